@@ -1,0 +1,131 @@
+# shellcheck shell=bash disable=SC2034,SC2154  # variables of one file are used in another; `set -u` finds what is not set
+# etcd, kube-apiserver, kube-controller-manager and, where there is a node, kube-scheduler.
+# With a node they are reached at the address of the pods' bridge, from the host and from pods but from no other machine;
+# without one everything is on loopback and needs no root.
+
+api_port=${KRUISE_PROBE_CLUSTER_PORT:-16443}
+if [[ ! $api_port =~ ^[0-9]{4,5}$ ]] || ((api_port < 1024 || api_port > 65500)); then
+  die "KRUISE_PROBE_CLUSTER_PORT=$api_port is no port for this; write a number from 1024 to 65500"
+fi
+# The ports after it, in the order of the components' start.
+etcd_port=$((api_port + 1))
+etcd_peer_port=$((api_port + 2))
+controller_manager_port=$((api_port + 3))
+scheduler_port=$((api_port + 4))
+kubelet_port=$((api_port + 5))
+kubelet_health_port=$((api_port + 6))
+proxy_health_port=$((api_port + 7))
+proxy_metrics_port=$((api_port + 8))
+
+service_range=10.96.0.0/16
+first_service=10.96.0.1
+bridge_address=10.88.0.1
+
+# What kubectl knows of the cluster's resources goes with the cluster; in the home folder the next one would inherit it.
+kubectl_cache=$state/kubectl-cache
+
+# A cluster is made with a node or without, with an audit log or without, and stays so; kept for `status` and `up`.
+mode_file=$state/mode
+mode_has() { [[ -r $mode_file && " $(<"$mode_file") " == *" $1 "* ]]; }
+
+api_address() { if mode_has node; then echo "$bridge_address"; else echo 127.0.0.1; fi; }
+api_server() { printf 'https://%s:%s\n' "$(api_address)" "$api_port"; }
+
+# get_raw SERVER PATH: GET by kubectl, the one HTTP client that is here for certain.
+get_raw() { admin get --server "$1" --raw "$2"; }
+admin() {
+  "$(path_of kubectl)" --kubeconfig "$admin_kubeconfig" --cache-dir "$kubectl_cache" --request-timeout 5s "$@"
+}
+
+check_ports() {
+  local port
+  for ((port = api_port; port <= proxy_metrics_port; port++)); do
+    if (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
+      die "port $port is taken; set KRUISE_PROBE_CLUSTER_PORT to the first of nine free ports ($api_port is what was tried)"
+    fi
+  done
+}
+
+make_control_plane_identities() {
+  make_authority
+  make_certificate kube-apiserver /CN=kube-apiserver "DNS:kubernetes,DNS:kubernetes.default,DNS:kubernetes.default.svc,\
+DNS:kubernetes.default.svc.cluster.local,DNS:localhost,IP:127.0.0.1,IP:$first_service,IP:$bridge_address"
+  make_certificate loopback /CN=loopback IP:127.0.0.1
+  make_certificate kubelet-client /O=system:masters/CN=kube-apiserver-kubelet-client
+  make_kubeconfig admin /O=system:masters/CN=kruise-probe-admin
+  make_kubeconfig kube-controller-manager /CN=system:kube-controller-manager
+  make_kubeconfig kube-scheduler /CN=system:kube-scheduler
+}
+
+# Nothing here is worth a disk's flush.
+start_etcd() {
+  start etcd "$(path_of etcd)" --name default --data-dir "$state/etcd" --unsafe-no-fsync --log-level warn \
+    --listen-client-urls "http://127.0.0.1:$etcd_port" --advertise-client-urls "http://127.0.0.1:$etcd_port" \
+    --listen-peer-urls "http://127.0.0.1:$etcd_peer_port" \
+    --initial-advertise-peer-urls "http://127.0.0.1:$etcd_peer_port" \
+    --initial-cluster "default=http://127.0.0.1:$etcd_peer_port"
+}
+
+start_kube-apiserver() {
+  local more=()
+  if mode_has node; then
+    more+=(--advertise-address "$bridge_address" --kubelet-preferred-address-types InternalIP
+      --kubelet-certificate-authority "$pki/ca.crt"
+      --kubelet-client-certificate "$pki/kubelet-client.crt" --kubelet-client-key "$pki/kubelet-client.key")
+  else
+    # A loopback address is refused as an endpoint of the Service `kubernetes`; without pods nobody needs one.
+    more+=(--endpoint-reconciler-type none)
+  fi
+  if mode_has audit; then
+    printf '%s\n' 'apiVersion: audit.k8s.io/v1' 'kind: Policy' 'omitStages: [RequestReceived]' \
+      'rules: [{level: Metadata}]' >"$state/audit-policy.yaml"
+    more+=(--audit-policy-file "$state/audit-policy.yaml" --audit-log-path "$logs/audit.log")
+  fi
+  start kube-apiserver "$(path_of kube-apiserver)" \
+    --etcd-servers "http://127.0.0.1:$etcd_port" \
+    --bind-address "$(api_address)" --secure-port "$api_port" \
+    --tls-cert-file "$pki/kube-apiserver.crt" --tls-private-key-file "$pki/kube-apiserver.key" \
+    --client-ca-file "$pki/ca.crt" \
+    --authorization-mode Node,RBAC --enable-admission-plugins NodeRestriction --allow-privileged=true \
+    --service-account-issuer https://kubernetes.default.svc.cluster.local \
+    --service-account-signing-key-file "$pki/service-account.key" \
+    --service-account-key-file "$pki/service-account.pub" \
+    --service-cluster-ip-range "$service_range" \
+    "${more[@]}"
+}
+
+# The service-account key and the root CA are what namespaces need to get their service account and its CA; the
+# credentials per controller are what RBAC gives rights to.
+start_kube-controller-manager() {
+  local controllers='*'
+  # Without kubelets a node is an object only: nobody renews it, and nobody ends the pods that an eviction deletes.
+  if ! mode_has node; then controllers='*,-node-lifecycle-controller,-taint-eviction-controller,-pod-garbage-collector-controller'; fi
+  start kube-controller-manager "$(path_of kube-controller-manager)" \
+    --kubeconfig "$kubeconfigs/kube-controller-manager" --bind-address 127.0.0.1 --secure-port "$controller_manager_port" \
+    --tls-cert-file "$pki/loopback.crt" --tls-private-key-file "$pki/loopback.key" --leader-elect=false --use-service-account-credentials --root-ca-file "$pki/ca.crt" \
+    --service-account-private-key-file "$pki/service-account.key" --controllers "$controllers" \
+    --kube-api-qps 200 --kube-api-burst 400
+}
+
+start_kube-scheduler() {
+  start kube-scheduler "$(path_of kube-scheduler)" \
+    --kubeconfig "$kubeconfigs/kube-scheduler" --bind-address 127.0.0.1 --secure-port "$scheduler_port" \
+    --tls-cert-file "$pki/loopback.crt" --tls-private-key-file "$pki/loopback.key" --leader-elect=false --kube-api-qps 200 --kube-api-burst 400
+}
+
+# health_of NAME: prints what the component says of itself; true when it is well.
+health_of() {
+  case $1 in
+    etcd) get_raw "http://127.0.0.1:$etcd_port" /health | grep -o '"health":"true"' ;;
+    kube-apiserver) admin get --raw /readyz ;;
+    kube-controller-manager) get_raw "https://127.0.0.1:$controller_manager_port" /healthz ;;
+    kube-scheduler) get_raw "https://127.0.0.1:$scheduler_port" /healthz ;;
+    containerd) containerd_ctl version | awk '/Version:/ { version = $2 } END { print version }' ;;
+    kubelet) kubelet_health ;;
+    kube-proxy) get_raw "http://127.0.0.1:$proxy_health_port" /livez | grep -o '"healthy":true' | uniq ;;
+  esac
+}
+healthy() { [[ -n $(health_of "$1" 2>/dev/null) ]]; }
+
+# Pods are refused in a namespace until its service account is there.
+has_default_service_account() { admin --namespace default get serviceaccount default >/dev/null 2>&1; }

@@ -1,0 +1,15 @@
+# shellcheck shell=bash disable=SC2034  # used by the scripts that source this
+# The names that hack/kind-up, kind-load and kind-down share; hack/cluster is the same for machines without Docker.
+
+kind_name=${KRUISE_PROBE_KIND_NAME:-kruise-probe}
+kind_kubeconfig=${TMPDIR:-/tmp}/kruise-probe-kind-$kind_name.kubeconfig
+# What the pods of the tests run; hack/cluster makes its own of Debian's busybox.
+busybox_image=busybox:1.37
+
+check_kind() {
+  command -v docker >/dev/null || die "Docker is missing (https://docs.docker.com/engine/install); without it use hack/cluster up"
+  command -v kind >/dev/null || die "kind is missing; install it: go install sigs.k8s.io/kind@latest"
+  docker info >/dev/null 2>&1 || die "Docker does not answer; start it, or check that you may use it: docker info"
+}
+
+kind_exists() { kind get clusters 2>/dev/null | grep -qx "$kind_name"; }

@@ -1,0 +1,85 @@
+# shellcheck shell=bash disable=SC2034,SC2154  # variables of one file are used in another; `set -u` finds what is not set
+# Long-lived processes: each in a session of its own, so that it outlives the script and no Ctrl-C reaches it; its output
+# goes to a log, and its pid is kept together with its start time, so that a pid that was used again is never mistaken.
+
+pids=$state/pids
+logs=$state/logs
+
+log_of() { printf '%s/%s.log\n' "$logs" "$1"; }
+
+# The kernel's start time of a process, in ticks since boot: field 22, counted behind the name, which may hold spaces.
+started_at() {
+  local stat fields
+  { IFS= read -r stat <"/proc/$1/stat"; } 2>/dev/null || return 1
+  read -ra fields <<<"${stat##*) }"
+  [[ ${fields[0]} != [ZX] ]] && printf '%s\n' "${fields[19]}"
+}
+
+# pid_of NAME: the pid of a component that runs, else false.
+pid_of() {
+  local pid start
+  { read -r pid start <"$pids/$1"; } 2>/dev/null || return 1
+  [[ $(started_at "$pid") == "$start" ]] && printf '%s\n' "$pid"
+}
+
+is_running() { pid_of "$1" >/dev/null; }
+
+# start NAME COMMAND...
+start() {
+  local name=$1
+  shift
+  mkdir -p "$pids" "$logs"
+  # A proxy is for the way out; what these talk to is on this machine.
+  env -u http_proxy -u https_proxy -u HTTP_PROXY -u HTTPS_PROXY \
+    setsid nohup "$@" </dev/null >>"$(log_of "$name")" 2>&1 9>&- &
+  printf '%s %s\n' "$!" "$(started_at "$!")" >"$pids/$name"
+}
+
+# wait_for NAME SECONDS COMMAND...: until the component is as the command wants it. If the component ends first, or the
+# time is over, the tail of its log is the best explanation there is.
+wait_for() {
+  local name=$1 seconds=$2
+  shift 2
+  if ! wait_until "$seconds" ended_or "$name" "$@"; then
+    fail_with_log "$name" "$name is not ready after $seconds s"
+  elif ! is_running "$name"; then
+    fail_with_log "$name" "$name ended at its start"
+  fi
+}
+
+ended_or() { ! is_running "$1" || "${@:2}"; }
+
+fail_with_log() {
+  warn "$2; the end of $(log_of "$1"):"
+  tail -n 25 "$(log_of "$1")" >&2 || true
+  exit 1
+}
+
+# end_pids SECONDS PID...: asks, waits so long at most, then insists; returns when all of them are gone.
+end_pids() {
+  local patience=$1
+  shift
+  (($#)) || return 0
+  kill -TERM "$@" 2>/dev/null || true
+  wait_until "$patience" all_gone "$@" && return
+  kill -KILL "$@" 2>/dev/null || true
+  wait_until 5 all_gone "$@" || warn "these processes do not end: $*"
+}
+
+all_gone() {
+  local pid
+  for pid in "$@"; do
+    if started_at "$pid" >/dev/null; then return 1; fi
+  done
+}
+
+# stop SECONDS NAME...: all at once, as one need not wait for another.
+stop() {
+  local patience=$1 name pid ending=()
+  shift
+  for name in "$@"; do
+    if pid=$(pid_of "$name"); then ending+=("$pid"); fi
+  done
+  end_pids "$patience" "${ending[@]}"
+  for name in "$@"; do rm -f "$pids/$name"; done
+}
