@@ -1,0 +1,113 @@
+"""The slices of core/v1 and coordination/v1 that we read, Pod excepted (see `pods`).
+
+Source: k8s.io/api core/v1 and coordination/v1.
+Differs: absent probe numbers mean what they mean to Kruise (1, 1, 1, 1 and 0), not kubelet's 10, 1, 1, 3.
+"""
+
+import msgspec
+
+from kruise_probe.api.meta import ApiObject
+
+
+class Handler(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Base of the four probe actions."""
+
+
+class ExecAction(Handler, frozen=True):
+    command: tuple[str, ...] | None = None
+
+
+class HTTPHeader(msgspec.Struct, frozen=True, gc=False):
+    name: str
+    value: str = ""
+
+
+class HTTPGetAction(Handler, frozen=True):
+    """`port` is a number, or the name of a container port; `host` is refused wherever we read it."""
+
+    port: int | str
+    path: str | None = None
+    host: str | None = None
+    scheme: str | None = None
+    http_headers: tuple[HTTPHeader, ...] | None = msgspec.field(default=None, name="httpHeaders")
+
+
+class TCPSocketAction(Handler, frozen=True):
+    port: int | str
+    host: str | None = None
+
+
+class GRPCAction(Handler, frozen=True):
+    """`mode: TLS` is KEP-4939's: TLS without verification."""
+
+    port: int
+    service: str | None = None
+    mode: str | None = None
+
+
+class Probe(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """core/v1 Probe as it stands on the wire; the properties give the effective numbers."""
+
+    exec: ExecAction | None = None
+    http_get: HTTPGetAction | None = None
+    tcp_socket: TCPSocketAction | None = None
+    grpc: GRPCAction | None = None
+    initial_delay_seconds: int | None = None
+    timeout_seconds: int | None = None
+    period_seconds: int | None = None
+    success_threshold: int | None = None
+    failure_threshold: int | None = None
+    termination_grace_period_seconds: int | None = None
+
+    @property
+    def handler(self) -> ExecAction | HTTPGetAction | TCPSocketAction | GRPCAction | None:
+        """The first action that is set; validation allows exactly one."""
+        return self.exec or self.http_get or self.tcp_socket or self.grpc
+
+    @property
+    def effective_initial_delay_seconds(self) -> int:
+        return max(self.initial_delay_seconds or 0, 0)
+
+    @property
+    def effective_timeout_seconds(self) -> int:
+        return _at_least_one(self.timeout_seconds)
+
+    @property
+    def effective_period_seconds(self) -> int:
+        return _at_least_one(self.period_seconds)
+
+    @property
+    def effective_success_threshold(self) -> int:
+        return _at_least_one(self.success_threshold)
+
+    @property
+    def effective_failure_threshold(self) -> int:
+        return _at_least_one(self.failure_threshold)
+
+
+def _at_least_one(number: int | None) -> int:
+    return max(number or 1, 1)
+
+
+class Node(ApiObject, frozen=True):
+    """Only its existence, uid and labels matter to us."""
+
+
+class LeaseSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Times are MicroTime strings; `lease_duration_seconds` counts from `renew_time`."""
+
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class Lease(ApiObject, frozen=True):
+    spec: LeaseSpec | None = None
+
+
+class Event(ApiObject, frozen=True):
+    """core/v1 Event: written by templates of JSON; of the answer only its name and count matter."""
+
+    count: int | None = None

@@ -1,0 +1,158 @@
+"""What the API server can answer instead of the object, as one exception per meaning.
+
+    ApiError
+    ├── BadRequest 400          ├── Conflict 409          ├── TooManyRequests 429
+    ├── Unauthorized 401        │   └── AlreadyExists     └── ServerError 5xx
+    ├── Forbidden 403           ├── Expired 410
+    ├── NotFound 404            └── Invalid 422
+    ConnectionFailed            no usable answer at all: refused, reset, timed out, not HTTP
+
+Source: apimachinery pkg/api/errors; the `Status` object of the server's answer.
+"""
+
+from typing import ClassVar
+
+import msgspec
+
+
+class Status(msgspec.Struct, frozen=True, rename="camel"):
+    """The part of metav1.Status that we read."""
+
+    code: int | None = None
+    reason: str | None = None
+    message: str | None = None
+    details: "StatusDetails | None" = None
+
+
+class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
+    """`retryAfterSeconds` is the server's wish for 429 and 503, beside the header."""
+
+    retry_after_seconds: int | None = None
+
+
+class FatalError(Exception):
+    """Ends the process with exit code 1; its message is the one line that a person gets to read."""
+
+
+class KubeError(Exception):
+    """Anything that kept a request to the API server from succeeding."""
+
+
+class ConnectionFailed(KubeError):
+    """No usable answer: refused, reset, timed out, TLS refused, or not HTTP."""
+
+
+class ApiError(KubeError):
+    """The server's refusal.
+
+    Attributes:
+        code: HTTP status.
+        reason: machine-readable reason of the Status object, e.g. `AlreadyExists`; may be empty.
+        message: the server's sentence.
+        request: what was asked, e.g. `PATCH pods/status default/web-0`.
+        retry_after_seconds: the server's wish, or None.
+    """
+
+    default_code: ClassVar[int] = 0
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: int = 0,
+        reason: str = "",
+        request: str = "",
+        retry_after_seconds: float | None = None,
+    ) -> None:
+        self.code = code or self.default_code
+        self.reason = reason
+        self.message = message
+        self.request = request
+        self.retry_after_seconds = retry_after_seconds
+        super().__init__(
+            f"{request}: {self.code} {reason}: {message}"
+            if request
+            else f"{self.code} {reason}: {message}"
+        )
+
+
+class BadRequest(ApiError):
+    default_code = 400
+
+
+class Unauthorized(ApiError):
+    default_code = 401
+
+
+class Forbidden(ApiError):
+    default_code = 403
+
+
+class NotFound(ApiError):
+    default_code = 404
+
+
+class Conflict(ApiError):
+    default_code = 409
+
+
+class AlreadyExists(Conflict):
+    """409 with reason AlreadyExists: a create found the name taken."""
+
+
+class Expired(ApiError):
+    """410: the resource version, or the continue token, is too old; list again."""
+
+    default_code = 410
+
+
+class Invalid(ApiError):
+    """422: refused by validation; also a patch whose `metadata.uid` is not the object's."""
+
+    default_code = 422
+
+
+class TooManyRequests(ApiError):
+    default_code = 429
+
+
+class ServerError(ApiError):
+    default_code = 500
+
+
+_BY_CODE: dict[int, type[ApiError]] = {
+    kind.default_code: kind
+    for kind in (
+        BadRequest,
+        Unauthorized,
+        Forbidden,
+        NotFound,
+        Conflict,
+        Expired,
+        Invalid,
+        TooManyRequests,
+    )
+}
+
+
+def error_of(
+    code: int, status: Status | None, *, request: str = "", retry_after_seconds: float | None = None
+) -> ApiError:
+    """The typed error of an answer with HTTP status `code` (or of a watch's ERROR event)."""
+    reason = (status and status.reason) or ""
+    message = (status and status.message) or "the server gave no message"
+    if (
+        retry_after_seconds is None
+        and status
+        and status.details
+        and status.details.retry_after_seconds
+    ):
+        retry_after_seconds = float(status.details.retry_after_seconds)
+    kind = ServerError if code >= 500 else _BY_CODE.get(code, ApiError)
+    if reason == "AlreadyExists":
+        kind = AlreadyExists
+    elif reason == "Expired":
+        kind = Expired
+    return kind(
+        message, code=code, reason=reason, request=request, retry_after_seconds=retry_after_seconds
+    )

@@ -1,0 +1,58 @@
+"""Names that other programs see: groups, finalizers, annotations, reasons, field managers.
+
+One place, so that manager, daemon, manifests, documents and black-box checks agree.
+
+Source: Kruise apis/apps/v1alpha1 and pkg/controller/podprobemarker for what Kruise's halves must recognise.
+Differs: reasons, field managers and the Lease are ours; Kruise has none.
+"""
+
+from typing import Final
+
+GROUP: Final = "apps.kruise.io"
+VERSION: Final = "v1alpha1"
+GROUP_VERSION: Final = f"{GROUP}/{VERSION}"
+
+MARKER_FINALIZER: Final = "kruise.io/node-pod-probe-cleanup"
+SERVERLESS_PROBES_ANNOTATION: Final = "kruise.io/podprobe"
+SERVERLESS_MARKERS_ANNOTATION: Final = "kruise.io/podprobemarker-list"
+PROTOCOL_ANNOTATIONS: Final = frozenset(
+    {SERVERLESS_PROBES_ANNOTATION, SERVERLESS_MARKERS_ANNOTATION}
+)
+
+MIRROR_POD_ANNOTATION: Final = "kubernetes.io/config.mirror"
+LAST_APPLIED_ANNOTATION: Final = "kubectl.kubernetes.io/last-applied-configuration"
+VIRTUAL_NODE_LABEL: Final = "type"
+VIRTUAL_NODE_VALUE: Final = "virtual-kubelet"
+
+MANAGER_FIELD_MANAGER: Final = "kruise-probe-manager"
+DAEMON_FIELD_MANAGER: Final = "kruise-probe-daemon"
+
+SYSTEM_NAMESPACE: Final = "kruise-system"
+LEADER_ELECTION_ID: Final = "kruise-probe-manager"
+AGENT_LEASE_PREFIX: Final = "kruise-probe-"
+
+EVENT_COMPONENT: Final = "kruise-daemon-podprobe"
+EVENT_SUCCEEDED: Final = "KruiseProbeSucceeded"
+EVENT_FAILED: Final = "KruiseProbeFailed"
+
+REASON_AGENT_STALE: Final = "ProbeAgentStale"
+REASON_PROBE_REMOVED: Final = "ProbeRemoved"
+
+NATIVE_POD_CONDITIONS: Final = frozenset(
+    {
+        "PodScheduled",
+        "PodReadyToStartContainers",
+        "Initialized",
+        "ContainersReady",
+        "Ready",
+        "DisruptionTarget",
+        "PodResizePending",
+        "PodResizeInProgress",
+        "AllContainersRestarting",
+    }
+)
+
+
+def agent_lease_name(node: str) -> str:
+    """Name of the Lease by which the daemon of `node` shows that it lives."""
+    return f"{AGENT_LEASE_PREFIX}{node}"

@@ -1,0 +1,299 @@
+"""A Pod as the manager keeps it: projected while decoding to what decides anything here.
+
+A list of pods is the largest thing that the manager holds. `PodWire` is what is decoded, `Pod` what is
+kept: flat, with shared parts (containers of one template, names of nodes) stored once.
+
+Source: k8s.io/api core/v1 Pod; structured-merge-diff's fieldsV1 format for `owned`.
+Differs: everything that no decision reads is dropped, `managedFields` of other managers included.
+"""
+
+from collections.abc import Mapping
+from sys import intern
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.names import (
+    LAST_APPLIED_ANNOTATION,
+    MANAGER_FIELD_MANAGER,
+    MIRROR_POD_ANNOTATION,
+    NATIVE_POD_CONDITIONS,
+)
+
+SHARED_SHAPES = 8192
+"""Bound of each cache of parts that pods share: an entry per pod template seen, more or less."""
+
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+
+_NOTHING: Mapping[str, str] = {}
+_NONE: frozenset[str] = frozenset()
+_ABSENT = msgspec.Raw()  # a Raw field takes no `| None`: a JSON null arrives as the bytes `null`
+
+
+class _Present(msgspec.Struct, frozen=True, gc=False):
+    """Reads as "there is an object", whatever it holds."""
+
+
+class ContainerPort(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    container_port: int
+    name: str | None = None
+
+
+class _ContainerWire(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    name: str
+    ports: tuple[ContainerPort, ...] | None = None
+    startup_probe: _Present | None = None
+    restart_policy: str | None = None
+
+
+class _ManagedFields(msgspec.Struct, frozen=True, gc=False, rename={"fields_v1": "fieldsV1"}):
+    manager: str | None = None
+    subresource: str | None = None
+    fields_v1: msgspec.Raw = _ABSENT
+
+
+class _Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    name: str = ""
+    namespace: str | None = None
+    uid: str = ""
+    resource_version: str = ""
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    managed_fields: list[_ManagedFields] | None = None
+
+
+class _ReadinessGate(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    condition_type: str
+
+
+class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    node_name: str | None = None
+    containers: tuple[_ContainerWire, ...] | None = None
+    init_containers: tuple[_ContainerWire, ...] | None = None
+    readiness_gates: tuple[_ReadinessGate, ...] | None = None
+
+
+class PodCondition(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
+    """A condition as it stands on the pod; stamps are the strings of the wire."""
+
+    type: str
+    status: str
+    reason: str | None = None
+    message: str | None = None
+    last_probe_time: str | None = None
+    last_transition_time: str | None = None
+
+
+class _ContainerStatus(msgspec.Struct, frozen=True, gc=False):
+    name: str
+    started: bool | None = None
+
+
+class _Status(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    phase: str | None = None
+    pod_ip: str | None = msgspec.field(default=None, name="podIP")
+    conditions: tuple[PodCondition, ...] | None = None
+    container_statuses: tuple[_ContainerStatus, ...] | None = None
+    init_container_statuses: tuple[_ContainerStatus, ...] | None = None
+
+
+class PodWire(msgspec.Struct, frozen=True, gc=False):
+    """A pod as its bytes are decoded, before `project`."""
+
+    metadata: _Meta
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+
+class Container(NamedTuple):
+    """A container that can be probed: a regular one or a sidecar (restartable init container)."""
+
+    name: str
+    ports: tuple[tuple[str, int], ...]
+    has_startup_probe: bool
+
+    def port_number(self, name: str) -> int | None:
+        """The number of the port called `name`, or None."""
+        return next((number for port, number in self.ports if port == name), None)
+
+
+class Owned(NamedTuple):
+    """What `managedFields` say that this project's manager wrote on a pod's status subresource."""
+
+    condition_types: frozenset[str] = frozenset()
+    labels: frozenset[str] = frozenset()
+    annotations: frozenset[str] = frozenset()
+
+
+NOTHING_OWNED = Owned()
+
+
+class Pod(msgspec.Struct, frozen=True, gc=False):
+    """What the manager keeps of a pod.
+
+    `conditions` hold all that are not kubelet's own; `started` the names of containers that report
+    `started: true`; `readiness_gates` the condition types that the pod's readiness waits for.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    node: str
+    ip: str
+    phase: str
+    deleting: bool
+    mirror: bool
+    initialized: bool
+    containers: tuple[Container, ...]
+    started: frozenset[str]
+    readiness_gates: frozenset[str]
+    conditions: tuple[PodCondition, ...]
+    owned: Owned
+
+    @property
+    def key(self) -> NamespacedName:
+        return NamespacedName(self.namespace, self.name)
+
+    @property
+    def active(self) -> bool:
+        """Not terminating, not finished: its containers run or will."""
+        return not self.deleting and self.phase not in ("Succeeded", "Failed")
+
+    def container(self, name: str) -> Container | None:
+        return next((each for each in self.containers if each.name == name), None)
+
+    def condition(self, condition_type: str) -> PodCondition | None:
+        return next((each for each in self.conditions if each.type == condition_type), None)
+
+
+_fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_name_sets: dict[tuple[str, ...], frozenset[str]] = {}
+_shapes: dict[tuple[object, object], tuple[Container, ...]] = {}
+_owned_fields: dict[bytes, Owned] = {}
+
+
+def _share(cache: dict[_K, _V], key: _K, made: _V) -> _V:
+    """Remembers what was made; full, the cache starts anew (an LRU's bookkeeping would cost more than a decode)."""
+    if len(cache) >= SHARED_SHAPES:
+        cache.clear()
+    cache[key] = made
+    return made
+
+
+def project(wire: PodWire) -> Pod:
+    """Keeps of a decoded pod what `Pod` says; the wire struct may be dropped afterwards."""
+    meta, spec, status = wire.metadata, wire.spec, wire.status
+    annotations = meta.annotations
+    initialized = False
+    ours: tuple[PodCondition, ...] = ()
+    for each in status.conditions or ():
+        kind = each.type
+        if kind not in NATIVE_POD_CONDITIONS:
+            ours = (*ours, each)
+        elif kind == "Initialized":
+            initialized = each.status == "True"
+    return Pod(
+        intern(meta.namespace or ""),
+        meta.name,
+        meta.uid,
+        meta.resource_version,
+        _shared_labels(meta.labels),
+        _kept_annotations(annotations) if annotations else _NOTHING,
+        intern(spec.node_name or ""),
+        status.pod_ip or "",
+        intern(status.phase or ""),
+        meta.deletion_timestamp is not None,
+        annotations is not None and MIRROR_POD_ANNOTATION in annotations,
+        initialized,
+        _containers(spec),
+        _started(status),
+        _gates(spec),
+        ours,
+        _owned(meta.managed_fields),
+    )
+
+
+def _shared_labels(labels: dict[str, str] | None) -> Mapping[str, str]:
+    return {intern(key): intern(value) for key, value in labels.items()} if labels else _NOTHING
+
+
+def _kept_annotations(annotations: dict[str, str]) -> Mapping[str, str]:
+    annotations.pop(LAST_APPLIED_ANNOTATION, None)
+    return annotations or _NOTHING
+
+
+def _containers(spec: _Spec) -> tuple[Container, ...]:
+    shape = (spec.containers, spec.init_containers)
+    shared = _shapes.get(shape)
+    if shared is None:
+        sidecars = [each for each in spec.init_containers or () if each.restart_policy == "Always"]
+        containers = tuple(
+            Container(
+                name=each.name,
+                ports=tuple(
+                    (port.name, port.container_port) for port in each.ports or () if port.name
+                ),
+                has_startup_probe=each.startup_probe is not None,
+            )
+            for each in (*(spec.containers or ()), *sidecars)
+        )
+        shared = _share(_shapes, shape, containers)
+    return shared
+
+
+def _gates(spec: _Spec) -> frozenset[str]:
+    gates = spec.readiness_gates
+    return frozenset([intern(gate.condition_type) for gate in gates]) if gates else _NONE
+
+
+def _started(status: _Status) -> frozenset[str]:
+    """The names of started containers, one shared set per combination."""
+    names = tuple([each.name for each in status.container_statuses or () if each.started])
+    if status.init_container_statuses:
+        names += tuple([each.name for each in status.init_container_statuses if each.started])
+    shared = _name_sets.get(names)
+    if shared is None:
+        shared = _share(_name_sets, names, frozenset(intern(name) for name in names))
+    return shared
+
+
+def _owned(entries: list[_ManagedFields] | None) -> Owned:
+    for entry in entries or ():
+        if entry.manager == MANAGER_FIELD_MANAGER and entry.subresource == "status":
+            fields = bytes(entry.fields_v1)
+            shared = _owned_fields.get(fields)
+            if shared is None:
+                shared = _share(_owned_fields, fields, _owned_of(fields))
+            return shared
+    return NOTHING_OWNED
+
+
+def _owned_of(fields: bytes) -> Owned:
+    """Reads `{"f:metadata": {"f:labels": {"f:a": {}}}, "f:status": {"f:conditions": {'k:{"type":"x"}': {}}}}`."""
+    top = _fields_decoder.decode(fields) if fields else {}
+    metadata = _branch(top, "f:metadata")
+    conditions = _branch(_branch(top, "f:status"), "f:conditions")
+    return Owned(
+        condition_types=frozenset(
+            intern(msgspec.json.decode(key[2:], type=dict[str, str])["type"])
+            for key in conditions
+            if key.startswith("k:")
+        ),
+        labels=_leaf_names(_branch(metadata, "f:labels")),
+        annotations=_leaf_names(_branch(metadata, "f:annotations")),
+    )
+
+
+def _branch(fields: dict[str, msgspec.Raw], name: str) -> dict[str, msgspec.Raw]:
+    raw = fields.get(name)
+    return _fields_decoder.decode(raw) if raw is not None else {}
+
+
+def _leaf_names(fields: dict[str, msgspec.Raw]) -> frozenset[str]:
+    return frozenset(intern(key[2:]) for key in fields if key.startswith("f:"))

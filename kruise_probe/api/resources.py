@@ -1,0 +1,189 @@
+"""Each kind that we talk about, as one value: where it lives, and how its bytes become our struct.
+
+Lists are decoded item by item, so that one object that breaks its own schema costs an error on that
+object and hides no other.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from kruise_probe.api.core import Event, Lease, Node
+from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.meta import ApiObject
+from kruise_probe.api.names import GROUP, VERSION
+from kruise_probe.api.pods import PodWire, project
+from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbeMarker
+
+
+class KubeObject(Protocol):
+    """What caches and queues need of any decoded object."""
+
+    @property
+    def key(self) -> NamespacedName: ...
+    @property
+    def uid(self) -> str: ...
+    @property
+    def resource_version(self) -> str: ...
+
+
+T = TypeVar("T", bound=KubeObject)
+W = TypeVar("W")
+Encoded = bytes | msgspec.Raw
+
+
+class Undecodable(NamedTuple):
+    """An item whose bytes do not fit its kind: who it is, and what did not fit, with the field path."""
+
+    key: NamespacedName
+    resource_version: str
+    error: str
+
+
+class ListPage(NamedTuple, Generic[T]):
+    """One page of a list; `continue_token` is empty on the last one."""
+
+    items: list[T]
+    undecodable: list[Undecodable]
+    resource_version: str
+    continue_token: str
+
+
+class _ListMeta(
+    msgspec.Struct,
+    frozen=True,
+    rename={"resource_version": "resourceVersion", "continue_token": "continue"},
+):
+    resource_version: str | None = None
+    continue_token: str | None = None
+
+
+class _ListWire(msgspec.Struct, Generic[W], frozen=True):
+    metadata: _ListMeta = _ListMeta()
+    items: list[W] | None = None
+
+
+_raw_list_decoder = msgspec.json.Decoder(_ListWire[msgspec.Raw])
+_identity_decoder = msgspec.json.Decoder(ApiObject)
+
+
+class Resource(Generic[T]):
+    """A kind of object: its REST path and its decoders. Immutable; one value per kind, below.
+
+    Attributes:
+        kind: e.g. `Pod`; for error messages and metrics.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        version: str,
+        plural: str,
+        kind: str,
+        *,
+        wire: type[W],
+        project: Callable[[W], T],
+        namespaced: bool = True,
+    ) -> None:
+        self.group: Final = group
+        self.version: Final = version
+        self.plural: Final = plural
+        self.kind: Final = kind
+        self.namespaced: Final = namespaced
+        one = msgspec.json.Decoder(wire)
+        whole = msgspec.json.Decoder(_ListWire[wire])  # type: ignore[valid-type]  # a type made of a value
+        self._decode: Callable[[Encoded], T] = lambda data: project(one.decode(data))
+        self._decode_whole: Callable[[bytes], ListPage[T]] = lambda data: _page(
+            page := whole.decode(data), list(map(project, page.items or ())), []
+        )
+
+    def __repr__(self) -> str:
+        return f"Resource({self.kind})"
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """`/apis/apps.kruise.io/v1alpha1/namespaces/ns/podprobemarkers/name/status`, quoted."""
+        parts = [f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"]
+        if self.namespaced and namespace:
+            parts.append(f"namespaces/{quote(namespace, safe='')}")
+        parts.append(self.plural)
+        if name:
+            parts.append(quote(name, safe=""))
+        if subresource:
+            parts.append(subresource)
+        return "/".join(parts)
+
+    def decode(self, data: Encoded) -> T:
+        """Decodes one object.
+
+        Raises:
+            msgspec.MsgspecError: no JSON object, or a field of a type that the kind does not have.
+        """
+        return self._decode(data)
+
+    def decode_list(self, data: bytes) -> ListPage[T]:
+        """Decodes one page; items that do not fit come back as `undecodable`.
+
+        Raises:
+            msgspec.MsgspecError: the answer is no list at all.
+        """
+        try:
+            return self._decode_whole(data)
+        except msgspec.MsgspecError:
+            return self._decode_items(data)
+
+    def _decode_items(self, data: bytes) -> ListPage[T]:
+        page = _raw_list_decoder.decode(data)
+        items: list[T] = []
+        undecodable: list[Undecodable] = []
+        for raw in page.items or ():
+            try:
+                items.append(self._decode(raw))
+            except msgspec.MsgspecError as error:
+                undecodable.append(undecodable_of(raw, error))
+        return _page(page, items, undecodable)
+
+
+def _page(wire: _ListWire[Any], items: list[T], undecodable: list[Undecodable]) -> ListPage[T]:
+    return ListPage(
+        items,
+        undecodable,
+        wire.metadata.resource_version or "",
+        wire.metadata.continue_token or "",
+    )
+
+
+def undecodable_of(raw: Encoded, error: Exception) -> Undecodable:
+    """Identifies an object that did not decode, as far as its metadata can be read."""
+    try:
+        named = _identity_decoder.decode(raw)
+    except msgspec.MsgspecError:
+        return Undecodable(NamespacedName("", "?"), "", str(error))
+    return Undecodable(named.key, named.resource_version, str(error))
+
+
+def _as_is(decoded: T) -> T:
+    return decoded
+
+
+PODS: Final = Resource("", "v1", "pods", "Pod", wire=PodWire, project=project)
+NODES: Final = Resource("", "v1", "nodes", "Node", wire=Node, project=_as_is, namespaced=False)
+EVENTS: Final = Resource("", "v1", "events", "Event", wire=Event, project=_as_is)
+LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease", wire=Lease, project=_as_is)
+MARKERS: Final = Resource(
+    GROUP, VERSION, "podprobemarkers", "PodProbeMarker", wire=PodProbeMarker, project=_as_is
+)
+NODE_POD_PROBES: Final = Resource(
+    GROUP,
+    VERSION,
+    "nodepodprobes",
+    "NodePodProbe",
+    wire=NodePodProbe,
+    project=_as_is,
+    namespaced=False,
+)

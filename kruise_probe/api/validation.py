@@ -1,0 +1,429 @@
+"""The rules about markers and probes, once: for the API server's CEL, the webhook and the daemon's defence.
+
+Pure functions from decoded structs to field errors in the API server's own words: path, kind, value and
+a sentence that says what to write instead. What a JSON schema can say (types, unknown fields) is the CRD's.
+
+Source: Kruise pkg/webhook/podprobemarker/validating; kubernetes pkg/apis/core/validation (ports, headers),
+apimachinery pkg/util/validation (label keys and values, qualified names).
+Differs: condition types may not be kubelet's own (Kruise tests the probe's name instead); grpc is allowed;
+scheme and path may be absent; a policy may not write its own marker's selector keys; lists are bounded, as
+CEL's cost budget needs it.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+from kruise_probe.api import remedies
+from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, Probe, TCPSocketAction
+from kruise_probe.api.labels import annotation_key_error, label_key_error, label_value_error
+from kruise_probe.api.meta import LabelSelector
+from kruise_probe.api.names import NATIVE_POD_CONDITIONS, PROTOCOL_ANNOTATIONS
+from kruise_probe.api.v1alpha1 import (
+    MarkerPolicy,
+    PodContainerProbe,
+    PodProbeMarkerSpec,
+    ProbeState,
+)
+
+MAX_PROBES: Final = 32
+MAX_POLICIES: Final = 2
+MAX_MARKS: Final = 32
+"""Labels, and annotations, of one policy."""
+MAX_HEADERS: Final = 32
+MAX_SELECTOR_ITEMS: Final = 32
+"""Labels, expressions, and values of one expression in a selector."""
+MAX_COMMAND: Final = 128
+MAX_NAME: Final = 253
+MAX_CONTAINER_NAME: Final = 63
+MAX_LABEL_VALUE: Final = 63
+MAX_TEXT: Final = 4096
+"""Paths, header values, gRPC services."""
+MAX_COMMAND_WORD: Final = 32768
+MAX_ANNOTATION_VALUE: Final = 8192
+MAX_CONDITION_TYPE: Final = 316
+MAX_PORT: Final = 65535
+MAX_PORT_NAME: Final = 15
+MAX_SECONDS: Final = 2**31 - 1
+
+_HEADER_NAME = re.compile(r"[-A-Za-z0-9!#$%&'*+.^_`|~]+")
+_PORT_NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
+_POLICY_STATES = (ProbeState.SUCCEEDED, ProbeState.FAILED)
+_NUMBERS = (
+    ("initialDelaySeconds", "initial_delay_seconds"),
+    ("timeoutSeconds", "timeout_seconds"),
+    ("periodSeconds", "period_seconds"),
+    ("successThreshold", "success_threshold"),
+    ("failureThreshold", "failure_threshold"),
+    ("terminationGracePeriodSeconds", "termination_grace_period_seconds"),
+)
+
+
+class ErrorKind(StrEnum):
+    """As apimachinery's field.ErrorType prints itself."""
+
+    REQUIRED = "Required value"
+    INVALID = "Invalid value"
+    NOT_SUPPORTED = "Unsupported value"
+    DUPLICATE = "Duplicate value"
+    FORBIDDEN = "Forbidden"
+    TOO_MANY = "Too many"
+    TOO_LONG = "Too long"
+
+
+_CAUSES: Final = {
+    ErrorKind.REQUIRED: "FieldValueRequired",
+    ErrorKind.INVALID: "FieldValueInvalid",
+    ErrorKind.NOT_SUPPORTED: "FieldValueNotSupported",
+    ErrorKind.DUPLICATE: "FieldValueDuplicate",
+    ErrorKind.FORBIDDEN: "FieldValueForbidden",
+    ErrorKind.TOO_MANY: "FieldValueTooMany",
+    ErrorKind.TOO_LONG: "FieldValueTooLong",
+}
+
+
+class FieldError(NamedTuple):
+    """One broken rule: where (`spec.probes[0].probe.httpGet.host`), what kind, which value, what to do."""
+
+    path: str
+    kind: ErrorKind
+    detail: str
+    value: Any = None
+
+    def __str__(self) -> str:
+        shown = "" if self.value is None else f": {_shown(self.value)}"
+        return f"{self.path}: {self.kind}{shown}: {self.detail}"
+
+    @property
+    def cause(self) -> dict[str, str]:
+        """The entry of `Status.details.causes`."""
+        shown = "" if self.value is None else f": {_shown(self.value)}"
+        return {
+            "reason": _CAUSES[self.kind],
+            "message": f"{self.kind}{shown}: {self.detail}",
+            "field": self.path,
+        }
+
+
+def _shown(value: Any) -> str:
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def validate_marker(
+    spec: PodProbeMarkerSpec, old: PodProbeMarkerSpec | None = None
+) -> list[FieldError]:
+    """Every rule that `spec` breaks; `old` is the stored spec of an update, or None on creation."""
+    errors = [*_selector(spec.selector, "spec.selector"), *_probes(spec)]
+    if old is not None and old.selector is not None and old.selector != spec.selector:
+        errors.append(
+            FieldError(
+                "spec.selector",
+                ErrorKind.INVALID,
+                remedies.SELECTOR_IMMUTABLE,
+            )
+        )
+    return errors
+
+
+def validate_probe(probe: Probe, path: str) -> list[FieldError]:
+    """Every rule that one probe breaks; also the daemon's defence against a NodePodProbe edited by hand."""
+    return [*_handlers(probe, path), *_numbers(probe, path)]
+
+
+def _selector(selector: LabelSelector | None, path: str) -> Iterator[FieldError]:
+    labels = (selector and selector.match_labels) or {}
+    expressions = (selector and selector.match_expressions) or ()
+    if not labels and not expressions:
+        yield FieldError(
+            path,
+            ErrorKind.REQUIRED,
+            remedies.SELECTOR_EMPTY,
+        )
+    yield from _bounded(labels, MAX_SELECTOR_ITEMS, f"{path}.matchLabels")
+    yield from _bounded(expressions, MAX_SELECTOR_ITEMS, f"{path}.matchExpressions")
+    yield from _label_map(labels, f"{path}.matchLabels")
+    for index, each in enumerate(expressions):
+        at = f"{path}.matchExpressions[{index}]"
+        if problem := label_key_error(each.key):
+            yield FieldError(f"{at}.key", ErrorKind.INVALID, problem, each.key)
+        yield from _bounded(each.values or (), MAX_SELECTOR_ITEMS, f"{at}.values")
+        match each.operator:
+            case "In" | "NotIn":
+                if not each.values:
+                    yield FieldError(
+                        f"{at}.values",
+                        ErrorKind.REQUIRED,
+                        remedies.VALUES_NEEDED,
+                    )
+            case "Exists" | "DoesNotExist":
+                if each.values:
+                    yield FieldError(
+                        f"{at}.values",
+                        ErrorKind.FORBIDDEN,
+                        remedies.VALUES_EXCESS,
+                    )
+            case _:
+                yield FieldError(
+                    f"{at}.operator",
+                    ErrorKind.NOT_SUPPORTED,
+                    "use In, NotIn, Exists or DoesNotExist",
+                    each.operator,
+                )
+        for value in each.values or ():
+            if problem := label_value_error(value):
+                yield FieldError(f"{at}.values", ErrorKind.INVALID, problem, value)
+
+
+def _probes(spec: PodProbeMarkerSpec) -> Iterator[FieldError]:
+    probes = spec.probes or ()
+    if not probes:
+        yield FieldError("spec.probes", ErrorKind.REQUIRED, remedies.PROBES_EMPTY)
+    yield from _bounded(probes, MAX_PROBES, "spec.probes")
+    yield from _unique((each.name for each in probes), "spec.probes[{}].name")
+    yield from _unique(
+        (each.pod_condition_type or None for each in probes), "spec.probes[{}].podConditionType"
+    )
+    selector_keys = _selector_keys(spec.selector)
+    for index, each in enumerate(probes):
+        yield from _container_probe(each, f"spec.probes[{index}]", selector_keys)
+
+
+def _selector_keys(selector: LabelSelector | None) -> frozenset[str]:
+    if selector is None:
+        return frozenset()
+    return frozenset(selector.match_labels or ()) | {
+        each.key for each in selector.match_expressions or ()
+    }
+
+
+def _container_probe(
+    probe: PodContainerProbe, path: str, selector_keys: frozenset[str]
+) -> Iterator[FieldError]:
+    if not probe.name:
+        yield FieldError(f"{path}.name", ErrorKind.REQUIRED, "must name the probe")
+    elif "#" in probe.name:
+        yield FieldError(
+            f"{path}.name",
+            ErrorKind.INVALID,
+            remedies.NAME_WITH_HASH,
+            probe.name,
+        )
+    yield from _capped(probe.name, MAX_NAME, f"{path}.name")
+    if not probe.container_name:
+        yield FieldError(
+            f"{path}.containerName", ErrorKind.REQUIRED, "must name the container to probe"
+        )
+    yield from _capped(probe.container_name, MAX_CONTAINER_NAME, f"{path}.containerName")
+    yield from validate_probe(probe.probe, f"{path}.probe")
+    if not probe.pod_condition_type and not probe.marker_policy:
+        yield FieldError(
+            path,
+            ErrorKind.REQUIRED,
+            remedies.RESULT_NOWHERE,
+        )
+    if probe.pod_condition_type:
+        yield from _condition_type(probe.pod_condition_type, f"{path}.podConditionType")
+    yield from _policies(probe.marker_policy or (), f"{path}.markerPolicy", selector_keys)
+
+
+def _condition_type(condition_type: str, path: str) -> Iterator[FieldError]:
+    if condition_type in NATIVE_POD_CONDITIONS:
+        yield FieldError(
+            path,
+            ErrorKind.INVALID,
+            remedies.NATIVE_CONDITION,
+            condition_type,
+        )
+    elif problem := label_key_error(condition_type):
+        yield FieldError(path, ErrorKind.INVALID, problem, condition_type)
+
+
+def _policies(
+    policies: tuple[MarkerPolicy, ...], path: str, selector_keys: frozenset[str]
+) -> Iterator[FieldError]:
+    yield from _bounded(policies, MAX_POLICIES, path)
+    yield from _unique((each.state for each in policies), path + "[{}].state")
+    for index, policy in enumerate(policies):
+        at = f"{path}[{index}]"
+        if policy.state not in _POLICY_STATES:
+            yield FieldError(
+                f"{at}.state", ErrorKind.NOT_SUPPORTED, "use Succeeded or Failed", policy.state
+            )
+        labels, annotations = policy.labels or {}, policy.annotations or {}
+        if not labels and not annotations:
+            yield FieldError(at, ErrorKind.REQUIRED, remedies.POLICY_EMPTY)
+        yield from _bounded(labels, MAX_MARKS, f"{at}.labels")
+        yield from _bounded(annotations, MAX_MARKS, f"{at}.annotations")
+        yield from _label_map(labels, f"{at}.labels")
+        yield from _annotation_map(annotations, f"{at}.annotations")
+        for key in labels:
+            if key in selector_keys:
+                yield FieldError(
+                    f"{at}.labels",
+                    ErrorKind.FORBIDDEN,
+                    f"key {key!r} {remedies.OWN_SELECTOR_KEY}",
+                )
+
+
+def _label_map(labels: Mapping[str, str], path: str) -> Iterator[FieldError]:
+    for key, value in labels.items():
+        if problem := label_key_error(key):
+            yield FieldError(path, ErrorKind.INVALID, problem, key)
+        if problem := label_value_error(value):
+            yield FieldError(path, ErrorKind.INVALID, problem, value)
+
+
+def _annotation_map(annotations: Mapping[str, str], path: str) -> Iterator[FieldError]:
+    for key, value in annotations.items():
+        if key in PROTOCOL_ANNOTATIONS:
+            yield FieldError(path, ErrorKind.FORBIDDEN, f"key {key!r} {remedies.PROTOCOL_KEY}")
+        elif problem := annotation_key_error(key):
+            yield FieldError(path, ErrorKind.INVALID, problem, key)
+        yield from _capped(value, MAX_ANNOTATION_VALUE, f"{path}[{key}]")
+
+
+def _handlers(probe: Probe, path: str) -> Iterator[FieldError]:
+    given = [
+        name
+        for name, action in (
+            ("exec", probe.exec),
+            ("httpGet", probe.http_get),
+            ("tcpSocket", probe.tcp_socket),
+            ("grpc", probe.grpc),
+        )
+        if action is not None
+    ]
+    if not given:
+        yield FieldError(path, ErrorKind.REQUIRED, remedies.HANDLER_NEEDED)
+    for name in given[1:]:
+        yield FieldError(
+            f"{path}.{name}",
+            ErrorKind.FORBIDDEN,
+            f"{remedies.HANDLER_EXCESS}; {given[0]} is given already",
+        )
+    if probe.exec is not None:
+        yield from _exec(probe.exec, f"{path}.exec")
+    if probe.http_get is not None:
+        yield from _http_get(probe.http_get, f"{path}.httpGet")
+    if probe.tcp_socket is not None:
+        yield from _tcp_socket(probe.tcp_socket, f"{path}.tcpSocket")
+    if probe.grpc is not None:
+        yield from _grpc(probe.grpc, f"{path}.grpc")
+
+
+def _exec(action: ExecAction, path: str) -> Iterator[FieldError]:
+    command = action.command or ()
+    if not command:
+        yield FieldError(f"{path}.command", ErrorKind.REQUIRED, remedies.COMMAND_NEEDED)
+    yield from _bounded(command, MAX_COMMAND, f"{path}.command")
+    for index, word in enumerate(command):
+        yield from _capped(word, MAX_COMMAND_WORD, f"{path}.command[{index}]")
+
+
+def _http_get(action: HTTPGetAction, path: str) -> Iterator[FieldError]:
+    yield from _no_host(action.host, path)
+    yield from _port(action.port, f"{path}.port")
+    yield from _capped(action.path or "", MAX_TEXT, f"{path}.path")
+    if action.scheme and action.scheme not in ("HTTP", "HTTPS"):
+        yield FieldError(f"{path}.scheme", ErrorKind.NOT_SUPPORTED, remedies.SCHEME, action.scheme)
+    headers = action.http_headers or ()
+    yield from _bounded(headers, MAX_HEADERS, f"{path}.httpHeaders")
+    for index, header in enumerate(headers):
+        at = f"{path}.httpHeaders[{index}]"
+        if not _HEADER_NAME.fullmatch(header.name):
+            yield FieldError(
+                f"{at}.name",
+                ErrorKind.INVALID,
+                remedies.HEADER_NAME,
+                header.name,
+            )
+        yield from _capped(header.name, MAX_NAME, f"{at}.name")
+        yield from _capped(header.value, MAX_TEXT, f"{at}.value")
+
+
+def _tcp_socket(action: TCPSocketAction, path: str) -> Iterator[FieldError]:
+    yield from _no_host(action.host, path)
+    yield from _port(action.port, f"{path}.port")
+
+
+def _grpc(action: GRPCAction, path: str) -> Iterator[FieldError]:
+    yield from _port(action.port, f"{path}.port")
+    yield from _capped(action.service or "", MAX_TEXT, f"{path}.service")
+    if action.mode and action.mode not in ("Plaintext", "TLS"):
+        yield FieldError(f"{path}.mode", ErrorKind.NOT_SUPPORTED, remedies.MODE, action.mode)
+
+
+def _no_host(host: str | None, path: str) -> Iterator[FieldError]:
+    if host:
+        yield FieldError(
+            f"{path}.host",
+            ErrorKind.FORBIDDEN,
+            remedies.HOST,
+        )
+
+
+def _port(port: int | str, path: str) -> Iterator[FieldError]:
+    if isinstance(port, int):
+        if not 1 <= port <= MAX_PORT:
+            yield FieldError(
+                path, ErrorKind.INVALID, f"must be between 1 and {MAX_PORT}, inclusive", port
+            )
+    elif not port_name_is_valid(port):
+        yield FieldError(
+            path,
+            ErrorKind.INVALID,
+            remedies.PORT_NAME,
+            port,
+        )
+
+
+def port_name_is_valid(name: str) -> bool:
+    """IANA_SVC_NAME, as container ports are named."""
+    return (
+        len(name) <= MAX_PORT_NAME
+        and "--" not in name
+        and bool(_PORT_NAME.fullmatch(name))
+        and any(letter.isalpha() for letter in name)
+    )
+
+
+def _numbers(probe: Probe, path: str) -> Iterator[FieldError]:
+    for wire_name, attribute in _NUMBERS:
+        number = getattr(probe, attribute)
+        if number is None:
+            continue
+        if number < 0:
+            yield FieldError(
+                f"{path}.{wire_name}",
+                ErrorKind.INVALID,
+                "must be greater than or equal to 0 (0 means absent)",
+                number,
+            )
+        elif number > MAX_SECONDS:
+            yield FieldError(
+                f"{path}.{wire_name}", ErrorKind.INVALID, f"must be at most {MAX_SECONDS}", number
+            )
+
+
+def _bounded(items: Iterable[object], most: int, path: str) -> Iterator[FieldError]:
+    count = sum(1 for _ in items)
+    if count > most:
+        yield FieldError(path, ErrorKind.TOO_MANY, f"must have at most {most} items", count)
+
+
+def _capped(text: str, most: int, path: str) -> Iterator[FieldError]:
+    if len(text) > most:
+        yield FieldError(path, ErrorKind.TOO_LONG, f"may not be more than {most} characters")
+
+
+def _unique(names: Iterable[str | None], path: str) -> Iterator[FieldError]:
+    """`path` holds a `{}` for the index; None takes no part."""
+    seen: Counter[str] = Counter()
+    for index, name in enumerate(names):
+        if name is None:
+            continue
+        if seen[name]:
+            yield FieldError(path.format(index), ErrorKind.DUPLICATE, remedies.UNIQUE, name)
+        seen[name] += 1

@@ -1,0 +1,290 @@
+"""The two CustomResourceDefinitions.
+
+Fields, names and cases are Kruise's; what is added is additive: bounds, defaults of httpGet, CEL rules,
+short names, categories, printer columns, and status fields of our own.
+
+Source: openkruise/kruise config/crd/bases; core/v1 Probe of Kubernetes 1.36.
+Differs: see above; absent numbers stay absent, as Kruise gives them another meaning than core/v1.
+"""
+
+from typing import Any
+
+from kruise_probe.api import validation as limits
+from kruise_probe.api.names import GROUP, VERSION
+from kruise_probe.manifests import rules
+from kruise_probe.manifests.probe_schema import probe
+from kruise_probe.manifests.schema import (
+    Schema,
+    date_time,
+    described,
+    int64,
+    list_of,
+    map_of,
+    record,
+    ruled,
+    text,
+)
+
+CATEGORIES = ["kruise-probe"]
+
+
+def marker_crd() -> dict[str, Any]:
+    """PodProbeMarker: namespaced, short name `ppm`."""
+    return _crd(
+        kind="PodProbeMarker",
+        short_name="ppm",
+        scope="Namespaced",
+        description="Selects pods, probes their containers, and marks the pods with the newest results.",
+        spec=_marker_spec(),
+        status=_marker_status(),
+        required=["spec"],
+        columns=[
+            _column("Matched", "integer", ".status.matchedPods", "Pods that the selector matches"),
+            _column("Succeeded", "integer", ".status.succeeded", "Pods whose probes all succeed"),
+            _column("Failed", "integer", ".status.failed", "Pods with a failing probe"),
+            _column("Unknown", "integer", ".status.unknown", "Pods without a verdict for a probe"),
+            _column(
+                "Synced",
+                "string",
+                '.status.conditions[?(@.type=="Synced")].status',
+                "Whether nodes and pods show this marker as it is",
+            ),
+            _column("Age", "date", ".metadata.creationTimestamp", ""),
+        ],
+    )
+
+
+def node_pod_probe_crd() -> dict[str, Any]:
+    """NodePodProbe: cluster-scoped, named as its node, short name `npp`."""
+    return _crd(
+        kind="NodePodProbe",
+        short_name="npp",
+        scope="Cluster",
+        description="What one node is to probe (spec, by the manager), and what came out (status, by its daemon).",
+        spec=_node_spec(),
+        status=_node_status(),
+        required=[],
+        columns=[_column("Age", "date", ".metadata.creationTimestamp", "")],
+    )
+
+
+def all_crds() -> list[dict[str, Any]]:
+    return [marker_crd(), node_pod_probe_crd()]
+
+
+def _crd(
+    *,
+    kind: str,
+    short_name: str,
+    scope: str,
+    description: str,
+    spec: Schema,
+    status: Schema,
+    required: list[str],
+    columns: list[dict[str, str]],
+) -> dict[str, Any]:
+    plural = f"{kind.lower()}s"
+    root = record(
+        {
+            "apiVersion": text(),
+            "kind": text(),
+            "metadata": {"type": "object"},
+            "spec": spec,
+            "status": status,
+        },
+        required=required,
+    )
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "names": {
+                "kind": kind,
+                "listKind": f"{kind}List",
+                "plural": plural,
+                "singular": kind.lower(),
+                "shortNames": [short_name],
+                "categories": CATEGORIES,
+            },
+            "scope": scope,
+            "versions": [
+                {
+                    "name": VERSION,
+                    "served": True,
+                    "storage": True,
+                    "schema": {"openAPIV3Schema": described(description, root)},
+                    "subresources": {"status": {}},
+                    "additionalPrinterColumns": columns,
+                }
+            ],
+        },
+    }
+
+
+def _column(name: str, kind: str, path: str, description: str) -> dict[str, str]:
+    column = {"name": name, "type": kind, "jsonPath": path}
+    return {**column, "description": description} if description else column
+
+
+def _marker_spec() -> Schema:
+    probes = list_of(_container_probe(), most=limits.MAX_PROBES, least=1)
+    return described(
+        "Which pods, and which probes.",
+        ruled(
+            record(
+                {
+                    "selector": _selector(),
+                    "probes": described(
+                        "The probes of every matching pod; names are unique.",
+                        ruled(probes, *rules.PROBES),
+                    ),
+                },
+                required=["selector", "probes"],
+            ),
+            rules.SPEC,
+        ),
+    )
+
+
+def _selector() -> Schema:
+    values = list_of(text(most=limits.MAX_LABEL_VALUE), most=limits.MAX_SELECTOR_ITEMS)
+    expression = record(
+        {
+            "key": ruled(text(most=limits.MAX_CONDITION_TYPE), rules.SELECTOR_KEY),
+            "operator": text(enum=["In", "NotIn", "Exists", "DoesNotExist"]),
+            "values": ruled(values, rules.SELECTOR_VALUES),
+        },
+        required=["key", "operator"],
+    )
+    labels = map_of(text(most=limits.MAX_LABEL_VALUE), most=limits.MAX_SELECTOR_ITEMS)
+    expressions = list_of(
+        ruled(expression, *rules.SELECTOR_EXPRESSION), most=limits.MAX_SELECTOR_ITEMS
+    )
+    selector = record(
+        {"matchLabels": ruled(labels, *rules.LABELS), "matchExpressions": expressions}
+    )
+    return {
+        "description": "Label selector of the pods; not empty, and immutable.",
+        **ruled(selector, *rules.SELECTOR),
+        "x-kubernetes-map-type": "atomic",
+    }
+
+
+def _container_probe() -> Schema:
+    container_probe = record(
+        {
+            "name": described(
+                "Unique in the marker; without '#'.",
+                ruled(text(most=limits.MAX_NAME, least=1), rules.PROBE_NAME),
+            ),
+            "containerName": described(
+                "The container to probe: a regular one, or a sidecar.",
+                text(most=limits.MAX_CONTAINER_NAME, least=1),
+            ),
+            "probe": probe(bounded=True),
+            "markerPolicy": described(
+                "What to write on the pod per state. Keys that only the other state's policy names are "
+                "removed; with a single policy the opposite result removes its keys.",
+                ruled(list_of(_policy(), most=limits.MAX_POLICIES), rules.POLICIES),
+            ),
+            "podConditionType": described(
+                "Condition type that shows the newest result, such as example.com/healthy: Succeeded is True, "
+                "Failed is False.",
+                ruled(text(most=limits.MAX_CONDITION_TYPE), *rules.CONDITION_TYPE),
+            ),
+        },
+        required=["name", "containerName", "probe"],
+    )
+    return ruled(container_probe, rules.CONTAINER_PROBE)
+
+
+def _policy() -> Schema:
+    labels = map_of(text(most=limits.MAX_LABEL_VALUE), most=limits.MAX_MARKS)
+    annotations = map_of(text(most=limits.MAX_ANNOTATION_VALUE), most=limits.MAX_MARKS)
+    policy = record(
+        {
+            "state": text(enum=["Succeeded", "Failed"]),
+            "labels": ruled(labels, *rules.LABELS),
+            "annotations": ruled(annotations, *rules.ANNOTATIONS),
+        },
+        required=["state"],
+    )
+    return ruled(policy, rules.POLICY)
+
+
+def _marker_status() -> Schema:
+    condition = record(
+        {
+            "type": text(),
+            "status": text(enum=["True", "False", "Unknown"]),
+            "reason": text(),
+            "message": text(),
+            "lastTransitionTime": date_time(),
+            "observedGeneration": int64(),
+        },
+        required=["type", "status"],
+    )
+    return record(
+        {
+            "observedGeneration": int64(),
+            "matchedPods": int64(),
+            "succeeded": int64(),
+            "failed": int64(),
+            "unknown": int64(),
+            "nodesBehind": int64(),
+            "conditions": {
+                **list_of(condition),
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["type"],
+            },
+        },
+    )
+
+
+def _node_spec() -> Schema:
+    container_probe = record(
+        {
+            "name": described("<marker>#<probe>", text()),
+            "containerName": text(),
+            "probe": probe(bounded=False),
+        },
+        required=["name", "containerName", "probe"],
+    )
+    pod = record(
+        {
+            "name": text(),
+            "namespace": text(),
+            "uid": text(),
+            "IP": text(),
+            "probes": list_of(container_probe),
+        },
+        required=["name", "namespace", "uid", "IP"],
+    )
+    return record({"podProbes": list_of(pod)})
+
+
+def _node_status() -> Schema:
+    state = record(
+        {
+            "name": described("<marker>#<probe>", text()),
+            "state": text(),
+            "lastProbeTime": date_time(),
+            "lastTransitionTime": date_time(),
+            "message": text(),
+            "containerID": described("The container that the result is about.", text()),
+            "probeHash": described("Of the probe that gave the result.", text()),
+        },
+        required=["name", "state"],
+    )
+    pod = record(
+        {
+            "name": text(),
+            "namespace": text(),
+            "uid": text(),
+            "probeStates": list_of(state),
+        },
+        required=["name", "namespace", "uid"],
+    )
+    return record({"podProbeStatuses": list_of(pod)})

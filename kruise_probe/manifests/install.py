@@ -1,0 +1,34 @@
+"""The default install, whole and in the order in which to apply it."""
+
+from typing import Any
+
+from kruise_probe.manifests.crds import all_crds
+from kruise_probe.manifests.own_node import own_node_policy
+from kruise_probe.manifests.rbac import daemon_rbac, manager_rbac
+from kruise_probe.manifests.webhook import webhook
+from kruise_probe.manifests.workloads import Install, daemon, manager, namespace
+
+
+def default_install(install: Install, *, admission_policy: bool = True) -> list[dict[str, Any]]:
+    """CRDs, namespace, identities, the daemons' admission policy, and last what runs.
+
+    Without `admission_policy` for clusters before Kubernetes 1.30, which have no such policies.
+    """
+    return [
+        *all_crds(),
+        namespace(install),
+        *manager_rbac(install.namespace),
+        *daemon_rbac(install.namespace),
+        *(own_node_policy(install.namespace) if admission_policy else []),
+        *_webhook(install),
+        manager(install),
+        daemon(install),
+    ]
+
+
+def _webhook(install: Install) -> list[dict[str, Any]]:
+    if not install.webhook:
+        return []
+    return webhook(
+        install.namespace, serverless=install.serverless, cert_manager=install.cert_manager
+    )

@@ -1,0 +1,109 @@
+"""Keeps a daemon's token to its own node, where roles cannot: a ValidatingAdmissionPolicy on the token's node claim.
+
+Fails closed: a token that is bound to no node may write nothing. Both kinds of bound token carry the claim: a
+pod's own (from Kubernetes 1.30 on), and `kubectl create token --bound-object-kind Node`.
+
+Source: kubernetes test/e2e/testing-manifests/auth per_node_validatingadmissionpolicy; admissionregistration/v1.
+Differs: also the Lease by which the daemon shows that it lives, and the host that its events name.
+"""
+
+from typing import Any, Final
+
+from kruise_probe.api.names import AGENT_LEASE_PREFIX, GROUP, LEADER_ELECTION_ID, VERSION
+from kruise_probe.manifests.rbac import DAEMON
+
+POLICY: Final = "kruise-probe-daemon-own-node"
+_CLAIM: Final = "authentication.kubernetes.io/node-name"
+_API: Final = "admissionregistration.k8s.io/v1"
+
+
+def own_node_policy(namespace: str) -> list[dict[str, Any]]:
+    """The policy and its binding, for the daemons of the system namespace."""
+    policy = {
+        "apiVersion": _API,
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": POLICY},
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {
+                "resourceRules": [
+                    _resources(GROUP, VERSION, "nodepodprobes", "nodepodprobes/status"),
+                    _resources("coordination.k8s.io", "v1", "leases"),
+                    _resources("", "v1", "events"),
+                ]
+            },
+            "matchConditions": [
+                {
+                    "name": "is-a-daemon",
+                    "expression": "request.userInfo.username == "
+                    f"'system:serviceaccount:{namespace}:{DAEMON}'",
+                }
+            ],
+            "variables": [{"name": "node", "expression": _node()}],
+            "validations": _validations(),
+        },
+    }
+    binding = {
+        "apiVersion": _API,
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": POLICY},
+        "spec": {"policyName": POLICY, "validationActions": ["Deny"]},
+    }
+    return [policy, binding]
+
+
+def _resources(group: str, version: str, *resources: str) -> dict[str, Any]:
+    return {
+        "apiGroups": [group],
+        "apiVersions": [version],
+        "operations": ["CREATE", "UPDATE", "DELETE"],
+        "resources": list(resources),
+    }
+
+
+def _node() -> str:
+    """CEL: the node that the token is bound to; empty when it is bound to none."""
+    return (
+        f"has(request.userInfo.extra) && '{_CLAIM}' in request.userInfo.extra && "
+        f"request.userInfo.extra['{_CLAIM}'].size() == 1 ? request.userInfo.extra['{_CLAIM}'][0] : ''"
+    )
+
+
+def _validations() -> list[dict[str, str]]:
+    on_node = "' of node ' + variables.node"
+    return [
+        {
+            "expression": "variables.node != ''",
+            "message": "this token of the kruise-probe daemon is bound to no node; use the projected token of a "
+            "daemon's pod, or kubectl create token --bound-object-kind=Node (Kubernetes 1.30 or newer)",
+            "reason": "Forbidden",
+        },
+        {
+            "expression": "request.resource.resource != 'nodepodprobes' || request.name == variables.node",
+            "messageExpression": f"'NodePodProbe ' + request.name + ' is not the one' + {on_node}",
+            "reason": "Forbidden",
+        },
+        {
+            "expression": "request.resource.resource != 'leases' || "
+            f"(request.name == '{AGENT_LEASE_PREFIX}' + variables.node && "
+            f"request.name != '{LEADER_ELECTION_ID}')",
+            "messageExpression": f"'Lease ' + request.name + ' is not the one' + {on_node}",
+            "reason": "Forbidden",
+        },
+        {
+            "expression": "request.resource.resource != 'events' || request.operation == 'DELETE' || "
+            f"{_from_node('object')}",
+            "messageExpression": f"'the source.host of an event must be that' + {on_node}",
+            "reason": "Forbidden",
+        },
+        {
+            "expression": "request.resource.resource != 'events' || request.operation == 'CREATE' || "
+            f"{_from_node('oldObject')}",
+            "messageExpression": f"'event ' + request.name + ' was not written by the daemon' + {on_node}",
+            "reason": "Forbidden",
+        },
+    ]
+
+
+def _from_node(event: str) -> str:
+    return f"(has({event}.source) && has({event}.source.host) && {event}.source.host == variables.node)"

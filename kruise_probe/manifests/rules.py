@@ -1,0 +1,192 @@
+r"""The rules of `api.validation` that a JSON schema cannot say, as CEL for the API server.
+
+Written for the oldest API server of the default install, 1.30: no `format` library, no two-variable macros. The
+API server adds up what all rules could cost in the worst case and refuses a CRD beyond its budget, so regular
+expressions stand only where the text and its list are bounded. Ports are the schema's own (`schema.port`): before
+1.33 the estimate knows no bound for an int-or-string, and any look into its text is beyond the budget.
+
+The field of a rule about several items of a list is the list; the message then says which item.
+
+Source: apiextensions/v1 ValidationRule; apiserver pkg/cel/library for what a call costs.
+"""
+
+from typing import Final
+
+from kruise_probe.api import labels, remedies
+from kruise_probe.api.names import NATIVE_POD_CONDITIONS, PROTOCOL_ANNOTATIONS
+
+Rule = dict[str, str]
+
+_DNS_LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_ANY_CASE_DNS_LABEL: Final = "[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?"
+_NAME: Final = f"[A-Za-z0-9]([-A-Za-z0-9_.]{{0,{labels.MAX_NAME_PART - 2}}}[A-Za-z0-9])?"
+_HEADER_NAME: Final = r"[-A-Za-z0-9!#$%&\'*+.^_`|~]+"
+
+# FieldValueDuplicate is not here: with it the API server leaves the message out.
+REQUIRED: Final = "FieldValueRequired"
+FORBIDDEN: Final = "FieldValueForbidden"
+
+
+def _rule(
+    expression: str, message: str, *, field: str = "", reason: str = "", shown: str = ""
+) -> Rule:
+    """`shown` is a CEL expression of the text that stands before the message: which item is meant."""
+    rule = {"rule": expression, "message": message}
+    if shown:
+        rule["messageExpression"] = f"{shown} + {_literal(message)}"
+    if reason:
+        rule["reason"] = reason
+    if field:
+        rule["fieldPath"] = field
+    return rule
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _list(texts: frozenset[str]) -> str:
+    return "[" + ", ".join(_literal(text) for text in sorted(texts)) + "]"
+
+
+def _is_key(key: str, *, dns_label: str = _DNS_LABEL) -> str:
+    """CEL: whether the variable `key` holds a qualified name."""
+    pattern = f"^({dns_label}(\\\\.{dns_label})*/)?{_NAME}$"
+    return f"{key}.indexOf('/') <= {labels.MAX_PREFIX} && {key}.matches('{pattern}')"
+
+
+def _is_value(value: str) -> str:
+    return f"{value} == '' || {value}.matches('^{_NAME}$')"
+
+
+def _first_bad(items: str, condition: str) -> str:
+    """CEL: the first item of a list or map for which the condition on `k` does not hold, quoted."""
+    return f"'\"' + {items}.filter(k, !({condition}))[0] + '\": '"
+
+
+LABEL_KEYS: Final = _rule(
+    f"self.all(k, {_is_key('k')})",
+    remedies.KEY,
+    shown=_first_bad("self", _is_key("k")),
+)
+LABEL_VALUES: Final = _rule(
+    f"self.all(k, {_is_value('self[k]')})",
+    remedies.LABEL_VALUE,
+    shown="'value of ' + " + _first_bad("self", _is_value("self[k]")),
+)
+LABELS: Final = (LABEL_KEYS, LABEL_VALUES)
+
+_ANNOTATION_KEY = _is_key("k", dns_label=_ANY_CASE_DNS_LABEL)
+ANNOTATIONS: Final = (
+    _rule(
+        f"self.all(k, {_ANNOTATION_KEY})",
+        remedies.KEY,
+        shown=_first_bad("self", _ANNOTATION_KEY),
+    ),
+    _rule(
+        f"{_list(PROTOCOL_ANNOTATIONS)}.all(k, !(k in self))",
+        f"key {' or '.join(sorted(PROTOCOL_ANNOTATIONS))} {remedies.PROTOCOL_KEY}",
+        reason=FORBIDDEN,
+    ),
+)
+
+SELECTOR: Final = (
+    _rule(
+        "(has(self.matchLabels) && self.matchLabels.size() > 0) || "
+        "(has(self.matchExpressions) && self.matchExpressions.size() > 0)",
+        remedies.SELECTOR_EMPTY,
+        reason=REQUIRED,
+    ),
+    _rule("self == oldSelf", remedies.SELECTOR_IMMUTABLE),
+)
+SELECTOR_EXPRESSION: Final = (
+    _rule(
+        "!(self.operator in ['In', 'NotIn']) || (has(self.values) && self.values.size() > 0)",
+        remedies.VALUES_NEEDED,
+        field=".values",
+        reason=REQUIRED,
+    ),
+    _rule(
+        "!(self.operator in ['Exists', 'DoesNotExist']) || !has(self.values) || self.values.size() == 0",
+        remedies.VALUES_EXCESS,
+        field=".values",
+        reason=FORBIDDEN,
+    ),
+)
+SELECTOR_KEY: Final = _rule(_is_key("self"), remedies.KEY)
+SELECTOR_VALUES: Final = _rule(f"self.all(v, {_is_value('v')})", remedies.LABEL_VALUE)
+
+_SELECTOR_HAS_KEY = (
+    "((has(self.selector.matchLabels) && k in self.selector.matchLabels) || "
+    "(has(self.selector.matchExpressions) && self.selector.matchExpressions.exists(e, e.key == k)))"
+)
+SPEC: Final = _rule(
+    "self.probes.all(p, !has(p.markerPolicy) || p.markerPolicy.all(m, !has(m.labels) || "
+    f"m.labels.all(k, !{_SELECTOR_HAS_KEY})))",
+    f"a key of markerPolicy.labels {remedies.OWN_SELECTOR_KEY}",
+    field=".probes",
+    reason=FORBIDDEN,
+)
+
+PROBES: Final = (
+    _rule(
+        "self.all(p, self.exists_one(q, q.name == p.name))",
+        f"name {remedies.UNIQUE}",
+    ),
+    _rule(
+        "self.all(p, !has(p.podConditionType) || p.podConditionType == '' || self.exists_one(q, "
+        "has(q.podConditionType) && q.podConditionType == p.podConditionType))",
+        f"podConditionType {remedies.UNIQUE}",
+    ),
+)
+PROBE_NAME: Final = _rule("!self.contains('#')", remedies.NAME_WITH_HASH)
+CONTAINER_PROBE: Final = _rule(
+    "(has(self.podConditionType) && self.podConditionType != '') || "
+    "(has(self.markerPolicy) && self.markerPolicy.size() > 0)",
+    remedies.RESULT_NOWHERE,
+    reason=REQUIRED,
+)
+CONDITION_TYPE: Final = (
+    _rule(f"!(self in {_list(NATIVE_POD_CONDITIONS)})", remedies.NATIVE_CONDITION),
+    _rule(f"self == '' || ({_is_key('self')})", remedies.KEY),
+)
+POLICIES: Final = _rule(
+    "self.all(m, self.exists_one(n, n.state == m.state))",
+    f"state {remedies.UNIQUE.replace('marker', 'policy')}",
+)
+POLICY: Final = _rule(
+    "(has(self.labels) && self.labels.size() > 0) || (has(self.annotations) && self.annotations.size() > 0)",
+    remedies.POLICY_EMPTY,
+    reason=REQUIRED,
+)
+
+HANDLERS: Final = (
+    _rule(
+        "has(self.exec) || has(self.httpGet) || has(self.tcpSocket) || has(self.grpc)",
+        remedies.HANDLER_NEEDED,
+        reason=REQUIRED,
+    ),
+    *(
+        _rule(
+            f"!has(self.{later}) || !({' || '.join(f'has(self.{each})' for each in earlier)})",
+            f"{remedies.HANDLER_EXCESS}; keep one of {', '.join(earlier)} and {later}",
+            field=f".{later}",
+            reason=FORBIDDEN,
+        )
+        for later, earlier in (
+            ("httpGet", ("exec",)),
+            ("tcpSocket", ("exec", "httpGet")),
+            ("grpc", ("exec", "httpGet", "tcpSocket")),
+        )
+    ),
+)
+COMMAND: Final = _rule(
+    "has(self.command) && self.command.size() > 0",
+    remedies.COMMAND_NEEDED,
+    field=".command",
+    reason=REQUIRED,
+)
+HOST: Final = _rule("self == ''", remedies.HOST, reason=FORBIDDEN)
+SCHEME: Final = _rule("self in ['', 'HTTP', 'HTTPS']", remedies.SCHEME)
+MODE: Final = _rule("self in ['', 'Plaintext', 'TLS']", remedies.MODE)
+HEADER_NAME: Final = _rule(f"self.matches('^{_HEADER_NAME}$')", remedies.HEADER_NAME)

@@ -1,0 +1,272 @@
+"""What runs in a cluster: the namespace, the manager's Deployment, the daemon's DaemonSet.
+
+The manager satisfies the pod security standard `restricted`. The daemon cannot: it lives in the node's network, as
+kubelet does, and opens the runtime's socket, which belongs to root; it gives up everything else.
+
+Both get a token by a projection of their own: it is bound to the pod, hence to the node, and ends with its hour,
+whereas an automounted one is quietly honoured for a year.
+
+Source: Kruise config/manager and config/daemonconfig; pod-security-standards; core/v1 ServiceAccountTokenProjection.
+Differs: no debug switches in the environment, no capability, no root for the manager.
+"""
+
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any, Final, NamedTuple
+
+from kruise_probe.api.names import SYSTEM_NAMESPACE, VIRTUAL_NODE_LABEL, VIRTUAL_NODE_VALUE
+from kruise_probe.manifests.rbac import DAEMON, MANAGER
+
+Manifest = dict[str, Any]
+
+NAME_LABEL: Final = "app.kubernetes.io/name"
+COMPONENT_LABEL: Final = "app.kubernetes.io/component"
+PRODUCT: Final = "kruise-probe"
+DEFAULT_IMAGE: Final = "ghcr.io/kruise-probe/kruise-probe:latest"
+
+METRICS_PORT: Final = 8080
+HEALTH_PORT: Final = 8000
+DAEMON_PORT: Final = 10221
+WEBHOOK_PORT: Final = 9443
+WEBHOOK_SECRET: Final = "kruise-probe-webhook-certs"
+NON_ROOT: Final = 65532
+TOKEN_SECONDS: Final = 3600
+"""Not 3607, the automounted one's, which the API server would extend."""
+
+_TOKEN_FOLDER: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
+_RUN: Final = "/run"
+_HOST: Final = "/host"
+"""Where the node's folders are seen in the daemon; `daemon.cri.endpoints` looks below it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Install:
+    """What one may choose about the default install.
+
+    Attributes:
+        cri_socket: path of the runtime's socket on the nodes; empty: it is looked for below /run.
+        webhook: the manager also answers admission reviews; `cert_manager`: with a certificate of cert-manager;
+            `serverless`: new pods as well, for the gate EnablePodProbeMarkerOnServerless.
+    """
+
+    namespace: str = SYSTEM_NAMESPACE
+    image: str = DEFAULT_IMAGE
+    image_pull_policy: str = "IfNotPresent"
+    replicas: int = 2
+    feature_gates: str = ""
+    cri_socket: str = ""
+    webhook: bool = False
+    cert_manager: bool = False
+    serverless: bool = False
+
+
+def namespace(install: Install) -> Manifest:
+    """The daemon needs the level `privileged`; the manager is held to `restricted` by its own settings."""
+    level = {"pod-security.kubernetes.io/enforce": "privileged"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": install.namespace, "labels": {NAME_LABEL: PRODUCT, **level}},
+    }
+
+
+def manager(install: Install) -> Manifest:
+    """Two replicas, one of which works; the other has warm caches."""
+    labels = labels_of("manager")
+    spread = {
+        "weight": 100,
+        "podAffinityTerm": {
+            "topologyKey": "kubernetes.io/hostname",
+            "labelSelector": {"matchLabels": labels},
+        },
+    }
+    args, ports, mounts, volumes = _webhook_parts(install)
+    container = {
+        **_container(install, "manager", args),
+        "env": [_field("POD_NAMESPACE", "metadata.namespace")],
+        "ports": [
+            {"name": "metrics", "containerPort": METRICS_PORT},
+            {"name": "health", "containerPort": HEALTH_PORT},
+            *ports,
+        ],
+        "livenessProbe": _probe("/healthz", "health", initialDelaySeconds=20),
+        "readinessProbe": _probe("/readyz", "health"),
+        "resources": {
+            "requests": {"cpu": "50m", "memory": "128Mi"},
+            "limits": {"memory": "512Mi"},
+        },
+        "securityContext": _locked_down(),
+        "volumeMounts": [_token_mount(), *mounts],
+    }
+    pod = {
+        **_pod(MANAGER, container, [_token_volume(), *volumes]),
+        "affinity": {
+            "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [spread]}
+        },
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": NON_ROOT,
+            "runAsGroup": NON_ROOT,
+            "fsGroup": NON_ROOT,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": MANAGER, "namespace": install.namespace, "labels": labels},
+        "spec": {
+            "replicas": install.replicas,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": pod},
+        },
+    }
+
+
+class _WebhookParts(NamedTuple):
+    args: tuple[str, ...] = ()
+    ports: tuple[Manifest, ...] = ()
+    mounts: tuple[Manifest, ...] = ()
+    volumes: tuple[Manifest, ...] = ()
+
+
+def _webhook_parts(install: Install) -> _WebhookParts:
+    if not install.webhook:
+        return _WebhookParts()
+    args = (f"--webhook-addr=:{WEBHOOK_PORT}",)
+    ports = ({"name": "webhook", "containerPort": WEBHOOK_PORT},)
+    if not install.cert_manager:
+        return _WebhookParts(args, ports)
+    folder = "/etc/kruise-probe/webhook"
+    return _WebhookParts(
+        (*args, f"--webhook-cert-dir={folder}"),
+        ports,
+        ({"name": "webhook", "mountPath": folder, "readOnly": True},),
+        ({"name": "webhook", "secret": {"secretName": WEBHOOK_SECRET}},),
+    )
+
+
+def daemon(install: Install) -> Manifest:
+    """One pod on every Linux node that has a kubelet, whatever its taints."""
+    labels = labels_of("daemon")
+    folder, more = _RUN, list[str]()
+    if install.cri_socket:
+        folder = str(PurePosixPath(install.cri_socket).parent)
+        more.append(f"--cri-endpoint=unix://{_HOST}{install.cri_socket}")
+    container = {
+        **_container(install, "daemon", (f"--addr=127.0.0.1:{DAEMON_PORT}", *more)),
+        "env": [
+            _field("NODE_NAME", "spec.nodeName"),
+            _field("POD_NAMESPACE", "metadata.namespace"),
+        ],
+        "livenessProbe": _probe("/healthz", DAEMON_PORT, host="127.0.0.1", initialDelaySeconds=20),
+        "readinessProbe": _probe("/readyz", DAEMON_PORT, host="127.0.0.1"),
+        "resources": {
+            "requests": {"cpu": "20m", "memory": "64Mi"},
+            "limits": {"memory": "256Mi"},
+        },
+        "securityContext": _locked_down(),
+        "volumeMounts": [
+            {"name": "runtime", "mountPath": f"{_HOST}{folder}", "readOnly": True},
+            _token_mount(),
+        ],
+    }
+    runtime = {"name": "runtime", "hostPath": {"path": folder, "type": "Directory"}}
+    no_kubelet = {
+        "key": VIRTUAL_NODE_LABEL,
+        "operator": "NotIn",
+        "values": [VIRTUAL_NODE_VALUE],
+    }
+    pod = {
+        **_pod(DAEMON, container, [runtime, _token_volume()]),
+        "affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [{"matchExpressions": [no_kubelet]}]
+                }
+            }
+        },
+        "hostNetwork": True,
+        "dnsPolicy": "ClusterFirstWithHostNet",
+        "priorityClassName": "system-node-critical",
+        "securityContext": {
+            "runAsUser": 0,
+            "runAsGroup": 0,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "tolerations": [{"operator": "Exists"}],
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": DAEMON, "namespace": install.namespace, "labels": labels},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "updateStrategy": {
+                "type": "RollingUpdate",
+                "rollingUpdate": {"maxUnavailable": "10%"},
+            },
+            "template": {"metadata": {"labels": labels}, "spec": pod},
+        },
+    }
+
+
+def labels_of(component: str) -> dict[str, str]:
+    return {NAME_LABEL: PRODUCT, COMPONENT_LABEL: component}
+
+
+def _pod(account: str, container: Manifest, volumes: list[Manifest]) -> Manifest:
+    return {
+        "serviceAccountName": account,
+        "automountServiceAccountToken": False,
+        "nodeSelector": {"kubernetes.io/os": "linux"},
+        "terminationGracePeriodSeconds": 10,
+        "containers": [container],
+        "volumes": volumes,
+    }
+
+
+def _container(install: Install, mode: str, more: tuple[str, ...]) -> Manifest:
+    gates = (f"--feature-gates={install.feature_gates}",) if install.feature_gates else ()
+    return {
+        "name": mode,
+        "image": install.image,
+        "imagePullPolicy": install.image_pull_policy,
+        "args": [mode, "--log-format=json", *gates, *more],
+    }
+
+
+def _locked_down() -> Manifest:
+    return {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def _field(name: str, path: str) -> Manifest:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+def _probe(path: str, port: str | int, *, host: str = "", **numbers: int) -> Manifest:
+    at = {"path": path, "port": port, **({"host": host} if host else {})}
+    return {"httpGet": at, "periodSeconds": 10, "timeoutSeconds": 5, **numbers}
+
+
+def _token_mount() -> Manifest:
+    return {"name": "token", "mountPath": _TOKEN_FOLDER, "readOnly": True}
+
+
+def _token_volume() -> Manifest:
+    authority = {"key": "ca.crt", "path": "ca.crt"}
+    own = {"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}
+    return {
+        "name": "token",
+        "projected": {
+            "sources": [
+                {"serviceAccountToken": {"path": "token", "expirationSeconds": TOKEN_SECONDS}},
+                {"configMap": {"name": "kube-root-ca.crt", "items": [authority]}},
+                {"downwardAPI": {"items": [own]}},
+            ]
+        },
+    }

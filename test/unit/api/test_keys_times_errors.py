@@ -1,0 +1,99 @@
+"""Small rules of the wire: names of probes, stamps, the server's refusals."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kruise_probe.api.errors import (
+    AlreadyExists,
+    ApiError,
+    Conflict,
+    Expired,
+    Invalid,
+    ServerError,
+    Status,
+    StatusDetails,
+    TooManyRequests,
+    error_of,
+)
+from kruise_probe.api.keys import ProbeName
+from kruise_probe.api.times import format_micro_time, format_time, parse_time, utc_now
+
+
+@given(
+    marker=st.from_regex(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", fullmatch=True),
+    probe=st.text(min_size=1).filter(lambda text: "#" not in text),
+)
+def test_a_probe_name_survives_the_wire(marker: str, probe: str) -> None:
+    assert ProbeName.parse(str(ProbeName(marker, probe))) == ProbeName(marker, probe)
+
+
+@given(st.text())
+def test_any_text_is_a_probe_name_and_keeps_its_spelling(text: str) -> None:
+    parsed = ProbeName.parse(text)
+
+    assert str(parsed) == text or not parsed.marker
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2022-09-09T07:13:04Z", datetime(2022, 9, 9, 7, 13, 4, tzinfo=UTC)),
+        ("2022-09-09T09:13:04+02:00", datetime(2022, 9, 9, 7, 13, 4, tzinfo=UTC)),
+        ("2022-09-09T07:13:04.123456Z", datetime(2022, 9, 9, 7, 13, 4, 123456, tzinfo=UTC)),
+        ("", None),
+        (None, None),
+        ("yesterday", None),
+        ("2022-13-41T99:00:00Z", None),
+        ("0000-00-00T00:00:00Z", None),
+        ("0001-01-01T00:00:00+14:00", None),
+    ],
+)
+def test_stamps_are_read_and_unreadable_ones_are_absent(
+    text: str | None, expected: datetime | None
+) -> None:
+    assert parse_time(text) == expected
+
+
+@given(st.datetimes(timezones=st.just(UTC), min_value=datetime(1970, 1, 1)))  # noqa: DTZ001 - hypothesis adds the zone
+def test_stamps_round_trip_at_their_resolution(at: datetime) -> None:
+    assert parse_time(format_micro_time(at)) == at
+    assert parse_time(format_time(at)) == at.replace(microsecond=0)
+
+
+def test_the_wall_clock_is_aware() -> None:
+    assert utc_now().utcoffset() == timedelta(0)
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "kind"),
+    [
+        (409, "Conflict", Conflict),
+        (409, "AlreadyExists", AlreadyExists),
+        (410, "Expired", Expired),
+        (410, "Gone", Expired),
+        (422, "Invalid", Invalid),
+        (429, "TooManyRequests", TooManyRequests),
+        (500, "InternalError", ServerError),
+        (503, "", ServerError),
+        (418, "", ApiError),
+    ],
+)
+def test_a_refusal_becomes_the_error_of_its_meaning(
+    code: int, reason: str, kind: type[ApiError]
+) -> None:
+    error = error_of(code, Status(reason=reason, message="why"), request="PATCH pods/status ns/a")
+
+    assert type(error) is kind
+    assert error.code == code
+    assert "PATCH pods/status ns/a" in str(error)
+    assert "why" in str(error)
+
+
+def test_the_servers_wish_to_wait_is_kept() -> None:
+    error = error_of(429, Status(details=StatusDetails(retry_after_seconds=3)))
+
+    assert error.retry_after_seconds == 3.0
+    assert error_of(429, None, retry_after_seconds=1.5).retry_after_seconds == 1.5

@@ -1,0 +1,154 @@
+"""What is kept of a pod: from a pod recorded on a real cluster, and from odd ones."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from kruise_probe.api.pods import Container, Owned, Pod
+from kruise_probe.api.resources import PODS
+
+RECORDED = Path(__file__).parents[2] / "data" / "pod.json"
+
+
+def decoded(document: dict[str, Any]) -> Pod:
+    return PODS.decode(json.dumps(document).encode())
+
+
+def test_a_recorded_pod_keeps_what_decisions_need() -> None:
+    pod = PODS.decode(RECORDED.read_bytes())
+
+    assert str(pod.key) == "default/recorded"
+    assert pod.node == "kruise-probe-node"
+    assert pod.ip.startswith("10.88.")
+    assert pod.active
+    assert pod.initialized
+    assert not pod.mirror
+    assert pod.labels == {"app": "recorded", "idle": "true"}
+    assert pod.annotations["example.com/note"] == "kept"
+    assert "kubectl.kubernetes.io/last-applied-configuration" not in pod.annotations
+    assert pod.readiness_gates == {"game.io/idle"}
+
+
+def test_sidecars_are_containers_and_plain_init_containers_are_not() -> None:
+    pod = PODS.decode(RECORDED.read_bytes())
+
+    assert pod.containers == (
+        Container("main", (("http", 8080),), has_startup_probe=True),
+        Container("sidecar", (("metrics", 9102),), has_startup_probe=False),
+    )
+    assert {"main", "sidecar"} <= pod.started
+
+
+def test_ownership_is_read_from_our_managers_entry_on_the_status_subresource() -> None:
+    pod = PODS.decode(RECORDED.read_bytes())
+
+    assert pod.owned == Owned(
+        condition_types=frozenset({"game.io/idle"}),
+        labels=frozenset({"idle"}),
+        annotations=frozenset({"controller.kubernetes.io/pod-deletion-cost"}),
+    )
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        pytest.param({"manager": "kubelet", "subresource": "status"}, id="another-manager"),
+        pytest.param({"manager": "kruise-probe-manager"}, id="not-the-status-subresource"),
+    ],
+)
+def test_what_others_wrote_is_not_ours(entry: dict[str, str]) -> None:
+    fields: dict[str, Any] = {"f:metadata": {"f:labels": {"f:idle": {}}}}
+
+    pod = decoded({"metadata": {"name": "a", "managedFields": [{**entry, "fieldsV1": fields}]}})
+
+    assert pod.owned == Owned()
+
+
+def test_only_conditions_that_are_not_kubelets_are_kept() -> None:
+    pod = PODS.decode(RECORDED.read_bytes())
+
+    assert [each.type for each in pod.conditions] == ["game.io/idle"]
+    assert pod.conditions[0].message == "idle"
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param({"metadata": {"name": "a"}}, id="no-spec-no-status"),
+        pytest.param(
+            {
+                "metadata": {
+                    "name": "a",
+                    "labels": None,
+                    "annotations": None,
+                    "managedFields": None,
+                },
+                "spec": {"containers": None, "initContainers": None, "readinessGates": None},
+                "status": {"conditions": None, "containerStatuses": None, "podIP": None},
+            },
+            id="nulls-everywhere",
+        ),
+        pytest.param(
+            {
+                "metadata": {
+                    "name": "a",
+                    "managedFields": [
+                        {"manager": "kruise-probe-manager", "subresource": "status"},
+                        {"manager": None, "fieldsV1": None},
+                    ],
+                }
+            },
+            id="entries-without-fields",
+        ),
+    ],
+)
+def test_absent_and_null_read_alike(document: dict[str, Any]) -> None:
+    pod = decoded(document)
+
+    assert (pod.labels, pod.annotations, pod.ip, pod.node) == ({}, {}, "", "")
+    assert (pod.containers, pod.conditions, pod.owned) == ((), (), Owned())
+    assert not pod.initialized
+    assert pod.active
+
+
+@pytest.mark.parametrize(
+    ("metadata", "phase", "active"),
+    [
+        pytest.param({}, "Running", True, id="running"),
+        pytest.param({}, "Pending", True, id="pending"),
+        pytest.param({}, "Succeeded", False, id="succeeded"),
+        pytest.param({}, "Failed", False, id="failed"),
+        pytest.param(
+            {"deletionTimestamp": "2026-01-01T00:00:00Z"}, "Running", False, id="terminating"
+        ),
+    ],
+)
+def test_active_is_neither_terminating_nor_finished(
+    metadata: dict[str, str], phase: str, active: bool
+) -> None:
+    pod = decoded({"metadata": {"name": "a", **metadata}, "status": {"phase": phase}})
+
+    assert pod.active is active
+
+
+def test_a_mirror_pod_is_known_by_its_annotation() -> None:
+    pod = decoded({"metadata": {"name": "a", "annotations": {"kubernetes.io/config.mirror": "x"}}})
+
+    assert pod.mirror
+
+
+def test_pods_of_one_template_share_their_containers() -> None:
+    one = PODS.decode(RECORDED.read_bytes())
+    two = PODS.decode(RECORDED.read_bytes())
+
+    assert one.containers is two.containers
+    assert one.owned is two.owned
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b'{"metadata": 1}', b"\xff"])
+def test_what_is_no_pod_raises_one_kind_of_error(data: bytes) -> None:
+    with pytest.raises((msgspec.MsgspecError, UnicodeDecodeError)):
+        PODS.decode(data)

@@ -1,0 +1,84 @@
+"""Paths, and lists in which one item is broken."""
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
+
+DATA = Path(__file__).parents[2] / "data"
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        pytest.param(PODS.path(), "/api/v1/pods", id="all-namespaces"),
+        pytest.param(
+            PODS.path("ns", "a", "status"), "/api/v1/namespaces/ns/pods/a/status", id="subresource"
+        ),
+        pytest.param(
+            NODES.path("ns", "n"), "/api/v1/nodes/n", id="cluster-scoped-has-no-namespace"
+        ),
+        pytest.param(
+            MARKERS.path("ns"),
+            "/apis/apps.kruise.io/v1alpha1/namespaces/ns/podprobemarkers",
+            id="custom-resource",
+        ),
+        pytest.param(
+            NODE_POD_PROBES.path(name="a/../b"),
+            "/apis/apps.kruise.io/v1alpha1/nodepodprobes/a%2F..%2Fb",
+            id="names-are-quoted",
+        ),
+    ],
+)
+def test_paths(path: str, expected: str) -> None:
+    assert path == expected
+
+
+def test_a_broken_item_costs_an_error_on_that_item_only() -> None:
+    page = PODS.decode_list(
+        json.dumps(
+            {
+                "metadata": {"resourceVersion": "7", "continue": "next"},
+                "items": [
+                    {"metadata": {"name": "good", "namespace": "ns"}},
+                    {
+                        "metadata": {"name": "bad", "namespace": "ns", "resourceVersion": "5"},
+                        "spec": {"nodeName": 12},
+                    },
+                ],
+            }
+        ).encode()
+    )
+
+    assert [str(each.key) for each in page.items] == ["ns/good"]
+    assert page.undecodable[0].key == NamespacedName("ns", "bad")
+    assert page.undecodable[0].resource_version == "5"
+    assert "$.spec.nodeName" in page.undecodable[0].error
+    assert (page.resource_version, page.continue_token) == ("7", "next")
+
+
+@pytest.mark.parametrize("data", [b'{"items": null}', b'{"metadata": {}, "items": []}', b"{}"])
+def test_an_empty_list_in_any_spelling_is_empty(data: bytes) -> None:
+    page = PODS.decode_list(data)
+
+    assert page == ([], [], "", "")
+
+
+def test_what_is_no_list_raises() -> None:
+    with pytest.raises(msgspec.MsgspecError):
+        PODS.decode_list(b'"no"')
+
+
+def test_recorded_node_and_lease_decode() -> None:
+    node = NODES.decode((DATA / "node.json").read_bytes())
+    lease = LEASES.decode((DATA / "lease.json").read_bytes())
+
+    assert node.key == NamespacedName("", "kruise-probe-node")
+    assert node.uid
+    assert lease.spec is not None
+    assert lease.spec.holder_identity == "kruise-probe-node"
+    assert lease.spec.lease_duration_seconds == 40

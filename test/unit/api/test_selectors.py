@@ -1,0 +1,82 @@
+"""Selectors against a naive reading of the documentation."""
+
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kruise_probe.api.meta import LabelSelector, LabelSelectorRequirement
+from kruise_probe.api.selectors import compile_selector
+
+KEYS = st.sampled_from(["a", "b", "c"])
+VALUES = st.sampled_from(["1", "2", "3"])
+LABELS = st.dictionaries(KEYS, VALUES)
+EXPRESSIONS = st.builds(
+    LabelSelectorRequirement,
+    key=KEYS,
+    operator=st.sampled_from(["In", "NotIn"]),
+    values=st.lists(VALUES, min_size=1).map(tuple),
+) | st.builds(
+    LabelSelectorRequirement, key=KEYS, operator=st.sampled_from(["Exists", "DoesNotExist"])
+)
+SELECTORS = st.builds(
+    LabelSelector,
+    match_labels=LABELS,
+    match_expressions=st.lists(EXPRESSIONS, max_size=3).map(tuple),
+)
+
+
+def matches(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
+    wanted = selector.match_labels or {}
+    expressions = selector.match_expressions or ()
+    if not wanted and not expressions:
+        return False
+    held = [labels.get(key) == value for key, value in wanted.items()]
+    for each in expressions:
+        values = each.values or ()
+        held.append(
+            {
+                "In": labels.get(each.key) in values,
+                "NotIn": labels.get(each.key) not in values,
+                "Exists": each.key in labels,
+                "DoesNotExist": each.key not in labels,
+            }[each.operator]
+        )
+    return all(held)
+
+
+@given(selector=SELECTORS, labels=LABELS)
+def test_a_compiled_selector_matches_what_the_documentation_says(
+    selector: LabelSelector, labels: dict[str, str]
+) -> None:
+    assert compile_selector(selector).matches(labels) is matches(selector, labels)
+
+
+@given(selector=SELECTORS, labels=LABELS)
+def test_whatever_matches_carries_the_anchor(
+    selector: LabelSelector, labels: dict[str, str]
+) -> None:
+    compiled = compile_selector(selector)
+
+    if compiled.anchor and compiled.matches(labels):
+        key, values = compiled.anchor
+        assert labels[key] in values
+
+
+def test_no_selector_matches_nothing() -> None:
+    assert not compile_selector(None).matches({"a": "1"})
+    assert not compile_selector(LabelSelector()).matches({})
+
+
+@pytest.mark.parametrize(
+    "requirement",
+    [
+        pytest.param(LabelSelectorRequirement("a", "in", ("1",)), id="unknown-operator"),
+        pytest.param(LabelSelectorRequirement("a", "In"), id="in-without-values"),
+        pytest.param(LabelSelectorRequirement("a", "NotIn", ()), id="not-in-without-values"),
+    ],
+)
+def test_a_wrong_requirement_is_refused_by_name(requirement: LabelSelectorRequirement) -> None:
+    with pytest.raises(ValueError, match="'a'"):
+        compile_selector(LabelSelector(match_expressions=(requirement,)))

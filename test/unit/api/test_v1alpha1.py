@@ -1,0 +1,205 @@
+"""The wire format of Kruise's two kinds, letter for letter."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES
+
+MARKER = {
+    "metadata": {
+        "name": "game",
+        "namespace": "ns",
+        "uid": "u",
+        "resourceVersion": "1",
+        "generation": 2,
+    },
+    "spec": {
+        "selector": {
+            "matchLabels": {"app": "game"},
+            "matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}],
+        },
+        "probes": [
+            {
+                "name": "Idle",
+                "containerName": "main",
+                "probe": {
+                    "exec": {"command": ["/idle.sh"]},
+                    "initialDelaySeconds": 10,
+                    "timeoutSeconds": 3,
+                    "periodSeconds": 10,
+                    "successThreshold": 1,
+                    "failureThreshold": 3,
+                    "terminationGracePeriodSeconds": 5,
+                },
+                "markerPolicy": [
+                    {
+                        "state": "Succeeded",
+                        "labels": {"idle": "true"},
+                        "annotations": {"cost": "-10"},
+                    }
+                ],
+                "podConditionType": "game.io/idle",
+            },
+            {
+                "name": "web",
+                "containerName": "main",
+                "probe": {
+                    "httpGet": {
+                        "path": "/x",
+                        "port": "http",
+                        "host": "h",
+                        "scheme": "HTTPS",
+                        "httpHeaders": [{"name": "A", "value": "b"}],
+                    }
+                },
+                "podConditionType": "game.io/web",
+            },
+            {
+                "name": "door",
+                "containerName": "main",
+                "probe": {"tcpSocket": {"port": 80}},
+                "podConditionType": "game.io/door",
+            },
+            {
+                "name": "health",
+                "containerName": "main",
+                "probe": {"grpc": {"port": 81, "service": "s", "mode": "TLS"}},
+                "podConditionType": "game.io/health",
+            },
+        ],
+    },
+    "status": {"observedGeneration": 2, "matchedPods": 3},
+}
+NODE = {
+    "metadata": {"name": "node-1", "uid": "u", "resourceVersion": "1"},
+    "spec": {
+        "podProbes": [
+            {
+                "name": "game-0",
+                "namespace": "ns",
+                "uid": "p",
+                "IP": "10.0.0.1",
+                "probes": [
+                    {
+                        "name": "game#Idle",
+                        "containerName": "main",
+                        "probe": {"exec": {"command": ["/idle.sh"]}},
+                    }
+                ],
+            }
+        ]
+    },
+    "status": {
+        "podProbeStatuses": [
+            {
+                "name": "game-0",
+                "namespace": "ns",
+                "uid": "p",
+                "probeStates": [
+                    {
+                        "name": "game#Idle",
+                        "state": "Succeeded",
+                        "lastProbeTime": "2026-01-01T00:00:00Z",
+                        "lastTransitionTime": "2026-01-01T00:00:00Z",
+                        "message": "idle",
+                        "containerID": "containerd://c",
+                        "probeHash": "h",
+                    }
+                ],
+            }
+        ]
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("resource", "document"),
+    [
+        pytest.param(MARKERS, MARKER, id="podprobemarker"),
+        pytest.param(NODE_POD_PROBES, NODE, id="nodepodprobe"),
+    ],
+)
+def test_every_field_survives_a_round_trip(resource: Any, document: dict[str, Any]) -> None:
+    decoded = resource.decode(json.dumps(document).encode())
+
+    assert json.loads(msgspec.json.encode(decoded)) == document
+
+
+def test_kruises_nulls_and_empty_ip_are_read() -> None:
+    document = {
+        "metadata": {"name": "node-1", "creationTimestamp": None},
+        "spec": {
+            "podProbes": [{"name": "a", "namespace": "b", "uid": "c", "IP": "", "probes": None}]
+        },
+        "status": {"podProbeStatuses": None},
+    }
+
+    decoded = NODE_POD_PROBES.decode(json.dumps(document).encode())
+
+    assert decoded.spec.pod_probes is not None
+    assert decoded.spec.pod_probes[0].ip == ""
+    assert decoded.status is not None
+    assert decoded.status.pod_probe_statuses is None
+
+
+def test_an_empty_ip_is_written_as_kruises_crd_requires_it() -> None:
+    document = {
+        "metadata": {"name": "n"},
+        "spec": {"podProbes": [{"name": "a", "namespace": "b", "uid": "c", "IP": ""}]},
+    }
+
+    decoded = NODE_POD_PROBES.decode(json.dumps(document).encode())
+
+    assert json.loads(msgspec.json.encode(decoded.spec)) == document["spec"]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "effective"),
+    [
+        pytest.param({}, (0, 1, 1, 1, 1), id="absent-means-one-and-no-delay"),
+        pytest.param(
+            dict.fromkeys(
+                (
+                    "initialDelaySeconds",
+                    "timeoutSeconds",
+                    "periodSeconds",
+                    "successThreshold",
+                    "failureThreshold",
+                ),
+                0,
+            ),
+            (0, 1, 1, 1, 1),
+            id="zero-means-absent",
+        ),
+        pytest.param(
+            {"initialDelaySeconds": -5, "periodSeconds": -1},
+            (0, 1, 1, 1, 1),
+            id="negative-is-harmless",
+        ),
+        pytest.param(
+            {"initialDelaySeconds": 3, "timeoutSeconds": 4, "periodSeconds": 5},
+            (3, 4, 5, 1, 1),
+            id="given",
+        ),
+    ],
+)
+def test_effective_numbers_are_kruises_not_kubelets(
+    numbers: dict[str, int], effective: tuple[int, ...]
+) -> None:
+    document = {
+        "metadata": {"name": "m"},
+        "spec": {"probes": [{"name": "p", "containerName": "c", "probe": numbers}]},
+    }
+
+    (each,) = MARKERS.decode(json.dumps(document).encode()).spec.probes or ()
+
+    assert effective == (
+        each.probe.effective_initial_delay_seconds,
+        each.probe.effective_timeout_seconds,
+        each.probe.effective_period_seconds,
+        each.probe.effective_success_threshold,
+        each.probe.effective_failure_threshold,
+    )

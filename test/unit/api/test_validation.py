@@ -1,0 +1,49 @@
+"""The rules, over the table that the API server and the webhook are held to as well."""
+
+import msgspec
+import pytest
+from support.marker_table import GOOD, INVALID, ROWS, VALID, Row, edited
+
+from kruise_probe.api.v1alpha1 import PodProbeMarkerSpec
+from kruise_probe.api.validation import FieldError, validate_marker
+
+
+def errors_of(spec: object) -> list[FieldError]:
+    return validate_marker(msgspec.convert(spec, PodProbeMarkerSpec))
+
+
+def test_the_table_is_as_large_as_it_claims() -> None:
+    assert len(VALID) >= 75
+    assert len(INVALID) >= 150
+    assert len({row.id for row in ROWS}) == len(ROWS)
+
+
+@pytest.mark.parametrize("row", [pytest.param(row, id=row.id) for row in VALID])
+def test_a_good_marker_breaks_no_rule(row: Row) -> None:
+    assert errors_of(row.spec) == []
+
+
+@pytest.mark.parametrize("row", [pytest.param(row, id=row.id) for row in INVALID])
+def test_each_broken_rule_names_its_field(row: Row) -> None:
+    errors = errors_of(row.spec)
+
+    assert row.field in {error.path for error in errors}, errors
+    assert all(error.detail and error.cause["field"] == error.path for error in errors)
+
+
+def test_the_selector_is_immutable() -> None:
+    old = msgspec.convert(GOOD, PodProbeMarkerSpec)
+    new = msgspec.convert(edited("selector.matchLabels", {"app": "other"}), PodProbeMarkerSpec)
+
+    errors = validate_marker(new, old)
+
+    assert [error.path for error in errors] == ["spec.selector"]
+    assert "immutable" in str(errors[0])
+    assert validate_marker(old, old) == []
+
+
+def test_errors_read_as_the_api_servers() -> None:
+    (error,) = errors_of(edited("probes.0.name", "a#b"))
+
+    assert str(error).startswith('spec.probes[0].name: Invalid value: "a#b": must not contain')
+    assert error.cause["reason"] == "FieldValueInvalid"

@@ -1,0 +1,155 @@
+"""What is installed: fields of Kruise's CRDs, and rights verb by verb."""
+
+from typing import Any
+
+import pytest
+
+from kruise_probe.api.names import LEADER_ELECTION_ID, agent_lease_name
+from kruise_probe.manifests.crds import marker_crd, node_pod_probe_crd
+from kruise_probe.manifests.own_node import own_node_policy
+from kruise_probe.manifests.rbac import daemon_rbac, manager_rbac
+from kruise_probe.manifests.webhook import webhook
+
+Rights = set[tuple[str, str]]
+
+
+def rights(objects: list[dict[str, Any]], kind: str) -> Rights:
+    (role,) = [each for each in objects if each["kind"] == kind]
+    return {
+        (verb, resource)
+        for rule in role["rules"]
+        for verb in rule["verbs"]
+        for resource in rule["resources"]
+    }
+
+
+def verbs(resource: str, *names: str) -> Rights:
+    return {(name, resource) for name in names}
+
+
+def test_the_daemon_has_four_rules_and_nothing_on_pods_or_secrets() -> None:
+    objects = daemon_rbac("kruise-system")
+
+    assert rights(objects, "ClusterRole") == (
+        verbs("nodepodprobes", "get", "list", "watch")
+        | verbs("nodepodprobes/status", "patch")
+        | verbs("events", "create", "patch")
+    )
+    assert rights(objects, "Role") == verbs("leases", "get", "create", "patch")
+
+
+def test_the_manager_has_an_exact_list_of_rights_and_no_secrets() -> None:
+    objects = manager_rbac("kruise-system")
+
+    assert rights(objects, "ClusterRole") == (
+        verbs("pods", "get", "list", "watch")
+        | verbs("nodes", "get", "list", "watch")
+        | verbs("pods/status", "patch")
+        | verbs("events", "create", "patch")
+        | verbs("podprobemarkers", "get", "list", "watch", "patch")
+        | verbs("podprobemarkers/status", "patch")
+        | verbs("nodepodprobes", "get", "list", "watch", "create", "patch", "delete")
+    )
+    assert rights(objects, "Role") == verbs(
+        "leases", "get", "list", "watch", "create", "update", "patch"
+    )
+
+
+def schema_at(crd: dict[str, Any], *path: str) -> dict[str, Any]:
+    at: dict[str, Any] = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    for name in path:
+        at = at["properties"][name]
+        at = at.get("items", at)
+    return at
+
+
+@pytest.mark.parametrize(
+    ("crd", "path", "required"),
+    [
+        pytest.param(marker_crd(), ("spec",), ["probes", "selector"], id="marker-spec"),
+        pytest.param(
+            marker_crd(), ("spec", "probes"), ["containerName", "name", "probe"], id="marker-probe"
+        ),
+        pytest.param(
+            marker_crd(), ("spec", "probes", "markerPolicy"), ["state"], id="marker-policy"
+        ),
+        pytest.param(
+            node_pod_probe_crd(),
+            ("spec", "podProbes"),
+            ["IP", "name", "namespace", "uid"],
+            id="node-entry",
+        ),
+        pytest.param(
+            node_pod_probe_crd(),
+            ("status", "podProbeStatuses", "probeStates"),
+            ["name", "state"],
+            id="node-state",
+        ),
+    ],
+)
+def test_required_fields_are_kruises(
+    crd: dict[str, Any], path: tuple[str, ...], required: list[str]
+) -> None:
+    assert schema_at(crd, *path)["required"] == required
+
+
+def test_http_get_defaults_are_core_v1s_and_numbers_have_none() -> None:
+    probe = schema_at(marker_crd(), "spec", "probes", "probe")
+
+    assert probe["properties"]["httpGet"]["properties"]["path"]["default"] == "/"
+    assert probe["properties"]["httpGet"]["properties"]["scheme"]["default"] == "HTTP"
+    assert not [name for name, each in probe["properties"].items() if "default" in each]
+
+
+def test_short_names() -> None:
+    assert marker_crd()["spec"]["names"]["shortNames"] == ["ppm"]
+    assert node_pod_probe_crd()["spec"]["names"]["shortNames"] == ["npp"]
+
+
+def test_a_node_called_manager_does_not_get_the_managers_lease() -> None:
+    """Its Lease would be named as that of the leader election."""
+    policy, _ = own_node_policy("kruise-system")
+    rules = [each["expression"] for each in policy["spec"]["validations"]]
+
+    assert agent_lease_name("manager") == LEADER_ELECTION_ID
+    assert any(f"request.name != '{LEADER_ELECTION_ID}'" in each for each in rules)
+
+
+def test_the_policy_fails_closed() -> None:
+    policy, binding = own_node_policy("kruise-system")
+
+    assert policy["spec"]["failurePolicy"] == "Fail"
+    assert binding["spec"]["validationActions"] == ["Deny"]
+
+
+def test_the_webhook_may_touch_its_own_certificate_and_nothing_else() -> None:
+    objects = webhook("kruise-system", serverless=True)
+
+    roles = [each for each in objects if each["kind"] in ("Role", "ClusterRole")]
+    granted = {
+        (verb, resource, name)
+        for role in roles
+        for rule in role["rules"]
+        for verb in rule["verbs"]
+        for resource in rule["resources"]
+        for name in rule["resourceNames"]
+    }
+    configurations = ("validatingwebhookconfigurations", "mutatingwebhookconfigurations")
+    assert granted == {
+        (verb, resource, name)
+        for verb in ("get", "patch")
+        for resource, name in (
+            ("secrets", "kruise-probe-webhook-certs"),
+            *((each, "kruise-probe") for each in configurations),
+        )
+    }
+
+
+def test_pods_are_never_held_up_by_the_webhook() -> None:
+    (mutating,) = [
+        each
+        for each in webhook("kruise-system", serverless=True)
+        if each["kind"] == "MutatingWebhookConfiguration"
+    ]
+
+    assert {each["failurePolicy"] for each in mutating["webhooks"]} == {"Ignore"}
