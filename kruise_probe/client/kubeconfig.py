@@ -1,0 +1,183 @@
+"""Kubeconfig files, read by the official package: contexts, certificates, tokens, exec plugins, proxies.
+
+The only module that imports `kubernetes`; it is imported only when a kubeconfig is in use. What the package
+reports in many ways (its own exception, KeyErrors, a line on the root logger) leaves here as ConfigError.
+
+Source: client-go tools/clientcmd.
+Differs: reading is the official Python package's, so what it does not know (impersonation, SOCKS) is refused
+or ignored as it does.
+"""
+
+import logging
+import os
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+from kubernetes.client import Configuration
+from kubernetes.config import ConfigException, list_kube_config_contexts, load_kube_config
+
+from kruise_probe.client.credentials import (
+    ConfigError,
+    Credentials,
+    ReloadedCredentials,
+    StaticCredentials,
+)
+from kruise_probe.client.tls import tls_context, use_client_certificate
+
+
+class Kubeconfig(NamedTuple):
+    """What the current context of a kubeconfig says."""
+
+    server: str
+    tls: ssl.SSLContext | None
+    credentials: Credentials
+    server_name: str | None
+    proxy: str | None
+    namespace: str
+
+
+def read(paths: str, origin: str) -> Kubeconfig:
+    """Reads the current context of `paths` (several are merged, as kubectl does with $KUBECONFIG).
+
+    Raises:
+        ConfigError: one line that says what was wrong, where, and what to do.
+    """
+    where = f"{origin} {paths}"
+    _check_files(paths, where)
+    context = _current_context(paths, where)
+    configuration = _load(paths, where)
+    server = str(configuration.host).rstrip("/")
+    if not server.startswith(("http://", "https://")):
+        raise ConfigError(
+            f"{where}: server {server!r} is no http or https URL; correct the cluster's entry"
+        )
+    proxy = configuration.proxy or None
+    if proxy and not proxy.startswith(("http://", "https://")):
+        raise ConfigError(
+            f"{where}: proxy-url {proxy!r} is not supported; use an http or https proxy"
+        )
+    tls = _tls(configuration, where) if server.startswith("https") else None
+
+    def reload() -> str | None:
+        renewed = _load(paths, where)
+        if tls is not None:
+            _present_certificate(tls, renewed, where)
+        return _authorization(renewed)
+
+    authorization = _authorization(configuration)
+    return Kubeconfig(
+        server=server,
+        tls=tls,
+        credentials=ReloadedCredentials(authorization, reload)
+        if authorization
+        else StaticCredentials(),
+        server_name=configuration.tls_server_name,
+        proxy=proxy,
+        namespace=context.get("namespace") or "default",
+    )
+
+
+def _check_files(paths: str, where: str) -> None:
+    """Says what is wrong with a file before the package stumbles over it in its own words."""
+    found = False
+    for name in filter(None, paths.split(os.pathsep)):
+        path = Path(name).expanduser()
+        if not path.exists():
+            continue
+        found = True
+        try:
+            content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ConfigError(
+                f"{where}: cannot be read ({error.strerror}); name a kubeconfig file that this user may read"
+            ) from error
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise ConfigError(
+                f"{where}: is not YAML ({_one_line(error)}); correct the file"
+            ) from error
+        if not isinstance(content, dict):
+            raise ConfigError(f"{where}: is empty or no mapping; write a kubeconfig to it")
+    if not found:
+        raise ConfigError(f"{where}: does not exist; correct the path or leave it out")
+
+
+def _current_context(paths: str, where: str) -> dict[str, Any]:
+    try:
+        _, active = list_kube_config_contexts(paths)
+    except (ConfigException, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"{where}: has no usable current context ({_one_line(error)}); choose one with "
+            "`kubectl config use-context`"
+        ) from error
+    context: dict[str, Any] = active["context"]
+    return context
+
+
+def _load(paths: str, where: str) -> Any:
+    """The package's Configuration; the stubs know only a part of its attributes."""
+    configuration: Any = Configuration()
+    # The package takes a proxy from the environment too, by rules of its own; `proxies` has Go's.
+    configuration.proxy = None
+    try:
+        with _captured_errors() as messages:
+            load_kube_config(paths, client_configuration=configuration, persist_config=False)
+    except ConfigException as error:
+        raise ConfigError(f"{where}: {_one_line(error)}; correct the file") from error
+    except (OSError, KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ConfigError(
+            f"{where}: cannot be used ({type(error).__name__}: {_one_line(error)}); correct the file"
+        ) from error
+    if messages:
+        raise ConfigError(
+            f"{where}: no credentials from its exec plugin ({'; '.join(messages)}); run its command by hand"
+        )
+    return configuration
+
+
+@contextmanager
+def _captured_errors() -> Iterator[list[str]]:
+    """Collects what the package logs: a failed exec plugin is an error line to it, and then no credentials."""
+    messages: list[str] = []
+
+    class Collector(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            messages.append(" ".join(record.getMessage().split()))
+
+    root, collector = logging.getLogger(), Collector(logging.ERROR)
+    others, root.handlers = root.handlers, [collector]
+    try:
+        yield messages
+    finally:
+        root.handlers = others
+
+
+def _authorization(configuration: Any) -> str | None:
+    """The header's value; the package renamed its key in release 36."""
+    keys: dict[str, str] = configuration.api_key
+    return keys.get("BearerToken") or keys.get("authorization")
+
+
+def _tls(configuration: Any, where: str) -> ssl.SSLContext:
+    authority = configuration.ssl_ca_cert
+    context = tls_context(
+        Path(authority) if authority else None,
+        origin=where,
+        verify=bool(configuration.verify_ssl),
+    )
+    _present_certificate(context, configuration, where)
+    return context
+
+
+def _present_certificate(context: ssl.SSLContext, configuration: Any, where: str) -> None:
+    if configuration.cert_file:
+        use_client_certificate(
+            context, configuration.cert_file, configuration.key_file, origin=where
+        )
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split()).removeprefix("Invalid kube-config file. ")

@@ -1,0 +1,220 @@
+"""Events on pods, counted instead of repeated.
+
+A series is what one probe has to say of one kind: (pod uid, reason, probe). Its first occurrence creates an
+Event, later ones change its count, its last stamp and its message, which `kubectl describe` shows as
+`x2 over 47s`. Failures and recoveries are series of their own, each with its own budget, so that a hundred
+failures never cost the recovery its event.
+
+Source: client-go tools/record/event.go and events_cache.go.
+Differs: what is over budget is summed up instead of dropped, and one event that cannot be written holds no other
+up.
+"""
+
+import asyncio
+import heapq
+import random
+from collections import deque
+from collections.abc import Callable
+from datetime import datetime
+from itertools import count
+from typing import Protocol
+
+import structlog
+from cachetools import LRUCache
+
+from kruise_probe.api.core import Event
+from kruise_probe.api.errors import (
+    AlreadyExists,
+    ApiError,
+    KubeError,
+    NotFound,
+    ServerError,
+    TooManyRequests,
+)
+from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.resources import EVENTS, Resource
+from kruise_probe.client.metrics import EVENTS_DROPPED, EVENTS_PENDING
+from kruise_probe.client.request import PatchType
+from kruise_probe.client.series import Budget, PodRef, Series, SeriesKey, Source, event_name
+
+__all__ = ["EventRecorder", "PodRef"]
+
+log = structlog.get_logger(__name__)
+
+MAX_SERIES = 4096
+"""How many series are remembered; client-go's number. A forgotten one starts again with a new Event."""
+
+MAX_PENDING = 1000
+"""How many series may wait to be written; client-go's queue holds as many events."""
+
+MAX_TRIES = 12
+RETRY_SECONDS = 10.0
+
+
+class EventClient(Protocol):
+    """What the recorder needs of `RestClient`."""
+
+    async def create(
+        self, resource: Resource[Event], body: bytes, *, namespace: str = ""
+    ) -> Event: ...
+    async def patch(
+        self,
+        resource: Resource[Event],
+        key: NamespacedName,
+        body: bytes,
+        *,
+        patch_type: PatchType,
+    ) -> Event: ...
+
+
+class EventRecorder:
+    """Accepts events without waiting, and writes them in `run`, one after the other.
+
+    Cancelling `run` leaves what is pending unwritten; `flush` beforehand waits for it.
+    """
+
+    def __init__(
+        self, client: EventClient, *, component: str, host: str, now: Callable[[], datetime]
+    ) -> None:
+        self._client = client
+        self._source = Source(component, host)
+        self._now = now
+        self._series: LRUCache[SeriesKey, Series] = LRUCache(MAX_SERIES)
+        self._ready: deque[Series] = deque()
+        self._later: list[tuple[float, int, Series]] = []
+        self._order = count()
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._complaints: LRUCache[tuple[str, int], bool] = LRUCache(MAX_SERIES)
+
+    def event(
+        self,
+        pod: PodRef,
+        type: str,
+        reason: str,
+        message: str,
+        *,
+        container: str = "",
+        probe: str = "",
+    ) -> None:
+        """Records one occurrence; never waits, never raises.
+
+        Args:
+            pod: whom it is about; the event stands in its namespace.
+            type: `Normal` or `Warning`.
+            reason: one CamelCase word.
+            message: the newest one stands on the Event.
+            container: for the event's field path; may be empty.
+            probe: whose series it belongs to.
+        """
+        key = SeriesKey(pod.uid, type, reason, probe)
+        series = self._series.get(key)
+        if series is None:
+            now = self._now()
+            name = event_name(pod.name, now, next(self._order))
+            series = Series(key, pod, name, container, now, now, Budget())
+        if not series.pending and self._pending >= MAX_PENDING:
+            EVENTS_DROPPED.labels("queue_full").inc()
+            return
+        self._series[key] = series
+        series.occurred(message, self._now())
+        if not series.pending:
+            self._enqueue(series)
+
+    async def run(self) -> None:
+        """Writes until cancelled."""
+        while True:
+            await self._until_due()
+            series = self._ready.popleft()
+            await self._write(series)
+            EVENTS_PENDING.set(self._pending)
+            if not self._ready:
+                self._idle.set()
+
+    async def flush(self) -> None:
+        """Returns when all that may be written now has been tried; the caller sets the deadline."""
+        await self._idle.wait()
+
+    @property
+    def _pending(self) -> int:
+        return len(self._ready) + len(self._later)
+
+    def _enqueue(self, series: Series) -> None:
+        series.pending = True
+        self._ready.append(series)
+        self._idle.clear()
+        self._wake.set()
+        EVENTS_PENDING.set(self._pending)
+
+    def _postpone(self, series: Series, seconds: float) -> None:
+        due = asyncio.get_running_loop().time() + seconds
+        heapq.heappush(self._later, (due, next(self._order), series))
+
+    async def _until_due(self) -> None:
+        time = asyncio.get_running_loop().time
+        while True:
+            while self._later and self._later[0][0] <= time():
+                self._enqueue(heapq.heappop(self._later)[2])
+            if self._ready:
+                return
+            self._wake.clear()
+            try:
+                async with asyncio.timeout_at(self._later[0][0] if self._later else None):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    async def _write(self, series: Series) -> None:
+        wait = series.budget.take(asyncio.get_running_loop().time())
+        if wait > 0:
+            self._postpone(series, wait)
+            return
+        written = series.count
+        try:
+            await self._send(series)
+        except KubeError as error:
+            self._failed(series, error)
+            return
+        series.tries = 0
+        series.pending = False
+        if series.count > written:
+            self._enqueue(series)
+
+    async def _send(self, series: Series) -> None:
+        """Creates or patches; an Event that expired is made again, one whose creation was not heard of is found."""
+        if series.created and await self._patched(series):
+            return
+        body = series.creation(self._source)
+        try:
+            await self._client.create(EVENTS, body, namespace=series.pod.namespace)
+        except AlreadyExists:
+            await self._patched(series)
+        series.created = True
+
+    async def _patched(self, series: Series) -> bool:
+        key = NamespacedName(series.pod.namespace, series.name)
+        body = series.repetition()
+        try:
+            await self._client.patch(EVENTS, key, body, patch_type=PatchType.MERGE)
+        except NotFound:
+            return False
+        return True
+
+    def _failed(self, series: Series, error: KubeError) -> None:
+        """Tries again what may pass; gives up what the server refuses, and says so once a namespace."""
+        passing = not isinstance(error, ApiError) or isinstance(
+            error, ServerError | TooManyRequests
+        )
+        series.tries += 1
+        if passing and series.tries < MAX_TRIES:
+            self._postpone(series, RETRY_SECONDS * random.uniform(0.5, 1.0))
+            return
+        series.tries = 0
+        series.pending = False
+        EVENTS_DROPPED.labels("no_answer" if passing else "refused").inc()
+        complaint = (series.pod.namespace, error.code if isinstance(error, ApiError) else 0)
+        expected = complaint in self._complaints or "being terminated" in str(error)
+        self._complaints[complaint] = True
+        say = log.debug if expected else log.warning
+        say("event not written", pod=f"{series.pod.namespace}/{series.pod.name}", error=str(error))

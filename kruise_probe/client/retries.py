@@ -1,0 +1,52 @@
+"""Whether a refused request is sent again, and when: pure rules.
+
+Source: client-go rest/with_retry.go.
+Differs: waits are jittered upwards, so that refused clients do not come back together; an answer 5xx
+other than 503 is the caller's to retry, as it may have taken effect.
+"""
+
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+MAX_REFUSALS = 10
+"""How often one request is sent again after 429 or 503; client-go's number."""
+
+MAX_RESETS = 2
+"""How often a repeatable request is sent again at once after its connection broke: a pool may hold more than
+one connection that the server has closed."""
+
+JITTER = 0.2
+"""A wait is stretched by up to this share; never shortened, the server named the least."""
+
+
+def retry_after_seconds(header: str | None, at: datetime) -> float | None:
+    """Reads `Retry-After`: seconds, or an HTTP date as load balancers send it; None when absent or unreadable."""
+    if not header:
+        return None
+    try:
+        return max(float(int(header)), 0.0)
+    except ValueError:
+        pass
+    try:
+        until = parsedate_to_datetime(header)
+    except ValueError:
+        return None
+    return max((until.astimezone(UTC) - at).total_seconds(), 0.0)
+
+
+def wait_before_retry(
+    status: int, wish_seconds: float | None, *, refusals: int, left_seconds: float, chance: float
+) -> float | None:
+    """Seconds to wait before the request is sent again, or None when the refusal is the answer.
+
+    Args:
+        status: HTTP status of the answer.
+        wish_seconds: what `Retry-After` asked for; None without the header.
+        refusals: how often this request was refused before.
+        left_seconds: what is left of the request's deadline; a wait that exceeds it is not begun.
+        chance: a random number of [0, 1).
+    """
+    if status not in (429, 503) or wish_seconds is None or refusals >= MAX_REFUSALS:
+        return None
+    wait = max(wish_seconds, 0.05) * (1 + JITTER * chance)
+    return wait if wait < left_seconds else None

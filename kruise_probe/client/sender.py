@@ -1,0 +1,146 @@
+"""How one request becomes one answer: its deadline, its turn, and what is sent again.
+
+Sent again are 429 and 503 that say when, a request whose token was refused and could be renewed, and one whose
+connection broke where a second copy does no harm. All that waiting happens within the request's deadline.
+
+Source: client-go rest/request.go and with_retry.go.
+Differs: every request that is no watch ends within 30 s; concurrency is bounded instead of a rate.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from urllib.parse import urlsplit
+
+import msgspec
+
+from kruise_probe.api.errors import ApiError, ConnectionFailed, Status, error_of
+from kruise_probe.api.times import utc_now
+from kruise_probe.client.config import ClusterConfig
+from kruise_probe.client.metrics import RequestMetrics
+from kruise_probe.client.request import Request
+from kruise_probe.client.retries import MAX_RESETS, retry_after_seconds, wait_before_retry
+from kruise_probe.client.throttle import TokenBucket
+from kruise_probe.client.transport import Answer, ConnectionBroken, Transport
+
+Send = Callable[[Request, str | None], Awaitable[Answer]]
+
+REQUEST_SECONDS = 30.0
+"""Deadline of every request that is no watch, and of a watch's being opened."""
+
+_status_decoder = msgspec.json.Decoder(Status)
+
+
+class Sender:
+    """Sends requests through one transport; at most `max_in_flight` at once, watches not counted."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        config: ClusterConfig,
+        *,
+        max_in_flight: int,
+        bucket: TokenBucket | None,
+    ) -> None:
+        self._transport = transport
+        self._server = config.server
+        self._credentials = config.credentials
+        self._slots = asyncio.Semaphore(max_in_flight)
+        self._bucket = bucket
+        self._metrics = RequestMetrics(urlsplit(config.server).netloc)
+
+    async def perform(self, request: Request) -> Answer:
+        """Sends until there is an answer of success.
+
+        Raises:
+            ApiError: the server's refusal.
+            ConnectionFailed: no usable answer within `REQUEST_SECONDS`.
+        """
+        return await self._within_deadline(request, self._exchange)
+
+    async def open(self, request: Request) -> Answer:
+        """As `perform`, but the answer has a stream, takes no turn and has no deadline once it has begun."""
+        return await self._within_deadline(request, self._open)
+
+    async def _exchange(self, request: Request, authorization: str | None) -> Answer:
+        async with self._slots:
+            return await self._measured(self._transport.exchange, request, authorization)
+
+    async def _open(self, request: Request, authorization: str | None) -> Answer:
+        return await self._measured(self._transport.open, request, authorization)
+
+    async def _within_deadline(self, request: Request, send: Send) -> Answer:
+        deadline = asyncio.get_running_loop().time() + REQUEST_SECONDS
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await self._until_answered(request, send, deadline)
+        except TimeoutError as error:
+            raise ConnectionFailed(
+                f"{request}: no answer of {self._server} within {REQUEST_SECONDS:g} s"
+            ) from error
+
+    async def _until_answered(
+        self,
+        request: Request,
+        send: Send,
+        deadline: float,
+    ) -> Answer:
+        time = asyncio.get_running_loop().time
+        refusals = resets = 0
+        renewed = False
+        while True:
+            if self._bucket is not None:
+                await self._bucket.take()
+            authorization = self._credentials.authorization()
+            try:
+                answer = await send(request, authorization)
+            except ConnectionBroken:
+                if not request.repeatable or resets >= MAX_RESETS:
+                    raise
+                resets += 1
+                self._metrics.retried(request.method, "<error>")
+                continue
+            if 200 <= answer.status < 300:
+                return answer
+            if (
+                answer.status == 401
+                and not renewed
+                and await self._credentials.renew(authorization)
+            ):
+                renewed = True
+                self._metrics.retried(request.method, "401")
+                continue
+            wish = retry_after_seconds(answer.retry_after, utc_now())
+            wait = wait_before_retry(
+                answer.status,
+                wish,
+                refusals=refusals,
+                left_seconds=deadline - time(),
+                chance=random.random(),
+            )
+            if wait is None:
+                raise _refusal(answer, request, wish)
+            refusals += 1
+            self._metrics.retried(request.method, str(answer.status))
+            await asyncio.sleep(wait)
+
+    async def _measured(self, send: Send, request: Request, authorization: str | None) -> Answer:
+        time = asyncio.get_running_loop().time
+        sent_at = time()
+        code = "<error>"
+        try:
+            answer = await send(request, authorization)
+            code = str(answer.status)
+        finally:
+            self._metrics.answered(request.method, code, time() - sent_at)
+        return answer
+
+
+def _refusal(answer: Answer, request: Request, wish_seconds: float | None) -> ApiError:
+    """The server's Status as an error; an answer of something else (a proxy's page) is quoted in part."""
+    try:
+        status = _status_decoder.decode(answer.body)
+    except msgspec.MsgspecError:
+        text = " ".join(answer.body[:400].decode(errors="replace").split())
+        status = Status(message=text[:200] or None)
+    return error_of(answer.status, status, request=str(request), retry_after_seconds=wish_seconds)

@@ -1,0 +1,50 @@
+"""TLS towards the API server.
+
+Source: client-go transport and rest/config.go (TLSClientConfig).
+Differs: Python's strict X.509 checks are turned off to accept what Go accepts.
+"""
+
+import ssl
+from pathlib import Path
+
+from kruise_probe.client.credentials import ConfigError
+
+
+def tls_context(authority: Path | None, *, origin: str, verify: bool = True) -> ssl.SSLContext:
+    """A TLS context that trusts `authority`, or the system's authorities without one.
+
+    Strict X.509 checks, which Python 3.13 turned on, stay off: the authorities of many clusters lack the
+    extensions that they ask for, and no other Kubernetes client insists on them.
+
+    Raises:
+        ConfigError: the file cannot be read, or holds no certificate.
+    """
+    try:
+        context = ssl.create_default_context(cafile=str(authority) if authority else None)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(
+            f"{origin}: the certificate authority {authority} cannot be used ({error.strerror or error}); it must be a "
+            "readable PEM file"
+        ) from error
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if not verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def use_client_certificate(
+    context: ssl.SSLContext, certificate: str, key: str | None, *, origin: str
+) -> None:
+    """Makes connections that `context` opens from now on present `certificate`.
+
+    Raises:
+        ConfigError: unreadable, no PEM, or the key is another's.
+    """
+    try:
+        context.load_cert_chain(certificate, key)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(
+            f"{origin}: the client certificate {certificate} with key {key} cannot be used "
+            f"({error.strerror or error}); both must be readable PEM and belong together"
+        ) from error

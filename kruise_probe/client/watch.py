@@ -1,0 +1,60 @@
+"""A watch as an async iterator of typed events.
+
+Source: client-go rest/watch/decoder.go and tools/cache/reflector.go (what a watch may end with).
+Differs: silence longer than the read deadline is an error here, not the caller's guess.
+"""
+
+from collections import deque
+from typing import Generic, Self, TypeVar
+
+import msgspec
+
+from kruise_probe.api.errors import ConnectionFailed
+from kruise_probe.api.resources import KubeObject, Resource
+from kruise_probe.api.watching import WatchEvent
+from kruise_probe.client.frames import LineSplitter, decode_frame
+from kruise_probe.client.request import Request
+from kruise_probe.client.transport import ConnectionBroken, Stream
+
+T = TypeVar("T", bound=KubeObject)
+
+
+class WatchStream(Generic[T]):
+    """Yields the events of one open watch; ends when the server ends it. Not safe to iterate twice."""
+
+    def __init__(
+        self,
+        stream: Stream,
+        resource: Resource[T],
+        request: Request,
+        *,
+        read_deadline_seconds: float,
+    ) -> None:
+        self._stream = stream
+        self._resource = resource
+        self._request = request
+        self._read_deadline_seconds = read_deadline_seconds
+        self._splitter = LineSplitter()
+        self._lines: deque[bytes] = deque()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> WatchEvent[T]:
+        while not self._lines:
+            await self._read()
+        try:
+            return decode_frame(self._resource, self._lines.popleft(), request=str(self._request))
+        except msgspec.MsgspecError as error:
+            raise ConnectionFailed(f"{self._request}: no watch event: {error}") from error
+
+    async def _read(self) -> None:
+        chunk = await self._stream.read_chunk(deadline_seconds=self._read_deadline_seconds)
+        if not chunk:
+            if self._splitter.incomplete:
+                raise ConnectionBroken(f"{self._request}: ended in the middle of an event")
+            raise StopAsyncIteration
+        try:
+            self._lines.extend(self._splitter.feed(chunk))
+        except ValueError as error:
+            raise ConnectionFailed(f"{self._request}: {error}") from error

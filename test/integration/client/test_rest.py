@@ -1,0 +1,613 @@
+"""The client over real sockets: what it sends, and what it makes of every way in which a server can fail."""
+
+import asyncio
+import gzip
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from prometheus_client import REGISTRY
+from support.scripted_http import (
+    Act,
+    ScriptedServer,
+    after,
+    answer,
+    raw,
+    refusal,
+    reset,
+    silence,
+    stream,
+)
+
+from kruise_probe.api.errors import (
+    AlreadyExists,
+    Conflict,
+    ConnectionFailed,
+    Expired,
+    Forbidden,
+    Invalid,
+    KubeError,
+    NotFound,
+    ServerError,
+    TooManyRequests,
+    Unauthorized,
+)
+from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.resources import LEASES, PODS
+from kruise_probe.api.watching import EventType
+from kruise_probe.client import sender
+from kruise_probe.client.config import ClusterConfig
+from kruise_probe.client.credentials import TokenFile
+from kruise_probe.client.rest import PatchType, RestClient
+
+WEB = NamespacedName("default", "web-0")
+POD = {"metadata": {"name": "web-0", "namespace": "default", "uid": "u", "resourceVersion": "1"}}
+LEASE = {"metadata": {"name": "l", "namespace": "n", "resourceVersion": "7"}, "spec": {}}
+
+
+@asynccontextmanager
+async def client_of(
+    *script: Act, **options: Any
+) -> AsyncIterator[tuple[RestClient, ScriptedServer]]:
+    """A client and the server that it talks to; `options` are the client's."""
+    async with ScriptedServer(list(script)).running() as server:
+        config = options.pop("config", None) or ClusterConfig.plain(server.url)
+        if callable(config):
+            config = config(server.url)
+        async with RestClient(
+            config=config, field_manager="manager", user_agent="kruise-probe/test", **options
+        ) as client:
+            yield client, server
+
+
+async def get(client: RestClient) -> object:
+    return await client.get(PODS, WEB)
+
+
+async def patch(client: RestClient) -> object:
+    return await client.patch(
+        PODS, WEB, b"{}", patch_type=PatchType.STRATEGIC_MERGE, subresource="status"
+    )
+
+
+async def create(client: RestClient) -> object:
+    return await client.create(LEASES, b"{}", namespace="n")
+
+
+async def delete(client: RestClient) -> object:
+    await client.delete(PODS, WEB, uid="u")
+    return None
+
+
+async def list_page(client: RestClient) -> object:
+    return await client.list_page(PODS)
+
+
+async def open_watch(client: RestClient) -> object:
+    async with client.watch(PODS, timeout_seconds=60) as events:
+        async for event in events:
+            return event
+    return None
+
+
+Call = Callable[[RestClient], Any]
+EVERY_VERB = [
+    pytest.param(get, answer(200, POD), id="get"),
+    pytest.param(patch, answer(200, POD), id="patch"),
+    pytest.param(create, answer(201, LEASE), id="create"),
+    pytest.param(delete, answer(200, {"kind": "Status"}), id="delete"),
+    pytest.param(list_page, answer(200, {"items": [], "metadata": {}}), id="list"),
+    pytest.param(open_watch, stream(finished=True), id="watch"),
+]
+
+
+async def test_a_request_carries_what_it_should_and_nothing_else() -> None:
+    async with client_of(answer(200, POD)) as (client, server):
+        pod = await client.patch(
+            PODS, WEB, b'{"a":1}', patch_type=PatchType.STRATEGIC_MERGE, subresource="status"
+        )
+
+    (received,) = server.received
+    assert pod.name == "web-0"
+    assert (received.method, received.target, received.body) == (
+        "PATCH",
+        "/api/v1/namespaces/default/pods/web-0/status?fieldManager=manager",
+        b'{"a":1}',
+    )
+    assert received.headers == {
+        "host": server.url.removeprefix("http://"),
+        "user-agent": "kruise-probe/test",
+        "accept": "application/json",
+        "content-type": "application/strategic-merge-patch+json",
+        "content-length": "7",
+    }
+
+
+async def test_a_server_may_live_below_a_path() -> None:
+    def below(url: str) -> ClusterConfig:
+        return ClusterConfig.plain(url + "/k8s/clusters/c-1/")
+
+    async with client_of(answer(200, POD), config=below) as (client, server):
+        await get(client)
+
+    assert server.received[0].target == "/k8s/clusters/c-1/api/v1/namespaces/default/pods/web-0"
+
+
+async def test_connections_are_kept_and_shared() -> None:
+    async with client_of(answer(200, POD)) as (client, server):
+        for _ in range(20):
+            await get(client)
+
+    assert server.connections == 1
+
+
+async def test_tcp_keepalive_is_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[socket.socket] = []
+    original = socket.socket
+
+    class Remembered(original):  # type: ignore[misc, valid-type]  # a class made of a name
+        def connect(self, address: object) -> None:
+            made.append(self)
+            super().connect(address)
+
+    monkeypatch.setattr(socket, "socket", Remembered)
+    async with client_of(after(0.05, answer(200, POD))) as (client, _):
+        await get(client)
+        (used,) = made
+        options = (
+            used.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE),
+            used.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE),
+            used.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL),
+            used.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT),
+        )
+
+    assert options == (1, 30, 30, 3)
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "kind"),
+    [
+        pytest.param(401, "Unauthorized", Unauthorized, id="401"),
+        pytest.param(403, "Forbidden", Forbidden, id="403"),
+        pytest.param(404, "NotFound", NotFound, id="404"),
+        pytest.param(409, "Conflict", Conflict, id="409"),
+        pytest.param(409, "AlreadyExists", AlreadyExists, id="409-exists"),
+        pytest.param(410, "Expired", Expired, id="410"),
+        pytest.param(422, "Invalid", Invalid, id="422"),
+        pytest.param(429, "TooManyRequests", TooManyRequests, id="429-without-a-wish"),
+        pytest.param(500, "InternalError", ServerError, id="500"),
+        pytest.param(504, "Timeout", ServerError, id="504"),
+    ],
+)
+async def test_a_refusal_is_typed_and_says_what_was_asked(
+    status: int, reason: str, kind: type[KubeError]
+) -> None:
+    async with client_of(refusal(status, reason, "because")) as (client, server):
+        with pytest.raises(
+            kind, match=rf"PATCH pods/status default/web-0: {status} {reason}: because"
+        ):
+            await patch(client)
+
+    assert len(server.received) == 1
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        pytest.param(answer(502, b"<html>bad gateway</html>"), id="a-proxys-page"),
+        pytest.param(answer(502, b""), id="empty"),
+    ],
+)
+async def test_a_refusal_that_is_no_status_is_an_error_of_its_code(act: Act) -> None:
+    async with client_of(act) as (client, _):
+        with pytest.raises(ServerError) as raised:
+            await get(client)
+
+    assert raised.value.code == 502
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        pytest.param(answer(200, b"<html>login</html>"), id="a-login-page"),
+        pytest.param(answer(200, b""), id="empty"),
+        pytest.param(answer(200, {"metadata": {"name": 5}}), id="another-kind"),
+        pytest.param(raw(b"SSH-2.0-OpenSSH\r\n", end=True), id="not-http"),
+        pytest.param(answer(302, b"", Location="http://127.0.0.1:9/"), id="redirect"),
+    ],
+)
+async def test_what_is_no_answer_is_a_failure_and_never_followed(act: Act) -> None:
+    async with client_of(act) as (client, server):
+        with pytest.raises(KubeError):
+            await get(client)
+
+    assert len(server.received) <= 1
+
+
+async def test_a_refused_connection_is_a_failure_that_names_the_server() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+        url = f"http://127.0.0.1:{port}"
+        async with RestClient(
+            config=ClusterConfig.plain(url), field_manager="m", user_agent="u"
+        ) as client:
+            with pytest.raises(ConnectionFailed, match=f"GET pods default/web-0: .*{port}"):
+                await get(client)
+
+
+@pytest.mark.parametrize(("call", "success"), EVERY_VERB)
+async def test_a_server_that_never_answers_costs_the_deadline_on_every_verb(
+    monkeypatch: pytest.MonkeyPatch, call: Call, success: Act
+) -> None:
+    monkeypatch.setattr(sender, "REQUEST_SECONDS", 0.2)
+    time = asyncio.get_running_loop().time
+    async with client_of(silence) as (client, server):
+        begun = time()
+        with pytest.raises(ConnectionFailed, match=r"no answer of http.* within 0.2 s"):
+            await call(client)
+        took = time() - begun
+        server.script = [success]
+        await call(client)
+
+    assert 0.2 <= took < 1.0
+
+
+async def test_an_answer_that_stops_in_the_middle_costs_the_deadline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sender, "REQUEST_SECONDS", 0.2)
+    half = raw(b'HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"meta')
+    async with client_of(half) as (client, _):
+        with pytest.raises(ConnectionFailed):
+            await get(client)
+
+
+def test_the_deadlines_are_those_that_are_documented() -> None:
+    assert sender.REQUEST_SECONDS == 30
+
+
+@pytest.mark.parametrize(("call", "success"), EVERY_VERB)
+@pytest.mark.parametrize("status", [429, 503])
+async def test_retry_after_is_honoured_on_every_verb(call: Call, success: Act, status: int) -> None:
+    refused = refusal(status, "TooManyRequests", "later", Retry_After="1")
+    async with client_of(refused, success) as (client, server):
+        await call(client)
+
+    first, second = server.received
+    assert 1.0 <= second.at - first.at <= 1.5
+    assert first.target == second.target
+
+
+async def test_retries_are_counted() -> None:
+    def retries(url: str) -> float:
+        labels = {"code": "429", "verb": "GET", "host": url.removeprefix("http://")}
+        return REGISTRY.get_sample_value("rest_client_request_retries_total", labels) or 0.0
+
+    def requests(url: str, code: str) -> float:
+        labels = {"code": code, "method": "GET", "host": url.removeprefix("http://")}
+        return REGISTRY.get_sample_value("rest_client_requests_total", labels) or 0.0
+
+    refused = refusal(429, "TooManyRequests", "later", Retry_After="0")
+    async with client_of(refused, refused, answer(200, POD)) as (client, server):
+        await get(client)
+
+    assert retries(server.url) == 2
+    assert (requests(server.url, "429"), requests(server.url, "200")) == (2, 1)
+
+
+async def test_a_wish_beyond_the_deadline_is_handed_on_at_once() -> None:
+    time = asyncio.get_running_loop().time
+    async with client_of(refusal(429, "TooManyRequests", "later", Retry_After="60")) as (client, _):
+        begun = time()
+        with pytest.raises(TooManyRequests) as raised:
+            await get(client)
+
+    assert raised.value.retry_after_seconds == 60
+    assert time() - begun < 1
+
+
+async def test_a_request_that_waits_for_the_server_keeps_nobody_out() -> None:
+    refused = refusal(429, "TooManyRequests", "later", Retry_After="1")
+    async with client_of(refused, answer(200, POD), max_in_flight=1) as (client, server):
+        waiting = asyncio.create_task(get(client))
+        await server.until_received(1)
+        async with asyncio.timeout(0.5):
+            await get(client)
+        await waiting
+
+
+async def test_no_more_requests_are_under_way_than_allowed_and_watches_do_not_count() -> None:
+    async with (
+        client_of(stream(), after(0.05, answer(200, POD)), max_in_flight=4) as (client, server),
+        client.watch(PODS, timeout_seconds=60),
+        asyncio.TaskGroup() as tasks,
+    ):
+        for _ in range(20):
+            tasks.create_task(get(client))
+
+    assert server.most_at_once == 4 + 1
+
+
+@pytest.mark.parametrize(
+    "call", [get, patch, delete, list_page, open_watch], ids=lambda call: call.__name__
+)
+async def test_a_connection_that_breaks_is_replaced_where_a_second_copy_does_no_harm(
+    call: Call,
+) -> None:
+    success = {"get": POD, "patch": POD, "delete": {}, "list_page": {"metadata": {}}}
+    async with client_of(reset, answer(200, success.get(call.__name__, b""))) as (client, server):
+        await call(client)
+
+    assert len(server.received) == 2
+
+
+async def test_a_creation_is_never_sent_twice() -> None:
+    async with client_of(reset, answer(201, LEASE)) as (client, server):
+        with pytest.raises(ConnectionFailed):
+            await create(client)
+
+    assert len(server.received) == 1
+
+
+async def test_a_server_that_always_breaks_is_given_up() -> None:
+    async with client_of(reset) as (client, server):
+        with pytest.raises(ConnectionFailed):
+            await get(client)
+
+    assert len(server.received) == 3
+
+
+async def test_an_idle_connection_that_the_server_closed_costs_no_failure() -> None:
+    close = raw(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", end=True)
+    async with client_of(close, answer(201, LEASE)) as (client, server):
+        await client.get_raw("/version")
+        await asyncio.sleep(0.05)
+        await create(client)
+
+    assert server.connections == 2
+
+
+def token_config(path: Path) -> Callable[[str], ClusterConfig]:
+    return lambda url: ClusterConfig(server=url, tls=None, credentials=TokenFile(path))
+
+
+@pytest.mark.parametrize(("call", "success"), EVERY_VERB)
+async def test_a_token_that_was_replaced_costs_no_failure_on_any_verb(
+    tmp_path: Path, call: Call, success: Act
+) -> None:
+    path = tmp_path / "token"
+    path.write_text("old")
+
+    async def judge(received: Any, writer: asyncio.StreamWriter) -> None:
+        fresh = received.headers["authorization"] == "Bearer new"
+        await (success if fresh else refusal(401, "Unauthorized"))(received, writer)
+
+    async with client_of(judge, config=token_config(path)) as (client, server):
+        with pytest.raises(Unauthorized):
+            await call(client)
+        path.write_text("new")
+        await call(client)
+
+    sent = [each.headers["authorization"] for each in server.received]
+    assert sent == ["Bearer old", "Bearer old", "Bearer new"]
+
+
+async def test_a_token_that_stays_refused_is_tried_once(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("old")
+    async with client_of(refusal(401, "Unauthorized"), config=token_config(path)) as (
+        client,
+        server,
+    ):
+        with pytest.raises(Unauthorized):
+            await get(client)
+
+    assert len(server.received) == 1
+
+
+class Fenced(Exception):
+    pass
+
+
+async def test_the_fence_is_asked_before_each_copy_of_a_write_and_never_for_a_read() -> None:
+    asked = 0
+
+    def fence() -> None:
+        nonlocal asked
+        asked += 1
+        if asked > 2:
+            raise Fenced
+
+    refused = refusal(429, "TooManyRequests", "later", Retry_After="0")
+    async with client_of(answer(200, POD), before_send=fence) as (client, server):
+        await get(client)
+        await list_page_of(client, server)
+        assert asked == 0
+        server.script = [reset, refused, answer(200, POD)]
+        with pytest.raises(Fenced):
+            await patch(client)
+
+    writes = [each for each in server.received if each.method == "PATCH"]
+    assert (asked, len(writes)) == (3, 2)
+
+
+async def list_page_of(client: RestClient, server: ScriptedServer) -> None:
+    server.script = [answer(200, {"items": [], "metadata": {}})]
+    await client.list_page(PODS)
+
+
+async def test_a_fence_that_falls_while_connecting_holds_the_write_back() -> None:
+    """The question is asked with the connection in hand, not before it was made."""
+    fallen = False
+
+    def fence() -> None:
+        if fallen:
+            raise Fenced
+
+    async with client_of(after(0.1, answer(200, POD)), max_in_flight=1, before_send=fence) as (
+        client,
+        server,
+    ):
+        first = asyncio.create_task(patch(client))
+        second = asyncio.create_task(patch(client))
+        await asyncio.sleep(0.05)
+        fallen = True
+        await first
+        with pytest.raises(Fenced):
+            await second
+
+    assert len(server.received) == 1
+
+
+async def test_a_rate_is_kept_where_one_is_asked_for() -> None:
+    async with (
+        client_of(answer(200, POD), qps=50, burst=1) as (client, server),
+        asyncio.TaskGroup() as tasks,
+    ):
+        for _ in range(6):
+            tasks.create_task(get(client))
+
+    assert server.received[-1].at - server.received[0].at >= 0.09
+
+
+async def test_lists_are_asked_for_compressed_and_nothing_else_is() -> None:
+    page = gzip.compress(
+        msgspec.json.encode({"metadata": {"resourceVersion": "5"}, "items": [POD]})
+    )
+    async with client_of(answer(200, page, Content_Encoding="gzip")) as (client, server):
+        found = await client.list_page(PODS)
+        server.script = [answer(200, POD)]
+        await get(client)
+
+    assert (len(found.items), found.resource_version) == (1, "5")
+    assert [each.headers.get("accept-encoding") for each in server.received] == ["gzip", None]
+
+
+async def test_an_unread_answer_is_asked_for_as_little_as_there_is() -> None:
+    async with client_of(answer(200, b"whatever")) as (client, server):
+        await client.patch(PODS, WEB, b"{}", patch_type=PatchType.MERGE, decode=False)
+
+    assert "as=PartialObjectMetadata" in server.received[0].headers["accept"]
+
+
+async def test_a_cancelled_request_gives_its_place_back() -> None:
+    async with client_of(silence, max_in_flight=1) as (client, server):
+        for count in (1, 2, 3):
+            task = asyncio.create_task(get(client))
+            await server.until_received(count)
+            task.cancel()
+            await asyncio.wait({task})
+        server.script = [answer(200, POD)]
+        async with asyncio.timeout(1):
+            await get(client)
+
+
+def frame(kind: str, body: object) -> bytes:
+    return msgspec.json.encode({"type": kind, "object": body}) + b"\n"
+
+
+BOOKMARK = frame("BOOKMARK", {"metadata": {"resourceVersion": "9"}})
+
+
+async def watched(client: RestClient, **options: Any) -> list[tuple[str, str]]:
+    seen: list[tuple[str, str]] = []
+    async with client.watch(LEASES, timeout_seconds=60, **options) as events:
+        async for event in events:
+            seen.append((event.type, event.resource_version))  # noqa: PERF401 - kept when it raises
+    return seen
+
+
+async def test_a_watch_yields_its_events_and_ends_with_the_server() -> None:
+    parts = (frame("ADDED", LEASE), frame("MODIFIED", LEASE) + BOOKMARK)
+    async with client_of(stream(*parts, finished=True)) as (client, _):
+        seen = await watched(client)
+
+    assert seen == [("ADDED", "7"), ("MODIFIED", "7"), ("BOOKMARK", "9")]
+
+
+async def test_a_watch_does_not_care_how_its_bytes_are_cut() -> None:
+    data = frame("ADDED", LEASE) + BOOKMARK
+    async with client_of(
+        stream(*(data[i : i + 3] for i in range(0, len(data), 3)), finished=True)
+    ) as (
+        client,
+        _,
+    ):
+        assert await watched(client) == [("ADDED", "7"), ("BOOKMARK", "9")]
+
+
+async def test_an_event_may_have_many_megabytes() -> None:
+    large = {**LEASE, "padding": "x" * 8_000_000}
+    data = frame("ADDED", large)
+    parts = [data[i : i + 60_000] for i in range(0, len(data), 60_000)]
+    async with client_of(stream(*parts, finished=True)) as (client, _):
+        time = asyncio.get_running_loop().time
+        begun = time()
+        assert await watched(client) == [("ADDED", "7")]
+
+    assert time() - begun < 5
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        pytest.param(stream(frame("ADDED", LEASE), end=True), id="cut-between-events"),
+        pytest.param(stream(frame("ADDED", LEASE), b'{"type":', end=True), id="cut-in-an-event"),
+        pytest.param(
+            stream(frame("ADDED", LEASE), b'{"type":', finished=True), id="ended-in-an-event"
+        ),
+        pytest.param(stream(frame("ADDED", LEASE), b"<html>\n"), id="no-event"),
+        pytest.param(stream(frame("ADDED", LEASE)), id="silent"),
+    ],
+)
+async def test_a_watch_that_breaks_says_so_after_what_it_had(act: Act) -> None:
+    async with (
+        client_of(act) as (client, _),
+        client.watch(LEASES, timeout_seconds=60, read_deadline_seconds=0.2) as events,
+    ):
+        first = await anext(events)
+        with pytest.raises(ConnectionFailed):
+            await anext(events)
+
+    assert first.type is EventType.ADDED
+
+
+async def test_each_event_moves_the_read_deadline() -> None:
+    parts: list[bytes | float] = []
+    for _ in range(4):
+        parts += [0.15, BOOKMARK]
+    async with client_of(stream(*parts, finished=True)) as (client, _):
+        seen = await watched(client, read_deadline_seconds=0.3)
+
+    assert len(seen) == 4
+
+
+async def test_an_expired_watch_is_expired_whether_by_status_or_by_event() -> None:
+    gone = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}
+    async with client_of(stream(frame("ERROR", gone)), refusal(410, "Expired")) as (client, _):
+        for _ in range(2):
+            with pytest.raises(Expired):
+                await watched(client)
+
+
+async def test_leaving_a_watch_ends_its_connection() -> None:
+    async with client_of(stream(BOOKMARK)) as (client, server):
+        async with client.watch(LEASES, timeout_seconds=60) as events:
+            await anext(events)
+        server.script = [answer(200, POD)]
+        await get(client)
+
+    assert server.connections == 2
+
+
+async def test_a_client_outside_of_its_context_says_so() -> None:
+    client = RestClient(
+        config=ClusterConfig.plain("http://127.0.0.1:9"), field_manager="m", user_agent="u"
+    )
+    with pytest.raises(RuntimeError, match="outside of its `async with`"):
+        await get(client)

@@ -1,0 +1,115 @@
+"""TLS towards the API server: whom we trust, whom we ask for, and who we are."""
+
+import ssl
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+from support.scripted_http import ScriptedServer, answer
+
+from kruise_probe.api.errors import ConnectionFailed
+from kruise_probe.client.config import load_config
+from kruise_probe.client.rest import RestClient
+
+
+@pytest.fixture(scope="module")
+def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an authority, a server certificate for `kubernetes.default` and 127.0.0.1, and a client's."""
+    folder = tmp_path_factory.mktemp("pki")
+
+    def openssl(*arguments: str) -> None:
+        command = ["openssl", *arguments]
+        subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=30)
+
+    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+    openssl("req", "-x509", *key, "-keyout", "ca.key", "-out", "ca.crt", "-subj", "/CN=ca")
+    for name, alternatives in (
+        ("server", "DNS:kubernetes.default"),
+        ("ip", "IP:127.0.0.1"),
+        ("client", "DNS:me"),
+    ):
+        openssl(
+            "req", "-x509", *key, "-keyout", f"{name}.key", "-out", f"{name}.crt", "-CA", "ca.crt",
+            "-CAkey", "ca.key", "-subj", f"/CN={name}", "-addext", f"subjectAltName={alternatives}",
+            "-addext", "basicConstraints=critical,CA:FALSE",
+        )  # fmt: skip
+    return folder
+
+
+def server_tls(pki: Path, name: str, *, ask_for_client: bool = False) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pki / f"{name}.crt", pki / f"{name}.key")
+    if ask_for_client:
+        context.load_verify_locations(pki / "ca.crt")
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+async def version_of(
+    tmp_path: Path, tls: ssl.SSLContext, cluster: dict[str, object], user: dict[str, object]
+) -> bytes:
+    """What a client of such a kubeconfig reads from a server with such a certificate."""
+    async with ScriptedServer([answer(200, {"major": "1"})]).running(tls) as server:
+        path = tmp_path / "kubeconfig"
+        content = {
+            "clusters": [{"name": "c", "cluster": {"server": server.url, **cluster}}],
+            "users": [{"name": "u", "user": user}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+            "current-context": "x",
+        }
+        path.write_text(yaml.safe_dump(content))
+        config = load_config(str(path), {})
+        async with RestClient(config=config, field_manager="m", user_agent="u") as client:
+            return await client.get_raw("/version")
+
+
+@pytest.mark.parametrize(
+    ("certificate", "cluster"),
+    [
+        pytest.param("ip", {"certificate-authority": "ca.crt"}, id="known-authority"),
+        pytest.param(
+            "server",
+            {"certificate-authority": "ca.crt", "tls-server-name": "kubernetes.default"},
+            id="tls-server-name",
+        ),
+        pytest.param("server", {"insecure-skip-tls-verify": True}, id="not-verified"),
+    ],
+)
+async def test_a_server_is_trusted_as_the_kubeconfig_says(
+    pki: Path, tmp_path: Path, certificate: str, cluster: dict[str, object]
+) -> None:
+    if "certificate-authority" in cluster:
+        cluster = {**cluster, "certificate-authority": str(pki / "ca.crt")}
+
+    assert b"major" in await version_of(tmp_path, server_tls(pki, certificate), cluster, {})
+
+
+@pytest.mark.parametrize(
+    ("certificate", "authority", "words"),
+    [
+        pytest.param("ip", "", "CERTIFICATE_VERIFY_FAILED", id="unknown-authority"),
+        pytest.param("server", "ca.crt", "CERTIFICATE_VERIFY_FAILED.*127.0.0.1", id="another-name"),
+    ],
+)
+async def test_any_other_server_is_refused_and_the_reason_is_told(
+    pki: Path, tmp_path: Path, certificate: str, authority: str, words: str
+) -> None:
+    cluster: dict[str, object] = (
+        {"certificate-authority": str(pki / authority)} if authority else {}
+    )
+    with pytest.raises(ConnectionFailed, match=words):
+        await version_of(tmp_path, server_tls(pki, certificate), cluster, {})
+
+
+async def test_a_client_certificate_is_presented(pki: Path, tmp_path: Path) -> None:
+    tls = server_tls(pki, "ip", ask_for_client=True)
+    cluster: dict[str, object] = {"certificate-authority": str(pki / "ca.crt")}
+    user: dict[str, object] = {
+        "client-certificate": str(pki / "client.crt"),
+        "client-key": str(pki / "client.key"),
+    }
+
+    assert b"major" in await version_of(tmp_path, tls, cluster, user)
+    with pytest.raises(ConnectionFailed):
+        await version_of(tmp_path, tls, cluster, {})

@@ -1,0 +1,340 @@
+"""Where the API server is, and what is said when that cannot be made out."""
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from kruise_probe.client import config
+from kruise_probe.client.config import ConfigError, load_config
+
+POD_ENVIRON = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+CA = Path(__file__).parents[2] / "data" / "ca.crt"
+
+
+@pytest.fixture
+def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A service account as kubelet mounts it."""
+    folder = tmp_path / "serviceaccount"
+    folder.mkdir()
+    (folder / "token").write_text("pod-token\n")
+    (folder / "ca.crt").write_bytes(CA.read_bytes())
+    (folder / "namespace").write_text("kruise-system")
+    monkeypatch.setattr(config, "SERVICE_ACCOUNT", folder)
+    return folder
+
+
+def kubeconfig(path: Path, **changes: object) -> str:
+    """A kubeconfig with one cluster, user and context; `changes` replace its parts."""
+    parts: dict[str, object] = {
+        "cluster": {"server": "http://127.0.0.1:8001"},
+        "user": {"token": "file-token"},
+        "context": {"cluster": "c", "user": "u", "namespace": "team"},
+        "current": "ctx",
+    }
+    parts |= changes
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": parts["cluster"]}],
+        "users": [{"name": "u", "user": parts["user"]}],
+        "contexts": [{"name": "ctx", "context": parts["context"]}],
+        "current-context": parts["current"],
+    }
+    path.write_text(yaml.safe_dump(content))
+    return str(path)
+
+
+async def test_a_pod_uses_its_service_account(account: Path) -> None:
+    found = load_config(None, POD_ENVIRON)
+
+    assert found.server == "https://10.96.0.1:443"
+    assert found.namespace == "kruise-system"
+    assert found.credentials.authorization() == "Bearer pod-token"
+    assert found.tls is not None
+    assert found.tls.check_hostname
+
+
+async def test_an_ipv6_service_address_is_put_in_brackets(account: Path) -> None:
+    environ = {**POD_ENVIRON, "KUBERNETES_SERVICE_HOST": "fd00::1"}
+
+    assert load_config(None, environ).server == "https://[fd00::1]:443"
+
+
+async def test_the_environment_names_the_proxy_unless_it_excludes_the_server(account: Path) -> None:
+    proxied = POD_ENVIRON | {"HTTPS_PROXY": "http://proxy:3128"}
+
+    assert load_config(None, proxied).proxy == "http://proxy:3128"
+    assert load_config(None, proxied | {"NO_PROXY": "10.96.0.0/12"}).proxy is None
+
+
+@pytest.mark.parametrize(
+    ("server", "proxy"),
+    [
+        pytest.param("https://api.example.com:6443", "http://proxy:3128", id="other"),
+        pytest.param("https://10.96.0.1:443", None, id="excluded"),
+        pytest.param("https://127.0.0.1:6443", None, id="loopback"),
+    ],
+)
+async def test_a_kubeconfig_without_proxy_follows_the_same_environment(
+    server: str, proxy: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environ = {"HTTPS_PROXY": "http://proxy:3128", "NO_PROXY": "10.96.0.0/12"}
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    path = kubeconfig(tmp_path / "k", cluster={"server": server, "insecure-skip-tls-verify": True})
+
+    assert load_config(path, environ).proxy == proxy
+
+
+async def test_an_explicit_path_goes_before_everything(account: Path, tmp_path: Path) -> None:
+    explicit = kubeconfig(tmp_path / "explicit", cluster={"server": "http://explicit:1"})
+    other = kubeconfig(tmp_path / "other", cluster={"server": "http://other:1"})
+
+    assert load_config(explicit, POD_ENVIRON | {"KUBECONFIG": other}).server == "http://explicit:1"
+
+
+async def test_the_kubeconfig_variable_goes_before_the_service_account(
+    account: Path, tmp_path: Path
+) -> None:
+    path = kubeconfig(tmp_path / "k")
+
+    assert load_config(None, POD_ENVIRON | {"KUBECONFIG": path}).server == "http://127.0.0.1:8001"
+
+
+async def test_the_home_kubeconfig_comes_last(tmp_path: Path) -> None:
+    (tmp_path / ".kube").mkdir()
+    kubeconfig(tmp_path / ".kube" / "config")
+    found = load_config(None, {"HOME": str(tmp_path)})
+
+    assert (found.server, found.namespace) == ("http://127.0.0.1:8001", "team")
+    assert found.credentials.authorization() == "Bearer file-token"
+
+
+async def test_several_files_are_merged_and_missing_ones_left_out(tmp_path: Path) -> None:
+    first = kubeconfig(tmp_path / "first")
+    paths = os.pathsep.join([str(tmp_path / "missing"), first])
+
+    assert load_config(None, {"KUBECONFIG": paths}).server == "http://127.0.0.1:8001"
+
+
+async def test_a_kubeconfig_says_how_tls_is_done(tmp_path: Path) -> None:
+    path = kubeconfig(
+        tmp_path / "k",
+        cluster={
+            "server": "https://127.0.0.1:6443/prefix/",
+            "insecure-skip-tls-verify": True,
+            "tls-server-name": "kubernetes.default",
+            "proxy-url": "http://proxy:3128",
+        },
+    )
+    found = load_config(path, {})
+
+    assert found.server == "https://127.0.0.1:6443/prefix"
+    assert (found.server_name, found.proxy) == ("kubernetes.default", "http://proxy:3128")
+    assert found.tls is not None
+    assert not found.tls.check_hostname
+
+
+async def test_a_token_file_of_a_kubeconfig_is_read_again_when_refused(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("one")
+    credentials = load_config(
+        kubeconfig(tmp_path / "k", user={"tokenFile": str(token)}), {}
+    ).credentials
+    before = credentials.authorization()
+    token.write_text("two")
+
+    assert before == "Bearer one"
+    assert await credentials.renew(before)
+    assert credentials.authorization() == "Bearer two"
+
+
+def plugin(path: Path, body: str) -> dict[str, object]:
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return {
+        "exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(path)},
+    }
+
+
+async def test_an_exec_plugin_is_asked_again_when_its_token_is_refused(tmp_path: Path) -> None:
+    counter = tmp_path / "counter"
+    credential = json.dumps(
+        {
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "kind": "ExecCredential",
+            "status": {"token": "RUN"},
+        }
+    )
+    user = plugin(
+        tmp_path / "plugin",
+        f"echo x >> {counter}; echo '{credential}' | sed \"s/RUN/run-$(wc -l < {counter})/\"",
+    )
+    credentials = load_config(kubeconfig(tmp_path / "k", user=user), {}).credentials
+    first = credentials.authorization()
+
+    assert first == "Bearer run-1"
+    assert await credentials.renew(first)
+    assert credentials.authorization() == "Bearer run-2"
+
+
+def _no_service_account(tmp_path: Path) -> tuple[str | None, dict[str, str]]:
+    return None, {"HOME": str(tmp_path)}
+
+
+def _file(content: str | bytes) -> Callable[[Path], tuple[str | None, dict[str, str]]]:
+    def make(tmp_path: Path) -> tuple[str | None, dict[str, str]]:
+        path = tmp_path / "k"
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return str(path), {}
+
+    return make
+
+
+def _config(**changes: object) -> Callable[[Path], tuple[str | None, dict[str, str]]]:
+    return lambda tmp_path: (kubeconfig(tmp_path / "k", **changes), {})
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        pytest.param(
+            _no_service_account, "name a kubeconfig with --kubeconfig", id="nothing-at-all"
+        ),
+        pytest.param(
+            lambda tmp_path: (str(tmp_path / "no"), {}),
+            "does not exist; correct",
+            id="missing-file",
+        ),
+        pytest.param(
+            lambda tmp_path: (None, {"KUBECONFIG": str(tmp_path / "no")}),
+            r"\$KUBECONFIG .*no: does not exist",
+            id="missing-file-of-variable",
+        ),
+        pytest.param(lambda tmp_path: (str(tmp_path), {}), "cannot be read", id="folder"),
+        pytest.param(_file(""), "is empty or no mapping", id="empty-file"),
+        pytest.param(_file("- a\n- b\n"), "is empty or no mapping", id="list"),
+        pytest.param(_file("a: b: c"), "is not YAML", id="no-yaml"),
+        pytest.param(_file(b"\xff\xfe\x00"), "is not YAML", id="binary"),
+        pytest.param(_file("kind: Config\n"), "no usable current context", id="no-contexts"),
+        pytest.param(_config(current=""), "no usable current context", id="no-current-context"),
+        pytest.param(_config(current="other"), "other.*use-context", id="unknown-context"),
+        pytest.param(
+            _config(context={"cluster": "missing", "user": "u"}), "missing", id="unknown-cluster"
+        ),
+        pytest.param(_config(cluster={}), "server '' is no http", id="cluster-without-server"),
+        pytest.param(
+            _config(cluster={"server": "ftp://x"}),
+            "no http or https URL",
+            id="server-of-other-kind",
+        ),
+        pytest.param(
+            _config(cluster={"server": "http://x", "proxy-url": "socks5://y"}),
+            "use an http or https proxy",
+            id="socks",
+        ),
+        pytest.param(
+            _config(cluster={"server": "https://x", "certificate-authority": "/no/ca"}),
+            "/no/ca",
+            id="missing-ca",
+        ),
+        pytest.param(
+            _config(cluster={"server": "https://x", "certificate-authority-data": "bm8="}),
+            "readable PEM",
+            id="ca-that-is-none",
+        ),
+        pytest.param(
+            _config(
+                cluster={"server": "https://x"},
+                user={"client-certificate-data": "bm8=", "client-key-data": "bm8="},
+            ),
+            "belong together",
+            id="client-certificate-that-is-none",
+        ),
+        pytest.param(
+            _config(user={"tokenFile": "/no/token"}), "/no/token", id="missing-token-file"
+        ),
+        pytest.param(
+            lambda tmp_path: (
+                kubeconfig(
+                    tmp_path / "k", user=plugin(tmp_path / "p", "echo not today >&2; exit 3")
+                ),
+                {},
+            ),
+            "exec plugin .*returned 3. not today",
+            id="plugin-that-fails",
+        ),
+        pytest.param(
+            _config(user={"exec": {"apiVersion": "v1", "command": "/no/such/plugin"}}),
+            "exec plugin .*/no/such/plugin",
+            id="plugin-that-is-missing",
+        ),
+    ],
+)
+async def test_what_is_wrong_is_said_in_one_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    make: Callable[[Path], tuple[str | None, dict[str, str]]],
+    words: str,
+) -> None:
+    monkeypatch.setattr(config, "SERVICE_ACCOUNT", tmp_path / "none")
+    path, environ = make(tmp_path)
+
+    with pytest.raises(ConfigError, match=words) as raised:
+        load_config(path, environ)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        pytest.param(lambda a: (a / "token").write_text(" "), "token is empty", id="empty-token"),
+        pytest.param(lambda a: (a / "ca.crt").unlink(), "ca.crt cannot be used", id="no-ca"),
+        pytest.param(lambda a: (a / "ca.crt").write_text("x"), "readable PEM", id="bad-ca"),
+    ],
+)
+async def test_a_broken_service_account_is_named(
+    account: Path, spoil: Callable[[Path], object], words: str
+) -> None:
+    spoil(account)
+
+    with pytest.raises(ConfigError, match=words):
+        load_config(None, POD_ENVIRON)
+
+
+async def test_a_pod_without_a_port_is_told_so(account: Path) -> None:
+    with pytest.raises(ConfigError, match="KUBERNETES_SERVICE_PORT is not"):
+        load_config(None, {"KUBERNETES_SERVICE_HOST": "10.96.0.1"})
+
+
+async def test_a_pod_without_a_token_is_told_why(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="automountServiceAccountToken"):
+        load_config(None, POD_ENVIRON | {"HOME": str(tmp_path)})
+
+
+def test_a_pod_never_imports_the_official_package(account: Path) -> None:
+    """It costs 40 MB, and a pod has no use for it."""
+    program = (
+        "import sys, pathlib; from kruise_probe.client import config, rest;"
+        f"config.SERVICE_ACCOUNT = pathlib.Path({str(account)!r});"
+        f"config.load_config(None, {POD_ENVIRON!r});"
+        "print(sorted(m for m in sys.modules if m.split('.')[0] in ('kubernetes', 'yaml', 'requests')))"
+    )
+    root = Path(__file__).parents[3]
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=root,
+        timeout=30,
+    )
+
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,110 @@
+"""Tokens that somebody else replaces."""
+
+import asyncio
+import os
+from pathlib import Path
+
+from kruise_probe.client.credentials import (
+    ConfigError,
+    ReloadedCredentials,
+    StaticCredentials,
+    TokenFile,
+)
+
+
+def replace(path: Path, token: str) -> None:
+    """As kubelet does: a new file under the old name."""
+    new = path.with_suffix(".new")
+    new.write_text(token)
+    os.replace(new, path)
+
+
+async def test_a_replaced_token_is_used_within_a_minute(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("one\n")
+    token = TokenFile(path)
+    assert token.authorization() == "Bearer one"
+    replace(path, "two")
+    await asyncio.sleep(59)
+    early = token.authorization()
+    await asyncio.sleep(2)
+
+    assert (early, token.authorization()) == ("Bearer one", "Bearer two")
+
+
+async def test_the_file_is_not_looked_at_for_every_request(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("one")
+    token = TokenFile(path)
+    token.authorization()
+    path.unlink()
+
+    assert [token.authorization() for _ in range(100)] == ["Bearer one"] * 100
+
+
+async def test_a_refused_token_is_read_again_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("one")
+    token = TokenFile(path)
+    refused = token.authorization()
+    replace(path, "two")
+
+    assert await token.renew(refused)
+    assert token.authorization() == "Bearer two"
+
+
+async def test_a_refused_token_that_did_not_change_is_not_tried_again(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("one")
+    token = TokenFile(path)
+
+    assert not await token.renew(token.authorization())
+
+
+async def test_whoever_was_refused_with_an_older_token_tries_the_newer_one(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("two")
+
+    assert await TokenFile(path).renew("Bearer one")
+
+
+async def test_an_unreadable_file_leaves_the_last_token_in_place(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("one")
+    token = TokenFile(path)
+    token.authorization()
+    for content in (b"", b"\xff\xfe"):
+        path.write_bytes(content)
+        await asyncio.sleep(61)
+        assert token.authorization() == "Bearer one"
+
+
+async def test_static_credentials_have_nothing_else_to_try() -> None:
+    assert not await StaticCredentials("Bearer x").renew("Bearer x")
+    assert StaticCredentials().authorization() is None
+
+
+async def test_refused_requests_share_one_run_of_the_plugin() -> None:
+    runs = 0
+
+    def plugin() -> str:
+        nonlocal runs
+        runs += 1
+        return f"Bearer {runs}"
+
+    credentials = ReloadedCredentials("Bearer 0", plugin)
+    async with asyncio.TaskGroup() as tasks:
+        renewals = [tasks.create_task(credentials.renew("Bearer 0")) for _ in range(10)]
+
+    assert all(each.result() for each in renewals)
+    assert (runs, credentials.authorization()) == (1, "Bearer 1")
+
+
+async def test_a_plugin_that_fails_leaves_the_refusal_as_it_is() -> None:
+    def plugin() -> str:
+        raise ConfigError("the plugin failed")
+
+    credentials = ReloadedCredentials("Bearer 0", plugin)
+
+    assert not await credentials.renew("Bearer 0")
+    assert credentials.authorization() == "Bearer 0"

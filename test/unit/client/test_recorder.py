@@ -1,0 +1,297 @@
+"""Events: counted instead of repeated, never in anybody's way."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from prometheus_client import REGISTRY
+
+from kruise_probe.api.core import Event
+from kruise_probe.api.errors import (
+    AlreadyExists,
+    ConnectionFailed,
+    Forbidden,
+    Invalid,
+    KubeError,
+    NotFound,
+    ServerError,
+)
+from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.resources import Resource
+from kruise_probe.client import recorder as recorders
+from kruise_probe.client.recorder import EventRecorder, PodRef
+from kruise_probe.client.request import PatchType
+from kruise_probe.client.series import BURST, REFILL_SECONDS, Budget, event_name
+
+POD = PodRef("default", "web-0", "u1")
+START = datetime(2026, 11, 21, 10, 0, 0, tzinfo=UTC)
+
+
+def clock() -> datetime:
+    return START + timedelta(seconds=asyncio.get_running_loop().time())
+
+
+class FakeEvents:
+    """Stores events by name; `fault` may raise before anything is stored, `lose_answer` after it."""
+
+    def __init__(self) -> None:
+        self.stored: dict[str, dict[str, Any]] = {}
+        self.writes = 0
+        self.fault: Callable[[], None] = lambda: None
+        self.lose_answer = False
+
+    async def create(self, resource: Resource[Event], body: bytes, *, namespace: str = "") -> Event:
+        self._asked()
+        event = msgspec.json.decode(body)
+        name = event["metadata"]["name"]
+        if name in self.stored:
+            raise AlreadyExists(name, reason="AlreadyExists")
+        assert event["metadata"]["namespace"] == namespace
+        self.stored[name] = event
+        return self._answer(body)
+
+    async def patch(
+        self, resource: Resource[Event], key: NamespacedName, body: bytes, *, patch_type: PatchType
+    ) -> Event:
+        self._asked()
+        if key.name not in self.stored:
+            raise NotFound(key.name, reason="NotFound")
+        self.stored[key.name] |= msgspec.json.decode(body)
+        return self._answer(msgspec.json.encode(self.stored[key.name]))
+
+    def _asked(self) -> None:
+        self.writes += 1
+        self.fault()
+
+    def _answer(self, body: bytes) -> Event:
+        if self.lose_answer:
+            self.lose_answer = False
+            raise ConnectionFailed("reset")
+        return msgspec.json.decode(body, type=Event)
+
+    @property
+    def only(self) -> dict[str, Any]:
+        (event,) = self.stored.values()
+        return event
+
+
+@asynccontextmanager
+async def running(events: FakeEvents) -> AsyncIterator[EventRecorder]:
+    recorder = EventRecorder(events, component="kruise-daemon-podprobe", host="n1", now=clock)
+    task = asyncio.create_task(recorder.run())
+    try:
+        yield recorder
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+def failed(recorder: EventRecorder, message: str = "no", probe: str = "m#p") -> None:
+    recorder.event(POD, "Normal", "KruiseProbeFailed", message, container="main", probe=probe)
+
+
+async def test_the_first_occurrence_is_an_event_with_all_that_people_filter_by() -> None:
+    events = FakeEvents()
+    async with running(events) as recorder:
+        failed(recorder, "exit 1")
+        await recorder.flush()
+
+    event = events.only
+    assert event["metadata"]["name"].startswith("web-0.")
+    assert event["involvedObject"] == {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "namespace": "default",
+        "name": "web-0",
+        "uid": "u1",
+        "fieldPath": "spec.containers{main}",
+    }
+    assert event["source"] == {"component": "kruise-daemon-podprobe", "host": "n1"}
+    assert (event["type"], event["reason"], event["message"]) == (
+        "Normal",
+        "KruiseProbeFailed",
+        "exit 1",
+    )
+    assert (event["count"], event["firstTimestamp"]) == (1, event["lastTimestamp"])
+
+
+async def test_a_repeated_one_is_counted_on_the_same_event() -> None:
+    """`x2 over 47s` is what kubectl makes of these fields."""
+    events = FakeEvents()
+    async with running(events) as recorder:
+        failed(recorder, "exit 1")
+        await asyncio.sleep(47)
+        failed(recorder, "exit 2")
+        await recorder.flush()
+
+    event = events.only
+    assert (event["count"], event["message"]) == (2, "exit 2")
+    assert event["firstTimestamp"] == "2026-11-21T10:00:00Z"
+    assert event["lastTimestamp"] == "2026-11-21T10:00:47Z"
+
+
+async def test_probes_reasons_and_pods_have_series_of_their_own() -> None:
+    events = FakeEvents()
+    async with running(events) as recorder:
+        failed(recorder, probe="m#p")
+        failed(recorder, probe="m#q")
+        recorder.event(POD, "Normal", "KruiseProbeSucceeded", "ok", probe="m#p")
+        recorder.event(POD._replace(uid="u2"), "Normal", "KruiseProbeFailed", "no", probe="m#p")
+        await recorder.flush()
+
+    assert len(events.stored) == 4
+
+
+async def test_a_hundred_failures_do_not_cost_the_recovery_its_event() -> None:
+    events = FakeEvents()
+    async with running(events) as recorder:
+        for _ in range(100):
+            failed(recorder)
+            await asyncio.sleep(1)
+        recorder.event(POD, "Normal", "KruiseProbeSucceeded", "ok", probe="m#p")
+        await recorder.flush()
+        reasons = {each["reason"]: each["count"] for each in events.stored.values()}
+
+    assert reasons["KruiseProbeSucceeded"] == 1
+    assert events.writes <= BURST + 100 / REFILL_SECONDS + 2
+
+
+async def test_what_is_over_budget_is_written_later_with_its_whole_count() -> None:
+    events = FakeEvents()
+    async with running(events) as recorder:
+        for _ in range(100):
+            failed(recorder)
+            await asyncio.sleep(0.1)
+        within_budget = events.only["count"]
+        await asyncio.sleep(REFILL_SECONDS)
+
+    assert within_budget < 100
+    assert events.only["count"] == 100
+
+
+async def test_an_event_that_has_expired_is_made_again_with_its_count() -> None:
+    events = FakeEvents()
+    async with running(events) as recorder:
+        failed(recorder)
+        await recorder.flush()
+        events.stored.clear()
+        failed(recorder)
+        await recorder.flush()
+
+    assert events.only["count"] == 2
+
+
+async def test_a_creation_whose_answer_was_lost_makes_no_second_event() -> None:
+    events = FakeEvents()
+    events.lose_answer = True
+    async with running(events) as recorder:
+        failed(recorder)
+        await asyncio.sleep(1)
+        failed(recorder)
+        await asyncio.sleep(11)
+
+    assert events.only["count"] == 2
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(ConnectionFailed("refused"), id="no-connection"),
+        pytest.param(ServerError("unwell", code=500), id="server-error"),
+    ],
+)
+async def test_what_may_pass_is_tried_again(error: KubeError) -> None:
+    events = FakeEvents()
+    recovers_at = 25.0
+
+    def fault() -> None:
+        if asyncio.get_running_loop().time() - begun < recovers_at:
+            raise error
+
+    begun = asyncio.get_running_loop().time()
+    events.fault = fault
+    async with running(events) as recorder:
+        failed(recorder)
+        await asyncio.sleep(45)
+
+    assert events.only["count"] == 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(Forbidden("because it is being terminated"), id="namespace-goes"),
+        pytest.param(Forbidden("no right"), id="forbidden"),
+        pytest.param(Invalid("too long"), id="invalid"),
+        pytest.param(NotFound("no namespace"), id="namespace-gone"),
+    ],
+)
+async def test_what_the_server_refuses_is_given_up_and_the_next_one_goes_on(
+    error: KubeError,
+) -> None:
+    events = FakeEvents()
+
+    def fault() -> None:
+        raise error
+
+    events.fault = fault
+    async with running(events) as recorder:
+        failed(recorder)
+        await asyncio.sleep(1)
+        refused = events.writes
+        events.fault = lambda: None
+        recorder.event(POD._replace(namespace="other"), "Normal", "KruiseProbeSucceeded", "ok")
+        await recorder.flush()
+
+    assert refused == 1
+    assert events.only["metadata"]["namespace"] == "other"
+
+
+async def test_a_server_that_is_down_makes_nobody_wait_and_the_queue_has_a_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def dropped() -> float:
+        name = "kruise_probe_events_dropped_total"
+        return REGISTRY.get_sample_value(name, {"reason": "queue_full"}) or 0.0
+
+    monkeypatch.setattr(recorders, "MAX_PENDING", 10)
+    recorder = EventRecorder(FakeEvents(), component="c", host="n", now=clock)
+    before = dropped()
+    for number in range(15):
+        failed(recorder, probe=f"m#{number}")
+    for _ in range(5):
+        failed(recorder, probe="m#0")
+
+    assert dropped() - before == 5
+
+
+async def test_cancelling_leaves_no_task_and_flush_does_not_hang_on_an_idle_recorder() -> None:
+    async with running(FakeEvents()) as recorder:
+        async with asyncio.timeout(1):
+            await recorder.flush()
+
+
+def test_a_budget_is_a_burst_and_then_one_at_a_time() -> None:
+    budget = Budget()
+    burst = [budget.take(0.0) for _ in range(BURST)]
+
+    assert burst == [0.0] * BURST
+    assert budget.take(0.0) == REFILL_SECONDS
+    assert budget.take(REFILL_SECONDS) == 0.0
+    assert budget.take(REFILL_SECONDS) == REFILL_SECONDS
+
+
+@pytest.mark.parametrize("pod", ["web-0", "p" * 253, "a" * 230 + "." + "b" * 22])
+def test_an_event_name_is_a_name_whatever_the_pods_is(pod: str) -> None:
+    name = event_name(pod, START, 70_000)
+    stem, _, suffix = name.rpartition(".")
+
+    assert len(name) <= 253
+    assert pod.startswith(stem)
+    assert not stem.endswith((".", "-"))
+    assert int(suffix, 16)
+    assert name != event_name(pod, START, 70_001)

@@ -1,0 +1,138 @@
+"""What is sent, for each intent."""
+
+import msgspec
+import pytest
+
+from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.resources import EVENTS, LEASES, MARKERS, NODE_POD_PROBES, PODS
+from kruise_probe.client import request as requests
+from kruise_probe.client.request import PatchType
+
+WEB = NamespacedName("default", "web-0")
+
+
+def _list(**changes: object) -> str:
+    options: dict[str, object] = {
+        "namespace": "",
+        "limit": 0,
+        "continue_token": "",
+        "resource_version": "",
+        "field_selector": "",
+        "label_selector": "",
+    }
+    return requests.list_page(PODS, **(options | changes)).target  # type: ignore[arg-type]  # a table
+
+
+@pytest.mark.parametrize(
+    ("options", "target"),
+    [
+        pytest.param({}, "/api/v1/pods", id="everything"),
+        pytest.param({"namespace": "a b"}, "/api/v1/namespaces/a%20b/pods", id="namespace"),
+        pytest.param(
+            {"limit": 500, "resource_version": "0"},
+            "/api/v1/pods?limit=500&resourceVersion=0",
+            id="first-page",
+        ),
+        pytest.param(
+            {"limit": 500, "resource_version": "0", "continue_token": "abc="},
+            "/api/v1/pods?limit=500&continue=abc%3D",
+            id="a-continued-page-names-no-version",
+        ),
+        pytest.param(
+            {"field_selector": "metadata.name=n,spec.x!=y", "label_selector": "a in (b,c)"},
+            "/api/v1/pods?fieldSelector=metadata.name%3Dn%2Cspec.x%21%3Dy&labelSelector=a%20in%20%28b%2Cc%29",
+            id="selectors-are-quoted",
+        ),
+    ],
+)
+def test_a_list_asks_for_what_is_wanted_and_no_more(
+    options: dict[str, object], target: str
+) -> None:
+    assert _list(**options) == target
+
+
+@pytest.mark.parametrize(
+    ("initial", "target"),
+    [
+        pytest.param(
+            False,
+            "/apis/apps.kruise.io/v1alpha1/nodepodprobes?watch=true&allowWatchBookmarks=true"
+            "&timeoutSeconds=300&resourceVersion=5&fieldSelector=metadata.name%3Dn1",
+            id="from-a-version",
+        ),
+        pytest.param(
+            True,
+            "/apis/apps.kruise.io/v1alpha1/nodepodprobes?watch=true&allowWatchBookmarks=true"
+            "&timeoutSeconds=300&resourceVersion=5&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
+            "&fieldSelector=metadata.name%3Dn1",
+            id="with-the-list",
+        ),
+    ],
+)
+def test_a_watch_always_asks_for_bookmarks(initial: bool, target: str) -> None:
+    request = requests.watch(
+        NODE_POD_PROBES,
+        namespace="",
+        resource_version="5",
+        timeout_seconds=300.9,
+        send_initial_events=initial,
+        field_selector="metadata.name=n1",
+        label_selector="",
+    )
+
+    assert request.target == target
+
+
+def test_a_patch_names_its_kind_its_writer_and_its_subresource() -> None:
+    request = requests.patch(
+        PODS,
+        WEB,
+        b"{}",
+        patch_type=PatchType.STRATEGIC_MERGE,
+        subresource="status",
+        field_manager="kruise-probe-manager",
+        metadata_only=False,
+    )
+
+    assert request.method == "PATCH"
+    assert (
+        request.target
+        == "/api/v1/namespaces/default/pods/web-0/status?fieldManager=kruise-probe-manager"
+    )
+    assert request.content_type == "application/strategic-merge-patch+json"
+    assert str(request) == "PATCH pods/status default/web-0"
+
+
+@pytest.mark.parametrize(
+    ("patch_type", "repeatable"),
+    [
+        pytest.param(PatchType.MERGE, True, id="says-what-shall-be"),
+        pytest.param(PatchType.STRATEGIC_MERGE, True, id="says-what-shall-be-too"),
+        pytest.param(PatchType.JSON, False, id="says-what-to-do"),
+    ],
+)
+def test_only_what_may_happen_twice_is_sent_again(patch_type: PatchType, repeatable: bool) -> None:
+    request = requests.patch(
+        PODS,
+        WEB,
+        b"{}",
+        patch_type=patch_type,
+        subresource="",
+        field_manager="m",
+        metadata_only=True,
+    )
+
+    assert request.repeatable is repeatable
+
+
+def test_creations_and_replacements_are_never_repeated() -> None:
+    assert not requests.create(EVENTS, b"{}", namespace="a", field_manager="m").repeatable
+    assert not requests.replace(LEASES, WEB, b"{}", field_manager="m").repeatable
+
+
+def test_a_deletion_can_name_the_very_object() -> None:
+    with_uid = requests.delete(MARKERS, NamespacedName("a", "b"), uid="u1")
+    without = requests.delete(MARKERS, NamespacedName("a", "b"), uid="")
+
+    assert msgspec.json.decode(with_uid.body or b"")["preconditions"] == {"uid": "u1"}
+    assert without.body is None

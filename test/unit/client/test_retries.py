@@ -1,0 +1,60 @@
+"""When a refused request is sent again."""
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kruise_probe.client.retries import MAX_REFUSALS, retry_after_seconds, wait_before_retry
+
+AT = datetime(2026, 11, 21, 10, 0, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        pytest.param("3", 3.0, id="seconds"),
+        pytest.param("0", 0.0, id="at-once"),
+        pytest.param("-5", 0.0, id="negative"),
+        pytest.param("Sat, 21 Nov 2026 10:00:07 GMT", 7.0, id="date"),
+        pytest.param("Sat, 21 Nov 2026 09:00:00 GMT", 0.0, id="date-that-has-passed"),
+        pytest.param("soon", None, id="unreadable"),
+        pytest.param("", None, id="empty"),
+        pytest.param(None, None, id="absent"),
+    ],
+)
+def test_retry_after_is_seconds_or_a_date(header: str | None, seconds: float | None) -> None:
+    assert retry_after_seconds(header, AT) == seconds
+
+
+@pytest.mark.parametrize(
+    ("status", "wish", "refusals", "left", "wait"),
+    [
+        pytest.param(429, 2.0, 0, 30.0, 2.0, id="too-many-requests"),
+        pytest.param(503, 2.0, 0, 30.0, 2.0, id="unavailable"),
+        pytest.param(429, None, 0, 30.0, None, id="without-a-wish"),
+        pytest.param(500, 2.0, 0, 30.0, None, id="may-have-taken-effect"),
+        pytest.param(409, 2.0, 0, 30.0, None, id="conflict"),
+        pytest.param(429, 2.0, MAX_REFUSALS, 30.0, None, id="often-enough"),
+        pytest.param(429, 20.0, 0, 19.0, None, id="longer-than-there-is-time"),
+        pytest.param(429, 0.0, 0, 30.0, 0.05, id="never-without-a-pause"),
+    ],
+)
+def test_a_request_is_sent_again_only_where_the_server_said_when(
+    status: int, wish: float | None, refusals: int, left: float, wait: float | None
+) -> None:
+    assert wait_before_retry(status, wish, refusals=refusals, left_seconds=left, chance=0.0) == wait
+
+
+@given(
+    wish=st.floats(min_value=0, max_value=20),
+    chance=st.floats(min_value=0, max_value=1, exclude_max=True),
+)
+def test_jitter_never_makes_a_wait_shorter_than_the_server_wished(
+    wish: float, chance: float
+) -> None:
+    wait = wait_before_retry(429, wish, refusals=0, left_seconds=30, chance=chance)
+
+    assert wait is not None
+    assert wish <= wait <= max(wish, 0.05) * 1.2
