@@ -1,0 +1,25 @@
+"""What informers count: how often they had to ask, and what they could not read.
+
+Source: none; client-go dropped its reflector metrics for their cardinality, these have one series a kind.
+Differs: everything.
+"""
+
+from typing import Final
+
+from prometheus_client import Counter
+
+lists_total: Final = Counter(
+    "kruise_probe_informer_lists_total",
+    "Lists begun, streamed or in pages",
+    ["informer"],
+)
+watches_total: Final = Counter(
+    "kruise_probe_informer_watches_total",
+    "Watch requests sent, those of streamed lists included",
+    ["informer"],
+)
+undecodable_total: Final = Counter(
+    "kruise_probe_informer_undecodable_total",
+    "Versions of objects that did not decode",
+    ["informer"],
+)

@@ -1,0 +1,311 @@
+"""The conversation with the API server that keeps a replica current: list, watch, and start again.
+
+A streamed list first (one request, nothing buffered by anyone), pages of 500 where the server refuses
+that or does not finish. Then a watch from the last version seen, again and again; a new list only when
+the server no longer knows that version. Every end and every error leads back into the loop.
+
+Source: client-go tools/cache/reflector.go; KEP-3157 (streaming lists), KEP-365 (paginated lists).
+Differs: fallback lists are read at the most recent version, so the past never comes back; a streamed
+list gets two tries and 30 s; errors of a watch never cause a list while its version is still good.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Final, Generic, Protocol, TypeVar
+
+import structlog
+
+from kruise_probe.api.errors import (
+    ApiError,
+    Expired,
+    Forbidden,
+    KubeError,
+    NotFound,
+    ServerError,
+    TooManyRequests,
+    Unauthorized,
+)
+from kruise_probe.api.resources import KubeObject, ListPage
+from kruise_probe.api.watching import EventType, WatchEvent
+from kruise_probe.informers.backoff import Backoff
+from kruise_probe.informers.metrics import lists_total, watches_total
+from kruise_probe.informers.replica import Replica
+from kruise_probe.informers.resource_versions import is_older
+
+T = TypeVar("T", bound=KubeObject)
+
+PAGE_SIZE: Final = 500
+
+WATCH_SECONDS: Final = (300, 600)
+"""A watch asks to be ended at random in this range, so that watches spread over the API servers."""
+
+OVERTIME_SECONDS: Final = 30.0
+"""A watch that outlives the end it asked for by this is broken, whatever its connection says."""
+
+STREAM_TRIES: Final = 2
+STREAM_SECONDS: Final = 30.0
+STREAM_SILENCE_SECONDS: Final = 10.0
+"""A streamed list is given up after two tries, 30 s in all, or 10 s without an event in one of them."""
+
+SERVER_ERRORS: Final = 3
+"""Refusals (5xx) of one version in a row after which it is taken for lost: a restored etcd or a server
+that lags for good answers "too large resource version" for ever."""
+
+_PASSING = (Unauthorized, Forbidden, TooManyRequests, ServerError)
+"""Refusals that say nothing about what was asked."""
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+
+class ListerWatcher(Protocol[T]):
+    """What a reflector needs of a client: one kind, in its place, already narrowed by selectors.
+
+    Deadlines of requests and of silent streams are the client's; it raises `api.errors`.
+    """
+
+    async def list_page(
+        self, *, limit: int, continue_token: str, resource_version: str
+    ) -> ListPage[T]:
+        """One page; `limit` 0 is everything at once."""
+
+    def watch(
+        self, *, resource_version: str, timeout_seconds: int, send_initial_events: bool
+    ) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent[T]]]:
+        """Opens a watch with bookmarks; entering returns once the server has accepted it."""
+
+
+class _StreamUnusable(Exception):
+    """The server does not do streamed lists, or does not finish them."""
+
+
+class Reflector(Generic[T]):
+    """Keeps `replica` current. `run` ends by cancellation only, and leaves the replica as it is."""
+
+    def __init__(self, lister_watcher: ListerWatcher[T], replica: Replica[T], *, name: str) -> None:
+        self._source = lister_watcher
+        self._replica = replica
+        self._log = _log.bind(informer=name)
+        self._lists_total = lists_total.labels(name)
+        self._watches_total = watches_total.labels(name)
+        self._backoff = Backoff()
+        self._resource_version = ""
+        self._streams = True
+        self._stream_tries = 0
+        self._stream_deadline: float | None = None
+        self._server_errors = 0
+        self._listed_at = 0.0
+        self._active_at: float | None = None
+        self._last_error = ""
+
+    @property
+    def last_sync_resource_version(self) -> str:
+        """The version that the replica has reached; empty while there is none to watch from."""
+        return self._resource_version
+
+    @property
+    def last_error(self) -> str:
+        """Why the last try failed; empty once the server talks to us again."""
+        return self._last_error
+
+    def seconds_since_activity(self) -> float:
+        """Seconds since the server last sent anything, or since `run` began; 0.0 before that."""
+        if self._active_at is None:
+            return 0.0
+        return asyncio.get_running_loop().time() - self._active_at
+
+    async def run(self) -> None:
+        time = asyncio.get_running_loop().time
+        self._active_at = time()
+        while True:
+            started_at, version = time(), self._resource_version
+            error = await self._try_once()
+            if version and not self._resource_version:
+                # The server answers, but the version is gone. The list that this takes need not wait for
+                # the end of a backing off that an outage caused, only keep its distance to the last list.
+                started_at = min(started_at, self._listed_at)
+            delay_seconds = self._backoff.delay_after(time() - started_at)
+            self._report(error, delay_seconds)
+            await asyncio.sleep(delay_seconds)
+
+    async def _try_once(self) -> Exception | None:
+        """Lists where needed and watches until the watch ends; returns what ended it, None if in order."""
+        try:
+            if not self._resource_version and self._streams:
+                await self._list_by_stream_and_follow()
+            else:
+                if not self._resource_version:
+                    await self._list_by_pages()
+                await self._watch()
+        except Exception as error:  # noqa: BLE001 - a reflector never ends; it reports and goes on
+            self._learn_from(error)
+            return error
+        return None
+
+    def _learn_from(self, error: Exception) -> None:
+        """Decides whether the version that was asked for is still good."""
+        if isinstance(error, ServerError):
+            self._server_errors += 1
+            if self._server_errors < SERVER_ERRORS:
+                return
+        elif isinstance(error, _PASSING) or not isinstance(error, ApiError):
+            return
+        self._server_errors = 0
+        self._resource_version = ""
+
+    def _report(self, error: Exception | None, delay_seconds: float) -> None:
+        again = round(delay_seconds, 3)
+        if error is None:
+            self._log.debug("watch ended", again_in_seconds=again)
+            return
+        self._last_error = str(error) or repr(error)
+        if isinstance(error, Expired | _StreamUnusable):
+            self._log.info("listing again", reason=self._last_error, again_in_seconds=again)
+        elif isinstance(error, KubeError | OSError | TimeoutError):
+            self._log.warning("watch failed", error=self._last_error, again_in_seconds=again)
+        else:
+            self._log.error("reflector failed", exc_info=error, again_in_seconds=again)
+
+    def _heard(self) -> None:
+        self._active_at = asyncio.get_running_loop().time()
+        self._last_error = ""
+
+    def _advance(self, resource_version: str) -> None:
+        if resource_version and not is_older(resource_version, self._resource_version):
+            self._resource_version = resource_version
+
+    def _finish_list(self, resource_version: str) -> None:
+        self._replica.finish_list()
+        self._resource_version = resource_version or "0"
+        self._listed_at = asyncio.get_running_loop().time()
+
+    async def _list_by_pages(self) -> None:
+        try:
+            await self._list(limit=PAGE_SIZE)
+        except Expired:
+            # The list was compacted away between two pages: all at once, or it may never end.
+            await self._list(limit=0)
+
+    async def _list(self, *, limit: int) -> None:
+        self._lists_total.inc()
+        self._replica.begin_list()
+        continue_token = ""
+        while True:
+            page = await self._source.list_page(
+                limit=limit, continue_token=continue_token, resource_version=""
+            )
+            self._heard()
+            for obj in page.items:
+                self._replica.listed(obj)
+            for item in page.undecodable:
+                self._replica.listed_undecodable(item)
+            continue_token = page.continue_token
+            if not continue_token:
+                break
+        self._finish_list(page.resource_version)
+
+    async def _list_by_stream_and_follow(self) -> None:
+        opened = False
+        try:
+            async with self._open(send_initial_events=True) as events:
+                opened = True
+                await self._take_initial_events(events)
+                await self._follow(events)
+        except Exception as error:
+            if self._resource_version:
+                raise
+            if opened:
+                self._count_unfinished_stream()
+                raise
+            if not isinstance(error, ApiError) or isinstance(error, (*_PASSING, NotFound)):
+                raise
+            self._give_up_streams(str(error))
+            await self._list_by_pages()
+            await self._watch()
+
+    async def _take_initial_events(self, events: AsyncIterator[WatchEvent[T]]) -> None:
+        """Takes over a streamed list, up to the bookmark that ends it.
+
+        Raises:
+            _StreamUnusable: the stream ended, or fell silent, before that.
+        """
+        time = asyncio.get_running_loop().time
+        checked_at = time()
+        if self._stream_deadline is None:
+            self._stream_deadline = checked_at + STREAM_SECONDS
+        self._lists_total.inc()
+        self._replica.begin_list()
+        limit = asyncio.timeout_at(min(checked_at + STREAM_SILENCE_SECONDS, self._stream_deadline))
+        try:
+            async with limit:
+                async for event in events:
+                    self._heard()
+                    if event.initial_events_end:
+                        self._finish_stream(event)
+                        return
+                    self._apply_initial(event)
+                    now = time()
+                    if (
+                        now > checked_at + 1.0
+                    ):  # rescheduling at each event would cost more than the event
+                        checked_at = now
+                        limit.reschedule(min(now + STREAM_SILENCE_SECONDS, self._stream_deadline))
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise _StreamUnusable("the streamed list did not finish in time") from None
+        raise _StreamUnusable("the streamed list ended before it was complete")
+
+    def _finish_stream(self, bookmark: WatchEvent[T]) -> None:
+        self._finish_list(bookmark.resource_version)
+        self._stream_tries = 0
+        self._stream_deadline = None
+        self._server_errors = 0
+
+    def _apply_initial(self, event: WatchEvent[T]) -> None:
+        """Initial events carry versions in no order; changes may already come between them."""
+        if event.type is not EventType.ADDED:
+            self._replica.apply(event)
+        elif event.object is not None:
+            self._replica.listed(event.object)
+        elif event.undecodable is not None:
+            self._replica.listed_undecodable(event.undecodable)
+
+    def _count_unfinished_stream(self) -> None:
+        self._stream_tries += 1
+        now = asyncio.get_running_loop().time()
+        if self._stream_tries >= STREAM_TRIES or now >= (self._stream_deadline or now + 1):
+            self._give_up_streams("streamed lists do not finish")
+
+    def _give_up_streams(self, reason: str) -> None:
+        self._streams = False
+        self._log.info("streamed lists not usable, listing in pages from now on", reason=reason)
+
+    async def _watch(self) -> None:
+        async with self._open(send_initial_events=False) as events:
+            self._server_errors = 0
+            await self._follow(events)
+
+    async def _follow(self, events: AsyncIterator[WatchEvent[T]]) -> None:
+        async for event in events:
+            self._heard()
+            self._replica.apply(event)
+            self._advance(event.resource_version)
+
+    @asynccontextmanager
+    async def _open(
+        self, *, send_initial_events: bool
+    ) -> AsyncIterator[AsyncIterator[WatchEvent[T]]]:
+        timeout_seconds = random.randint(*WATCH_SECONDS)
+        self._watches_total.inc()
+        async with (
+            asyncio.timeout(timeout_seconds + OVERTIME_SECONDS),
+            self._source.watch(
+                resource_version=self._resource_version,
+                timeout_seconds=timeout_seconds,
+                send_initial_events=send_initial_events,
+            ) as events,
+        ):
+            self._heard()
+            yield events

@@ -1,0 +1,235 @@
+"""Metrics of queues and reconcilers under the names that dashboards of Go controllers read.
+
+A queue counts in plain numbers; the collector turns them into samples when somebody scrapes. So a
+queue costs no timer, and its series end with it.
+
+Source: controller-runtime pkg/internal/metrics/workqueue.go and pkg/internal/controller/metrics.
+Differs: classic histograms only; ages of unfinished work are taken at the scrape, not each 500 ms.
+"""
+
+import asyncio
+from bisect import bisect_left
+from collections import Counter as Tally
+from collections.abc import Hashable, Iterator
+from typing import Any, Final, Generic, TypeVar
+from weakref import WeakSet
+
+from prometheus_client import REGISTRY, Counter, Gauge, Histogram
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from kruise_probe.workqueue.priority import Priority
+
+K = TypeVar("K", bound=Hashable)
+
+QUEUE_BUCKETS: Final = tuple(float(f"1e{exponent}") for exponent in range(-8, 4))
+"""Seconds: 10 ns to 1,000 s in twelve steps of ten, as client-go's."""
+
+RECONCILE_BUCKETS: Final = (
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9,
+    1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5, 6, 7, 8, 9, 10, 15, 20, 25, 30, 40, 50, 60,
+)  # fmt: skip
+"""Seconds; controller-runtime's."""
+
+PRIORITY_LABELS: Final = {Priority.LOW: "-100", Priority.NORMAL: "0", Priority.HIGH: "100"}
+"""The numbers that controller-runtime gives to initial lists (-100) and to everything else (0)."""
+
+
+class _Seconds:
+    """A histogram of durations, counted in plain numbers."""
+
+    __slots__ = ("counts", "total")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(QUEUE_BUCKETS) + 1)
+        self.total = 0.0
+
+    def observe(self, seconds: float) -> None:
+        self.counts[bisect_left(QUEUE_BUCKETS, seconds)] += 1
+        self.total += seconds
+
+
+class QueueMetrics(Generic[K]):
+    """What one queue counts. `dirty` and `processing` are the queue's own sets, shared with it.
+
+    Attributes:
+        dirty: keys that need work, with their priority.
+        processing: keys that are worked on, with the loop time at which that began.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.dirty: dict[K, Priority] = {}
+        self.processing: dict[K, float] = {}
+        self.adds = 0
+        self.retries = 0
+        self.queue_duration = _Seconds()
+        self.work_duration = _Seconds()
+        self._added_at: dict[K, float] = {}
+        if name:
+            _live.add(self)
+
+    def added(self, key: K, now: float) -> None:
+        self.adds += 1
+        self._added_at[key] = now
+
+    def got(self, key: K, now: float) -> None:
+        self.queue_duration.observe(now - self._added_at.pop(key))
+
+    def finished(self, seconds: float) -> None:
+        self.work_duration.observe(seconds)
+
+
+_live: WeakSet[QueueMetrics[Any]] = WeakSet()
+
+
+class _QueueSamples:
+    """The sums over all queues of one name."""
+
+    def __init__(self, now: float) -> None:
+        self._now = now
+        self.adds = self.retries = 0
+        self.depth = Tally[Priority]()
+        self.unfinished = self.longest = 0.0
+        self.queue_duration = _Seconds()
+        self.work_duration = _Seconds()
+
+    def include(self, queue: QueueMetrics[Any]) -> None:
+        self.adds += queue.adds
+        self.retries += queue.retries
+        self.depth.update(queue.dirty.values())
+        ages = [max(0.0, self._now - started_at) for started_at in queue.processing.values()]
+        self.unfinished += sum(ages)
+        self.longest = max(self.longest, *ages, 0.0)
+        for mine, theirs in (
+            (self.queue_duration, queue.queue_duration),
+            (self.work_duration, queue.work_duration),
+        ):
+            mine.total += theirs.total
+            mine.counts = [a + b for a, b in zip(mine.counts, theirs.counts, strict=True)]
+
+
+class WorkQueueCollector(Collector):
+    """Samples of all live queues. Ages of unfinished work need the loop: scrape from within it."""
+
+    def collect(self) -> Iterator[Metric]:
+        queues: dict[str, _QueueSamples] = {}
+        now = _loop_time()
+        for queue in list(_live):
+            queues.setdefault(queue.name, _QueueSamples(now)).include(queue)
+        yield from _families(queues)
+
+
+def _loop_time() -> float:
+    try:
+        return asyncio.get_running_loop().time()
+    except RuntimeError:
+        return 0.0
+
+
+def _families(queues: dict[str, _QueueSamples]) -> Iterator[Metric]:
+    labels = ("name", "controller")
+    depth = GaugeMetricFamily(
+        "workqueue_depth",
+        "Keys that need work, by queue and priority",
+        labels=(*labels, "priority"),
+    )
+    adds = CounterMetricFamily("workqueue_adds_total", "Keys added", labels=labels)
+    retries = CounterMetricFamily(
+        "workqueue_retries_total", "Keys added with a delay: retries and later looks", labels=labels
+    )
+    unfinished = GaugeMetricFamily(
+        "workqueue_unfinished_work_seconds",
+        "Seconds spent so far on keys in process; steady growth means something is stuck",
+        labels=labels,
+    )
+    longest = GaugeMetricFamily(
+        "workqueue_longest_running_processor_seconds",
+        "Seconds spent so far on the key that is in process for longest",
+        labels=labels,
+    )
+    queued = HistogramMetricFamily(
+        "workqueue_queue_duration_seconds", "Seconds from added to handed out", labels=labels
+    )
+    worked = HistogramMetricFamily(
+        "workqueue_work_duration_seconds", "Seconds from handed out to done", labels=labels
+    )
+    for name, each in queues.items():
+        own = (name, name)
+        for priority, text in PRIORITY_LABELS.items():
+            depth.add_metric((*own, text), each.depth[priority])
+        adds.add_metric(own, each.adds)
+        retries.add_metric(own, each.retries)
+        unfinished.add_metric(own, each.unfinished)
+        longest.add_metric(own, each.longest)
+        queued.add_metric(own, _buckets(each.queue_duration), each.queue_duration.total)
+        worked.add_metric(own, _buckets(each.work_duration), each.work_duration.total)
+    yield from (depth, adds, retries, unfinished, longest, queued, worked)
+
+
+def _buckets(seconds: _Seconds) -> list[tuple[str, float]]:
+    cumulative = 0
+    buckets: list[tuple[str, float]] = []
+    for bound, count in zip((*QUEUE_BUCKETS, "+Inf"), seconds.counts, strict=True):
+        cumulative += count
+        buckets.append((str(bound), cumulative))
+    return buckets
+
+
+REGISTRY.register(WorkQueueCollector())
+
+_reconcile_total = Counter(
+    "controller_runtime_reconcile_total", "Reconciles by result", ["controller", "result"]
+)
+_reconcile_errors = Counter(
+    "controller_runtime_reconcile_errors_total", "Reconciles that failed", ["controller"]
+)
+_terminal_errors = Counter(
+    "controller_runtime_terminal_reconcile_errors_total",
+    "Reconciles that failed and are not tried again",
+    ["controller"],
+)
+_panics = Counter(
+    "controller_runtime_reconcile_panics_total",
+    "Reconciles that failed by an error that no one foresaw",
+    ["controller"],
+)
+_timeouts = Counter(
+    "controller_runtime_reconcile_timeouts_total",
+    "Reconciles that were cut off at their deadline",
+    ["controller"],
+)
+_reconcile_time = Histogram(
+    "controller_runtime_reconcile_time_seconds",
+    "Seconds per reconcile",
+    ["controller"],
+    buckets=RECONCILE_BUCKETS,
+)
+_max_concurrent = Gauge(
+    "controller_runtime_max_concurrent_reconciles", "Workers of a controller", ["controller"]
+)
+_active_workers = Gauge(
+    "controller_runtime_active_workers", "Workers that are reconciling now", ["controller"]
+)
+
+
+class ReconcileMetrics:
+    """The series of one controller, looked up once; all of them exist from the start, at zero."""
+
+    def __init__(self, controller: str, *, workers: int) -> None:
+        self.success, self.error, self.requeue_after, _ = (
+            _reconcile_total.labels(controller, result)
+            for result in ("success", "error", "requeue_after", "requeue")
+        )
+        self.errors = _reconcile_errors.labels(controller)
+        self.terminal_errors = _terminal_errors.labels(controller)
+        self.panics = _panics.labels(controller)
+        self.timeouts = _timeouts.labels(controller)
+        self.seconds = _reconcile_time.labels(controller)
+        self.active_workers = _active_workers.labels(controller)
+        _max_concurrent.labels(controller).set(workers)

@@ -1,0 +1,482 @@
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+from prometheus_client import REGISTRY
+from support.fake_source import FakeSource, thing
+
+from kruise_probe.api.errors import (
+    ApiError,
+    BadRequest,
+    ConnectionFailed,
+    Expired,
+    Forbidden,
+    KubeError,
+    NotFound,
+    ServerError,
+    TooManyRequests,
+    Unauthorized,
+)
+from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.meta import ApiObject
+from kruise_probe.informers.shared_informer import SharedInformer
+
+Informer = SharedInformer[ApiObject]
+
+
+@pytest.fixture
+def source() -> FakeSource[ApiObject]:
+    source: FakeSource[ApiObject] = FakeSource()
+    for name in "abc":
+        source.put(thing(name))
+    return source
+
+
+@pytest.fixture
+def informer(source: FakeSource[ApiObject]) -> Informer:
+    return SharedInformer(source, name="things")
+
+
+@asynccontextmanager
+async def running(informer: Informer, *, for_seconds: float = 0.1) -> AsyncIterator[None]:
+    """Runs the informer for so long, then the body, then cancels it."""
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(informer.run())
+        await asyncio.sleep(for_seconds)
+        yield
+        assert not task.done()
+        task.cancel()
+
+
+def assert_equal_to(source: FakeSource[ApiObject], informer: Informer) -> None:
+    assert {each.key: each for each in informer.lister.list()} == source.objects
+
+
+def failing(*errors: Exception) -> Callable[[], None]:
+    """A hook that raises these in turn, and then nothing."""
+    left: Iterator[Exception] = iter(errors)
+
+    def hook() -> None:
+        for error in left:
+            raise error
+
+    return hook
+
+
+def always(error: Exception) -> Callable[[], None]:
+    def hook() -> None:
+        raise error
+
+    return hook
+
+
+class TestInitialList:
+    async def test_c8_is_streamed_by_one_request(
+        self, source: FakeSource[ApiObject], informer: Informer
+    ) -> None:
+        async with running(informer):
+            assert informer.has_synced
+        assert_equal_to(source, informer)
+        assert [(each.verb, each.streamed) for each in source.requests] == [("watch", True)]
+
+    async def test_c8_comes_in_pages_where_the_server_refuses_to_stream(
+        self, source: FakeSource[ApiObject], informer: Informer
+    ) -> None:
+        source.streams = False
+        source.page_size = 2
+        async with running(informer):
+            source.put(thing("d"))
+            await asyncio.sleep(0.1)
+            assert_equal_to(source, informer)
+        assert [(each.verb, each.limit) for each in source.requests] == [
+            ("watch", 0),
+            ("list", 500),
+            ("list", 500),
+            ("watch", 0),
+        ]
+
+    async def test_a_refusal_to_stream_is_remembered(
+        self, source: FakeSource[ApiObject], informer: Informer
+    ) -> None:
+        source.streams = False
+        async with running(informer):
+            source.compact()
+            source.put(thing("d"))
+            source.drop_watches(Expired("too old"))
+            await asyncio.sleep(5)
+            assert_equal_to(source, informer)
+        assert sum(each.streamed for each in source.requests) == 1
+
+    async def test_c9_a_stream_that_never_ends_is_given_up_within_thirty_seconds(
+        self, source: FakeSource[ApiObject], informer: Informer
+    ) -> None:
+        source.ends_initial_events = False
+        async with running(informer, for_seconds=30):
+            assert informer.has_synced
+        assert_equal_to(source, informer)
+        assert sum(each.streamed for each in source.requests) == 2
+
+    async def test_c9_changes_that_keep_coming_do_not_keep_an_endless_stream_alive(
+        self, source: FakeSource[ApiObject], informer: Informer
+    ) -> None:
+        source.ends_initial_events = False
+
+        async def churn() -> None:
+            for _ in range(35):
+                source.put(thing("a"))
+                await asyncio.sleep(1)
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(churn())
+            async with running(informer, for_seconds=31):
+                assert informer.has_synced
+        assert sum(each.streamed for each in source.requests) <= 2
+
+    async def test_c9_a_stream_that_is_slow_but_alive_may_take_its_time(
+        self, source: FakeSource[ApiObject], informer: Informer
+    ) -> None:
+        source.ends_initial_events = False
+
+        async def finish() -> None:
+            for _ in range(9):
+                await asyncio.sleep(2.5)
+                source.put(thing("slow"))
+            source._send(source._history[-1][1]._replace(initial_events_end=True))
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(finish())
+            async with running(informer, for_seconds=25):
+                assert informer.has_synced
+        assert len(source.requests) == 1
+
+    @pytest.mark.parametrize(
+        "error",
+        [
+            pytest.param(ConnectionFailed("refused"), id="refused-connection"),
+            pytest.param(Unauthorized("no"), id="401"),
+            pytest.param(Forbidden("no"), id="403"),
+            pytest.param(NotFound("no such resource"), id="404"),
+            pytest.param(TooManyRequests("later"), id="429"),
+            pytest.param(ServerError("storage is (re)initializing"), id="500"),
+        ],
+    )
+    async def test_a_server_in_trouble_is_no_reason_to_give_up_streams(
+        self, source: FakeSource[ApiObject], informer: Informer, error: Exception
+    ) -> None:
+        source.on_watch = failing(*[error] * 4)
+        async with running(informer, for_seconds=40):
+            assert informer.has_synced
+        assert all(each.streamed for each in source.requests)
+
+    async def test_pages_that_were_compacted_away_are_read_again_at_once(
+        self, source: FakeSource[ApiObject], informer: Informer
+    ) -> None:
+        source.streams = False
+        source.page_size = 2
+
+        def compact_after_first_page() -> None:
+            if source.requests[-1].continued:
+                source.compact()
+
+        source.on_list = compact_after_first_page
+        async with running(informer, for_seconds=5):
+            assert informer.has_synced
+        assert_equal_to(source, informer)
+        assert [each.limit for each in source.requests if each.verb == "list"] == [500, 500, 0]
+
+    async def test_a_list_that_fails_half_way_is_tried_again_and_counts_as_not_synced(
+        self, source: FakeSource[ApiObject], informer: Informer
+    ) -> None:
+        source.streams = False
+        source.page_size = 2
+        errors = iter([None, ConnectionFailed("reset")])
+
+        def fail_second_page() -> None:
+            error = next(errors, None)
+            if error is not None:
+                raise error
+
+        source.on_list = fail_second_page
+        async with running(informer, for_seconds=0.2):
+            assert not informer.has_synced
+            assert len(informer.lister) == 2
+            await asyncio.sleep(5)
+            assert informer.has_synced
+        assert_equal_to(source, informer)
+
+
+class TestWatch:
+    async def test_changes_arrive(self, source: FakeSource[ApiObject], informer: Informer) -> None:
+        async with running(informer):
+            source.put(thing("a"))
+            source.put(thing("new"))
+            source.delete(NamespacedName("ns", "b"))
+            await asyncio.sleep(0.001)
+            assert_equal_to(source, informer)
+
+    async def test_a_watch_that_ends_in_order_goes_on_where_it_ended(
+        self, source: FakeSource[ApiObject], informer: Informer
+    ) -> None:
+        async with running(informer, for_seconds=1000):
+            source.put(thing("late"))
+            await asyncio.sleep(1)
+            assert_equal_to(source, informer)
+        assert source.lists == 1
+        assert 2 <= len(source.requests) <= 4
+        gaps = [b.at - a.at for a, b in zip(source.requests, source.requests[1:], strict=False)]
+        assert all(300 <= gap <= 600 for gap in gaps)
+
+    async def test_c1_a_black_hole_is_left_within_75_s_and_no_event_is_lost(
+        self, source: FakeSource[ApiObject], informer: Informer
+    ) -> None:
+        async with running(informer, for_seconds=30):
+            source.black_hole()
+            source.put(thing("lost"))
+            source.delete(NamespacedName("ns", "a"))
+            await asyncio.sleep(75)
+            assert_equal_to(source, informer)
+        assert source.lists == 1
+
+    async def test_a_watch_that_outlives_its_own_end_is_taken_for_broken(
+        self, source: FakeSource[ApiObject], informer: Informer
+    ) -> None:
+        real = source.watch
+
+        def deaf(
+            *, resource_version: str, timeout_seconds: int, send_initial_events: bool
+        ) -> object:
+            return real(
+                resource_version=resource_version,
+                timeout_seconds=10**6,
+                send_initial_events=send_initial_events,
+            )
+
+        source.watch = deaf  # type: ignore[assignment, method-assign]
+        async with running(informer, for_seconds=640):
+            assert len(source.requests) == 2
+            assert source.lists == 1
+
+    @pytest.mark.parametrize("streams", [True, False], ids=["streamed", "paged"])
+    async def test_c3_a_server_that_ends_each_watch_at_once_gets_ten_requests_in_ten_seconds(
+        self, source: FakeSource[ApiObject], informer: Informer, streams: bool
+    ) -> None:
+        source.streams = streams
+        source.ends_watches_at_once = True
+        async with running(informer, for_seconds=10):
+            assert len(source.requests) <= 10
+            assert informer.has_synced
+
+    @pytest.mark.parametrize("streams", [True, False], ids=["streamed", "paged"])
+    async def test_c4_a_server_that_answers_410_to_each_watch_gets_ten_requests_in_ten_seconds(
+        self, source: FakeSource[ApiObject], informer: Informer, streams: bool
+    ) -> None:
+        source.streams = streams
+        source.on_watch = always(Expired("too old"))
+        async with running(informer, for_seconds=10):
+            assert len(source.requests) <= 10
+            assert informer.has_synced
+            assert_equal_to(source, informer)
+
+    async def test_c4_compaction_under_a_paused_watch_costs_one_list_and_ends_exact(
+        self, source: FakeSource[ApiObject], informer: Informer
+    ) -> None:
+        async with running(informer, for_seconds=90):
+            source.black_hole()
+            source.put(thing("a"))
+            source.put(thing("new"))
+            source.delete(NamespacedName("ns", "b"))
+            source.compact()
+            await asyncio.sleep(80)
+            assert_equal_to(source, informer)
+        assert source.lists == 2
+
+    async def test_c4_a_version_that_was_lost_in_an_outage_is_made_good_as_soon_as_that_ends(
+        self, source: FakeSource[ApiObject], informer: Informer
+    ) -> None:
+        async with running(informer, for_seconds=90):
+            source.on_watch = failing(*[ConnectionFailed("refused")] * 5)
+            source.drop_watches(ConnectionFailed("reset"))
+            source.put(thing("meanwhile"))
+            source.compact()
+            await asyncio.sleep(80)
+            assert_equal_to(source, informer)
+        refused, listed = source.requests[-2:]
+        assert (refused.streamed, listed.streamed) == (False, True)
+        assert listed.at == refused.at
+
+    async def test_an_outage_is_waited_out_from_the_same_version(
+        self, source: FakeSource[ApiObject], informer: Informer
+    ) -> None:
+        async with running(informer, for_seconds=100):
+            source.on_watch = failing(*[ConnectionFailed("refused")] * 6)
+            source.drop_watches(ConnectionFailed("reset"))
+            source.put(thing("meanwhile"))
+            await asyncio.sleep(80)
+            assert_equal_to(source, informer)
+        assert source.lists == 1
+        versions = [each.resource_version for each in source.requests[1:]]
+        assert len(set(versions)) == 1
+
+    async def test_recovery_after_a_long_outage_takes_half_a_minute_at_most(
+        self, source: FakeSource[ApiObject], informer: Informer
+    ) -> None:
+        async with running(informer):
+            source.on_watch = always(ConnectionFailed("refused"))
+            source.drop_watches(ConnectionFailed("reset"))
+            await asyncio.sleep(3600)
+            source.on_watch = lambda: None
+            source.put(thing("meanwhile"))
+            await asyncio.sleep(30.1)
+            assert_equal_to(source, informer)
+
+    @pytest.mark.parametrize(
+        ("error", "lists"),
+        [
+            pytest.param(ConnectionFailed("reset"), 1, id="broken-connection"),
+            pytest.param(TimeoutError(), 1, id="timeout"),
+            pytest.param(Unauthorized("expired"), 1, id="401"),
+            pytest.param(TooManyRequests("later"), 1, id="429"),
+            pytest.param(ServerError("etcd"), 1, id="500"),
+            pytest.param(Expired("too old"), 2, id="410"),
+            pytest.param(BadRequest("invalid resource version"), 2, id="400"),
+        ],
+    )
+    async def test_only_an_answer_about_the_version_causes_a_list(
+        self,
+        source: FakeSource[ApiObject],
+        informer: Informer,
+        error: ApiError | KubeError | TimeoutError,
+        lists: int,
+    ) -> None:
+        async with running(informer):
+            source.drop_watches(error)
+            await asyncio.sleep(10)
+            source.put(thing("after"))
+            await asyncio.sleep(1)
+            assert_equal_to(source, informer)
+        assert source.lists == lists
+
+    async def test_a_version_that_the_server_never_accepts_is_given_up(
+        self, source: FakeSource[ApiObject], informer: Informer
+    ) -> None:
+        async with running(informer, for_seconds=61):
+            too_large = ServerError("Too large resource version: 99, current: 12", code=504)
+            source.on_watch = failing(*[too_large] * 3)
+            source.drop_watches()
+            await asyncio.sleep(20)
+            assert_equal_to(source, informer)
+        assert source.lists == 2
+
+    async def test_the_version_to_go_on_from_never_goes_back(
+        self, source: FakeSource[ApiObject], informer: Informer
+    ) -> None:
+        async with running(informer):
+            old = source._history[0][1]
+            source.put(thing("d"))
+            source._send(old)
+            await asyncio.sleep(1)
+            assert informer.last_sync_resource_version == source.resource_version
+            assert_equal_to(source, informer)
+
+    async def test_bookmarks_move_the_version_so_a_quiet_watch_survives_compaction(
+        self, source: FakeSource[ApiObject], informer: Informer
+    ) -> None:
+        async with running(informer):
+            source._version += 1000
+            source.bookmark()
+            await asyncio.sleep(1)
+            source.compact()
+            source.drop_watches()
+            await asyncio.sleep(5)
+            source.put(thing("after"))
+            await asyncio.sleep(1)
+            assert_equal_to(source, informer)
+        assert source.lists == 1
+
+    async def test_a_defect_anywhere_does_not_end_the_reflector(
+        self, source: FakeSource[ApiObject], informer: Informer
+    ) -> None:
+        async with running(informer):
+            source.on_watch = failing(AttributeError("defect"))
+            source.drop_watches(ZeroDivisionError("defect"))
+            source.put(thing("after"))
+            await asyncio.sleep(10)
+            assert_equal_to(source, informer)
+
+
+class TestHealth:
+    async def test_activity_is_anything_that_the_server_sends(
+        self, source: FakeSource[ApiObject], informer: Informer
+    ) -> None:
+        assert informer.seconds_since_activity() == 0
+        async with running(informer, for_seconds=10):
+            assert informer.seconds_since_activity() == 10
+            source.bookmark()
+            await asyncio.sleep(1)
+            assert informer.seconds_since_activity() == 1
+
+    async def test_a_quiet_watch_with_bookmarks_is_active(
+        self, source: FakeSource[ApiObject], informer: Informer
+    ) -> None:
+        async with running(informer, for_seconds=5000):
+            assert informer.seconds_since_activity() <= 60
+
+    async def test_an_outage_grows_inactivity_and_says_why(
+        self, source: FakeSource[ApiObject], informer: Informer
+    ) -> None:
+        async with running(informer):
+            source.on_watch = always(ConnectionFailed("connection refused"))
+            source.drop_watches(ConnectionFailed("reset"))
+            await asyncio.sleep(200)
+            assert informer.seconds_since_activity() > 199
+            assert informer.last_error == "connection refused"
+            source.on_watch = lambda: None
+            await asyncio.sleep(31)
+            assert informer.last_error == ""
+
+    async def test_lists_and_watches_are_counted(self, source: FakeSource[ApiObject]) -> None:
+        informer: Informer = SharedInformer(source, name="counted-things")
+        source.streams = False
+        async with running(informer):
+            source.drop_watches()
+            await asyncio.sleep(5)
+        labels = {"informer": "counted-things"}
+        assert REGISTRY.get_sample_value("kruise_probe_informer_lists_total", labels) == 1
+        assert REGISTRY.get_sample_value("kruise_probe_informer_watches_total", labels) == 3
+
+
+class TestCancellation:
+    @pytest.mark.parametrize(
+        "hang",
+        ["opening", "initial-events", "paging", "watching", "backing-off"],
+    )
+    async def test_it_ends_at_once_wherever_it_hangs(
+        self, source: FakeSource[ApiObject], informer: Informer, hang: str
+    ) -> None:
+        hold = asyncio.Event()
+        if hang == "opening":
+            real = source.watch
+
+            @asynccontextmanager
+            async def slow(**kwargs: object) -> AsyncIterator[object]:
+                await hold.wait()
+                async with real(**kwargs) as events:  # type: ignore[arg-type]
+                    yield events
+
+            source.watch = slow  # type: ignore[assignment, method-assign]
+        elif hang == "initial-events":
+            source.ends_initial_events = False
+        elif hang == "paging":
+            source.streams = False
+
+            async def stuck(**_: object) -> object:
+                await hold.wait()
+                return None
+
+            source.list_page = stuck  # type: ignore[assignment, method-assign]
+        elif hang == "backing-off":
+            source.on_watch = always(ConnectionFailed("refused"))
+        async with asyncio.timeout(2), running(informer, for_seconds=1):
+            pass
+        assert source.open_watches == 0

@@ -1,0 +1,281 @@
+from typing import NamedTuple
+
+import pytest
+from support.fake_source import stamp, thing
+
+from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.meta import ApiObject
+from kruise_probe.api.resources import Undecodable
+from kruise_probe.api.watching import EventType, WatchEvent
+from kruise_probe.informers.handlers import Handlers
+from kruise_probe.informers.replica import Replica
+from kruise_probe.informers.store import Store
+
+
+class Told(NamedTuple):
+    what: str
+    name: str
+    version: str
+
+
+class Recorder:
+    """A handler that writes down what it is told, and what the store said at that moment."""
+
+    def __init__(self, store: Store[ApiObject]) -> None:
+        self.told: list[Told] = []
+        self._store = store
+
+    def on_add(self, obj: ApiObject, is_initial: bool) -> None:
+        assert self._store.get(obj.key) is obj
+        self._write("initial" if is_initial else "add", obj)
+
+    def on_update(self, old: ApiObject, new: ApiObject) -> None:
+        assert self._store.get(new.key) is new
+        self._write(f"update-from-{old.resource_version}", new)
+
+    def on_delete(self, last_known: ApiObject) -> None:
+        assert self._store.get(last_known.key) is None
+        self._write("delete", last_known)
+
+    def _write(self, what: str, obj: ApiObject) -> None:
+        self.told.append(Told(what, obj.key.name, obj.resource_version))
+
+
+class Setup:
+    def __init__(self) -> None:
+        self.store: Store[ApiObject] = Store({})
+        self.recorder = Recorder(self.store)
+        handlers: Handlers[ApiObject] = Handlers("things")
+        handlers.add(self.recorder)
+        self.syncs = 0
+        self.replica = Replica(self.store, handlers, name="things", on_synced=self._synced)
+
+    def _synced(self) -> None:
+        self.syncs += 1
+
+    def relist(self, *objects: ApiObject, broken: tuple[Undecodable, ...] = ()) -> None:
+        self.replica.begin_list()
+        for obj in objects:
+            self.replica.listed(obj)
+        for item in broken:
+            self.replica.listed_undecodable(item)
+        self.replica.finish_list()
+
+    def event(self, event_type: EventType, obj: ApiObject) -> None:
+        self.replica.apply(WatchEvent(event_type, obj, obj.resource_version))
+
+    def broken_event(self, event_type: EventType, item: Undecodable) -> None:
+        self.replica.apply(WatchEvent(event_type, None, item.resource_version, undecodable=item))
+
+    def take(self) -> list[Told]:
+        told, self.recorder.told = self.recorder.told, []
+        return told
+
+    @property
+    def versions(self) -> dict[str, str]:
+        return {each.key.name: each.resource_version for each in self.store.list()}
+
+
+@pytest.fixture
+def setup() -> Setup:
+    return Setup()
+
+
+def at(name: str, version: int, uid: str = "") -> ApiObject:
+    obj: ApiObject = stamp(thing(name, uid=uid), str(version))
+    return obj
+
+
+def broken(name: str, version: int) -> Undecodable:
+    return Undecodable(NamespacedName("ns", name), str(version), "Expected `int`")
+
+
+def test_the_first_list_is_initial_and_what_comes_later_is_not(setup: Setup) -> None:
+    setup.relist(at("a", 1))
+    setup.event(EventType.ADDED, at("b", 2))
+    assert setup.take() == [Told("initial", "a", "1"), Told("add", "b", "2")]
+
+
+def test_it_is_synced_when_the_whole_list_is_in_and_only_once(setup: Setup) -> None:
+    setup.replica.begin_list()
+    setup.replica.listed(at("a", 1))
+    assert not setup.replica.synced
+    setup.replica.finish_list()
+    setup.relist()
+    assert setup.replica.synced
+    assert setup.syncs == 1
+
+
+def test_c4_a_second_list_tells_differences_only_and_synthesises_deletes(setup: Setup) -> None:
+    setup.relist(at("same", 1), at("changed", 2), at("gone", 3))
+    setup.take()
+    setup.relist(at("same", 1), at("changed", 7), at("new", 8))
+    assert setup.take() == [
+        Told("update-from-2", "changed", "7"),
+        Told("add", "new", "8"),
+        Told("delete", "gone", "3"),
+    ]
+
+
+def test_a_list_that_breaks_off_deletes_nothing(setup: Setup) -> None:
+    setup.relist(at("a", 1), at("b", 1))
+    setup.replica.begin_list()
+    setup.replica.listed(at("a", 1))
+    setup.relist(at("b", 1))
+    assert setup.versions == {"b": "1"}
+    assert setup.take()[-1] == Told("delete", "a", "1")
+
+
+def test_changes_between_the_pieces_of_a_list_survive_its_end(setup: Setup) -> None:
+    setup.relist(at("a", 1), at("b", 1))
+    setup.replica.begin_list()
+    setup.event(EventType.MODIFIED, at("a", 5))
+    setup.event(EventType.DELETED, at("b", 6))
+    setup.event(EventType.ADDED, at("c", 7))
+    setup.replica.finish_list()
+    assert setup.versions == {"a": "5", "c": "7"}
+
+
+@pytest.mark.parametrize(
+    ("event_type", "version", "after"),
+    [
+        pytest.param(EventType.MODIFIED, 6, {"a": "6"}, id="newer-change"),
+        pytest.param(EventType.MODIFIED, 4, {"a": "5"}, id="older-change"),
+        pytest.param(EventType.ADDED, 4, {"a": "5"}, id="older-add"),
+        pytest.param(EventType.DELETED, 6, {}, id="newer-delete"),
+        pytest.param(EventType.DELETED, 4, {"a": "5"}, id="older-delete"),
+    ],
+)
+def test_an_event_never_takes_an_object_back_in_time(
+    setup: Setup, event_type: EventType, version: int, after: dict[str, str]
+) -> None:
+    setup.relist(at("a", 5))
+    setup.event(event_type, at("a", version))
+    assert setup.versions == after
+
+
+def test_an_event_that_repeats_what_is_known_tells_nobody(setup: Setup) -> None:
+    setup.relist(at("a", 5))
+    setup.take()
+    setup.event(EventType.MODIFIED, at("a", 5))
+    assert setup.take() == []
+
+
+def test_a_list_is_believed_even_if_older_for_storage_may_have_been_restored(
+    setup: Setup,
+) -> None:
+    setup.relist(at("a", 500))
+    setup.relist(at("a", 7))
+    assert setup.versions == {"a": "7"}
+
+
+def test_versions_that_are_no_numbers_are_taken_as_they_come(setup: Setup) -> None:
+    setup.replica.apply(WatchEvent(EventType.ADDED, stamp(thing("a"), "zz"), "zz"))
+    setup.replica.apply(WatchEvent(EventType.MODIFIED, stamp(thing("a"), "yy"), "yy"))
+    assert setup.versions == {"a": "yy"}
+
+
+@pytest.mark.parametrize("by_list", [True, False], ids=["in-a-list", "in-an-event"])
+def test_an_object_replaced_under_its_name_is_deleted_and_added(
+    setup: Setup, by_list: bool
+) -> None:
+    setup.relist(at("a", 1, uid="first"))
+    setup.take()
+    second = at("a", 9, uid="second")
+    if by_list:
+        setup.relist(second)
+    else:
+        setup.event(EventType.MODIFIED, second)
+    assert setup.take() == [Told("delete", "a", "1"), Told("add", "a", "9")]
+
+
+def test_the_last_known_state_of_a_deleted_object_is_what_was_stored(setup: Setup) -> None:
+    setup.relist(at("a", 1))
+    setup.event(EventType.DELETED, at("a", 2))
+    assert setup.take()[-1] == Told("delete", "a", "1")
+
+
+def test_d12_an_object_that_does_not_decode_keeps_its_last_good_version(setup: Setup) -> None:
+    setup.relist(at("a", 1))
+    setup.broken_event(EventType.MODIFIED, broken("a", 2))
+    setup.relist(broken=(broken("a", 2),))
+    assert setup.versions == {"a": "1"}
+
+
+def test_an_object_that_never_decoded_is_absent(setup: Setup) -> None:
+    setup.relist(at("good", 1), broken=(broken("bad", 2),))
+    setup.broken_event(EventType.ADDED, broken("worse", 3))
+    assert setup.versions == {"good": "1"}
+    assert setup.replica.synced
+
+
+def test_an_object_that_decodes_again_is_taken_over(setup: Setup) -> None:
+    setup.relist(at("a", 1), broken=(broken("b", 2),))
+    setup.broken_event(EventType.MODIFIED, broken("a", 3))
+    setup.event(EventType.MODIFIED, at("a", 4))
+    setup.event(EventType.MODIFIED, at("b", 5))
+    assert setup.versions == {"a": "4", "b": "5"}
+
+
+@pytest.mark.parametrize(
+    "end", ["event", "broken-event", "list"], ids=lambda end: f"deleted-by-{end}"
+)
+def test_an_object_that_does_not_decode_still_ends(setup: Setup, end: str) -> None:
+    setup.relist(at("a", 1))
+    setup.broken_event(EventType.MODIFIED, broken("a", 2))
+    if end == "event":
+        setup.event(EventType.DELETED, at("a", 3))
+    elif end == "broken-event":
+        setup.broken_event(EventType.DELETED, broken("a", 3))
+    else:
+        setup.relist()
+    assert setup.versions == {}
+    assert setup.replica._undecodable == {}
+
+
+def test_an_item_without_a_readable_name_keeps_a_list_from_deleting(setup: Setup) -> None:
+    setup.relist(at("a", 1), at("b", 1))
+    setup.relist(at("a", 1), broken=(Undecodable(NamespacedName("", "?"), "", "no metadata"),))
+    assert setup.versions == {"a": "1", "b": "1"}
+
+
+def test_an_undecodable_version_is_logged_once_however_often_it_is_seen(
+    setup: Setup, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for version in (2, 2, 3):
+        setup.broken_event(EventType.MODIFIED, broken("a", version))
+        setup.relist(broken=(broken("a", version),))
+    assert capsys.readouterr().out.count("object does not decode") == 2
+
+
+def test_a_resync_tells_of_what_is_still_stored(setup: Setup) -> None:
+    first, second = at("a", 1), at("a", 2)
+    setup.relist(first)
+    setup.event(EventType.MODIFIED, second)
+    setup.take()
+    setup.replica.resync(first)
+    setup.replica.resync(second)
+    assert setup.take() == [Told("update-from-2", "a", "2")]
+
+
+def test_a_handler_that_raises_keeps_nobody_from_being_told(setup: Setup) -> None:
+    class Bad:
+        def on_add(self, obj: ApiObject, is_initial: bool) -> None:
+            raise KeyError("add")
+
+        def on_update(self, old: ApiObject, new: ApiObject) -> None:
+            raise KeyError("update")
+
+        def on_delete(self, last_known: ApiObject) -> None:
+            raise KeyError("delete")
+
+    store: Store[ApiObject] = Store({})
+    handlers: Handlers[ApiObject] = Handlers("things")
+    recorder = Recorder(store)
+    handlers.add(Bad())
+    handlers.add(recorder)
+    replica = Replica(store, handlers, name="things", on_synced=lambda: None)
+    replica.apply(WatchEvent(EventType.ADDED, at("a", 1), "1"))
+    replica.apply(WatchEvent(EventType.MODIFIED, at("a", 2), "2"))
+    replica.apply(WatchEvent(EventType.DELETED, at("a", 3), "3"))
+    assert [each.what for each in recorder.told] == ["initial", "update-from-1", "delete"]

@@ -1,0 +1,144 @@
+import asyncio
+
+import pytest
+from support.fake_source import FakeSource, thing
+
+from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.meta import ApiObject
+from kruise_probe.informers.shared_informer import RESYNC_SLICE, SharedInformer
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def on_add(self, obj: ApiObject, is_initial: bool) -> None:
+        self.told.append(f"{'initial' if is_initial else 'add'} {obj.key.name}")
+
+    def on_update(self, old: ApiObject, new: ApiObject) -> None:
+        self.told.append(f"{'resync' if old is new else 'update'} {new.key.name}")
+
+    def on_delete(self, last_known: ApiObject) -> None:
+        self.told.append(f"delete {last_known.key.name}")
+
+
+@pytest.fixture
+def source() -> FakeSource[ApiObject]:
+    source: FakeSource[ApiObject] = FakeSource()
+    for name in "ab":
+        source.put(thing(name))
+    return source
+
+
+async def test_handlers_are_told_of_everything_in_order(source: FakeSource[ApiObject]) -> None:
+    informer = SharedInformer(source, name="things")
+    recorder = Recorder()
+    informer.add_event_handler(recorder)
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(informer.run())
+        await informer.wait_for_sync()
+        source.put(thing("c"))
+        source.put(thing("a"))
+        source.delete(NamespacedName("ns", "b"))
+        await asyncio.sleep(1)
+        running.cancel()
+    assert recorder.told == ["initial a", "initial b", "add c", "update a", "delete b"]
+
+
+async def test_it_has_synced_only_when_handlers_know_the_whole_list(
+    source: FakeSource[ApiObject],
+) -> None:
+    informer = SharedInformer(source, name="things")
+
+    class Early(Recorder):
+        def on_add(self, obj: ApiObject, is_initial: bool) -> None:
+            super().on_add(obj, is_initial)
+            assert not informer.has_synced
+
+    early = Early()
+    informer.add_event_handler(early)
+    assert not informer.has_synced
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(informer.run())
+        await informer.wait_for_sync()
+        assert informer.has_synced
+        assert len(early.told) == 2
+        running.cancel()
+
+
+async def test_a_late_handler_is_told_of_what_is_there_as_initial(
+    source: FakeSource[ApiObject],
+) -> None:
+    informer = SharedInformer(source, name="things")
+    recorder = Recorder()
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(informer.run())
+        await informer.wait_for_sync()
+        informer.add_event_handler(recorder)
+        assert recorder.told == ["initial a", "initial b"]
+        source.put(thing("c"))
+        await asyncio.sleep(1)
+        running.cancel()
+    assert recorder.told[2:] == ["add c"]
+
+
+async def test_objects_are_found_by_index(source: FakeSource[ApiObject]) -> None:
+    informer = SharedInformer(
+        source, name="things", indexers={"initial": lambda obj: [obj.key.name[0]]}
+    )
+    source.put(thing("apple"))
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(informer.run())
+        await informer.wait_for_sync()
+        running.cancel()
+    assert {each.key.name for each in informer.indexer.by_index("initial", "a")} == {"a", "apple"}
+
+
+@pytest.mark.parametrize(
+    ("resync_seconds", "resyncs"),
+    [pytest.param(0, 0, id="never-by-default"), pytest.param(600, 2 * 2, id="each-period")],
+)
+async def test_c14_handlers_are_told_again_of_everything_if_asked_for(
+    source: FakeSource[ApiObject], resync_seconds: float, resyncs: int
+) -> None:
+    informer = SharedInformer(source, name="things", resync_seconds=resync_seconds)
+    recorder = Recorder()
+    informer.add_event_handler(recorder)
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(informer.run())
+        await asyncio.sleep(1500)
+        running.cancel()
+    assert sum(told.startswith("resync") for told in recorder.told) == resyncs
+
+
+async def test_a_resync_of_many_objects_lets_the_rest_of_the_loop_run() -> None:
+    source: FakeSource[ApiObject] = FakeSource()
+    for number in range(4 * RESYNC_SLICE):
+        source.put(thing(str(number)))
+    informer = SharedInformer(source, name="things", resync_seconds=10)
+    recorder = Recorder()
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(informer.run())
+        await informer.wait_for_sync()
+        informer.add_event_handler(recorder)
+        recorder.told.clear()
+        await asyncio.sleep(10 - asyncio.get_running_loop().time())
+        seen = []
+        while len(recorder.told) < 4 * RESYNC_SLICE:
+            seen.append(len(recorder.told))
+            await asyncio.sleep(0)
+        running.cancel()
+    assert len(set(seen)) >= 3
+
+
+async def test_a_namespace_of_5_000_objects_syncs_from_pages_and_from_a_stream() -> None:
+    source: FakeSource[ApiObject] = FakeSource()
+    for number in range(5000):
+        source.put(thing(str(number)))
+    for source.streams in (True, False):
+        informer = SharedInformer(source, name="things")
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(informer.run())
+            await informer.wait_for_sync()
+            running.cancel()
+        assert len(informer.lister) == 5000

@@ -1,0 +1,104 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.fake_source import thing
+
+from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.meta import ApiObject
+from kruise_probe.informers.store import Store
+
+
+def by_label(obj: ApiObject) -> list[tuple[str, str]]:
+    return list((obj.metadata.labels or {}).items())
+
+
+@pytest.fixture
+def store() -> Store[ApiObject]:
+    return Store({"namespace": lambda obj: [obj.key.namespace], "label": by_label})
+
+
+def names(found: object) -> set[str]:
+    return {each.key.name for each in found}  # type: ignore[attr-defined]
+
+
+def test_objects_are_found_by_key(store: Store[ApiObject]) -> None:
+    store.put(thing("a"))
+    assert store.get(NamespacedName("ns", "a")) == thing("a")
+    assert NamespacedName("ns", "a") in store
+    assert store.get(NamespacedName("other", "a")) is None
+
+
+def test_an_object_is_found_under_each_of_its_index_values(store: Store[ApiObject]) -> None:
+    store.put(thing("a", labels={"app": "x", "tier": "db"}))
+    store.put(thing("b", labels={"app": "x"}))
+    assert names(store.by_index("label", ("app", "x"))) == {"a", "b"}
+    assert names(store.by_index("label", ("tier", "db"))) == {"a"}
+    assert names(store.by_index("label", ("app", "y"))) == set()
+
+
+def test_an_object_moves_when_its_index_values_change(store: Store[ApiObject]) -> None:
+    store.put(thing("a", labels={"app": "x"}))
+    store.put(thing("a", labels={"app": "y"}))
+    assert names(store.by_index("label", ("app", "x"))) == set()
+    assert names(store.by_index("label", ("app", "y"))) == {"a"}
+    assert store.index_keys("label") == (("app", "y"),)
+
+
+def test_an_index_hands_out_the_newest_state_of_an_object(store: Store[ApiObject]) -> None:
+    store.put(thing("a", uid="old"))
+    store.put(thing("a", uid="new"))
+    (found,) = store.by_index("namespace", "ns")
+    assert found.uid == "new"
+
+
+def test_a_removed_object_leaves_no_trace(store: Store[ApiObject]) -> None:
+    obj = thing("a", labels={"app": "x"})
+    store.put(obj)
+    assert store.remove(obj.key) is obj
+    assert (len(store), store.index_keys("namespace"), store.index_keys("label")) == (0, (), ())
+    assert store.remove(obj.key) is None
+
+
+def test_answers_stay_whole_while_the_store_changes(store: Store[ApiObject]) -> None:
+    for name in "abc":
+        store.put(thing(name))
+    for obj in store.list():
+        store.remove(obj.key)
+    assert len(store) == 0
+
+
+def test_an_unknown_index_is_an_error(store: Store[ApiObject]) -> None:
+    with pytest.raises(KeyError):
+        store.by_index("node", "a")
+
+
+def test_an_object_that_an_index_function_fails_on_is_missing_there_only() -> None:
+    store: Store[ApiObject] = Store(
+        {"bad": lambda obj: [1 / len(obj.metadata.labels or {})], "good": lambda _: ["all"]}
+    )
+    store.put(thing("no-labels"))
+    store.put(thing("labels", labels={"a": "b"}))
+    assert names(store.by_index("good", "all")) == {"no-labels", "labels"}
+    assert names(store.by_index("bad", 1.0)) == {"labels"}
+    store.remove(NamespacedName("ns", "no-labels"))
+    assert len(store) == 1
+
+
+labels = st.dictionaries(st.sampled_from("xyz"), st.sampled_from("12"))
+changes = st.lists(st.tuples(st.sampled_from("abcd"), st.none() | labels), max_size=40)
+
+
+@given(changes)
+def test_indices_hold_exactly_what_a_scan_of_all_objects_would_find(
+    steps: list[tuple[str, dict[str, str] | None]],
+) -> None:
+    store: Store[ApiObject] = Store({"label": by_label})
+    for name, of_name in steps:
+        if of_name is None:
+            store.remove(NamespacedName("ns", name))
+        else:
+            store.put(thing(name, labels=of_name))
+    for pair in {(key, value) for key in "xyz" for value in "12"}:
+        scanned = {each.key for each in store.list() if pair in by_label(each)}
+        assert {each.key for each in store.by_index("label", pair)} == scanned
+        assert (pair in store.index_keys("label")) == bool(scanned)

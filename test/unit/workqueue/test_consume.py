@@ -1,0 +1,391 @@
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+import structlog
+from prometheus_client import REGISTRY
+from structlog.contextvars import merge_contextvars
+from structlog.testing import LogCapture
+
+from kruise_probe.api.errors import ConnectionFailed, ServerError
+from kruise_probe.workqueue.consume import Reconcile, Result, TerminalError, run_workers
+from kruise_probe.workqueue.priority import Priority
+from kruise_probe.workqueue.rate_limiters import ItemExponentialFailureRateLimiter
+from kruise_probe.workqueue.rate_limiting import WorkQueue
+
+NAME = "consumed"
+
+
+@pytest.fixture
+def queue() -> WorkQueue[str]:
+    limiter = ItemExponentialFailureRateLimiter[str](base_seconds=1, max_seconds=8)
+    return WorkQueue(name="", rate_limiter=limiter)
+
+
+@pytest.fixture
+def logged() -> LogCapture:
+    capture = LogCapture()
+    structlog.configure(processors=[merge_contextvars, capture])
+    return capture
+
+
+@pytest.fixture(autouse=True)
+def _logs_as_before() -> object:
+    yield
+    structlog.reset_defaults()
+
+
+def sample(metric: str, **labels: str) -> float:
+    return REGISTRY.get_sample_value(metric, {"controller": NAME, **labels}) or 0.0
+
+
+def counted(metric: str, **labels: str) -> Callable[[], float]:
+    """How far a counter has moved since now."""
+    before = sample(metric, **labels)
+    return lambda: sample(metric, **labels) - before
+
+
+async def consume(
+    queue: WorkQueue[str], reconcile: Reconcile[str], *, seconds: float, workers: int = 1
+) -> None:
+    """Runs workers for a while, then cancels them."""
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(run_workers(queue, reconcile, name=NAME, workers=workers))
+        await asyncio.sleep(seconds)
+        running.cancel()
+    queue.shut_down()
+
+
+class Recorded:
+    """A reconcile that records its calls and does what it is told."""
+
+    def __init__(self, *outcomes: Result | Exception | None) -> None:
+        self.calls: list[tuple[str, float]] = []
+        self._outcomes = iter(outcomes)
+
+    async def __call__(self, key: str) -> Result | None:
+        self.calls.append((key, asyncio.get_running_loop().time()))
+        outcome = next(self._outcomes, None)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    @property
+    def times(self) -> list[float]:
+        return [round(at, 3) for _, at in self.calls]
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "times"),
+    [
+        pytest.param([None], [0], id="done"),
+        pytest.param([Result()], [0], id="done-by-result"),
+        pytest.param([Result(requeue_after_seconds=7)], [0, 7], id="later-look"),
+        pytest.param([Result(requeue_after_seconds=0)], [0, 0], id="look-at-once"),
+        pytest.param([ConnectionFailed("refused")], [0, 1], id="retried"),
+        pytest.param([ValueError()] * 3, [0, 1, 3, 7], id="retried-ever-later"),
+        pytest.param([ValueError(), ValueError(), None], [0, 1, 3], id="retried-until-it-succeeds"),
+        pytest.param([TerminalError("no")], [0], id="terminal-is-not-retried"),
+    ],
+)
+async def test_what_a_reconcile_ends_with_decides_when_its_key_comes_again(
+    queue: WorkQueue[str], outcomes: list[Result | Exception | None], times: list[float]
+) -> None:
+    reconcile = Recorded(*outcomes)
+    queue.add("a")
+    await consume(queue, reconcile, seconds=50)
+    assert reconcile.times == times
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        pytest.param(None, id="success"),
+        pytest.param(Result(requeue_after_seconds=100), id="later-look"),
+        pytest.param(TerminalError("no"), id="terminal"),
+    ],
+)
+async def test_failures_are_forgotten_once_there_is_nothing_to_retry(
+    queue: WorkQueue[str], outcome: Result | Exception | None
+) -> None:
+    queue.add("a")
+    await consume(queue, Recorded(ValueError(), outcome), seconds=5)
+    assert queue.num_requeues("a") == 0
+
+
+async def test_one_failing_key_delays_no_other(queue: WorkQueue[str]) -> None:
+    served: list[str] = []
+
+    async def reconcile(key: str) -> None:
+        served.append(key)
+        if key == "bad":
+            raise RuntimeError
+
+    for key in ("bad", "b", "c"):
+        queue.add(key)
+    await consume(queue, reconcile, seconds=0.5)
+    assert served == ["bad", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("result", "priority"),
+    [
+        pytest.param(Result(requeue_after_seconds=5), Priority.LOW, id="as-before"),
+        pytest.param(
+            Result(requeue_after_seconds=5, priority=Priority.HIGH), Priority.HIGH, id="as-asked"
+        ),
+    ],
+)
+async def test_a_later_look_has_the_priority_of_the_key_or_the_one_asked_for(
+    queue: WorkQueue[str], result: Result, priority: Priority
+) -> None:
+    queue.add("a", Priority.LOW)
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(run_workers(queue, Recorded(result), name=NAME, workers=1))
+        await asyncio.sleep(1)
+        running.cancel()
+    assert await queue.get_with_priority() == ("a", priority)
+
+
+async def test_a_retry_keeps_the_priority_of_its_key(queue: WorkQueue[str]) -> None:
+    queue.add("a", Priority.HIGH)
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(run_workers(queue, Recorded(OSError()), name=NAME, workers=1))
+        await asyncio.sleep(0.5)
+        running.cancel()
+    assert await queue.get_with_priority() == ("a", Priority.HIGH)
+
+
+async def test_d4_a_reconcile_is_cut_off_at_its_deadline_counted_and_retried(
+    queue: WorkQueue[str], logged: LogCapture
+) -> None:
+    times: list[float] = []
+
+    async def hang(_key: str) -> None:
+        times.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(1000)
+
+    timeouts = counted("controller_runtime_reconcile_timeouts_total")
+    queue.add("a")
+    await consume(queue, hang, seconds=40)
+    assert times == [0, 31]
+    assert timeouts() == 1
+    assert [entry["event"] for entry in logged.entries] == ["reconcile cut off at its deadline"]
+
+
+async def test_a_timeout_within_a_reconcile_is_no_cut_off(queue: WorkQueue[str]) -> None:
+    timeouts = counted("controller_runtime_reconcile_timeouts_total")
+    queue.add("a")
+    await consume(queue, Recorded(TimeoutError()), seconds=0.5)
+    assert timeouts() == 0
+
+
+async def test_a_key_is_never_reconciled_twice_at_once(queue: WorkQueue[str]) -> None:
+    running: set[str] = set()
+    overlaps: list[str] = []
+
+    async def reconcile(key: str) -> None:
+        if key in running:
+            overlaps.append(key)
+        running.add(key)
+        await asyncio.sleep(3)
+        running.remove(key)
+
+    async def keep_adding() -> None:
+        for _ in range(20):
+            for key in "abc":
+                queue.add(key)
+            await asyncio.sleep(1)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(keep_adding())
+        group.create_task(consume(queue, reconcile, seconds=60, workers=8))
+    assert overlaps == []
+
+
+async def test_workers_work_at_the_same_time(queue: WorkQueue[str], looptime: float) -> None:
+    async def reconcile(_key: str) -> None:
+        await asyncio.sleep(10)
+
+    for key in "abcd":
+        queue.add(key)
+    queue.shut_down()
+    await run_workers(queue, reconcile, name=NAME, workers=4)
+    assert looptime == 10
+
+
+async def test_workers_end_when_the_queue_is_shut_down_and_empty(queue: WorkQueue[str]) -> None:
+    reconcile = Recorded()
+    queue.add("a")
+    async with asyncio.TaskGroup() as group:
+        group.create_task(run_workers(queue, reconcile, name=NAME, workers=3))
+        await asyncio.sleep(1)
+        queue.shut_down()
+    assert [key for key, _ in reconcile.calls] == ["a"]
+
+
+async def test_cancelled_workers_leave_no_key_in_process(queue: WorkQueue[str]) -> None:
+    async def hang(_key: str) -> None:
+        await asyncio.sleep(1000)
+
+    queue.add("a")
+    await consume(queue, hang, seconds=1)
+    assert queue.metrics.processing == {}
+
+
+async def test_a_burst_of_quick_reconciles_lets_the_rest_of_the_loop_run(
+    queue: WorkQueue[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kruise_probe.workqueue.consume.SLICE_SECONDS", 0.0)
+    served = seen = 0
+
+    async def reconcile(_key: str) -> None:
+        nonlocal served
+        served += 1
+
+    async def look_once() -> None:
+        nonlocal seen
+        seen = served
+
+    for number in range(1000):
+        queue.add(str(number))
+    queue.shut_down()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(run_workers(queue, reconcile, name=NAME, workers=1))
+        group.create_task(look_once())
+    assert served == 1000
+    assert seen < 10
+
+
+async def test_d1_a_transition_passes_ten_thousand_waiting_keys(queue: WorkQueue[str]) -> None:
+    served: list[tuple[str, float]] = []
+
+    async def reconcile(key: str) -> None:
+        await asyncio.sleep(0.01)
+        served.append((key, asyncio.get_running_loop().time()))
+
+    for number in range(10_000):
+        queue.add(f"initial-{number}", Priority.LOW)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(consume(queue, reconcile, seconds=26, workers=2))
+        for second in (5, 15, 25):
+            await asyncio.sleep(second - asyncio.get_running_loop().time())
+            queue.add(f"transition-{second}", Priority.HIGH)
+    late = [at - int(key.split("-")[1]) for key, at in served if key.startswith("t")]
+    assert len(late) == 3
+    assert max(late) < 0.1
+
+
+async def test_d2_each_low_key_is_served_within_30_s_of_saturation(
+    queue: WorkQueue[str],
+) -> None:
+    served: dict[str, float] = {}
+    added: dict[str, float] = {}
+
+    async def reconcile(key: str) -> None:
+        await asyncio.sleep(0.1)
+        served[key] = asyncio.get_running_loop().time()
+
+    async def saturate() -> None:
+        for second in range(600):
+            for number in range(30):  # three times of what the two workers can do
+                queue.add(f"high-{second}-{number}", Priority.HIGH)
+            for number in range(3):
+                key = f"low-{second}-{number}"
+                queue.add(key, Priority.LOW)
+                added[key] = asyncio.get_running_loop().time()
+            await asyncio.sleep(1)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(saturate())
+        group.create_task(consume(queue, reconcile, seconds=640, workers=2))
+    assert added.keys() <= served.keys()
+    assert max(served[key] - at for key, at in added.items()) < 30
+
+
+async def failing(queue: WorkQueue[str], error: Exception, logged: LogCapture) -> dict[str, object]:
+    queue.add("ns/name")
+    await consume(queue, Recorded(error), seconds=0.5)
+    (entry,) = logged.entries
+    return dict(entry)
+
+
+async def test_a_failure_is_logged_once_and_says_of_whom(
+    queue: WorkQueue[str], logged: LogCapture
+) -> None:
+    entry = await failing(queue, ServerError("etcd is away"), logged)
+    assert entry["log_level"] == "warning"
+    assert (entry["controller"], entry["request"]) == (NAME, "ns/name")
+    assert entry["reconcile_id"]
+    assert "etcd is away" in str(entry["error"])
+
+
+@pytest.mark.parametrize(
+    ("error", "level", "panics"),
+    [
+        pytest.param(ConnectionFailed("refused"), "warning", 0, id="foreseen"),
+        pytest.param(AttributeError("None has no labels"), "error", 1, id="defect"),
+        pytest.param(TerminalError("no"), "error", 0, id="terminal"),
+    ],
+)
+async def test_defects_and_terminal_errors_are_errors_and_the_rest_heals(
+    queue: WorkQueue[str], logged: LogCapture, error: Exception, level: str, panics: int
+) -> None:
+    panicked = counted("controller_runtime_reconcile_panics_total")
+    entry = await failing(queue, error, logged)
+    assert entry["log_level"] == level
+    assert panicked() == panics
+
+
+async def test_the_happy_path_logs_nothing(queue: WorkQueue[str], logged: LogCapture) -> None:
+    queue.add("a")
+    await consume(queue, Recorded(Result(requeue_after_seconds=5)), seconds=20)
+    assert logged.entries == []
+
+
+@pytest.mark.parametrize(
+    ("outcome", "result", "errors", "terminal"),
+    [
+        pytest.param(None, "success", 0, 0, id="success"),
+        pytest.param(Result(requeue_after_seconds=99), "requeue_after", 0, 0, id="later-look"),
+        pytest.param(OSError(), "error", 1, 0, id="error"),
+        pytest.param(TerminalError(), "error", 1, 1, id="terminal-error"),
+    ],
+)
+async def test_reconciles_are_counted_by_result(
+    queue: WorkQueue[str],
+    outcome: Result | Exception | None,
+    result: str,
+    errors: int,
+    terminal: int,
+) -> None:
+    by_result = counted("controller_runtime_reconcile_total", result=result)
+    all_errors = counted("controller_runtime_reconcile_errors_total")
+    terminal_errors = counted("controller_runtime_terminal_reconcile_errors_total")
+    queue.add("a")
+    await consume(queue, Recorded(outcome), seconds=0.5)
+    assert (by_result(), all_errors(), terminal_errors()) == (1, errors, terminal)
+
+
+async def test_active_workers_and_their_bound_are_shown(queue: WorkQueue[str]) -> None:
+    async def look(_key: str) -> None:
+        await asyncio.sleep(1)
+
+    queue.add("a")
+    queue.add("b")
+    async with asyncio.TaskGroup() as group:
+        group.create_task(consume(queue, look, seconds=5, workers=3))
+        await asyncio.sleep(0.5)
+        assert sample("controller_runtime_active_workers") == 2
+        assert sample("controller_runtime_max_concurrent_reconciles") == 3
+        await asyncio.sleep(1)
+        assert sample("controller_runtime_active_workers") == 0
+    assert sample("controller_runtime_reconcile_time_seconds_count") >= 2
+
+
+def test_a_plain_coroutine_function_is_a_reconcile() -> None:
+    async def reconcile(key: str) -> Result: ...  # type: ignore[empty-body]
+
+    accepted: Reconcile[str] = reconcile
+    returned: Callable[[str], Awaitable[Result | None]] = accepted
+    assert returned is reconcile

@@ -1,0 +1,138 @@
+import asyncio
+import gc
+from typing import Any
+
+import pytest
+from prometheus_client import REGISTRY, generate_latest
+
+from kruise_probe.workqueue.metrics import ReconcileMetrics
+from kruise_probe.workqueue.priority import Priority
+from kruise_probe.workqueue.rate_limiting import WorkQueue
+
+GO = {
+    "workqueue_depth": {"name", "controller", "priority"},
+    "workqueue_adds_total": {"name", "controller"},
+    "workqueue_retries_total": {"name", "controller"},
+    "workqueue_unfinished_work_seconds": {"name", "controller"},
+    "workqueue_longest_running_processor_seconds": {"name", "controller"},
+    "workqueue_queue_duration_seconds_bucket": {"name", "controller", "le"},
+    "workqueue_queue_duration_seconds_count": {"name", "controller"},
+    "workqueue_queue_duration_seconds_sum": {"name", "controller"},
+    "workqueue_work_duration_seconds_bucket": {"name", "controller", "le"},
+    "workqueue_work_duration_seconds_count": {"name", "controller"},
+    "workqueue_work_duration_seconds_sum": {"name", "controller"},
+    "controller_runtime_reconcile_total": {"controller", "result"},
+    "controller_runtime_reconcile_errors_total": {"controller"},
+    "controller_runtime_terminal_reconcile_errors_total": {"controller"},
+    "controller_runtime_reconcile_panics_total": {"controller"},
+    "controller_runtime_reconcile_timeouts_total": {"controller"},
+    "controller_runtime_reconcile_time_seconds_bucket": {"controller", "le"},
+    "controller_runtime_reconcile_time_seconds_count": {"controller"},
+    "controller_runtime_reconcile_time_seconds_sum": {"controller"},
+    "controller_runtime_max_concurrent_reconciles": {"controller"},
+    "controller_runtime_active_workers": {"controller"},
+}
+"""Names and labels of a Go manager's /metrics, controller-runtime 0.23."""
+
+
+def samples(name: str) -> dict[str, set[str]]:
+    return {
+        each.name: set(each.labels)
+        for metric in REGISTRY.collect()
+        for each in metric.samples
+        if each.labels.get("controller") == name and not each.name.endswith("_created")
+    }
+
+
+def value(metric: str, queue: WorkQueue[Any], **labels: str) -> float | None:
+    names = {"name": queue.name, "controller": queue.name}
+    return REGISTRY.get_sample_value(metric, names | labels)
+
+
+@pytest.fixture
+def queue(request: pytest.FixtureRequest) -> WorkQueue[str]:
+    return WorkQueue(name=request.node.name)
+
+
+async def test_d3_names_and_labels_are_those_of_go(queue: WorkQueue[str]) -> None:
+    queue.add("a")
+    ReconcileMetrics(queue.name, workers=1)
+    assert samples(queue.name) == GO
+
+
+async def test_all_results_exist_from_the_start(queue: WorkQueue[str]) -> None:
+    ReconcileMetrics(queue.name, workers=1)
+    for result in ("success", "error", "requeue", "requeue_after"):
+        labels = {"controller": queue.name, "result": result}
+        assert REGISTRY.get_sample_value("controller_runtime_reconcile_total", labels) == 0
+
+
+async def test_depth_is_told_by_priority_and_includes_what_waits_for_its_own_end(
+    queue: WorkQueue[str],
+) -> None:
+    queue.add("low", Priority.LOW)
+    queue.add("again", Priority.HIGH)
+    await queue.get()
+    queue.add("again")
+    queue.add("other")
+    depth = {p: value("workqueue_depth", queue, priority=p) for p in ("-100", "0", "100")}
+    assert depth == {"-100": 1, "0": 2, "100": 0}
+
+
+async def test_adds_count_each_key_once_while_it_waits(queue: WorkQueue[str]) -> None:
+    for key in ("a", "b", "a"):
+        queue.add(key)
+    assert value("workqueue_adds_total", queue) == 2
+
+
+async def test_delayed_adds_count_as_retries(queue: WorkQueue[str]) -> None:
+    queue.add_after("a", 5)
+    queue.add_rate_limited("b")
+    assert value("workqueue_retries_total", queue) == 2
+    queue.shut_down()
+
+
+async def test_waiting_and_working_are_timed(queue: WorkQueue[str]) -> None:
+    queue.add("a")
+    await asyncio.sleep(5)
+    queue.add("a")
+    key = await queue.get()
+    await asyncio.sleep(0.5)
+    queue.done(key)
+    assert value("workqueue_queue_duration_seconds_sum", queue) == 5
+    assert value("workqueue_work_duration_seconds_sum", queue) == 0.5
+    waited = [
+        value("workqueue_queue_duration_seconds_bucket", queue, le=le) for le in ("1.0", "10.0")
+    ]
+    assert waited == [0, 1]
+
+
+async def test_work_in_process_grows_older_at_each_scrape(queue: WorkQueue[str]) -> None:
+    queue.add("a")
+    queue.add("b")
+    await queue.get()
+    await asyncio.sleep(10)
+    await queue.get()
+    await asyncio.sleep(5)
+    assert value("workqueue_unfinished_work_seconds", queue) == 20
+    assert value("workqueue_longest_running_processor_seconds", queue) == 15
+
+
+async def test_queues_of_one_name_are_added_up(queue: WorkQueue[str]) -> None:
+    twin: WorkQueue[str] = WorkQueue(name=queue.name)
+    queue.add("a")
+    twin.add("a")
+    assert value("workqueue_adds_total", queue) == 2
+
+
+async def test_series_end_with_their_queue() -> None:
+    gone: WorkQueue[str] = WorkQueue(name="short-lived")
+    gone.add("a")
+    assert b'name="short-lived"' in generate_latest()
+    del gone
+    gc.collect()
+    assert b'name="short-lived"' not in generate_latest()
+
+
+def test_a_scrape_from_another_thread_than_the_loops_works(queue: WorkQueue[str]) -> None:
+    assert b"workqueue_depth" in generate_latest()

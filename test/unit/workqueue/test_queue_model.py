@@ -1,0 +1,140 @@
+"""The work queue against a model of its contract, under any sequence of calls.
+
+- A key is never handed out while it is being processed.
+- A key that was added is handed out at some time after; one that was added while it was processed, again.
+- A key that nobody added is never handed out.
+- Of several delays the earliest counts, and none ends early.
+- A key is handed out with the highest priority that was asked for since it was last handed out.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import looptime
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from kruise_probe.workqueue.priority import Priority
+from kruise_probe.workqueue.rate_limiters import ItemExponentialFailureRateLimiter
+from kruise_probe.workqueue.rate_limiting import WorkQueue
+
+T = TypeVar("T")
+
+keys = st.sampled_from("abcde")
+priorities = st.sampled_from(Priority)
+delays = st.integers(min_value=0, max_value=8)
+
+
+class WorkQueueMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = looptime.patch_event_loop(asyncio.SelectorEventLoop())
+        self.queue: WorkQueue[str] = WorkQueue(
+            name="",
+            rate_limiter=ItemExponentialFailureRateLimiter(base_seconds=1, max_seconds=4),
+        )
+        self.now = 0
+        self.wanted: dict[str, Priority] = {}
+        self.processing: set[str] = set()
+        self.delayed: dict[str, tuple[int, Priority]] = {}
+        self.failures: dict[str, int] = {}
+
+    def teardown(self) -> None:
+        self.queue.shut_down()
+        self.loop.close()
+
+    def on_loop(self, work: Coroutine[Any, Any, T]) -> T:
+        return self.loop.run_until_complete(work)
+
+    @rule(key=keys, priority=priorities)
+    def add(self, key: str, priority: Priority) -> None:
+        async def call() -> None:
+            self.queue.add(key, priority)
+
+        self.on_loop(call())
+        self.want(key, priority)
+
+    @rule(key=keys, seconds=delays, priority=priorities)
+    def add_after(self, key: str, seconds: int, priority: Priority) -> None:
+        async def call() -> None:
+            self.queue.add_after(key, seconds, priority)
+
+        self.on_loop(call())
+        self.delay(key, seconds, priority)
+
+    @rule(key=keys, priority=priorities)
+    def add_rate_limited(self, key: str, priority: Priority) -> None:
+        async def call() -> None:
+            self.queue.add_rate_limited(key, priority)
+
+        self.on_loop(call())
+        failures = self.failures.get(key, 0)
+        self.failures[key] = failures + 1
+        self.delay(key, min(4, 2**failures), priority)
+
+    @rule(key=keys)
+    def forget(self, key: str) -> None:
+        self.queue.forget(key)
+        self.failures.pop(key, None)
+
+    @precondition(lambda self: self.ready())
+    @rule()
+    def get(self) -> None:
+        key, priority = self.on_loop(self.queue.get_with_priority())
+        assert key in self.ready()
+        assert priority == self.wanted.pop(key)
+        self.processing.add(key)
+
+    @precondition(lambda self: self.processing)
+    @rule(data=st.data())
+    def done(self, data: st.DataObject) -> None:
+        key = data.draw(st.sampled_from(sorted(self.processing)))
+
+        async def call() -> None:
+            self.queue.done(key)
+
+        self.on_loop(call())
+        self.processing.remove(key)
+
+    @rule(seconds=st.integers(min_value=1, max_value=5))
+    def time_passes(self, seconds: int) -> None:
+        # Half a second off, so that what ends now has ended.
+        self.on_loop(asyncio.sleep(self.now + seconds + 0.5 - self.loop.time()))
+        self.now += seconds
+        for key, (ready_at, priority) in list(self.delayed.items()):
+            if ready_at <= self.now:
+                del self.delayed[key]
+                self.want(key, priority)
+
+    @invariant()
+    def hands_out_what_is_wanted_and_not_processed(self) -> None:
+        assert len(self.queue) == len(self.ready())
+
+    @invariant()
+    def keeps_one_delay_per_key(self) -> None:
+        assert self.queue.delayed == len(self.delayed)
+
+    @invariant()
+    def counts_failures(self) -> None:
+        assert all(self.queue.num_requeues(key) == self.failures.get(key, 0) for key in "abcde")
+
+    def ready(self) -> set[str]:
+        return set(self.wanted) - self.processing
+
+    def want(self, key: str, priority: Priority) -> None:
+        self.wanted[key] = max(priority, self.wanted.get(key, priority))
+
+    def delay(self, key: str, seconds: int, priority: Priority) -> None:
+        if seconds == 0:
+            self.want(key, priority)
+            return
+        # Calls come within the half second after `now`; a delay from there ends within the same.
+        ready_at = self.now + seconds
+        before, waiting = self.delayed.get(key, (ready_at, priority))
+        self.delayed[key] = (min(before, ready_at), max(priority, waiting))
+
+
+TestWorkQueueMachine = WorkQueueMachine.TestCase
+TestWorkQueueMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
