@@ -1,0 +1,118 @@
+"""The HTTP servers of a process: /healthz, /readyz and /metrics.
+
+Source: controller-runtime pkg/manager/internal.go and pkg/metrics/server; kube-apiserver's healthz answers.
+Differs: one server can carry all three (the daemon's does).
+"""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+
+import structlog
+from aiohttp import web
+from prometheus_client import REGISTRY, disable_created_metrics
+from prometheus_client.exposition import choose_encoder
+
+from kruise_probe.serving.address import Address, listen
+from kruise_probe.serving.health import Checks
+
+log = structlog.get_logger(__name__)
+
+# Go's client has no `_created` series: half as many names, and the same ones.
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+STOP_SECONDS = 0.5
+"""How long an answer under way may take when the process ends."""
+
+IDLE_SECONDS = 15.0
+
+
+class HttpServer:
+    """Serves handlers by path at one address.
+
+    `bind` takes the port and is called before anything starts, so that a taken one is the first thing that a
+    person reads; `run` serves until cancelled and closes it.
+    """
+
+    def __init__(self, address: str, *, flag: str, handlers: Mapping[str, Handler]) -> None:
+        self._text = address
+        self._flag = flag
+        self._handlers = dict(handlers)
+        self._socket: socket.socket | None = None
+
+    @property
+    def address(self) -> Address | None:
+        """What it listens on, with the real port; None when it is turned off or not bound yet."""
+        if self._socket is None:
+            return None
+        host, port = self._socket.getsockname()[:2]
+        return Address(host, port)
+
+    def bind(self) -> None:
+        """Takes the port; does nothing when the server is turned off, or bound.
+
+        Raises:
+            BindError: one line that names the flag, the address and what to do.
+        """
+        address = Address.parse(self._text, flag=self._flag)
+        if address is not None and self._socket is None:
+            self._socket = listen(address, flag=self._flag)
+
+    def close(self) -> None:
+        """Gives the port back, where `bind` is not followed by `run`."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    async def run(self) -> None:
+        """Serves until cancelled; waits to be cancelled when turned off.
+
+        Raises:
+            BindError: as `bind`, when that was not called before.
+        """
+        self.bind()
+        if self._socket is None:
+            await asyncio.get_running_loop().create_future()
+            return
+        runner = web.AppRunner(
+            self._application(),
+            access_log=None,
+            handle_signals=False,
+            handler_cancellation=True,
+            keepalive_timeout=IDLE_SECONDS,
+            shutdown_timeout=STOP_SECONDS,
+        )
+        try:
+            await runner.setup()
+            await web.SockSite(runner, self._socket).start()
+            log.info("listening", address=str(self.address), paths=sorted(self._handlers))
+            await asyncio.get_running_loop().create_future()
+        finally:
+            await runner.cleanup()
+            self.close()
+
+    def _application(self) -> web.Application:
+        application = web.Application()
+        for path, handler in self._handlers.items():
+            application.router.add_get(path, handler)
+        return application
+
+
+def health_handler(endpoint: str, checks: Checks) -> Handler:
+    """Answers 200 `ok`, or 503 with the listing; `?verbose` lists always, `?exclude=name` leaves a check out."""
+
+    async def handle(request: web.Request) -> web.Response:
+        report = await checks.report(exclude=frozenset(request.query.getall("exclude", [])))
+        if not report.healthy:
+            return web.Response(status=503, text=report.text(endpoint))
+        return web.Response(text=report.text(endpoint) if "verbose" in request.query else "ok")
+
+    return handle
+
+
+async def metrics_handler(request: web.Request) -> web.Response:
+    """The default registry, as text or OpenMetrics, whichever is asked for."""
+    encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+    return web.Response(body=encode(REGISTRY), headers={"Content-Type": content_type})

@@ -1,0 +1,131 @@
+"""The endpoints over real sockets."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import aiohttp
+import pytest
+
+from kruise_probe.serving.address import BindError
+from kruise_probe.serving.health import Checks
+from kruise_probe.serving.server import HttpServer, health_handler, metrics_handler
+
+
+@asynccontextmanager
+async def serving(checks: Checks, *, address: str = "127.0.0.1:0") -> AsyncIterator[str]:
+    server = HttpServer(
+        address,
+        flag="--addr",
+        handlers={"/readyz": health_handler("readyz", checks), "/metrics": metrics_handler},
+    )
+    server.bind()
+    task = asyncio.create_task(server.run())
+    try:
+        yield f"http://{server.address}"
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+        server.close()
+
+
+async def get(url: str, **headers: str) -> tuple[int, str, str]:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(url, headers=headers) as response,
+    ):
+        return response.status, await response.text(), response.headers["Content-Type"]
+
+
+async def test_health_is_ok_or_says_what_is_wrong() -> None:
+    problem: str | None = None
+    checks = Checks()
+    checks.add("caches", lambda: None)
+    checks.add("runtime", lambda: problem)
+    async with serving(checks) as url:
+        assert (await get(f"{url}/readyz"))[:2] == (200, "ok")
+        assert (await get(f"{url}/readyz?verbose"))[1] == (
+            "[+]caches ok\n[+]runtime ok\nreadyz check passed\n"
+        )
+        problem = "away"
+        status, text, _ = await get(f"{url}/readyz")
+        excluded, _, _ = await get(f"{url}/readyz?exclude=runtime")
+
+    assert (status, excluded) == (503, 200)
+    assert text == "[+]caches ok\n[-]runtime failed: away\nreadyz check failed\n"
+
+
+@pytest.mark.parametrize(
+    ("accept", "kind", "end"),
+    [
+        pytest.param("", "text/plain", "", id="plain"),
+        pytest.param(
+            "application/openmetrics-text;version=1.0.0,text/plain;q=0.5",
+            "application/openmetrics-text",
+            "# EOF\n",
+            id="openmetrics",
+        ),
+    ],
+)
+async def test_metrics_come_in_the_form_that_is_asked_for(accept: str, kind: str, end: str) -> None:
+    async with serving(Checks()) as url:
+        status, text, content_type = await get(f"{url}/metrics", Accept=accept)
+
+    assert (status, content_type.split(";")[0]) == (200, kind)
+    assert "rest_client_requests" in text or "python_info" in text
+    assert text.endswith(end)
+    assert "_created" not in text, "a name that Go's client does not have"
+
+
+async def test_any_other_path_is_not_found() -> None:
+    async with serving(Checks()) as url:
+        assert (await get(f"{url}/debug"))[0] == 404
+
+
+async def test_a_taken_port_is_known_before_anything_starts() -> None:
+    async with serving(Checks()) as url:
+        second = HttpServer(url.removeprefix("http://"), flag="--addr", handlers={})
+        with pytest.raises(BindError, match="is taken by another process"):
+            second.bind()
+
+
+@pytest.mark.parametrize("address", ["0", ""])
+async def test_a_server_that_is_turned_off_runs_until_cancelled(address: str) -> None:
+    server = HttpServer(address, flag="--addr", handlers={})
+    server.bind()
+    task = asyncio.create_task(server.run())
+    await asyncio.sleep(0.01)
+
+    assert server.address is None
+    assert not task.done()
+    task.cancel()
+    await asyncio.wait({task})
+
+
+async def test_a_request_that_hangs_does_not_hold_the_end_up() -> None:
+    checks = Checks()
+
+    async def hanging() -> str | None:
+        await asyncio.get_running_loop().create_future()
+        return None
+
+    checks.add("hangs", hanging)
+    time = asyncio.get_running_loop().time
+    async with asyncio.TaskGroup() as tasks:
+        async with serving(checks) as url:
+            asked = tasks.create_task(_outcome(f"{url}/readyz"))
+            await asyncio.sleep(0.1)
+            begun = time()
+        took = time() - begun
+        outcome = await asked
+
+    assert took < 1.5
+    assert outcome == "no answer"
+
+
+async def _outcome(url: str) -> str:
+    try:
+        await get(url)
+    except aiohttp.ClientError:
+        return "no answer"
+    return "answered"

@@ -1,0 +1,94 @@
+"""Health checks and what is answered."""
+
+import asyncio
+
+import pytest
+
+from kruise_probe.serving.health import CHECK_SECONDS, Checks, silence_check
+
+
+def healthy() -> str | None:
+    return None
+
+
+def broken() -> str | None:
+    return "not connected"
+
+
+def raising() -> str | None:
+    raise ValueError("bug")
+
+
+async def slow() -> str | None:
+    await asyncio.sleep(1)
+    return "slow"
+
+
+async def hanging() -> str | None:
+    await asyncio.get_running_loop().create_future()
+    return None
+
+
+async def test_the_listing_is_kubes() -> None:
+    checks = Checks()
+    checks.add("caches", healthy)
+    checks.add("runtime", broken)
+    report = await checks.report()
+
+    assert not report.healthy
+    assert report.text("readyz") == (
+        "[+]caches ok\n[-]runtime failed: not connected\nreadyz check failed\n"
+    )
+
+
+async def test_without_checks_all_is_well() -> None:
+    report = await Checks().report()
+
+    assert report.healthy
+    assert report.text("healthz") == "healthz check passed\n"
+
+
+@pytest.mark.parametrize(
+    ("check", "problem"),
+    [
+        pytest.param(raising, "ValueError: bug", id="raises"),
+        pytest.param(slow, "slow", id="asynchronous"),
+        pytest.param(hanging, "no answer within 2 s", id="hangs"),
+    ],
+)
+async def test_whatever_a_check_does_it_is_one_line(check: object, problem: str) -> None:
+    checks = Checks()
+    checks.add("it", check)  # type: ignore[arg-type]  # a table of sync and async ones
+    (result,) = (await checks.report()).results
+
+    assert result.problem == problem
+
+
+async def test_checks_that_hang_hang_together() -> None:
+    checks = Checks()
+    for number in range(10):
+        checks.add(f"c{number}", hanging)
+    begun = asyncio.get_running_loop().time()
+    await checks.report()
+
+    assert asyncio.get_running_loop().time() - begun == pytest.approx(CHECK_SECONDS)
+
+
+async def test_a_check_can_be_excluded_and_replaced() -> None:
+    checks = Checks()
+    checks.add("a", broken)
+    checks.add("b", broken)
+    checks.add("b", healthy)
+
+    assert (await checks.report(exclude=frozenset({"a"}))).healthy
+
+
+@pytest.mark.parametrize(
+    ("silent", "problem"),
+    [
+        pytest.param(140.0, None, id="at-the-limit"),
+        pytest.param(141.0, "silent for 141 s, at most 140 s are healthy", id="past-it"),
+    ],
+)
+def test_silence_is_unhealthy_past_its_limit(silent: float, problem: str | None) -> None:
+    assert silence_check(lambda: silent, limit_seconds=140)() == problem

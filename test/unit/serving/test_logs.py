@@ -1,0 +1,117 @@
+"""The form of logs."""
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from kruise_probe.serving.logs import configure_logs
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def restored() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers, root.level
+    yield
+    root.handlers = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+def logged(format: str, level: str = "info", stream: io.StringIO | None = None) -> io.StringIO:
+    stream = stream or io.StringIO()
+    configure_logs(format=format, level=level, stream=stream)
+    return stream
+
+
+def test_text_in_a_file_is_keys_and_values() -> None:
+    stream = logged("text")
+    structlog.get_logger().info("probe changed", pod="ns/web-0", state="Failed")
+
+    assert 'level=info event="probe changed" pod=ns/web-0 state=Failed' in stream.getvalue()
+
+
+def test_text_on_a_terminal_is_for_people() -> None:
+    stream = logged("text", stream=Terminal())
+    structlog.get_logger().info("probe changed", pod="ns/web-0")
+
+    assert "\x1b[" in stream.getvalue()
+
+
+def test_json_is_one_object_a_line() -> None:
+    stream = logged("json")
+    structlog.get_logger().info("probe changed", pod="ns/web-0")
+    record = json.loads(stream.getvalue())
+
+    assert (record["event"], record["level"], record["pod"]) == (
+        "probe changed",
+        "info",
+        "ns/web-0",
+    )
+    assert record["time"].endswith("Z")
+
+
+@pytest.mark.parametrize("format", ["text", "json"])
+def test_libraries_log_in_the_same_form(format: str) -> None:
+    stream = logged(format)
+    logging.getLogger("aiohttp.server").error("broken %s", "pipe")
+    line = stream.getvalue()
+
+    assert "broken pipe" in line
+    assert (json.loads(line)["level"] == "error") if format == "json" else ("level=error" in line)
+
+
+@pytest.mark.parametrize("format", ["text", "json"])
+def test_below_the_level_nothing_is_written(format: str) -> None:
+    stream = logged(format, level="warning")
+    structlog.get_logger().info("quiet")
+    logging.getLogger("library").info("quiet")
+
+    assert stream.getvalue() == ""
+
+
+@pytest.mark.parametrize("stream", [io.StringIO(), Terminal()], ids=["file", "terminal"])
+def test_secrets_are_never_written(stream: io.StringIO) -> None:
+    logged("text", stream=stream)
+    log = structlog.get_logger()
+    hidden = "s3cr3t-t0ken-value"
+    log.info("a", token=hidden, authorization=hidden, client_key=hidden)
+    log.info("b", error=f"refused: Authorization: Bearer {hidden}")
+    logging.getLogger("library").warning("header Bearer %s", hidden)
+    try:
+        raise ValueError(f"Bearer {hidden}")
+    except ValueError:
+        log.exception("c")
+
+    assert hidden not in stream.getvalue()
+    assert "redacted" in stream.getvalue()
+
+
+def test_an_exception_in_json_is_one_line_without_local_variables() -> None:
+    stream = logged("json")
+    password = "hunter2"  # noqa: F841 - it must not come out
+    try:
+        raise ValueError("broken")
+    except ValueError:
+        structlog.get_logger().exception("failed")
+    (line,) = stream.getvalue().splitlines()
+
+    assert "ValueError: broken" in json.loads(line)["exception"]
+    assert "hunter2" not in line.replace('password = "hunter2"', "")
+
+
+@pytest.mark.parametrize("library", ["asyncio", "aiohttp.access", "grpc._cython.cygrpc", "urllib3"])
+def test_libraries_do_not_tell_of_every_call(library: str) -> None:
+    stream = logged("json", "debug")
+
+    logging.getLogger(library).debug("called")
+
+    assert stream.getvalue() == ""
