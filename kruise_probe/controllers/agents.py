@@ -1,0 +1,46 @@
+"""Notices agents that fall silent, and those that come back. Key: the node's name.
+
+Decides nothing about pods: it only wakes them up when the answer of `staleness` has changed.
+
+Source: kubernetes pkg/controller/nodelifecycle (monitorNodeHealth).
+Differs: a timer per agent at the moment of its expiry instead of a round over all nodes.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+from kruise_probe.controllers.caches import Caches
+from kruise_probe.controllers.metrics import AGENTS_STALE
+from kruise_probe.workqueue.consume import Result
+
+MARGIN_SECONDS: Final = 0.1
+"""Past the expiry, so that rounding never wakes us a moment before it."""
+
+
+class AgentReconciler:
+    """Keeps the set of nodes whose agent is silent; calls `on_change` with a node that entered or left it."""
+
+    def __init__(
+        self, caches: Caches, *, on_change: Callable[[str], None], now: Callable[[], datetime]
+    ) -> None:
+        self._caches = caches
+        self._on_change = on_change
+        self._now = now
+        self._silent: set[str] = set()
+
+    def is_silent(self, node: str) -> bool:
+        """As it was found last; decisions ask `Caches.stale_message`, which is never behind."""
+        return node in self._silent
+
+    async def reconcile(self, node: str) -> Result | None:
+        silent = self._caches.node(node) is not None and bool(self._caches.stale_message(node))
+        if silent != (node in self._silent):
+            (self._silent.add if silent else self._silent.discard)(node)
+            AGENTS_STALE.set(len(self._silent))
+            self._on_change(node)
+        beat = self._caches.heartbeats.get(node)
+        if beat is None:
+            return None
+        remaining = (beat.expires_at - self._now()).total_seconds()
+        return Result(remaining + MARGIN_SECONDS) if remaining >= 0 else None

@@ -1,0 +1,285 @@
+"""What the manager knows: five informers, and what is derived from them as events come in.
+
+Everything here is a function of the informers' stores, kept up to date by `mapping` (which calls `follow_*` first for
+every event), so that a reconcile finds what it needs without a search. Nothing here decides or writes.
+
+Source: controller-runtime pkg/cache; Kruise's listers.
+Differs: derived indexes beside the stores; own writes are read back before their events arrive.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from kruise_probe.api.core import Lease, Node
+from kruise_probe.api.keys import NamespacedName, ProbeName
+from kruise_probe.api.names import AGENT_LEASE_PREFIX, LEADER_ELECTION_ID
+from kruise_probe.api.pods import Pod
+from kruise_probe.api.resources import (
+    LEASES,
+    MARKERS,
+    NODE_POD_PROBES,
+    NODES,
+    PODS,
+)
+from kruise_probe.api.v1alpha1 import (
+    ContainerProbeState,
+    NodePodProbe,
+    PodProbe,
+    PodProbeMarker,
+    PodProbeStatus,
+)
+from kruise_probe.client.lister_watcher import ResourceListerWatcher
+from kruise_probe.client.rest import RestClient
+from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
+from kruise_probe.controllers.matching import Matching
+from kruise_probe.controllers.mutation_cache import MutationCache
+from kruise_probe.controllers.pods.marking import States
+from kruise_probe.controllers.residue import MarkedPods
+from kruise_probe.controllers.serverless import is_virtual
+from kruise_probe.controllers.staleness import Heartbeats, newest_result_at, stale_message
+from kruise_probe.informers.shared_informer import SharedInformer
+
+BY_NODE: Final = "node"
+
+
+def _node_of_pod(pod: Pod) -> tuple[str, ...]:
+    return (pod.node,) if pod.node else ()
+
+
+class Informers(NamedTuple):
+    """One per kind. Pods and markers may be limited to a namespace, Leases are the system namespace's."""
+
+    markers: SharedInformer[PodProbeMarker]
+    pods: SharedInformer[Pod]
+    nodes: SharedInformer[Node]
+    node_pod_probes: SharedInformer[NodePodProbe]
+    leases: SharedInformer[Lease]
+
+
+def build_informers(
+    client: RestClient, *, namespace: str, system_namespace: str, resync_seconds: float
+) -> Informers:
+    """The informers over one client; an empty `namespace` means all."""
+
+    def lister(resource: Any, of: str = "") -> Any:
+        return ResourceListerWatcher(client, resource, namespace=of)
+
+    return Informers(
+        markers=SharedInformer(
+            lister(MARKERS, namespace), name="podprobemarkers", resync_seconds=resync_seconds
+        ),
+        pods=SharedInformer(
+            lister(PODS, namespace),
+            name="pods",
+            indexers={BY_NODE: _node_of_pod},
+            resync_seconds=resync_seconds,
+        ),
+        nodes=SharedInformer(lister(NODES), name="nodes", resync_seconds=resync_seconds),
+        node_pod_probes=SharedInformer(
+            lister(NODE_POD_PROBES), name="nodepodprobes", resync_seconds=resync_seconds
+        ),
+        leases=SharedInformer(lister(LEASES, system_namespace), name="leases"),
+    )
+
+
+class NodeView(NamedTuple):
+    """A NodePodProbe taken apart by pod uid: what is asked, and what came out."""
+
+    entries: Mapping[str, PodProbe]
+    statuses: Mapping[str, PodProbeStatus]
+
+
+_EMPTY_VIEW: Final = NodeView({}, {})
+_NO_STATES: Final[States] = {}
+
+
+class ProbesChange(NamedTuple):
+    """What an event of a NodePodProbe changed.
+
+    Attributes:
+        spec: whether the entries changed.
+        pods: the pods of which a state or message changed; a newer time alone is no change.
+        markers: the markers that have to do with any of it.
+    """
+
+    spec: bool
+    pods: Collection[NamespacedName]
+    markers: frozenset[NamespacedName]
+
+
+class Caches:
+    """Stores, indexes, and the objects that we wrote ourselves a moment ago.
+
+    `namespace`, if not empty, is the only one that this manager looks after.
+    """
+
+    def __init__(
+        self, informers: Informers, *, namespace: str = "", now: Callable[[], datetime]
+    ) -> None:
+        self.namespace: Final = namespace
+        self.pods: Final = MutationCache(informers.pods.indexer)
+        self.markers: Final = MutationCache(informers.markers.indexer)
+        self.node_pod_probes: Final = MutationCache(informers.node_pod_probes.indexer)
+        self.matching: Final = Matching(informers.pods.indexer.list)
+        self.marked: Final = MarkedPods()
+        self.heartbeats: Final = Heartbeats()
+        self._pods = informers.pods.indexer
+        self._nodes = informers.nodes.indexer
+        self._node_pod_probes = informers.node_pod_probes.indexer
+        self._views: dict[str, NodeView] = {}
+        self._nodes_of_marker: dict[NamespacedName, set[str]] = {}
+        self._newest: dict[str, tuple[str, datetime | None]] = {}
+        self._now = now
+
+    def node(self, name: str) -> Node | None:
+        return self._nodes.get(NamespacedName("", name))
+
+    def node_is_virtual(self, name: str) -> bool:
+        return is_virtual(self.node(name))
+
+    def pods_on(self, node: str) -> Collection[Pod]:
+        return self._pods.by_index(BY_NODE, node)
+
+    def view(self, node: str) -> NodeView:
+        """What the NodePodProbe of `node` holds, by pod uid."""
+        return self._views.get(node, _EMPTY_VIEW)
+
+    def states_of(self, pod: Pod) -> States:
+        """What the node of `pod` recorded for it."""
+        status = self.view(pod.node).statuses.get(pod.uid)
+        if status is None or not status.probe_states:
+            return _NO_STATES
+        return {each.name: each for each in status.probe_states}
+
+    def nodes_holding(self, marker: NamespacedName) -> Collection[str]:
+        """The nodes whose NodePodProbe holds an entry of `marker`."""
+        return self._nodes_of_marker.get(marker, ())
+
+    def stale_message(self, node: str) -> str:
+        """Why the results of `node` are not to be trusted; empty when they are."""
+        beat = self.heartbeats.get(node)
+        if beat is None:
+            return ""
+        now = self._now()
+        if now < beat.expires_at:
+            return ""
+        return stale_message(node, beat, self._newest_result_at(node), now)
+
+    def _newest_result_at(self, node: str) -> datetime | None:
+        """Found once per state of the NodePodProbe: every pod of a silent node asks."""
+        found = self._node_pod_probes.get(NamespacedName("", node))
+        if found is None:
+            return None
+        known = self._newest.get(node)
+        if known is None or known[0] != found.resource_version:
+            known = self._newest[node] = (found.resource_version, newest_result_at(found.status))
+        return known[1]
+
+    def follow_pod(self, old: Pod | None, new: Pod) -> bool:
+        """Takes in a pod that appeared or changed; True if the event only brings back our own write."""
+        self.matching.set_pod(old, new)
+        self.marked.set_pod(old, new)
+        return self.pods.is_echo(new)
+
+    def follow_pod_deletion(self, pod: Pod) -> None:
+        self.matching.remove_pod(pod)
+        self.marked.remove_pod(pod)
+        self.pods.forget(pod.key)
+
+    def follow_marker(self, marker: PodProbeMarker) -> tuple[CompiledMarker | None, CompiledMarker]:
+        """Takes in a marker that appeared, or whose spec or deletion changed; returns it before and after."""
+        before = self.matching.markers.get(marker.key)
+        after = compile_marker(marker)
+        self.matching.set_marker(after)
+        return before, after
+
+    def follow_marker_deletion(self, marker: PodProbeMarker) -> CompiledMarker:
+        self.markers.forget(marker.key)
+        return self.matching.remove_marker(marker.key) or compile_marker(marker)
+
+    def follow_node_pod_probe(self, old: NodePodProbe | None, new: NodePodProbe) -> ProbesChange:
+        """Takes in a NodePodProbe that appeared or changed."""
+        name = new.key.name
+        before = self.view(name)
+        spec = old is None or _spec_differs(old, new)
+        entries = {each.uid: each for each in new.spec.pod_probes or ()} if spec else before.entries
+        statuses = {each.uid: each for each in (new.status and new.status.pod_probe_statuses) or ()}
+        self._views[name] = NodeView(entries, statuses)
+        markers: set[NamespacedName] = set()
+        if spec:
+            markers |= self._file_entries(name, before.entries, entries)
+        pods: list[NamespacedName] = []
+        for uid, status in statuses.items():
+            previous = before.statuses.get(uid)
+            if previous is None or _states_differ(previous, status):
+                pods.append(NamespacedName(status.namespace, status.name))
+                markers.update(_markers_of_states(status))
+        for uid, status in before.statuses.items():
+            if uid not in statuses:
+                markers.update(_markers_of_states(status))
+        return ProbesChange(spec, pods, frozenset(markers))
+
+    def follow_node_pod_probe_deletion(self, gone: NodePodProbe) -> ProbesChange:
+        name = gone.key.name
+        self.node_pod_probes.forget(gone.key)
+        self._newest.pop(name, None)
+        before = self._views.pop(name, _EMPTY_VIEW)
+        markers = self._file_entries(name, before.entries, {})
+        return ProbesChange(spec=True, pods=(), markers=frozenset(markers))
+
+    def _file_entries(
+        self, node: str, before: Mapping[str, PodProbe], after: Mapping[str, PodProbe]
+    ) -> set[NamespacedName]:
+        """Files the node under the markers of its entries; returns all that were or are concerned."""
+        old, new = _markers_of_entries(before), _markers_of_entries(after)
+        for marker in old - new:
+            nodes = self._nodes_of_marker.get(marker)
+            if nodes is not None:
+                nodes.discard(node)
+                if not nodes:
+                    del self._nodes_of_marker[marker]
+        for marker in new - old:
+            self._nodes_of_marker.setdefault(marker, set()).add(node)
+        return old | new
+
+
+def agent_of(lease: Lease) -> str:
+    """The node whose agent renews `lease`; empty for a Lease of something else."""
+    name = lease.key.name
+    if name == LEADER_ELECTION_ID or not name.startswith(AGENT_LEASE_PREFIX):
+        return ""
+    return name.removeprefix(AGENT_LEASE_PREFIX)
+
+
+def _spec_differs(old: NodePodProbe, new: NodePodProbe) -> bool:
+    generation = new.metadata.generation
+    if generation is not None and generation == old.metadata.generation:
+        return False
+    return old.spec != new.spec
+
+
+def _markers_of_entries(entries: Mapping[str, PodProbe]) -> set[NamespacedName]:
+    return {
+        NamespacedName(entry.namespace, ProbeName.parse(probe.name).marker)
+        for entry in entries.values()
+        for probe in entry.probes or ()
+    }
+
+
+def _markers_of_states(status: PodProbeStatus) -> set[NamespacedName]:
+    return {
+        NamespacedName(status.namespace, ProbeName.parse(each.name).marker)
+        for each in status.probe_states or ()
+    }
+
+
+def _states_differ(old: PodProbeStatus, new: PodProbeStatus) -> bool:
+    before, after = old.probe_states or (), new.probe_states or ()
+    if len(before) != len(after):
+        return True
+    return any(map(_state_differs, before, after))
+
+
+def _state_differs(left: ContainerProbeState, right: ContainerProbeState) -> bool:
+    return left.state != right.state or left.message != right.message or left.name != right.name

@@ -1,0 +1,221 @@
+"""A marker as the controllers use it: checked, ordered and resolved once per spec.
+
+What is invalid is left out here, entry by entry, so that nobody downstream meets it: an invalid key costs
+that key, an invalid probe costs that probe, an invalid selector matches nothing. The errors stay with the
+marker, for its status.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from kruise_probe.api.core import GRPCAction, HTTPGetAction, Probe, TCPSocketAction
+from kruise_probe.api.keys import NamespacedName, ProbeName
+from kruise_probe.api.labels import annotation_key_error, label_key_error, label_value_error
+from kruise_probe.api.names import NATIVE_POD_CONDITIONS, PROTOCOL_ANNOTATIONS
+from kruise_probe.api.selectors import Selector, compile_selector
+from kruise_probe.api.v1alpha1 import (
+    ContainerProbe,
+    MarkerPolicy,
+    PodContainerProbe,
+    PodProbeMarker,
+    ProbeState,
+)
+from kruise_probe.api.validation import ErrorKind, FieldError, validate_marker, validate_probe
+
+_BOUNDS: Final = frozenset({ErrorKind.TOO_MANY, ErrorKind.TOO_LONG})
+"""Bounds exist for the cost budget of CEL; a larger marker of older days works as before."""
+_NO_SELECTOR: Final = Selector(())
+
+
+class Marks(NamedTuple):
+    """What one policy writes, without the entries that may not be written."""
+
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+
+
+NO_MARKS: Final = Marks({}, {})
+
+
+class CompiledProbe(NamedTuple):
+    """One valid probe of a marker.
+
+    Attributes:
+        planned: the entry of NodePodProbe, its name written `<marker>#<probe>`, with scheme and path filled in.
+        port_name: the container port that is still to be resolved, or empty.
+        condition_type: empty when there is none, or none that may be written.
+        policies: by state; only Succeeded and Failed occur.
+    """
+
+    probe: str
+    planned: ContainerProbe
+    port_name: str
+    condition_type: str
+    policies: Mapping[str, Marks]
+
+    @property
+    def name(self) -> str:
+        return self.planned.name
+
+    @property
+    def container(self) -> str:
+        return self.planned.container_name
+
+
+class CompiledMarker(msgspec.Struct, frozen=True, eq=False):
+    """Everything about a marker that does not depend on a pod. Compared by identity: one per spec seen.
+
+    Attributes:
+        order: what decides between markers that want the same key: the older one, then its name.
+        errors: the rules that the spec breaks; the entries concerned are left out of `probes`.
+        condition_types, labels, annotations: all names that its probes may write.
+    """
+
+    key: NamespacedName
+    uid: str
+    generation: int
+    order: tuple[str, NamespacedName]
+    deleting: bool
+    selector: Selector
+    probes: tuple[CompiledProbe, ...]
+    errors: tuple[FieldError, ...]
+    condition_types: frozenset[str]
+    labels: frozenset[str]
+    annotations: frozenset[str]
+
+    @property
+    def live(self) -> bool:
+        """A marker that is being deleted names nothing any more."""
+        return not self.deleting
+
+
+def compile_marker(marker: PodProbeMarker) -> CompiledMarker:
+    """Never raises: what is wrong with the marker ends up in `errors`."""
+    errors = [each for each in validate_marker(marker.spec) if each.kind not in _BOUNDS]
+    try:
+        selector = compile_selector(marker.spec.selector)
+    except ValueError:  # validate_marker says the same with a path
+        selector = _NO_SELECTOR
+    probes = _probes(marker, selector.keys)
+    policies = [marks for each in probes for marks in each.policies.values()]
+    return CompiledMarker(
+        key=marker.key,
+        uid=marker.uid,
+        generation=marker.metadata.generation or 0,
+        order=(marker.metadata.creation_timestamp or "", marker.key),
+        deleting=marker.deleting,
+        selector=selector,
+        probes=probes,
+        errors=tuple(errors),
+        condition_types=frozenset(each.condition_type for each in probes if each.condition_type),
+        labels=frozenset(key for marks in policies for key in marks.labels),
+        annotations=frozenset(key for marks in policies for key in marks.annotations),
+    )
+
+
+def _probes(marker: PodProbeMarker, selector_keys: frozenset[str]) -> tuple[CompiledProbe, ...]:
+    """The valid probes, in order; of several with one name the first, of one condition type likewise."""
+    probes: dict[str, CompiledProbe] = {}
+    for each in marker.spec.probes or ():
+        if each.name not in probes and _is_valid(each):
+            planned, port_name = _planned(marker.metadata.name, each)
+            probes[each.name] = CompiledProbe(
+                probe=each.name,
+                planned=planned,
+                port_name=port_name,
+                condition_type=_condition_type(each.pod_condition_type),
+                policies=_policies(each.marker_policy or (), selector_keys),
+            )
+    return tuple(probes.values())
+
+
+def _is_valid(probe: PodContainerProbe) -> bool:
+    named = bool(probe.name) and "#" not in probe.name and bool(probe.container_name)
+    return named and all(each.kind in _BOUNDS for each in validate_probe(probe.probe, ""))
+
+
+def _condition_type(condition_type: str | None) -> str:
+    if not condition_type or condition_type in NATIVE_POD_CONDITIONS:
+        return ""
+    return "" if label_key_error(condition_type) else condition_type
+
+
+def _policies(
+    policies: tuple[MarkerPolicy, ...], selector_keys: frozenset[str]
+) -> Mapping[str, Marks]:
+    """By state. Of several policies for one state the first counts."""
+    by_state: dict[str, Marks] = {}
+    for policy in policies:
+        if policy.state in (ProbeState.SUCCEEDED, ProbeState.FAILED):
+            by_state.setdefault(
+                policy.state,
+                Marks(
+                    labels={
+                        key: value
+                        for key, value in (policy.labels or {}).items()
+                        if key not in selector_keys
+                        and not label_key_error(key)
+                        and not label_value_error(value)
+                    },
+                    annotations={
+                        key: value
+                        for key, value in (policy.annotations or {}).items()
+                        if key not in PROTOCOL_ANNOTATIONS and not annotation_key_error(key)
+                    },
+                ),
+            )
+    return by_state
+
+
+def _planned(marker: str, probe: PodContainerProbe) -> tuple[ContainerProbe, str]:
+    """The entry with everything filled in that an API server of either CRD would fill in, and its port name.
+
+    So what is read back equals what was written, and nothing is written twice. `service` is defaulted to
+    the empty string by Kruise's CRD.
+    """
+    filled = probe.probe
+    port: int | str = 0
+    match filled.handler:
+        case HTTPGetAction() as action:
+            port = action.port
+            http_get = msgspec.structs.replace(
+                action, scheme=action.scheme or "HTTP", path=action.path or "/", host=None
+            )
+            filled = msgspec.structs.replace(filled, http_get=http_get)
+        case TCPSocketAction() as action:
+            port = action.port
+            filled = msgspec.structs.replace(
+                filled, tcp_socket=msgspec.structs.replace(action, host=None)
+            )
+        case GRPCAction() as action:
+            filled = msgspec.structs.replace(
+                filled, grpc=msgspec.structs.replace(action, service=action.service or "")
+            )
+        case _:
+            pass
+    return (
+        ContainerProbe(
+            name=str(ProbeName(marker, probe.name)),
+            container_name=probe.container_name,
+            probe=filled,
+        ),
+        port if isinstance(port, str) else "",
+    )
+
+
+def with_port(planned: ContainerProbe, number: int) -> ContainerProbe:
+    """The same entry with its port name resolved."""
+    probe = planned.probe
+    changed: Probe
+    if probe.http_get is not None:
+        changed = msgspec.structs.replace(
+            probe, http_get=msgspec.structs.replace(probe.http_get, port=number)
+        )
+    else:
+        assert probe.tcp_socket is not None, "only http and tcp probes name ports"
+        changed = msgspec.structs.replace(
+            probe, tcp_socket=msgspec.structs.replace(probe.tcp_socket, port=number)
+        )
+    return msgspec.structs.replace(planned, probe=changed)

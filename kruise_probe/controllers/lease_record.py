@@ -1,0 +1,113 @@
+"""What a Lease says to a candidate, and what is written to it: pure rules of leader election.
+
+Source: client-go tools/leaderelection/leaderelection.go and resourcelock/leaselock.go.
+Differs: writes are merge patches with a resource version, so what others keep on the Lease stays; a Lease that
+was deleted counts as held until its last seen term has passed.
+"""
+
+from datetime import datetime
+from typing import NamedTuple
+
+import msgspec
+
+from kruise_probe.api.core import Lease, LeaseSpec
+from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.times import format_micro_time
+
+_EMPTY = LeaseSpec()
+
+
+class Observation(NamedTuple):
+    """The Lease as it was last seen, and when this process first saw it so (loop time).
+
+    `resource_version` is empty when there is no Lease (any more).
+    """
+
+    spec: LeaseSpec
+    resource_version: str
+    seen_at: float
+
+    @property
+    def holder(self) -> str:
+        return self.spec.holder_identity or ""
+
+    @property
+    def free_at(self) -> float:
+        """The loop time from which on it may be taken over: at once when nobody holds it."""
+        if not self.holder:
+            return self.seen_at
+        return self.seen_at + float(self.spec.lease_duration_seconds or 0)
+
+
+def observe(before: Observation | None, lease: Lease | None, now: float) -> Observation:
+    """What is known after seeing `lease` (None: there is none) at loop time `now`.
+
+    Only a changed record starts a new term: the same one seen again is no renewal.
+    """
+    if lease is None:
+        return before._replace(resource_version="") if before else Observation(_EMPTY, "", now)
+    spec = lease.spec or _EMPTY
+    version = lease.metadata.resource_version
+    if before is not None and before.spec == spec:
+        return before._replace(resource_version=version)
+    return Observation(spec, version, now)
+
+
+class Candidate(NamedTuple):
+    """Who writes, and for how long each write holds."""
+
+    identity: str
+    duration_seconds: int
+
+    def creation(self, key: NamespacedName, at: datetime) -> bytes:
+        """The Lease that does not exist yet."""
+        return msgspec.json.encode(
+            {
+                "apiVersion": "coordination.k8s.io/v1",
+                "kind": "Lease",
+                "metadata": {"name": key.name, "namespace": key.namespace},
+                "spec": self._spec(acquired_at=at, renewed_at=at, transitions=0),
+            }
+        )
+
+    def acquisition(self, observed: Observation, at: datetime) -> bytes:
+        """A patch that takes the Lease over, if it is still as observed."""
+        transitions = (observed.spec.lease_transitions or 0) + 1
+        return _patch(observed, self._spec(acquired_at=at, renewed_at=at, transitions=transitions))
+
+    def renewal(self, observed: Observation, at: datetime) -> bytes:
+        """A patch that begins the next term of our own."""
+        return _patch(observed, self._spec(renewed_at=at))
+
+    def _spec(
+        self,
+        *,
+        renewed_at: datetime,
+        acquired_at: datetime | None = None,
+        transitions: int | None = None,
+    ) -> LeaseSpec:
+        return LeaseSpec(
+            holder_identity=self.identity,
+            lease_duration_seconds=self.duration_seconds,
+            acquire_time=format_micro_time(acquired_at) if acquired_at else None,
+            renew_time=format_micro_time(renewed_at),
+            lease_transitions=transitions,
+        )
+
+
+def release(observed: Observation, at: datetime) -> bytes:
+    """A patch that leaves the Lease to whoever comes first."""
+    stamp = format_micro_time(at)
+    return _patch(
+        observed,
+        LeaseSpec(
+            holder_identity="", lease_duration_seconds=1, acquire_time=stamp, renew_time=stamp
+        ),
+    )
+
+
+def _patch(observed: Observation, spec: LeaseSpec) -> bytes:
+    """Conditional on the observed version: anybody's write in between makes it a Conflict."""
+    return msgspec.json.encode(
+        {"metadata": {"resourceVersion": observed.resource_version}, "spec": spec}
+    )

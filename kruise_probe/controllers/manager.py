@@ -1,0 +1,213 @@
+"""What runs in a manager, in which order it starts, and how it ends.
+
+Start, and why in this order:
+
+1. services: health and metrics first, or a kubelet kills a process that waits for a slow API server;
+2. caches, and the wait for them: a reconcile on half a cache would remove what it does not see;
+3. leader election: a standby so has warm caches and takes over at once;
+4. controllers: the leader alone writes.
+
+The end is the reverse. The Lease is given back by the election itself, when all controllers have ended.
+
+Source: controller-runtime pkg/manager/internal.go (Start, engageStopProcedure), runnable_group.go.
+Differs: what belongs where is said by the caller, not found out by type; everything is core, so anything
+that ends by itself ends the manager; the end takes five seconds at most, then whatever hangs is named
+and left behind.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Protocol
+
+import structlog
+
+from kruise_probe.api.errors import FatalError
+
+STOP_LEADING_SECONDS: Final = 3.0
+"""For reconciles to end and the Lease to be released, which takes two at most."""
+
+STOP_CACHES_SECONDS: Final = 0.5
+STOP_SERVICES_SECONDS: Final = 1.0
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+
+class Runnable(Protocol):
+    """Something that runs until it is cancelled. May have a `name`, which errors then use."""
+
+    async def run(self) -> None: ...
+
+
+class Cache(Protocol):
+    """A runnable that is of use once it has synced; `SharedInformer` is one."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def has_synced(self) -> bool: ...
+    @property
+    def last_error(self) -> str: ...
+    async def run(self) -> None: ...
+    async def wait_for_sync(self) -> None: ...
+
+
+class Elector(Protocol):
+    """Runs `lead` while it is the leader; `LeaderElector` is one."""
+
+    async def run(self, lead: Callable[[], Awaitable[None]]) -> None: ...
+
+
+class ManagerError(FatalError):
+    """Why a manager ended by itself, in one line that a person can act on."""
+
+
+class Manager:
+    """Owns every task of the process for as long as `run` runs. Not safe to run twice.
+
+    Attributes:
+        hung: names of what had not ended when `run` returned. If it is not empty, `asyncio.run` would
+            wait for it: the process must end by `os._exit`.
+    """
+
+    def __init__(
+        self,
+        *,
+        services: Sequence[Runnable],
+        caches: Sequence[Cache],
+        controllers: Sequence[Runnable],
+        elector: Elector | None,
+        cache_sync_timeout_seconds: float,
+    ) -> None:
+        self.hung: list[str] = []
+        self._services = services
+        self._caches = caches
+        self._controllers = controllers
+        self._elector = elector
+        self._cache_sync_timeout_seconds = cache_sync_timeout_seconds
+        self._stages: list[_Stage] = []
+
+    async def run(self) -> None:
+        """Runs everything until cancelled; returns or raises within five seconds of that.
+
+        Raises:
+            ManagerError: something ended or failed, or caches did not sync in time.
+        """
+        try:
+            self._start(self._services, STOP_SERVICES_SECONDS)
+            self._start(self._caches, STOP_CACHES_SECONDS)
+            await self._wait_for_caches()
+            leading = asyncio.create_task(self._lead_when_elected(), name="leading")
+            self._stages.append(_Stage([leading], STOP_LEADING_SECONDS))
+            await self._until_first_end()
+        finally:
+            for stage in reversed(self._stages):
+                self.hung += await stage.stop()
+
+    def _start(self, runnables: Sequence[Runnable], stop_seconds: float) -> None:
+        tasks = [asyncio.create_task(_guard(each), name=_name_of(each)) for each in runnables]
+        self._stages.append(_Stage(tasks, stop_seconds))
+
+    async def _wait_for_caches(self) -> None:
+        synced = asyncio.create_task(_all_synced(self._caches), name="cache sync")
+        try:
+            await self._until_first_end(synced, self._cache_sync_timeout_seconds)
+        finally:
+            synced.cancel()
+            await asyncio.wait([synced])
+        cold = [each for each in self._caches if not each.has_synced]
+        if cold:
+            reasons = "; ".join(f"{each.name} ({each.last_error or 'no answer'})" for each in cold)
+            raise ManagerError(
+                f"caches did not sync within {self._cache_sync_timeout_seconds:g} s: {reasons}. Check that the"
+                " API server answers, that the CRDs are installed and that the role allows list and watch"
+            )
+        _log.info("caches synced", caches=[each.name for each in self._caches])
+
+    async def _until_first_end(
+        self, goal: asyncio.Task[None] | None = None, timeout_seconds: float | None = None
+    ) -> None:
+        """Waits until a core task ends, `goal` is reached or the time is over.
+
+        Raises:
+            ManagerError: a core task ended.
+        """
+        core = [task for stage in self._stages for task in stage.tasks]
+        awaited = core if goal is None else [*core, goal]
+        done, _ = await asyncio.wait(
+            awaited, timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED
+        )
+        for task in done - {goal}:
+            task.result()
+
+    async def _lead_when_elected(self) -> None:
+        if self._elector is None:
+            await self._lead()
+            return
+        try:
+            await self._elector.run(self._lead)
+        except ManagerError:
+            raise
+        except Exception as error:
+            raise ManagerError(f"leader election failed: {_told(error)}") from error
+        raise ManagerError("leader election ended")
+
+    async def _lead(self) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                for each in self._controllers:
+                    group.create_task(_guard(each), name=_name_of(each))
+        except* ManagerError as failed:
+            raise failed.exceptions[0] from None
+
+
+class _Stage:
+    """Tasks that start and stop together. A TaskGroup would wait for a hung task without end."""
+
+    def __init__(self, tasks: Sequence[asyncio.Task[None]], stop_seconds: float) -> None:
+        self.tasks = tasks
+        self._stop_seconds = stop_seconds
+
+    async def stop(self) -> list[str]:
+        """Cancels the tasks, waits for their ends for a while, and returns the names of those that hang."""
+        for task in self.tasks:
+            task.cancel()
+        if not self.tasks:
+            return []
+        done, pending = await asyncio.wait(self.tasks, timeout=self._stop_seconds)
+        for task in done:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                _log.debug("ended with an error", error=_told(error))
+        hung = sorted(task.get_name() for task in pending)
+        if hung:
+            _log.warning("left behind", hung=hung, waited_seconds=self._stop_seconds)
+        return hung
+
+
+def _name_of(runnable: object) -> str:
+    return str(getattr(runnable, "name", type(runnable).__name__))
+
+
+def _told(error: BaseException) -> str:
+    """The error in one line; of a group, its first."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    lines = str(error).splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+async def _guard(runnable: Runnable) -> None:
+    """Runs what must not end by itself.
+
+    Raises:
+        ManagerError: it failed, or ended.
+    """
+    try:
+        await runnable.run()
+    except Exception as error:
+        raise ManagerError(f"{_name_of(runnable)} failed: {_told(error)}") from error
+    raise ManagerError(f"{_name_of(runnable)} ended")
+
+
+async def _all_synced(caches: Sequence[Cache]) -> None:
+    for each in caches:
+        await each.wait_for_sync()

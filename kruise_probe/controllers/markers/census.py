@@ -1,0 +1,210 @@
+"""What a marker's status says: a function of the marker, of its pods, and of what stands on their nodes.
+
+A pod counts when it takes part (see `nodes.plan.is_probed`) and its Node exists. Each counts once: as failed when any
+of the marker's probes on it failed, else as unknown when any has no verdict, else as succeeded; so the three
+add up to `matchedPods`.
+
+Source: Kruise pkg/controller/podprobemarker (observedGeneration, matchedPods).
+Differs: everything but those two fields.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from kruise_probe.api.keys import ProbeName
+from kruise_probe.api.pods import Pod
+from kruise_probe.api.times import format_time
+from kruise_probe.api.v1alpha1 import (
+    Condition,
+    PodProbe,
+    PodProbeMarker,
+    PodProbeMarkerStatus,
+    ProbeState,
+)
+from kruise_probe.controllers.compiled import CompiledMarker
+from kruise_probe.controllers.nodes.plan import probes_of_marker
+from kruise_probe.controllers.pods.claims import Conflict
+from kruise_probe.controllers.pods.marking import States
+
+SYNCED: Final = "Synced"
+CONFLICT: Final = "Conflict"
+DEGRADED: Final = "Degraded"
+
+LISTED: Final = 3
+"""How many nodes, conflicts or errors a message names; the rest is counted."""
+
+
+class Sighting(NamedTuple):
+    """One counted pod of a marker, as the caches show it.
+
+    Attributes:
+        entry: what stands in the NodePodProbe of its node; None for nothing.
+        states: its recorded results; empty when they are stale.
+        planned: whether a NodePodProbe is to hold it at all (not on virtual nodes).
+    """
+
+    pod: Pod
+    entry: PodProbe | None
+    states: States
+    planned: bool = True
+
+
+class Obstacle(NamedTuple):
+    """Why a node does not show what it should: an error, or how many pods of this marker found no room."""
+
+    error: str = ""
+    left_out: int = 0
+
+
+def census(
+    marker: PodProbeMarker,
+    compiled: CompiledMarker,
+    sightings: Iterable[Sighting],
+    conflicts: Iterable[Conflict],
+    obstacles: Mapping[str, Obstacle],
+    now: datetime,
+) -> PodProbeMarkerStatus:
+    """The status that `marker` should have. `obstacles` are by node; `conflicts` are those that it lost.
+
+    The generation reported is that of `compiled`, which everything here was decided on; `marker` may be newer.
+    """
+    verdicts: Counter[ProbeState] = Counter()
+    behind: set[str] = set()
+    containers_missing: Counter[tuple[str, str]] = Counter()
+    for each in sightings:
+        verdicts[_verdict(compiled, each.states)] += 1
+        if each.planned and not _shows(compiled, each):
+            behind.add(each.pod.node)
+        for probe in compiled.probes:
+            if each.pod.container(probe.container) is None:
+                containers_missing[probe.probe, probe.container] += 1
+    matched = verdicts.total()
+    generation = compiled.generation
+    previous = {each.type: each for each in (marker.status and marker.status.conditions) or ()}
+    conditions = [
+        _synced(behind, obstacles),
+        _conflict(conflicts),
+        _degraded(compiled, containers_missing, matched, obstacles),
+    ]
+    return PodProbeMarkerStatus(
+        observed_generation=generation,
+        matched_pods=matched,
+        succeeded=verdicts[ProbeState.SUCCEEDED],
+        failed=verdicts[ProbeState.FAILED],
+        unknown=verdicts[ProbeState.UNKNOWN],
+        nodes_behind=len(behind),
+        conditions=tuple(
+            _stamped(each, previous.get(each.type), generation, now) for each in conditions
+        ),
+    )
+
+
+def _verdict(compiled: CompiledMarker, states: States) -> ProbeState:
+    seen = [states.get(probe.name) for probe in compiled.probes]
+    if any(each is not None and each.state == ProbeState.FAILED for each in seen):
+        return ProbeState.FAILED
+    succeeded = bool(seen) and all(
+        each is not None and each.state == ProbeState.SUCCEEDED for each in seen
+    )
+    return ProbeState.SUCCEEDED if succeeded else ProbeState.UNKNOWN
+
+
+def _shows(compiled: CompiledMarker, sighting: Sighting) -> bool:
+    """Whether the node's NodePodProbe holds exactly what this marker asks of the pod."""
+    pod, entry = sighting.pod, sighting.entry
+    wanted = probes_of_marker(compiled, pod.containers, pod.started)
+    if entry is None:
+        return not wanted
+    if wanted and entry.ip != pod.ip:
+        return False
+    there = entry.probes or ()
+    if there == wanted:
+        return True
+    name = compiled.key.name
+    mine = {each.name: each for each in there if ProbeName.parse(each.name).marker == name}
+    return mine == {each.name: each for each in wanted}
+
+
+def _synced(behind: set[str], obstacles: Mapping[str, Obstacle]) -> Condition:
+    if not behind:
+        return Condition(SYNCED, "True", "NodesCurrent", "Every node shows this marker as it is.")
+    reasons = [
+        f"{node}: {obstacle.error}" if (obstacle := obstacles.get(node, Obstacle())).error else node
+        for node in sorted(behind, key=lambda node: (node not in obstacles, node))
+    ]
+    plural = "nodes do" if len(behind) > 1 else "node does"
+    return Condition(
+        SYNCED,
+        "False",
+        "NodesBehind",
+        f"{len(behind)} {plural} not show this marker as it is: {listed(reasons)}.",
+    )
+
+
+def _conflict(conflicts: Iterable[Conflict]) -> Condition:
+    sentences = sorted({str(each) for each in conflicts})
+    if not sentences:
+        return Condition(CONFLICT, "False", "NoConflict", "Nothing is claimed by another probe.")
+    return Condition(
+        CONFLICT,
+        "True",
+        "ClaimedByAnother",
+        f"Not written: {listed(sentences)}. Use other names, or remove them from one of the probes.",
+    )
+
+
+def _degraded(
+    compiled: CompiledMarker,
+    containers_missing: Mapping[tuple[str, str], int],
+    matched: int,
+    obstacles: Mapping[str, Obstacle],
+) -> Condition:
+    if compiled.errors:
+        return Condition(
+            DEGRADED,
+            "True",
+            "InvalidSpec",
+            f"Left out as invalid: {listed([str(each) for each in compiled.errors])}.",
+        )
+    crowded = [
+        f"{node} ({each.left_out} pods)"
+        for node, each in sorted(obstacles.items())
+        if each.left_out
+    ]
+    if crowded:
+        return Condition(
+            DEGRADED,
+            "True",
+            "NodePodProbeTooLarge",
+            f"Some pods are not probed, as the NodePodProbe of their node would exceed 1 MiB: {listed(crowded)}. "
+            "Use fewer probes, or shorter commands.",
+        )
+    if containers_missing:
+        sentences = [
+            f"container {container!r} of probe {probe!r} is no container or sidecar of {count} of {matched} pods"
+            for (probe, container), count in sorted(containers_missing.items())
+        ]
+        return Condition(DEGRADED, "True", "ContainerNotFound", f"Not probed: {listed(sentences)}.")
+    return Condition(DEGRADED, "False", "AsExpected", "Every probe of this marker is in use.")
+
+
+def listed(items: Sequence[str]) -> str:
+    """The first few of them, and how many more."""
+    shown = "; ".join(items[:LISTED])
+    return f"{shown}; and {len(items) - LISTED} more" if len(items) > LISTED else shown
+
+
+def _stamped(
+    condition: Condition, previous: Condition | None, generation: int, now: datetime
+) -> Condition:
+    moved = previous is None or previous.status != condition.status
+    return Condition(
+        condition.type,
+        condition.status,
+        condition.reason,
+        condition.message,
+        format_time(now) if moved or previous is None else previous.last_transition_time,
+        generation,
+    )

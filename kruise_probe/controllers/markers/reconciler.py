@@ -1,0 +1,260 @@
+"""Keeps what a marker says of itself true, and its finalizer in place for as long as it is needed. Key: namespace/name.
+
+The finalizer is added at the first look, beside the planning of entries and not before it: should a marker
+vanish without it, entries and marks are found from the nodes and pods themselves. It goes last, when no
+NodePodProbe holds an entry and no pod carries a mark; all of that is read from synced caches, so a failed read
+cannot look like an end.
+
+Source: Kruise pkg/controller/podprobemarker (Reconcile, handlerPodProbeMarkerFinalizer).
+Differs: deletion waits for what is really left, wherever it is, not for the pods that match at that moment.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from typing import Final, Protocol
+
+import msgspec
+
+from kruise_probe.api.errors import Conflict, NotFound
+from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.names import MARKER_FINALIZER
+from kruise_probe.api.pods import Pod
+from kruise_probe.api.resources import MARKERS
+from kruise_probe.api.times import format_time
+from kruise_probe.api.v1alpha1 import Condition, PodProbeMarker, PodProbeMarkerStatus
+from kruise_probe.client.request import PatchType
+from kruise_probe.client.series import PodRef
+from kruise_probe.controllers.caches import Caches
+from kruise_probe.controllers.compiled import CompiledMarker
+from kruise_probe.controllers.markers import census as counting
+from kruise_probe.controllers.markers.census import Obstacle, Sighting, census
+from kruise_probe.controllers.markers.pace import CensusPace
+from kruise_probe.controllers.markers.status import differs, encode_status, pruned_fields
+from kruise_probe.controllers.nodes.plan import is_probed
+from kruise_probe.controllers.nodes.reconciler import NodeReconciler
+from kruise_probe.controllers.pods.claims import claims_of, has_residue
+from kruise_probe.controllers.pods.marking import States
+from kruise_probe.controllers.serverless import is_virtual, states_of
+from kruise_probe.controllers.writer import Writer
+from kruise_probe.workqueue.consume import Result
+
+CATCH_UP_SECONDS: Final = 0.2
+"""Until the next look after somebody else changed the marker meanwhile."""
+
+DELETION_CHECK_SECONDS: Final = 5.0
+"""How often a deletion that waits is looked at without cause, and after which its status says why."""
+
+
+class Recorder(Protocol):
+    """Where Warning events go; `EventRecorder` is one."""
+
+    def event(self, pod: PodRef, type: str, reason: str, message: str) -> None: ...
+
+
+class MarkerReconciler:
+    """Writes a marker's status at most once a second and only when it differs, and its finalizer.
+
+    `serverless` is the gate of the serverless protocol.
+    """
+
+    def __init__(
+        self,
+        caches: Caches,
+        client: Writer,
+        *,
+        pace: CensusPace,
+        nodes: NodeReconciler,
+        recorder: Recorder,
+        serverless: bool,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._caches = caches
+        self._client = client
+        self._pace = pace
+        self._nodes = nodes
+        self._recorder = recorder
+        self._serverless = serverless
+        self._now = now
+        self._pruned: frozenset[str] = frozenset()
+        self._warned: dict[NamespacedName, str] = {}
+        self._deleting_since: dict[NamespacedName, float] = {}
+
+    async def reconcile(self, key: NamespacedName) -> Result | None:
+        self._pace.started(key)
+        marker = self._caches.markers.get(key)
+        compiled = self._caches.matching.markers.get(key)
+        if marker is None or compiled is None:
+            self._pace.forget(key)
+            self._warned.pop(key, None)
+            self._deleting_since.pop(key, None)
+            return None
+        if marker.deleting != compiled.deleting:
+            return Result(CATCH_UP_SECONDS)
+        if marker.deleting:
+            return await self._finish(marker, compiled)
+        finalizers = marker.metadata.finalizers or ()
+        if MARKER_FINALIZER not in finalizers:
+            changed = await self._write_finalizers(marker, (*finalizers, MARKER_FINALIZER))
+            if changed is None:
+                return Result(CATCH_UP_SECONDS)
+            marker = changed
+        if not self._pace.is_due(key):
+            self._pace.request(key)
+            return None
+        return await self._report(marker, compiled)
+
+    async def _report(self, marker: PodProbeMarker, compiled: CompiledMarker) -> Result | None:
+        time = asyncio.get_running_loop().time
+        started_at = time()
+        wanted = self._census(marker, compiled)
+        self._pace.finished(marker.key, time() - started_at)
+        await self._write_status(marker, wanted)
+        self._warn_of_conflict(marker, wanted)
+        return None
+
+    def _census(self, marker: PodProbeMarker, compiled: CompiledMarker) -> PodProbeMarkerStatus:
+        pods = self._caches.matching.pods_of(compiled)
+        together = {(compiled,)} | {self._caches.matching.markers_of(pod) for pod in pods}
+        conflicts = [
+            conflict
+            for markers in together
+            for conflict in claims_of(markers).conflicts
+            if conflict.marker == marker.key
+        ]
+        obstacles = {
+            node: Obstacle(outcome.error, outcome.left_out.get(marker.key, 0))
+            for node, outcome in self._nodes.outcomes.items()
+        }
+        sightings = self._sightings(pods)
+        return census(marker, compiled, sightings, conflicts, obstacles, self._now())
+
+    def _sightings(self, pods: Iterable[Pod]) -> Iterator[Sighting]:
+        """The counted pods of a marker: they take part, and their Node exists."""
+        caches = self._caches
+        stale: dict[str, bool] = {}
+        for pod in pods:
+            if not is_probed(pod):
+                continue
+            node = caches.node(pod.node)
+            if node is None:
+                continue
+            if is_virtual(node):
+                claims = claims_of(caches.matching.markers_of(pod))
+                states: States = states_of(pod, claims) if self._serverless else {}
+                yield Sighting(pod, None, states, planned=False)
+                continue
+            if pod.node not in stale:
+                stale[pod.node] = bool(caches.stale_message(pod.node))
+            yield Sighting(
+                pod,
+                caches.view(pod.node).entries.get(pod.uid),
+                {} if stale[pod.node] else caches.states_of(pod),
+                planned=pod.node not in self._nodes.rewritten,
+            )
+
+    async def _write_status(self, marker: PodProbeMarker, wanted: PodProbeMarkerStatus) -> None:
+        if not differs(wanted, marker.status, self._pruned):
+            return
+        try:
+            answer = await self._client.patch(
+                MARKERS,
+                marker.key,
+                encode_status(wanted),
+                patch_type=PatchType.MERGE,
+                subresource="status",
+            )
+        except NotFound:
+            return
+        self._caches.markers.wrote(answer)
+        self._pruned = pruned_fields(wanted, answer.status)
+
+    def _warn_of_conflict(self, marker: PodProbeMarker, status: PodProbeMarkerStatus) -> None:
+        """One Warning per conflict: none for what the status, or this process, has said already."""
+        conflict = _condition(status, counting.CONFLICT)
+        if conflict is None or conflict.status != "True":
+            self._warned.pop(marker.key, None)
+            return
+        said = _condition(marker.status, counting.CONFLICT)
+        if self._warned.get(marker.key) == conflict.message:
+            return
+        self._warned[marker.key] = conflict.message
+        if said is not None and (said.status, said.message) == ("True", conflict.message):
+            return
+        about = PodRef(*marker.key, marker.uid, MARKERS.api_version, MARKERS.kind)
+        self._recorder.event(about, "Warning", conflict.reason, conflict.message)
+
+    async def _finish(self, marker: PodProbeMarker, compiled: CompiledMarker) -> Result | None:
+        """Removes the finalizer once nothing of the marker is left; until then says what is."""
+        finalizers = marker.metadata.finalizers or ()
+        if MARKER_FINALIZER not in finalizers:
+            return None
+        holding = self._caches.nodes_holding(marker.key)
+        marked = None if holding else self._still_marked(compiled)
+        if not holding and marked is None:
+            rest = tuple(each for each in finalizers if each != MARKER_FINALIZER)
+            changed = await self._write_finalizers(marker, rest)
+            return Result(CATCH_UP_SECONDS) if changed is None else None
+        now = asyncio.get_running_loop().time()
+        since = self._deleting_since.setdefault(marker.key, now)
+        if now - since >= DELETION_CHECK_SECONDS and self._pace.is_due(marker.key):
+            self._pace.finished(marker.key, 0.0)
+            await self._write_status(marker, self._waiting(marker, compiled, marked))
+        return Result(DELETION_CHECK_SECONDS)
+
+    def _still_marked(self, compiled: CompiledMarker) -> NamespacedName | None:
+        """A pod that still carries a mark of the marker, or None."""
+        for pod in self._caches.marked.of_marker(compiled):
+            if has_residue(pod, compiled, claims_of(self._caches.matching.markers_of(pod))):
+                return pod.key
+        return None
+
+    def _waiting(
+        self, marker: PodProbeMarker, compiled: CompiledMarker, marked: NamespacedName | None
+    ) -> PodProbeMarkerStatus:
+        """The status of a marker whose deletion waits."""
+        holding = sorted(self._caches.nodes_holding(marker.key))
+        message = (
+            f"Pod {marked} still carries marks of this marker."
+            if marked is not None
+            else f"{len(holding)} NodePodProbes still hold entries of this marker: {counting.listed(holding)}."
+        )
+        said = _condition(marker.status, counting.SYNCED)
+        waiting = Condition(
+            counting.SYNCED,
+            "False",
+            "Deleting",
+            message,
+            said.last_transition_time
+            if said is not None and said.status == "False"
+            else format_time(self._now()),
+            compiled.generation,
+        )
+        current = marker.status or PodProbeMarkerStatus()
+        others = tuple(each for each in current.conditions or () if each.type != counting.SYNCED)
+        return msgspec.structs.replace(
+            current,
+            observed_generation=compiled.generation,
+            nodes_behind=len(holding),
+            conditions=(waiting, *others),
+        )
+
+    async def _write_finalizers(
+        self, marker: PodProbeMarker, finalizers: tuple[str, ...]
+    ) -> PodProbeMarker | None:
+        """Writes the list, unless the marker has changed meanwhile (others keep finalizers there too): then None."""
+        body = {"metadata": {"resourceVersion": marker.resource_version, "finalizers": finalizers}}
+        try:
+            changed = await self._client.patch(
+                MARKERS, marker.key, msgspec.json.encode(body), patch_type=PatchType.MERGE
+            )
+        except (Conflict, NotFound):
+            self._caches.markers.forget(marker.key)
+            return None
+        self._caches.markers.wrote(changed)
+        return changed
+
+
+def _condition(status: PodProbeMarkerStatus | None, condition_type: str) -> Condition | None:
+    conditions = (status.conditions or ()) if status is not None else ()
+    return next((each for each in conditions if each.type == condition_type), None)

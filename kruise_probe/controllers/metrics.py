@@ -1,0 +1,17 @@
+"""What the manager counts beside its queues.
+
+Source: names of our own.
+Differs: nothing.
+"""
+
+from prometheus_client import Gauge, Histogram
+
+RESULT_TO_CONDITION = Histogram(
+    "kruise_probe_result_to_condition_seconds",
+    "From seeing a changed result in a NodePodProbe to the answer of the API server that the pod shows it.",
+    buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
+)
+AGENTS_STALE = Gauge(
+    "kruise_probe_agents_stale",
+    "Nodes whose agent let its Lease expire and reports nothing.",
+)

@@ -1,0 +1,138 @@
+"""What one node is to probe: a function of its pods, the markers that match them, and what stands there now.
+
+What stands there decides two things only: entries of a marker that is being deleted stay until no pod of the
+node carries residue of it (marks go first, then the entry), and entries of namespaces that this manager does not
+look after are left as they are.
+
+Source: Kruise pkg/controller/podprobemarker (updateNodePodProbes, convert*ProbeCheckPort).
+Differs: computed whole instead of edited, so whatever was changed by hand is repaired; the IP follows; sidecars'
+port names resolve; a container with a startup probe enters once it has started; a port name that does not
+resolve is left for the daemon to report.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from cachetools import LRUCache, cached
+
+from kruise_probe.api.keys import NamespacedName, ProbeName
+from kruise_probe.api.pods import Container, Pod
+from kruise_probe.api.v1alpha1 import ContainerProbe, PodProbe
+from kruise_probe.controllers.compiled import CompiledMarker, with_port
+from kruise_probe.controllers.pods.claims import claims_of, has_residue
+
+SHARED_ENTRIES: Final = 8192
+"""Bound of the cache of entries: one per marker, pod template and set of started containers."""
+
+Matches = Callable[[Pod], tuple[CompiledMarker, ...]]
+"""The markers whose selectors match a pod, those being deleted included."""
+
+
+def is_probed(pod: Pod) -> bool:
+    """Whether a pod takes part at all: it runs or will, is on a node, is no static pod, is initialised."""
+    return pod.active and bool(pod.node) and not pod.mirror and pod.initialized
+
+
+def plan(
+    pods: Iterable[Pod],
+    matches: Matches,
+    current: Sequence[PodProbe],
+    *,
+    deleting: Mapping[NamespacedName, CompiledMarker],
+    namespace: str = "",
+) -> tuple[PodProbe, ...]:
+    """The entries that the node's NodePodProbe should hold, ordered by namespace and name.
+
+    `pods` are all pods of the node. `deleting` holds the markers that are being deleted. With `namespace` only that
+    namespace is ours, and entries of others in `current` are kept.
+    """
+    pods = list(pods)
+    kept = _kept_of_deleted(pods, matches, current, deleting) if deleting else {}
+    entries: list[PodProbe] = []
+    for pod in pods:
+        if is_probed(pod):
+            probes = probes_of_pod(pod, matches(pod))
+            probes += kept.get(pod.uid, ())
+            if probes:
+                entries.append(PodProbe(pod.name, pod.namespace, pod.uid, pod.ip, probes))
+    if namespace:
+        entries += [each for each in current if each.namespace != namespace]
+    entries.sort(key=_place)
+    return tuple(entries)
+
+
+def _place(entry: PodProbe) -> tuple[str, str, str]:
+    return (entry.namespace, entry.name, entry.uid)
+
+
+def probes_of_pod(pod: Pod, markers: tuple[CompiledMarker, ...]) -> tuple[ContainerProbe, ...]:
+    """The probes of a pod that takes part, ordered by marker and by place in the marker's list."""
+    live = [each for each in markers if each.live]
+    if len(live) == 1:
+        return probes_of_marker(live[0], pod.containers, pod.started)
+    probes: tuple[ContainerProbe, ...] = ()
+    for marker in sorted(live, key=lambda each: each.order):
+        probes += probes_of_marker(marker, pod.containers, pod.started)
+    return probes
+
+
+@cached(LRUCache(maxsize=SHARED_ENTRIES))
+def probes_of_marker(
+    marker: CompiledMarker, containers: tuple[Container, ...], started: frozenset[str]
+) -> tuple[ContainerProbe, ...]:
+    """What `marker` asks of a pod with these containers: the same tuple for every pod of one template.
+
+    A probe of a container that the pod does not have (or that is a plain init, or ephemeral, container) is left
+    out; the marker's status says so.
+    """
+    by_name = {each.name: each for each in containers}
+    probes: list[ContainerProbe] = []
+    for each in marker.probes:
+        container = by_name.get(each.container)
+        if container is None:
+            continue
+        if container.has_startup_probe and container.name not in started:
+            continue
+        number = container.port_number(each.port_name) if each.port_name else None
+        probes.append(each.planned if number is None else with_port(each.planned, number))
+    return tuple(probes)
+
+
+def _kept_of_deleted(
+    pods: Sequence[Pod],
+    matches: Matches,
+    current: Sequence[PodProbe],
+    deleting: Mapping[NamespacedName, CompiledMarker],
+) -> dict[str, tuple[ContainerProbe, ...]]:
+    """By pod uid: what stands there of markers that are being deleted and left marks on pods of this node."""
+    unfinished = {
+        marker.key
+        for marker in deleting.values()
+        if any(
+            pod.namespace == marker.key.namespace
+            and has_residue(pod, marker, claims_of(matches(pod)))
+            for pod in pods
+        )
+    }
+    return {
+        entry.uid: tuple(
+            probe
+            for probe in entry.probes or ()
+            if NamespacedName(entry.namespace, ProbeName.parse(probe.name).marker) in unfinished
+        )
+        for entry in (current if unfinished else ())
+    }
+
+
+def same_entries(left: Sequence[PodProbe], right: Sequence[PodProbe]) -> bool:
+    """Whether both ask for the same probes of the same pods, in whatever order."""
+    if tuple(left) == tuple(right):
+        return True
+    return len(left) == len(right) and _unordered(left) == _unordered(right)
+
+
+def _unordered(entries: Sequence[PodProbe]) -> dict[tuple[str, str, str], object]:
+    return {
+        _place(entry): (entry.ip, {each.name: each for each in entry.probes or ()})
+        for entry in entries
+    }

@@ -1,0 +1,183 @@
+"""What has to change on one pod so that it shows the newest results. The heart of the product.
+
+A function of the pod, the claims on it and the states of its probes: the same input gives the same answer
+in whatever order things happened, and a pod that has been changed accordingly needs no change.
+
+- Succeeded is True, Failed is False, Unknown is Unknown. The policy of Succeeded or Failed is applied, keys that
+  only the other one names are removed, whoever wrote them. Unknown leaves marks alone.
+- No state yet (not started, not initialised, moving): everything stays as it is.
+- What we wrote and nobody claims any more is removed, and so is a value that its owner never writes: it is left of
+  a marker that matched before, or of an older policy. A condition that a readiness gate waits for stays with
+  its status, reason `ProbeRemoved`, so that deleting a marker takes no pod out of service.
+- While the node's agent is silent, conditions are Unknown with reason `ProbeAgentStale` and marks are kept.
+- A difference in `lastProbeTime` only is no change.
+
+Source: Kruise pkg/controller/nodepodprobe (updatePodProbeStatus).
+Differs: Unknown is not False; ownership, residue and staleness do not exist there.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from kruise_probe.api.names import REASON_AGENT_STALE, REASON_PROBE_REMOVED
+from kruise_probe.api.pods import NOTHING_OWNED, Pod, PodCondition
+from kruise_probe.api.times import format_time, parse_time
+from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
+from kruise_probe.controllers.pods.claims import Claims, Values
+
+CONDITION_STATUS: Final = {
+    ProbeState.SUCCEEDED.value: "True",
+    ProbeState.FAILED.value: "False",
+    ProbeState.UNKNOWN.value: "Unknown",
+}
+
+States = Mapping[str, ContainerProbeState]
+"""By the name of the probe, `<marker>#<probe>`."""
+
+
+class Changes(NamedTuple):
+    """What to write: None removes a label or an annotation, `deleted` names conditions to remove.
+
+    `conditions` are complete, but a `last_transition_time` of None means that it does not move.
+    """
+
+    labels: dict[str, str | None]
+    annotations: dict[str, str | None]
+    conditions: list[PodCondition]
+    deleted: list[str]
+
+    def __bool__(self) -> bool:
+        return bool(self.labels or self.annotations or self.conditions or self.deleted)
+
+
+def marking(
+    pod: Pod,
+    claims: Claims,
+    states: States,
+    *,
+    stale: str = "",
+    writes_conditions: bool = True,
+    now: datetime,
+) -> Changes | None:
+    """What to change on `pod`, or None.
+
+    `states` are the recorded states of this pod's probes. `stale` says why they are no longer to be trusted,
+    for the message; it is empty when they are. `writes_conditions` is False where somebody else writes them
+    (serverless providers).
+    """
+    changes = Changes({}, {}, [], [])
+    if states:
+        _apply_states(pod, claims, states, stale, writes_conditions, now, changes)
+    if pod.owned is not NOTHING_OWNED:
+        _remove_residue(pod, claims, changes)
+    return changes or None
+
+
+def _apply_states(
+    pod: Pod,
+    claims: Claims,
+    states: States,
+    stale: str,
+    writes_conditions: bool,
+    now: datetime,
+    changes: Changes,
+) -> None:
+    labels, annotations = pod.labels, pod.annotations
+    for claim in claims.claims:
+        state = states.get(claim.name)
+        if state is None or state.state not in CONDITION_STATUS:
+            continue
+        if claim.condition_type and writes_conditions:
+            condition = _condition(pod, claim.condition_type, state, stale, now)
+            if condition is not None:
+                changes.conditions.append(condition)
+        targets = None if stale else claim.targets.get(state.state)
+        if targets is not None:
+            for key, value in targets.labels:
+                if labels.get(key) != value:
+                    changes.labels[key] = value
+            for key, value in targets.annotations:
+                if annotations.get(key) != value:
+                    changes.annotations[key] = value
+
+
+def _condition(
+    pod: Pod, condition_type: str, state: ContainerProbeState, stale: str, now: datetime
+) -> PodCondition | None:
+    """The condition to write, or None when it says the same already."""
+    status, reason, message = CONDITION_STATUS[state.state], "", state.message or ""
+    if stale:
+        status, reason, message = "Unknown", REASON_AGENT_STALE, stale
+    current = pod.condition(condition_type)
+    if (
+        current is not None
+        and current.status == status
+        and (current.reason or "") == reason
+        and (current.message or "") == message
+    ):
+        return None
+    return PodCondition(
+        type=condition_type,
+        status=status,
+        reason=reason,
+        message=message,
+        last_probe_time=state.last_probe_time if parse_time(state.last_probe_time) else None,
+        last_transition_time=(
+            None
+            if current is not None and current.status == status
+            else format_time(now)
+            if stale
+            else _transition_time(current, state, now)
+        ),
+    )
+
+
+def _transition_time(
+    current: PodCondition | None, state: ContainerProbeState, now: datetime
+) -> str:
+    """When the node saw the transition, unless the condition says that it moved later than that."""
+    seen_at = parse_time(state.last_transition_time)
+    moved_at = parse_time(current.last_transition_time) if current is not None else None
+    if seen_at is None or (moved_at is not None and seen_at < moved_at):
+        seen_at = now
+    return format_time(seen_at)
+
+
+def _remove_values(
+    there: Mapping[str, str],
+    owned: frozenset[str],
+    claimed: Values,
+    changes: dict[str, str | None],
+) -> None:
+    for key in owned:
+        value = there.get(key)
+        if value is None or key in changes:
+            continue
+        if value not in claimed.get(key, ()):
+            changes[key] = None
+
+
+def _remove_residue(pod: Pod, claims: Claims, changes: Changes) -> None:
+    """Takes away what we wrote and no live marker that matches the pod would write."""
+    owned = pod.owned
+    _remove_values(pod.labels, owned.labels, claims.label_values, changes.labels)
+    _remove_values(
+        pod.annotations, owned.annotations, claims.annotation_values, changes.annotations
+    )
+    for condition_type in sorted(owned.condition_types - claims.condition_types):
+        current = pod.condition(condition_type)
+        if current is None:
+            continue
+        if condition_type not in pod.readiness_gates:
+            changes.deleted.append(condition_type)
+        elif current.reason != REASON_PROBE_REMOVED:
+            changes.conditions.append(
+                PodCondition(
+                    type=condition_type,
+                    status=current.status,
+                    reason=REASON_PROBE_REMOVED,
+                    message=current.message,
+                    last_probe_time=current.last_probe_time,
+                )
+            )

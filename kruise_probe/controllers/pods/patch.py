@@ -1,0 +1,56 @@
+"""One strategic merge patch of `pods/status` for all changes of a pod.
+
+It carries `metadata.uid`: a pod that was replaced under the same name answers 422 instead of taking the marks of
+its predecessor. It names nothing but our own keys and condition types, so no concurrent writer loses anything.
+
+Source: apimachinery strategicpatch (merge key `type` of conditions, `$patch: delete`).
+"""
+
+from typing import Any
+
+import msgspec
+
+from kruise_probe.api.errors import Conflict, Invalid, KubeError, NotFound
+from kruise_probe.api.pods import Pod, PodCondition
+from kruise_probe.controllers.pods.marking import Changes
+
+_encoder = msgspec.json.Encoder()
+
+
+def encode_patch(pod: Pod, changes: Changes) -> bytes:
+    metadata: dict[str, Any] = {"uid": pod.uid}
+    if changes.labels:
+        metadata["labels"] = changes.labels
+    if changes.annotations:
+        metadata["annotations"] = changes.annotations
+    body: dict[str, Any] = {"metadata": metadata}
+    if changes.conditions or changes.deleted:
+        written = [_entry(each, pod.condition(each.type)) for each in changes.conditions]
+        deleted = [{"$patch": "delete", "type": each} for each in changes.deleted]
+        body["status"] = {"conditions": written + deleted}
+    return _encoder.encode(body)
+
+
+def _entry(condition: PodCondition, current: PodCondition | None) -> dict[str, str | None]:
+    """Empty texts are removed where they stand and left out elsewhere; stamps that do not move are left out."""
+    entry: dict[str, str | None] = {"type": condition.type, "status": condition.status}
+    if condition.reason or (current is not None and current.reason):
+        entry["reason"] = condition.reason or None
+    if condition.message or (current is not None and current.message):
+        entry["message"] = condition.message or None
+    if condition.last_probe_time:
+        entry["lastProbeTime"] = condition.last_probe_time
+    if condition.last_transition_time:
+        entry["lastTransitionTime"] = condition.last_transition_time
+    return entry
+
+
+def pod_is_gone(error: KubeError) -> bool:
+    """Whether the server says that the pod with this uid does not exist any more."""
+    match error:
+        case NotFound():
+            return True
+        case Invalid() | Conflict():
+            return "metadata.uid" in error.message or "Precondition failed: UID" in error.message
+        case _:
+            return False

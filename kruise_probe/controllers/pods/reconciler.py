@@ -1,0 +1,94 @@
+"""Makes one pod show its newest results. Key: namespace/name; every pod is its own work item.
+
+Source: Kruise pkg/controller/nodepodprobe (Reconcile, updatePodProbeStatus).
+Differs: one pod per key instead of one node; a patch instead of an update of the whole object.
+"""
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+
+from kruise_probe.api.errors import KubeError
+from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.pods import Pod
+from kruise_probe.api.resources import PODS
+from kruise_probe.client.request import PatchType
+from kruise_probe.controllers.caches import Caches
+from kruise_probe.controllers.metrics import RESULT_TO_CONDITION
+from kruise_probe.controllers.pods.claims import Claims, claims_of
+from kruise_probe.controllers.pods.marking import Changes, States, marking
+from kruise_probe.controllers.pods.patch import encode_patch, pod_is_gone
+from kruise_probe.controllers.serverless import is_virtual, states_of
+from kruise_probe.controllers.writer import Writer
+from kruise_probe.workqueue.consume import Result
+
+CONTESTED_SECONDS = 1.0
+"""Pause before a pod is looked at again whose answer shows that somebody undid what we wrote."""
+
+
+class PodReconciler:
+    """Writes the marks of pods, at most one patch per pod and change.
+
+    `serverless` is the gate of the serverless protocol. Cancelling a reconcile leaves the pod as the API server has it.
+    """
+
+    def __init__(
+        self, caches: Caches, client: Writer, *, serverless: bool, now: Callable[[], datetime]
+    ) -> None:
+        self._caches = caches
+        self._client = client
+        self._serverless = serverless
+        self._now = now
+        self._seen_at: dict[NamespacedName, float] = {}
+
+    def result_seen(self, key: NamespacedName) -> None:
+        """Starts the clock of a result that has to get to the pod; the first of several counts."""
+        self._seen_at.setdefault(key, asyncio.get_running_loop().time())
+
+    async def reconcile(self, key: NamespacedName) -> Result | None:
+        seen_at = self._seen_at.pop(key, None)
+        pod = self._caches.pods.get(key)
+        changes = self._changes(pod) if pod is not None else None
+        if pod is None or changes is None:
+            return None
+        try:
+            written = await self._client.patch(
+                PODS,
+                key,
+                encode_patch(pod, changes),
+                patch_type=PatchType.STRATEGIC_MERGE,
+                subresource="status",
+            )
+        except KubeError as error:
+            if pod_is_gone(error):
+                return None
+            if seen_at is not None:
+                self._seen_at.setdefault(key, seen_at)
+            raise
+        self._caches.pods.wrote(written)
+        if seen_at is not None:
+            RESULT_TO_CONDITION.observe(asyncio.get_running_loop().time() - seen_at)
+        return Result(CONTESTED_SECONDS) if self._changes(written) is not None else None
+
+    def _changes(self, pod: Pod) -> Changes | None:
+        if pod.mirror:
+            return None
+        claims = claims_of(self._caches.matching.markers_of(pod))
+        states, stale, provider_writes = self._results(pod, claims)
+        return marking(
+            pod,
+            claims,
+            states,
+            stale=stale,
+            writes_conditions=not provider_writes,
+            now=self._now(),
+        )
+
+    def _results(self, pod: Pod, claims: Claims) -> tuple[States, str, bool]:
+        """The states to apply, why they are stale, and whether a provider writes the conditions."""
+        node = self._caches.node(pod.node)
+        if node is None or not pod.active or not claims.claims:
+            return {}, "", False
+        if is_virtual(node):
+            return (states_of(pod, claims) if self._serverless else {}), "", True
+        return self._caches.states_of(pod), self._caches.stale_message(pod.node), False

@@ -1,0 +1,158 @@
+"""What a manager runs, put together: five informers, four controllers, and the events between them.
+
+Source: controller-runtime pkg/builder; Kruise pkg/controller/controllers.go.
+Differs: built in one place, by hand.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from kruise_probe.api.keys import NamespacedName
+from kruise_probe.client.rest import RestClient
+from kruise_probe.controllers import mapping
+from kruise_probe.controllers.agents import AgentReconciler
+from kruise_probe.controllers.caches import Caches, Informers, build_informers
+from kruise_probe.controllers.controller import Controller
+from kruise_probe.controllers.manager import Cache, Runnable
+from kruise_probe.controllers.markers.pace import CensusPace
+from kruise_probe.controllers.markers.reconciler import MarkerReconciler, Recorder
+from kruise_probe.controllers.nodes.reconciler import NodeReconciler
+from kruise_probe.controllers.pods.reconciler import PodReconciler
+from kruise_probe.controllers.writer import Writer
+from kruise_probe.workqueue.rate_limiting import WorkQueue
+
+MARKER_CONTROLLER = "podprobemarker"
+NODE_CONTROLLER = "nodepodprobe"
+POD_CONTROLLER = "podmarks"
+AGENT_CONTROLLER = "agents"
+
+
+class Options(NamedTuple):
+    """What the command line says.
+
+    Attributes:
+        namespace: the only namespace to look after; empty for all.
+        serverless: gate `EnablePodProbeMarkerOnServerless`.
+        marker_workers, node_workers: reconciles at once, of markers and of nodes; `pod_workers` keep as many
+            requests under way as the client allows.
+        resync_seconds: how often everything is looked at again without cause; 0 is never.
+    """
+
+    system_namespace: str
+    namespace: str = ""
+    serverless: bool = False
+    marker_workers: int = 4
+    node_workers: int = 16
+    pod_workers: int = 48
+    resync_seconds: float = 600.0
+
+
+class Product(NamedTuple):
+    """Parts of a `Manager`: `caches` also for readiness checks, `controllers` for the leader alone."""
+
+    informers: Informers
+    caches: Sequence[Cache]
+    controllers: Sequence[Runnable]
+
+
+def build(
+    client: RestClient, recorder: Recorder, options: Options, *, now: Callable[[], datetime]
+) -> Product:
+    """Wires everything over one client; starts nothing. Call it within the running loop."""
+    informers = build_informers(
+        client,
+        namespace=options.namespace,
+        system_namespace=options.system_namespace,
+        resync_seconds=options.resync_seconds,
+    )
+    return build_over(informers, client, recorder, options, now=now)
+
+
+def build_over(
+    informers: Informers,
+    writer: Writer,
+    recorder: Recorder,
+    options: Options,
+    *,
+    now: Callable[[], datetime],
+) -> Product:
+    """As `build`, over given informers."""
+    caches = Caches(informers, namespace=options.namespace, now=now)
+    marker_queue: WorkQueue[NamespacedName] = WorkQueue(name=MARKER_CONTROLLER)
+    pace = CensusPace(marker_queue)
+    keys = mapping.Keys(
+        pods=WorkQueue(name=POD_CONTROLLER),
+        nodes=WorkQueue(name=NODE_CONTROLLER),
+        agents=WorkQueue(name=AGENT_CONTROLLER),
+        census=pace,
+        stagger=mapping.Stagger(),
+    )
+
+    def nodes_changed(markers: Iterable[NamespacedName]) -> None:
+        for each in markers:
+            pace.request(each)
+
+    pods = PodReconciler(caches, writer, serverless=options.serverless, now=now)
+    nodes = NodeReconciler(caches, writer, on_outcome=nodes_changed)
+    agents = AgentReconciler(
+        caches, on_change=lambda node: mapping.wake_pods(caches, keys, node), now=now
+    )
+    markers = MarkerReconciler(
+        caches,
+        writer,
+        pace=pace,
+        nodes=nodes,
+        recorder=recorder,
+        serverless=options.serverless,
+        now=now,
+    )
+    _connect(informers, caches, keys, pods, agents, now)
+    return Product(
+        informers=informers,
+        caches=tuple(informers),
+        controllers=(
+            Controller(
+                name=NODE_CONTROLLER,
+                queue=keys.nodes,
+                reconcile=nodes.reconcile,
+                workers=options.node_workers,
+            ),
+            Controller(
+                name=POD_CONTROLLER,
+                queue=keys.pods,
+                reconcile=pods.reconcile,
+                workers=options.pod_workers,
+            ),
+            Controller(
+                name=MARKER_CONTROLLER,
+                queue=marker_queue,
+                reconcile=markers.reconcile,
+                workers=options.marker_workers,
+            ),
+            Controller(
+                name=AGENT_CONTROLLER, queue=keys.agents, reconcile=agents.reconcile, workers=1
+            ),
+        ),
+    )
+
+
+def _connect(
+    informers: Informers,
+    caches: Caches,
+    keys: mapping.Keys,
+    pods: PodReconciler,
+    agents: AgentReconciler,
+    now: Callable[[], datetime],
+) -> None:
+    informers.markers.add_event_handler(mapping.MarkerEvents(caches, keys))
+    informers.pods.add_event_handler(mapping.PodEvents(caches, keys))
+    informers.nodes.add_event_handler(mapping.NodeEvents(caches, keys))
+    informers.node_pod_probes.add_event_handler(
+        mapping.NodePodProbeEvents(
+            caches, keys, result_seen=pods.result_seen, is_silent=agents.is_silent
+        )
+    )
+    informers.leases.add_event_handler(
+        mapping.LeaseEvents(caches, keys, is_silent=agents.is_silent, now=now)
+    )

@@ -1,0 +1,96 @@
+"""Whether what a node's agent said last may still be believed.
+
+Each agent renews a Lease. Its results are stale once the Lease has expired and no result is newer than the
+expiry: so a Kruise daemon, which has no Lease or took over from our agent, is never called stale.
+
+Source: kubernetes pkg/controller/nodelifecycle (probeTimestamp, Lease of the node).
+Differs: no condition of the node is looked at, the agent's own Lease and results are.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple
+
+from kruise_probe.api.core import Lease
+from kruise_probe.api.times import parse_time
+from kruise_probe.api.v1alpha1 import NodePodProbeStatus
+
+DEFAULT_LEASE_SECONDS: Final = 60
+
+
+class Heartbeat(NamedTuple):
+    """What is known of one agent's Lease.
+
+    Attributes:
+        renewed: the stamp in the Lease, as it stands there; for messages.
+        expires_at: when the agent counts as silent.
+    """
+
+    renewed: str
+    expires_at: datetime
+
+
+def heartbeat(lease: Lease, previous: Heartbeat | None, now: datetime) -> Heartbeat | None:
+    """Reads a Lease; None while nobody ever renewed it.
+
+    The stamp is of the node's clock. A renewal that we see happen (`previous` has another stamp) counts from `now`,
+    our own clock, so that a node whose clock is off is neither silent nor alive by that; a Lease that we see for
+    the first time (we may have been restarted) counts from its stamp, but never from the future.
+    """
+    spec = lease.spec
+    renewed_at = parse_time(spec.renew_time) if spec else None
+    if spec is None or renewed_at is None:
+        return None
+    renewed = spec.renew_time or ""
+    duration = timedelta(seconds=max(spec.lease_duration_seconds or DEFAULT_LEASE_SECONDS, 1))
+    if previous is None:
+        return Heartbeat(renewed, min(renewed_at, now) + duration)
+    if previous.renewed == renewed:
+        return previous
+    return Heartbeat(renewed, now + duration)
+
+
+def newest_result_at(status: NodePodProbeStatus | None) -> datetime | None:
+    """The newest `lastProbeTime` of a node; None without any."""
+    stamps = [
+        stamp
+        for pod in (status and status.pod_probe_statuses) or ()
+        for state in pod.probe_states or ()
+        if (stamp := parse_time(state.last_probe_time)) is not None
+    ]
+    return max(stamps, default=None)
+
+
+def stale_message(node: str, beat: Heartbeat | None, newest: datetime | None, now: datetime) -> str:
+    """Why the results of `node` are stale, or the empty string. The sentence stays the same while they are.
+
+    `newest` is the time of the node's newest result.
+    """
+    if beat is None or now < beat.expires_at:
+        return ""
+    if newest is not None and newest > beat.expires_at:
+        return ""
+    return f"The probe agent of node {node} is silent since {beat.renewed}; the last result may be out of date."
+
+
+class Heartbeats:
+    """The newest heartbeat of every agent that ever had one, by node."""
+
+    def __init__(self) -> None:
+        self._beats: dict[str, Heartbeat] = {}
+
+    def observe(self, node: str, lease: Lease, now: datetime) -> None:
+        beat = heartbeat(lease, self._beats.get(node), now)
+        if beat is not None:
+            self._beats[node] = beat
+
+    def forget(self, node: str) -> None:
+        """A Lease that was deleted says nothing any more: another kind of daemon may be at work."""
+        self._beats.pop(node, None)
+
+    @property
+    def by_node(self) -> Mapping[str, Heartbeat]:
+        return self._beats
+
+    def get(self, node: str) -> Heartbeat | None:
+        return self._beats.get(node)

@@ -1,0 +1,175 @@
+"""What a status says."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+from support.builders import (
+    condition_wire,
+    container_wire,
+    marker,
+    marker_wire,
+    pod,
+    probe_wire,
+    state,
+    states,
+)
+
+from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.v1alpha1 import Condition, PodProbe, PodProbeMarkerStatus
+from kruise_probe.controllers.compiled import compile_marker
+from kruise_probe.controllers.markers.census import Obstacle, Sighting, census
+from kruise_probe.controllers.markers.status import differs, encode_status, pruned_fields
+from kruise_probe.controllers.nodes.plan import plan
+from kruise_probe.controllers.pods.claims import Conflict
+from kruise_probe.controllers.pods.marking import States
+
+NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
+TWO = [probe_wire("a", condition="c/a"), probe_wire("b", condition="c/b")]
+
+
+def entry(of: Any, *markers: Any) -> PodProbe:
+    compiled = tuple(compile_marker(each) for each in markers)
+    return plan([of], lambda _: compiled, (), deleting={})[0]
+
+
+def counted(
+    *sightings: Sighting,
+    of: Any = None,
+    conflicts: list[Conflict] | None = None,
+    obstacles: dict[str, Obstacle] | None = None,
+) -> PodProbeMarkerStatus:
+    of = of or marker(probes=TWO)
+    return census(of, compile_marker(of), sightings, conflicts or [], obstacles or {}, NOW)
+
+
+def condition(status: PodProbeMarkerStatus, type: str) -> Condition:
+    return next(each for each in status.conditions or () if each.type == type)
+
+
+@pytest.mark.parametrize(
+    ("seen", "verdict"),
+    [
+        pytest.param(["Succeeded", "Succeeded"], "succeeded", id="all-succeed"),
+        pytest.param(["Succeeded", "Failed"], "failed", id="one-fails"),
+        pytest.param(["Unknown", "Failed"], "failed", id="a-failure-outweighs-an-unknown"),
+        pytest.param(["Succeeded", "Unknown"], "unknown", id="one-unknown"),
+        pytest.param(["Succeeded"], "unknown", id="one-not-there-yet"),
+        pytest.param([], "unknown", id="none-there-yet"),
+    ],
+)
+def test_a_pod_counts_once(seen: list[str], verdict: str) -> None:
+    results = states(*(state(f"web#{name}", each) for name, each in zip("ab", seen, strict=False)))
+    status = counted(Sighting(pod(), entry(pod(), marker(probes=TWO)), results))
+    assert status.matched_pods == 1
+    assert {each: getattr(status, each) for each in ("succeeded", "failed", "unknown")} == {
+        "succeeded": 0,
+        "failed": 0,
+        "unknown": 0,
+    } | {verdict: 1}
+
+
+NONE: States = {}
+
+
+@pytest.mark.parametrize(
+    ("sighting", "behind"),
+    [
+        pytest.param(Sighting(pod(), entry(pod(), marker(probes=TWO)), NONE), 0, id="current"),
+        pytest.param(Sighting(pod(), None, NONE), 1, id="missing"),
+        pytest.param(Sighting(pod(), None, NONE, planned=False), 0, id="virtual-node"),
+        pytest.param(
+            Sighting(pod(ip="127.9.9.9"), entry(pod(), marker(probes=TWO)), NONE), 1, id="former-ip"
+        ),
+        pytest.param(
+            Sighting(pod(), entry(pod(), marker(probes=TWO[:1])), NONE), 1, id="a-probe-missing"
+        ),
+        pytest.param(
+            Sighting(pod(), entry(pod(), marker(probes=[*TWO, probe_wire("c")])), NONE),
+            1,
+            id="a-removed-probe-still-there",
+        ),
+        pytest.param(
+            Sighting(pod(), entry(pod(), marker(probes=TWO), marker("way2")), NONE),
+            0,
+            id="beside-another-marker",
+        ),
+        pytest.param(
+            Sighting(pod(containers=[container_wire("x")]), None, NONE), 0, id="nothing-to-ask"
+        ),
+    ],
+)
+def test_a_node_is_behind_unless_it_shows_exactly_this_marker(
+    sighting: Sighting, behind: int
+) -> None:
+    status = counted(sighting)
+    assert status.nodes_behind == behind
+    assert condition(status, "Synced").status == ("False" if behind else "True")
+
+
+def test_nodes_with_a_known_reason_are_named_first_and_few_are() -> None:
+    sightings = [Sighting(pod(f"p{n}", node=f"node-{n}"), None, NONE) for n in range(9)]
+    status = counted(*sightings, obstacles={"node-7": Obstacle("500: no")})
+    message = condition(status, "Synced").message
+    assert message == (
+        "9 nodes do not show this marker as it is: node-7: 500: no; node-0; node-1; and 6 more."
+    )
+
+
+def test_conflicts_are_told_in_words() -> None:
+    lost = Conflict(
+        NamespacedName("default", "web"), "a", "label", "l", NamespacedName("default", "old"), "p"
+    )
+    status = counted(conflicts=[lost, lost])
+    assert condition(status, "Conflict").status == "True"
+    assert condition(status, "Conflict").message == (
+        "Not written: label 'l' of probe 'a' belongs to probe 'p' of PodProbeMarker default/old. "
+        "Use other names, or remove them from one of the probes."
+    )
+
+
+def test_a_condition_keeps_its_stamp_while_its_status_stays() -> None:
+    before = [condition_wire("Synced", lastTransitionTime="2025-01-01T00:00:00Z")]
+    before += [condition_wire("Conflict", lastTransitionTime="2025-01-01T00:00:00Z")]
+    of = marker(probes=TWO, status={"observedGeneration": 1, "conditions": before})
+    status = counted(of=of)
+    assert condition(status, "Synced").last_transition_time == "2025-01-01T00:00:00Z"
+    assert condition(status, "Conflict").last_transition_time == "2026-01-01T12:00:00Z"
+
+
+def test_the_generation_told_is_the_one_decided_on() -> None:
+    newer = marker(probes=TWO, generation=9)
+    decided = compile_marker(marker(probes=TWO, generation=8))
+    assert census(newer, decided, [], [], {}, NOW).observed_generation == 8
+
+
+class TestDifference:
+    STATUS = counted(Sighting(pod(), None, NONE))
+
+    def test_a_status_read_back_does_not_differ(self) -> None:
+        stored = msgspec.json.decode(encode_status(self.STATUS))["status"]
+        read = marker(status=stored).status
+        assert not differs(self.STATUS, read, frozenset())
+
+    def test_zeros_are_written(self) -> None:
+        body = msgspec.json.decode(encode_status(counted()))["status"]
+        assert (body["matchedPods"], body["succeeded"]) == (0, 0)
+
+    def test_none_at_all_differs(self) -> None:
+        assert differs(self.STATUS, None, frozenset())
+
+    def test_what_the_server_prunes_is_found_out_and_not_compared(self) -> None:
+        kept = PodProbeMarkerStatus(observed_generation=1, matched_pods=1)
+        pruned = pruned_fields(self.STATUS, kept)
+        assert pruned == {"succeeded", "failed", "unknown", "nodes_behind", "conditions"}
+        assert not differs(self.STATUS, kept, pruned)
+        assert differs(self.STATUS, PodProbeMarkerStatus(observed_generation=1), pruned)
+
+    def test_a_server_that_keeps_all_prunes_nothing(self) -> None:
+        assert pruned_fields(self.STATUS, self.STATUS) == frozenset()
+
+
+def test_a_marker_of_odd_age_has_a_status_too() -> None:
+    wire = marker_wire(created="")
+    assert counted(of=marker(created="")).observed_generation == wire["metadata"]["generation"]

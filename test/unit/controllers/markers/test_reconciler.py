@@ -1,0 +1,450 @@
+"""Markers say what is true of them, and end when nothing of them is left. The whole product over a fake API server."""
+
+from itertools import permutations
+from typing import Any
+
+import pytest
+from support.builders import (
+    container_wire,
+    marker_wire,
+    node_wire,
+    pod_status_wire,
+    pod_wire,
+    policy_wire,
+    probe_wire,
+    state_wire,
+)
+from support.fake_api import FakeApi, Write
+from support.running_manager import RecordingRecorder, running_manager, settle
+
+from kruise_probe.api.errors import ConnectionFailed, ServerError
+from kruise_probe.api.names import MARKER_FINALIZER
+from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, NODES, PODS
+
+Json = dict[str, Any]
+BOTH = (policy_wire("Succeeded", {"healthy": "true"}), policy_wire("Failed", {"sick": "true"}))
+
+
+@pytest.fixture
+def api() -> FakeApi:
+    """Two nodes, a pod on each, and one marker."""
+    api = FakeApi()
+    for number in (1, 2):
+        api.put(NODES, node_wire(f"node-{number}"))
+        api.put(PODS, pod_wire(f"web-{number}", node=f"node-{number}"))
+    api.put(MARKERS, marker_wire(probes=[probe_wire(policies=BOTH)]))
+    return api
+
+
+def report(api: FakeApi, results: dict[str, str], probe: str = "web#healthy") -> None:
+    """Publishes the state of the pods `web-<number>` on their nodes."""
+    for pod, state in results.items():
+        wire = api.get(PODS, pod)
+        assert wire is not None
+        statuses = [pod_status_wire(wire, state_wire(probe, state))]
+        api.edit(
+            NODE_POD_PROBES, wire["spec"]["nodeName"], {"status": {"podProbeStatuses": statuses}}
+        )
+
+
+def status_of(api: FakeApi, name: str = "web") -> Json:
+    wire = api.get(MARKERS, name)
+    assert wire is not None
+    status: Json = wire["status"]
+    return status
+
+
+def condition(api: FakeApi, type: str, name: str = "web") -> tuple[str, str, str]:
+    found = next(each for each in status_of(api, name)["conditions"] if each["type"] == type)
+    return found["status"], found["reason"], found["message"]
+
+
+def numbers(api: FakeApi) -> tuple[int, ...]:
+    status = status_of(api)
+    fields = ("matchedPods", "succeeded", "failed", "unknown", "nodesBehind")
+    return tuple(status[each] for each in fields)
+
+
+async def test_counts_add_up_to_the_matched_pods(api: FakeApi) -> None:
+    async with running_manager(api):
+        await settle()
+        assert numbers(api) == (2, 0, 0, 2, 0)
+        report(api, {"web-1": "Succeeded", "web-2": "Failed"})
+        await settle()
+        assert numbers(api) == (2, 1, 1, 0, 0)
+        api.edit(PODS, "web-2", {"metadata": {"labels": {"app": "other"}}})
+        await settle()
+        assert numbers(api) == (1, 1, 0, 0, 0)
+        for each, reason in (
+            ("Synced", "NodesCurrent"),
+            ("Conflict", "NoConflict"),
+            ("Degraded", "AsExpected"),
+        ):
+            assert condition(api, each)[1] == reason
+
+
+async def test_observed_generation_advances_whatever_fails(api: FakeApi) -> None:
+    def refuse(write: Write) -> None:
+        if write.kind == "NodePodProbe":
+            raise ServerError("no")
+
+    api.before = refuse
+    async with running_manager(api):
+        await settle()
+        api.edit(MARKERS, "web", {"spec": {"probes": [probe_wire(periodSeconds=9)]}})
+        await settle()
+        assert status_of(api)["observedGeneration"] == 2
+        assert status_of(api)["nodesBehind"] == 2
+
+
+async def test_the_status_is_written_at_most_once_a_second(api: FakeApi) -> None:
+    async with running_manager(api):
+        await settle()
+        before = len(api.writes)
+        for number in range(100):
+            report(api, {"web-1": "Succeeded" if number % 2 else "Failed"})
+            await settle(0.1)
+        assert api.count("PodProbeMarker", since=before)["PodProbeMarker/status"] <= 11
+
+
+async def test_fields_that_kruises_crd_prunes_are_not_written_for_ever(api: FakeApi) -> None:
+    def prune(wire: Json) -> None:
+        kept = ("observedGeneration", "matchedPods")
+        if wire["kind"] == "PodProbeMarker" and "status" in wire:
+            wire["status"] = {key: wire["status"][key] for key in kept if key in wire["status"]}
+
+    api.prune = prune
+    async with running_manager(api):
+        await settle()
+        assert status_of(api) == {"observedGeneration": 1, "matchedPods": 2}
+        before = len(api.writes)
+        report(api, {"web-1": "Succeeded"})
+        await settle(700)
+        assert api.count("PodProbeMarker", since=before) == {}
+        api.edit(PODS, "web-2", {"metadata": {"labels": {"app": "other"}}})
+        await settle()
+        assert status_of(api) == {"observedGeneration": 1, "matchedPods": 1}
+
+
+async def test_a_steady_state_writes_nothing(api: FakeApi) -> None:
+    async with running_manager(api):
+        await settle()
+        report(api, {"web-1": "Succeeded", "web-2": "Failed"})
+        await settle()
+        before = len(api.writes)
+        await settle(3600)
+        assert api.count(since=before) == {}
+
+
+class TestFinalizer:
+    async def test_it_is_added_beside_those_of_others(self, api: FakeApi) -> None:
+        api.edit(MARKERS, "web", {"metadata": {"finalizers": ["example.com/theirs"]}})
+        async with running_manager(api):
+            await settle()
+        marker = api.get(MARKERS, "web")
+        assert marker is not None
+        assert marker["metadata"]["finalizers"] == ["example.com/theirs", MARKER_FINALIZER]
+
+    async def test_marks_go_first_then_the_entries_then_the_finalizer(self, api: FakeApi) -> None:
+        async with running_manager(api):
+            await settle()
+            report(api, {"web-1": "Succeeded", "web-2": "Failed"})
+            await settle()
+            before = len(api.writes)
+            api.remove(MARKERS, "web")
+            await settle()
+
+        order = [each.kind for each in api.writes[before:]]
+        assert order.count("Pod") == 2
+        assert order.count("NodePodProbe") == 2
+        assert order[-1] == "PodProbeMarker"
+        for number in (1, 2):
+            on_node = [
+                each.kind
+                for each in api.writes[before:]
+                if each.key.name in (f"web-{number}", f"node-{number}")
+            ]
+            assert on_node == ["Pod", "NodePodProbe"]
+        assert api.get(MARKERS, "web") is None
+        for number in (1, 2):
+            pod, npp = api.get(PODS, f"web-{number}"), api.get(NODE_POD_PROBES, f"node-{number}")
+            assert pod is not None
+            assert npp is not None
+            assert pod["metadata"]["labels"] == {"app": "web"}
+            assert [each["type"] for each in pod["status"]["conditions"]] == ["Initialized"]
+            assert npp["spec"] == {}
+
+    async def test_a_mark_that_cannot_be_removed_keeps_the_finalizer_and_the_status_says_so(
+        self, api: FakeApi
+    ) -> None:
+        def refuse(write: Write) -> None:
+            if write.key.name == "web-1":
+                raise ConnectionFailed("reset")
+
+        async with running_manager(api):
+            await settle()
+            report(api, {"web-1": "Succeeded", "web-2": "Failed"})
+            await settle()
+            api.before = refuse
+            api.remove(MARKERS, "web")
+            await settle(12)
+            assert api.get(MARKERS, "web") is not None
+            assert condition(api, "Synced")[:2] == ("False", "Deleting")
+            assert "node-1" in condition(api, "Synced")[2]
+            second = api.get(NODE_POD_PROBES, "node-2")
+            assert second is not None
+            assert second["spec"] == {}
+
+            api.before = lambda write: None
+            await settle(60)
+            assert api.get(MARKERS, "web") is None
+
+    async def test_labels_that_changed_before_the_deletion_hide_nothing(self, api: FakeApi) -> None:
+        async with running_manager(api):
+            await settle()
+            report(api, {"web-1": "Succeeded", "web-2": "Failed"})
+            await settle()
+        api.edit(PODS, "web-1", {"metadata": {"labels": {"app": "other"}}})
+        api.remove(MARKERS, "web")
+        async with running_manager(api):
+            await settle()
+        assert api.get(MARKERS, "web") is None
+        pod, npp = api.get(PODS, "web-1"), api.get(NODE_POD_PROBES, "node-1")
+        assert pod is not None
+        assert npp is not None
+        assert pod["metadata"]["labels"] == {"app": "other"}
+        assert npp["spec"] == {}
+
+    async def test_a_mark_on_a_pod_that_no_node_is_asked_about_keeps_it_too(
+        self, api: FakeApi
+    ) -> None:
+        def refuse(write: Write) -> None:
+            if write.key.name == "web-1":
+                raise ConnectionFailed("reset")
+
+        async with running_manager(api):
+            await settle()
+            report(api, {"web-1": "Succeeded"})
+            await settle()
+            api.before = refuse
+            api.edit(PODS, "web-1", {"metadata": {"labels": {"app": "other"}}})
+            await settle()
+            api.remove(MARKERS, "web")
+            await settle(12)
+            assert api.get(MARKERS, "web") is not None
+            assert "Pod default/web-1" in condition(api, "Synced")[2]
+            api.before = lambda write: None
+            await settle(60)
+            assert api.get(MARKERS, "web") is None
+
+    async def test_others_may_hold_the_marker_for_longer(self, api: FakeApi) -> None:
+        api.edit(MARKERS, "web", {"metadata": {"finalizers": ["example.com/theirs"]}})
+        async with running_manager(api):
+            await settle()
+            api.remove(MARKERS, "web")
+            await settle()
+            marker = api.get(MARKERS, "web")
+            assert marker is not None
+            assert marker["metadata"]["finalizers"] == ["example.com/theirs"]
+            before = len(api.writes)
+            await settle(3600)
+            assert api.count(since=before) == {}
+
+    async def test_a_readiness_gate_keeps_its_condition(self, api: FakeApi) -> None:
+        api.put(PODS, pod_wire("web-1", readiness_gates=["example.com/healthy"]))
+        async with running_manager(api):
+            await settle()
+            report(api, {"web-1": "Succeeded"})
+            await settle()
+            api.remove(MARKERS, "web")
+            await settle()
+        assert api.get(MARKERS, "web") is None
+        pod = api.get(PODS, "web-1")
+        assert pod is not None
+        kept = pod["status"]["conditions"][-1]
+        assert (kept["type"], kept["status"]) == ("example.com/healthy", "True")
+        assert kept["reason"] == "ProbeRemoved"
+        assert pod["metadata"]["labels"] == {"app": "web"}
+
+    async def test_a_marker_that_vanishes_without_it_leaves_nothing_either(
+        self, api: FakeApi
+    ) -> None:
+        async with running_manager(api):
+            await settle()
+            report(api, {"web-1": "Succeeded"})
+            await settle()
+            api.edit(MARKERS, "web", {"metadata": {"finalizers": None}})
+            api.remove(MARKERS, "web")
+            await settle()
+        pod, npp = api.get(PODS, "web-1"), api.get(NODE_POD_PROBES, "node-1")
+        assert pod is not None
+        assert npp is not None
+        assert pod["metadata"]["labels"] == {"app": "web"}
+        assert npp["spec"] == {}
+
+
+class TestConflicts:
+    def markers(self) -> dict[str, Json]:
+        """The older one is `zz`: age goes before name."""
+        rival = probe_wire("other", condition="example.com/healthy", policies=[BOTH[0]])
+        return {
+            "zz": marker_wire("zz", created="2025-01-01T00:00:00Z", probes=[rival]),
+            "aa": marker_wire("aa", probes=[probe_wire(policies=BOTH)]),
+            "bb": marker_wire("bb", probes=[probe_wire("b", policies=[BOTH[1]], condition="b")]),
+        }
+
+    @pytest.mark.parametrize(
+        "order", list(permutations(["aa", "bb", "zz"])), ids=lambda order: "-".join(order)
+    )
+    async def test_the_first_owner_is_the_same_in_every_order_of_arrival(
+        self, order: tuple[str, ...]
+    ) -> None:
+        api = FakeApi()
+        api.put(NODES, node_wire())
+        api.put(PODS, pod_wire("web-1"))
+        async with running_manager(api) as recorder:
+            for name in order:
+                api.put(MARKERS, self.markers()[name])
+                await settle()
+            wire = api.get(PODS, "web-1")
+            assert wire is not None
+            states = [
+                state_wire("zz#other", "Failed"),
+                state_wire("aa#healthy", "Succeeded"),
+                state_wire("bb#b", "Failed"),
+            ]
+            statuses = [pod_status_wire(wire, *states)]
+            api.edit(NODE_POD_PROBES, "node-1", {"status": {"podProbeStatuses": statuses}})
+            await settle()
+
+        wire = api.get(PODS, "web-1")
+        assert wire is not None
+        assert wire["metadata"]["labels"] == {"app": "web"}
+        shown = {each["type"]: each["status"] for each in wire["status"]["conditions"][1:]}
+        assert shown == {"example.com/healthy": "False", "b": "False"}
+        assert condition(api, "Conflict", "zz")[0] == "False"
+        for name, owner in (("aa", "default/zz"), ("bb", "default/aa")):
+            state, reason, message = condition(api, "Conflict", name)
+            assert (state, reason) == ("True", "ClaimedByAnother")
+            assert owner in message
+        self.assert_warned(recorder)
+
+    def assert_warned(self, recorder: RecordingRecorder) -> None:
+        """About each loser; more than once only if what it lost changed."""
+        warned = [each.about for each in recorder.events if each.type == "Warning"]
+        assert set(warned) == {"PodProbeMarker/aa", "PodProbeMarker/bb"}
+        messages = [(each.about, each.message) for each in recorder.events]
+        assert len(messages) == len(set(messages))
+
+    async def test_a_restart_warns_of_nothing_again(self) -> None:
+        api = FakeApi()
+        api.put(NODES, node_wire())
+        api.put(PODS, pod_wire("web-1"))
+        for each in self.markers().values():
+            api.put(MARKERS, each)
+        async with running_manager(api) as first:
+            await settle()
+        async with running_manager(api) as second:
+            await settle()
+        assert len(first.events) == 2
+        assert second.events == []
+
+    async def test_an_older_marker_that_arrives_late_is_told_to_the_loser_at_once(self) -> None:
+        api = FakeApi()
+        api.put(NODES, node_wire())
+        api.put(PODS, pod_wire("web-1"))
+        api.put(MARKERS, self.markers()["aa"])
+        async with running_manager(api):
+            await settle()
+            assert condition(api, "Conflict", "aa")[0] == "False"
+            api.put(MARKERS, self.markers()["zz"])
+            await settle()
+            assert condition(api, "Conflict", "aa")[0] == "True"
+
+    async def test_the_end_of_the_owner_hands_over(self) -> None:
+        api = FakeApi()
+        api.put(NODES, node_wire())
+        api.put(PODS, pod_wire("web-1"))
+        for each in self.markers().values():
+            api.put(MARKERS, each)
+        async with running_manager(api):
+            await settle()
+            wire = api.get(PODS, "web-1")
+            assert wire is not None
+            states = [state_wire("zz#other"), state_wire("aa#healthy")]
+            statuses = [pod_status_wire(wire, *states)]
+            api.edit(NODE_POD_PROBES, "node-1", {"status": {"podProbeStatuses": statuses}})
+            await settle()
+            api.remove(MARKERS, "zz")
+            await settle()
+            assert condition(api, "Conflict", "aa")[0] == "False"
+            assert api.get(MARKERS, "zz") is None
+        wire = api.get(PODS, "web-1")
+        assert wire is not None
+        assert wire["metadata"]["labels"] == {"app": "web", "healthy": "true"}
+
+
+class TestDegraded:
+    async def test_an_invalid_marker_says_so_and_stops_no_other(self, api: FakeApi) -> None:
+        bad = probe_wire("bad", handler={"httpGet": {"port": 80, "host": "10.0.0.1"}})
+        native = probe_wire("native", condition="Ready", policies=BOTH)
+        api.put(MARKERS, marker_wire("broken", probes=[bad, native]))
+        async with running_manager(api):
+            await settle()
+            report(api, {"web-1": "Succeeded"})
+            await settle()
+            state, reason, message = condition(api, "Degraded", "broken")
+            assert (state, reason) == ("True", "InvalidSpec")
+            assert "spec.probes[0].probe.httpGet.host" in message
+            assert "spec.probes[1].podConditionType" in message
+            assert condition(api, "Degraded")[0] == "False"
+        npp = api.get(NODE_POD_PROBES, "node-1")
+        assert npp is not None
+        names = [each["name"] for each in npp["spec"]["podProbes"][0]["probes"]]
+        assert names == ["broken#native", "web#healthy"]
+
+    async def test_a_plain_init_container_is_refused_with_a_clear_status(
+        self, api: FakeApi
+    ) -> None:
+        api.put(PODS, pod_wire("web-1", init_containers=[container_wire("setup")]))
+        api.edit(
+            MARKERS,
+            "web",
+            {"spec": {"probes": [probe_wire(), probe_wire("p", container="setup", condition="p")]}},
+        )
+        async with running_manager(api):
+            await settle()
+            state, reason, message = condition(api, "Degraded")
+            assert (state, reason) == ("True", "ContainerNotFound")
+            assert "'setup'" in message
+            assert "2 of 2 pods" in message
+
+    async def test_a_node_without_room_says_how_many_pods_are_left_out(self) -> None:
+        api = FakeApi()
+        api.put(NODES, node_wire())
+        for number in range(20):
+            api.put(PODS, pod_wire(f"web-{number:02}"))
+        command = {"exec": {"command": ["sh", "-c", "x" * 30_000]}}
+        api.put(
+            MARKERS,
+            marker_wire(
+                probes=[probe_wire(f"p{n}", condition=f"c{n}", handler=command) for n in range(4)]
+            ),
+        )
+        async with running_manager(api):
+            await settle()
+            state, reason, message = condition(api, "Degraded")
+            assert (state, reason) == ("True", "NodePodProbeTooLarge")
+            assert "node-1 (12 pods)" in message
+            npp = api.get(NODE_POD_PROBES, "node-1")
+            assert npp is not None
+            probed = {each["name"] for each in npp["spec"]["podProbes"]}
+            assert len(probed) == 8
+
+            before = len(api.writes)
+            api.put(PODS, pod_wire("web-00-newer"))
+            await settle(700)
+            npp = api.get(NODE_POD_PROBES, "node-1")
+            assert npp is not None
+            assert {each["name"] for each in npp["spec"]["podProbes"]} == probed
+            assert api.count("NodePodProbe", since=before) == {}

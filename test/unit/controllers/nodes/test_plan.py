@@ -1,0 +1,272 @@
+"""What a node is asked to probe."""
+
+from random import Random
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support import strategies
+from support.builders import (
+    Json,
+    condition_wire,
+    container_wire,
+    marker,
+    npp_wire,
+    owned_fields,
+    pod,
+    policy_wire,
+    probe_wire,
+)
+
+from kruise_probe.api.keys import NamespacedName, ProbeName
+from kruise_probe.api.pods import Pod
+from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, PODS
+from kruise_probe.api.v1alpha1 import PodProbe, PodProbeMarker
+from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
+from kruise_probe.controllers.nodes.plan import plan, same_entries
+
+Entries = tuple[PodProbe, ...]
+
+
+def planned(
+    pods: list[Pod], markers: list[PodProbeMarker], current: Entries = (), namespace: str = ""
+) -> Entries:
+    compiled = [compile_marker(each) for each in markers]
+
+    def matches(of: Pod) -> tuple[CompiledMarker, ...]:
+        return tuple(
+            each
+            for each in compiled
+            if each.key.namespace == of.namespace and each.selector.matches(of.labels)
+        )
+
+    return plan(
+        pods,
+        matches,
+        current,
+        deleting={each.key: each for each in compiled if each.deleting},
+        namespace=namespace,
+    )
+
+
+def names(entries: Entries) -> dict[str, list[str]]:
+    return {each.name: [probe.name for probe in each.probes or ()] for each in entries}
+
+
+@pytest.mark.parametrize(
+    ("of", "probed"),
+    [
+        pytest.param(pod(), True, id="running"),
+        pytest.param(pod(phase="Pending"), True, id="pending-but-initialised"),
+        pytest.param(pod(ip=""), True, id="without-an-ip-yet"),
+        pytest.param(pod(initialized=False), False, id="not-initialised"),
+        pytest.param(pod(deleting=True), False, id="terminating"),
+        pytest.param(pod(phase="Succeeded"), False, id="succeeded"),
+        pytest.param(pod(phase="Failed"), False, id="failed"),
+        pytest.param(pod(node=""), False, id="not-scheduled"),
+        pytest.param(pod(annotations={"kubernetes.io/config.mirror": "x"}), False, id="static"),
+        pytest.param(pod(labels={"app": "db"}), False, id="not-matching"),
+        pytest.param(pod(namespace="other"), False, id="another-namespace"),
+        pytest.param(pod(containers=[container_wire("other")]), False, id="no-such-container"),
+    ],
+)
+def test_a_pod_takes_part_while_its_containers_can_be_probed(of: Pod, probed: bool) -> None:
+    assert bool(planned([of], [marker()])) is probed
+
+
+@pytest.mark.parametrize(
+    ("containers", "port"),
+    [
+        pytest.param([container_wire(ports={"http": 8080})], 8080, id="resolved"),
+        pytest.param([container_wire(ports={"web": 8080})], "http", id="left-to-the-daemon"),
+    ],
+)
+@pytest.mark.parametrize("handler", ["httpGet", "tcpSocket"])
+def test_a_port_name_is_resolved_from_its_container(
+    handler: str, containers: list[Json], port: int | str
+) -> None:
+    probe = probe_wire(handler={handler: {"port": "http"}})
+    (entry,) = planned([pod(containers=containers)], [marker(probes=[probe])])
+    action = (entry.probes or ())[0].probe.http_get or (entry.probes or ())[0].probe.tcp_socket
+    assert action is not None
+    assert action.port == port
+
+
+def test_a_sidecars_port_name_is_resolved_too() -> None:
+    sidecar = container_wire("side", ports={"http": 9000}, sidecar=True)
+    probe = probe_wire(container="side", handler={"tcpSocket": {"port": "http"}})
+    (entry,) = planned([pod(init_containers=[sidecar])], [marker(probes=[probe])])
+    action = (entry.probes or ())[0].probe.tcp_socket
+    assert action is not None
+    assert action.port == 9000
+
+
+@pytest.mark.parametrize(
+    ("started", "expected"),
+    [
+        pytest.param([], ["web#plain"], id="not-yet"),
+        pytest.param(["slow"], ["web#gated", "web#plain"], id="started"),
+        pytest.param(["main"], ["web#plain"], id="another-one-started"),
+    ],
+)
+def test_a_startup_probe_gates_its_own_container_only(
+    started: list[str], expected: list[str]
+) -> None:
+    of = pod(
+        containers=[container_wire(), container_wire("slow", startup_probe=True)], started=started
+    )
+    probes = [
+        probe_wire("gated", container="slow", condition="c/gated"),
+        probe_wire("plain"),
+    ]
+    assert names(planned([of], [marker(probes=probes)])) == {"web-0": expected}
+
+
+def test_order_is_by_pod_then_by_age_of_the_marker_then_by_place() -> None:
+    markers = [
+        marker("b", probes=[probe_wire("2", condition="c2"), probe_wire("1", condition="c1")]),
+        marker("c", created="2025-01-01T00:00:00Z"),
+    ]
+    pods = [pod("web-1"), pod("web-0"), pod("x", namespace="a-first")]
+    entries = planned(pods, [*markers, marker("a", namespace="a-first")])
+    assert [(each.namespace, each.name) for each in entries] == [
+        ("a-first", "x"),
+        ("default", "web-0"),
+        ("default", "web-1"),
+    ]
+    assert names(entries)["web-0"] == ["c#healthy", "b#2", "b#1"]
+
+
+class TestDeletion:
+    """Entries of a marker that is being deleted go with the last mark of it on the node."""
+
+    ENDING = marker(
+        "way", deleting=True, probes=[probe_wire(policies=[policy_wire("Succeeded", {"l": "1"})])]
+    )
+    OTHER = marker("gateway", probes=[probe_wire("p", condition="c/other")])
+
+    def current(self, *pods: Pod) -> Entries:
+        return planned(list(pods), [marker("way"), self.OTHER])
+
+    def test_nothing_marked_means_gone_at_once(self) -> None:
+        entries = planned([pod()], [self.ENDING, self.OTHER], self.current(pod()))
+        assert names(entries) == {"web-0": ["gateway#p"]}
+
+    def test_one_marked_pod_keeps_the_entries_of_all_pods_of_the_node(self) -> None:
+        marked = pod("web-1", labels={"app": "web", "l": "1"}, owned=owned_fields(labels=["l"]))
+        entries = planned([pod(), marked], [self.ENDING, self.OTHER], self.current(pod(), marked))
+        assert names(entries) == {
+            "web-0": ["gateway#p", "way#healthy"],
+            "web-1": ["gateway#p", "way#healthy"],
+        }
+
+    def test_a_marked_pod_that_does_not_match_any_more_counts_too(self) -> None:
+        marked = pod("web-1", labels={"l": "1"}, owned=owned_fields(labels=["l"]))
+        entries = planned([pod(), marked], [self.ENDING, self.OTHER], self.current(pod()))
+        assert names(entries) == {"web-0": ["gateway#p", "way#healthy"]}
+
+    def test_marks_in_another_namespace_do_not(self) -> None:
+        marked = pod("x", namespace="other", labels={"l": "1"}, owned=owned_fields(labels=["l"]))
+        entries = planned([pod(), marked], [self.ENDING, self.OTHER], self.current(pod()))
+        assert names(entries) == {"web-0": ["gateway#p"]}
+
+    def test_a_condition_that_stays_as_a_gate_does_not_keep_them(self) -> None:
+        gated = pod(
+            conditions=[condition_wire("example.com/healthy", reason="ProbeRemoved")],
+            readiness_gates=["example.com/healthy"],
+            owned=owned_fields(conditions=["example.com/healthy"]),
+        )
+        assert names(planned([gated], [self.ENDING], self.current(gated))) == {}
+
+    def test_nothing_new_is_planned_for_it(self) -> None:
+        marked = pod(labels={"app": "web", "l": "1"}, owned=owned_fields(labels=["l"]))
+        assert names(planned([marked], [self.ENDING])) == {}
+
+
+def test_entries_of_other_namespaces_are_kept_when_one_is_ours() -> None:
+    foreign = pod("db-0", namespace="other", labels={"app": "web"})
+    current = planned([foreign], [marker(namespace="other")])
+    entries = planned([pod()], [marker()], current, namespace="default")
+    assert names(entries) == {"db-0": ["web#healthy"], "web-0": ["web#healthy"]}
+    assert names(planned([], [], current)) == {}
+
+
+def decoded_pods(wires: list[Json]) -> list[Pod]:
+    return [PODS.decode(msgspec.json.encode(each)) for each in wires]
+
+
+def decoded_markers(wires: list[Json]) -> list[PodProbeMarker]:
+    return [MARKERS.decode(msgspec.json.encode(each)) for each in wires]
+
+
+some_pods = st.tuples(strategies.pods("web-0"), strategies.pods("web-1")).map(list)
+
+
+def owners(entries: Entries) -> set[tuple[str, NamespacedName, str]]:
+    """(pod uid, marker, probe) of all entries."""
+    return {
+        (each.uid, NamespacedName(each.namespace, name.marker), name.probe)
+        for each in entries
+        for name in (ProbeName.parse(probe.name) for probe in each.probes or ())
+    }
+
+
+@given(some_pods, strategies.marker_sets())
+def test_what_is_written_is_what_is_read_back(wires: list[Json], markers: list[Json]) -> None:
+    """And read back, it needs no other write."""
+    entries = planned(decoded_pods(wires), decoded_markers(markers))
+    body = msgspec.json.encode(npp_wire() | {"spec": {"podProbes": msgspec.to_builtins(entries)}})
+    current = NODE_POD_PROBES.decode(body).spec.pod_probes or ()
+    assert current == entries
+    assert planned(decoded_pods(wires), decoded_markers(markers), current) == entries
+
+
+@given(some_pods, strategies.marker_sets(), st.randoms())
+def test_the_plan_depends_on_no_order(
+    wires: list[Json], markers: list[Json], random: Random
+) -> None:
+    expected = planned(decoded_pods(wires), decoded_markers(markers))
+    shuffled = [list(wires), list(markers)]
+    for each in shuffled:
+        random.shuffle(each)
+    assert planned(decoded_pods(shuffled[0]), decoded_markers(shuffled[1])) == expected
+
+
+@given(some_pods, strategies.marker_sets(min_size=1))
+def test_removing_a_marker_takes_its_own_entries_and_no_others(
+    wires: list[Json], markers: list[Json]
+) -> None:
+    """However much names and namespaces overlap (`way` and `gateway`)."""
+    pods = decoded_pods(wires)
+    gone, *rest = decoded_markers(markers)
+    before = planned(pods, [gone, *rest])
+    after = planned(pods, rest, before)
+    assert owners(after) == {each for each in owners(before) if each[1] != gone.key}
+
+
+@given(some_pods, strategies.marker_sets(min_size=2))
+def test_markers_add_up(wires: list[Json], markers: list[Json]) -> None:
+    pods = decoded_pods(wires)
+    first, *rest = decoded_markers(markers)
+    together = owners(planned(pods, [first, *rest]))
+    assert together == owners(planned(pods, [first])) | owners(planned(pods, rest))
+
+
+def test_the_same_entries_in_another_order_are_the_same() -> None:
+    probes = [probe_wire("1", condition="c1"), probe_wire("2", condition="c2")]
+    one, two = planned([pod("a"), pod("b")], [marker(probes=probes)])
+    swapped = msgspec.structs.replace(two, probes=tuple(reversed(two.probes or ())))
+    assert same_entries((one, two), (swapped, one))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(pod(ip="127.9.9.9"), id="another-ip"),
+        pytest.param(pod(uid="another"), id="another-uid"),
+    ],
+)
+def test_different_entries_are_different(other: Pod) -> None:
+    assert not same_entries(planned([pod()], [marker()]), planned([other], [marker()]))
+    assert not same_entries(planned([pod()], [marker()]), ())

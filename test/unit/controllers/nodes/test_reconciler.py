@@ -1,0 +1,345 @@
+"""NodePodProbes exist with their Nodes and ask for what markers and pods say. The whole product over a fake API server."""
+
+from typing import Any
+
+import pytest
+from support.builders import (
+    CREATED,
+    container_wire,
+    marker_wire,
+    node_wire,
+    npp_wire,
+    pod_status_wire,
+    pod_wire,
+    probe_wire,
+    state_wire,
+)
+from support.fake_api import FakeApi, Write
+from support.running_manager import running_manager, settle
+
+from kruise_probe.api.errors import ServerError
+from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, NODES, PODS
+
+Json = dict[str, Any]
+
+
+@pytest.fixture
+def api() -> FakeApi:
+    """One node, one pod, one marker."""
+    api = FakeApi()
+    api.put(NODES, node_wire())
+    api.put(PODS, pod_wire())
+    api.put(MARKERS, marker_wire())
+    return api
+
+
+def asked(api: FakeApi, node: str = "node-1") -> dict[str, list[str]]:
+    """Probe names by pod."""
+    wire = api.get(NODE_POD_PROBES, node)
+    assert wire is not None
+    return {
+        each["name"]: [probe["name"] for probe in each["probes"]]
+        for each in wire["spec"].get("podProbes", ())
+    }
+
+
+async def test_a_nodepodprobe_is_made_with_its_node_whole_and_owned_by_it(api: FakeApi) -> None:
+    async with running_manager(api):
+        await settle()
+    wire = api.get(NODE_POD_PROBES, "node-1")
+    assert wire is not None
+    assert wire["spec"]["podProbes"] == [
+        {
+            "name": "web-0",
+            "namespace": "default",
+            "uid": "uid-default-web-0",
+            "IP": "127.1.0.1",
+            "probes": [
+                {
+                    "name": "web#healthy",
+                    "containerName": "main",
+                    "probe": {"exec": {"command": ["true"]}},
+                }
+            ],
+        }
+    ]
+    assert wire["metadata"]["ownerReferences"] == [
+        {"apiVersion": "v1", "kind": "Node", "name": "node-1", "uid": "uid-node-1"}
+    ]
+    assert api.count("NodePodProbe") == {"NodePodProbe": 1}
+
+
+async def test_an_edit_of_the_marker_is_one_patch_of_each_node_without_resource_version(
+    api: FakeApi,
+) -> None:
+    for number in range(2, 6):
+        api.put(NODES, node_wire(f"node-{number}"))
+        for pod in range(3):
+            api.put(PODS, pod_wire(f"web-{number}-{pod}", node=f"node-{number}"))
+    async with running_manager(api):
+        await settle()
+        before = len(api.writes)
+        api.edit(MARKERS, "web", {"spec": {"probes": [probe_wire(periodSeconds=7)]}})
+        await settle()
+    written = [each for each in api.writes[before:] if each.kind == "NodePodProbe"]
+    assert len(written) == 5
+    assert all(set(each.body) == {"spec"} for each in written)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        pytest.param({"status": {"podIP": "127.9.9.9"}}, "127.9.9.9", id="changed"),
+        pytest.param({"status": {"podIP": ""}}, "", id="lost"),
+    ],
+)
+async def test_the_ip_follows_the_pod(api: FakeApi, change: Json, expected: str) -> None:
+    async with running_manager(api):
+        await settle()
+        api.edit(PODS, "web-0", change)
+        await settle()
+    wire = api.get(NODE_POD_PROBES, "node-1")
+    assert wire is not None
+    assert [each["IP"] for each in wire["spec"]["podProbes"]] == [expected]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"metadata": {"labels": {"app": "other"}}}, id="labels-stop-matching"),
+        pytest.param({"status": {"phase": "Failed"}}, id="failed"),
+        pytest.param(
+            {"metadata": {"deletionTimestamp": CREATED, "finalizers": ["a/b"]}}, id="terminating"
+        ),
+    ],
+)
+async def test_pods_that_take_no_part_any_more_leave_the_node(api: FakeApi, change: Json) -> None:
+    async with running_manager(api):
+        await settle()
+        assert asked(api) == {"web-0": ["web#healthy"]}
+        api.edit(PODS, "web-0", change)
+        await settle()
+        assert asked(api) == {}
+
+
+async def test_a_deleted_pod_leaves_the_node_even_while_the_informer_lags(api: FakeApi) -> None:
+    async with running_manager(api):
+        await settle()
+        npps = api.sources["nodepodprobes"]
+        npps.hold()
+        api.put(PODS, pod_wire("web-1"))
+        await settle(0.5)
+        assert set(asked(api)) == {"web-0", "web-1"}
+        api.remove(PODS, "web-1")
+        await settle(0.5)
+        npps.release()
+        await settle()
+        assert set(asked(api)) == {"web-0"}
+
+
+async def test_a_plan_is_written_once_though_the_informer_lags(api: FakeApi) -> None:
+    async with running_manager(api):
+        await settle()
+        npps = api.sources["nodepodprobes"]
+        npps.hold()
+        api.put(PODS, pod_wire("web-1"))
+        await settle(0.5)
+        before = len(api.writes)
+        for started in (True, False):
+            statuses = [{"name": "main", "started": started}]
+            api.edit(PODS, "web-1", {"status": {"containerStatuses": statuses}})
+            await settle(0.5)
+        npps.release()
+        await settle()
+        assert api.count("NodePodProbe", since=before) == {}
+
+
+async def test_a_container_with_a_startup_probe_enters_once_it_has_started(api: FakeApi) -> None:
+    api.put(PODS, pod_wire(containers=[container_wire(startup_probe=True)]))
+    async with running_manager(api):
+        await settle()
+        assert asked(api) == {}
+        started = {"status": {"containerStatuses": [{"name": "main", "started": True}]}}
+        api.edit(PODS, "web-0", started)
+        await settle()
+        assert asked(api) == {"web-0": ["web#healthy"]}
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param({"spec": {"podProbes": None}}, id="emptied"),
+        pytest.param(
+            {"spec": {"podProbes": [{"name": "x", "namespace": "y", "uid": "z", "IP": ""}]}},
+            id="replaced",
+        ),
+        pytest.param({"metadata": {"ownerReferences": None}}, id="disowned"),
+    ],
+)
+async def test_a_nodepodprobe_edited_by_hand_is_repaired(api: FakeApi, damage: Json) -> None:
+    async with running_manager(api):
+        await settle()
+        good = api.get(NODE_POD_PROBES, "node-1")
+        assert good is not None
+        api.edit(NODE_POD_PROBES, "node-1", damage)
+        await settle()
+        repaired = api.get(NODE_POD_PROBES, "node-1")
+        assert repaired is not None
+        assert repaired["spec"] == good["spec"]
+        assert repaired["metadata"]["ownerReferences"] == good["metadata"]["ownerReferences"]
+
+
+async def test_a_nodepodprobe_deleted_by_hand_comes_back(api: FakeApi) -> None:
+    async with running_manager(api):
+        await settle()
+        api.remove(NODE_POD_PROBES, "node-1")
+        await settle()
+        assert asked(api) == {"web-0": ["web#healthy"]}
+
+
+class TestNodes:
+    async def test_the_nodepodprobe_goes_with_its_node_and_stays_gone(self, api: FakeApi) -> None:
+        async with running_manager(api):
+            await settle()
+            api.remove(NODES, "node-1")
+            await settle()
+            assert api.get(NODE_POD_PROBES, "node-1") is None
+            api.edit(PODS, "web-0", {"status": {"podIP": "127.9.9.9"}})
+            await settle()
+            assert api.get(NODE_POD_PROBES, "node-1") is None
+
+    async def test_one_left_over_from_a_node_that_is_gone_is_deleted(self, api: FakeApi) -> None:
+        api.put(NODE_POD_PROBES, npp_wire("long-gone"))
+        async with running_manager(api):
+            await settle()
+        assert api.get(NODE_POD_PROBES, "long-gone") is None
+
+    async def test_a_node_that_comes_back_owns_it_again(self, api: FakeApi) -> None:
+        api.put(NODE_POD_PROBES, npp_wire(owner_uid="the-former-node"))
+        async with running_manager(api):
+            await settle()
+        wire = api.get(NODE_POD_PROBES, "node-1")
+        assert wire is not None
+        assert [each["uid"] for each in wire["metadata"]["ownerReferences"]] == ["uid-node-1"]
+        assert api.count("NodePodProbe") == {"NodePodProbe": 1}
+
+    async def test_a_node_that_turns_virtual_loses_it(self, api: FakeApi) -> None:
+        async with running_manager(api):
+            await settle()
+            api.edit(NODES, "node-1", {"metadata": {"labels": {"type": "virtual-kubelet"}}})
+            await settle()
+        assert api.get(NODE_POD_PROBES, "node-1") is None
+
+    async def test_one_failing_node_delays_no_other_and_its_marker_says_why(
+        self, api: FakeApi
+    ) -> None:
+        def refuse(write: Write) -> None:
+            if write.kind == "NodePodProbe" and write.key.name == "node-1":
+                raise ServerError("etcd is on holiday")
+
+        api.put(NODES, node_wire("node-2"))
+        api.put(PODS, pod_wire("web-2", node="node-2"))
+        api.before = refuse
+        async with running_manager(api):
+            await settle()
+            assert asked(api, "node-2") == {"web-2": ["web#healthy"]}
+            marker = api.get(MARKERS, "web")
+            assert marker is not None
+            status = marker["status"]
+            assert status["observedGeneration"] == 1
+            assert status["nodesBehind"] == 1
+            synced = next(each for each in status["conditions"] if each["type"] == "Synced")
+            assert synced["status"] == "False"
+            assert "node-1" in synced["message"]
+            assert "etcd is on holiday" in synced["message"]
+
+            api.before = lambda write: None
+            await settle(60)
+            assert asked(api, "node-1") == {"web-0": ["web#healthy"]}
+            marker = api.get(MARKERS, "web")
+            assert marker is not None
+            assert marker["status"]["nodesBehind"] == 0
+
+
+async def test_what_the_installed_crd_prunes_or_fills_in_is_not_written_again(api: FakeApi) -> None:
+    def prune(wire: Json) -> None:
+        if wire["kind"] == "NodePodProbe":
+            for entry in wire["spec"].get("podProbes", ()):
+                for probe in entry["probes"]:
+                    probe["probe"].get("grpc", {}).pop("mode", None)
+
+    api.prune = prune
+    grpc = {"grpc": {"port": 80, "mode": "TLS"}}
+    api.put(MARKERS, marker_wire(probes=[probe_wire(handler=grpc)]))
+    async with running_manager(api):
+        await settle(700)
+        assert api.count("NodePodProbe") == {"NodePodProbe": 1}
+        marker = api.get(MARKERS, "web")
+        assert marker is not None
+        assert marker["status"]["nodesBehind"] == 0
+        api.edit(NODE_POD_PROBES, "node-1", {"spec": {"podProbes": None}})
+        await settle()
+        assert asked(api) == {"web-0": ["web#healthy"]}
+
+
+class TestOneNamespaceOnly:
+    async def test_entries_of_other_namespaces_are_left_as_they_are(self, api: FakeApi) -> None:
+        foreign = {
+            "name": "db-0",
+            "namespace": "other",
+            "uid": "u",
+            "IP": "127.2.0.1",
+            "probes": [
+                {"name": "db#up", "containerName": "c", "probe": {"tcpSocket": {"port": 1}}}
+            ],
+        }
+        api.put(NODE_POD_PROBES, npp_wire(entries=[foreign]))
+        async with running_manager(api, namespace="default"):
+            await settle()
+            assert asked(api) == {"web-0": ["web#healthy"], "db-0": ["db#up"]}
+            api.remove(MARKERS, "web")
+            await settle()
+            assert asked(api) == {"db-0": ["db#up"]}
+
+    async def test_results_of_other_namespaces_are_nobodys_business(self, api: FakeApi) -> None:
+        stranger = pod_wire("db-0", namespace="other")
+        statuses = [pod_status_wire(stranger, state_wire("db#up"))]
+        async with running_manager(api, namespace="default"):
+            await settle()
+            api.edit(NODE_POD_PROBES, "node-1", {"status": {"podProbeStatuses": statuses}})
+            await settle()
+        assert api.count("Pod") == {}
+
+
+async def test_a_thousand_pods_on_250_nodes_meet_no_conflict_while_results_come_in() -> None:
+    api = FakeApi()
+    api.put(MARKERS, marker_wire())
+    for node in range(250):
+        api.put(NODES, node_wire(f"node-{node}"))
+        for number in range(4):
+            api.put(PODS, pod_wire(f"web-{node}-{number}", node=f"node-{node}"))
+    async with running_manager(api):
+        await settle()
+        before = len(api.writes)
+        for number in range(4):
+            for node in range(250):
+                wire = api.get(PODS, f"web-{node}-{number}")
+                assert wire is not None
+                statuses = [pod_status_wire(wire, state_wire(message=f"now {number}"))]
+                patch = {"status": {"podProbeStatuses": statuses}}
+                api.edit(NODE_POD_PROBES, f"node-{node}", patch)
+            if number == 1:
+                api.edit(MARKERS, "web", {"spec": {"probes": [probe_wire(periodSeconds=3)]}})
+            await settle(0.5)
+        await settle()
+        assert api.count("NodePodProbe", since=before) == {"NodePodProbe": 250}
+        assert api.count("Pod", since=before) == {"Pod/status": 1000}
+        for node in range(250):
+            wire = api.get(NODE_POD_PROBES, f"node-{node}")
+            assert wire is not None
+            periods = {
+                probe["probe"]["periodSeconds"]
+                for each in wire["spec"]["podProbes"]
+                for probe in each["probes"]
+            }
+            assert periods == {3}

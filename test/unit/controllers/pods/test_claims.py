@@ -1,0 +1,154 @@
+"""Who may write what on a pod."""
+
+from itertools import permutations
+from random import Random
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support import strategies
+from support.builders import (
+    Json,
+    condition_wire,
+    marker,
+    owned_fields,
+    pod,
+    policy_wire,
+    probe_wire,
+)
+
+from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.resources import MARKERS
+from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
+from kruise_probe.controllers.pods.claims import NO_CLAIMS, claims_of, has_residue
+
+
+def compiled(wire: Json) -> CompiledMarker:
+    return compile_marker(MARKERS.decode(msgspec.json.encode(wire)))
+
+
+def test_no_marker_claims_nothing() -> None:
+    assert claims_of(()) == NO_CLAIMS
+
+
+def test_a_marker_that_is_being_deleted_claims_nothing() -> None:
+    assert claims_of((compile_marker(marker(deleting=True)),)) == NO_CLAIMS
+
+
+@pytest.mark.parametrize(
+    ("state", "labels"),
+    [
+        pytest.param("Succeeded", (("both", "1"), ("fail", None), ("ok", "1")), id="succeeded"),
+        pytest.param("Failed", (("both", "2"), ("fail", "1"), ("ok", None)), id="failed"),
+    ],
+)
+def test_each_state_names_its_values_and_what_only_the_other_names(
+    state: str, labels: tuple[tuple[str, str | None], ...]
+) -> None:
+    both = [
+        policy_wire("Succeeded", {"both": "1", "ok": "1"}),
+        policy_wire("Failed", {"both": "2", "fail": "1"}),
+    ]
+    claims = claims_of((compile_marker(marker(probes=[probe_wire(policies=both)])),))
+    assert claims.claims[0].targets[state].labels == labels
+    assert "Unknown" not in claims.claims[0].targets
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        pytest.param(
+            {"name": "zz", "created": "2025-01-01T00:00:00Z"}, {"name": "aa"}, id="older-marker"
+        ),
+        pytest.param({"name": "aa"}, {"name": "zz"}, id="same-age-by-name"),
+    ],
+)
+def test_the_first_marker_that_names_something_owns_it(first: Json, second: Json) -> None:
+    policies = [policy_wire("Succeeded", {"l": "1"}, {"a": "1"})]
+    pair = [
+        compile_marker(marker(probes=[probe_wire("p", condition="c/x", policies=policies)], **each))
+        for each in (first, second)
+    ]
+    for order in permutations(pair):
+        claims = claims_of(tuple(order))
+        assert [each.condition_type for each in claims.claims] == ["c/x", ""]
+        assert claims.claims[1].targets["Succeeded"] == ((), ())
+        assert {(each.kind, each.name) for each in claims.conflicts} == {
+            ("label", "l"),
+            ("annotation", "a"),
+            ("condition type", "c/x"),
+        }
+        assert {each.owner.name for each in claims.conflicts} == {first["name"]}
+
+
+def test_within_a_marker_the_place_in_the_list_decides() -> None:
+    """A key that one probe names for one state is not another's for the other state."""
+    one = probe_wire("one", condition="c1", policies=[policy_wire("Succeeded", {"l": "1"})])
+    two = probe_wire("two", condition="c2", policies=[policy_wire("Failed", {"l": "2"})])
+    claims = claims_of((compile_marker(marker(probes=[one, two])),))
+    assert claims.claims[0].targets["Failed"].labels == (("l", None),)
+    assert claims.claims[1].targets["Failed"].labels == ()
+    assert str(claims.conflicts[0]) == (
+        "label 'l' of probe 'two' belongs to probe 'one' of PodProbeMarker default/web"
+    )
+
+
+@given(strategies.marker_sets(namespaces=("default",), min_size=2), st.randoms())
+def test_claims_do_not_depend_on_the_order_of_arrival(wires: list[Json], random: Random) -> None:
+    markers = [compiled(each) for each in wires]
+    expected = claims_of(tuple(markers))
+    random.shuffle(markers)
+    assert claims_of(tuple(markers)) == expected
+
+
+@given(strategies.marker_sets(namespaces=("default",), min_size=1))
+def test_everything_that_a_marker_names_is_owned_by_exactly_one_probe(wires: list[Json]) -> None:
+    markers = [compiled(each) for each in wires]
+    claims = claims_of(tuple(markers))
+    assert claims.labels == frozenset().union(*(each.labels for each in markers))
+    assert claims.annotations == frozenset().union(*(each.annotations for each in markers))
+    assert claims.condition_types == frozenset().union(*(each.condition_types for each in markers))
+    owners = [key for each in claims.claims for key, _ in each.targets["Succeeded"].labels]
+    assert len(owners) == len(set(owners))
+
+
+@pytest.mark.parametrize(
+    ("on_the_pod", "rival", "left"),
+    [
+        pytest.param({"labels": ["l"]}, False, True, id="our-label"),
+        pytest.param({"annotations": ["a"]}, False, True, id="our-annotation"),
+        pytest.param({"conditions": ["c/x"]}, False, True, id="our-condition"),
+        pytest.param({"conditions": ["c/gate"]}, False, False, id="a-gate-stays-and-counts-not"),
+        pytest.param({"labels": ["other"]}, False, False, id="not-of-this-marker"),
+        pytest.param({"labels": ["l"]}, True, False, id="claimed-by-another-by-now"),
+        pytest.param({}, False, False, id="nothing-of-ours"),
+    ],
+)
+def test_residue_is_what_we_wrote_and_nobody_claims(
+    on_the_pod: dict[str, list[str]], rival: bool, left: bool
+) -> None:
+    policies = [policy_wire("Succeeded", {"l": "1"}, {"a": "1"})]
+    ending = marker(
+        deleting=True,
+        probes=[
+            probe_wire("p", condition="c/x", policies=policies),
+            probe_wire("g", condition="c/gate"),
+        ],
+    )
+    other = marker("other", probes=[probe_wire(policies=policies)])
+    claims = claims_of((compile_marker(other),) if rival else ())
+    of = pod(
+        labels={"l": "1"},
+        annotations={"a": "1"},
+        conditions=[condition_wire("c/x"), condition_wire("c/gate")],
+        readiness_gates=["c/gate"],
+        owned=owned_fields(**on_the_pod) if on_the_pod else None,
+    )
+    assert has_residue(of, compile_marker(ending), claims) is left
+
+
+def test_conflicts_name_the_marker_that_lost() -> None:
+    markers = [compile_marker(marker(each, probes=[probe_wire()])) for each in ("a", "b")]
+    (conflict,) = claims_of(tuple(markers)).conflicts
+    assert conflict.marker == NamespacedName("default", "b")

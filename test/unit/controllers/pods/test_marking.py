@@ -1,0 +1,373 @@
+"""What changes on a pod: tables for each rule, properties for all of them together."""
+
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+from hypothesis import given
+from support import strategies
+from support.builders import (
+    Json,
+    condition_wire,
+    marker,
+    owned_fields,
+    pod,
+    policy_wire,
+    probe_wire,
+    state,
+    states,
+)
+from support.fake_api import patched_pod
+
+from kruise_probe.api.names import MANAGER_FIELD_MANAGER
+from kruise_probe.api.pods import Pod
+from kruise_probe.api.resources import MARKERS, PODS
+from kruise_probe.api.v1alpha1 import ContainerProbeState
+from kruise_probe.controllers.compiled import compile_marker
+from kruise_probe.controllers.pods.claims import NO_CLAIMS, Claims, claims_of
+from kruise_probe.controllers.pods.marking import Changes, States, marking
+from kruise_probe.controllers.pods.patch import encode_patch
+
+NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
+C = "example.com/healthy"
+BOTH = [
+    policy_wire("Succeeded", {"same": "ok", "ok": "1"}, {"cost": "10"}),
+    policy_wire("Failed", {"same": "bad", "bad": "1"}),
+]
+
+
+def claims(*policies: Json, condition: str | None = C) -> Claims:
+    wire = probe_wire(policies=policies, condition=condition)
+    return claims_of((compile_marker(marker(probes=[wire])),))
+
+
+def mark(
+    of: Pod,
+    by: Claims,
+    results: States,
+    stale: str = "",
+    writes_conditions: bool = True,
+) -> Changes | None:
+    return marking(of, by, results, stale=stale, writes_conditions=writes_conditions, now=NOW)
+
+
+@pytest.mark.parametrize(
+    ("result", "status"), [("Succeeded", "True"), ("Failed", "False"), ("Unknown", "Unknown")]
+)
+def test_states_become_statuses(result: str, status: str) -> None:
+    changes = mark(pod(), claims(), states(state(state=result, message="why")))
+    assert changes is not None
+    (condition,) = changes.conditions
+    assert condition.status == status
+    assert condition.message == "why"
+    assert not condition.reason
+    assert condition.last_probe_time == "2026-01-01T00:01:00Z"
+    assert condition.last_transition_time == "2026-01-01T00:01:00Z"
+
+
+@pytest.mark.parametrize(
+    ("result", "labels", "annotations"),
+    [
+        pytest.param("Succeeded", {"same": "ok", "ok": "1", "bad": None}, {"cost": "10"}, id="ok"),
+        pytest.param("Failed", {"same": "bad", "ok": None, "bad": "1"}, {"cost": None}, id="bad"),
+        pytest.param("Unknown", {}, {}, id="unknown-leaves-marks-alone"),
+    ],
+)
+def test_the_policy_of_the_state_is_applied_and_only_the_others_keys_go(
+    result: str, labels: dict[str, str | None], annotations: dict[str, str | None]
+) -> None:
+    """Whoever wrote what is there."""
+    there = pod(
+        labels={"app": "web", "same": "?", "ok": "?", "bad": "?", "mine": "1"},
+        annotations={"cost": "?"},
+    )
+    changes = mark(there, claims(*BOTH), states(state(state=result)))
+    assert changes is not None
+    assert (changes.labels, changes.annotations) == (labels, annotations)
+
+
+def test_a_single_policys_keys_go_with_the_opposite_result() -> None:
+    changes = mark(pod(labels={"ok": "1"}), claims(BOTH[0]), states(state(state="Failed")))
+    assert changes is not None
+    assert changes.labels == {"ok": None}
+
+
+@pytest.mark.parametrize(
+    "results",
+    [
+        pytest.param({}, id="no-state-yet"),
+        pytest.param(states(state("other#healthy")), id="another-markers-probe"),
+        pytest.param(states(state("web#healthy2")), id="a-longer-name"),
+        pytest.param(states(state(state="")), id="empty-state"),
+        pytest.param(states(state(state="Sideways")), id="state-that-does-not-exist"),
+    ],
+)
+def test_without_a_state_everything_stays(results: dict[str, ContainerProbeState]) -> None:
+    there = pod(
+        labels={"ok": "1", "same": "ok"},
+        conditions=[condition_wire(C)],
+        owned=owned_fields(labels=["ok", "same"], conditions=[C]),
+    )
+    assert mark(there, claims(*BOTH), results) is None
+
+
+def test_a_pod_that_shows_it_all_already_is_left_alone() -> None:
+    there = pod(
+        labels={"ok": "1", "same": "ok"},
+        annotations={"cost": "10"},
+        conditions=[condition_wire(C, message="m", lastProbeTime="2020-01-01T00:00:00Z")],
+    )
+    assert mark(there, claims(*BOTH), states(state(message="m"))) is None
+
+
+class TestTransitionTime:
+    def transition(self, there: Pod, result: ContainerProbeState, stale: str = "") -> str | None:
+        changes = mark(there, claims(), states(result), stale)
+        assert changes is not None
+        return changes.conditions[0].last_transition_time
+
+    def test_it_stays_when_only_the_message_changes(self) -> None:
+        there = pod(conditions=[condition_wire(C, message="old")])
+        assert self.transition(there, state(message="new")) is None
+
+    def test_it_is_the_nodes_when_the_status_changes(self) -> None:
+        there = pod(
+            conditions=[condition_wire(C, "False", lastTransitionTime="2025-01-01T00:00:00Z")]
+        )
+        assert self.transition(there, state()) == "2026-01-01T00:01:00Z"
+
+    def test_it_never_goes_back(self) -> None:
+        """After the agent was silent, the recorded state is older than the condition."""
+        there = pod(
+            conditions=[condition_wire(C, "Unknown", lastTransitionTime="2026-01-01T11:00:00Z")]
+        )
+        assert self.transition(there, state()) == "2026-01-01T12:00:00Z"
+
+    @pytest.mark.parametrize("moved", ["", "yesterday"])
+    def test_it_is_now_when_the_node_does_not_say(self, moved: str) -> None:
+        assert self.transition(pod(), state(moved=moved)) == "2026-01-01T12:00:00Z"
+
+    def test_it_is_now_for_what_the_manager_decides(self) -> None:
+        there = pod(conditions=[condition_wire(C)])
+        assert self.transition(there, state(), "silent") == "2026-01-01T12:00:00Z"
+
+
+class TestStaleness:
+    def test_conditions_turn_unknown_and_marks_are_kept(self) -> None:
+        there = pod(labels={"ok": "1"}, conditions=[condition_wire(C)])
+        changes = mark(there, claims(*BOTH), states(state(state="Failed")), stale="silent")
+        assert changes is not None
+        assert (changes.labels, changes.annotations, changes.deleted) == ({}, {}, [])
+        (condition,) = changes.conditions
+        assert (condition.status, condition.reason, condition.message) == (
+            "Unknown",
+            "ProbeAgentStale",
+            "silent",
+        )
+
+    def test_it_is_said_once(self) -> None:
+        there = pod(
+            conditions=[condition_wire(C, "Unknown", reason="ProbeAgentStale", message="silent")]
+        )
+        assert mark(there, claims(), states(state()), stale="silent") is None
+
+    def test_an_unknown_of_the_node_replaces_the_reason(self) -> None:
+        there = pod(conditions=[condition_wire(C, "Unknown", reason="ProbeAgentStale")])
+        changes = mark(there, claims(), states(state(state="Unknown")))
+        assert changes is not None
+        assert changes.conditions[0].reason == ""
+        assert changes.conditions[0].last_transition_time is None
+
+
+class TestResidue:
+    def test_what_we_wrote_and_nobody_names_goes(self) -> None:
+        there = pod(
+            labels={"l": "1", "users": "1"},
+            annotations={"a": "1", "users": "1"},
+            conditions=[condition_wire("c/x"), condition_wire("c/users")],
+            owned=owned_fields(labels=["l"], annotations=["a"], conditions=["c/x"]),
+        )
+        changes = mark(there, NO_CLAIMS, {})
+        assert changes == Changes({"l": None}, {"a": None}, [], ["c/x"])
+
+    def test_a_readiness_gates_condition_stays_as_it_was_with_a_reason(self) -> None:
+        there = pod(
+            conditions=[
+                condition_wire("c/x", message="fine", lastProbeTime="2026-01-01T00:00:00Z")
+            ],
+            readiness_gates=["c/x"],
+            owned=owned_fields(conditions=["c/x"]),
+        )
+        changes = mark(there, NO_CLAIMS, {})
+        assert changes is not None
+        (condition,) = changes.conditions
+        assert (condition.status, condition.reason, condition.message) == (
+            "True",
+            "ProbeRemoved",
+            "fine",
+        )
+        assert condition.last_transition_time is None
+        assert changes.deleted == []
+
+    def test_a_gate_that_says_so_already_is_left_alone(self) -> None:
+        there = pod(
+            conditions=[condition_wire("c/x", reason="ProbeRemoved")],
+            readiness_gates=["c/x"],
+            owned=owned_fields(conditions=["c/x"]),
+        )
+        assert mark(there, NO_CLAIMS, {}) is None
+
+    def test_a_gate_that_is_probed_again_loses_the_reason(self) -> None:
+        there = pod(
+            conditions=[condition_wire(C, reason="ProbeRemoved")],
+            readiness_gates=[C],
+            owned=owned_fields(conditions=[C]),
+        )
+        changes = mark(there, claims(), states(state()))
+        assert changes is not None
+        body = msgspec.json.decode(encode_patch(there, changes))
+        assert body["status"]["conditions"][0]["reason"] is None
+
+    def test_marks_of_a_marker_whose_entry_is_only_gated_stay(self) -> None:
+        there = pod(labels={"ok": "1"}, initialized=False, owned=owned_fields(labels=["ok"]))
+        assert mark(there, claims(*BOTH), {}) is None
+
+
+@pytest.mark.parametrize(
+    "results",
+    [
+        pytest.param({}, id="no-state-yet"),
+        pytest.param(states(state(state="Unknown")), id="unknown"),
+    ],
+)
+def test_a_value_that_the_keys_owner_never_writes_goes_before_it_has_a_result(
+    results: dict[str, ContainerProbeState],
+) -> None:
+    """The pod has moved from one marker to another that names the same keys, or the policy has been edited."""
+    there = pod(
+        labels={"same": "another's", "ok": "1"},
+        annotations={"cost": "99"},
+        owned=owned_fields(labels=["same", "ok"], annotations=["cost"]),
+    )
+
+    changes = mark(there, claims(*BOTH), results)
+
+    assert changes is not None
+    assert (changes.labels, changes.annotations) == ({"same": None}, {"cost": None})
+
+
+def test_where_a_provider_writes_conditions_only_marks_are_written() -> None:
+    changes = mark(pod(), claims(*BOTH), states(state()), writes_conditions=False)
+    assert changes is not None
+    assert changes.conditions == []
+    assert changes.labels == {"ok": "1", "same": "ok"}
+
+
+def test_a_pod_without_any_metadata_maps_is_marked() -> None:
+    bare = PODS.decode(b'{"metadata": {"name": "p", "namespace": "n", "uid": "u"}}')
+    changes = mark(bare, claims(*BOTH), states(state()))
+    assert changes is not None
+    assert changes.labels == {"ok": "1", "same": "ok"}
+
+
+def applied(wire: Json, changes: Changes) -> Json:
+    """The pod as the API server has it after the patch."""
+    body = msgspec.json.decode(encode_patch(decoded(wire), changes))
+    return patched_pod(wire, body, MANAGER_FIELD_MANAGER)
+
+
+def decoded(wire: Json) -> Pod:
+    return PODS.decode(msgspec.json.encode(wire))
+
+
+def claims_on(of: Pod, wires: list[Json]) -> Claims:
+    markers = [compile_marker(MARKERS.decode(msgspec.json.encode(each))) for each in wires]
+    return claims_of(
+        tuple(
+            each
+            for each in markers
+            if each.key.namespace == of.namespace and each.selector.matches(of.labels)
+        )
+    )
+
+
+def settled(wire: Json, wires: list[Json], results: list[Json]) -> Json:
+    """The pod after marking has been applied once."""
+    recorded = {each["name"]: msgspec.convert(each, ContainerProbeState) for each in results}
+    of = decoded(wire)
+    changes = mark(of, claims_on(of, wires), recorded)
+    return wire if changes is None else applied(wire, changes)
+
+
+def looks(wire: Json) -> tuple[Json, Json, dict[str, tuple[str, str]]]:
+    conditions = {
+        each["type"]: (each["status"], each.get("message", ""))
+        for each in wire["status"]["conditions"]
+    }
+    return wire["metadata"]["labels"], wire["metadata"].get("annotations", {}), conditions
+
+
+@given(
+    strategies.pods(namespace="default"),
+    strategies.marker_sets(namespaces=("default",)),
+    strategies.results(),
+)
+def test_a_marked_pod_needs_no_more_marking(
+    wire: Json, wires: list[Json], results: list[Json]
+) -> None:
+    once = settled(wire, wires, results)
+    assert settled(once, wires, results) is once
+
+
+@given(
+    strategies.pods(namespace="default"),
+    strategies.marker_sets(namespaces=("default",)),
+    strategies.results(),
+    strategies.results(),
+)
+def test_only_the_newest_results_count(
+    wire: Json, wires: list[Json], older: list[Json], newer: list[Json]
+) -> None:
+    """Every probe that has a definite result now looks as if the older one had never been."""
+    names = {each["name"] for each in newer if each["state"] != "Unknown"}
+    older = [each for each in older if each["name"] in names]
+    newer = [each for each in newer if each["name"] in names]
+    direct = settled(wire, wires, newer)
+    detour = settled(settled(wire, wires, older), wires, newer)
+    assert looks(detour) == looks(direct)
+
+
+@given(
+    strategies.pods(namespace="default"),
+    strategies.marker_sets(namespaces=("default",)),
+    strategies.results(),
+)
+def test_without_markers_nothing_of_ours_is_left_but_gates(
+    wire: Json, wires: list[Json], results: list[Json]
+) -> None:
+    marked = settled(wire, wires, results)
+    bare = decoded(settled(marked, [], []))
+    assert not bare.owned.labels
+    assert not bare.owned.annotations
+    assert bare.owned.condition_types <= bare.readiness_gates
+
+
+@given(
+    strategies.pods(namespace="default"),
+    strategies.marker_sets(namespaces=("default",)),
+    strategies.verdicts(),
+)
+def test_a_marker_that_came_and_went_leaves_what_the_others_would_have_made(
+    wire: Json, wires: list[Json], results: list[Json]
+) -> None:
+    """For keys that nobody had set before (those are not restored), once every probe has a verdict.
+
+    Until its first verdict the heir of a key leaves what its predecessor wrote, if it may come to write that itself.
+    """
+    wire["metadata"]["labels"] = {"app": wire["metadata"]["labels"]["app"]}
+    wire["metadata"]["annotations"] = {}
+    wire["status"]["conditions"] = wire["status"]["conditions"][:1]
+    wire["spec"]["readinessGates"] = []
+    detour = settled(settled(wire, wires, results), wires[1:], results)
+    direct = settled(wire, wires[1:], results)
+    assert looks(detour) == looks(direct)

@@ -1,0 +1,78 @@
+"""The bytes of a patch, and what refusals mean."""
+
+import msgspec
+import pytest
+from support.builders import condition_wire, pod
+
+from kruise_probe.api.errors import (
+    Conflict,
+    ConnectionFailed,
+    Forbidden,
+    Invalid,
+    KubeError,
+    NotFound,
+    ServerError,
+)
+from kruise_probe.api.pods import PodCondition
+from kruise_probe.controllers.pods.marking import Changes
+from kruise_probe.controllers.pods.patch import encode_patch, pod_is_gone
+
+
+def test_a_patch_carries_the_uid_and_nothing_but_our_keys() -> None:
+    there = pod(conditions=[condition_wire("c/x", reason="old", message="old")])
+    changes = Changes(
+        {"l": None, "m": "1"},
+        {"a": "1"},
+        [
+            PodCondition("c/x", "True", last_probe_time="t1"),
+            PodCondition("c/new", "False", message="why", last_transition_time="t2"),
+        ],
+        ["c/gone"],
+    )
+    assert msgspec.json.decode(encode_patch(there, changes)) == {
+        "metadata": {
+            "uid": there.uid,
+            "labels": {"l": None, "m": "1"},
+            "annotations": {"a": "1"},
+        },
+        "status": {
+            "conditions": [
+                {
+                    "type": "c/x",
+                    "status": "True",
+                    "reason": None,
+                    "message": None,
+                    "lastProbeTime": "t1",
+                },
+                {
+                    "type": "c/new",
+                    "status": "False",
+                    "message": "why",
+                    "lastTransitionTime": "t2",
+                },
+                {"$patch": "delete", "type": "c/gone"},
+            ]
+        },
+    }
+
+
+def test_marks_alone_touch_no_status() -> None:
+    body = msgspec.json.decode(encode_patch(pod(), Changes({"l": "1"}, {}, [], [])))
+    assert set(body) == {"metadata"}
+
+
+@pytest.mark.parametrize(
+    ("error", "gone"),
+    [
+        pytest.param(NotFound("pods web-0 not found"), True, id="404"),
+        pytest.param(Invalid("metadata.uid: Invalid value: field is immutable"), True, id="uid"),
+        pytest.param(Conflict("Precondition failed: UID in precondition"), True, id="precondition"),
+        pytest.param(Invalid("metadata.labels: Invalid value"), False, id="another-422"),
+        pytest.param(Conflict("the object has been modified"), False, id="another-409"),
+        pytest.param(Forbidden("no"), False, id="403"),
+        pytest.param(ServerError("no"), False, id="500"),
+        pytest.param(ConnectionFailed("reset"), False, id="connection"),
+    ],
+)
+def test_only_some_refusals_mean_that_the_pod_is_gone(error: KubeError, gone: bool) -> None:
+    assert pod_is_gone(error) is gone

@@ -1,0 +1,439 @@
+"""Results get to pods: exactly, once, and only while they are true. The whole product over a fake API server."""
+
+from typing import Any
+
+import pytest
+from prometheus_client import REGISTRY
+from support.builders import (
+    condition_wire,
+    lease_wire,
+    marker_wire,
+    node_wire,
+    npp_wire,
+    owned_fields,
+    pod_status_wire,
+    pod_wire,
+    policy_wire,
+    probe_wire,
+    state_wire,
+)
+from support.fake_api import LATENCY_SECONDS, FakeApi, Write
+from support.running_manager import running_manager, settle
+
+from kruise_probe.api.errors import ServerError
+from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
+
+POLICIES = (
+    policy_wire("Succeeded", {"healthy": "true"}, {"cost": "10"}),
+    policy_wire("Failed", {"sick": "true"}),
+)
+
+
+@pytest.fixture
+def api() -> FakeApi:
+    """One node, one pod, one marker with a condition and two policies, and nothing planned yet."""
+    api = FakeApi()
+    api.put(NODES, node_wire())
+    api.put(PODS, pod_wire())
+    api.put(MARKERS, marker_wire(probes=[probe_wire(policies=POLICIES)]))
+    return api
+
+
+def report(api: FakeApi, *states: dict[str, Any], pod: str = "web-0", node: str = "node-1") -> None:
+    """The daemon of the node publishes the results of one pod."""
+    wire = api.get(PODS, pod)
+    assert wire is not None
+    statuses = [pod_status_wire(wire, *states)]
+    api.edit(NODE_POD_PROBES, node, {"status": {"podProbeStatuses": statuses}})
+
+
+def shown(
+    api: FakeApi, pod: str = "web-0"
+) -> tuple[dict[str, str], dict[str, str], dict[str, Any]]:
+    """Labels beside `app`, annotations, and conditions beside kubelet's own."""
+    wire = api.get(PODS, pod)
+    assert wire is not None
+    meta = wire["metadata"]
+    labels = {key: value for key, value in meta["labels"].items() if key != "app"}
+    conditions = {
+        each["type"]: each for each in wire["status"]["conditions"] if each["type"] != "Initialized"
+    }
+    return labels, meta.get("annotations", {}), conditions
+
+
+async def test_a_result_becomes_a_condition_and_marks_in_one_patch(api: FakeApi) -> None:
+    async with running_manager(api):
+        await settle()
+        report(api, state_wire(message="fine"))
+        await settle()
+
+        labels, annotations, conditions = shown(api)
+        assert labels == {"healthy": "true"}
+        assert annotations == {"cost": "10"}
+        assert conditions["example.com/healthy"] == {
+            "type": "example.com/healthy",
+            "status": "True",
+            "message": "fine",
+            "lastProbeTime": "2026-01-01T00:01:00Z",
+            "lastTransitionTime": "2026-01-01T00:01:00Z",
+        }
+        assert api.count("Pod") == {"Pod/status": 1}
+
+
+async def test_the_opposite_result_takes_the_other_keys_away_and_back(api: FakeApi) -> None:
+    async with running_manager(api):
+        await settle()
+        report(api, state_wire())
+        await settle()
+        report(api, state_wire(state="Failed", moved="2026-01-01T00:02:00Z"))
+        await settle()
+        labels, annotations, conditions = shown(api)
+        assert (labels, annotations) == ({"sick": "true"}, {})
+        assert conditions["example.com/healthy"]["status"] == "False"
+        assert conditions["example.com/healthy"]["lastTransitionTime"] == "2026-01-01T00:02:00Z"
+
+        report(api, state_wire(moved="2026-01-01T00:03:00Z"))
+        await settle()
+        labels, annotations, _ = shown(api)
+        assert (labels, annotations) == ({"healthy": "true"}, {"cost": "10"})
+        assert api.count("Pod") == {"Pod/status": 3}
+
+
+async def test_the_same_results_with_newer_times_write_nothing(api: FakeApi) -> None:
+    async with running_manager(api):
+        await settle()
+        report(api, state_wire())
+        await settle()
+        before = len(api.writes)
+        for second in range(10):
+            report(api, state_wire(probed=f"2026-01-01T00:02:{second:02}Z"))
+            await settle()
+        assert api.count(since=before) == {}
+
+
+async def test_a_flip_is_written_once_though_the_informer_lags(api: FakeApi) -> None:
+    async with running_manager(api):
+        await settle()
+        pods = api.sources["pods"]
+        pods.hold()
+        report(api, state_wire())
+        await settle(0.5)
+        report(api, state_wire(probed="2026-01-01T00:02:00Z", message="again"))
+        report(api, state_wire(probed="2026-01-01T00:03:00Z", message="again"))
+        await settle(0.5)
+        api.edit(NODES, "node-1", {"metadata": {"labels": {"type": "virtual-kubelet"}}})
+        api.edit(NODES, "node-1", {"metadata": {"labels": {"type": None}}})
+        await settle(0.5)
+        pods.release()
+        await settle()
+        assert api.count("Pod") == {"Pod/status": 2}
+
+
+async def test_a_label_that_starts_to_match_starts_probing_and_one_that_stops_ends_it(
+    api: FakeApi,
+) -> None:
+    api.edit(PODS, "web-0", {"metadata": {"labels": {"app": "other"}}})
+    async with running_manager(api):
+        await settle()
+        npp = api.get(NODE_POD_PROBES, "node-1")
+        assert npp is not None
+        assert npp["spec"] == {}
+
+        api.edit(PODS, "web-0", {"metadata": {"labels": {"app": "web"}}})
+        await settle(1)
+        report(api, state_wire())
+        await settle(1)
+        assert shown(api)[0] == {"healthy": "true"}
+
+        api.edit(PODS, "web-0", {"metadata": {"labels": {"app": "other"}}})
+        await settle(1)
+        npp = api.get(NODE_POD_PROBES, "node-1")
+        assert npp is not None
+        assert npp["spec"] == {}
+        labels, annotations, conditions = shown(api)
+        assert (labels, annotations, conditions) == ({}, {}, {})
+
+
+@pytest.mark.parametrize(
+    ("edit", "labels", "annotations", "conditions"),
+    [
+        pytest.param([], {}, {}, set(), id="probe-removed"),
+        pytest.param(
+            [probe_wire(policies=[policy_wire("Succeeded", {"healthy": "true"})])],
+            {"healthy": "true"},
+            {},
+            {"example.com/healthy"},
+            id="annotation-removed-from-the-policy",
+        ),
+        pytest.param(
+            [probe_wire(policies=[policy_wire("Succeeded", {"healthy": "yes", "new": "1"})])],
+            {"healthy": "yes", "new": "1"},
+            {},
+            {"example.com/healthy"},
+            id="policy-edited",
+        ),
+        pytest.param(
+            [probe_wire(condition="example.com/other", policies=POLICIES)],
+            {"healthy": "true"},
+            {"cost": "10"},
+            {"example.com/other"},
+            id="condition-type-renamed",
+        ),
+        pytest.param(
+            [probe_wire("renamed", policies=POLICIES)],
+            {"healthy": "true"},
+            {"cost": "10"},
+            {"example.com/healthy"},
+            id="probe-renamed-keeps-marks-until-its-first-result",
+        ),
+    ],
+)
+@pytest.mark.parametrize("running", [True, False], ids=["running", "manager-was-down"])
+async def test_marks_follow_edits_of_the_marker(
+    api: FakeApi,
+    edit: list[dict[str, Any]],
+    labels: dict[str, str],
+    annotations: dict[str, str],
+    conditions: set[str],
+    running: bool,
+) -> None:
+    async with running_manager(api):
+        await settle()
+        report(api, state_wire())
+        await settle()
+        if running:
+            api.edit(MARKERS, "web", {"spec": {"probes": edit}})
+            await settle()
+    if not running:
+        api.edit(MARKERS, "web", {"spec": {"probes": edit}})
+        async with running_manager(api):
+            await settle()
+    found = shown(api)
+    assert (found[0], found[1], set(found[2])) == (labels, annotations, conditions)
+
+
+async def test_a_restart_writes_nothing(api: FakeApi) -> None:
+    async with running_manager(api):
+        await settle()
+        report(api, state_wire())
+        await settle()
+    before = len(api.writes)
+    async with running_manager(api):
+        await settle(700)
+    assert api.count(since=before) == {}
+
+
+async def test_the_time_from_result_to_condition_is_measured_once_per_change(
+    api: FakeApi,
+) -> None:
+    name = "kruise_probe_result_to_condition_seconds"
+
+    def measured() -> tuple[float, float]:
+        count = REGISTRY.get_sample_value(f"{name}_count")
+        return count or 0.0, REGISTRY.get_sample_value(f"{name}_sum") or 0.0
+
+    async with running_manager(api):
+        await settle()
+        count, total = measured()
+        report(api, state_wire())
+        await settle()
+        report(api, state_wire(probed="2026-01-01T00:09:00Z"))
+        await settle()
+        assert measured()[0] == count + 1
+        assert measured()[1] - total == pytest.approx(LATENCY_SECONDS, abs=1e-6)
+
+
+async def test_marks_that_somebody_takes_away_come_back(api: FakeApi) -> None:
+    async with running_manager(api):
+        await settle()
+        report(api, state_wire())
+        await settle()
+        api.edit(PODS, "web-0", {"metadata": {"labels": {"healthy": None, "mine": "1"}}})
+        await settle()
+        assert shown(api)[0] == {"healthy": "true", "mine": "1"}
+
+
+async def test_a_pod_replaced_under_its_name_never_takes_its_predecessors_marks(
+    api: FakeApi,
+) -> None:
+    async with running_manager(api):
+        await settle()
+        pods = api.sources["pods"]
+        pods.hold()
+        report(api, state_wire())
+        api.remove(PODS, "web-0")
+        api.put(PODS, pod_wire(uid="another"))
+        await settle(0.5)
+        pods.release()
+        await settle()
+        assert shown(api) == ({}, {}, {})
+        assert api.count("Pod") == {"Pod/status": 1}
+
+
+async def test_one_bad_pod_delays_no_other(api: FakeApi) -> None:
+    def refuse(write: Write) -> None:
+        if write.key.name == "web-0":
+            raise ServerError("no")
+
+    api.put(PODS, pod_wire("web-1"))
+    async with running_manager(api):
+        await settle()
+        api.before = refuse
+        statuses = [pod_status_wire(pod_wire(each), state_wire()) for each in ("web-0", "web-1")]
+        api.edit(NODE_POD_PROBES, "node-1", {"status": {"podProbeStatuses": statuses}})
+        await settle(0.2)
+        assert shown(api, "web-1")[0] == {"healthy": "true"}
+        assert shown(api, "web-0")[0] == {}
+        api.before = lambda write: None
+        await settle(60)
+        assert shown(api, "web-0")[0] == {"healthy": "true"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"status": {"phase": "Succeeded"}}, id="finished"),
+        pytest.param(
+            {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["a/b"]}},
+            id="terminating",
+        ),
+    ],
+)
+async def test_pods_that_have_ended_get_no_more_results(
+    api: FakeApi, change: dict[str, Any]
+) -> None:
+    api.edit(PODS, "web-0", change)
+    async with running_manager(api):
+        await settle()
+        report(api, state_wire())
+        await settle()
+        assert shown(api) == ({}, {}, {})
+
+
+class TestSilentAgents:
+    async def test_conditions_turn_unknown_marks_stay_and_both_come_back(
+        self, api: FakeApi
+    ) -> None:
+        api.put(LEASES, lease_wire())
+        async with running_manager(api):
+            await settle()
+            report(api, state_wire(probed="2026-01-01T00:00:05Z", moved="2026-01-01T00:00:05Z"))
+            await settle()
+            await settle(60)
+            labels, annotations, conditions = shown(api)
+            assert (labels, annotations) == ({"healthy": "true"}, {"cost": "10"})
+            condition = conditions["example.com/healthy"]
+            assert (condition["status"], condition["reason"]) == ("Unknown", "ProbeAgentStale")
+            assert condition["lastTransitionTime"] == "2026-01-01T00:01:00Z"
+            assert REGISTRY.get_sample_value("kruise_probe_agents_stale") == 1
+            assert "node-1" in condition["message"]
+
+            api.put(LEASES, lease_wire(renewed="2026-01-01T00:01:08Z"))
+            await settle(1)
+            assert REGISTRY.get_sample_value("kruise_probe_agents_stale") == 0
+            condition = shown(api)[2]["example.com/healthy"]
+            assert condition["status"] == "True"
+            assert "reason" not in condition
+            assert condition["lastTransitionTime"] > "2026-01-01T00:01:00Z"
+            assert api.count("Pod") == {"Pod/status": 3}
+
+    async def test_renewals_in_time_change_nothing(self, api: FakeApi) -> None:
+        api.put(LEASES, lease_wire())
+        async with running_manager(api):
+            await settle()
+            report(api, state_wire(probed="2026-01-01T00:00:05Z"))
+            await settle()
+            before = len(api.writes)
+            for second in range(10, 300, 10):
+                api.put(
+                    LEASES, lease_wire(renewed=f"2026-01-01T00:{second // 60:02}:{second % 60:02}Z")
+                )
+                await settle(10)
+            assert api.count(since=before) == {}
+
+    async def test_a_daemon_without_a_lease_is_never_stale(self, api: FakeApi) -> None:
+        async with running_manager(api):
+            await settle()
+            report(api, state_wire())
+            await settle(3600)
+            assert shown(api)[2]["example.com/healthy"]["status"] == "True"
+
+    async def test_a_restarted_manager_still_knows_and_writes_nothing(self, api: FakeApi) -> None:
+        api.put(LEASES, lease_wire(renewed="2025-12-31T23:00:00Z"))
+        async with running_manager(api):
+            await settle()
+            report(api, state_wire(probed="2025-12-31T23:00:05Z"))
+            await settle(70)
+            assert shown(api)[2]["example.com/healthy"]["status"] == "Unknown"
+        before = len(api.writes)
+        async with running_manager(api):
+            await settle(70)
+        assert api.count(since=before) == {}
+
+    async def test_newer_results_of_another_daemon_end_it(self, api: FakeApi) -> None:
+        api.put(LEASES, lease_wire(renewed="2025-12-31T23:00:00Z"))
+        async with running_manager(api):
+            await settle()
+            report(api, state_wire(probed="2025-12-31T23:00:05Z"))
+            await settle()
+            report(api, state_wire(probed="2026-01-01T00:00:05Z"))
+            await settle()
+            assert shown(api)[2]["example.com/healthy"]["status"] == "True"
+
+
+class TestServerless:
+    @pytest.fixture
+    def api(self, api: FakeApi) -> FakeApi:
+        api.put(NODES, node_wire(labels={"type": "virtual-kubelet"}))
+        return api
+
+    def provider_reports(self, api: FakeApi, status: str) -> None:
+        condition = condition_wire("example.com/healthy", status)
+        api.edit(PODS, "web-0", {"status": {"conditions": [condition]}}, manager="provider")
+
+    async def test_policies_follow_the_providers_conditions_both_ways(self, api: FakeApi) -> None:
+        async with running_manager(api, serverless=True):
+            await settle()
+            for status, labels in (
+                ("True", {"healthy": "true"}),
+                ("False", {"sick": "true"}),
+                ("Unknown", {"sick": "true"}),
+                ("True", {"healthy": "true"}),
+            ):
+                self.provider_reports(api, status)
+                await settle()
+                assert shown(api)[0] == labels
+        assert api.get(NODE_POD_PROBES, "node-1") is None
+        bodies = [each.body for each in api.writes if each.kind == "Pod"]
+        assert all("status" not in body for body in bodies)
+
+    async def test_without_the_gate_nothing_is_written(self, api: FakeApi) -> None:
+        async with running_manager(api, serverless=False):
+            await settle()
+            self.provider_reports(api, "True")
+            await settle()
+        assert api.count("Pod") == {}
+
+
+async def test_what_a_former_manager_left_is_removed_at_the_start(api: FakeApi) -> None:
+    api.put(
+        PODS,
+        pod_wire(
+            "old-0",
+            labels={"app": "gone", "left": "1", "users": "1"},
+            annotations={"cost": "5"},
+            conditions=[condition_wire("example.com/left"), condition_wire("example.com/users")],
+            owned=owned_fields(
+                labels=["left"], annotations=["cost"], conditions=["example.com/left"]
+            ),
+        ),
+    )
+    api.put(NODE_POD_PROBES, npp_wire())
+    async with running_manager(api):
+        await settle()
+    wire = api.get(PODS, "old-0")
+    assert wire is not None
+    assert wire["metadata"]["labels"] == {"app": "gone", "users": "1"}
+    assert wire["metadata"]["annotations"] == {}
+    types = {each["type"] for each in wire["status"]["conditions"]}
+    assert types == {"Initialized", "example.com/users"}

@@ -1,0 +1,129 @@
+"""What of a marker is used: everything that is valid, entry by entry."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from support.builders import marker, policy_wire, probe_wire
+
+from kruise_probe.controllers.compiled import compile_marker
+
+Json = dict[str, Any]
+
+
+@pytest.mark.parametrize(
+    ("handler", "filled"),
+    [
+        pytest.param(
+            {"httpGet": {"port": 80}},
+            {"port": 80, "path": "/", "scheme": "HTTP"},
+            id="http-scheme-and-path",
+        ),
+        pytest.param(
+            {"httpGet": {"port": 80, "path": "/x", "scheme": "HTTPS"}},
+            {"port": 80, "path": "/x", "scheme": "HTTPS"},
+            id="http-as-given",
+        ),
+        pytest.param({"grpc": {"port": 80}}, {"port": 80, "service": ""}, id="grpc-service"),
+        pytest.param({"tcpSocket": {"port": 80}}, {"port": 80}, id="tcp-needs-nothing"),
+    ],
+)
+def test_entries_are_filled_in_as_either_crd_would(handler: Json, filled: Json) -> None:
+    (probe,) = compile_marker(marker(probes=[probe_wire(handler=handler)])).probes
+    (action,) = msgspec.to_builtins(probe.planned.probe).values()
+    assert action == filled
+
+
+def test_absent_numbers_stay_absent() -> None:
+    (probe,) = compile_marker(marker()).probes
+    assert probe.planned.probe.period_seconds is None
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        pytest.param(probe_wire(""), id="no-name"),
+        pytest.param(probe_wire("a#b"), id="hash-in-the-name"),
+        pytest.param(probe_wire(container=""), id="no-container"),
+        pytest.param(probe_wire(handler={"httpGet": {"port": 0}}), id="port-0"),
+        pytest.param(
+            probe_wire(handler={"tcpSocket": {"port": 80, "host": "10.0.0.1"}}), id="host"
+        ),
+        pytest.param(
+            probe_wire(handler={"exec": {"command": ["a"]}, "grpc": {"port": 1}}), id="two-handlers"
+        ),
+        pytest.param({**probe_wire(), "probe": {}}, id="no-handler"),
+        pytest.param(probe_wire(periodSeconds=-1), id="negative-number"),
+        pytest.param(probe_wire(timeoutSeconds=2**40), id="number-that-go-cannot-read"),
+    ],
+)
+def test_an_invalid_probe_is_left_out_and_the_others_stay(bad: Json) -> None:
+    compiled = compile_marker(marker(probes=[bad, probe_wire("good", condition="good")]))
+    assert [each.probe for each in compiled.probes] == ["good"]
+    assert compiled.errors
+
+
+@pytest.mark.parametrize(
+    ("policy", "labels", "annotations"),
+    [
+        pytest.param(policy_wire("Succeeded", {"app": "x"}), {}, {}, id="own-selector-key"),
+        pytest.param(
+            policy_wire("Succeeded", {"-": "x", "ok": "1"}), {"ok": "1"}, {}, id="bad-key"
+        ),
+        pytest.param(policy_wire("Succeeded", {"a": "b c"}), {}, {}, id="bad-value"),
+        pytest.param(
+            policy_wire(
+                "Succeeded",
+                None,
+                {"kruise.io/podprobe": "[]", "kruise.io/podprobemarker-list": "a"},
+            ),
+            {},
+            {},
+            id="protocol-annotations",
+        ),
+        pytest.param(
+            policy_wire("Succeeded", None, {"any": "text of any kind"}),
+            {},
+            {"any": "text of any kind"},
+            id="annotation-values-are-free",
+        ),
+    ],
+)
+def test_policy_entries_that_may_not_be_written_are_left_out(
+    policy: Json, labels: Json, annotations: Json
+) -> None:
+    (probe,) = compile_marker(marker(probes=[probe_wire(policies=[policy])])).probes
+    assert probe.policies["Succeeded"] == (labels, annotations)
+
+
+@pytest.mark.parametrize("state", ["Unknown", "succeeded", ""])
+def test_policies_of_other_states_mean_nothing(state: str) -> None:
+    policy = policy_wire(state, {"a": "1"})
+    (probe,) = compile_marker(marker(probes=[probe_wire(policies=[policy])])).probes
+    assert probe.policies == {}
+
+
+@pytest.mark.parametrize("type", ["Ready", "ContainersReady", "bad type", "/x"])
+def test_condition_types_that_may_not_be_written_are_dropped(type: str) -> None:
+    (probe,) = compile_marker(marker(probes=[probe_wire(condition=type)])).probes
+    assert probe.condition_type == ""
+
+
+def test_of_probes_with_one_name_the_first_counts() -> None:
+    twice = [probe_wire("a", condition="one"), probe_wire("a", condition="two")]
+    compiled = compile_marker(marker(probes=twice))
+    assert [each.condition_type for each in compiled.probes] == ["one"]
+
+
+def test_a_selector_that_cannot_be_read_matches_nothing() -> None:
+    bad = {"matchExpressions": [{"key": "a", "operator": "Almost"}]}
+    compiled = compile_marker(marker(selector=bad))
+    assert not compiled.selector.matches({"a": "1"})
+    assert compiled.errors
+
+
+def test_a_marker_beyond_the_bounds_of_validation_works_as_before() -> None:
+    many = [probe_wire(f"p{n}", condition=f"c{n}") for n in range(40)]
+    compiled = compile_marker(marker(probes=many))
+    assert len(compiled.probes) == 40
+    assert compiled.errors == ()

@@ -1,0 +1,432 @@
+"""Leader election on virtual time, with the network and the processes under the test's control."""
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from datetime import timedelta
+
+import looptime
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prometheus_client import REGISTRY
+from support.fake_leases import FakeLeases, LeaseLink
+
+from kruise_probe.api.errors import ConnectionFailed
+from kruise_probe.api.times import utc_now
+from kruise_probe.controllers.leader_election import LeaderElector, LeadershipLost, NotLeader
+
+
+class Process:
+    """One candidate process: its elector, its link, its (skewed) wall clock and how its run ended."""
+
+    def __init__(self, leases: FakeLeases, name: str, *, skew: timedelta = timedelta()) -> None:
+        self.link = LeaseLink(leases)
+        self.name = name
+        self.led = 0
+        self.ended: list[str] = []
+        self.led_at: list[float] = []
+        self.drain_seconds = 0.0
+        self.elector = LeaderElector(
+            self.link,
+            namespace="kruise-system",
+            name="manager",
+            identity=name,
+            now=lambda: utc_now() + skew,
+        )
+        self.task: asyncio.Task[None] | None = None
+
+    def start(self) -> "Process":
+        self.task = asyncio.create_task(self._run(), name=self.name)
+        return self
+
+    async def _run(self) -> None:
+        try:
+            await self.elector.run(self._lead)
+        except LeadershipLost:
+            self.ended.append("lost")
+        except asyncio.CancelledError:
+            self.ended.append("stopped")
+            raise
+
+    async def _lead(self) -> None:
+        self.led += 1
+        self.led_at.append(asyncio.get_running_loop().time())
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            await asyncio.sleep(self.drain_seconds)
+
+    @property
+    def leads(self) -> bool:
+        try:
+            self.elector.check()
+        except NotLeader:
+            return False
+        return True
+
+    async def stop(self) -> None:
+        if self.task is not None:
+            self.task.cancel()
+            await asyncio.wait({self.task})
+
+
+async def until(condition: Callable[[], bool], *, within_seconds: float) -> float:
+    """Waits for `condition`, and says how long it took."""
+    time = asyncio.get_running_loop().time
+    begun = time()
+    while not condition():
+        assert time() - begun < within_seconds, f"not within {within_seconds} s"
+        await asyncio.sleep(0.05)
+    return time() - begun
+
+
+async def test_the_first_candidate_leads_at_once() -> None:
+    leases = FakeLeases()
+    one = Process(leases, "one").start()
+
+    assert await until(lambda: one.leads, within_seconds=1) < 0.5
+    assert leases.holder == "one"
+    await one.stop()
+
+
+async def test_a_stopped_leader_releases_last_and_the_standby_leads_within_two_seconds() -> None:
+    leases = FakeLeases()
+    one = Process(leases, "one").start()
+    await until(lambda: one.leads, within_seconds=1)
+    two = Process(leases, "two").start()
+    await asyncio.sleep(30)
+    one.drain_seconds = 3.0
+    stopping = asyncio.create_task(one.stop())
+    await asyncio.sleep(2.9)
+    still_held = leases.holder
+    await stopping
+
+    assert still_held == "one"
+    assert not one.leads
+    assert await until(lambda: two.leads, within_seconds=2) < 2
+    assert two.led == 1
+    await two.stop()
+
+
+async def test_a_killed_leader_is_followed_after_its_lease_and_not_before() -> None:
+    leases = FakeLeases()
+    one = Process(leases, "one").start()
+    await until(lambda: one.leads, within_seconds=1)
+    two = Process(leases, "two").start()
+    await asyncio.sleep(30)
+    one.link.reachable = False
+    took = await until(lambda: two.leads, within_seconds=17)
+
+    assert took >= 13
+    await one.stop()
+    await two.stop()
+
+
+async def test_a_leader_that_cannot_renew_stops_its_work_before_anybody_else_may_lead() -> None:
+    leases = FakeLeases()
+    one = Process(leases, "one").start()
+    await until(lambda: one.leads, within_seconds=1)
+    one.link.reachable = False
+    took = await until(lambda: not one.leads, within_seconds=11)
+    await until(lambda: one.ended == ["lost"], within_seconds=1)
+
+    assert 7.9 <= took <= 10.1
+    assert leases.holder == "one"
+    await one.stop()
+
+
+async def test_short_trouble_costs_nobody_the_leadership() -> None:
+    leases = FakeLeases()
+    one = Process(leases, "one").start()
+    await until(lambda: one.leads, within_seconds=1)
+    for fault in ("refusing", "losing_answers", "refusing", "losing_answers"):
+        setattr(one.link, fault, True)
+        await asyncio.sleep(6)
+        setattr(one.link, fault, False)
+        await asyncio.sleep(3)
+
+    assert one.leads
+    assert one.led == 1
+    assert not one.ended
+    await one.stop()
+
+
+async def test_an_answer_that_was_lost_does_not_look_like_another_leader() -> None:
+    """The renewal was stored, its answer was not heard of: the next one finds a version that it did not expect."""
+    leases = FakeLeases()
+    one = Process(leases, "one").start()
+    await until(lambda: one.leads, within_seconds=1)
+    one.link.losing_answers = True
+    await asyncio.sleep(2.5)
+    one.link.losing_answers = False
+    await asyncio.sleep(20)
+
+    assert one.leads
+    await one.stop()
+
+
+async def test_a_lease_taken_by_somebody_else_ends_the_leader_at_its_next_renewal() -> None:
+    leases = FakeLeases()
+    one = Process(leases, "one").start()
+    await until(lambda: one.leads, within_seconds=1)
+    assert leases.stored is not None
+    leases.stored["spec"]["holderIdentity"] = "thief"
+    leases.version += 1
+    leases.stored["metadata"]["resourceVersion"] = str(leases.version)
+
+    assert await until(lambda: not one.leads, within_seconds=3) < 2.5
+    await until(lambda: one.ended == ["lost"], within_seconds=1)
+    assert leases.holder == "thief"
+
+
+async def test_a_deleted_lease_makes_no_second_leader() -> None:
+    leases = FakeLeases()
+    one = Process(leases, "one").start()
+    await until(lambda: one.leads, within_seconds=1)
+    two = Process(leases, "two").start()
+    await asyncio.sleep(5)
+    leases.delete()
+    await asyncio.sleep(30)
+
+    assert one.leads
+    assert two.led == 0
+    await one.stop()
+    await two.stop()
+
+
+async def test_skewed_clocks_do_not_matter() -> None:
+    leases = FakeLeases()
+    ahead = Process(leases, "ahead", skew=timedelta(hours=3)).start()
+    await until(lambda: ahead.leads, within_seconds=1)
+    behind = Process(leases, "behind", skew=timedelta(hours=-3)).start()
+    await asyncio.sleep(60)
+    assert (ahead.leads, behind.led) == (True, 0)
+    await ahead.stop()
+
+    assert await until(lambda: behind.leads, within_seconds=2) < 2
+    await behind.stop()
+
+
+async def test_a_standby_costs_the_server_no_polling_while_its_watch_lives() -> None:
+    leases = FakeLeases()
+    one = Process(leases, "one").start()
+    await until(lambda: one.leads, within_seconds=1)
+    two = Process(leases, "two")
+    reads: list[float] = []
+    get = two.link.get
+
+    async def counted(*args: object, **options: object) -> object:
+        reads.append(asyncio.get_running_loop().time())
+        return await get(*args, **options)  # type: ignore[arg-type]  # forwards whatever comes
+
+    two.link.get = counted  # type: ignore[assignment, method-assign]  # the test listens in
+    two.start()
+    await asyncio.sleep(120)
+
+    assert len(reads) == 1
+    await one.stop()
+    await two.stop()
+
+
+async def test_a_standby_whose_watch_is_dead_takes_over_in_time_all_the_same() -> None:
+    leases = FakeLeases()
+    one = Process(leases, "one").start()
+    await until(lambda: one.leads, within_seconds=1)
+    two = Process(leases, "two").start()
+    await asyncio.sleep(5)
+    two.link.reachable = False
+    await one.stop()
+    await asyncio.sleep(3)
+    two.link.reachable = True
+
+    assert await until(lambda: two.leads, within_seconds=17) < 17
+    await two.stop()
+
+
+async def test_a_server_that_refuses_everything_is_asked_at_the_retry_period_only() -> None:
+    leases = FakeLeases()
+    one = Process(leases, "one")
+    asked = 0
+
+    async def refuse(*_: object, **__: object) -> object:
+        nonlocal asked
+        asked += 1
+        raise ConnectionFailed("refused")
+
+    one.link.create = one.link.get = refuse  # type: ignore[assignment, method-assign]  # a broken server
+    one.start()
+    await asyncio.sleep(60)
+
+    assert asked <= 60
+    await one.stop()
+
+
+async def test_work_that_ends_by_itself_releases_the_lease() -> None:
+    leases = FakeLeases()
+    elector = Process(leases, "one").elector
+
+    async def lead() -> None:
+        elector.check()
+
+    await elector.run(lead)
+
+    assert leases.holder == ""
+    with pytest.raises(NotLeader, match="kruise-system/manager"):
+        elector.check()
+
+
+async def test_work_that_fails_releases_the_lease_and_its_error_comes_out() -> None:
+    leases = FakeLeases()
+
+    async def lead() -> None:
+        raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        await Process(leases, "one").elector.run(lead)
+    assert leases.holder == ""
+
+
+async def test_a_release_that_is_not_answered_does_not_hold_the_end_up() -> None:
+    leases = FakeLeases()
+    one = Process(leases, "one").start()
+    await until(lambda: one.leads, within_seconds=1)
+    one.link.reachable = False
+    begun = asyncio.get_running_loop().time()
+    await one.stop()
+
+    assert asyncio.get_running_loop().time() - begun <= 2.1
+
+
+async def test_the_gauge_says_who_leads() -> None:
+    def gauge() -> float | None:
+        return REGISTRY.get_sample_value("leader_election_master_status", {"name": "manager"})
+
+    leases = FakeLeases()
+    one = Process(leases, "one")
+    before = gauge()
+    one.start()
+    await until(lambda: one.leads, within_seconds=1)
+    await asyncio.sleep(0.1)
+    during = gauge()
+    await one.stop()
+
+    assert (before, during, gauge()) == (0, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("lease", "deadline", "retry", "words"),
+    [
+        pytest.param(10, 10, 2, "must exceed the renew deadline", id="no-margin"),
+        pytest.param(15, 2, 2, "retry periods", id="no-second-try"),
+        pytest.param(15, 10, 0, "must be positive", id="no-pause"),
+    ],
+)
+async def test_durations_that_could_make_two_leaders_are_refused(
+    lease: float, deadline: float, retry: float, words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        LeaderElector(
+            LeaseLink(FakeLeases()),
+            namespace="n",
+            name="l",
+            identity="i",
+            lease_duration_seconds=lease,
+            renew_deadline_seconds=deadline,
+            retry_period_seconds=retry,
+            now=utc_now,
+        )
+
+
+FAULTS = ("unreachable", "reachable", "refusing", "answering", "deaf", "hearing", "slow", "fast",
+          "stop", "start")  # fmt: skip
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from((0, 1, 2)),
+        st.sampled_from(FAULTS),
+        st.floats(min_value=0.0, max_value=12.0, allow_nan=False),
+    ),
+    max_size=25,
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(steps=STEPS)
+def test_whatever_fails_there_are_never_two_leaders(steps: list[tuple[int, str, float]]) -> None:
+    """At every instant at most one fence is open, so no write of an old leader follows one of a new leader.
+
+    The instants include those at which a paused process goes on: the fence looks at the clock when asked.
+    """
+    with asyncio.Runner(loop_factory=looptime.new_event_loop) as runner:
+        terms = runner.run(_play(steps))
+
+    for (_, ended), (begun, _) in itertools.pairwise(terms):
+        assert ended <= begun
+
+
+async def _play(steps: list[tuple[int, str, float]]) -> list[tuple[float, float]]:
+    """Plays the steps, checks every tenth of a second, and returns when each term began and ended."""
+    leases = FakeLeases()
+    processes = [
+        Process(leases, f"p{number}", skew=timedelta(hours=number)).start() for number in range(3)
+    ]
+    terms: list[tuple[float, float]] = []
+    time = asyncio.get_running_loop().time
+    leading = -1
+    async with asyncio.TaskGroup() as tasks:
+        playing = tasks.create_task(_steps(leases, processes, steps))
+        while not playing.done():
+            await asyncio.sleep(0.1)
+            now = [number for number, each in enumerate(processes) if each.leads]
+            assert len(now) <= 1, f"two leaders: {now}"
+            if now and now[0] != leading:
+                terms.append((time(), time()))
+                leading = now[0]
+            elif now:
+                terms[-1] = (terms[-1][0], time())
+    for each in processes:
+        each.link.reachable = True
+        await each.stop()
+    return terms
+
+
+async def _steps(
+    leases: FakeLeases, processes: list[Process], steps: list[tuple[int, str, float]]
+) -> None:
+    for number, fault, seconds in steps:
+        await asyncio.sleep(seconds)
+        process = processes[number]
+        match fault:
+            case "unreachable" | "reachable":
+                process.link.reachable = fault == "reachable"
+            case "refusing" | "answering":
+                process.link.refusing = fault == "refusing"
+            case "deaf" | "hearing":
+                process.link.losing_answers = fault == "deaf"
+            case "slow" | "fast":
+                process.link.latency_seconds = 3.0 if fault == "slow" else 0.001
+            case "stop":
+                await process.stop()
+            case _:
+                if process.task is None or process.task.done():
+                    processes[number] = Process(leases, f"{process.name}+").start()
+
+
+@settings(max_examples=20, deadline=None)
+@given(steps=STEPS)
+def test_once_all_is_well_again_somebody_leads(steps: list[tuple[int, str, float]]) -> None:
+    async def play() -> int:
+        leases = FakeLeases()
+        processes = [Process(leases, f"p{number}").start() for number in range(3)]
+        await _steps(leases, processes, steps)
+        for number, each in enumerate(processes):
+            await each.stop()
+            processes[number] = Process(leases, f"again{number}").start()
+        await asyncio.sleep(40)
+        leaders = sum(each.leads for each in processes)
+        for each in processes:
+            await each.stop()
+        return leaders
+
+    with asyncio.Runner(loop_factory=looptime.new_event_loop) as runner:
+        assert runner.run(play()) == 1

@@ -1,0 +1,94 @@
+"""What a Lease says to a candidate."""
+
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+
+from kruise_probe.api.core import Lease, LeaseSpec
+from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.meta import ObjectMeta
+from kruise_probe.controllers.lease_record import Candidate, Observation, observe, release
+
+AT = datetime(2026, 11, 21, 10, 0, 0, 250_000, tzinfo=UTC)
+
+
+def lease(holder: str, *, version: str = "1", renewed: str = "t0", seconds: int = 15) -> Lease:
+    return Lease(
+        ObjectMeta(name="l", resource_version=version),
+        LeaseSpec(holder, seconds, renew_time=renewed, lease_transitions=3),
+    )
+
+
+def test_a_lease_is_held_for_its_duration_from_when_it_was_seen() -> None:
+    seen = observe(None, lease("a"), now=100.0)
+
+    assert (seen.holder, seen.free_at) == ("a", 115.0)
+
+
+def test_the_same_record_seen_again_is_no_renewal() -> None:
+    first = observe(None, lease("a"), now=100.0)
+    again = observe(first, lease("a", version="2"), now=110.0)
+
+    assert again.free_at == 115.0
+    assert again.resource_version == "2"
+
+
+def test_a_changed_record_starts_a_new_term_whatever_its_stamp_says() -> None:
+    first = observe(None, lease("a", renewed="2030"), now=100.0)
+    renewed = observe(first, lease("a", renewed="1970"), now=110.0)
+
+    assert renewed.free_at == 125.0
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param(LeaseSpec(""), id="released"),
+        pytest.param(LeaseSpec(None, 15), id="no-holder"),
+        pytest.param(None, id="no-spec"),
+    ],
+)
+def test_a_lease_that_nobody_holds_is_free_at_once(spec: LeaseSpec | None) -> None:
+    seen = observe(None, Lease(ObjectMeta(name="l"), spec), now=100.0)
+
+    assert seen.free_at == 100.0
+
+
+def test_a_deleted_lease_counts_as_held_until_its_last_seen_term_has_passed() -> None:
+    seen = observe(observe(None, lease("a"), now=100.0), None, now=103.0)
+
+    assert (seen.holder, seen.free_at, seen.resource_version) == ("a", 115.0, "")
+
+
+def test_writes_name_the_observed_version_and_keep_to_the_spec() -> None:
+    seen = Observation(lease("a").spec or LeaseSpec(), "7", 100.0)
+    me = Candidate("me", 15)
+
+    taken, renewed, released = (
+        msgspec.json.decode(each)
+        for each in (me.acquisition(seen, AT), me.renewal(seen, AT), release(seen, AT))
+    )
+    stamp = "2026-11-21T10:00:00.250000Z"
+
+    assert {each["metadata"]["resourceVersion"] for each in (taken, renewed, released)} == {"7"}
+    assert taken["spec"] == {
+        "holderIdentity": "me",
+        "leaseDurationSeconds": 15,
+        "acquireTime": stamp,
+        "renewTime": stamp,
+        "leaseTransitions": 4,
+    }
+    assert renewed["spec"] == {
+        "holderIdentity": "me",
+        "leaseDurationSeconds": 15,
+        "renewTime": stamp,
+    }
+    assert released["spec"]["holderIdentity"] == ""
+
+
+def test_the_first_lease_is_created_whole() -> None:
+    made = msgspec.json.decode(Candidate("me", 15).creation(NamespacedName("ns", "l"), AT))
+
+    assert made["metadata"] == {"name": "l", "namespace": "ns"}
+    assert made["spec"]["leaseTransitions"] == 0

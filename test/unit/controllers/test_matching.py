@@ -1,0 +1,123 @@
+"""Markers and pods find each other from both sides, whatever happened before."""
+
+from typing import Any
+
+import msgspec
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from support.builders import Json, marker, pod
+
+from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.pods import Pod
+from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
+from kruise_probe.controllers.matching import Matching
+
+SELECTORS: list[Json] = [
+    {"matchLabels": {"app": "web"}},
+    {"matchLabels": {"app": "web", "tier": "front"}},
+    {"matchExpressions": [{"key": "app", "operator": "In", "values": ["web", "db"]}]},
+    {"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["web"]}]},
+    {"matchExpressions": [{"key": "tier", "operator": "Exists"}]},
+    {"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}]},
+    {"matchLabels": {}},
+]
+LABELS: list[dict[str, str]] = [
+    {},
+    {"app": "web"},
+    {"app": "db", "tier": "front"},
+    {"app": "web", "tier": "front"},
+    {"tier": "back"},
+]
+namespaces = st.sampled_from(["default", "prod"])
+names = st.sampled_from(["a", "b"])
+
+
+class MatchingMachine(RuleBasedStateMachine):
+    """After any events, both directions agree with looking at everything."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pods: dict[NamespacedName, Pod] = {}
+        self.markers: dict[NamespacedName, CompiledMarker] = {}
+        self.matching = Matching(lambda: self.pods.values())
+
+    @rule(name=names, namespace=namespaces, labels=st.sampled_from(LABELS))
+    def put_pod(self, name: str, namespace: str, labels: dict[str, str]) -> None:
+        new = pod(name, namespace=namespace, labels=labels)
+        old = self.pods.get(new.key)
+        self.pods[new.key] = new
+        self.matching.set_pod(old, new)
+
+    @rule(name=names, namespace=namespaces)
+    def drop_pod(self, name: str, namespace: str) -> None:
+        gone = self.pods.pop(NamespacedName(namespace, name), None)
+        if gone is not None:
+            self.matching.remove_pod(gone)
+
+    @rule(
+        name=names,
+        namespace=namespaces,
+        selector=st.sampled_from(SELECTORS),
+        deleting=st.booleans(),
+    )
+    def put_marker(self, name: str, namespace: str, selector: Any, deleting: bool) -> None:
+        new = compile_marker(
+            marker(name, namespace=namespace, selector=selector, deleting=deleting)
+        )
+        self.markers[new.key] = new
+        self.matching.set_marker(new)
+
+    @rule(name=names, namespace=namespaces)
+    def drop_marker(self, name: str, namespace: str) -> None:
+        self.markers.pop(NamespacedName(namespace, name), None)
+        self.matching.remove_marker(NamespacedName(namespace, name))
+
+    @invariant()
+    def agrees_with_looking_at_everything(self) -> None:
+        for of in self.pods.values():
+            expected = {
+                each.key
+                for each in self.markers.values()
+                if each.key.namespace == of.namespace and each.selector.matches(of.labels)
+            }
+            assert {each.key for each in self.matching.markers_of(of)} == expected
+        for each in self.markers.values():
+            expected = {
+                of.key
+                for of in self.pods.values()
+                if each.key.namespace == of.namespace and each.selector.matches(of.labels)
+            }
+            found = [of.key for of in self.matching.pods_of(each)]
+            assert set(found) == expected
+            assert len(found) == len(expected)
+        assert set(self.matching.all_deleting) == {
+            each.key for each in self.markers.values() if each.deleting
+        }
+
+
+TestMatching = MatchingMachine.TestCase
+TestMatching.settings = settings(max_examples=40, stateful_step_count=25)
+
+
+def test_a_pods_markers_come_in_their_order() -> None:
+    matching = Matching(list)
+    for name, created in (
+        ("b", "2026-01-01T00:00:00Z"),
+        ("a", "2026-01-01T00:00:00Z"),
+        ("c", "2025-01-01T00:00:00Z"),
+    ):
+        matching.set_marker(compile_marker(marker(name, created=created)))
+    assert [each.key.name for each in matching.markers_of(pod())] == ["c", "a", "b"]
+
+
+def test_a_changed_pod_is_handed_out_as_it_is_now() -> None:
+    matching = Matching(list)
+    web = compile_marker(marker())
+    matching.set_marker(web)
+    matching.pods_of(web)
+    old = pod()
+    new = msgspec.structs.replace(old, ip="127.9.9.9")
+    matching.set_pod(None, old)
+    matching.set_pod(old, new)
+    assert matching.pods_of(web) == [new]

@@ -1,0 +1,70 @@
+"""Our own writes are read before their events arrive, and no longer than that."""
+
+import asyncio
+
+import msgspec
+from support.builders import pod
+
+from kruise_probe.api.pods import Pod
+from kruise_probe.controllers.mutation_cache import LONGEST_LAG_SECONDS, MutationCache
+from kruise_probe.informers.store import Store
+
+
+def at(version: str, ip: str = "") -> Pod:
+    return msgspec.structs.replace(pod(), resource_version=version, ip=ip)
+
+
+def caches() -> tuple[Store[Pod], MutationCache[Pod]]:
+    store: Store[Pod] = Store({})
+    return store, MutationCache(store)
+
+
+async def test_the_newer_of_both_is_read() -> None:
+    store, cache = caches()
+    store.put(at("5"))
+    cache.wrote(at("7", "written"))
+    found = cache.get(pod().key)
+    assert found is not None
+    assert found.ip == "written"
+    store.put(at("9", "newer"))
+    found = cache.get(pod().key)
+    assert found is not None
+    assert found.ip == "newer"
+    assert len(cache) == 0
+
+
+async def test_versions_compare_as_numbers() -> None:
+    store, cache = caches()
+    store.put(at("9"))
+    cache.wrote(at("10", "written"))
+    found = cache.get(pod().key)
+    assert found is not None
+    assert found.ip == "written"
+
+
+async def test_what_the_store_does_not_have_yet_is_read() -> None:
+    _, cache = caches()
+    cache.wrote(at("7"))
+    assert cache.get(pod().key) == at("7")
+
+
+async def test_a_write_whose_event_never_comes_is_forgotten() -> None:
+    _, cache = caches()
+    cache.wrote(at("7"))
+    await asyncio.sleep(LONGEST_LAG_SECONDS + 1)
+    assert cache.get(pod().key) is None
+
+
+async def test_an_echo_is_known_once() -> None:
+    _, cache = caches()
+    cache.wrote(at("7"))
+    assert not cache.is_echo(at("6"))
+    assert cache.is_echo(at("7"))
+    assert not cache.is_echo(at("7"))
+
+
+async def test_a_later_event_ends_the_wait_and_is_no_echo() -> None:
+    _, cache = caches()
+    cache.wrote(at("7"))
+    assert not cache.is_echo(at("8"))
+    assert len(cache) == 0

@@ -1,0 +1,106 @@
+"""When an agent counts as silent."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from support.builders import lease, npp, pod_status_wire, pod_wire, state_wire
+
+from kruise_probe.api.core import Lease, LeaseSpec
+from kruise_probe.api.meta import ObjectMeta
+from kruise_probe.controllers.staleness import (
+    Heartbeat,
+    Heartbeats,
+    heartbeat,
+    newest_result_at,
+    stale_message,
+)
+
+NOON = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
+BEAT = Heartbeat("2026-01-01T11:59:00Z", NOON)
+
+
+def after(seconds: float) -> datetime:
+    return NOON + timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    ("beat", "newest", "now", "stale"),
+    [
+        pytest.param(BEAT, None, after(-1), False, id="in-time"),
+        pytest.param(BEAT, None, after(0), True, id="expired"),
+        pytest.param(BEAT, after(-30), after(9), True, id="expired-with-older-results"),
+        pytest.param(BEAT, after(5), after(9), False, id="a-result-since-then"),
+        pytest.param(None, after(-9000), after(9000), False, id="never-had-a-lease"),
+    ],
+)
+def test_stale_means_expired_and_nothing_newer(
+    beat: Heartbeat | None, newest: datetime | None, now: datetime, stale: bool
+) -> None:
+    assert bool(stale_message("node-1", beat, newest, now)) is stale
+
+
+def test_the_message_stays_the_same_while_nothing_happens() -> None:
+    assert stale_message("n", BEAT, None, after(1)) == stale_message("n", BEAT, None, after(9000))
+
+
+@pytest.mark.parametrize(
+    ("clock_error", "expires_at"),
+    [
+        pytest.param(0, after(60), id="clocks-agree"),
+        pytest.param(-20, after(40), id="the-nodes-clock-is-behind"),
+        pytest.param(3600, after(60), id="the-nodes-clock-is-ahead"),
+    ],
+)
+def test_a_lease_seen_first_counts_from_its_stamp_but_never_from_the_future(
+    clock_error: float, expires_at: datetime
+) -> None:
+    seen = heartbeat(lease(renewed=after(clock_error).isoformat()), None, NOON)
+    assert seen is not None
+    assert seen.expires_at == expires_at
+
+
+@pytest.mark.parametrize("clock_error", [-7200, 0, 7200])
+def test_a_renewal_that_we_see_counts_from_our_own_clock(clock_error: float) -> None:
+    renewed = heartbeat(lease(renewed=after(clock_error).isoformat()), BEAT, NOON)
+    assert renewed is not None
+    assert renewed.expires_at == after(60)
+
+
+def test_a_lease_that_was_touched_but_not_renewed_expires_as_before() -> None:
+    assert heartbeat(lease(renewed=BEAT.renewed), BEAT, after(50)) == BEAT
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        pytest.param(lease(renewed=""), id="no-stamp"),
+        pytest.param(lease(renewed="soon"), id="no-time"),
+        pytest.param(Lease(ObjectMeta(name="x")), id="no-spec"),
+    ],
+)
+def test_a_lease_that_says_nothing_is_none(bad: Lease) -> None:
+    assert heartbeat(bad, None, NOON) is None
+
+
+def test_a_lease_without_duration_lasts_a_minute() -> None:
+    bare = Lease(ObjectMeta(name="x"), spec=LeaseSpec(renew_time="2026-01-01T12:00:00Z"))
+    seen = heartbeat(bare, None, NOON)
+    assert seen is not None
+    assert seen.expires_at == after(60)
+
+
+def test_a_deleted_lease_is_forgotten() -> None:
+    beats = Heartbeats()
+    beats.observe("node-1", lease(), NOON)
+    beats.forget("node-1")
+    assert beats.get("node-1") is None
+
+
+def test_the_newest_result_of_a_node_is_found_among_unreadable_ones() -> None:
+    stamps = ["2026-01-01T11:00:00Z", "", "yesterday", "2026-01-01T11:30:00Z"]
+    statuses = [
+        pod_status_wire(pod_wire(f"web-{n}"), state_wire(probed=each))
+        for n, each in enumerate(stamps)
+    ]
+    assert newest_result_at(npp(statuses=statuses).status) == after(-1800)
+    assert newest_result_at(npp().status) is None
