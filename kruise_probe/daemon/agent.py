@@ -1,0 +1,201 @@
+"""The daemon as a whole: follows the node's NodePodProbe, probes, reports, and shows that it lives.
+
+Source: Kruise pkg/daemon/podprobe/pod_probe_controller.go (Run).
+Differs: one watch of one object; no pod is ever read or written.
+"""
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final, NamedTuple, Protocol
+
+import structlog
+from prometheus_client import REGISTRY
+
+from kruise_probe.api.core import Probe
+from kruise_probe.api.names import EVENT_FAILED, EVENT_SUCCEEDED, SYSTEM_NAMESPACE
+from kruise_probe.api.v1alpha1 import NodePodProbe, ProbeState
+from kruise_probe.client.series import PodRef
+from kruise_probe.daemon.aim import Containers
+from kruise_probe.daemon.diff import Entry
+from kruise_probe.daemon.heartbeat import Heartbeat, LeaseClient
+from kruise_probe.daemon.metrics import ProbeCollector
+from kruise_probe.daemon.probers.prober import Prober
+from kruise_probe.daemon.reporter import Reporter, StatusClient
+from kruise_probe.daemon.results import Result, Results
+from kruise_probe.daemon.supervisor import Supervisor
+from kruise_probe.informers.handlers import EventHandler
+
+LAST_EVENTS_SECONDS: Final = 1.0
+"""For events at the end of the daemon, after the last results are out."""
+
+
+class Options(NamedTuple):
+    """What flags decide; durations in seconds."""
+
+    message_sync_seconds: float = 2.0
+    refresh_seconds: float = 600.0
+    system_namespace: str = SYSTEM_NAMESPACE
+
+
+class Informer(Protocol):
+    """Follows the NodePodProbe of this node, and no other object."""
+
+    def add_event_handler(self, handler: EventHandler[NodePodProbe]) -> None: ...
+    async def run(self) -> None: ...
+
+
+class WatchedContainers(Containers, Protocol):
+    """Containers that are kept up to date while `run` runs."""
+
+    async def run(self) -> None: ...
+
+
+class Recorder(Protocol):
+    """Where events go; never waits, never raises."""
+
+    def event(
+        self,
+        pod: PodRef,
+        type: str,
+        reason: str,
+        message: str,
+        *,
+        container: str = "",
+        probe: str = "",
+    ) -> None: ...
+    async def flush(self) -> None: ...
+    async def run(self) -> None: ...
+
+
+class Client(StatusClient, LeaseClient, Protocol):
+    """All that the daemon says to the API server, events excepted."""
+
+
+class Agent:
+    """Owns everything that it is handed: `run` runs it all, and ends it in order.
+
+    When cancelled: probes stop at once, the last results go out, then the last events; three seconds at most. The
+    Lease is left to expire.
+    """
+
+    def __init__(
+        self,
+        *,
+        node_name: str,
+        informer: Informer,
+        client: Client,
+        containers: WatchedContainers,
+        prober_factory: Callable[[Probe], Prober],
+        recorder: Recorder,
+        options: Options,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._node_name = node_name
+        self._informer = informer
+        self._containers = containers
+        self._recorder = recorder
+        self._log = structlog.get_logger().bind(node=node_name)
+        results = Results()
+        self._supervisor = Supervisor(
+            containers=containers,
+            prober_factory=prober_factory,
+            results=results,
+            on_transition=self._record_transition,
+            now=now,
+        )
+        self._reporter = Reporter(
+            client=client,
+            node_name=node_name,
+            results=results.newest,
+            message_sync_seconds=options.message_sync_seconds,
+            refresh_seconds=options.refresh_seconds,
+            now=now,
+        )
+        results.on_change = self._reporter.changed
+        self._heartbeat = Heartbeat(
+            client=client,
+            node_name=node_name,
+            system_namespace=options.system_namespace,
+            now=now,
+        )
+
+    @property
+    def probe_count(self) -> int:
+        """How many probes run now."""
+        return len(self._supervisor)
+
+    async def run(self) -> None:
+        """Runs until cancelled."""
+        collector = ProbeCollector(lambda: self._supervisor.series)
+        REGISTRY.register(collector)
+        try:
+            async with asyncio.TaskGroup() as group:
+                recording = group.create_task(self._recorder.run(), name="event recorder")
+                try:
+                    await self._run_probes()
+                finally:
+                    await self._flush_events()
+                    recording.cancel()
+        finally:
+            REGISTRY.unregister(collector)
+
+    async def _run_probes(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._heartbeat.run(), name="heartbeat")
+            group.create_task(self._supervisor.run(), name="supervisor")
+            await self._supervisor.wait_until_running()
+            group.create_task(self._containers.run(), name="containers")
+            group.create_task(self._reporter.run(), name="reporter")
+            # Last: its handler starts workers, which need all of the above.
+            self._informer.add_event_handler(_Follower(self))
+            group.create_task(self._informer.run(), name="informer")
+
+    async def _flush_events(self) -> None:
+        try:
+            async with asyncio.timeout(LAST_EVENTS_SECONDS):
+                await self._recorder.flush()
+        except TimeoutError:
+            self._log.warning("events of the last moment are lost", seconds=LAST_EVENTS_SECONDS)
+
+    def follow(self, node_pod_probe: NodePodProbe | None, *, first: bool, respec: bool) -> None:
+        """Takes note of the object; None when it is gone, `respec` when its spec is another than before."""
+        if respec:
+            self._supervisor.apply(node_pod_probe, first=first)
+        self._reporter.observe(node_pod_probe)
+
+    def is_own(self, node_pod_probe: NodePodProbe) -> bool:
+        return node_pod_probe.metadata.name == self._node_name
+
+    def _record_transition(self, entry: Entry, result: Result) -> None:
+        succeeded = result.state is ProbeState.SUCCEEDED
+        self._recorder.event(
+            PodRef(entry.pod.namespace, entry.pod.name, entry.key.pod_uid),
+            "Normal",
+            EVENT_SUCCEEDED if succeeded else EVENT_FAILED,
+            result.message,
+            container=entry.key.container,
+            probe=str(entry.key.probe),
+        )
+
+
+class _Follower:
+    """Hands what the informer tells to the agent."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._followed = False
+
+    def on_add(self, obj: NodePodProbe, is_initial: bool) -> None:
+        if self._agent.is_own(obj):
+            first = is_initial and not self._followed
+            self._followed = True
+            self._agent.follow(obj, first=first, respec=True)
+
+    def on_update(self, old: NodePodProbe, new: NodePodProbe) -> None:
+        if self._agent.is_own(new):
+            self._agent.follow(new, first=False, respec=old.spec != new.spec)
+
+    def on_delete(self, last_known: NodePodProbe) -> None:
+        if self._agent.is_own(last_known):
+            self._agent.follow(None, first=False, respec=True)

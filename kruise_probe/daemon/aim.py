@@ -1,0 +1,70 @@
+"""Whom a probe is for, right now: the container as the runtime shows it, and the address to dial."""
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from kruise_probe.daemon.cri.containers import ContainerView
+from kruise_probe.daemon.cri.runtime import ContainerState
+from kruise_probe.daemon.diff import Entry
+from kruise_probe.daemon.probers.prober import (
+    REASON_CONTAINER_NOT_CREATED,
+    REASON_CONTAINER_NOT_RUNNING,
+    Target,
+)
+
+
+class Containers(Protocol):
+    """The containers of this node, as of a moment ago."""
+
+    @property
+    def available(self) -> bool:
+        """Whether the runtime answers; while it does not, nothing is known of any container."""
+        ...
+
+    def find(self, pod_uid: str, container_name: str) -> ContainerView | None: ...
+
+    def subscribe(
+        self, pod_uid: str, container_name: str, callback: Callable[[], None]
+    ) -> Callable[[], None]:
+        """Calls back when this container or `available` has changed; returns what ends that."""
+        ...
+
+    def refresh_soon(self) -> None:
+        """Asks for one look at the runtime that does not wait for its turn."""
+        ...
+
+
+class Missing(NamedTuple):
+    """Why there is nothing to probe; `str()` is the message of a state."""
+
+    reason: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.detail}"
+
+
+def aim_at(containers: Containers, entry: Entry) -> ContainerView | Missing | None:
+    """The running container of `entry`, or why there is none; None while the runtime is away."""
+    if not containers.available:
+        return None
+    name = entry.key.container
+    view = containers.find(entry.key.pod_uid, name)
+    if view is None:
+        return Missing(
+            REASON_CONTAINER_NOT_CREATED, f"the runtime has no container {name} of pod {entry.pod}"
+        )
+    if view.state is not ContainerState.RUNNING:
+        return Missing(REASON_CONTAINER_NOT_RUNNING, f"container {name} is {view.state.value}")
+    return view
+
+
+def target_of(view: ContainerView, pod_ip: str) -> Target:
+    """Where to probe: at the address that the spec names, if the sandbox has it, else at the sandbox's own.
+
+    So a probe never leaves the pod, whatever a NodePodProbe says; and a new sandbox is probed at once, before
+    its address has come round through the API server.
+    """
+    if view.ips and pod_ip not in view.ips:
+        pod_ip = view.ips[0]
+    return Target(pod_ip=pod_ip, container_id=view.id)

@@ -1,0 +1,1 @@
+"""Generated from `cri.proto` by `hack/gen_cri`; never edited by hand."""

@@ -1,0 +1,327 @@
+"""What the containers of this node are doing, known without asking for each probe.
+
+One list a second for the whole node while somebody waits for news, one status per new container, one per new
+sandbox. Where the runtime has an event stream that has proven itself, lists follow its events instead, and one
+every 15 seconds makes sure that no event was missed.
+
+Source: kubelet pkg/kubelet/pleg/generic.go and evented.go.
+Differs: only containers that somebody subscribed to are looked at closer; a stream is trusted when it has
+sent something, and no longer when a list shows what it did not tell.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Sequence
+from datetime import datetime
+from typing import Final, NamedTuple
+
+import msgspec
+import structlog
+
+from kruise_probe.daemon.cri.runtime import (
+    ContainerDetail,
+    ContainerInfo,
+    ContainerState,
+    NotSupported,
+    Runtime,
+    RuntimeFailure,
+    RuntimeUnavailable,
+    SandboxDetail,
+)
+
+log = structlog.get_logger(__name__)
+
+LIST_INTERVAL_SECONDS: Final = 1.0
+"""Between two lists while somebody is subscribed and no event stream is trusted."""
+
+RECONCILE_INTERVAL_SECONDS: Final = 15.0
+"""Between two lists otherwise."""
+
+REFRESH_INTERVAL_SECONDS: Final = 0.2
+"""Between two lists at least, whoever asks for one."""
+
+MAX_BACKOFF_SECONDS: Final = 2.0
+"""Between two attempts while the runtime is away: it is a socket on the same machine."""
+
+STREAM_RETRY_SECONDS: Final = 600.0
+"""Until a runtime without an event stream is asked again: it may have been upgraded."""
+
+_PARALLEL_STATUSES: Final = 8
+
+
+class ContainerKey(NamedTuple):
+    pod_uid: str
+    name: str
+
+
+class ContainerView(msgspec.Struct, frozen=True):
+    """The newest container of one name in one pod.
+
+    `started_at` and `ips` are known of a container that runs; `ips` is empty for a pod in the
+    host's network. `sandbox_ready` is what the sandbox was when the container was first looked at.
+    """
+
+    id: str
+    state: ContainerState
+    attempt: int
+    created_at_ns: int
+    started_at: datetime | None = None
+    sandbox_id: str = ""
+    sandbox_ready: bool = True
+    ips: tuple[str, ...] = ()
+
+
+Callback = Callable[[], None]
+
+
+class ContainerWatcher:
+    """Keeps the newest container of every subscribed (pod, name); `find` answers from memory.
+
+    Subscribers are called, on the loop and without arguments, when the view of their container or
+    `available` has changed. Cancelling `run` leaves the last views as they are.
+
+    Attributes:
+        available: the runtime answers; until the first answer it does not.
+        problem: why it is not available, for people; empty when it is.
+        lists: how many lists were asked for so far.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.available = False
+        self.problem = "the container runtime was not asked yet"
+        self.lists = 0
+        self._runtime = runtime
+        self._subscribers: dict[ContainerKey, list[Callback]] = {}
+        self._newest: dict[ContainerKey, ContainerInfo] = {}
+        self._details: dict[str, ContainerDetail] = {}
+        self._sandboxes: dict[str, SandboxDetail] = {}
+        self._views: dict[ContainerKey, ContainerView] = {}
+        self._wake = asyncio.Event()
+        self._wanted_age = REFRESH_INTERVAL_SECONDS
+        self._told_of: set[str] = set()
+        self._stream_is_trusted = False
+
+    def find(self, pod_uid: str, container_name: str) -> ContainerView | None:
+        """The newest container of this name; None when there is none, or it was not looked at yet."""
+        return self._views.get(ContainerKey(pod_uid, container_name))
+
+    def subscribe(self, pod_uid: str, container_name: str, callback: Callback) -> Callback:
+        """Calls `callback` at every change of this container; returns what ends the subscription."""
+        key = ContainerKey(pod_uid, container_name)
+        self._subscribers.setdefault(key, []).append(callback)
+        container = self._newest.get(key)
+        if container is None:
+            self.refresh_soon()
+        elif self._is_unknown(container):
+            self._wake.set()
+        elif view := self._view(key):
+            self._views[key] = view
+
+        def unsubscribe() -> None:
+            callbacks = self._subscribers.get(key, [])
+            if callback in callbacks:
+                callbacks.remove(callback)
+            if not callbacks and self._subscribers.pop(key, None) is not None:
+                self._views.pop(key, None)
+
+        return unsubscribe
+
+    def refresh_soon(self) -> None:
+        """One more list, soon: somebody knows of a container that is not, or no longer, here."""
+        self._want_list(REFRESH_INTERVAL_SECONDS)
+
+    async def run(self) -> None:
+        """Watches until it is cancelled."""
+        async with asyncio.TaskGroup() as group:
+            _ = group.create_task(self._keep_listing(), name="containers: list")
+            _ = group.create_task(self._follow_events(), name="containers: events")
+
+    async def _keep_listing(self) -> None:
+        loop = asyncio.get_running_loop()
+        backoff = REFRESH_INTERVAL_SECONDS
+        listed_at = loop.time()
+        list_is_due = True
+        while True:
+            try:
+                if list_is_due:
+                    listed_at = loop.time()
+                    await self._list()
+                await self._look_closer()
+            except RuntimeFailure as failure:
+                self._set_available(False, str(failure))
+                await asyncio.sleep(backoff)
+                backoff = min(backoff * 2, MAX_BACKOFF_SECONDS)
+                list_is_due = True
+                continue
+            backoff = REFRESH_INTERVAL_SECONDS
+            self._set_available(True, "")
+            list_is_due = await self._wait_for_work(listed_at)
+
+    def _want_list(self, age_seconds: float) -> None:
+        """A list is due as soon as the last one is that old."""
+        self._wanted_age = min(self._wanted_age, age_seconds)
+        self._wake.set()
+
+    def _interval(self) -> float:
+        if self._subscribers and not self._stream_is_trusted:
+            return min(self._wanted_age, LIST_INTERVAL_SECONDS)
+        return self._wanted_age
+
+    async def _wait_for_work(self, listed_at: float) -> bool:
+        """True when the next list is due, False when a container is to be looked at closer."""
+        loop = asyncio.get_running_loop()
+        while not self._unknown():
+            self._wake.clear()
+            left = listed_at + self._interval() - loop.time()
+            if left <= 0:
+                return True
+            try:
+                async with asyncio.timeout(left):
+                    await self._wake.wait()
+            except TimeoutError:
+                return True
+        return False
+
+    async def _list(self) -> None:
+        self._wanted_age = RECONCILE_INTERVAL_SECONDS
+        told_of, self._told_of = self._told_of, set()
+        self.lists += 1
+        containers = await self._runtime.list_containers()
+        before, self._newest = self._newest, newest(containers)
+        if self._stream_is_trusted and not told_of.issuperset(
+            _changed(before.values(), self._newest.values())
+        ):
+            log.debug("the event stream missed a container; listing every second")
+            self._stream_is_trusted = False
+        ids = {container.id for container in self._newest.values()}
+        sandboxes = {container.sandbox_id for container in self._newest.values()}
+        self._details = {id: detail for id, detail in self._details.items() if id in ids}
+        self._sandboxes = {id: it for id, it in self._sandboxes.items() if id in sandboxes}
+
+    def _unknown(self) -> list[ContainerInfo]:
+        """Subscribed containers that run and were not looked at."""
+        return [
+            container
+            for key in self._subscribers
+            if (container := self._newest.get(key)) is not None and self._is_unknown(container)
+        ]
+
+    def _is_unknown(self, container: ContainerInfo) -> bool:
+        return container.state is ContainerState.RUNNING and not (
+            container.id in self._details and container.sandbox_id in self._sandboxes
+        )
+
+    async def _look_closer(self) -> None:
+        unknown = self._unknown()
+        for start in range(0, len(unknown), _PARALLEL_STATUSES):
+            try:
+                async with asyncio.TaskGroup() as group:
+                    for container in unknown[start : start + _PARALLEL_STATUSES]:
+                        _ = group.create_task(self._ask_for(container))
+            except* RuntimeUnavailable as away:
+                raise RuntimeUnavailable(str(away.exceptions[0])) from away
+        self._publish()
+
+    async def _ask_for(self, container: ContainerInfo) -> None:
+        """A container or sandbox that is gone in between is seen so by the next list."""
+        try:
+            if container.id not in self._details:
+                self._details[container.id] = await self._runtime.container_status(container.id)
+            if container.sandbox_id not in self._sandboxes:
+                sandbox = await self._runtime.sandbox_status(container.sandbox_id)
+                self._sandboxes[container.sandbox_id] = sandbox
+        except RuntimeUnavailable:
+            raise
+        except RuntimeFailure as failure:
+            log.debug("no status of a container", container=container.id, error=str(failure))
+            self._newest = {
+                key: other for key, other in self._newest.items() if other.id != container.id
+            }
+            self._want_list(LIST_INTERVAL_SECONDS)
+
+    def _publish(self) -> None:
+        changed: list[ContainerKey] = []
+        for key in self._subscribers:
+            view = self._view(key)
+            if view == self._views.get(key):
+                continue
+            if view is None:
+                del self._views[key]
+            else:
+                self._views[key] = view
+            changed.append(key)
+        self._notify(changed)
+
+    def _view(self, key: ContainerKey) -> ContainerView | None:
+        container = self._newest.get(key)
+        if container is None:
+            return None
+        detail = self._details.get(container.id)
+        sandbox = self._sandboxes.get(container.sandbox_id)
+        return ContainerView(
+            id=container.id,
+            state=container.state,
+            attempt=container.attempt,
+            created_at_ns=container.created_at_ns,
+            started_at=detail.started_at if detail else None,
+            sandbox_id=container.sandbox_id,
+            sandbox_ready=sandbox.ready if sandbox else True,
+            ips=sandbox.ips if sandbox else (),
+        )
+
+    def _set_available(self, available: bool, problem: str) -> None:
+        self.problem = problem
+        if available == self.available:
+            return
+        self.available = available
+        if not available:
+            log.warning("the container runtime is away; waiting for it", error=problem)
+        else:
+            log.info("the container runtime answers")
+        self._notify(list(self._subscribers))
+
+    def _notify(self, keys: Iterable[ContainerKey]) -> None:
+        for key in keys:
+            for callback in tuple(self._subscribers.get(key, ())):
+                callback()
+
+    async def _follow_events(self) -> None:
+        while True:
+            pause = MAX_BACKOFF_SECONDS
+            try:
+                async for event in self._runtime.events():
+                    self._told_of.add(event.container_id)
+                    self._stream_is_trusted = True
+                    self._want_list(LIST_INTERVAL_SECONDS)
+            except NotSupported:
+                pause = STREAM_RETRY_SECONDS
+            except RuntimeFailure as failure:
+                log.debug("the event stream broke", error=str(failure))
+            self._stream_is_trusted = False
+            self._wake.set()
+            await asyncio.sleep(pause)
+
+
+def newest(containers: Sequence[ContainerInfo]) -> dict[ContainerKey, ContainerInfo]:
+    """Of the containers of each name in each pod the last attempt, and of one attempt the youngest."""
+    chosen: dict[ContainerKey, ContainerInfo] = {}
+    for container in containers:
+        if not container.pod_uid:
+            continue
+        key = ContainerKey(container.pod_uid, container.name)
+        other = chosen.get(key)
+        if other is None or _age(container) > _age(other):
+            chosen[key] = container
+    return chosen
+
+
+def _age(container: ContainerInfo) -> tuple[int, int]:
+    return container.attempt, container.created_at_ns
+
+
+def _changed(before: Collection[ContainerInfo], after: Collection[ContainerInfo]) -> set[str]:
+    """Ids of what is new, gone or in another state."""
+    states = {container.id: container.state for container in before}
+    changed = {
+        container.id for container in after if states.pop(container.id, None) != container.state
+    }
+    return changed | states.keys()

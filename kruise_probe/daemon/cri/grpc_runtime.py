@@ -1,0 +1,250 @@
+"""The container runtime behind a CRI socket. Everything of gRPC ends here.
+
+Source: k8s.io/cri-client pkg/remote_runtime.go.
+Differs: an exec is given up half a second after its timeout, where kubelet waits for two minutes more; errors
+have types.
+"""
+
+import re
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from datetime import UTC, datetime, timedelta
+from math import ceil
+from typing import Any, Final, Self, TypeVar
+
+import grpc
+import grpc.aio
+
+from kruise_probe.daemon.cri._pb import cri_pb2 as pb
+from kruise_probe.daemon.cri._pb.cri_pb2_grpc import RuntimeServiceStub
+from kruise_probe.daemon.cri.runtime import (
+    ContainerDetail,
+    ContainerEvent,
+    ContainerEventType,
+    ContainerInfo,
+    ContainerNotFound,
+    ContainerNotRunning,
+    ContainerState,
+    ExecImpossible,
+    ExecResult,
+    ExecTimeout,
+    NotSupported,
+    RuntimeFailure,
+    RuntimeUnavailable,
+    RuntimeVersion,
+    SandboxDetail,
+)
+
+EXEC_GRACE_SECONDS: Final = 0.5
+"""For the runtime, to end a command whose time is over and to say so; a child that keeps the command's output
+open would make it wait for long."""
+
+CALL_TIMEOUT_SECONDS: Final = 5.0
+"""Of every call but an exec; half a second is slow for a busy containerd."""
+
+MAX_OUTPUT_BYTES: Final = 10 * 1024
+"""Kept of each of a command's outputs, as kubelet does; the runtime sends up to 16 MiB of each."""
+
+_CHANNEL_OPTIONS: Final = (
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.enable_retries", 0),
+    ("grpc.max_receive_message_length", 40 << 20),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 1000),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    # Servers in Go end connections that ask more often than every five minutes.
+    ("grpc.keepalive_time_ms", 360_000),
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
+_STATES: Final = {
+    pb.CONTAINER_CREATED: ContainerState.CREATED,
+    pb.CONTAINER_RUNNING: ContainerState.RUNNING,
+    pb.CONTAINER_EXITED: ContainerState.EXITED,
+}
+_EVENTS: Final = {
+    pb.CONTAINER_CREATED_EVENT: ContainerEventType.CREATED,
+    pb.CONTAINER_STARTED_EVENT: ContainerEventType.STARTED,
+    pb.CONTAINER_STOPPED_EVENT: ContainerEventType.STOPPED,
+    pb.CONTAINER_DELETED_EVENT: ContainerEventType.DELETED,
+}
+
+_UNAVAILABLE: Final = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED})
+_NOT_READY_WORDS = re.compile(
+    r"server is not initialized yet|connection error|transport is closing"
+)
+_NOT_RUNNING_WORDS = re.compile(
+    r"container is in CONTAINER_\w+ state|not created or running|is not running|not running"
+    r"|stopped container|no running task|task \S+ not found|process does not exist"
+)
+
+A = TypeVar("A")
+
+
+class GrpcRuntime:
+    """A `Runtime` at a unix socket: `unix:///run/containerd/containerd.sock`, or the path alone.
+
+    Use it as an asynchronous context. It connects by itself, and again when the runtime comes back;
+    leaving the context ends calls that are under way.
+    """
+
+    def __init__(self, endpoint: str) -> None:
+        self.endpoint = endpoint
+        self._channel: grpc.aio.Channel | None = None
+        self._stub: RuntimeServiceStub | None = None
+
+    async def __aenter__(self) -> Self:
+        self._channel = grpc.aio.insecure_channel(
+            f"unix:{socket_path(self.endpoint)}", options=_CHANNEL_OPTIONS
+        )
+        self._stub = RuntimeServiceStub(self._channel)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        channel, self._channel, self._stub = self._channel, None, None
+        if channel is not None:
+            await channel.close(None)
+
+    async def version(self) -> RuntimeVersion:
+        answer = await self._answer(
+            self._calls.Version(pb.VersionRequest(version="v1"), timeout=CALL_TIMEOUT_SECONDS)
+        )
+        return RuntimeVersion(
+            answer.runtime_name, answer.runtime_version, answer.runtime_api_version
+        )
+
+    async def list_containers(self) -> Sequence[ContainerInfo]:
+        answer = await self._answer(
+            self._calls.ListContainers(pb.ListContainersRequest(), timeout=CALL_TIMEOUT_SECONDS)
+        )
+        return [_info(container) for container in answer.containers]
+
+    async def container_status(self, container_id: str) -> ContainerDetail:
+        request = pb.ContainerStatusRequest(container_id=container_id)
+        answer = await self._answer(
+            self._calls.ContainerStatus(request, timeout=CALL_TIMEOUT_SECONDS)
+        )
+        return _detail(answer.status)
+
+    async def sandbox_status(self, sandbox_id: str) -> SandboxDetail:
+        request = pb.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id)
+        answer = await self._answer(
+            self._calls.PodSandboxStatus(request, timeout=CALL_TIMEOUT_SECONDS)
+        )
+        network = answer.status.network
+        ips = [network.ip, *(additional.ip for additional in network.additional_ips)]
+        return SandboxDetail(tuple(filter(None, ips)), answer.status.state == pb.SANDBOX_READY)
+
+    async def exec_sync(
+        self, container_id: str, command: Sequence[str], *, timeout_seconds: float
+    ) -> ExecResult:
+        request = pb.ExecSyncRequest(
+            container_id=container_id, cmd=command, timeout=ceil(timeout_seconds)
+        )
+        try:
+            answer = await self._calls.ExecSync(
+                request, timeout=timeout_seconds + EXEC_GRACE_SECONDS
+            )
+        except grpc.aio.AioRpcError as error:
+            raise _exec_failure(error, timeout_seconds) from error
+        return ExecResult(
+            answer.exit_code, answer.stdout[:MAX_OUTPUT_BYTES], answer.stderr[:MAX_OUTPUT_BYTES]
+        )
+
+    async def events(self) -> AsyncIterator[ContainerEvent]:
+        try:
+            async for event in self._calls.GetContainerEvents(pb.GetEventsRequest()):
+                yield ContainerEvent(
+                    event.container_id,
+                    _EVENTS.get(event.container_event_type, ContainerEventType.STOPPED),
+                )
+        except grpc.aio.AioRpcError as error:
+            raise self._failure(error) from error
+
+    @property
+    def _calls(self) -> RuntimeServiceStub:
+        if self._stub is None:
+            raise RuntimeUnavailable(f"not connected to {self.endpoint}")
+        return self._stub
+
+    async def _answer(self, call: Awaitable[A]) -> A:
+        try:
+            return await call
+        except grpc.aio.AioRpcError as error:
+            raise self._failure(error) from error
+
+    def _failure(self, error: grpc.aio.AioRpcError) -> RuntimeFailure:
+        code, words = error.code(), error.details() or "no reason given"
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+            return RuntimeUnavailable(
+                f"the container runtime at {self.endpoint} did not answer "
+                f"within {CALL_TIMEOUT_SECONDS:g}s"
+            )
+        if code is grpc.StatusCode.UNIMPLEMENTED:
+            return NotSupported(words)
+        if code is grpc.StatusCode.NOT_FOUND:
+            return ContainerNotFound(words)
+        if code in _UNAVAILABLE or _NOT_READY_WORDS.search(words):
+            return RuntimeUnavailable(f"the container runtime at {self.endpoint} is away: {words}")
+        return RuntimeFailure(f"the container runtime refused: {words}")
+
+
+def socket_path(endpoint: str) -> str:
+    """`/run/x.sock` of `unix:///run/x.sock`, `unix:/run/x.sock` or the path itself.
+
+    Raises:
+        ValueError: an endpoint that is no unix socket.
+    """
+    scheme, separator, path = endpoint.partition(":")
+    if not separator:
+        path = endpoint
+    elif scheme == "unix":
+        path = path.removeprefix("//")
+    if not path.startswith("/") or (separator and scheme != "unix"):
+        raise ValueError(f"{endpoint!r} is not the path of a unix socket (unix:///path or /path)")
+    return path
+
+
+def _exec_failure(error: grpc.aio.AioRpcError, timeout_seconds: float) -> RuntimeFailure:
+    code, words = error.code(), error.details() or "no reason given"
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return ExecTimeout(f"command timed out after {timeout_seconds:g}s")
+    if code in _UNAVAILABLE or _NOT_READY_WORDS.search(words):
+        return RuntimeUnavailable(f"the container runtime is away: {words}")
+    if _NOT_RUNNING_WORDS.search(words):
+        return ContainerNotRunning(words)
+    if code is grpc.StatusCode.NOT_FOUND:
+        return ContainerNotFound(words)
+    return ExecImpossible(words)
+
+
+def _info(container: pb.Container) -> ContainerInfo:
+    labels: Any = container.labels
+    return ContainerInfo(
+        id=container.id,
+        name=labels.get("io.kubernetes.container.name") or container.metadata.name,
+        pod_uid=labels.get("io.kubernetes.pod.uid", ""),
+        pod_namespace=labels.get("io.kubernetes.pod.namespace", ""),
+        pod_name=labels.get("io.kubernetes.pod.name", ""),
+        sandbox_id=container.pod_sandbox_id,
+        state=_STATES.get(container.state, ContainerState.UNKNOWN),
+        created_at_ns=container.created_at,
+        attempt=container.metadata.attempt,
+    )
+
+
+def _detail(status: pb.ContainerStatus) -> ContainerDetail:
+    return ContainerDetail(
+        id=status.id,
+        state=_STATES.get(status.state, ContainerState.UNKNOWN),
+        started_at=_at(status.started_at),
+        finished_at=_at(status.finished_at),
+        exit_code=status.exit_code,
+        reason=status.reason,
+    )
+
+
+def _at(nanoseconds: int) -> datetime | None:
+    if nanoseconds <= 0:
+        return None
+    # By a timedelta: a float of seconds has lost the microseconds.
+    return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=nanoseconds // 1000)

@@ -1,0 +1,135 @@
+"""Metrics of the daemon: kubelet's two of its prober, and our own.
+
+Numbers of single probes are plain integers beside their worker and become samples only when somebody scrapes,
+so that a probe pays next to nothing for them, and its series end with it.
+
+Source: kubelet pkg/kubelet/prober/prober_manager.go (ProberResults, ProberDuration).
+Differs: `probe_type` is `custom`, and there is a label `probe`, since a container has several probes of this type.
+"""
+
+from bisect import bisect_left
+from collections import Counter as Tally
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from prometheus_client import Counter
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
+
+PROBE_TYPE: Final = "custom"
+
+BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""In seconds; Go's default buckets, which kubelet uses."""
+
+STATUS_WRITES = Counter(
+    "kruise_probe_status_writes_total", "Writes of the status of this node's NodePodProbe."
+)
+STATUS_WRITE_FAILURES = Counter(
+    "kruise_probe_status_write_failures_total", "Those of them that did not succeed."
+)
+MESSAGES_SHORTENED = Counter(
+    "kruise_probe_messages_shortened_total",
+    "Messages that were shortened, over all writes, to keep the NodePodProbe below 1 MiB.",
+)
+TICKS_MISSED = Counter(
+    "kruise_probe_ticks_missed_total",
+    "Ticks at which a probe did not run, because the one before was under way or the daemon was late.",
+)
+WORKER_ERRORS = Counter(
+    "kruise_probe_worker_errors_total", "Errors of this program while it ran a probe."
+)
+HEARTBEAT_FAILURES = Counter(
+    "kruise_probe_heartbeat_failures_total", "Renewals of this node's Lease that did not succeed."
+)
+
+
+class ProbeSeries:
+    """The numbers of one probe; `state` and `type` are what `kruise_probe_probes` counts it under."""
+
+    __slots__ = (
+        "_buckets",
+        "_seconds",
+        "failed",
+        "labels",
+        "state",
+        "successful",
+        "type",
+        "unknown",
+    )
+
+    def __init__(
+        self, *, container: str, pod: str, namespace: str, pod_uid: str, probe: str
+    ) -> None:
+        self.labels = (container, pod, namespace, probe, pod_uid)
+        self.type = ""
+        self.state = "Pending"
+        self.successful = 0
+        self.failed = 0
+        self.unknown = 0
+        self._seconds = 0.0
+        self._buckets = [0] * (len(BUCKETS) + 1)
+
+    def succeeded(self, seconds: float) -> None:
+        """Counts a success; as with kubelet, only successes have a duration."""
+        self.successful += 1
+        self._seconds += seconds
+        self._buckets[bisect_left(BUCKETS, seconds)] += 1
+
+    @property
+    def total_seconds(self) -> float:
+        return self._seconds
+
+    def cumulative_buckets(self) -> Iterator[tuple[str, float]]:
+        total = 0
+        for bound, count in zip((*map(str, BUCKETS), "+Inf"), self._buckets, strict=True):
+            total += count
+            yield bound, total
+
+
+class ProbeCollector(Collector):
+    """Turns the series of the probes that run now into samples."""
+
+    def __init__(self, series: Callable[[], Iterable[ProbeSeries]]) -> None:
+        """Calls `series` at every scrape."""
+        self._series = series
+
+    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily]:
+        results = CounterMetricFamily(
+            "prober_probe",
+            "Cumulative number of probes of a container by result.",
+            labels=("probe_type", "result", "container", "pod", "namespace", "probe", "pod_uid"),
+        )
+        durations = HistogramMetricFamily(
+            "prober_probe_duration_seconds",
+            "Duration in seconds of a successful probe.",
+            labels=("probe_type", "container", "pod", "namespace", "probe"),
+        )
+        probes = GaugeMetricFamily(
+            "kruise_probe_probes",
+            "Probes that run on this node, by handler and by state; Pending has no state yet.",
+            labels=("type", "state"),
+        )
+        tally: Tally[tuple[str, str]] = Tally()
+        timed: set[tuple[str, ...]] = set()
+        for each in self._series():
+            tally[each.type, each.state] += 1
+            for result, count in (
+                ("successful", each.successful),
+                ("failed", each.failed),
+                ("unknown", each.unknown),
+            ):
+                if count:
+                    results.add_metric((PROBE_TYPE, result, *each.labels), count)
+            # Kubelet gives durations no uid; of two pods under one name only one can be shown.
+            if each.successful and each.labels[:-1] not in timed:
+                timed.add(each.labels[:-1])
+                durations.add_metric(
+                    (PROBE_TYPE, *each.labels[:-1]),
+                    list(each.cumulative_buckets()),
+                    each.total_seconds,
+                )
+        for labels, count in tally.items():
+            probes.add_metric(labels, count)
+        yield results
+        yield durations
+        yield probes

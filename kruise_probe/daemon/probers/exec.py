@@ -1,0 +1,76 @@
+"""exec: success when a command in the container ends with 0.
+
+The message is what it printed: of a success its stdout, of a failure its stderr, or its stdout where stderr is
+empty. A command that does not end in time is a failure.
+
+Source: kubelet pkg/probe/exec/exec.go; Kruise pkg/daemon/podprobe/prober.go for which output is the message.
+Differs: a failing command's stdout is not lost, as it is with Kruise.
+"""
+
+from typing import Final
+
+from kruise_probe.api.core import ExecAction
+from kruise_probe.daemon.cri.runtime import (
+    ContainerNotFound,
+    ContainerNotRunning,
+    ExecResult,
+    ExecTimeout,
+    RuntimeFailure,
+    RuntimeUnavailable,
+)
+from kruise_probe.daemon.probers.exec_gate import ExecGate, ExecKey
+from kruise_probe.daemon.probers.messages import clean_message, duration
+from kruise_probe.daemon.probers.prober import (
+    REASON_CONTAINER_NOT_CREATED,
+    REASON_CONTAINER_NOT_RUNNING,
+    REASON_EXEC_IMPOSSIBLE,
+    REASON_RUNTIME_UNAVAILABLE,
+    CouldNotProbe,
+    Outcome,
+    Target,
+    Verdict,
+)
+
+_REASONS: Final[dict[type[RuntimeFailure], str]] = {
+    ContainerNotFound: REASON_CONTAINER_NOT_CREATED,
+    ContainerNotRunning: REASON_CONTAINER_NOT_RUNNING,
+    RuntimeUnavailable: REASON_RUNTIME_UNAVAILABLE,
+}
+
+
+class ExecProber:
+    """Runs a command in the container, through the node's gate."""
+
+    def __init__(
+        self,
+        action: ExecAction,
+        *,
+        timeout_seconds: float,
+        period_seconds: float,
+        gate: ExecGate,
+    ) -> None:
+        self._command = action.command or ()
+        self._timeout_seconds = timeout_seconds
+        self._period_seconds = period_seconds
+        self._gate = gate
+
+    async def run(self, target: Target) -> Outcome:
+        if not target.container_id:
+            raise CouldNotProbe(REASON_CONTAINER_NOT_CREATED, "the container has no id yet")
+        key = ExecKey(target.container_id, self._command, self._period_seconds)
+        try:
+            result = await self._gate.execute(key, timeout_seconds=self._timeout_seconds)
+        except ExecTimeout:
+            text = f"command timed out after {duration(self._timeout_seconds)}"
+            return Outcome(Verdict.FAILURE, text, timed_out=True)
+        except RuntimeFailure as failure:
+            reason = _REASONS.get(type(failure), REASON_EXEC_IMPOSSIBLE)
+            raise CouldNotProbe(reason, clean_message(str(failure))) from failure
+        return judge(result)
+
+
+def judge(result: ExecResult) -> Outcome:
+    """Verdict and message of a command that has ended."""
+    if result.exit_code == 0:
+        return Outcome(Verdict.SUCCESS, clean_message(result.stdout))
+    return Outcome(Verdict.FAILURE, clean_message(result.stderr) or clean_message(result.stdout))

@@ -1,0 +1,121 @@
+"""grpc: success when the health service of the pod answers SERVING.
+
+With `mode: TLS` the same over TLS, whoever signed the certificate.
+
+Source: kubelet pkg/probe/grpc/grpc.go; KEP-4939 for TLS.
+Differs: a refused connection fails at once with its reason, where kubelet tries again until the time is over
+and then speaks of a timeout.
+"""
+
+import asyncio
+from typing import Final
+
+from kruise_probe.api.core import GRPCAction
+from kruise_probe.daemon.probers.dialing import (
+    Address,
+    BrokenConnection,
+    Connection,
+    DialFailed,
+    dial,
+    dial_tls,
+    unverified_tls,
+)
+from kruise_probe.daemon.probers.health_call import CallResult, HealthCall
+from kruise_probe.daemon.probers.messages import clean_message, duration, quote
+from kruise_probe.daemon.probers.prober import Outcome, Target, Verdict
+from kruise_probe.daemon.probers.targets import address_of
+
+TLS_MODE: Final = "TLS"
+
+_HEALTHY: Final = Outcome(Verdict.SUCCESS, "service healthy")
+
+
+class GrpcProber:
+    """Calls `grpc.health.v1.Health/Check` of the pod."""
+
+    def __init__(self, action: GRPCAction, *, timeout_seconds: float, user_agent: str) -> None:
+        self._port = action.port
+        self._service = action.service or ""
+        self._over_tls = action.mode == TLS_MODE
+        self._timeout_seconds = timeout_seconds
+        self._user_agent = user_agent
+
+    async def run(self, target: Target) -> Outcome:
+        address = address_of(target, self._port)
+        call = HealthCall(
+            service=self._service,
+            authority=str(address),
+            scheme="https" if self._over_tls else "http",
+            user_agent=self._user_agent,
+            timeout_seconds=self._timeout_seconds,
+        )
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                connection = await self._connect(address)
+                try:
+                    result = await _completed(call, connection)
+                finally:
+                    connection.close()
+        except TimeoutError:
+            return self._timed_out(call, address)
+        except (DialFailed, BrokenConnection) as failure:
+            if call.connected:
+                return _judge(CallResult("Unavailable", str(failure)), self._timeout_seconds)
+            return _not_connected(address, str(failure))
+        if not call.connected:
+            return _not_connected(address, result.description)
+        return _judge(result, self._timeout_seconds)
+
+    async def _connect(self, address: Address) -> Connection:
+        if not self._over_tls:
+            return await dial(address)
+        connection = await dial_tls(address, unverified_tls("h2"))
+        if connection.protocol != "h2":
+            connection.close()
+            raise DialFailed("credentials: cannot check peer: missing selected ALPN property")
+        return connection
+
+    def _timed_out(self, call: HealthCall, address: Address) -> Outcome:
+        within = f"within {duration(self._timeout_seconds)}"
+        if call.connected:
+            text = f"timeout: health rpc did not complete {within}"
+        else:
+            where = quote(str(address))
+            text = f"timeout: failed to connect service {where} {within}: context deadline exceeded"
+        return Outcome(Verdict.FAILURE, text, timed_out=True)
+
+
+async def _completed(call: HealthCall, connection: Connection) -> CallResult:
+    await connection.send(call.bytes_to_send())
+    while call.result is None:
+        call.feed(await connection.receive())
+        if answer := call.bytes_to_send():
+            await connection.send(answer)
+    return call.result
+
+
+def _not_connected(address: Address, problem: str) -> Outcome:
+    text = f"error: failed to connect service at {quote(str(address))}: {problem}"
+    return Outcome(Verdict.FAILURE, clean_message(text))
+
+
+def _judge(result: CallResult, timeout_seconds: float) -> Outcome:
+    if result.serving == "SERVING":
+        return _HEALTHY
+    if result.code == "OK":
+        text = f"service unhealthy (responded with {quote(result.serving)})"
+    elif result.code == "Unimplemented":
+        text = (
+            "error: this server does not implement the grpc health protocol "
+            f"(grpc.health.v1.Health): {result.description}"
+        )
+    elif result.code == "DeadlineExceeded":
+        within = duration(timeout_seconds)
+        text = f"timeout: health rpc did not complete within {within}"
+        return Outcome(Verdict.FAILURE, text, timed_out=True)
+    else:
+        text = (
+            "error: health rpc probe failed: "
+            f"rpc error: code = {result.code} desc = {result.description}"
+        )
+    return Outcome(Verdict.FAILURE, clean_message(text))

@@ -1,0 +1,228 @@
+"""One gRPC health check as bytes: what to send, and what the bytes that come back mean. No socket, no clock.
+
+Source: gRPC over HTTP/2 (PROTOCOL-HTTP2.md), grpc.health.v1; grpc-go internal/transport/http2_client.go for
+the words of errors.
+Differs: one call on one connection; no compression, no retries.
+"""
+
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Final
+from urllib.parse import unquote
+
+import h2.config
+import h2.connection
+import h2.events
+import h2.exceptions
+import msgspec
+
+from kruise_probe.daemon.probers.messages import quote
+
+HEALTH_PATH: Final = "/grpc.health.v1.Health/Check"
+
+CODES: Final = (
+    "OK", "Canceled", "Unknown", "InvalidArgument", "DeadlineExceeded", "NotFound", "AlreadyExists",
+    "PermissionDenied", "ResourceExhausted", "FailedPrecondition", "Aborted", "OutOfRange",
+    "Unimplemented", "Internal", "Unavailable", "DataLoss", "Unauthenticated",
+)  # fmt: skip
+"""By number, as Go prints them."""
+
+SERVING_STATES: Final = ("UNKNOWN", "SERVING", "NOT_SERVING", "SERVICE_UNKNOWN")
+
+_CODE_OF_HTTP_STATUS: Final = {
+    400: "Internal", 401: "Unauthenticated", 403: "PermissionDenied", 404: "Unimplemented",
+    429: "Unavailable", 502: "Unavailable", 503: "Unavailable", 504: "Unavailable",
+}  # fmt: skip
+
+_FRAME_PREFIX_BYTES: Final = 5
+_MAX_ANSWER_BYTES: Final = 4096
+
+Header = tuple[bytes, bytes]
+
+
+class CallResult(msgspec.Struct, frozen=True):
+    """`code` is a gRPC code by Go's name; `serving` is what a server said whose code is OK."""
+
+    code: str
+    description: str = ""
+    serving: str = ""
+
+
+class HealthCall:
+    """Client side of `Check` on a fresh connection.
+
+    Attributes:
+        connected: the server has shown that it speaks HTTP/2.
+        result: None until the call has ended.
+    """
+
+    def __init__(
+        self, *, service: str, authority: str, scheme: str, user_agent: str, timeout_seconds: float
+    ) -> None:
+        self.connected = False
+        self.result: CallResult | None = None
+        self._status = 0
+        self._content_type = b""
+        self._answer = bytearray()
+        self._http2 = h2.connection.H2Connection(
+            h2.config.H2Configuration(client_side=True, header_encoding=None)
+        )
+        self._http2.initiate_connection()
+        headers = [
+            (":method", "POST"),
+            (":scheme", scheme),
+            (":path", HEALTH_PATH),
+            (":authority", authority),
+            ("content-type", "application/grpc"),
+            ("user-agent", user_agent),
+            ("te", "trailers"),
+            ("grpc-timeout", f"{max(int(timeout_seconds * 1000), 1)}m"),
+        ]
+        self._http2.send_headers(1, headers)
+        self._http2.send_data(1, _framed(service), end_stream=True)
+
+    def bytes_to_send(self) -> bytes:
+        return self._http2.data_to_send()
+
+    def feed(self, data: bytes) -> None:
+        """Takes what has arrived; empty is the end of the connection."""
+        if not data:
+            self._end("Unavailable", "error reading from server: EOF")
+            return
+        try:
+            events = self._http2.receive_data(data)
+        except h2.exceptions.ProtocolError as error:
+            self._end("Unavailable", f"error reading server preface: {_words(error)}")
+            return
+        for event in events:
+            self._take(event)
+
+    def _take(self, event: h2.events.Event) -> None:
+        match event:
+            case h2.events.RemoteSettingsChanged():
+                self.connected = True
+            case h2.events.ResponseReceived(headers=headers):
+                self._begin(headers or ())
+            case h2.events.DataReceived(data=data):
+                self._answer += data or b""
+                if len(self._answer) > _MAX_ANSWER_BYTES:
+                    self._end("ResourceExhausted", "grpc: received message larger than max")
+            case h2.events.TrailersReceived(headers=headers):
+                self._finish(dict(headers or ()))
+            case h2.events.StreamReset(error_code=code):
+                self._end("Internal", f"stream terminated by RST_STREAM with error code: {code!s}")
+            case h2.events.ConnectionTerminated():
+                self._end("Unavailable", "closing transport due to: connection error: GOAWAY")
+            case h2.events.StreamEnded():
+                self._end("Internal", "server closed the stream without sending trailers")
+            case _:
+                pass
+
+    def _begin(self, headers: Sequence[Header]) -> None:
+        fields = dict(headers)
+        status = fields.get(b":status", b"")
+        self._status = int(status) if status.isdigit() else 0
+        self._content_type = fields.get(b"content-type", b"")
+        grpc = self._content_type.startswith(b"application/grpc")
+        if self._status != HTTPStatus.OK or not grpc:
+            self._end(_CODE_OF_HTTP_STATUS.get(self._status, "Unknown"), self._http_words())
+        elif b"grpc-status" in fields:
+            self._finish(fields)
+
+    def _http_words(self) -> str:
+        try:
+            phrase = HTTPStatus(self._status).phrase
+        except ValueError:
+            phrase = ""
+        words = f"unexpected HTTP status code received from server: {self._status} ({phrase})"
+        if not self._content_type:
+            return f"{words}; malformed header: missing HTTP content-type"
+        return f"{words}; transport: received unexpected content-type {quote(self._content_type)}"
+
+    def _finish(self, trailers: dict[bytes, bytes]) -> None:
+        status = trailers.get(b"grpc-status", b"")
+        if not status.isdigit():
+            self._end("Internal", "server closed the stream without sending trailers")
+            return
+        number = int(status)
+        code = CODES[number] if number < len(CODES) else f"Code({number})"
+        if code != "OK":
+            self._end(code, unquote(trailers.get(b"grpc-message", b"").decode(errors="replace")))
+            return
+        try:
+            self.result = self.result or CallResult("OK", serving=serving_state(self._answer))
+        except ValueError as error:
+            self._end("Internal", str(error))
+
+    def _end(self, code: str, description: str) -> None:
+        self.result = self.result or CallResult(code, description)
+
+
+def _framed(service: str) -> bytes:
+    name = service.encode(errors="replace")
+    message = b"\x0a" + _varint(len(name)) + name if name else b""
+    return b"\0" + len(message).to_bytes(4) + message
+
+
+def serving_state(frame: bytes | bytearray) -> str:
+    """The status in a framed `HealthCheckResponse`.
+
+    Raises:
+        ValueError: it is none; the text is the one that Go would give.
+    """
+    if len(frame) < _FRAME_PREFIX_BYTES:
+        raise ValueError(
+            "cardinality violation: received no response message from non-server-streaming RPC"
+        )
+    if frame[0]:
+        raise ValueError("grpc: compressed flag set with identity or empty encoding")
+    message = frame[_FRAME_PREFIX_BYTES : _FRAME_PREFIX_BYTES + int.from_bytes(frame[1:5])]
+    number = _first_varint_field(bytes(message))
+    return SERVING_STATES[number] if number < len(SERVING_STATES) else str(number)
+
+
+def _first_varint_field(message: bytes) -> int:
+    """Value of field 1; what else is in the message is skipped."""
+    value, at = 0, 0
+    while at < len(message):
+        key, at = _read_varint(message, at)
+        wire_type = key & 7
+        if wire_type == 0:
+            number, at = _read_varint(message, at)
+            value = number if key >> 3 == 1 else value
+        elif wire_type == 2:
+            size, at = _read_varint(message, at)
+            at += size
+        elif wire_type in (1, 5):
+            at += 8 if wire_type == 1 else 4
+        else:
+            raise ValueError("grpc: failed to unmarshal the received message")
+    if at != len(message):
+        raise ValueError("grpc: failed to unmarshal the received message")
+    return value
+
+
+def _read_varint(message: bytes, at: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        if at >= len(message):
+            break
+        byte = message[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+    raise ValueError("grpc: failed to unmarshal the received message")
+
+
+def _varint(number: int) -> bytes:
+    encoded = bytearray()
+    while number > 0x7F:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    encoded.append(number)
+    return bytes(encoded)
+
+
+def _words(error: h2.exceptions.ProtocolError) -> str:
+    return f"http2: {str(error) or type(error).__name__}"

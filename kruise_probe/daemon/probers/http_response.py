@@ -1,0 +1,278 @@
+"""An HTTP/1 answer, read from bytes as they come: no socket, no clock.
+
+Feed what arrives to `AnswerReader`, ask it what it has; of a head it keeps at most `MAX_HEAD_BYTES`, of a body
+`MAX_BODY_BYTES`, whatever the server sends.
+
+Source: Go net/http (ReadResponse, transfer.go, internal/chunked.go) and net/textproto; kubelet
+pkg/probe/http/http.go for the length of a body.
+Differs: a head ends at 256 KiB, not 10 MiB; what follows the last chunk is not read.
+"""
+
+import re
+from typing import Final, NamedTuple
+
+from kruise_probe.daemon.probers.messages import quote
+
+MAX_BODY_BYTES: Final = 10 * 1024
+MAX_HEAD_BYTES: Final = 256 * 1024
+
+_MAX_CHUNK_LINE_BYTES: Final = 4096
+_SWITCHING_PROTOCOLS: Final = 101
+_WITHOUT_BODY: Final = frozenset({204, 304})
+
+_HEAD_END = re.compile(rb"\n\r?\n")
+_VERSION = re.compile(rb"HTTP/\d\.\d")
+_FIELD = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z ]+):([\t\x20-\x7e\x80-\xff]*)")
+_DIGITS = re.compile(rb"\d+")
+_HEX = re.compile(rb"[0-9A-Fa-f]+")
+
+
+class BadAnswer(Exception):
+    """What came is no answer in HTTP/1; the text is the one that Go would give."""
+
+
+class Head(NamedTuple):
+    """Status line and the headers that a probe reads. `length` is None when the body ends with the connection."""
+
+    status: int
+    location: str = ""
+    length: int | None = None
+    chunked: bool = False
+
+
+class AnswerReader:
+    """Reads one answer; informational ones (1xx) before it are skipped.
+
+    The body is left alone until `read_body` asks for it: whether it matters depends on the head.
+
+    Attributes:
+        head: None until it has come completely.
+        complete: the body is there, or as much of it as is ever read.
+    """
+
+    def __init__(self) -> None:
+        self.head: Head | None = None
+        self.complete = False
+        self._buffer = bytearray()
+        self._head_bytes = 0
+        self._line_was_checked = False
+        self._body = bytearray()
+        self._chunks = _Chunks()
+
+    @property
+    def body(self) -> bytes:
+        return bytes(self._body[:MAX_BODY_BYTES])
+
+    def feed(self, data: bytes) -> None:
+        """Takes what has arrived; empty is the end of the connection.
+
+        Raises:
+            BadAnswer: no HTTP, too long a head, or an end in the middle.
+        """
+        if not data:
+            self._end()
+            return
+        seen = len(self._buffer)
+        self._buffer += data
+        if self.head is None:
+            self._read_head(seen)
+        else:
+            self.read_body()
+
+    def _end(self) -> None:
+        if self.head is None:
+            if not (self._buffer or self._head_bytes):
+                raise BadAnswer("EOF")
+            if self._buffer and not self._line_was_checked:
+                _status(self._buffer)
+            raise BadAnswer(_broken("unexpected EOF"))
+        if self.head.length is not None or self.head.chunked:
+            raise BadAnswer("unexpected EOF")
+        self.complete = True
+
+    def _read_head(self, seen: int) -> None:
+        """`seen` bytes of the buffer were looked at before: a head that drips in costs no more than one that does not."""
+        while self.head is None:
+            end = _HEAD_END.search(self._buffer, max(seen - 2, 0))
+            if not end and not self._line_was_checked:
+                self._check_line(seen)
+            size = end.end() if end else len(self._buffer)
+            if self._head_bytes + size > MAX_HEAD_BYTES:
+                raise BadAnswer(
+                    _broken(
+                        f"net/http: server response headers exceeded {MAX_HEAD_BYTES} bytes; aborted"
+                    )
+                )
+            if not end:
+                return
+            head = parse_head(bytes(self._buffer[: end.start()]))
+            del self._buffer[: end.end()]
+            self._head_bytes += size
+            self._line_was_checked = False
+            seen = 0
+            if head.status >= 200 or head.status == _SWITCHING_PROTOCOLS:
+                self.head = head
+
+    def _check_line(self, seen: int) -> None:
+        """What does not begin as an answer is not waited for."""
+        line_end = self._buffer.find(b"\n", seen)
+        if line_end >= 0:
+            _status(self._buffer[:line_end].rstrip(b"\r"))
+            self._line_was_checked = True
+
+    def read_body(self) -> None:
+        """Takes what has already come of the body; what comes later is taken as it is fed.
+
+        Raises:
+            BadAnswer: it is not written as the head says.
+        """
+        head = self.head
+        if head is None or self.complete:
+            return
+        if head.chunked:
+            self._body += self._chunks.decode(self._buffer)
+            ended = self._chunks.ended
+        else:
+            self._body += self._buffer
+            self._buffer.clear()
+            ended = head.length is not None and len(self._body) >= head.length
+            if ended:
+                del self._body[head.length :]
+        self.complete = ended or len(self._body) >= MAX_BODY_BYTES
+
+
+class _Chunks:
+    """Decodes a chunked body out of a growing buffer."""
+
+    def __init__(self) -> None:
+        self.ended = False
+        self._left = 0
+        self._data_ended = False
+
+    def decode(self, buffer: bytearray) -> bytes:
+        """Takes off `buffer` what is complete, and gives it back without its frame."""
+        decoded = bytearray()
+        while not self.ended and len(decoded) < MAX_BODY_BYTES:
+            if self._left:
+                part = buffer[: self._left]
+                if not part:
+                    break
+                del buffer[: len(part)]
+                decoded += part
+                self._left -= len(part)
+                self._data_ended = not self._left
+            elif self._data_ended:
+                if len(buffer) < 2:
+                    break
+                if buffer[:2] != b"\r\n":
+                    raise BadAnswer("malformed chunked encoding")
+                del buffer[:2]
+                self._data_ended = False
+            elif not self._read_length(buffer):
+                break
+        return bytes(decoded)
+
+    def _read_length(self, buffer: bytearray) -> bool:
+        end = buffer.find(b"\n", 0, _MAX_CHUNK_LINE_BYTES)
+        if end < 0:
+            if len(buffer) >= _MAX_CHUNK_LINE_BYTES:
+                raise BadAnswer("header line too long")
+            return False
+        if buffer[end - 1 : end] != b"\r":
+            raise BadAnswer("chunked line ends with bare LF")
+        digits = bytes(buffer[:end]).partition(b";")[0].rstrip()
+        del buffer[: end + 1]
+        if not digits:
+            raise BadAnswer("empty hex number for chunk length")
+        if not _HEX.fullmatch(digits):
+            raise BadAnswer("invalid byte in chunk length")
+        if len(digits) > 16:
+            raise BadAnswer("http chunk length too large")
+        self._left = int(digits, 16)
+        self.ended = not self._left
+        return True
+
+
+def parse_head(head: bytes) -> Head:
+    """Status line and headers of `head`, which ends without its empty line.
+
+    Raises:
+        BadAnswer: this is no head of HTTP/1.
+    """
+    first, *rest = head.split(b"\n")
+    version, status = _status(first.rstrip(b"\r"))
+    lengths: list[bytes] = []
+    encodings: list[bytes] = []
+    location = b""
+    for name, value in _fields(rest):
+        if name == b"content-length":
+            lengths.append(value)
+        elif name == b"transfer-encoding":
+            encodings.append(value)
+        elif name == b"location":
+            location = location or value
+    chunked = version != b"HTTP/1.0" and _is_chunked(encodings)
+    if status < 200 or status in _WITHOUT_BODY:
+        return Head(status, length=0)
+    length = None if chunked else _length(lengths)
+    return Head(status, location.decode(errors="surrogateescape"), length, chunked)
+
+
+def _status(line: bytes | bytearray) -> tuple[bytes, int]:
+    version, blank, rest = bytes(line).partition(b" ")
+    if not blank:
+        raise BadAnswer(_broken(f"malformed HTTP response {quote(bytes(line))}"))
+    code = rest.lstrip(b" ").partition(b" ")[0]
+    if len(code) != 3 or not code.isdigit():
+        raise BadAnswer(_broken(f"malformed HTTP status code {quote(code)}"))
+    if not _VERSION.fullmatch(version):
+        raise BadAnswer(_broken(f"malformed HTTP version {quote(version)}"))
+    return version, int(code)
+
+
+def _fields(lines: list[bytes]) -> list[tuple[bytes, bytes]]:
+    """Name in lower case and value of each header; folded lines are put together."""
+    fields: list[tuple[bytes, bytes]] = []
+    for raw in lines:
+        line = raw.rstrip(b"\r\t ")
+        if raw[:1] in (b" ", b"\t"):
+            if not fields:
+                raise BadAnswer(_broken(f"malformed MIME header initial line: {quote(line)}"))
+            name, value = fields[-1]
+            fields[-1] = (name, value + b" " + line.strip())
+            continue
+        matched = _FIELD.fullmatch(line)
+        if matched is None:
+            if b":" not in line:
+                raise BadAnswer(_broken(f"malformed MIME header: missing colon: {quote(line)}"))
+            raise BadAnswer(_broken(f"malformed MIME header line: {quote(line)}"))
+        fields.append((matched[1].lower(), matched[2].strip(b" \t")))
+    return fields
+
+
+def _is_chunked(encodings: list[bytes]) -> bool:
+    if not encodings:
+        return False
+    if len(encodings) > 1:
+        listed = " ".join(map(quote, encodings))
+        raise BadAnswer(_broken(f"too many transfer encodings: [{listed}]"))
+    if encodings[0].lower() != b"chunked":
+        raise BadAnswer(_broken(f"unsupported transfer encoding: {quote(encodings[0])}"))
+    return True
+
+
+def _length(lengths: list[bytes]) -> int | None:
+    if not lengths:
+        return None
+    if len(set(lengths)) > 1:
+        listed = " ".join(map(quote, lengths))
+        raise BadAnswer(
+            _broken(f"http: message cannot contain multiple Content-Length headers; got [{listed}]")
+        )
+    if not _DIGITS.fullmatch(lengths[0]) or len(lengths[0]) > 18:
+        raise BadAnswer(_broken(f"bad Content-Length {quote(lengths[0])}"))
+    return int(lengths[0])
+
+
+def _broken(problem: str) -> str:
+    return f"net/http: HTTP/1.x transport connection broken: {problem}"

@@ -1,0 +1,73 @@
+"""What a daemon that starts anew knows from the status that its predecessor wrote: pure functions.
+
+Source: KEP-4781 (a kubelet that restarts keeps the container states it finds).
+Differs: the states come from our own object; with a CRD that keeps them, container id and probe hash decide,
+with Kruise's CRD the container's start does.
+"""
+
+from enum import Enum
+from typing import Final
+
+from kruise_probe.api.keys import ProbeKey
+from kruise_probe.api.times import parse_time
+from kruise_probe.api.v1alpha1 import ContainerProbeState, NodePodProbeStatus, ProbeState
+from kruise_probe.daemon.results import Result
+
+_STATES: Final = frozenset(each.value for each in ProbeState)
+
+Recorded = dict[tuple[str, str], ContainerProbeState]
+"""States as they were written, by pod uid and probe name."""
+
+
+class Standing(Enum):
+    """What a recorded state is about."""
+
+    SAME = "same container, same probe"
+    EDITED = "same container, another probe"
+    OTHER = "another container"
+
+
+def recorded_in(status: NodePodProbeStatus | None) -> Recorded:
+    """All states of `status`; of two under one name the first counts."""
+    recorded: Recorded = {}
+    for pod in (status and status.pod_probe_statuses) or ():
+        for state in pod.probe_states or ():
+            recorded.setdefault((pod.uid, state.name), state)
+    return recorded
+
+
+def result_for(key: ProbeKey, recorded: Recorded) -> Result | None:
+    """The recorded result of `key`, or None when there is none that makes sense."""
+    state = recorded.get((key.pod_uid, str(key.probe)))
+    if state is None or state.state not in _STATES:
+        return None
+    return Result(
+        ProbeState(state.state),
+        state.message or "",
+        state.container_id or "",
+        state.probe_hash or "",
+        parse_time(state.last_probe_time),
+        parse_time(state.last_transition_time),
+    )
+
+
+def standing_of(
+    result: Result, *, container_id: str, started_at: float | None, probe_hash: str
+) -> Standing:
+    """Whether `result` is about the container that runs now (`started_at`: seconds since the epoch).
+
+    Wire times have whole seconds, so a probe in the second of the container's start is one after it.
+    """
+    if result.container_id:
+        same = result.container_id == container_id
+    else:
+        same = (
+            started_at is not None
+            and result.last_probe_at is not None
+            and int(started_at) <= result.last_probe_at.timestamp()
+        )
+    if not same:
+        return Standing.OTHER
+    if result.probe_hash and result.probe_hash != probe_hash:
+        return Standing.EDITED
+    return Standing.SAME

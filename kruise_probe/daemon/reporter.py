@@ -1,0 +1,273 @@
+"""Publishes the results: writes the status of the node's NodePodProbe, seldom and one write at a time.
+
+Source: Kruise pkg/daemon/podprobe/pod_probe_controller.go (processUpdateWorkItem).
+Differs: a merge patch of status without resourceVersion, so nobody can conflict with it; changes are gathered,
+changes of messages longer; a failed write is repeated with the newest content.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Final, Protocol, TypeVar
+
+import structlog
+
+from kruise_probe.api.errors import ApiError, KubeError, NotFound
+from kruise_probe.api.keys import NamespacedName, ProbeKey
+from kruise_probe.api.resources import NODE_POD_PROBES, KubeObject, Resource
+from kruise_probe.api.v1alpha1 import NodePodProbe, NodePodProbeStatus
+from kruise_probe.client.request import PatchType
+from kruise_probe.daemon import metrics
+from kruise_probe.daemon.results import Change, Result
+from kruise_probe.daemon.schedule import CLOCK_SLACK_SECONDS
+from kruise_probe.daemon.status import (
+    Fitted,
+    differs,
+    encoded_bytes,
+    fit,
+    newer_probes,
+    oldest_probe_at,
+    patch_of,
+    status_of,
+)
+
+T = TypeVar("T", bound=KubeObject)
+
+GATHER_SECONDS: Final = 0.1
+"""Between the starts of two writes: what changes meanwhile goes out together."""
+
+WRITE_DEADLINE_SECONDS: Final = 10.0
+LAST_WRITE_SECONDS: Final = 2.0
+"""For the write at the end of the daemon."""
+
+FIRST_BACKOFF_SECONDS: Final = 0.25
+MAX_BACKOFF_SECONDS: Final = 10.0
+"""So long at most do results wait once the API server is back; kubelet repeats its node's status as often."""
+
+REFRESH_STAGGER: Final = 0.05
+"""A refresh comes up to this share of its interval later, so that nodes which began together drift apart."""
+
+FIRST_REFRESH_SECONDS: Final = 60.0
+"""No refresh before this of a status that is not of our writing, however old it is: after a start of the daemon
+its probes have their turn first."""
+
+
+class StatusClient(Protocol):
+    """The one call to the API server that publishing takes."""
+
+    async def patch(
+        self,
+        resource: Resource[T],
+        key: NamespacedName,
+        body: bytes,
+        *,
+        patch_type: PatchType,
+        subresource: str = "",
+    ) -> T: ...
+
+
+class Reporter:
+    """Keeps the status of one NodePodProbe equal to `status_of(spec, results)`.
+
+    `observe` tells it of the object as the API server has it, `changed` of new results; both are synchronous.
+    Cancelling `run` ends it after one last write, if something is unsaid, of at most `LAST_WRITE_SECONDS`.
+    """
+
+    def __init__(
+        self,
+        *,
+        client: StatusClient,
+        node_name: str,
+        results: Mapping[ProbeKey, Result],
+        message_sync_seconds: float,
+        refresh_seconds: float,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._client = client
+        self._key = NamespacedName("", node_name)
+        self._results = results
+        self._message_sync_seconds = message_sync_seconds
+        self._refresh_seconds = refresh_seconds
+        self._now = now
+        self._log = structlog.get_logger().bind(node=node_name)
+
+        self._object: NodePodProbe | None = None
+        self._spec_bytes = 0
+        self._kept: NodePodProbeStatus | None = None
+        self._kept_version = ""
+        self._wake = asyncio.Event()
+        # Loop times; None where nothing is due.
+        self._state_changed_at: float | None = None
+        self._rest_changed_at: float | None = None
+        self._refresh_at: float | None = None
+        self._not_before = 0.0
+        self._failures = 0
+
+    def observe(self, node_pod_probe: NodePodProbe | None) -> None:
+        """Takes note of the object as the API server has it now; None when it is gone."""
+        before, self._object = self._object, node_pod_probe
+        self._wake.set()
+        if node_pod_probe is None:
+            self._kept = None
+            self._kept_version = ""
+            return
+        if before is None or before.spec != node_pod_probe.spec:
+            self._spec_bytes = encoded_bytes(node_pod_probe.spec)
+            self.changed(Change.MESSAGE)
+        if before is None or before.uid != node_pod_probe.uid:
+            self._kept_version = ""
+        self._observe_status(node_pod_probe)
+
+    def _observe_status(self, node_pod_probe: NodePodProbe) -> None:
+        if _older(node_pod_probe.resource_version, self._kept_version):
+            return
+        if node_pod_probe.status != self._kept:
+            self._kept = node_pod_probe.status
+            self.changed(Change.MESSAGE)
+            self._plan_refresh_of_kept()
+
+    def changed(self, change: Change) -> None:
+        """Takes note of new results; STATE is written at once, the rest with what gathers."""
+        at = asyncio.get_running_loop().time()
+        if change is Change.STATE and self._state_changed_at is None:
+            self._state_changed_at = at
+        elif change is Change.MESSAGE and self._rest_changed_at is None:
+            self._rest_changed_at = at
+        else:
+            return
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Writes whenever something is due, until cancelled."""
+        if self._refresh_at is None:
+            self._plan_refresh()
+        try:
+            while True:
+                await self._wait()
+                await self._publish()
+        finally:
+            await self._publish_last()
+
+    async def _wait(self) -> None:
+        while True:
+            self._wake.clear()
+            due = self._due()
+            at = asyncio.get_running_loop().time()
+            if due is not None and due <= at + CLOCK_SLACK_SECONDS:
+                return
+            try:
+                async with asyncio.timeout_at(due):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    def _due(self) -> float | None:
+        if self._object is None:
+            return None
+        dues = [self._state_changed_at, self._refresh_at]
+        if self._rest_changed_at is not None:
+            dues.append(self._rest_changed_at + self._message_sync_seconds)
+        known = [due for due in dues if due is not None]
+        return max(min(known), self._not_before) if known else None
+
+    async def _publish(self) -> None:
+        at = asyncio.get_running_loop().time() + CLOCK_SLACK_SECONDS
+        unsaid = (self._state_changed_at, self._rest_changed_at, self._refresh_at)
+        wanted = self._wanted(refresh=self._refresh_at is not None and self._refresh_at <= at)
+        if wanted is None:
+            return
+        self._not_before = at + GATHER_SECONDS
+        try:
+            async with asyncio.timeout(WRITE_DEADLINE_SECONDS):
+                await self._write(wanted)
+        except (KubeError, TimeoutError) as error:
+            self._restore(unsaid)
+            self._failed(error)
+        except asyncio.CancelledError:
+            self._restore(unsaid)
+            raise
+
+    def _wanted(self, *, refresh: bool) -> Fitted | None:
+        """What to write now, or None; from here on what is unsaid counts as said."""
+        if self._object is None:
+            return None
+        self._state_changed_at = self._rest_changed_at = None
+        if refresh:
+            self._plan_refresh()
+        wanted = fit(status_of(self._object.spec, self._results), self._spec_bytes)
+        if differs(wanted.status, self._kept) or (
+            refresh and newer_probes(wanted.status, self._kept)
+        ):
+            return wanted
+        return None
+
+    async def _write(self, wanted: Fitted) -> None:
+        metrics.STATUS_WRITES.inc()
+        metrics.MESSAGES_SHORTENED.inc(wanted.shortened)
+        written = await self._client.patch(
+            NODE_POD_PROBES,
+            self._key,
+            patch_of(wanted.status),
+            patch_type=PatchType.MERGE,
+            subresource="status",
+        )
+        if not _older(written.resource_version, self._kept_version):
+            self._kept = written.status
+            self._kept_version = written.resource_version
+        self._plan_refresh()
+        if self._failures:
+            self._log.info("status is written again", failures=self._failures)
+            self._failures = 0
+
+    def _restore(self, unsaid: tuple[float | None, float | None, float | None]) -> None:
+        state, rest, self._refresh_at = unsaid
+        self._state_changed_at = self._state_changed_at if state is None else state
+        self._rest_changed_at = self._rest_changed_at if rest is None else rest
+
+    def _failed(self, error: Exception) -> None:
+        self._failures += 1
+        backoff = min(FIRST_BACKOFF_SECONDS * 2 ** min(self._failures - 1, 16), MAX_BACKOFF_SECONDS)
+        wish = (isinstance(error, ApiError) and error.retry_after_seconds) or 0.0
+        wait = max(backoff * random.uniform(0.5, 1.0), wish)
+        self._not_before = asyncio.get_running_loop().time() + wait
+        metrics.STATUS_WRITE_FAILURES.inc()
+        if isinstance(error, NotFound):
+            self._log.debug("nodepodprobe is gone", error=str(error))
+        elif self._failures == 1:
+            self._log.warning("status could not be written", error=_text(error))
+
+    def _plan_refresh(self) -> None:
+        stretched = self._refresh_seconds * (1 + random.uniform(0.0, REFRESH_STAGGER))
+        self._refresh_at = asyncio.get_running_loop().time() + stretched
+
+    def _plan_refresh_of_kept(self) -> None:
+        """For a status that is not of our writing: by the age of what it says."""
+        oldest = oldest_probe_at(self._kept)
+        age = (self._now() - oldest).total_seconds() if oldest else 0.0
+        wait = max(self._refresh_seconds - age, min(self._refresh_seconds, FIRST_REFRESH_SECONDS))
+        self._refresh_at = asyncio.get_running_loop().time() + min(wait, self._refresh_seconds)
+
+    async def _publish_last(self) -> None:
+        if self._state_changed_at is None and self._rest_changed_at is None:
+            return
+        wanted = self._wanted(refresh=False)
+        if wanted is None:
+            return
+        try:
+            async with asyncio.timeout(LAST_WRITE_SECONDS):
+                await self._write(wanted)
+        except (KubeError, TimeoutError) as error:
+            self._log.warning("last results could not be written", error=_text(error))
+
+
+def _text(error: Exception) -> str:
+    return str(error) or type(error).__name__
+
+
+def _older(version: str, than: str) -> bool:
+    """Whether one resource version is older than another; they count upwards (KEP-5504)."""
+    try:
+        return int(version) < int(than)
+    except ValueError:
+        return False

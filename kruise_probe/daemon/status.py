@@ -1,0 +1,195 @@
+"""The status of a NodePodProbe as a pure function of its spec and the results, and its size.
+
+Invariants: the order is the spec's; a probe without a result is left out, a result without a probe too; no
+state is ever left out to save bytes, messages are shortened instead.
+
+Source: Kruise pkg/daemon/podprobe/pod_probe_controller.go (syncUpdateNodePodProbeStatus).
+Differs: compared by value and by meaning; Kruise compares a struct with a pointer and writes every time.
+"""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Final, NamedTuple
+
+import msgspec
+
+from kruise_probe.api.keys import ProbeKey, ProbeName
+from kruise_probe.api.times import format_time, parse_time
+from kruise_probe.api.v1alpha1 import (
+    ContainerProbeState,
+    NodePodProbeSpec,
+    NodePodProbeStatus,
+    PodProbe,
+    PodProbeStatus,
+)
+from kruise_probe.daemon.results import Result
+
+MAX_OBJECT_BYTES: Final = 1 << 20
+"""Of a whole NodePodProbe as JSON; etcd refuses 1.5 MiB."""
+
+METADATA_BYTES: Final = 8 << 10
+"""What metadata may take of it."""
+
+STEPS: Final = 64
+"""Messages are shortened to whole steps of their length, so that a result that changes by a few bytes does
+not change every other message too."""
+
+_encoder = msgspec.json.Encoder()
+
+
+class Fitted(NamedTuple):
+    """A status within the budget, and how many messages were shortened for it."""
+
+    status: NodePodProbeStatus
+    shortened: int
+
+
+def status_of(spec: NodePodProbeSpec, results: Mapping[ProbeKey, Result]) -> NodePodProbeStatus:
+    """The newest results of the probes in `spec`, in its order."""
+    seen: set[ProbeKey] = set()
+    pods = [
+        PodProbeStatus(pod.name, pod.namespace, pod.uid, states)
+        for pod in spec.pod_probes or ()
+        if (states := tuple(_states(pod, results, seen)))
+    ]
+    return NodePodProbeStatus(tuple(pods))
+
+
+def _states(
+    pod: PodProbe, results: Mapping[ProbeKey, Result], seen: set[ProbeKey]
+) -> Iterator[ContainerProbeState]:
+    for probe in pod.probes or ():
+        key = ProbeKey(pod.uid, probe.container_name, ProbeName.parse(probe.name))
+        result = results.get(key)
+        if result is None or key in seen:
+            continue
+        seen.add(key)
+        yield ContainerProbeState(
+            probe.name,
+            result.state,
+            _stamp(result.last_probe_at),
+            _stamp(result.last_transition_at),
+            result.message or None,
+            result.container_id or None,
+            result.probe_hash or None,
+        )
+
+
+def _stamp(at: datetime | None) -> str | None:
+    return None if at is None else format_time(at)
+
+
+def fit(status: NodePodProbeStatus, spec_bytes: int) -> Fitted:
+    """`status` with its messages shortened in proportion, if the whole object would grow too large."""
+    room = MAX_OBJECT_BYTES - METADATA_BYTES - spec_bytes
+    size = len(_encoder.encode(status))
+    if size <= room:
+        return Fitted(status, 0)
+    messages = sum(_message_bytes(state) for state in _all_states(status))
+    step = max(STEPS * (room - (size - messages)) // max(messages, 1), 0)
+    while True:
+        shorter = _shortened(status, min(step, STEPS - 1))
+        if step <= 0 or len(_encoder.encode(shorter)) <= room:
+            count = sum(
+                before.message != after.message
+                for before, after in zip(_all_states(status), _all_states(shorter), strict=True)
+            )
+            return Fitted(shorter, count)
+        step -= 1
+
+
+def _all_states(status: NodePodProbeStatus) -> Iterator[ContainerProbeState]:
+    for pod in status.pod_probe_statuses or ():
+        yield from pod.probe_states or ()
+
+
+def _message_bytes(state: ContainerProbeState) -> int:
+    return len(_encoder.encode(state.message)) - 2 if state.message else 0
+
+
+def _shortened(status: NodePodProbeStatus, step: int) -> NodePodProbeStatus:
+    return NodePodProbeStatus(
+        tuple(
+            msgspec.structs.replace(
+                pod,
+                probe_states=tuple(
+                    msgspec.structs.replace(state, message=_cut(state.message, step))
+                    for state in pod.probe_states or ()
+                ),
+            )
+            for pod in status.pod_probe_statuses or ()
+        )
+    )
+
+
+def _cut(message: str | None, step: int) -> str | None:
+    if not message:
+        return None
+    text = message.encode()
+    return text[: len(text) * step // STEPS].decode(errors="ignore") or None
+
+
+def patch_of(status: NodePodProbeStatus) -> bytes:
+    """JSON merge patch that makes `status` the object's status; it names no resource version."""
+    return b'{"status":%b}' % _encoder.encode(status)
+
+
+def encoded_bytes(spec: NodePodProbeSpec) -> int:
+    return len(_encoder.encode(spec))
+
+
+def differs(wanted: NodePodProbeStatus, kept: NodePodProbeStatus | None) -> bool:
+    """Whether `wanted` says something else than what the server keeps.
+
+    A newer `lastProbeTime` alone is nothing new. Container id and probe hash count only where the server keeps
+    some, because Kruise's CRD prunes them.
+    """
+    mine = wanted.pod_probe_statuses or ()
+    theirs = (kept and kept.pod_probe_statuses) or ()
+    if len(mine) != len(theirs):
+        return True
+    return any(_pod_differs(one, other) for one, other in zip(mine, theirs, strict=True))
+
+
+def _pod_differs(mine: PodProbeStatus, theirs: PodProbeStatus) -> bool:
+    my_states, their_states = mine.probe_states or (), theirs.probe_states or ()
+    return (
+        mine.uid != theirs.uid
+        or mine.name != theirs.name
+        or mine.namespace != theirs.namespace
+        or len(my_states) != len(their_states)
+        or any(map(_state_differs, my_states, their_states))
+    )
+
+
+def _state_differs(mine: ContainerProbeState, theirs: ContainerProbeState) -> bool:
+    return (
+        mine.name != theirs.name
+        or mine.state != theirs.state
+        or (mine.message or "") != (theirs.message or "")
+        or _extra_differs(mine.container_id, theirs.container_id)
+        or _extra_differs(mine.probe_hash, theirs.probe_hash)
+        or _transition_differs(mine.last_transition_time, theirs.last_transition_time)
+    )
+
+
+def _extra_differs(mine: str | None, theirs: str | None) -> bool:
+    return bool(mine and theirs) and mine != theirs
+
+
+def _transition_differs(mine: str | None, theirs: str | None) -> bool:
+    return mine is not None and mine != theirs and parse_time(mine) != parse_time(theirs)
+
+
+def newer_probes(wanted: NodePodProbeStatus, kept: NodePodProbeStatus | None) -> bool:
+    """Whether any probe ran since the server was told. Only for statuses that do not differ otherwise."""
+    old = [state.last_probe_time for state in _all_states(kept or NodePodProbeStatus())]
+    return [state.last_probe_time for state in _all_states(wanted)] != old
+
+
+def oldest_probe_at(status: NodePodProbeStatus | None) -> datetime | None:
+    """The `lastProbeTime` that needs to be refreshed first."""
+    times = map(
+        parse_time, (s.last_probe_time for s in _all_states(status or NodePodProbeStatus()))
+    )
+    return min((at for at in times if at is not None), default=None)

@@ -1,0 +1,135 @@
+"""Keeps exactly one running worker for every probe that the NodePodProbe names.
+
+Source: kubelet pkg/kubelet/prober/prober_manager.go; Kruise pkg/daemon/podprobe/pod_probe_controller.go (sync).
+Differs: edits reach the running worker; what a predecessor published is handed to the workers at the start.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from functools import partial
+
+import structlog
+
+from kruise_probe.api.core import Probe
+from kruise_probe.api.keys import ProbeKey
+from kruise_probe.api.v1alpha1 import NodePodProbe
+from kruise_probe.daemon import metrics
+from kruise_probe.daemon.aim import Containers
+from kruise_probe.daemon.diff import Entry, diff, entries_of
+from kruise_probe.daemon.metrics import ProbeSeries
+from kruise_probe.daemon.probers.prober import Prober
+from kruise_probe.daemon.readback import Recorded, recorded_in, result_for
+from kruise_probe.daemon.results import Result, Results
+from kruise_probe.daemon.schedule import Anchor
+from kruise_probe.daemon.worker import Node, Worker
+
+
+class Supervisor:
+    """Owns the workers and the tasks of their probes.
+
+    `apply` is synchronous and may be called as soon as `run` runs. Cancelling `run` ends all probes and leaves the
+    results as they are, so that what is published afterwards takes no state back.
+    """
+
+    def __init__(
+        self,
+        *,
+        containers: Containers,
+        prober_factory: Callable[[Probe], Prober],
+        results: Results,
+        on_transition: Callable[[Entry, Result], None],
+        now: Callable[[], datetime],
+    ) -> None:
+        self._containers = containers
+        self._prober_factory = prober_factory
+        self._results = results
+        self._on_transition = on_transition
+        self._now = now
+        self._log = structlog.get_logger()
+        self._entries: Mapping[ProbeKey, Entry] = {}
+        self._workers: dict[ProbeKey, Worker] = {}
+        self._node: Node | None = None
+        self._running = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._workers)
+
+    @property
+    def series(self) -> Iterator[ProbeSeries]:
+        """The numbers of every probe that runs now."""
+        return (worker.series for worker in self._workers.values())
+
+    async def run(self) -> None:
+        """Runs the workers until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            self._node = Node(
+                anchor=Anchor(self._now().timestamp(), asyncio.get_running_loop().time()),
+                containers=self._containers,
+                prober_factory=self._prober_factory,
+                results=self._results,
+                spawn=group.create_task,
+                on_transition=self._on_transition,
+                now=self._now,
+            )
+            self._running.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                for worker in self._workers.values():
+                    worker.halt()
+
+    async def wait_until_running(self) -> None:
+        await self._running.wait()
+
+    def apply(self, node_pod_probe: NodePodProbe | None, *, first: bool = False) -> None:
+        """Makes the workers those of `node_pod_probe`; None stops them all.
+
+        With `first` the object is what this daemon found when it started: its status is read back, and its
+        containers may have been probed before.
+        """
+        desired = entries_of(node_pod_probe.spec if node_pod_probe else None)
+        change = diff(self._entries, desired)
+        self._entries = desired
+        recorded = recorded_in(node_pod_probe.status) if first and node_pod_probe else {}
+        for key in change.removed:
+            self._remove(key)
+        for entry in change.changed:
+            self._guarded(entry, partial(self._edit, entry))
+        for entry in change.added:
+            self._guarded(entry, partial(self._add, entry, recorded, first=first))
+
+    def _add(self, entry: Entry, recorded: Recorded, *, first: bool) -> None:
+        if self._node is None:
+            raise RuntimeError("the supervisor does not run yet")
+        worker = Worker(
+            entry, self._node, recorded=result_for(entry.key, recorded), from_start=first
+        )
+        self._workers[entry.key] = worker
+        worker.start()
+
+    def _edit(self, entry: Entry) -> None:
+        worker = self._workers.get(entry.key)
+        if worker is None:
+            self._add(entry, {}, first=False)
+        else:
+            worker.edit(entry)
+
+    def _remove(self, key: ProbeKey) -> None:
+        worker = self._workers.pop(key, None)
+        if worker is not None:
+            worker.halt()
+        self._results.remove(key)
+
+    def _guarded(self, entry: Entry, act: Callable[[], None]) -> None:
+        """A probe that breaks this program costs itself, and nothing else."""
+        try:
+            act()
+        except Exception:  # noqa: BLE001 - one bad probe never stops another
+            metrics.WORKER_ERRORS.inc()
+            self._log.exception(
+                "probe could not be set up",
+                pod=str(entry.pod),
+                container=entry.key.container,
+                probe=str(entry.key.probe),
+            )

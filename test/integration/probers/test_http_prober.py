@@ -1,0 +1,382 @@
+"""httpGet against real sockets. Verdicts and messages were compared with those of kubelet 1.36's own prober."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.scripted_server import (
+    ScriptedServer,
+    answering,
+    flooding,
+    self_signed,
+    serving,
+    silent,
+)
+
+from kruise_probe.api.core import HTTPGetAction, HTTPHeader
+from kruise_probe.daemon.probers.http import HttpProber
+from kruise_probe.daemon.probers.prober import Outcome, Target, Verdict
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+def response(status: int, *headers: str, body: str = "body") -> bytes:
+    lines = (f"HTTP/1.1 {status} Whatever", f"Content-Length: {len(body)}", *headers, "", body)
+    return "\r\n".join(lines).encode()
+
+
+async def probe(
+    server: ScriptedServer,
+    path: str = "/",
+    *,
+    timeout: float = 5.0,
+    scheme: str | None = None,
+    headers: tuple[HTTPHeader, ...] = (),
+) -> Outcome:
+    action = HTTPGetAction(port=server.port, path=path, scheme=scheme, http_headers=headers)
+    prober = HttpProber(action, timeout_seconds=timeout, user_agent="kruise-probe/1")
+    return await prober.run(Target(server.host, ""))
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome"),
+    [
+        *((status, Outcome(Verdict.SUCCESS, "body")) for status in (200, 206, 299)),
+        (204, Outcome(Verdict.SUCCESS, "")),
+        *(
+            (
+                status,
+                Outcome(
+                    Verdict.SUCCESS,
+                    "Probe terminated redirects, Response body: body",
+                    warning=True,
+                ),
+            )
+            for status in (300, 301, 302, 303, 305, 307, 308, 399)
+        ),
+        *(
+            (status, Outcome(Verdict.FAILURE, f"HTTP probe failed with statuscode: {status}"))
+            for status in (101, 400, 404, 500, 503, 999)
+        ),
+    ],
+)
+async def test_status_decides(status: int, outcome: Outcome) -> None:
+    async with serving(answering(response(status))) as server:
+        assert await probe(server) == outcome
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize("location", ["/next", "next", "http://127.0.0.1:{port}/next"])
+async def test_redirect_on_the_pod_is_followed(status: int, location: str) -> None:
+    def answer(request: str) -> bytes:
+        if request.startswith("GET /next "):
+            return OK
+        return response(status, f"Location: {location.format(port=server.port)}")
+
+    async with serving(answering(answer)) as server:
+        assert await probe(server) == Outcome(Verdict.SUCCESS, "ok")
+        assert len(server.requests) == 2
+        assert f"\r\nReferer: http://127.0.0.1:{server.port}/\r\n" in server.requests[1]
+
+
+@pytest.mark.parametrize("location", ["http://127.0.0.2:{port}/", "//127.0.0.2:{port}/x"])
+async def test_redirect_to_another_host_is_success_without_a_request(location: str) -> None:
+    async with serving(answering(OK), host="127.0.0.2") as elsewhere:
+        redirect = response(302, f"Location: {location.format(port=elsewhere.port)}")
+        async with serving(answering(redirect)) as server:
+            outcome = await probe(server)
+
+    assert outcome == Outcome(
+        Verdict.SUCCESS, "Probe terminated redirects, Response body: body", warning=True
+    )
+    assert elsewhere.connections == 0
+
+
+async def test_redirect_goes_from_http_to_https(tmp_path: Path) -> None:
+    async with serving(answering(OK), tls=self_signed(tmp_path)) as secure:
+        redirect = response(302, f"Location: https://127.0.0.1:{secure.port}/x")
+        async with serving(answering(redirect)) as server:
+            assert await probe(server) == Outcome(Verdict.SUCCESS, "ok")
+
+
+@pytest.mark.parametrize(
+    ("hops", "outcome"),
+    [
+        pytest.param(9, Outcome(Verdict.SUCCESS, "ok"), id="nine-are-followed"),
+        pytest.param(
+            10, Outcome(Verdict.FAILURE, 'Get "/10": stopped after 10 redirects'), id="ten-are-not"
+        ),
+        pytest.param(
+            11, Outcome(Verdict.FAILURE, 'Get "/10": stopped after 10 redirects'), id="nor-eleven"
+        ),
+    ],
+)
+async def test_redirects_end(hops: int, outcome: Outcome) -> None:
+    def answer(request: str) -> bytes:
+        hop = int(request.split()[1][1:] or 0)
+        return OK if hop == hops else response(302, f"Location: /{hop + 1}")
+
+    async with serving(answering(answer)) as server:
+        assert await probe(server) == outcome
+        assert len(server.requests) <= 10
+
+
+async def test_redirect_in_a_circle_fails() -> None:
+    async with serving(answering(response(302, "Location: /"))) as server:
+        outcome = await probe(server)
+
+    assert outcome == Outcome(Verdict.FAILURE, 'Get "/": stopped after 10 redirects')
+
+
+async def test_host_header_is_sent_and_changes_nothing_else() -> None:
+    async with (
+        serving(answering(OK), host="127.0.0.2") as elsewhere,
+        serving(answering(OK)) as server,
+    ):
+        header = HTTPHeader(name="Host", value=f"127.0.0.2:{elsewhere.port}")
+        assert await probe(server, headers=(header,)) == Outcome(Verdict.SUCCESS, "ok")
+
+    assert f"\r\nHost: 127.0.0.2:{elsewhere.port}\r\n" in server.requests[0]
+    assert elsewhere.connections == 0
+
+
+async def test_compressed_body_is_not_unpacked() -> None:
+    packed = b"\x1f\x8bpacked"
+    head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 8\r\n\r\n"
+    async with serving(answering(head + packed)) as server:
+        outcome = await probe(server)
+
+    assert outcome.verdict is Verdict.SUCCESS
+    assert "Accept-Encoding" not in server.requests[0]
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        pytest.param(b"HTTP/1.1 200 OK\r\n\r\n", id="until-the-end"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n", id="a-gigabyte"),
+        pytest.param(
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3b9aca00\r\n", id="chunk"
+        ),
+    ],
+)
+async def test_endless_body_is_success_at_once(start: bytes) -> None:
+    async with serving(flooding(start, b"x" * 65536)) as server:
+        async with asyncio.timeout(1):
+            assert await probe(server) == Outcome(Verdict.SUCCESS, "x" * 1024)
+
+
+async def test_endless_head_fails_at_once() -> None:
+    async with serving(flooding(b"HTTP/1.1 200 OK\r\n", b"A: b\r\n" * 1000)) as server:
+        async with asyncio.timeout(1):
+            outcome = await probe(server)
+
+    assert outcome.verdict is Verdict.FAILURE
+    assert outcome.message.endswith("server response headers exceeded 262144 bytes; aborted")
+
+
+AWAITING = (
+    'Get "http://127.0.0.1:{port}/": '
+    "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
+)
+READING = "context deadline exceeded (Client.Timeout or context cancellation while reading body)"
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        pytest.param(silent(), AWAITING, id="no-answer"),
+        pytest.param(
+            answering(*(bytes([byte]) for byte in OK), pause_seconds=0.05),
+            AWAITING,
+            id="slow-loris",
+        ),
+        pytest.param(answering(OK[:-1], stays_open=True), READING, id="body-without-end"),
+        pytest.param(
+            answering(b"HTTP/1.1 200 OK\r\n\r\n", *([b"x"] * 40), pause_seconds=0.05),
+            READING,
+            id="slow-body",
+        ),
+        pytest.param(
+            answering(*([b"HTTP/1.1 103 Early\r\n\r\n"] * 40), pause_seconds=0.05),
+            AWAITING,
+            id="informational-answers-only",
+        ),
+    ],
+)
+async def test_too_slow_is_failure_in_time(script: object, message: str) -> None:
+    loop = asyncio.get_running_loop()
+    async with serving(script) as server:
+        started_at = loop.time()
+        outcome = await probe(server, timeout=0.4)
+
+    assert outcome == Outcome(Verdict.FAILURE, message.format(port=server.port), timed_out=True)
+    assert loop.time() - started_at < 0.5
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        pytest.param(b"", 'Get "http://127.0.0.1:{port}/": EOF', id="nothing"),
+        pytest.param(
+            b"SSH-2.0-x\r\n",
+            'Get "http://127.0.0.1:{port}/": net/http: HTTP/1.x transport connection broken: '
+            'malformed HTTP response "SSH-2.0-x"',
+            id="another-protocol",
+        ),
+        pytest.param(
+            b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhi", "unexpected EOF", id="short-body"
+        ),
+        pytest.param(
+            response(302, "Location: ftp://127.0.0.1/x"),
+            'Get "ftp://127.0.0.1/x": unsupported protocol scheme "ftp"',
+            id="redirect-to-another-protocol",
+        ),
+        pytest.param(
+            response(302, "Location: http://127.0.0.1:1/x"),
+            'Get "http://127.0.0.1:1/x": dial tcp 127.0.0.1:1: connect: connection refused',
+            id="redirect-to-a-closed-port",
+        ),
+    ],
+)
+async def test_broken_answers_fail_with_gos_words(answer: bytes, message: str) -> None:
+    async with serving(answering(answer)) as server:
+        outcome = await probe(server)
+
+    assert outcome == Outcome(Verdict.FAILURE, message.format(port=server.port))
+
+
+async def test_header_that_cannot_be_sent_fails_without_a_request() -> None:
+    header = HTTPHeader(name="A", value="x\r\nB: y")
+    async with serving(answering(OK)) as server:
+        outcome = await probe(server, headers=(header,))
+
+    assert outcome.message.endswith('net/http: invalid header field value for "A"')
+    assert server.connections == 0
+
+
+async def test_refused_connection() -> None:
+    async with serving(answering(OK)) as server:
+        pass
+    outcome = await probe(server)
+
+    assert outcome == Outcome(
+        Verdict.FAILURE,
+        f'Get "http://127.0.0.1:{server.port}/": '
+        f"dial tcp 127.0.0.1:{server.port}: connect: connection refused",
+    )
+
+
+async def test_ipv6() -> None:
+    async with serving(answering(OK), host="::1") as server:
+        assert await probe(server) == Outcome(Verdict.SUCCESS, "ok")
+
+    assert f"\r\nHost: [::1]:{server.port}\r\n" in server.requests[0]
+
+
+@pytest.mark.parametrize("name", ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "HTTPS_PROXY"])
+async def test_proxies_of_the_environment_are_ignored(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    async with serving(answering(OK), host="127.0.0.2") as proxy:
+        monkeypatch.setenv(name, f"http://127.0.0.2:{proxy.port}")
+        async with serving(answering(OK)) as server:
+            assert await probe(server) == Outcome(Verdict.SUCCESS, "ok")
+
+    assert proxy.connections == 0
+
+
+class TestHttps:
+    async def test_any_certificate_is_good_enough(self, tmp_path: Path) -> None:
+        names: list[str | None] = []
+        context = self_signed(tmp_path)
+        context.sni_callback = lambda _socket, name, _context: names.append(name)
+        async with serving(answering(OK), tls=context) as server:
+            assert await probe(server, scheme="HTTPS") == Outcome(Verdict.SUCCESS, "ok")
+
+        assert names == [None], "an IP address is no server name"
+
+    async def test_server_without_tls(self) -> None:
+        async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            _ = await reader.read(1024)
+            writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        async with serving(lambda _: script) as server:
+            outcome = await probe(server, scheme="HTTPS")
+
+        assert outcome == Outcome(
+            Verdict.FAILURE,
+            f'Get "https://127.0.0.1:{server.port}/": '
+            "http: server gave HTTP response to HTTPS client",
+        )
+
+    async def test_server_of_another_protocol(self) -> None:
+        async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(b"SSH-2.0-server\r\n")
+            _ = await reader.read(1024)
+
+        async with serving(lambda _: script) as server:
+            outcome = await probe(server, scheme="HTTPS")
+
+        assert outcome.message.endswith("tls: first record does not look like a TLS handshake")
+
+    async def test_server_that_says_nothing(self) -> None:
+        async with serving(silent()) as server:
+            outcome = await probe(server, scheme="HTTPS", timeout=0.3)
+
+        assert outcome.timed_out
+
+    async def test_server_that_hangs_up(self) -> None:
+        async def script(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+            await reader.readexactly(1)
+
+        async with serving(lambda _: script) as server:
+            outcome = await probe(server, scheme="HTTPS")
+
+        assert outcome.verdict is Verdict.FAILURE
+        assert not outcome.timed_out
+
+    async def test_large_body(self, tmp_path: Path) -> None:
+        flood = flooding(b"HTTP/1.1 200 OK\r\n\r\n", b"x" * 65536)
+        async with serving(flood, tls=self_signed(tmp_path)) as server:
+            assert await probe(server, scheme="HTTPS") == Outcome(Verdict.SUCCESS, "x" * 1024)
+
+
+def left_behind(port: int) -> int:
+    """Connections to or from `port` that the kernel still remembers."""
+    wanted = f":{port:04X}"
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(wanted in (row[1][-5:], row[2][-5:]) and row[3] != "0A" for row in rows)
+
+
+async def test_no_connection_is_remembered_after_its_probe() -> None:
+    async with serving(answering(OK, stays_open=True)) as server:
+        for _ in range(300):
+            assert (await probe(server)).verdict is Verdict.SUCCESS
+        await asyncio.sleep(0.1)
+
+        assert left_behind(server.port) < 10
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.lists(
+        st.binary(max_size=200)
+        | st.sampled_from(
+            [b"HTTP/1.1 200 OK\r\n", b"\r\n", b"Location: /\r\n", b"HTTP/1.1 302 F\r\n"]
+        ),
+        max_size=6,
+    )
+)
+def test_any_answer_makes_a_verdict(parts: list[bytes]) -> None:
+    async def once() -> Outcome:
+        async with serving(answering(*parts)) as server:
+            return await probe(server, timeout=2)
+
+    outcome = asyncio.run(once())
+
+    assert outcome.verdict in Verdict
+    assert not outcome.timed_out
+    assert len(outcome.message.encode()) <= 1024

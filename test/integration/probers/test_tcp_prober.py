@@ -1,0 +1,109 @@
+"""tcpSocket against real sockets."""
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+from support.scripted_server import ScriptedServer, serving, silent
+
+from kruise_probe.daemon.probers.dialing import Address, Connection, DialFailed
+from kruise_probe.daemon.probers.prober import Outcome, Target, Verdict
+from kruise_probe.daemon.probers.tcp import TcpProber
+
+
+def prober(port: int | str, timeout: float = 2.0) -> TcpProber:
+    return TcpProber(port, timeout_seconds=timeout)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.9", "::1"])
+async def test_success_is_a_connection(host: str) -> None:
+    async with serving(silent(), host=host) as server:
+        assert await prober(server.port).run(Target(host, "")) == Outcome(Verdict.SUCCESS)
+        await asyncio.sleep(0.05)
+
+    assert server.connections == 1
+
+
+async def test_a_number_in_words_is_a_number() -> None:
+    async with serving(silent()) as server:
+        outcome = await prober(str(server.port)).run(Target("127.0.0.1", ""))
+
+    assert outcome.verdict is Verdict.SUCCESS
+
+
+@pytest.mark.parametrize(("ip", "shown"), [("127.0.0.1", "127.0.0.1"), ("::1", "[::1]")])
+async def test_refused(ip: str, shown: str) -> None:
+    outcome = await prober(1).run(Target(ip, ""))
+
+    message = f"dial tcp {shown}:1: connect: connection refused"
+    assert outcome == Outcome(Verdict.FAILURE, message)
+
+
+@pytest.fixture
+def full_port() -> Iterator[int]:
+    """A port whose queue is full: a connection to it neither comes about nor fails."""
+    with ExitStack() as stack:
+        listening = stack.enter_context(closing(socket.socket()))
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(0)
+        for _ in range(4):
+            waiting = stack.enter_context(closing(socket.socket()))
+            waiting.setblocking(False)
+            _ = waiting.connect_ex(listening.getsockname())
+        yield listening.getsockname()[1]
+
+
+async def test_no_answer_is_failure_in_time(full_port: int) -> None:
+    loop = asyncio.get_running_loop()
+    started_at = loop.time()
+    outcome = await prober(full_port, timeout=0.3).run(Target("127.0.0.1", ""))
+
+    message = f"dial tcp 127.0.0.1:{full_port}: i/o timeout"
+    assert outcome == Outcome(Verdict.FAILURE, message, timed_out=True)
+    assert 0.3 <= loop.time() - started_at < 0.4
+
+
+async def test_a_connection_to_itself_is_refused() -> None:
+    with socket.socket() as own:
+        own.setblocking(False)
+        own.bind(("127.0.0.1", 0))
+        connection = Connection(own, Address(*own.getsockname()))
+
+        with pytest.raises(DialFailed, match="connection refused"):
+            await connection.connect()
+
+
+async def test_the_server_reads_a_plain_end() -> None:
+    ends: list[bytes | str] = []
+
+    async def script(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        try:
+            ends.append(await reader.read(10))
+        except OSError as error:
+            ends.append(str(error))
+
+    async with serving(lambda _: script) as server:
+        for _ in range(50):
+            _ = await prober(server.port).run(Target("127.0.0.1", ""))
+            await asyncio.sleep(0.002)
+
+    assert ends == [b""] * 50
+
+
+def time_waits(server: ScriptedServer) -> int:
+    wanted = f":{server.port:04X}"
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(wanted in (row[1][-5:], row[2][-5:]) and row[3] == "06" for row in rows)
+
+
+async def test_a_thousand_probes_leave_no_thousand_sockets_waiting() -> None:
+    async with serving(silent()) as server:
+        for _ in range(1000):
+            _ = await prober(server.port).run(Target("127.0.0.1", ""))
+            await asyncio.sleep(0)  # the server lives on the same loop
+        await asyncio.sleep(0.2)
+
+        assert time_waits(server) < 50

@@ -1,0 +1,338 @@
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.background import background
+from support.fake_runtime import ScriptedRuntime
+
+from kruise_probe.daemon.cri.containers import ContainerKey, ContainerWatcher, newest
+from kruise_probe.daemon.cri.runtime import (
+    ContainerInfo,
+    ContainerNotFound,
+    ContainerState,
+    RuntimeUnavailable,
+)
+
+
+def nothing() -> None:
+    pass
+
+
+async def settle() -> None:
+    await asyncio.sleep(0.001)
+
+
+@pytest.fixture
+def runtime() -> ScriptedRuntime:
+    return ScriptedRuntime()
+
+
+@asynccontextmanager
+async def watching(runtime: ScriptedRuntime) -> AsyncIterator[ContainerWatcher]:
+    watcher = ContainerWatcher(runtime)
+    async with background(watcher.run()):
+        await settle()
+        yield watcher
+
+
+async def test_view_tells_what_list_and_statuses_told(runtime: ScriptedRuntime) -> None:
+    async with watching(runtime) as watcher:
+        container = runtime.start("uid-1", "main", attempt=2, ip="10.0.0.7")
+
+        _ = watcher.subscribe("uid-1", "main", nothing)
+        await asyncio.sleep(1)
+
+        view = watcher.find("uid-1", "main")
+        assert view is not None
+        assert (view.id, view.state, view.attempt) == (container.id, ContainerState.RUNNING, 2)
+        assert (view.started_at, view.ips) == (container.started_at, ("10.0.0.7",))
+        assert watcher.find("uid-1", "other") is None
+
+
+async def test_at_most_one_list_a_second_for_any_number_of_containers(
+    runtime: ScriptedRuntime,
+) -> None:
+    async with watching(runtime) as watcher:
+        for number in range(100):
+            runtime.start(f"uid-{number}")
+            _ = watcher.subscribe(f"uid-{number}", "main", nothing)
+        await asyncio.sleep(0.5)
+        runtime.calls.clear()
+
+        await asyncio.sleep(60)
+
+        assert runtime.calls == {"ListContainers": 60}
+
+
+async def test_one_status_for_each_new_container_and_each_new_sandbox(
+    runtime: ScriptedRuntime,
+) -> None:
+    async with watching(runtime) as watcher:
+        first = runtime.start("uid-1")
+        runtime.start("uid-1", "sidecar")
+        runtime.start("uid-2")
+        for uid, name in (("uid-1", "main"), ("uid-1", "sidecar")):
+            _ = watcher.subscribe(uid, name, nothing)
+        await asyncio.sleep(5)
+        assert (runtime.calls["ContainerStatus"], runtime.calls["PodSandboxStatus"]) == (2, 1)
+
+        runtime.stop(first)
+        runtime.start("uid-1", attempt=1)
+        await asyncio.sleep(5)
+
+        assert (runtime.calls["ContainerStatus"], runtime.calls["PodSandboxStatus"]) == (3, 1)
+
+
+async def test_nobody_interested_costs_a_list_in_fifteen_seconds(runtime: ScriptedRuntime) -> None:
+    async with watching(runtime) as watcher:
+        runtime.start("uid-1")
+        unsubscribe = watcher.subscribe("uid-1", "main", nothing)
+        await asyncio.sleep(5)
+        unsubscribe()
+        await asyncio.sleep(1)
+        runtime.calls.clear()
+
+        await asyncio.sleep(60)
+
+        assert runtime.calls == {"ListContainers": 4}
+        assert watcher.find("uid-1", "main") is None
+
+
+async def test_subscribers_hear_of_changes_of_their_container_only(
+    runtime: ScriptedRuntime,
+) -> None:
+    async with watching(runtime) as watcher:
+        heard: list[str] = []
+        runtime.start("uid-1")
+        other = runtime.start("uid-2")
+        _ = watcher.subscribe("uid-1", "main", lambda: heard.append("uid-1"))
+        _ = watcher.subscribe("uid-2", "main", lambda: heard.append("uid-2"))
+        await asyncio.sleep(5)
+        assert sorted(heard) == ["uid-1", "uid-2"]
+        heard.clear()
+
+        runtime.stop(other)
+        await asyncio.sleep(5)
+
+        assert heard == ["uid-2"]
+        view = watcher.find("uid-2", "main")
+        assert view is not None
+        assert view.state is ContainerState.EXITED
+
+
+async def test_a_container_that_is_removed_is_no_longer_found(runtime: ScriptedRuntime) -> None:
+    async with watching(runtime) as watcher:
+        container = runtime.start()
+        heard: list[bool] = []
+        _ = watcher.subscribe("uid-1", "main", lambda: heard.append(True))
+        await asyncio.sleep(1)
+
+        runtime.remove(container)
+        await asyncio.sleep(1.1)
+
+        assert watcher.find("uid-1", "main") is None
+        assert len(heard) == 2
+
+
+async def test_created_container_becomes_a_running_one_with_its_start(
+    runtime: ScriptedRuntime,
+) -> None:
+    async with watching(runtime) as watcher:
+        container = runtime.start(state=ContainerState.CREATED)
+        _ = watcher.subscribe("uid-1", "main", nothing)
+        await asyncio.sleep(1)
+        assert runtime.calls["ContainerStatus"] == 0
+
+        container.state, container.started_at = ContainerState.RUNNING, container.created_at
+        await asyncio.sleep(1.1)
+
+        view = watcher.find("uid-1", "main")
+        assert view is not None
+        assert view.started_at == container.started_at
+
+
+async def test_a_new_subscriber_of_a_known_container_does_not_wait(
+    runtime: ScriptedRuntime,
+) -> None:
+    async with watching(runtime) as watcher:
+        runtime.start()
+        first = watcher.subscribe("uid-1", "main", nothing)
+        await asyncio.sleep(1)
+        first()
+
+        _ = watcher.subscribe("uid-1", "main", nothing)
+
+        assert watcher.find("uid-1", "main") is not None
+
+
+async def test_a_new_subscriber_of_an_unknown_container_asks_for_one_list(
+    runtime: ScriptedRuntime,
+) -> None:
+    async with watching(runtime) as watcher:
+        await asyncio.sleep(1)
+        runtime.calls.clear()
+        runtime.start()
+
+        for _ in range(10):
+            _ = watcher.subscribe("uid-1", "main", nothing)
+        await asyncio.sleep(0.25)
+
+        assert watcher.find("uid-1", "main") is not None
+        assert runtime.calls["ListContainers"] == 1
+
+
+async def test_many_wishes_for_a_refresh_are_one_list(runtime: ScriptedRuntime) -> None:
+    async with watching(runtime) as watcher:
+        _ = watcher.subscribe("uid-1", "main", nothing)
+        await asyncio.sleep(0.3)
+        runtime.calls.clear()
+
+        for _ in range(100):
+            watcher.refresh_soon()
+        await asyncio.sleep(0.3)
+
+        assert runtime.calls["ListContainers"] == 1
+
+
+async def test_a_runtime_that_is_away_is_waited_for(runtime: ScriptedRuntime) -> None:
+    async with watching(runtime) as watcher:
+        heard: list[bool] = []
+        runtime.start()
+        _ = watcher.subscribe("uid-1", "main", lambda: heard.append(watcher.available))
+        await asyncio.sleep(1.5)
+        assert watcher.available
+        heard.clear()
+
+        runtime.failures["ListContainers"] = RuntimeUnavailable("connection refused")
+        runtime.calls.clear()
+        await asyncio.sleep(62)
+        assert (watcher.available, watcher.problem, heard) == (False, "connection refused", [False])
+        assert 25 <= runtime.calls["ListContainers"] <= 40
+        del runtime.failures["ListContainers"]
+        await asyncio.sleep(2)
+
+        assert watcher.available
+        assert heard == [False, True]
+        assert watcher.find("uid-1", "main") is not None
+
+
+@pytest.mark.parametrize("call", ["ContainerStatus", "PodSandboxStatus"])
+async def test_a_status_that_fails_for_long_costs_a_list_a_second(
+    runtime: ScriptedRuntime, call: str
+) -> None:
+    async with watching(runtime) as watcher:
+        runtime.failures[call] = ContainerNotFound("gone")
+        runtime.start()
+        _ = watcher.subscribe("uid-1", "main", nothing)
+        await asyncio.sleep(0.5)
+        runtime.calls.clear()
+
+        await asyncio.sleep(30)
+
+        assert watcher.find("uid-1", "main") is None
+        assert runtime.calls["ListContainers"] == 30
+        assert runtime.calls[call] == 30
+        del runtime.failures[call]
+        await asyncio.sleep(1.1)
+        assert watcher.find("uid-1", "main") is not None
+
+
+class TestEventStream:
+    """With events, lists follow them."""
+
+    @pytest.fixture
+    def runtime(self) -> ScriptedRuntime:
+        return ScriptedRuntime(has_events=True)
+
+    async def test_replaces_the_list_of_each_second_once_it_has_told_something(
+        self, runtime: ScriptedRuntime
+    ) -> None:
+        async with watching(runtime) as watcher:
+            _ = watcher.subscribe("uid-1", "main", nothing)
+            await asyncio.sleep(5)
+            runtime.calls.clear()
+            await asyncio.sleep(10)
+            assert runtime.calls["ListContainers"] == 10
+
+            container = runtime.start()
+            await asyncio.sleep(1)
+            runtime.calls.clear()
+            await asyncio.sleep(62)
+
+            assert runtime.calls == {"ListContainers": 4}
+            runtime.stop(container)
+            await settle()
+            view = watcher.find("uid-1", "main")
+            assert view is not None
+            assert view.state is ContainerState.EXITED
+
+    async def test_a_storm_of_events_is_one_list_a_second(self, runtime: ScriptedRuntime) -> None:
+        async with watching(runtime) as watcher:
+            _ = watcher.subscribe("uid-1", "main", nothing)
+            await asyncio.sleep(2)
+            runtime.calls.clear()
+
+            for number in range(200):
+                runtime.start(f"other-{number}")
+                await asyncio.sleep(0.05)
+
+            assert runtime.calls["ListContainers"] <= 11
+
+    async def test_is_not_trusted_any_more_when_it_missed_something(
+        self, runtime: ScriptedRuntime
+    ) -> None:
+        async with watching(runtime) as watcher:
+            _ = watcher.subscribe("uid-1", "main", nothing)
+            await settle()
+            container = runtime.start()
+            await asyncio.sleep(2)
+
+            runtime.stop(container, silently=True)
+            await asyncio.sleep(15)
+            runtime.calls.clear()
+            await asyncio.sleep(10)
+
+            assert runtime.calls["ListContainers"] == 10
+
+    async def test_that_breaks_is_opened_again(self, runtime: ScriptedRuntime) -> None:
+        async with watching(runtime):
+            runtime.break_streams()
+            await asyncio.sleep(3)
+
+            assert runtime.calls["GetContainerEvents"] == 2
+
+    async def test_that_does_not_exist_is_asked_for_again_after_ten_minutes(
+        self, runtime: ScriptedRuntime
+    ) -> None:
+        runtime.has_events = False
+        async with background(ContainerWatcher(runtime).run()):
+            await asyncio.sleep(1500)
+
+        assert runtime.calls["GetContainerEvents"] == 3
+
+
+def info(id: str, *, attempt: int = 0, created_at_ns: int = 1, uid: str = "uid") -> ContainerInfo:
+    return ContainerInfo(
+        id, "main", uid, "default", "pod", "sandbox", ContainerState.EXITED, created_at_ns, attempt
+    )
+
+
+@given(
+    st.permutations(
+        [
+            info("first", attempt=0, created_at_ns=3),
+            info("second", attempt=1, created_at_ns=1),
+            info("twin", attempt=1, created_at_ns=2),
+            info("no pod's", attempt=9, uid=""),
+        ]
+    )
+)
+def test_newest_is_the_last_attempt_and_of_it_the_youngest(containers: list[ContainerInfo]) -> None:
+    chosen = newest(containers)
+
+    assert {key: container.id for key, container in chosen.items()} == {
+        ContainerKey("uid", "main"): "twin"
+    }

@@ -1,0 +1,257 @@
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from prometheus_client import CollectorRegistry
+from support.background import background
+from support.fake_runtime import ScriptedRuntime, hang, refuse, succeed
+
+from kruise_probe.daemon.cri.runtime import (
+    ExecImpossible,
+    ExecTimeout,
+    NotSupported,
+    RuntimeUnavailable,
+    RuntimeVersion,
+)
+from kruise_probe.daemon.probers.exec_gate import (
+    MEETING_SECONDS,
+    ExecGate,
+    ExecGateCollector,
+    ExecKey,
+)
+
+
+@pytest.fixture
+def runtime() -> ScriptedRuntime:
+    scripted = ScriptedRuntime()
+    scripted.start()
+    return scripted
+
+
+@asynccontextmanager
+async def gate_of(runtime: ScriptedRuntime, *, places: int = 16) -> AsyncIterator[ExecGate]:
+    gate = ExecGate(runtime, max_concurrent=places)
+    async with background(gate.run()):
+        yield gate
+
+
+def key(*command: str, period: float = 1, container: str = "container-0") -> ExecKey:
+    return ExecKey(container, command, period)
+
+
+async def test_no_more_calls_than_places_are_in_flight(
+    runtime: ScriptedRuntime, looptime: float
+) -> None:
+    async with gate_of(runtime, places=4) as gate, asyncio.TaskGroup() as waiters:
+        for number in range(20):
+            runtime.on_exec(str(number), script=succeed(after_seconds=1))
+            _ = waiters.create_task(gate.execute(key(str(number)), timeout_seconds=3))
+
+    assert runtime.most_in_flight == 4
+    assert looptime == pytest.approx(5 + MEETING_SECONDS)
+
+
+async def test_calls_get_their_place_in_order_of_arrival(runtime: ScriptedRuntime) -> None:
+    names = [str(number) for number in range(10)]
+    async with gate_of(runtime, places=1) as gate, asyncio.TaskGroup() as waiters:
+        for name in names:
+            _ = waiters.create_task(gate.execute(key(name), timeout_seconds=1))
+
+    assert [call.command for call in runtime.execs] == [(name,) for name in names]
+
+
+async def test_identical_commands_of_one_tick_are_one_call(runtime: ScriptedRuntime) -> None:
+    runtime.on_exec("check", script=succeed(b"x"))
+    async with gate_of(runtime) as gate, asyncio.TaskGroup() as waiters:
+        tasks = [
+            waiters.create_task(gate.execute(key("check"), timeout_seconds=timeout))
+            for timeout in (1, 5, 3)
+        ]
+
+    assert {task.result().stdout for task in tasks} == {b"x"}
+    assert [call.timeout_seconds for call in runtime.execs] == [5]
+    assert gate.shared == 2
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(key("other"), id="command"),
+        pytest.param(key("check", period=2), id="period"),
+        pytest.param(key("check", container="container-1"), id="container"),
+    ],
+)
+async def test_what_differs_is_not_shared(runtime: ScriptedRuntime, other: ExecKey) -> None:
+    runtime.start("uid-2")
+    async with gate_of(runtime) as gate, asyncio.TaskGroup() as waiters:
+        _ = waiters.create_task(gate.execute(key("check"), timeout_seconds=1))
+        _ = waiters.create_task(gate.execute(other, timeout_seconds=1))
+
+    assert len(runtime.execs) == 2
+
+
+async def test_each_waiter_is_judged_by_its_own_timeout(
+    runtime: ScriptedRuntime, looptime: float
+) -> None:
+    runtime.on_exec("check", script=succeed(b"x", after_seconds=2))
+
+    async def impatient(gate: ExecGate) -> None:
+        with pytest.raises(ExecTimeout, match="after 1s"):
+            await gate.execute(key("check"), timeout_seconds=1)
+        assert looptime == pytest.approx(1 + MEETING_SECONDS)
+
+    async with gate_of(runtime) as gate, asyncio.TaskGroup() as waiters:
+        _ = waiters.create_task(impatient(gate))
+        patient = waiters.create_task(gate.execute(key("check"), timeout_seconds=5))
+
+    assert patient.result().stdout == b"x"
+    assert len(runtime.execs) == 1
+
+
+class FrozenRuntime(ScriptedRuntime):
+    """Takes calls and answers none."""
+
+    async def version(self) -> RuntimeVersion:
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError("unreachable")
+
+
+@pytest.mark.parametrize("timeouts", [(1,), (1, 5)], ids=["alone", "shared"])
+async def test_a_command_in_a_frozen_runtime_has_not_timed_out(timeouts: tuple[int, ...]) -> None:
+    runtime = FrozenRuntime()
+    runtime.start()
+    runtime.on_exec("check", script=hang())
+
+    async def waits(gate: ExecGate, timeout_seconds: int) -> None:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        with pytest.raises(RuntimeUnavailable):
+            await gate.execute(key("check"), timeout_seconds=timeout_seconds)
+        assert loop.time() - began <= timeout_seconds + 0.5
+
+    async with gate_of(runtime) as gate, asyncio.TaskGroup() as waiters:
+        for timeout_seconds in timeouts:
+            _ = waiters.create_task(waits(gate, timeout_seconds))
+
+    assert len(runtime.execs) == 1
+
+
+async def test_any_answer_is_a_sign_of_life(runtime: ScriptedRuntime) -> None:
+    runtime.on_exec("check", script=hang())
+    runtime.failures["Version"] = NotSupported("unknown method Version")
+    async with gate_of(runtime) as gate:
+        with pytest.raises(ExecTimeout):
+            await gate.execute(key("check"), timeout_seconds=1)
+
+
+async def test_a_probe_whose_call_still_hangs_for_others_starts_no_second_one(
+    runtime: ScriptedRuntime,
+) -> None:
+    runtime.on_exec("check", script=hang())
+
+    async def times_out(gate: ExecGate, after_seconds: float) -> None:
+        with pytest.raises(ExecTimeout):
+            await gate.execute(key("check"), timeout_seconds=after_seconds)
+
+    async with gate_of(runtime) as gate, asyncio.TaskGroup() as waiters:
+        _ = waiters.create_task(times_out(gate, 10))
+        for _ in range(5):
+            await times_out(gate, 1)
+            await asyncio.sleep(1)
+
+    assert len(runtime.execs) == 1
+
+
+async def test_a_longer_timeout_does_not_join_a_call_that_ends_sooner(
+    runtime: ScriptedRuntime,
+) -> None:
+    runtime.on_exec("check", script=succeed(after_seconds=0.8))
+    async with gate_of(runtime) as gate, asyncio.TaskGroup() as waiters:
+        _ = waiters.create_task(gate.execute(key("check"), timeout_seconds=1))
+        await asyncio.sleep(0.5)
+        _ = waiters.create_task(gate.execute(key("check"), timeout_seconds=3))
+
+    assert [call.timeout_seconds for call in runtime.execs] == [1, 3]
+
+
+async def test_a_call_that_nobody_waits_for_is_given_up(runtime: ScriptedRuntime) -> None:
+    runtime.on_exec("check", script=hang())
+    async with gate_of(runtime) as gate, asyncio.TaskGroup() as waiters:
+        first = waiters.create_task(gate.execute(key("check"), timeout_seconds=100))
+        second = waiters.create_task(gate.execute(key("check"), timeout_seconds=100))
+        await asyncio.sleep(1)
+        first.cancel()
+        await asyncio.sleep(1)
+        assert gate.in_flight == runtime.in_flight == 1
+        second.cancel()
+        await asyncio.sleep(1)
+
+        assert gate.in_flight == runtime.in_flight == 0
+
+
+async def test_a_waiter_in_the_queue_can_leave_it(runtime: ScriptedRuntime) -> None:
+    runtime.on_exec("slow", script=succeed(after_seconds=5))
+    async with gate_of(runtime, places=1) as gate, asyncio.TaskGroup() as waiters:
+        _ = waiters.create_task(gate.execute(key("slow"), timeout_seconds=10))
+        await asyncio.sleep(1)
+        queued = waiters.create_task(gate.execute(key("check"), timeout_seconds=1))
+        await asyncio.sleep(1)
+        queued.cancel()
+
+    assert [call.command for call in runtime.execs] == [("slow",)]
+
+
+async def test_failures_reach_every_waiter_and_leave_the_gate_open(
+    runtime: ScriptedRuntime,
+) -> None:
+    runtime.on_exec("check", script=refuse(ExecImpossible("no such file")))
+
+    async def fails(gate: ExecGate) -> None:
+        with pytest.raises(ExecImpossible, match="no such file"):
+            await gate.execute(key("check"), timeout_seconds=1)
+
+    async with gate_of(runtime, places=1) as gate:
+        for _ in range(3):
+            async with asyncio.TaskGroup() as waiters:
+                _ = waiters.create_task(fails(gate))
+                _ = waiters.create_task(fails(gate))
+
+    assert len(runtime.execs) == 3
+
+
+async def test_the_end_of_the_gate_ends_its_calls(runtime: ScriptedRuntime) -> None:
+    runtime.on_exec("check", script=hang())
+    gate = ExecGate(runtime, max_concurrent=1)
+    running = asyncio.create_task(gate.run())
+    await asyncio.sleep(0)
+    waiter = asyncio.create_task(gate.execute(key("check"), timeout_seconds=100))
+    await asyncio.sleep(1)
+
+    running.cancel()
+    _ = await asyncio.wait([running, waiter])
+
+    assert running.cancelled()
+    assert waiter.cancelled()
+    assert runtime.in_flight == 0
+
+
+async def test_metrics_show_what_is_in_flight_and_how_long_calls_waited(
+    runtime: ScriptedRuntime,
+) -> None:
+    runtime.on_exec("a", script=succeed(after_seconds=1))
+    runtime.on_exec("b", script=succeed(after_seconds=1))
+    registry = CollectorRegistry()
+    async with gate_of(runtime, places=1) as gate, asyncio.TaskGroup() as waiters:
+        registry.register(ExecGateCollector(gate))
+        _ = waiters.create_task(gate.execute(key("a"), timeout_seconds=3))
+        _ = waiters.create_task(gate.execute(key("b"), timeout_seconds=3))
+        await asyncio.sleep(0.5)
+        assert registry.get_sample_value("kruise_probe_exec_in_flight") == 1
+
+    assert registry.get_sample_value("kruise_probe_exec_in_flight") == 0
+    assert registry.get_sample_value("kruise_probe_exec_queue_seconds_count") == 2
+    assert registry.get_sample_value("kruise_probe_exec_queue_seconds_sum") == pytest.approx(
+        1 + MEETING_SECONDS
+    )
+    assert registry.get_sample_value("kruise_probe_exec_shared_total") == 0

@@ -1,0 +1,181 @@
+"""What is sent. Expected bytes were compared with what kubelet 1.36's own prober sends."""
+
+import pytest
+
+from kruise_probe.api.core import HTTPHeader
+from kruise_probe.daemon.probers.dialing import Address
+from kruise_probe.daemon.probers.http_request import Headers, InvalidRequest, Url
+
+POD = Address("10.0.0.1", 80)
+
+
+def url(path: str = "/", *, scheme: str | None = None) -> Url:
+    return Url.of_action(scheme, POD, path)
+
+
+def headers(*given: tuple[str, str]) -> Headers:
+    return Headers(
+        [HTTPHeader(name=name, value=value) for name, value in given], user_agent="kruise-probe/1"
+    )
+
+
+def sent(*given: tuple[str, str], path: str = "/") -> list[str]:
+    request = headers(*given).request(url(path))
+    assert request.endswith(b"\r\n\r\n")
+    return request.decode().removesuffix("\r\n\r\n").split("\r\n")
+
+
+def test_defaults_are_kubelets() -> None:
+    assert sent() == [
+        "GET / HTTP/1.1",
+        "Host: 10.0.0.1:80",
+        "User-Agent: kruise-probe/1",
+        "Accept: */*",
+        "Connection: close",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "lines"),
+    [
+        pytest.param(
+            [("x-foo", "1"), ("X-FOO", " 2 ")],
+            ["User-Agent: kruise-probe/1", "Accept: */*", "X-Foo: 1", "X-Foo: 2"],
+            id="names-become-canonical-and-repeat",
+        ),
+        pytest.param(
+            [("user-agent", ""), ("accept", "")], [], id="empty-user-agent-and-accept-are-left-out"
+        ),
+        pytest.param(
+            [("User-Agent", "me"), ("Accept", "x")],
+            ["User-Agent: me", "Accept: x"],
+            id="defaults-can-be-overridden",
+        ),
+        pytest.param(
+            [("Accept-Encoding", "gzip")],
+            ["User-Agent: kruise-probe/1", "Accept: */*", "Accept-Encoding: gzip"],
+            id="only-a-given-header-asks-for-compression",
+        ),
+        pytest.param(
+            [("Content-Length", "7"), ("Transfer-Encoding", "chunked"), ("Trailer", "x")],
+            ["User-Agent: kruise-probe/1", "Accept: */*"],
+            id="headers-of-a-body-are-not-sent",
+        ),
+        pytest.param(
+            [("A", "xü")],
+            ["User-Agent: kruise-probe/1", "A: xü", "Accept: */*"],
+            id="utf-8-values-are-sent",
+        ),
+    ],
+)
+def test_headers(given: list[tuple[str, str]], lines: list[str]) -> None:
+    assert sent(*given)[2:-1] == lines
+
+
+@pytest.mark.parametrize(
+    ("host", "line"),
+    [
+        ("example.com", "Host: example.com"),
+        ("x:99999", "Host: x:99999"),
+        ("", "Host: 10.0.0.1:80"),
+        ("bad host", "Host: "),
+        ("a/b", "Host: "),
+        ("ü.com", "Host: xn--tda.com"),
+    ],
+)
+def test_host_header_is_sent_as_given_unless_it_is_no_host(host: str, line: str) -> None:
+    assert sent(("Host", host))[1] == line
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [
+        ("a b", "x", 'net/http: invalid header field name "a b"'),
+        ("", "x", 'net/http: invalid header field name ""'),
+        ("a", "x\r\ny: z", 'net/http: invalid header field value for "A"'),
+        ("Host", "x\r\ny: z", 'net/http: invalid header field value for "Host"'),
+        ("user-agent", "x\n", 'net/http: invalid header field value for "User-Agent"'),
+    ],
+)
+def test_headers_cannot_carry_another_request(name: str, value: str, problem: str) -> None:
+    assert headers((name, value)).problem == problem
+
+
+@pytest.mark.parametrize(
+    ("path", "target"),
+    [
+        ("", "/"),
+        ("foo", "/foo"),
+        ("/a b?x=ü", "/a%20b?x=ü"),
+        ("/ä", "/%C3%A4"),
+        ("/a%2fb", "/a%2fb"),
+        ("/a\\b", "/a%5Cb"),
+        ('/{}|^`"<>', "/%7B%7D%7C%5E%60%22%3C%3E"),
+        ("*", "/*"),
+        ("/a;b&c", "/a;b&c"),
+        ("?x=1", "/?x=1"),
+        ("/a#fragment", "/a"),
+        ("/%zz", "/%25zz"),
+        ("/a\r\nHost: evil", "/a%0D%0AHost:%20evil"),
+        ("//evil/x", "/x"),
+        ("http://evil:1/x", "/x"),
+        ("http://[evil/x", "/http://%5Bevil/x"),
+    ],
+)
+def test_path_is_escaped_and_never_names_another_host(path: str, target: str) -> None:
+    built = url(path)
+
+    assert built.target == target
+    assert built.address == POD
+
+
+@pytest.mark.parametrize(
+    ("location", "host", "port", "target"),
+    [
+        ("/next", "10.0.0.1", 80, "/next"),
+        ("next", "10.0.0.1", 80, "/a/next"),
+        ("?q=1", "10.0.0.1", 80, "/a/b?q=1"),
+        ("../../x", "10.0.0.1", 80, "/x"),
+        ("/a b", "10.0.0.1", 80, "/a%20b"),
+        ("http://10.0.0.1:81/x", "10.0.0.1", 81, "/x"),
+        ("https://10.0.0.1", "10.0.0.1", 443, "/"),
+        ("HTTP://10.0.0.1/x", "10.0.0.1", 80, "/x"),
+        ("http://user:secret@10.0.0.1/x", "10.0.0.1", 80, "/x"),
+        ("//10.0.0.2/x", "10.0.0.2", 80, "/x"),
+        ("http:///x", "", 80, "/x"),
+        ("javascript:alert(1)", "", 80, "/alert(1)"),
+        ("http://[::1]:8080/x", "::1", 8080, "/x"),
+    ],
+)
+def test_location_leads_where_go_would_go(location: str, host: str, port: int, target: str) -> None:
+    joined = url("/a/b").join(location)
+
+    assert (joined.host, joined.port, joined.target) == (host, port, target)
+    assert "secret" not in joined.text
+
+
+@pytest.mark.parametrize("location", ["http://[bad/", "/%zz", "/\x01", "http://10.0.0.1:99999/"])
+def test_location_that_is_no_url_is_an_error(location: str) -> None:
+    with pytest.raises(InvalidRequest, match="failed to parse Location header"):
+        url().join(location)
+
+
+def test_a_redirect_keeps_the_given_host_only_while_it_is_relative() -> None:
+    ours = headers(("Host", "my.host"))
+
+    relative = ours.redirected(url("/b"), previous=url("/a"), relative=True)
+    absolute = ours.redirected(url().join("http://10.0.0.1:81/b"), previous=url(), relative=False)
+
+    assert b"\r\nHost: my.host\r\n" in relative
+    assert b"\r\nHost: 10.0.0.1:81\r\n" in absolute
+    assert b"\r\nReferer: http://10.0.0.1:80/a\r\n" in relative
+
+
+def test_no_referer_goes_from_https_to_http() -> None:
+    request = headers().redirected(url(), previous=url(scheme="HTTPS"), relative=False)
+
+    assert b"Referer" not in request
+
+
+def test_ipv6_addresses_stand_in_brackets() -> None:
+    assert Url.of_action("HTTP", Address("fd00::1", 80), "/x").text == "http://[fd00::1]:80/x"

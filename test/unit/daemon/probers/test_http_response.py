@@ -1,0 +1,194 @@
+"""What is understood. Verdicts and texts were compared with those of kubelet 1.36's own prober."""
+
+import contextlib
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kruise_probe.daemon.probers.http_response import (
+    MAX_BODY_BYTES,
+    MAX_HEAD_BYTES,
+    AnswerReader,
+    BadAnswer,
+    Head,
+)
+
+OK = b"HTTP/1.1 200 OK\r\n"
+BROKEN = "net/http: HTTP/1.x transport connection broken: "
+
+
+def read(parts: Iterable[bytes]) -> AnswerReader:
+    """Feeds `parts`, and then the end of the connection."""
+    reader = AnswerReader()
+    for part in (*parts, b""):
+        if not reader.complete:
+            reader.feed(part)
+            reader.read_body()
+    return reader
+
+
+@pytest.mark.parametrize(
+    ("answer", "head", "body"),
+    [
+        pytest.param(OK + b"Content-Length: 2\r\n\r\nok", Head(200, length=2), b"ok", id="length"),
+        pytest.param(OK + b"\r\nhi", Head(200), b"hi", id="until-the-end"),
+        pytest.param(b"HTTP/1.0 200 OK\r\n\r\nhi", Head(200), b"hi", id="http-1.0"),
+        pytest.param(b"HTTP/1.1 200\r\n\r\nhi", Head(200), b"hi", id="no-reason"),
+        pytest.param(
+            b"HTTP/1.1 200 OK\nContent-Length: 2\n\nok", Head(200, length=2), b"ok", id="lf"
+        ),
+        pytest.param(b"HTTP/2.0 200 OK\r\n\r\n", Head(200), b"", id="any-one-digit-version"),
+        pytest.param(OK + b"A: b\r\n c\r\n\r\nhi", Head(200), b"hi", id="folded"),
+        pytest.param(OK + b"foo : x\r\n\r\nhi", Head(200), b"hi", id="blank-before-colon"),
+        pytest.param(
+            OK + b"Transfer-Encoding: Chunked\r\nContent-Length: 9\r\n\r\n2;a=b\r\nhi\r\n0\r\n\r\n",
+            Head(200, chunked=True),
+            b"hi",
+            id="chunks-win-over-length",
+        ),
+        pytest.param(
+            b"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi",
+            Head(200),
+            b"2\r\nhi",
+            id="no-chunks-in-http-1.0",
+        ),
+        pytest.param(
+            OK + b"Content-Length: 2\r\nContent-Length: 2\r\n\r\nok",
+            Head(200, length=2),
+            b"ok",
+            id="same-length-twice",
+        ),
+        pytest.param(
+            b"HTTP/1.1 204 No\r\nContent-Length: 5\r\n\r\nhello", Head(204, length=0), b"", id="204"
+        ),
+        pytest.param(b"HTTP/1.1 101 S\r\n\r\nxyz", Head(101, length=0), b"", id="101-is-final"),
+        pytest.param(
+            b"HTTP/1.1 100 C\r\n\r\nHTTP/1.1 103 E\r\nLink: x\r\n\r\n" + OK + b"\r\nhi",
+            Head(200),
+            b"hi",
+            id="informational-answers-are-skipped",
+        ),
+        pytest.param(
+            b"HTTP/1.1 302 F\r\nLocation: /x\r\nLocation: /y\r\n\r\n",
+            Head(302, location="/x"),
+            b"",
+            id="first-location-counts",
+        ),
+    ],
+)
+def test_answers_are_read_the_same_in_any_pieces(answer: bytes, head: Head, body: bytes) -> None:
+    whole = read([answer])
+    dripping = read(bytes([byte]) for byte in answer)
+
+    assert (whole.head, whole.body) == (head, body)
+    assert (dripping.head, dripping.body) == (head, body)
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        (b"", "EOF"),
+        (b"HTTP/1.1 200", BROKEN + "unexpected EOF"),
+        (OK + b"A: b", BROKEN + "unexpected EOF"),
+        (b"hello\r\n\r\n", BROKEN + 'malformed HTTP response "hello"'),
+        (b"<html>hi</html>", BROKEN + 'malformed HTTP response "<html>hi</html>"'),
+        (b"HTTX/1.1 200 OK\r\n\r\n", BROKEN + 'malformed HTTP version "HTTX/1.1"'),
+        (b"HTTP/1 200 OK\r\n\r\n", BROKEN + 'malformed HTTP version "HTTP/1"'),
+        (b"HTTP/1.1 abc OK\r\n\r\n", BROKEN + 'malformed HTTP status code "abc"'),
+        (b"HTTP/1.1 20 OK\r\n\r\n", BROKEN + 'malformed HTTP status code "20"'),
+        (OK + b"foo\r\n\r\n", BROKEN + 'malformed MIME header: missing colon: "foo"'),
+        (OK + b": b\r\n\r\n", BROKEN + 'malformed MIME header line: ": b"'),
+        (OK + b"A: \x00\r\n\r\n", BROKEN + r'malformed MIME header line: "A: \x00"'),
+        (OK + b" a: b\r\n\r\n", BROKEN + 'malformed MIME header initial line: " a: b"'),
+        (OK + b"Content-Length: x\r\n\r\n", BROKEN + 'bad Content-Length "x"'),
+        (OK + b"Content-Length: -1\r\n\r\n", BROKEN + 'bad Content-Length "-1"'),
+        (
+            OK + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n",
+            BROKEN + 'http: message cannot contain multiple Content-Length headers; got ["2" "3"]',
+        ),
+        (
+            OK + b"Transfer-Encoding: gzip\r\n\r\n",
+            BROKEN + 'unsupported transfer encoding: "gzip"',
+        ),
+        (OK + b"Content-Length: 9\r\n\r\nhi", "unexpected EOF"),
+        (OK + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", "invalid byte in chunk length"),
+        (OK + b"Transfer-Encoding: chunked\r\n\r\n\r\n", "empty hex number for chunk length"),
+        (OK + b"Transfer-Encoding: chunked\r\n\r\n2\r\nhiXX", "malformed chunked encoding"),
+        (OK + b"Transfer-Encoding: chunked\r\n\r\n9\r\nhi", "unexpected EOF"),
+        (OK + b"Transfer-Encoding: chunked\r\n\r\n2\nhi", "chunked line ends with bare LF"),
+        (
+            OK + b"Transfer-Encoding: chunked\r\n\r\n" + b"f" * 17 + b"\r\n",
+            "http chunk length too large",
+        ),
+        (OK + b"Transfer-Encoding: chunked\r\n\r\n1" + b";" * 5000, "header line too long"),
+    ],
+)
+def test_what_is_no_answer_is_named_as_go_names_it(answer: bytes, problem: str) -> None:
+    with pytest.raises(BadAnswer) as caught:
+        read([answer])
+
+    assert str(caught.value) == problem
+
+
+@pytest.mark.parametrize(
+    "flood",
+    [
+        pytest.param(b"x" * 4096, id="one-line"),
+        pytest.param(b"A: " + b"x" * 60 + b"\r\n", id="many-headers"),
+        pytest.param(b"HTTP/1.1 103 Early\r\n\r\n", id="many-informational-answers"),
+    ],
+)
+def test_a_head_without_end_is_refused(flood: bytes) -> None:
+    reader = AnswerReader()
+    if flood.startswith(b"A"):
+        reader.feed(OK)
+
+    def feed_on() -> None:
+        for _ in range(2 * MAX_HEAD_BYTES // len(flood)):
+            reader.feed(flood)
+
+    with pytest.raises(BadAnswer, match="server response headers exceeded 262144 bytes"):
+        feed_on()
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        pytest.param(OK + b"\r\n", id="until-the-end"),
+        pytest.param(OK + b"Content-Length: 1000000000\r\n\r\n", id="a-gigabyte"),
+        pytest.param(OK + b"Transfer-Encoding: chunked\r\n\r\nfffffff\r\n", id="one-huge-chunk"),
+    ],
+)
+def test_of_an_endless_body_ten_kibibytes_are_read(start: bytes) -> None:
+    reader = AnswerReader()
+    reader.feed(start)
+    fed = 0
+    while not reader.complete:
+        reader.feed(b"x" * 1000)
+        fed += 1000
+
+    assert reader.body == b"x" * MAX_BODY_BYTES
+    assert fed < MAX_BODY_BYTES + 1000
+
+
+PIECES = st.lists(
+    st.sampled_from(
+        [
+            *(b"HTTP/1.1 ", b"200 OK", b"\r\n", b"\n", b"\r\n\r\n", b"0", b";", b" ", b"\x00"),
+            *(b"Content-Length: 3", b"Transfer-Encoding: chunked", b"Location: ", b"A: b"),
+            b"3\r\nabc\r\n",
+        ]
+    )
+    | st.binary(max_size=20),
+    max_size=20,
+)
+
+
+@given(PIECES)
+def test_any_bytes_make_an_answer_or_one_kind_of_error(pieces: list[bytes]) -> None:
+    with contextlib.suppress(BadAnswer):
+        reader = read(piece for piece in pieces if piece)
+        assert reader.complete
+        assert len(reader.body) <= MAX_BODY_BYTES

@@ -1,0 +1,83 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kruise_probe.daemon.probers.messages import (
+    MAX_MESSAGE_BYTES,
+    clean_message,
+    duration,
+    quote,
+)
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        pytest.param(b"", "", id="nothing-stays-nothing"),
+        pytest.param(b"full\n", "full", id="line-end-of-echo-is-cut"),
+        pytest.param(b"one\r\ntwo\n\nthree", "one two three", id="line-ends-become-a-space"),
+        pytest.param(b"a\tb", "a b", id="tab-becomes-a-space"),
+        pytest.param(b"\x1b[31mred\x1b[0m", "[31mred[0m", id="escape-characters-go"),
+        pytest.param(b"a\x00b\x7fc", "abc", id="nul-and-delete-go"),
+        pytest.param("grün".encode(), "grün", id="umlauts-stay"),
+        pytest.param(b"a\xffb", "a\ufffdb", id="no-utf-8-is-replaced"),
+        pytest.param(b"\xc2\x85x\xc2\x9b", "x", id="c1-controls-go"),
+        pytest.param("a\ud800b", "ab", id="half-a-surrogate-goes"),
+        pytest.param("a\u2028b", "a b", id="line-separator-becomes-a-space"),
+    ],
+)
+def test_output_becomes_one_line_of_valid_text(output: bytes | str, message: str) -> None:
+    assert clean_message(output) == message
+
+
+@pytest.mark.parametrize(
+    ("character", "count"),
+    [
+        pytest.param("x", 1024, id="one-byte"),
+        pytest.param("ü", 512, id="two-bytes"),
+        pytest.param("€", 341, id="three-bytes"),
+        pytest.param("🙂", 256, id="four-bytes"),
+    ],
+)
+def test_long_output_is_cut_at_a_character(character: str, count: int) -> None:
+    assert clean_message(character.encode() * 5000) == character * count
+
+
+@given(st.binary(max_size=3000) | st.text(max_size=3000))
+def test_any_output_makes_a_message_that_a_status_can_hold(output: bytes | str) -> None:
+    message = clean_message(output)
+
+    assert len(message.encode()) <= MAX_MESSAGE_BYTES
+    assert not any(ord(character) < 0x20 or 0x7F <= ord(character) < 0xA0 for character in message)
+    assert json.loads(json.dumps(message)) == message
+    assert clean_message(message) == message
+
+
+def test_only_the_beginning_of_megabytes_is_looked_at() -> None:
+    assert clean_message(b"x" * (16 << 20)) == "x" * MAX_MESSAGE_BYTES
+
+
+@pytest.mark.parametrize(
+    ("text", "quoted"),
+    [
+        pytest.param(b"ok", '"ok"', id="plain"),
+        pytest.param(b'a"b\\', r'"a\"b\\"', id="quote-and-backslash"),
+        pytest.param(b"A: \x00", r'"A: \x00"', id="control"),
+        pytest.param(b"\r\n", r'"\r\n"', id="line-end"),
+        pytest.param(b"\xff", r'"\xff"', id="no-utf-8"),
+        pytest.param("ü", '"ü"', id="printable"),
+        pytest.param("\u200b", r'"\u200b"', id="invisible"),
+    ],
+)
+def test_quote_is_as_in_go(text: bytes | str, quoted: str) -> None:
+    assert quote(text) == quoted
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.5, "500ms"), (1, "1s"), (1.5, "1.5s"), (90, "1m30s"), (60, "1m0s"), (3600, "1h0m0s")],
+)
+def test_duration_is_as_in_go(seconds: float, text: str) -> None:
+    assert duration(seconds) == text

@@ -1,0 +1,457 @@
+"""The daemon as a whole on a scripted node: its figures, restarts and its end."""
+
+import asyncio
+from collections import Counter
+from datetime import datetime
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.scripted_node import (
+    BAD,
+    HUNG,
+    OK,
+    ScriptedNode,
+    exec_probe,
+    gaps,
+    loop_time,
+    one,
+    pod_of,
+    probe_of,
+    spec_of,
+    wall_clock,
+)
+
+from kruise_probe.api.core import (
+    ExecAction,
+    GRPCAction,
+    HTTPGetAction,
+    HTTPHeader,
+    Probe,
+    TCPSocketAction,
+)
+from kruise_probe.api.v1alpha1 import ContainerProbe, NodePodProbeSpec, PodProbe
+from kruise_probe.daemon.probers.prober import Outcome, Target, Verdict
+
+
+@pytest.fixture
+def node() -> ScriptedNode:
+    return ScriptedNode()
+
+
+def crowd(
+    pods: int,
+    probes: int = 1,
+    *,
+    period_seconds: int | None = None,
+    initial_delay_seconds: int | None = None,
+) -> NodePodProbeSpec:
+    return spec_of(
+        *(
+            pod_of(
+                *(
+                    probe_of(
+                        exec_probe(
+                            f"c{p}",
+                            period_seconds=period_seconds,
+                            initial_delay_seconds=initial_delay_seconds,
+                        ),
+                        f"m#p{p}",
+                    )
+                    for p in range(probes)
+                ),
+                name=f"web-{n}",
+            )
+            for n in range(pods)
+        )
+    )
+
+
+def start_crowd(node: ScriptedNode, pods: int, *, age: float = 0.0) -> None:
+    for number in range(pods):
+        node.containers.start(f"web-{number}", age=age)
+
+
+# Publication.
+
+
+async def test_a_verdict_is_published_within_fifty_milliseconds(node: ScriptedNode) -> None:
+    node.api.put(crowd(50))
+    start_crowd(node, 50, age=100)
+    async with node.daemon():
+        await asyncio.sleep(10)
+        flipped: dict[str, float] = {}
+
+        async def behave(_: Probe, target: Target) -> Outcome:
+            flipped.setdefault(target.container_id, loop_time())
+            return BAD
+
+        node.probers.behaviour = behave
+        await asyncio.sleep(3)
+        delays = sorted(
+            write.at - flipped[state.container_id or ""]
+            for write, before in zip(node.api.writes[1:], node.api.writes, strict=False)
+            for pod, old in zip(
+                write.status.pod_probe_statuses or (),
+                before.status.pod_probe_statuses or (),
+                strict=False,
+            )
+            for state, was in zip(pod.probe_states or (), old.probe_states or (), strict=False)
+            if state.state != was.state
+        )
+    assert len(delays) == 50
+    assert delays[25] <= 0.06
+    assert delays[-1] <= 0.15
+
+
+async def test_thirty_chatty_probes_take_at_most_thirty_writes_a_minute_and_no_event(
+    node: ScriptedNode,
+) -> None:
+    async def date(_: Probe, __: Target) -> Outcome:
+        return Outcome(Verdict.SUCCESS, wall_clock().isoformat())
+
+    node.probers.behaviour = date
+    node.api.put(crowd(30))
+    start_crowd(node, 30, age=100)
+    async with node.daemon():
+        await asyncio.sleep(10)
+        writes, events = len(node.api.writes), len(node.recorder.events)
+        await asyncio.sleep(60)
+        assert len(node.api.writes) - writes <= 30
+        assert len(node.recorder.events) == events
+        newest = node.api.message("web-0/m#p0")
+        assert (wall_clock() - datetime.fromisoformat(newest)).total_seconds() <= 3.2
+
+
+async def test_a3_constant_results_cause_no_writes(node: ScriptedNode) -> None:
+    node.api.put(crowd(3, 3, period_seconds=2))
+    start_crowd(node, 3)
+    async with node.daemon():
+        await asyncio.sleep(5)
+        writes = len(node.api.writes)
+        await asyncio.sleep(590)
+        assert len(node.api.writes) == writes
+
+
+async def test_a26_one_event_a_transition(node: ScriptedNode) -> None:
+    node.probers.answer(BAD)
+    node.api.put(one(exec_probe(failure_threshold=3)))
+    async with node.daemon():
+        node.containers.start()
+        await asyncio.sleep(600)
+        node.probers.answer(OK)
+        await asyncio.sleep(60)
+    assert node.recorder.reasons == ["KruiseProbeFailed", "KruiseProbeSucceeded"]
+    assert [event.message for event in node.recorder.events] == ["bad", "ok"]
+
+
+# Figures.
+
+
+async def test_phases_of_thirty_probes_spread_over_the_period(node: ScriptedNode) -> None:
+    node.api.put(crowd(30))
+    start_crowd(node, 30)
+    async with node.daemon():
+        await asyncio.sleep(10)
+        node.probers.attempts.clear()
+        await asyncio.sleep(1)
+    tenths = Counter(int(at * 10) % 10 for at in node.probers.times)
+    assert len(node.probers.times) == 30
+    assert len(tenths) >= 7
+    assert max(tenths.values()) <= 9
+
+
+async def test_b7_load_is_flat_after_a_restart(node: ScriptedNode) -> None:
+    node.api.put(crowd(250, 4, period_seconds=10))
+    start_crowd(node, 250, age=1000)
+    async with node.daemon():
+        await asyncio.sleep(30)
+    seconds = Counter(int(at) for at in node.probers.times)
+    tenths = Counter(int(at * 10) for at in node.probers.times)
+    assert all(65 <= seconds[second] <= 135 for second in range(30))
+    assert max(tenths.values()) <= 30
+
+
+async def test_a_period_of_one_second_does_not_drift_in_a_minute(node: ScriptedNode) -> None:
+    node.probers.answer(OK, seconds=0.3)
+    node.api.put(one(exec_probe()))
+    async with node.daemon():
+        node.containers.start()
+        await asyncio.sleep(62)
+    first, *others = node.probers.times[1:]
+    assert all(abs(at - first - n) <= 0.05 for n, at in enumerate(others, start=1))
+
+
+async def test_an_exec_that_hangs_fails_in_two_seconds_and_never_doubles(
+    node: ScriptedNode,
+) -> None:
+    node.probers.answer(HUNG, seconds=1.9)
+    node.api.put(one(exec_probe(timeout_seconds=1)))
+    async with node.daemon():
+        node.containers.start()
+        await asyncio.sleep(2)
+        assert node.api.state() == "Failed"
+        await asyncio.sleep(60)
+    assert node.probers.most_in_flight == 1
+
+
+# Restarts.
+
+
+async def test_a21_a_killed_daemon_leaves_fifty_steady_probes_as_they_are(
+    node: ScriptedNode,
+) -> None:
+    node.api.put(crowd(25, 2))
+    start_crowd(node, 25)
+    await node.killed_daemon(10)
+    writes, events = len(node.api.writes), len(node.recorder.events)
+    for _ in range(20):
+        await node.killed_daemon(3.3)
+    assert (len(node.api.writes), len(node.recorder.events)) == (writes, events)
+
+
+async def test_a21_also_with_kruises_crd(node: ScriptedNode) -> None:
+    node.api.prunes = True
+    node.api.put(crowd(10, initial_delay_seconds=2))
+    start_crowd(node, 10)
+    await node.killed_daemon(10)
+    writes, events = len(node.api.writes), len(node.recorder.events)
+    for _ in range(5):
+        await node.killed_daemon(3.3)
+    assert (len(node.api.writes), len(node.recorder.events)) == (writes, events)
+
+
+async def test_b20_a_failed_probe_is_never_called_succeeded_in_between(
+    node: ScriptedNode,
+) -> None:
+    node.probers.answer(BAD)
+    node.api.put(one(exec_probe(failure_threshold=3, success_threshold=2)))
+    node.containers.start()
+    await node.killed_daemon(10)
+    for _ in range(5):
+        await node.killed_daemon(1.5)
+    states = {
+        state.state
+        for write in node.api.writes
+        for pod in write.status.pod_probe_statuses or ()
+        for state in pod.probe_states or ()
+    }
+    assert states == {"Failed"}
+
+
+async def test_the_phase_is_the_same_after_a_restart(node: ScriptedNode) -> None:
+    node.api.put(one(exec_probe(period_seconds=20)))
+    node.containers.start()
+    await node.killed_daemon(50)
+    node.probers.attempts.clear()
+    await node.killed_daemon(47)
+    await node.killed_daemon(47)
+    assert len(node.probers.times) >= 4
+    phases = [at % 20 for at in node.probers.times]
+    assert phases == pytest.approx([phases[0]] * len(phases), abs=0.01)
+
+
+async def test_a_known_state_waits_for_its_phase_and_an_unknown_one_at_most_ten_seconds(
+    node: ScriptedNode,
+) -> None:
+    known = pod_of(probe_of(exec_probe(period_seconds=3600)), name="known")
+    unknown = pod_of(probe_of(exec_probe(period_seconds=3600)), name="unknown")
+    node.api.put(spec_of(known))
+    node.containers.start("known", id="c-known")
+    node.containers.start("unknown", id="c-unknown")
+    await node.killed_daemon(100)
+    node.api.put(spec_of(known, unknown))
+    node.probers.attempts.clear()
+    began = loop_time()
+    await node.killed_daemon(100)
+    assert [a.target.container_id for a in node.probers.attempts] == ["c-unknown"]
+    assert node.probers.times[0] - began <= 10
+
+
+@pytest.mark.parametrize(
+    ("delay", "states"),
+    [
+        pytest.param(0, ["Succeeded"], id="without-a-delay-the-state-stands"),
+        pytest.param(5, ["Succeeded", "Unknown", "Succeeded"], id="with-a-delay-it-is-unknown"),
+    ],
+)
+async def test_a_container_that_was_replaced_while_nobody_looked(
+    node: ScriptedNode, delay: int, states: list[str]
+) -> None:
+    node.api.put(one(exec_probe(initial_delay_seconds=delay)))
+    node.containers.start()
+    await node.killed_daemon(10)
+    node.containers.start()
+    await node.killed_daemon(20)
+    assert node.api.state() == "Succeeded"
+    seen = [w.status.pod_probe_statuses[0].probe_states[0].state for w in node.api.writes]  # type: ignore[index]  # one pod, one probe
+    assert [s for s, before in zip(seen, ["", *seen], strict=False) if s != before] == states
+
+
+async def test_a_probe_that_was_edited_while_nobody_looked_is_asked_soon(
+    node: ScriptedNode,
+) -> None:
+    node.api.put(one(exec_probe("old", period_seconds=3600)))
+    node.containers.start()
+    await node.killed_daemon(10)
+    node.api.put(one(exec_probe("new", period_seconds=3600)))
+    node.probers.answer(BAD)
+    await node.killed_daemon(11)
+    assert node.api.state() == "Failed"
+
+
+async def test_an_object_that_comes_after_the_start_is_not_read_back(node: ScriptedNode) -> None:
+    async with node.daemon():
+        node.containers.start(age=100)
+        await asyncio.sleep(50)
+        node.api.put(one(exec_probe(period_seconds=3600)))
+        await asyncio.sleep(0.05)
+        assert len(node.probers.attempts) == 1
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.tuples(st.floats(0.1, 9), st.sampled_from([OK, BAD])), min_size=1, max_size=8),
+    st.integers(1, 3),
+    st.sampled_from([0, 2]),
+)
+async def test_no_restart_at_any_point_publishes_what_was_not_probed(
+    lives: list[tuple[float, Outcome]], threshold: int, delay: int
+) -> None:
+    """What is published is always the verdict of so many probes in a row, by whichever daemon."""
+    node = ScriptedNode()
+    node.api.put(
+        one(
+            exec_probe(
+                failure_threshold=threshold,
+                success_threshold=threshold,
+                initial_delay_seconds=delay,
+            )
+        )
+    )
+    node.containers.start()
+    possible = set()
+    for seconds, outcome in lives:
+        node.probers.answer(outcome)
+        possible.add("Succeeded" if outcome is OK else "Failed")
+        await node.killed_daemon(seconds)
+        assert node.api.state() in {None, *possible}
+        if seconds > 2 * threshold + delay + 1:
+            assert node.api.state() == ("Succeeded" if outcome is OK else "Failed")
+
+
+# The end.
+
+
+async def test_the_end_takes_less_than_five_seconds_whatever_hangs(node: ScriptedNode) -> None:
+    async def hang(*_: object) -> Outcome:
+        await asyncio.Event().wait()
+        return OK
+
+    node.api.put(crowd(20))
+    start_crowd(node, 20)
+    async with node.daemon():
+        await asyncio.sleep(3)
+        node.probers.behaviour = hang
+
+        async def refuse(_: str) -> None:
+            await asyncio.Event().wait()
+
+        node.api.fail = refuse
+        await asyncio.sleep(3)
+        began = loop_time()
+    assert loop_time() - began < 5
+    assert node.probers.in_flight == 0
+
+
+async def test_the_last_results_are_written_at_the_end(node: ScriptedNode) -> None:
+    async def chat(_: Probe, __: Target) -> Outcome:
+        return Outcome(Verdict.SUCCESS, str(loop_time()))
+
+    node.probers.behaviour = chat
+    node.api.put(one(exec_probe()))
+    node.containers.start(age=100)
+    async with node.daemon():
+        await asyncio.sleep(10.9)
+    assert float(node.api.message()) == pytest.approx(node.probers.times[-1])
+
+
+async def test_the_end_drops_no_state(node: ScriptedNode) -> None:
+    node.api.put(crowd(5))
+    start_crowd(node, 5)
+    async with node.daemon():
+        await asyncio.sleep(5)
+    assert len(node.api.states()) == 5
+
+
+async def test_the_heartbeat_beats_without_an_object(node: ScriptedNode) -> None:
+    async with node.daemon():
+        await asyncio.sleep(31)
+    assert gaps(node.api.lease_writes) == pytest.approx([10.0] * 3)
+    assert node.api.writes == []
+
+
+# Absurd objects.
+
+
+numbers = st.none() | st.sampled_from([-(2**63), -1, 0, 1, 2, 2**31, 2**63 - 1])
+ports = st.integers(-5, 70_000) | st.text(max_size=20)
+texts = st.none() | st.text(max_size=20)
+probes = st.builds(
+    Probe,
+    exec=st.none() | st.builds(ExecAction, st.none() | st.lists(st.text(max_size=5)).map(tuple)),
+    http_get=st.none()
+    | st.builds(
+        HTTPGetAction,
+        port=ports,
+        path=texts,
+        host=texts,
+        scheme=texts,
+        http_headers=st.none()
+        | st.lists(st.builds(HTTPHeader, st.text(max_size=5), st.text(max_size=5))).map(tuple),
+    ),
+    tcp_socket=st.none() | st.builds(TCPSocketAction, port=ports, host=texts),
+    grpc=st.none() | st.builds(GRPCAction, port=st.integers(-5, 70_000), service=texts, mode=texts),
+    initial_delay_seconds=numbers,
+    timeout_seconds=numbers,
+    period_seconds=numbers,
+    success_threshold=numbers,
+    failure_threshold=numbers,
+)
+pods = st.builds(
+    PodProbe,
+    name=st.sampled_from(["pod", "", "\x00"]),
+    namespace=st.sampled_from(["default", ""]),
+    uid=st.sampled_from(["uid-pod", "", "x"]),
+    ip=st.sampled_from(["", "127.0.0.9", "nonsense", "::1"]),
+    probes=st.none()
+    | st.lists(
+        st.builds(
+            ContainerProbe,
+            name=st.sampled_from(["m#p", "", "#", "p", "m#p#q"]),
+            container_name=st.sampled_from(["main", ""]),
+            probe=probes,
+        ),
+        max_size=5,
+    ).map(tuple),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.lists(pods, max_size=4), min_size=1, max_size=4))
+async def test_no_object_however_absurd_stops_the_daemon_or_another_probe(
+    specs: list[list[PodProbe]],
+) -> None:
+    node = ScriptedNode()
+    sound = pod_of(probe_of(exec_probe("sound")), name="sound")
+    node.containers.start()
+    node.containers.start("sound")
+    async with node.daemon() as agent:
+        for spec in specs:
+            node.api.put(spec_of(*spec, sound))
+            await asyncio.sleep(3.2)
+            assert node.api.state("sound/marker#probe") == "Succeeded"
+        node.api.put(spec_of(sound))
+        await asyncio.sleep(3)
+        assert list(node.api.states()) == ["sound/marker#probe"]
+        assert agent.probe_count == 1

@@ -1,0 +1,109 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.scripted_node import exec_probe, pod_of, probe_of, spec_of
+
+from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, Probe, TCPSocketAction
+from kruise_probe.api.keys import NamespacedName, ProbeKey, ProbeName
+from kruise_probe.daemon.diff import Edit, Entry, diff, edit_of, entries_of, refusal_of
+
+NOTHING = Edit(handler=False, timeout=False, timing=False, thresholds=False)
+
+
+def entry(name: str, command: str = "check", ip: str = "") -> Entry:
+    key = ProbeKey("uid", "main", ProbeName("marker", name))
+    return Entry(key, NamespacedName("default", "pod"), ip, exec_probe(command))
+
+
+def test_every_probe_of_the_spec_is_an_entry_in_its_order() -> None:
+    spec = spec_of(
+        pod_of(probe_of(exec_probe(), "m#b"), probe_of(exec_probe(), "m#a", "side"), name="web-1"),
+        pod_of(probe_of(exec_probe(), "m#b"), name="web-0", ip=""),
+    )
+    assert [
+        ProbeKey("uid-web-1", "main", ProbeName("m", "b")),
+        ProbeKey("uid-web-1", "side", ProbeName("m", "a")),
+        ProbeKey("uid-web-0", "main", ProbeName("m", "b")),
+    ] == list(entries_of(spec))
+    assert entries_of(None) == {}
+
+
+def test_of_two_probes_under_one_key_the_first_counts() -> None:
+    spec = spec_of(pod_of(probe_of(exec_probe("one")), probe_of(exec_probe("two"))))
+    assert [exec_probe("one")] == [each.probe for each in entries_of(spec).values()]
+
+
+entries = st.dictionaries(st.sampled_from("abcd"), st.sampled_from(["one", "two"]))
+
+
+@given(entries, entries)
+def test_applying_a_diff_gives_what_was_desired(old: dict[str, str], new: dict[str, str]) -> None:
+    current = {e.key: e for e in (entry(name, command) for name, command in old.items())}
+    desired = {e.key: e for e in (entry(name, command) for name, command in new.items())}
+    change = diff(current, desired)
+
+    applied = {key: e for key, e in current.items() if key not in change.removed}
+    applied.update({e.key: e for e in (*change.added, *change.changed)})
+    assert applied == desired
+    assert diff(desired, desired) == ([], [], [])
+    assert all(current[e.key] != e for e in change.changed)
+
+
+def test_a_changed_pod_ip_is_an_edit_and_no_new_probe() -> None:
+    old, new = entry("a", ip="127.0.0.1"), entry("a", ip="127.0.0.2")
+    assert diff({old.key: old}, {new.key: new}) == ([], [new], [])
+
+
+@pytest.mark.parametrize(
+    ("new", "edit"),
+    [
+        pytest.param(exec_probe(), NOTHING, id="same"),
+        pytest.param(
+            exec_probe(period_seconds=1, timeout_seconds=1, success_threshold=0), NOTHING,
+            id="defaults-written-out",
+        ),
+        pytest.param(exec_probe("other"), NOTHING._replace(handler=True), id="command"),
+        pytest.param(Probe(grpc=GRPCAction(80)), NOTHING._replace(handler=True), id="handler"),
+        pytest.param(exec_probe(timeout_seconds=2), NOTHING._replace(timeout=True), id="timeout"),
+        pytest.param(exec_probe(period_seconds=2), NOTHING._replace(timing=True), id="period"),
+        pytest.param(exec_probe(initial_delay_seconds=2), NOTHING._replace(timing=True), id="delay"),
+        pytest.param(exec_probe(success_threshold=2), NOTHING._replace(thresholds=True), id="success"),
+        pytest.param(exec_probe(failure_threshold=2), NOTHING._replace(thresholds=True), id="failure"),
+    ],
+)  # fmt: skip
+def test_a23_an_edit_is_told_field_by_field(new: Probe, edit: Edit) -> None:
+    assert edit == edit_of(exec_probe(), new)
+
+
+@pytest.mark.parametrize(
+    ("probe", "part"),
+    [
+        pytest.param(Probe(), "must specify a handler", id="no-handler"),
+        pytest.param(
+            Probe(exec=ExecAction(("a",)), grpc=GRPCAction(80)), "more than 1 handler", id="several"
+        ),
+        pytest.param(Probe(exec=ExecAction(())), "probe.exec.command", id="empty-command"),
+        pytest.param(Probe(tcp_socket=TCPSocketAction(0)), "between 1 and 65535", id="port-0"),
+        pytest.param(Probe(http_get=HTTPGetAction(80, scheme="FTP")), "HTTP or HTTPS", id="scheme"),
+    ],
+)
+def test_what_can_never_run_is_refused_with_a_reason(probe: Probe, part: str) -> None:
+    assert refusal_of(probe).startswith("InvalidProbe: ")
+    assert part in refusal_of(probe)
+
+
+@pytest.mark.parametrize(
+    "probe",
+    [
+        pytest.param(exec_probe(), id="sound"),
+        pytest.param(exec_probe(period_seconds=-5, timeout_seconds=-1), id="absurd-numbers"),
+        pytest.param(Probe(exec=ExecAction(("true",) * 500)), id="longer-than-our-bounds"),
+        pytest.param(
+            Probe(tcp_socket=TCPSocketAction(80, host="127.0.0.1")), id="host-fails-later"
+        ),
+        pytest.param(Probe(tcp_socket=TCPSocketAction("8080")), id="number-as-text"),
+        pytest.param(Probe(tcp_socket=TCPSocketAction("No_Name")), id="name-of-no-port"),
+    ],
+)
+def test_what_can_run_somehow_is_not_refused(probe: Probe) -> None:
+    assert not refusal_of(probe)

@@ -1,0 +1,118 @@
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from structlog.testing import capture_logs
+from support.scripted_node import NODE, FakeApi, gaps, settle, wall_clock
+
+from kruise_probe.api.errors import AlreadyExists, ConnectionFailed, NotFound
+from kruise_probe.daemon.heartbeat import Heartbeat
+
+
+@asynccontextmanager
+async def beating(api: FakeApi) -> AsyncIterator[None]:
+    heartbeat = Heartbeat(
+        client=api, node_name=NODE, system_namespace="kruise-system", now=wall_clock
+    )
+    task = asyncio.create_task(heartbeat.run())
+    try:
+        await settle()
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def test_a_missing_lease_is_created_at_once() -> None:
+    api = FakeApi()
+    async with beating(api):
+        assert api.lease == {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": "kruise-probe-node-1", "namespace": "kruise-system"},
+            "spec": {
+                "holderIdentity": NODE,
+                "leaseDurationSeconds": 60,
+                "acquireTime": "2026-11-21T12:00:00.250000Z",
+                "renewTime": "2026-11-21T12:00:00.250000Z",
+            },
+        }
+
+
+async def test_it_is_renewed_every_ten_seconds_and_never_released() -> None:
+    api = FakeApi()
+    async with beating(api):
+        await asyncio.sleep(60)
+    assert gaps(api.lease_writes) == pytest.approx([10.0] * 6)
+    assert api.lease is not None
+    assert api.lease["spec"]["holderIdentity"] == NODE
+    assert api.lease["spec"]["renewTime"] == "2026-11-21T12:01:00.250000Z"
+
+
+async def test_slow_answers_do_not_add_up() -> None:
+    api = FakeApi()
+
+    async def slow(_: str) -> None:
+        await asyncio.sleep(3)
+
+    async with beating(api):
+        api.fail = slow
+        await asyncio.sleep(65)
+    assert gaps(api.lease_writes[1:]) == pytest.approx([10.0] * 5)
+
+
+async def test_a_lease_that_somebody_deletes_comes_back() -> None:
+    api = FakeApi()
+    async with beating(api):
+        api.lease = None
+        await asyncio.sleep(10)
+        assert api.lease is not None
+
+
+async def test_a_lease_that_another_creates_meanwhile_is_taken_over() -> None:
+    api = FakeApi()
+    answers = iter([NotFound("none"), AlreadyExists("there is")])
+
+    async def fail(_: str) -> None:
+        if error := next(answers, None):
+            api.lease = {"metadata": {"name": "x"}, "spec": {}}
+            raise error
+
+    api.fail = fail
+    async with beating(api):
+        assert api.lease is not None
+        assert api.lease["spec"]["holderIdentity"] == NODE
+
+
+async def test_failures_are_tried_again_soon_and_logged_once_a_streak() -> None:
+    api = FakeApi()
+    tries: list[str] = []
+
+    async def refuse(kind: str) -> None:
+        tries.append(kind)
+        raise ConnectionFailed("refused")
+
+    with capture_logs() as logs:
+        async with beating(api):
+            api.fail = refuse
+            await asyncio.sleep(30)
+            api.fail = None
+            await asyncio.sleep(5)
+    assert 5 <= len(tries) <= 10
+    assert [log["log_level"] for log in logs] == ["warning", "info"]
+    assert max(gaps(api.lease_writes)) < 35
+
+
+async def test_a_request_that_hangs_is_given_up() -> None:
+    api = FakeApi()
+
+    async def hang(_: str) -> None:
+        await asyncio.Event().wait()
+
+    async with beating(api):
+        api.fail = hang
+        await asyncio.sleep(12)
+        api.fail = None
+        await asyncio.sleep(15)
+    assert max(gaps(api.lease_writes)) < 25

@@ -1,0 +1,429 @@
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import msgspec
+import pytest
+from structlog.testing import capture_logs
+from support.scripted_node import (
+    EPOCH,
+    NODE,
+    FakeApi,
+    exec_probe,
+    gaps,
+    loop_time,
+    pod_of,
+    probe_of,
+    settle,
+    spec_of,
+    wall_clock,
+)
+
+from kruise_probe.api.errors import ConnectionFailed, Invalid, NotFound, TooManyRequests
+from kruise_probe.api.keys import ProbeKey, ProbeName
+from kruise_probe.api.times import format_time
+from kruise_probe.api.v1alpha1 import (
+    ContainerProbeState,
+    NodePodProbeSpec,
+    NodePodProbeStatus,
+    PodProbeStatus,
+    ProbeState,
+)
+from kruise_probe.daemon.reporter import Reporter
+from kruise_probe.daemon.results import Result, Results
+
+
+class Reporting:
+    """A reporter, its results and its API server."""
+
+    def __init__(self, *, probes: int = 1, message_sync_seconds: float = 2.0) -> None:
+        self.api = FakeApi()
+        self.results = Results()
+        self.reporter = Reporter(
+            client=self.api,
+            node_name=NODE,
+            results=self.results.newest,
+            message_sync_seconds=message_sync_seconds,
+            refresh_seconds=600.0,
+            now=wall_clock,
+        )
+        self.results.on_change = self.reporter.changed
+        self.spec = spec_with(probes)
+        self.api.add_event_handler(self)
+
+    def on_add(self, obj: object, is_initial: bool) -> None:
+        self.reporter.observe(self.api.object)
+
+    def on_update(self, old: object, new: object) -> None:
+        self.reporter.observe(self.api.object)
+
+    def on_delete(self, last_known: object) -> None:
+        self.reporter.observe(None)
+
+    def put(self, number: int, state: str = "Succeeded", message: str = "", id: str = "c1") -> None:
+        old = self.results.get(key(number))
+        moved = wall_clock()
+        if old and old.state == state:
+            assert old.last_transition_at
+            moved = old.last_transition_at
+        result = Result(ProbeState(state), message, id, "h1", wall_clock(), moved)
+        self.results.put(key(number), result)
+
+    def put_again(self, number: int) -> None:
+        """The same result, probed once more."""
+        old = self.results.get(key(number))
+        assert old
+        self.results.put(key(number), msgspec.structs.replace(old, last_probe_at=wall_clock()))
+
+    @property
+    def write_times(self) -> list[float]:
+        return [write.at for write in self.api.writes]
+
+
+def key(number: int) -> ProbeKey:
+    return ProbeKey("uid-pod", "main", ProbeName("m", f"p{number}"))
+
+
+def spec_with(probes: int) -> NodePodProbeSpec:
+    return spec_of(pod_of(*(probe_of(exec_probe(), f"m#p{n}") for n in range(probes))))
+
+
+@asynccontextmanager
+async def reporting(
+    *,
+    probes: int = 1,
+    message_sync_seconds: float = 2.0,
+    status: NodePodProbeStatus | None = None,
+) -> AsyncIterator[Reporting]:
+    reporting = Reporting(probes=probes, message_sync_seconds=message_sync_seconds)
+    task = asyncio.create_task(reporting.reporter.run())
+    reporting.api.put(reporting.spec, status)
+    await settle()
+    try:
+        yield reporting
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def test_the_first_change_goes_out_at_once() -> None:
+    async with reporting() as r:
+        await asyncio.sleep(5)
+        r.put(0)
+        await settle()
+        assert r.api.state("pod/m#p0") == "Succeeded"
+        assert r.write_times == [pytest.approx(5.0, abs=0.005)]
+
+
+async def test_changes_of_the_next_hundred_milliseconds_go_out_together() -> None:
+    async with reporting(probes=50) as r:
+        for number in range(50):
+            r.put(number)
+            await asyncio.sleep(0.004)
+        await asyncio.sleep(0.2)
+        assert len(r.api.states()) == 50
+        assert len(r.write_times) <= 4
+        assert min(gaps(r.write_times)) >= 0.1
+
+
+async def test_a30_results_that_come_all_at_once_take_one_write() -> None:
+    async with reporting(probes=500) as r:
+        for number in range(500):
+            r.put(number)
+        await asyncio.sleep(1)
+        assert len(r.api.states()) == 500
+        assert len(r.write_times) == 1
+
+
+async def test_one_write_at_a_time_and_then_the_newest_content() -> None:
+    async with reporting(probes=2) as r:
+        under_way = 0
+
+        async def slow(_: str) -> None:
+            nonlocal under_way
+            under_way += 1
+            assert under_way == 1
+            await asyncio.sleep(3)
+            under_way -= 1
+
+        r.api.fail = slow
+        r.put(0, "Failed")
+        await asyncio.sleep(1)
+        r.put(0, "Succeeded")
+        r.put(1, "Failed")
+        await asyncio.sleep(6)
+        assert [r.api.state(f"pod/m#p{n}") for n in (0, 1)] == ["Succeeded", "Failed"]
+        assert len(r.write_times) == 2
+
+
+async def test_a4_a_change_of_message_waits_for_others() -> None:
+    async with reporting() as r:
+        r.put(0, message="one")
+        await asyncio.sleep(1)
+        r.put(0, message="two")
+        await asyncio.sleep(1)
+        r.put(0, message="three")
+        await asyncio.sleep(0.9)
+        assert r.api.message("pod/m#p0") == "one"
+        await asyncio.sleep(0.2)
+        assert r.api.message("pod/m#p0") == "three"
+        assert len(r.write_times) == 2
+
+
+async def test_a_change_of_message_goes_with_a_change_of_state() -> None:
+    async with reporting(probes=2) as r:
+        r.put(0, message="one")
+        await asyncio.sleep(1)
+        r.put(0, message="two")
+        r.put(1, "Failed")
+        await asyncio.sleep(10)
+        assert r.api.message("pod/m#p0") == "two"
+        assert len(r.write_times) == 2
+
+
+async def test_without_a_sync_interval_messages_go_out_as_they_come() -> None:
+    async with reporting(message_sync_seconds=0.0) as r:
+        for text in ("one", "two", "three"):
+            r.put(0, message=text)
+            await asyncio.sleep(1)
+        assert len(r.write_times) == 3
+
+
+async def test_a_message_that_changes_back_in_time_is_not_written() -> None:
+    async with reporting() as r:
+        r.put(0, message="one")
+        await asyncio.sleep(1)
+        r.put(0, message="two")
+        r.put(0, message="one")
+        await asyncio.sleep(10)
+        assert len(r.write_times) == 1
+
+
+async def test_a3_repeated_results_are_written_every_ten_minutes_only() -> None:
+    async with reporting() as r:
+        for _ in range(1500):
+            r.put(0, message="same")
+            await asyncio.sleep(1)
+        assert len(r.write_times) == 3
+        assert all(600 <= gap <= 632 for gap in gaps(r.write_times))
+        newest = EPOCH + timedelta(seconds=r.write_times[-1])
+        assert r.api.states()["pod/m#p0"].last_probe_time in {
+            format_time(newest), format_time(newest - timedelta(seconds=1))
+        }  # fmt: skip
+
+
+async def test_a_result_that_is_not_probed_any_more_is_not_refreshed() -> None:
+    async with reporting() as r:
+        r.put(0)
+        await asyncio.sleep(2000)
+        assert len(r.write_times) == 1
+
+
+async def test_kruises_crd_prunes_our_fields_and_causes_no_further_writes() -> None:
+    async with reporting() as r:
+        r.api.prunes = True
+        r.put(0, message="one")
+        await asyncio.sleep(30)
+        r.put(0, message="one", id="c2")
+        await asyncio.sleep(30)
+        assert len(r.write_times) == 1
+
+
+async def test_another_container_is_written_with_the_messages() -> None:
+    async with reporting() as r:
+        r.put(0)
+        await asyncio.sleep(30)
+        r.put(0, id="c2")
+        await asyncio.sleep(3)
+        assert r.api.states()["pod/m#p0"].container_id == "c2"
+
+
+async def test_a_removed_probe_leaves_the_status() -> None:
+    async with reporting(probes=2) as r:
+        r.put(0)
+        r.put(1)
+        await asyncio.sleep(1)
+        r.results.remove(key(1))
+        r.api.put(spec_with(1))
+        await asyncio.sleep(3)
+        assert list(r.api.states()) == ["pod/m#p0"]
+        assert len(r.write_times) == 2
+
+
+def stranger(name: str = "m#stranger") -> NodePodProbeStatus:
+    state = ContainerProbeState(name, "Failed", "2026-11-21T11:59:00Z")
+    return NodePodProbeStatus((PodProbeStatus("pod", "default", "uid-pod", (state,)),))
+
+
+async def test_states_of_nobody_are_dropped_after_a_start() -> None:
+    async with reporting(status=stranger()) as r:
+        await asyncio.sleep(3)
+        assert r.api.states() == {}
+        assert len(r.write_times) == 1
+
+
+async def test_a_status_edited_by_hand_is_repaired() -> None:
+    async with reporting() as r:
+        r.put(0)
+        await asyncio.sleep(5)
+        r.api.put(r.spec, NodePodProbeStatus())
+        await asyncio.sleep(5)
+        assert r.api.state("pod/m#p0") == "Succeeded"
+        assert len(r.write_times) == 2
+
+
+async def test_an_echo_of_an_older_write_is_no_edit() -> None:
+    async with reporting() as r:
+        r.put(0, "Failed")
+        await settle()
+        old = r.api.object
+        await asyncio.sleep(1)
+        r.put(0, "Succeeded")
+        await asyncio.sleep(1)
+        r.reporter.observe(old)
+        await asyncio.sleep(10)
+        assert len(r.write_times) == 2
+        assert r.api.state("pod/m#p0") == "Succeeded"
+
+
+async def test_nothing_is_written_while_there_is_no_object() -> None:
+    async with reporting() as r:
+        r.api.delete()
+        r.put(0)
+        await asyncio.sleep(1000)
+        assert r.write_times == []
+        r.api.put(r.spec)
+        await asyncio.sleep(1)
+        assert r.api.state("pod/m#p0") == "Succeeded"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(ConnectionFailed("refused"), id="no-connection"),
+        pytest.param(Invalid("no"), id="refused"),
+        pytest.param(NotFound("gone"), id="gone"),
+    ],
+)
+async def test_failed_writes_are_repeated_ever_more_slowly_with_the_newest_content(
+    error: Exception,
+) -> None:
+    async with reporting() as r:
+        tries: list[float] = []
+
+        async def fail(_: str) -> None:
+            tries.append(loop_time())
+            raise error
+
+        r.api.fail = fail
+        r.put(0, "Failed")
+        await asyncio.sleep(100)
+        r.put(0, "Succeeded")
+        assert 10 <= len(tries) <= 25
+        assert max(gaps(tries)) <= 10
+        r.api.fail = None
+        await asyncio.sleep(10)
+        assert r.api.state("pod/m#p0") == "Succeeded"
+        assert len(r.write_times) == 1
+
+
+async def test_the_servers_wish_to_wait_is_honoured() -> None:
+    async with reporting() as r:
+        tries: list[float] = []
+
+        async def fail(_: str) -> None:
+            tries.append(loop_time())
+            raise TooManyRequests("slow down", retry_after_seconds=20.0)
+
+        r.api.fail = fail
+        r.put(0)
+        await asyncio.sleep(50)
+        assert all(gap > 19.99 for gap in gaps(tries))
+
+
+async def test_a_streak_of_failures_is_logged_once() -> None:
+    async def fail(_: str) -> None:
+        raise ConnectionFailed("refused")
+
+    with capture_logs() as logs:
+        async with reporting() as r:
+            r.api.fail = fail
+            r.put(0)
+            await asyncio.sleep(100)
+            r.api.fail = None
+            await asyncio.sleep(30)
+    assert [log["log_level"] for log in logs] == ["warning", "info"]
+
+
+async def test_a_write_that_hangs_is_given_up_and_repeated() -> None:
+    async with reporting() as r:
+        hanging = True
+
+        async def hang(_: str) -> None:
+            if hanging:
+                await asyncio.Event().wait()
+
+        r.api.fail = hang
+        r.put(0)
+        await asyncio.sleep(5)
+        hanging = False
+        await asyncio.sleep(10)
+        assert r.api.state("pod/m#p0") == "Succeeded"
+
+
+async def test_the_last_results_go_out_at_the_end() -> None:
+    async with reporting() as r:
+        r.put(0, message="one")
+        await settle()
+        r.put(0, "Failed", message="two")
+        api = r.api
+    assert api.message("pod/m#p0") == "two"
+
+
+async def test_at_the_end_nothing_is_written_when_all_is_said() -> None:
+    async with reporting() as r:
+        r.put(0)
+        await asyncio.sleep(5)
+        api = r.api
+    assert len(api.writes) == 1
+
+
+async def test_a_write_under_way_at_the_end_is_repeated_whole() -> None:
+    async with reporting() as r:
+        api, hanging = r.api, True
+
+        async def hang_once(_: str) -> None:
+            nonlocal hanging
+            if hanging:
+                hanging = False
+                await asyncio.Event().wait()
+
+        api.fail = hang_once
+        r.put(0)
+        await asyncio.sleep(1)
+    assert api.state("pod/m#p0") == "Succeeded"
+
+
+async def test_the_end_takes_two_seconds_at_most() -> None:
+    async def hang(_: str) -> None:
+        await asyncio.Event().wait()
+
+    async with reporting() as r:
+        r.api.fail = hang
+        r.put(0)
+        await asyncio.sleep(1)
+        began = loop_time()
+    assert loop_time() - began <= 2.001
+
+
+async def test_results_that_were_read_back_are_refreshed_when_they_are_due() -> None:
+    probed_at = EPOCH - timedelta(seconds=300)
+    state = ContainerProbeState("m#p0", "Succeeded", format_time(probed_at))
+    kept = NodePodProbeStatus((PodProbeStatus("pod", "default", "uid-pod", (state,)),))
+    async with reporting(status=kept) as r:
+        r.results.restore(key(0), Result(ProbeState.SUCCEEDED, "", "c1", "h1", probed_at, None))
+        for _ in range(400):
+            r.put_again(0)
+            await asyncio.sleep(1)
+        assert r.write_times == [pytest.approx(300, abs=2)]

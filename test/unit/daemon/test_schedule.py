@@ -1,0 +1,186 @@
+import math
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.scripted_node import exec_probe
+
+from kruise_probe.api.core import HTTPGetAction, Probe, TCPSocketAction
+from kruise_probe.daemon.schedule import (
+    Anchor,
+    Timing,
+    due_after_restart,
+    first_due,
+    runs_late,
+    stretch,
+    tick_after,
+    ticks_missed,
+    timing_of,
+)
+
+anchors = st.builds(
+    Anchor,
+    wall_seconds=st.floats(1.6e9, 2.2e9),
+    loop_seconds=st.floats(0, 1e7),
+)
+periods = st.sampled_from([0.1, 1.0, 2.0, 3.0, 7.0, 10.0, 60.0, 300.0, 86_400.0])
+
+
+@st.composite
+def timings(draw: st.DrawFn) -> Timing:
+    period = draw(periods)
+    return Timing(period, draw(st.floats(0, 0.999)) * period)
+
+
+@given(anchors, timings(), st.floats(0, 1e6))
+def test_every_tick_lies_on_the_phase_and_is_the_first_after(
+    anchor: Anchor, timing: Timing, later: float
+) -> None:
+    after = anchor.loop_seconds + later
+    tick = anchor.next_tick(timing, after)
+
+    wall = anchor.wall_seconds + (tick - anchor.loop_seconds)
+    off = (wall - timing.phase_seconds) % timing.period_seconds
+    assert min(off, timing.period_seconds - off) < 1e-3
+    assert after < tick <= after + timing.period_seconds + 1e-6
+
+
+@given(anchors, timings())
+def test_a_thousand_ticks_do_not_drift(anchor: Anchor, timing: Timing) -> None:
+    first = tick = anchor.next_tick(timing, anchor.loop_seconds)
+    for _ in range(1000):
+        # Each tick is served up to 40 ms late; the lateness is forgotten.
+        tick = tick_after(anchor, timing, tick + 0.04, on_phase=True)
+    assert tick == pytest.approx(first + 1000 * timing.period_seconds, abs=1e-2)
+
+
+@given(timings(), st.floats(1.6e9, 2.2e9), st.floats(0, 1e6), st.floats(0, 1e5))
+def test_the_phase_is_the_same_after_a_restart(
+    timing: Timing, wall: float, uptime: float, restarted_after: float
+) -> None:
+    before = Anchor(wall, uptime)
+    after = Anchor(wall + restarted_after, 3.0)
+    tick = before.next_tick(timing, uptime + restarted_after)
+    same = after.next_tick(timing, 3.0)
+
+    difference = (tick - uptime + wall) - (same - 3.0 + wall + restarted_after)
+    off = abs(difference) % timing.period_seconds
+    assert min(off, timing.period_seconds - off) < 1e-3
+
+
+@given(anchors, timings(), st.floats(0, 1e5))
+def test_after_a_probe_outside_the_phase_comes_a_tick_of_the_phase_within_half_to_one_and_a_half_periods(
+    anchor: Anchor, timing: Timing, later: float
+) -> None:
+    first = anchor.loop_seconds + later
+    gap = tick_after(anchor, timing, first, on_phase=False) - first
+    assert 0.5 - 1e-6 <= gap / timing.period_seconds <= 1.5 + 1e-6
+
+
+def test_a_timer_that_fires_a_moment_early_serves_its_tick_once() -> None:
+    anchor, timing = Anchor(0.0, 0.0), Timing(1.0, 0.25)
+    assert tick_after(anchor, timing, 5.25 - 1e-7, on_phase=True) == 6.25
+
+
+def test_identical_questions_to_one_container_share_a_phase() -> None:
+    one = timing_of("uid", "main", exec_probe("check", period_seconds=7, timeout_seconds=1))
+    other = timing_of("uid", "main", exec_probe("check", period_seconds=7, timeout_seconds=5))
+    assert one == other
+
+
+@pytest.mark.parametrize(
+    "timing",
+    [
+        pytest.param(timing_of("other", "main", exec_probe("check")), id="another-pod"),
+        pytest.param(timing_of("uid", "side", exec_probe("check")), id="another-container"),
+        pytest.param(timing_of("uid", "main", exec_probe("other")), id="another-command"),
+        pytest.param(timing_of("uid", "main", Probe(tcp_socket=TCPSocketAction(80))), id="tcp"),
+        pytest.param(timing_of("uid", "main", Probe(http_get=HTTPGetAction(80))), id="http"),
+    ],
+)
+def test_different_questions_have_phases_of_their_own(timing: Timing) -> None:
+    assert timing.phase_seconds != timing_of("uid", "main", exec_probe("check")).phase_seconds
+
+
+def test_b7_phases_of_a_thousand_probes_are_flat() -> None:
+    phases = [
+        timing_of(f"uid-{pod}", "main", exec_probe(f"check-{probe}", period_seconds=10))
+        for pod in range(250)
+        for probe in range(4)
+    ]
+    seconds = Counter(int(timing.phase_seconds) for timing in phases)
+    tenths = Counter(int(timing.phase_seconds * 10) for timing in phases)
+
+    assert len(seconds) == 10
+    assert all(65 <= count <= 135 for count in seconds.values())
+    assert max(tenths.values()) <= 30
+
+
+@given(st.text(), st.text(), st.integers(-5, 2**31 - 1))
+def test_a_phase_is_less_than_its_period(uid: str, container: str, period: int) -> None:
+    timing = timing_of(uid, container, exec_probe(period_seconds=period))
+    assert 0 <= timing.phase_seconds < timing.period_seconds
+    assert math.isfinite(timing.phase_seconds)
+
+
+@pytest.mark.parametrize(
+    ("started_at", "delay", "due"),
+    [
+        pytest.param(100.0, 0, 50.0, id="no-delay"),
+        pytest.param(98.0, 5, 53.0, id="counts-from-the-start-of-the-container"),
+        pytest.param(10.0, 5, 50.0, id="long-over"),
+        pytest.param(105.0, 5, 55.0, id="a-start-in-the-future-counts-as-now"),
+        pytest.param(None, 5, 55.0, id="start-not-known"),
+    ],
+)
+def test_the_first_probe_comes_at_the_initial_delay(
+    started_at: float | None, delay: float, due: float
+) -> None:
+    assert due == first_due(
+        loop_now=50.0, wall_now=100.0, started_at=started_at, initial_delay_seconds=delay
+    )
+
+
+@given(anchors, timings(), st.floats(0, 1e4))
+def test_without_a_state_a_restarted_daemon_waits_at_most_a_period_or_ten_seconds(
+    anchor: Anchor, timing: Timing, later: float
+) -> None:
+    now = anchor.loop_seconds + later
+    wait = due_after_restart(anchor, timing, now) - now
+    assert 0 <= wait <= min(timing.period_seconds, 10.0) + 1e-6
+
+
+@pytest.mark.parametrize(
+    ("served", "missed"),
+    [
+        pytest.param(10.0, 0, id="in-time"),
+        pytest.param(11.9, 0, id="late-within-the-period"),
+        pytest.param(12.0, 1, id="one-period-late"),
+        pytest.param(17.0, 3, id="three"),
+    ],
+)
+def test_ticks_that_passed_meanwhile_are_missed(served: float, missed: int) -> None:
+    assert missed == ticks_missed(10.0, served, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("timeouts", "threshold", "factor"),
+    [
+        pytest.param(0, 1, 1, id="healthy"),
+        pytest.param(1, 1, 1, id="a-single-timeout"),
+        pytest.param(2, 1, 2, id="two-in-a-row"),
+        pytest.param(3, 1, 4, id="three"),
+        pytest.param(4, 1, 8, id="four"),
+        pytest.param(1000, 1, 8, id="never-more-than-eight"),
+        pytest.param(4, 5, 1, id="not-before-the-probe-has-failed"),
+        pytest.param(5, 5, 2, id="once-it-has-failed"),
+    ],
+)
+def test_b3_hanging_execs_stretch_the_period(timeouts: int, threshold: int, factor: int) -> None:
+    assert factor == stretch(timeouts, threshold)
+
+
+def test_a_tick_that_waited_is_served_within_half_a_period_only() -> None:
+    assert runs_late(0.5, 1.0)
+    assert not runs_late(0.51, 1.0)

@@ -1,0 +1,225 @@
+import json
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.scripted_node import exec_probe, pod_of, probe_of, spec_of
+
+from kruise_probe.api.keys import ProbeKey, ProbeName
+from kruise_probe.api.v1alpha1 import (
+    ContainerProbeState,
+    NodePodProbeSpec,
+    NodePodProbeStatus,
+    PodProbeStatus,
+    ProbeState,
+)
+from kruise_probe.daemon.results import Result
+from kruise_probe.daemon.status import (
+    MAX_OBJECT_BYTES,
+    differs,
+    encoded_bytes,
+    fit,
+    newer_probes,
+    oldest_probe_at,
+    patch_of,
+    status_of,
+)
+
+NOON = datetime(2026, 11, 21, 12, 0, 0, 900_000, UTC)
+
+
+def key(pod: str, probe: str, container: str = "main") -> ProbeKey:
+    return ProbeKey(f"uid-{pod}", container, ProbeName.parse(probe))
+
+
+def result(state: ProbeState = ProbeState.SUCCEEDED, message: str = "") -> Result:
+    return Result(state, message, "c1", "h1", NOON, NOON - timedelta(hours=1))
+
+
+def states(status: NodePodProbeStatus) -> list[tuple[str, str, str]]:
+    return [
+        (pod.name, state.name, str(state.state))
+        for pod in status.pod_probe_statuses or ()
+        for state in pod.probe_states or ()
+    ]
+
+
+SPEC = spec_of(
+    pod_of(probe_of(exec_probe(), "m#b"), probe_of(exec_probe(), "m#a"), name="web-1"),
+    pod_of(probe_of(exec_probe(), "m#b"), name="web-0"),
+)
+
+
+def test_the_order_is_the_specs_and_only_what_has_a_result_appears() -> None:
+    results = {
+        key("web-0", "m#b"): result(ProbeState.FAILED),
+        key("web-1", "m#a"): result(),
+        key("gone", "m#a"): result(),
+        key("web-1", "m#b", "other-container"): result(),
+    }
+    assert states(status_of(SPEC, results)) == [
+        ("web-1", "m#a", "Succeeded"),
+        ("web-0", "m#b", "Failed"),
+    ]
+
+
+def test_the_wire_is_kruises() -> None:
+    status = status_of(spec_of(pod_of(probe_of(exec_probe()))), {key("pod", "marker#probe"): result(message="ok")})  # fmt: skip
+    assert json.loads(patch_of(status)) == {
+        "status": {
+            "podProbeStatuses": [
+                {
+                    "name": "pod",
+                    "namespace": "default",
+                    "uid": "uid-pod",
+                    "probeStates": [
+                        {
+                            "name": "marker#probe",
+                            "state": "Succeeded",
+                            "lastProbeTime": "2026-11-21T12:00:00Z",
+                            "lastTransitionTime": "2026-11-21T11:00:00Z",
+                            "message": "ok",
+                            "containerID": "c1",
+                            "probeHash": "h1",
+                        }
+                    ],
+                }
+            ]
+        }
+    }
+
+
+def test_no_results_are_an_empty_list() -> None:
+    assert patch_of(status_of(SPEC, {})) == b'{"status":{"podProbeStatuses":[]}}'
+
+
+def of(**fields: str | None) -> NodePodProbeStatus:
+    whole: dict[str, str | None] = {
+        "name": "m#p",
+        "state": "Succeeded",
+        "message": "fine",
+        "last_probe_time": "2026-11-21T12:00:00Z",
+        "last_transition_time": "2026-11-21T11:00:00Z",
+        "container_id": "c1",
+        "probe_hash": "h1",
+        **fields,
+    }
+    state = ContainerProbeState(**whole)  # type: ignore[arg-type]  # a table of fields
+    return NodePodProbeStatus((PodProbeStatus("pod", "default", "uid", (state,)),))
+
+
+@pytest.mark.parametrize(
+    ("kept", "different"),
+    [
+        pytest.param(of(), False, id="equal"),
+        pytest.param(of(state="Failed"), True, id="state"),
+        pytest.param(of(message="bad"), True, id="message"),
+        pytest.param(of(message=None), True, id="message-lost"),
+        pytest.param(of(last_probe_time="2026-11-21T11:59:00Z"), False, id="probed-again"),
+        pytest.param(of(last_transition_time="2026-11-21T10:00:00Z"), True, id="another-transition"),
+        pytest.param(of(last_transition_time="2026-11-21T11:00:00+00:00"), False, id="same-instant"),
+        pytest.param(of(container_id=None, probe_hash=None), False, id="kruises-crd-prunes"),
+        pytest.param(of(container_id="c0"), True, id="another-container"),
+        pytest.param(of(probe_hash="h0"), True, id="another-probe"),
+        pytest.param(of(name="m#q"), True, id="name"),
+        pytest.param(None, True, id="nothing-kept"),
+        pytest.param(NodePodProbeStatus(), True, id="emptied-by-hand"),
+    ],
+)  # fmt: skip
+def test_a3_only_what_says_something_new_differs(
+    kept: NodePodProbeStatus | None, different: bool
+) -> None:
+    assert differs(of(), kept) is different
+
+
+def test_nothing_equals_nothing() -> None:
+    assert not differs(status_of(SPEC, {}), None)
+    assert not differs(status_of(SPEC, {}), NodePodProbeStatus())
+
+
+def test_newer_probes_are_seen() -> None:
+    assert not newer_probes(of(), of())
+    assert newer_probes(of(), of(last_probe_time="2026-11-21T11:59:00Z"))
+
+
+def test_the_oldest_probe_is_the_first_to_refresh() -> None:
+    assert oldest_probe_at(of()) == NOON.replace(microsecond=0)
+    assert oldest_probe_at(of(last_probe_time=None)) is None
+    assert oldest_probe_at(None) is None
+
+
+def crowd(pods: int, probes: int) -> NodePodProbeSpec:
+    return spec_of(
+        *(
+            pod_of(*(probe_of(exec_probe(), f"m#{p}") for p in range(probes)), name=f"web-{n}")
+            for n in range(pods)
+        )
+    )
+
+
+messages = st.text(
+    st.characters(exclude_categories=["Cs"]) | st.sampled_from('"\\\U0001f600é'), max_size=300
+)
+
+
+@given(st.lists(messages, min_size=1, max_size=12), st.integers(0, 4000))
+def test_a39_a_status_over_the_budget_loses_bytes_of_messages_and_no_state(
+    texts: list[str], room: int
+) -> None:
+    spec = crowd(1, len(texts))
+    results = {key("web-0", f"m#{n}"): result(message=text) for n, text in enumerate(texts)}
+    status = status_of(spec, results)
+    bare = len(msgspec.json.encode(status_of(spec, {k: result() for k in results})))
+    spec_bytes = MAX_OBJECT_BYTES - (8 << 10) - bare - room
+
+    fitted = fit(status, spec_bytes)
+
+    assert len(msgspec.json.encode(fitted.status)) <= bare + room
+    assert states(fitted.status) == states(status)
+    shortened = 0
+    for pod in fitted.status.pod_probe_statuses or ():
+        for state, text in zip(pod.probe_states or (), texts, strict=True):
+            assert text.startswith(state.message or "")
+            shortened += (state.message or "") != text
+    assert fitted.shortened == shortened
+
+
+def test_a39_two_thousand_messages_of_a_kibibyte_stay_below_a_mebibyte() -> None:
+    spec = crowd(250, 8)
+    results = {
+        key(f"web-{n}", f"m#{p}"): result(message="x" * 1024) for n in range(250) for p in range(8)
+    }
+    fitted = fit(status_of(spec, results), encoded_bytes(spec))
+
+    whole = {"spec": spec, "status": fitted.status}
+    assert len(msgspec.json.encode(whole)) < MAX_OBJECT_BYTES
+    assert len(states(fitted.status)) == 2000
+    assert fitted.shortened == 2000
+    lengths = {
+        len(s.message or "")
+        for pod in fitted.status.pod_probe_statuses or ()
+        for s in pod.probe_states or ()
+    }
+    assert min(lengths) > 100
+
+
+def test_a_few_bytes_more_in_one_message_leave_the_others_alone() -> None:
+    spec = crowd(250, 8)
+    results = {
+        key(f"web-{n}", f"m#{p}"): result(message="x" * 1000) for n in range(250) for p in range(8)
+    }
+    before = fit(status_of(spec, results), encoded_bytes(spec)).status
+    results[key("web-0", "m#0")] = result(message="x" * 1010)
+    after = fit(status_of(spec, results), encoded_bytes(spec)).status
+
+    assert (before.pod_probe_statuses or ())[1:] == (after.pod_probe_statuses or ())[1:]
+
+
+def test_a_spec_that_fills_the_object_leaves_no_room_for_messages_but_for_states() -> None:
+    spec = crowd(2, 2)
+    results = {key(f"web-{n}", f"m#{p}"): result(message="text") for n in (0, 1) for p in (0, 1)}
+    fitted = fit(status_of(spec, results), MAX_OBJECT_BYTES * 2)
+    assert len(states(fitted.status)) == 4
+    assert fitted.shortened == 4

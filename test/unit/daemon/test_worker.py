@@ -1,0 +1,633 @@
+"""One probe on a scripted node: schedule, containers, edits, obstacles."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+from prometheus_client import REGISTRY
+from structlog.testing import capture_logs
+from support.scripted_node import (
+    BAD,
+    HUNG,
+    OK,
+    ScriptedNode,
+    exec_probe,
+    gaps,
+    loop_time,
+    one,
+    pod_of,
+    probe_of,
+    settle,
+    spec_of,
+)
+
+from kruise_probe.api.core import ExecAction, GRPCAction, Probe, TCPSocketAction
+from kruise_probe.api.v1alpha1 import NodePodProbeSpec
+from kruise_probe.daemon.probers.prober import (
+    REASON_EXEC_IMPOSSIBLE,
+    REASON_INVALID_PROBE,
+    REASON_PORT_NAME_UNKNOWN,
+    REASON_RUNTIME_UNAVAILABLE,
+    CouldNotProbe,
+    Outcome,
+    Target,
+)
+
+
+@pytest.fixture
+def node() -> ScriptedNode:
+    return ScriptedNode()
+
+
+def missed_ticks() -> float:
+    return REGISTRY.get_sample_value("kruise_probe_ticks_missed_total") or 0.0
+
+
+# Schedule.
+
+
+async def test_b8_a_new_entry_of_a_running_container_is_probed_at_once(node: ScriptedNode) -> None:
+    node.api.put(spec_of())
+    async with node.daemon():
+        node.containers.start(age=100)
+        await asyncio.sleep(7)
+        node.api.put(one(exec_probe(period_seconds=300)))
+        await asyncio.sleep(0.05)
+        assert node.probers.times == [pytest.approx(7, abs=0.05)]
+
+
+async def test_b8_a_new_container_is_probed_at_its_initial_delay(node: ScriptedNode) -> None:
+    node.api.put(one(exec_probe(period_seconds=300, initial_delay_seconds=5)))
+    async with node.daemon():
+        await asyncio.sleep(10)
+        node.containers.start(age=0.9)
+        await asyncio.sleep(20)
+        assert node.probers.times == [pytest.approx(14.1, abs=0.05)]
+
+
+async def test_b9_a_slow_probe_does_not_drift(node: ScriptedNode) -> None:
+    node.probers.answer(OK, seconds=0.7)
+    node.api.put(one(exec_probe()))
+    async with node.daemon():
+        node.containers.start()
+        await asyncio.sleep(1002)
+    times = node.probers.times[1:]
+    assert len(times) >= 1000
+    assert all(abs(at - times[0] - n) < 0.05 for n, at in enumerate(times))
+
+
+async def test_after_the_first_probe_follows_the_phase_at_least_half_a_period_later(
+    node: ScriptedNode,
+) -> None:
+    node.api.put(spec_of())
+    async with node.daemon():
+        node.containers.start()
+        for number in range(20):
+            await asyncio.sleep(0.37)
+            node.probers.attempts.clear()
+            node.api.put(one(exec_probe(f"command-{number}", period_seconds=4)))
+            await asyncio.sleep(16)
+            first, *others = gaps(node.probers.times)
+            assert 2 <= first <= 6
+            assert others == pytest.approx([4.0] * len(others))
+
+
+async def test_identical_execs_coincide(node: ScriptedNode) -> None:
+    probes = [probe_of(exec_probe(period_seconds=3), f"m#p{n}") for n in range(4)]
+    node.api.put(spec_of(pod_of(*probes)))
+    node.containers.start(age=10)
+    async with node.daemon():
+        await asyncio.sleep(31)
+    assert len(node.probers.times) % 4 == 0
+    assert len(set(node.probers.times)) == len(node.probers.times) / 4
+
+
+async def test_a_probe_slower_than_its_period_never_overlaps_and_skips_ticks(
+    node: ScriptedNode,
+) -> None:
+    before = missed_ticks()
+    node.probers.answer(OK, seconds=2.7)
+    node.api.put(one(exec_probe()))
+    async with node.daemon():
+        node.containers.start()
+        await asyncio.sleep(300)
+    assert node.probers.most_in_flight == 1
+    assert len(node.probers.times) >= 99
+    assert all(gap == pytest.approx(3.0) for gap in gaps(node.probers.times)[1:])
+    assert missed_ticks() - before >= 150
+
+
+async def test_a_probe_that_ends_just_after_the_next_tick_runs_again_at_once(
+    node: ScriptedNode,
+) -> None:
+    """A timeout of one second at a period of one second halves no rate."""
+    node.probers.answer(BAD, seconds=1.001)
+    node.api.put(one(exec_probe()))
+    async with node.daemon():
+        node.containers.start()
+        await asyncio.sleep(100)
+    assert len(node.probers.times) >= 98
+
+
+async def test_b3_execs_that_hang_are_asked_ever_less_often_until_one_succeeds(
+    node: ScriptedNode,
+) -> None:
+    node.probers.answer(HUNG, seconds=1.5)
+    node.api.put(one(exec_probe(period_seconds=2)))
+    async with node.daemon():
+        node.containers.start()
+        await asyncio.sleep(600)
+        assert gaps(node.probers.times)[-5:] == pytest.approx([16.0] * 5)
+        assert node.api.state() == "Failed"
+        node.probers.answer(OK)
+        await asyncio.sleep(16)
+        assert node.api.state() == "Succeeded"
+        node.probers.attempts.clear()
+        await asyncio.sleep(20)
+        assert gaps(node.probers.times) == pytest.approx([2.0] * 9)
+
+
+async def test_a_tcp_probe_that_times_out_keeps_its_period(node: ScriptedNode) -> None:
+    node.probers.answer(HUNG, seconds=0.5)
+    node.api.put(one(Probe(tcp_socket=TCPSocketAction(80))))
+    async with node.daemon():
+        node.containers.start()
+        await asyncio.sleep(60)
+    assert gaps(node.probers.times)[1:] == pytest.approx([1.0] * (len(node.probers.times) - 2))
+
+
+# Containers.
+
+
+async def test_a24_a_container_that_does_not_run_is_never_probed(node: ScriptedNode) -> None:
+    node.api.put(one(exec_probe()))
+    async with node.daemon():
+        node.containers.start()
+        await asyncio.sleep(5.5)
+        node.containers.stop()
+        node.probers.attempts.clear()
+        await asyncio.sleep(29)
+        assert node.api.state() == "Succeeded"
+        await asyncio.sleep(2)
+        assert node.api.state() == "Unknown"
+        assert node.api.message().startswith("ContainerNotRunning: ")
+        assert node.probers.attempts == []
+        assert node.recorder.reasons == ["KruiseProbeSucceeded"]
+
+
+async def test_a14_a_container_that_is_not_created_is_unknown_in_time(node: ScriptedNode) -> None:
+    node.api.put(one(exec_probe(period_seconds=20, failure_threshold=3)))
+    async with node.daemon():
+        await asyncio.sleep(59)
+        assert node.api.states() == {}
+        await asyncio.sleep(2)
+        assert node.api.state() == "Unknown"
+        assert node.api.message().startswith("ContainerNotCreated: ")
+        assert node.recorder.events == []
+
+
+async def test_a_new_container_keeps_the_state_until_its_threshold_is_met(
+    node: ScriptedNode,
+) -> None:
+    node.api.put(one(exec_probe(failure_threshold=3)))
+    async with node.daemon():
+        node.containers.start()
+        await asyncio.sleep(5)
+        node.probers.answer(BAD)
+        await asyncio.sleep(1.7)
+        node.containers.start()
+        restarted_at = loop_time()
+        assert 1.5 <= await node.api.until("Failed") - restarted_at <= 2.7
+
+
+async def test_a_new_container_with_an_initial_delay_is_unknown_at_once(
+    node: ScriptedNode,
+) -> None:
+    node.api.put(one(exec_probe(initial_delay_seconds=10)))
+    async with node.daemon():
+        node.containers.start(age=100)
+        await asyncio.sleep(3)
+        assert node.api.state() == "Succeeded"
+        node.containers.start()
+        await asyncio.sleep(0.15)
+        assert node.api.state() == "Unknown"
+        assert node.api.message().startswith("ContainerRestarted: ")
+        await asyncio.sleep(10)
+        assert node.api.state() == "Succeeded"
+        assert node.recorder.reasons == ["KruiseProbeSucceeded", "KruiseProbeSucceeded"]
+
+
+async def test_the_verdict_of_an_attempt_on_the_old_container_does_not_count(
+    node: ScriptedNode,
+) -> None:
+    node.probers.answer(BAD, seconds=3)
+    node.api.put(one(exec_probe(period_seconds=5)))
+    async with node.daemon():
+        node.containers.start()
+        await asyncio.sleep(2)
+        node.probers.answer(OK)
+        node.containers.start()
+        await asyncio.sleep(20)
+        assert node.recorder.reasons == ["KruiseProbeSucceeded"]
+
+
+async def test_while_the_runtime_is_away_nothing_is_probed_and_nothing_changes(
+    node: ScriptedNode,
+) -> None:
+    node.api.put(one(exec_probe()))
+    async with node.daemon():
+        node.containers.start()
+        await asyncio.sleep(5)
+        writes = len(node.api.writes)
+        node.containers.set_available(False)
+        node.probers.attempts.clear()
+        await asyncio.sleep(300)
+        assert node.probers.attempts == []
+        node.containers.set_available(True)
+        await asyncio.sleep(5)
+        assert len(node.probers.attempts) == 5
+        assert len(node.api.writes) == writes
+
+
+async def test_a_container_seen_again_is_no_new_one(node: ScriptedNode) -> None:
+    node.api.put(one(exec_probe(initial_delay_seconds=5, period_seconds=60)))
+    async with node.daemon():
+        node.containers.start(id="c1", age=10)
+        await asyncio.sleep(1)
+        node.containers.stop()
+        await asyncio.sleep(20)
+        node.containers.start(id="c1", age=31)
+        await asyncio.sleep(200)
+        assert node.api.state() == "Succeeded"
+        assert node.recorder.reasons == ["KruiseProbeSucceeded"]
+
+
+async def test_a_moment_without_the_container_is_forgotten_when_it_is_seen_again(
+    node: ScriptedNode,
+) -> None:
+    node.api.put(one(exec_probe(period_seconds=300)))
+    async with node.daemon():
+        node.containers.start(id="c1")
+        await asyncio.sleep(1)
+        node.containers.stop()
+        await asyncio.sleep(1)
+        node.containers.start(id="c1", age=2)
+        node.probers.answer(CouldNotProbe(REASON_EXEC_IMPOSSIBLE, "no"))
+        await asyncio.sleep(550)
+        assert len(node.probers.attempts) >= 2
+        assert node.api.state() == "Succeeded"
+
+
+@pytest.mark.parametrize(
+    "waited", [pytest.param(10, id="before-its-end"), pytest.param(100, id="after-its-end")]
+)
+async def test_a_shorter_grace_applies_to_an_obstacle_that_lasts(
+    node: ScriptedNode, waited: int
+) -> None:
+    node.api.put(one(exec_probe(period_seconds=300)))
+    async with node.daemon():
+        await asyncio.sleep(waited)
+        node.api.put(one(exec_probe(period_seconds=1)))
+        await asyncio.sleep(21)
+        assert node.api.state() == "Unknown"
+
+
+# What cannot be probed.
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        pytest.param(REASON_EXEC_IMPOSSIBLE, id="exec-impossible"),
+        pytest.param(REASON_PORT_NAME_UNKNOWN, id="port-name-unknown"),
+    ],
+)
+async def test_a41_what_cannot_be_probed_is_unknown_after_the_grace(
+    node: ScriptedNode, reason: str
+) -> None:
+    node.api.put(one(exec_probe(period_seconds=5)))
+    async with node.daemon():
+        node.containers.start()
+        await asyncio.sleep(20)
+        node.probers.answer(CouldNotProbe(reason, "that is why"))
+        await asyncio.sleep(29)
+        assert node.api.state() == "Succeeded"
+        await asyncio.sleep(10)
+        assert node.api.state() == "Unknown"
+        assert node.api.message() == f"{reason}: that is why"
+        node.probers.answer(BAD)
+        await asyncio.sleep(5)
+        assert node.api.state() == "Failed"
+
+
+async def test_a_runtime_that_is_away_during_the_attempt_holds_the_state(
+    node: ScriptedNode,
+) -> None:
+    node.api.put(one(exec_probe()))
+    async with node.daemon():
+        node.containers.start()
+        await asyncio.sleep(5)
+        node.probers.answer(CouldNotProbe(REASON_RUNTIME_UNAVAILABLE, "away"))
+        await asyncio.sleep(300)
+        assert node.api.state() == "Succeeded"
+
+
+@pytest.mark.parametrize(
+    "probe",
+    [
+        pytest.param(Probe(), id="no-handler"),
+        pytest.param(Probe(exec=ExecAction(("a",)), grpc=GRPCAction(1)), id="several"),
+        pytest.param(Probe(tcp_socket=TCPSocketAction(70_000)), id="no-such-port"),
+    ],
+)
+async def test_an_impossible_probe_is_unknown_at_once_and_never_run(
+    node: ScriptedNode, probe: Probe
+) -> None:
+    spec = spec_of(pod_of(probe_of(probe, "m#bad"), probe_of(exec_probe(), "m#good")))
+    node.api.put(spec)
+    async with node.daemon():
+        node.containers.start()
+        await asyncio.sleep(5)
+        assert node.api.state("pod/m#bad") == "Unknown"
+        assert node.api.message("pod/m#bad").startswith("InvalidProbe: ")
+        assert node.api.state("pod/m#good") == "Succeeded"
+        assert all(attempt.probe == exec_probe() for attempt in node.probers.attempts)
+
+        node.api.put(spec_of(pod_of(probe_of(exec_probe("b"), "m#bad"))))
+        await asyncio.sleep(3)
+        assert node.api.state("pod/m#bad") == "Succeeded"
+
+
+async def test_what_the_prober_calls_invalid_is_unknown_at_once(node: ScriptedNode) -> None:
+    node.probers.answer(CouldNotProbe(REASON_INVALID_PROBE, "no such port"))
+    node.api.put(one(exec_probe()))
+    async with node.daemon():
+        node.containers.start()
+        await asyncio.sleep(1)
+        assert node.api.message() == "InvalidProbe: no such port"
+
+
+async def test_a_broken_prober_is_isolated_counted_and_logged_once(node: ScriptedNode) -> None:
+    broken, sound = exec_probe("broken"), exec_probe("sound")
+
+    async def behave(probe: Probe, _: Target) -> Outcome:
+        if probe == broken:
+            raise ZeroDivisionError("oops")
+        return OK
+
+    node.probers.behaviour = behave
+    node.api.put(spec_of(pod_of(probe_of(broken, "m#broken"), probe_of(sound, "m#sound"))))
+    with capture_logs() as logs:
+        async with node.daemon():
+            node.containers.start()
+            await asyncio.sleep(60)
+            assert node.api.state("pod/m#sound") == "Succeeded"
+            assert node.api.state("pod/m#broken") == "Unknown"
+            assert node.api.message("pod/m#broken") == "ProberError: ZeroDivisionError: oops"
+    assert [log["event"] for log in logs if log["log_level"] == "error"] == ["probe could not run"]
+
+
+async def test_a_prober_that_cannot_be_made_costs_only_its_probe(node: ScriptedNode) -> None:
+    class Fussy:
+        def __call__(self, probe: Probe) -> Any:
+            if probe.exec and probe.exec.command == ("broken",):
+                raise ZeroDivisionError("oops")
+            return probers(probe)
+
+    probers, node.probers = node.probers, Fussy()  # type: ignore[assignment]
+    probes = (probe_of(exec_probe("broken"), "m#broken"), probe_of(exec_probe(), "m#sound"))
+    node.api.put(spec_of(pod_of(*probes)))
+    async with node.daemon():
+        node.containers.start()
+        await asyncio.sleep(2)
+        assert node.api.state("pod/m#sound") == "Succeeded"
+
+
+# The address.
+
+
+@pytest.mark.parametrize(
+    ("spec_ip", "sandbox_ips", "dialled"),
+    [
+        pytest.param("127.0.0.9", ("127.0.0.9",), "127.0.0.9", id="as-the-spec-says"),
+        pytest.param("127.0.0.9", ("127.0.0.8", "127.0.0.9"), "127.0.0.9", id="one-of-several"),
+        pytest.param("127.0.0.7", ("127.0.0.9",), "127.0.0.9", id="a9-a10-never-elsewhere"),
+        pytest.param("", ("127.0.0.9",), "127.0.0.9", id="the-spec-does-not-know-yet"),
+        pytest.param("127.0.0.7", (), "127.0.0.7", id="host-network"),
+        pytest.param("", (), "", id="nobody-knows"),
+    ],
+)
+async def test_a_probe_goes_to_the_pods_own_address(
+    node: ScriptedNode, spec_ip: str, sandbox_ips: tuple[str, ...], dialled: str
+) -> None:
+    node.api.put(spec_of(pod_of(probe_of(exec_probe()), ip=spec_ip)))
+    async with node.daemon():
+        id = node.containers.start(ips=sandbox_ips)
+        await settle()
+        assert node.probers.attempts[0].target == Target(pod_ip=dialled, container_id=id)
+
+
+async def test_an_address_that_becomes_known_is_probed_at_once(node: ScriptedNode) -> None:
+    async def behave(_: Probe, target: Target) -> Outcome:
+        if not target.pod_ip:
+            raise CouldNotProbe("PodIPUnknown", "none yet")
+        return OK
+
+    node.probers.behaviour = behave
+    probe = probe_of(exec_probe(period_seconds=300))
+    node.api.put(spec_of(pod_of(probe, ip="")))
+    async with node.daemon():
+        node.containers.start(ips=())
+        await asyncio.sleep(5)
+        node.api.put(spec_of(pod_of(probe, ip="127.0.0.9")))
+        await asyncio.sleep(0.1)
+        assert node.api.state() == "Succeeded"
+
+
+# Edits.
+
+
+async def test_a23_a_shorter_period_takes_effect_at_once(node: ScriptedNode) -> None:
+    node.api.put(one(exec_probe(period_seconds=30)))
+    async with node.daemon():
+        node.containers.start()
+        await asyncio.sleep(5)
+        node.probers.attempts.clear()
+        node.api.put(one(exec_probe(period_seconds=1)))
+        edited_at = loop_time()
+        await asyncio.sleep(10.2)
+        assert node.probers.times[0] - edited_at <= 1.1
+        assert len(node.probers.times) == 10
+
+
+async def test_a23_a_late_result_of_the_old_handler_never_lands(node: ScriptedNode) -> None:
+    async def behave(probe: Probe, _: Target) -> Outcome:
+        assert probe.exec
+        if probe.exec.command == ("old",):
+            try:
+                await asyncio.sleep(20)
+            except asyncio.CancelledError:
+                return BAD  # A prober that does not care to be cancelled.
+        return OK
+
+    node.probers.behaviour = behave
+    node.api.put(one(exec_probe("old", period_seconds=300)))
+    async with node.daemon():
+        node.containers.start()
+        await asyncio.sleep(3)
+        node.api.put(one(exec_probe("new", period_seconds=300)))
+        await asyncio.sleep(0.2)
+        assert node.api.state() == "Succeeded"
+        assert node.recorder.reasons == ["KruiseProbeSucceeded"]
+        assert node.probers.most_in_flight == 1
+
+
+async def test_a_new_handler_keeps_the_state_until_its_own_threshold(node: ScriptedNode) -> None:
+    node.api.put(one(exec_probe("old", failure_threshold=3)))
+    async with node.daemon():
+        node.containers.start()
+        await asyncio.sleep(5)
+        node.probers.answer(BAD)
+        await asyncio.sleep(2.2)
+        node.probers.attempts.clear()
+        node.api.put(one(exec_probe("new", failure_threshold=3)))
+        await node.api.until("Failed")
+        assert len(node.probers.attempts) == 3
+
+
+async def test_a_new_timeout_asks_again_when_an_attempt_is_under_way(node: ScriptedNode) -> None:
+    node.probers.answer(BAD, seconds=20)
+    node.api.put(one(exec_probe(period_seconds=300, timeout_seconds=30)))
+    async with node.daemon():
+        node.containers.start()
+        await asyncio.sleep(3)
+        node.probers.answer(OK)
+        node.api.put(one(exec_probe(period_seconds=300, timeout_seconds=5)))
+        await asyncio.sleep(30)
+        assert node.recorder.reasons == ["KruiseProbeSucceeded"]
+        assert node.probers.most_in_flight == 1
+
+
+async def test_new_thresholds_apply_to_running_counters_at_once(node: ScriptedNode) -> None:
+    node.api.put(one(exec_probe(period_seconds=10, failure_threshold=5)))
+    async with node.daemon():
+        node.containers.start()
+        await asyncio.sleep(25)
+        node.probers.answer(BAD)
+        await asyncio.sleep(25)
+        assert node.api.state() == "Succeeded"
+        node.api.put(one(exec_probe(period_seconds=10, failure_threshold=2)))
+        await asyncio.sleep(0.15)
+        assert node.api.state() == "Failed"
+
+
+async def test_a_longer_initial_delay_holds_probes_back(node: ScriptedNode) -> None:
+    node.api.put(one(exec_probe()))
+    async with node.daemon():
+        node.containers.start()
+        await asyncio.sleep(5)
+        node.probers.attempts.clear()
+        node.api.put(one(exec_probe(initial_delay_seconds=60)))
+        await asyncio.sleep(100)
+        assert node.probers.times[0] == pytest.approx(60, abs=0.1)
+        assert node.api.state() == "Succeeded"
+
+
+async def test_a_shorter_initial_delay_lets_the_first_probe_go(node: ScriptedNode) -> None:
+    node.api.put(one(exec_probe(initial_delay_seconds=600, period_seconds=60)))
+    async with node.daemon():
+        node.containers.start()
+        await asyncio.sleep(30)
+        node.api.put(one(exec_probe(initial_delay_seconds=10, period_seconds=60)))
+        await asyncio.sleep(0.05)
+        assert len(node.probers.attempts) == 1
+
+
+async def test_edits_that_change_nothing_effective_leave_the_timer_alone(
+    node: ScriptedNode,
+) -> None:
+    node.api.put(one(exec_probe()))
+    async with node.daemon():
+        node.containers.start()
+        await asyncio.sleep(1.7)
+        times = list(node.probers.times)
+        for _ in range(20):
+            node.api.put(one(exec_probe(success_threshold=0)))
+            await asyncio.sleep(0.4)
+            node.api.put(one(exec_probe(success_threshold=1)))
+            await asyncio.sleep(0.1)
+        assert len(node.probers.times) - len(times) == 10
+
+
+async def test_a_removed_probe_stops_and_leaves_no_trace(node: ScriptedNode) -> None:
+    keep, drop = probe_of(exec_probe("keep"), "m#keep"), probe_of(exec_probe("drop"), "m#drop")
+    node.api.put(spec_of(pod_of(keep, drop)))
+    async with node.daemon() as agent:
+        node.containers.start()
+        await asyncio.sleep(3)
+        node.api.put(spec_of(pod_of(keep)))
+        node.probers.attempts.clear()
+        await asyncio.sleep(5)
+        assert {a.probe.exec for a in node.probers.attempts} == {ExecAction(("keep",))}
+        assert list(node.api.states()) == ["pod/m#keep"]
+        assert agent.probe_count == 1
+        assert node.containers.subscriptions == 1
+        labels = {"probe_type": "custom", "result": "successful", "container": "main", "pod": "pod",
+                  "namespace": "default", "pod_uid": "uid-pod"}  # fmt: skip
+        name = "prober_probe_total"
+        assert REGISTRY.get_sample_value(name, {**labels, "probe": "m#keep"})
+        assert REGISTRY.get_sample_value(name, {**labels, "probe": "m#drop"}) is None
+    assert node.containers.subscriptions == 0
+
+
+async def test_a_pod_made_again_under_its_name_is_another_pod(node: ScriptedNode) -> None:
+    def spec(uid: str) -> NodePodProbeSpec:
+        return spec_of(msgspec.structs.replace(pod_of(probe_of(exec_probe())), uid=uid))
+
+    node.api.put(spec("uid-pod"))
+    async with node.daemon():
+        node.containers.start()
+        await asyncio.sleep(3)
+        node.api.put(spec("uid-new"))
+        await asyncio.sleep(3)
+        assert node.api.states() == {}
+        node.probers.answer(BAD)
+        node.containers.start("new")
+        await asyncio.sleep(1)
+        assert node.api.state() == "Failed"
+
+
+async def test_when_the_object_vanishes_all_probes_stop(node: ScriptedNode) -> None:
+    node.api.put(one(exec_probe()))
+    async with node.daemon() as agent:
+        node.containers.start()
+        await asyncio.sleep(3)
+        node.api.delete()
+        node.probers.attempts.clear()
+        await asyncio.sleep(30)
+        assert node.probers.attempts == []
+        assert agent.probe_count == 0
+        node.api.put(one(exec_probe()))
+        await asyncio.sleep(2)
+        assert node.api.state() == "Succeeded"
+
+
+async def test_a22_five_probes_of_one_container_have_five_outcomes(node: ScriptedNode) -> None:
+    async def behave(probe: Probe, _: Target) -> Outcome:
+        assert probe.exec
+        assert probe.exec.command
+        return OK if int(probe.exec.command[0]) % 2 else BAD
+
+    node.probers.behaviour = behave
+    probes = [probe_of(exec_probe(str(n)), f"m#{n}") for n in range(5)]
+    node.api.put(spec_of(pod_of(*probes)))
+    async with node.daemon():
+        node.containers.start()
+        for dropped in (4, 3):
+            await asyncio.sleep(3)
+            node.api.put(spec_of(pod_of(*probes[:dropped])))
+        await asyncio.sleep(3)
+        assert {name: str(s.state) for name, s in node.api.states().items()} == {
+            "pod/m#0": "Failed", "pod/m#1": "Succeeded", "pod/m#2": "Failed",
+        }  # fmt: skip
