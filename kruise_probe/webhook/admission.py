@@ -1,0 +1,101 @@
+"""The AdmissionReview that an API server sends, and the one that it gets back.
+
+Source: k8s.io/api admission/v1; apiserver pkg/admission/plugin/webhook/errors for how a refusal reaches the user.
+"""
+
+import base64
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from kruise_probe.api.validation import FieldError
+
+API_VERSION: Final = "admission.k8s.io/v1"
+MAX_WARNING: Final = 256
+"""Characters; the API server cuts longer ones, and drops all beyond 4 KB together."""
+
+_ABSENT: Final = msgspec.Raw(b"null")
+
+
+class BadReview(Exception):
+    """The bytes are no AdmissionReview."""
+
+
+class Request(msgspec.Struct, frozen=True, rename="camel"):
+    """What is asked; `object` and `old_object` stay bytes until somebody knows their kind."""
+
+    uid: str
+    operation: str
+    name: str = ""
+    namespace: str = ""
+    sub_resource: str = ""
+    object: msgspec.Raw = _ABSENT
+    old_object: msgspec.Raw = _ABSENT
+
+
+class _Review(msgspec.Struct, frozen=True, rename="camel"):
+    request: Request
+
+
+class Verdict(NamedTuple):
+    """`status` is the refusal; without one it is allowed. `patch` is a JSON patch."""
+
+    status: dict[str, Any] | None = None
+    warnings: Sequence[str] = ()
+    patch: Sequence[dict[str, Any]] = ()
+
+
+ALLOWED: Final = Verdict()
+
+
+def read(body: bytes) -> Request:
+    """Decodes a review.
+
+    Raises:
+        BadReview: it is none; the message says where.
+    """
+    try:
+        return msgspec.json.decode(body, type=_Review).request
+    except msgspec.MsgspecError as error:
+        raise BadReview(f"no AdmissionReview of {API_VERSION}: {error}") from error
+
+
+def present(raw: msgspec.Raw) -> bool:
+    """Whether there is an object at all: on creation there is no old one."""
+    return bytes(raw) not in (b"", b"null")
+
+
+def answer(request: Request, verdict: Verdict) -> bytes:
+    """The review that goes back."""
+    response: dict[str, Any] = {"uid": request.uid, "allowed": verdict.status is None}
+    if verdict.status is not None:
+        response["status"] = verdict.status
+    if verdict.warnings:
+        response["warnings"] = [each[:MAX_WARNING] for each in verdict.warnings]
+    if verdict.patch:
+        response["patchType"] = "JSONPatch"
+        response["patch"] = base64.b64encode(msgspec.json.encode(verdict.patch)).decode()
+    return msgspec.json.encode(
+        {"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response}
+    )
+
+
+def refused(kind: str, name: str, errors: Sequence[FieldError]) -> Verdict:
+    """A refusal in the API server's own shape: 422, one cause per field."""
+    listed = ", ".join(str(each) for each in errors)
+    message = f'{kind} "{name}" is invalid: ' + (f"[{listed}]" if len(errors) > 1 else listed)
+    return Verdict(
+        {
+            "code": 422,
+            "reason": "Invalid",
+            "message": message,
+            "details": {"name": name, "kind": kind, "causes": [each.cause for each in errors]},
+        }
+    )
+
+
+def undecodable(kind: str, name: str, error: Exception) -> Verdict:
+    """A refusal of an object whose fields have other types than its kind."""
+    message = f'{kind} "{name}" cannot be read: {error}; see kubectl explain {kind.lower()}.spec'
+    return Verdict({"code": 422, "reason": "Invalid", "message": message})

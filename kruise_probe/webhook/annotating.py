@@ -1,0 +1,115 @@
+"""What a new pod is told about its probes, for a provider that runs them without a daemon of ours.
+
+The node is not known at creation, so every pod that a marker matches gets the two annotations.
+
+Source: Kruise pkg/webhook/pod/mutating/pod_probe_marker.go.
+Differs: markers in the order of their age, which also decides between probes that name the same condition; what a
+client wrote into these annotations beforehand is overwritten.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from kruise_probe.api.core import HTTPGetAction, Probe
+from kruise_probe.api.names import SERVERLESS_MARKERS_ANNOTATION, SERVERLESS_PROBES_ANNOTATION
+from kruise_probe.api.resources import PODS
+from kruise_probe.api.selectors import compile_selector
+from kruise_probe.api.v1alpha1 import PodContainerProbe, PodProbeMarker
+from kruise_probe.api.validation import validate_probe
+from kruise_probe.webhook.admission import ALLOWED, Request, Verdict
+
+
+class _Meta(msgspec.Struct, frozen=True):
+    annotations: dict[str, str] | None = None
+
+
+class _Annotated(msgspec.Struct, frozen=True):
+    metadata: _Meta
+
+
+_annotated = msgspec.json.Decoder(_Annotated)
+
+
+def annotate_pod(request: Request, markers: Iterable[PodProbeMarker]) -> Verdict:
+    """The patch for a pod that is being created; `markers` are those of its namespace.
+
+    Never refuses: a pod without annotations is better than none.
+    """
+    if request.operation != "CREATE" or request.sub_resource:
+        return ALLOWED
+    try:
+        pod = PODS.decode(request.object)
+    except msgspec.MsgspecError:
+        return ALLOWED
+    containers = {each.name for each in pod.containers}
+    probes = [
+        (marker.metadata.name, probe)
+        for marker in sorted(markers, key=_age)
+        if not marker.deleting and _matches(marker, pod.labels)
+        for probe in marker.spec.probes or ()
+        if probe.container_name in containers and not validate_probe(probe.probe, "")
+    ]
+    chosen = list(_first_of_each(probes))
+    if not chosen:
+        return ALLOWED
+    wire = [_without_policies(probe) for _, probe in chosen]
+    names = sorted({name for name, _ in chosen})
+    annotations = {
+        SERVERLESS_PROBES_ANNOTATION: msgspec.json.encode(wire).decode(),
+        SERVERLESS_MARKERS_ANNOTATION: ",".join(names),
+    }
+    return Verdict(patch=_additions(annotations, has_annotations=_has_annotations(request)))
+
+
+def _age(marker: PodProbeMarker) -> tuple[str, str]:
+    return (marker.metadata.creation_timestamp or "", marker.metadata.name)
+
+
+def _matches(marker: PodProbeMarker, labels: Any) -> bool:
+    try:
+        return compile_selector(marker.spec.selector).matches(labels)
+    except ValueError:  # a marker from before the rules
+        return False
+
+
+def _first_of_each(
+    probes: Iterable[tuple[str, PodContainerProbe]],
+) -> Iterator[tuple[str, PodContainerProbe]]:
+    """The first of those that report by the same condition, or bear the same name in the same container."""
+    seen: set[object] = set()
+    for marker, probe in probes:
+        key = (probe.container_name, probe.name)
+        if not probe.pod_condition_type or probe.pod_condition_type in seen or key in seen:
+            continue
+        seen |= {probe.pod_condition_type, key}
+        yield marker, probe
+
+
+def _without_policies(probe: PodContainerProbe) -> PodContainerProbe:
+    return msgspec.structs.replace(probe, marker_policy=None, probe=_completed(probe.probe))
+
+
+def _completed(probe: Probe) -> Probe:
+    """With the scheme and path that our CRD fills in, and Kruise's does not."""
+    action = probe.http_get
+    if action is None:
+        return probe
+    completed: HTTPGetAction = msgspec.structs.replace(
+        action, scheme=action.scheme or "HTTP", path=action.path or "/"
+    )
+    return msgspec.structs.replace(probe, http_get=completed)
+
+
+def _has_annotations(request: Request) -> bool:
+    return _annotated.decode(request.object).metadata.annotations is not None
+
+
+def _additions(annotations: dict[str, str], *, has_annotations: bool) -> list[dict[str, Any]]:
+    if not has_annotations:
+        return [{"op": "add", "path": "/metadata/annotations", "value": annotations}]
+    return [
+        {"op": "add", "path": f"/metadata/annotations/{key.replace('/', '~1')}", "value": value}
+        for key, value in annotations.items()
+    ]

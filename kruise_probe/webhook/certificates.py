@@ -1,0 +1,194 @@
+"""Certificates of our own, and the steps by which one takes over from another without a call that fails.
+
+A generation is an authority, and one certificate that it signed; the authority's key is thrown away right then, so
+there is none to steal. What is kept stands in one Secret that all replicas share.
+
+    one generation  ── old enough ──▶  + the following one: the bundle vouches for both, the old one serves
+                    ── settled    ──▶  the following one serves, the bundle still vouches for both
+                    ── settled    ──▶  the old authority goes
+
+A step is taken when the one before has settled: by then every API server knows the bundle, every replica the
+certificate.
+
+Source: cert-controller (open-policy-agent) and controller-runtime pkg/certwatcher.
+Differs: both bundle and certificate change in steps; they replace them at once and let calls fail meanwhile.
+"""
+
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from kruise_probe.api.times import format_micro_time, parse_time
+
+_BACKDATED: Final = timedelta(minutes=5)
+"""For API servers whose clock is behind."""
+_SINCE: Final = "since"
+
+
+class Pace(NamedTuple):
+    """How long a generation is valid, how long before its end the next one comes, how long a step settles."""
+
+    lifetime: timedelta = timedelta(days=365)
+    renew_before: timedelta = timedelta(days=90)
+    settle: timedelta = timedelta(seconds=60)
+
+
+class Generation(NamedTuple):
+    """PEM texts."""
+
+    authority: bytes
+    certificate: bytes
+    key: bytes
+
+    @property
+    def expires_at(self) -> datetime:
+        return x509.load_pem_x509_certificate(self.certificate).not_valid_after_utc
+
+    @property
+    def names(self) -> frozenset[str]:
+        certificate = x509.load_pem_x509_certificate(self.certificate)
+        extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+        return frozenset(extension.value.get_values_for_type(x509.DNSName))
+
+
+class Kept(NamedTuple):
+    """What the Secret holds. `since` is when it last changed."""
+
+    current: Generation
+    since: datetime
+    following: Generation | None = None
+    previous_authority: bytes = b""
+
+    @property
+    def bundle(self) -> bytes:
+        """Every authority that vouches for something that is served, or will be, or was a moment ago."""
+        following = self.following.authority if self.following else b""
+        return self.current.authority + following + self.previous_authority
+
+
+def next_step(kept: Kept | None, *, names: Sequence[str], now: datetime, pace: Pace) -> Kept | None:
+    """What is to be kept from now on; None when that is what is kept already."""
+    if kept is None or kept.current.expires_at <= now or not kept.current.names >= {*names}:
+        return Kept(new_generation(names, now=now, lifetime=pace.lifetime), now)
+    settled = now - kept.since >= pace.settle
+    if kept.following is not None:
+        if not settled:
+            return None
+        return Kept(kept.following, now, previous_authority=kept.current.authority)
+    if kept.previous_authority:
+        return Kept(kept.current, now) if settled else None
+    if kept.current.expires_at - now <= pace.renew_before:
+        following = new_generation(names, now=now, lifetime=pace.lifetime)
+        return Kept(kept.current, now, following=following)
+    return None
+
+
+def new_generation(names: Sequence[str], *, now: datetime, lifetime: timedelta) -> Generation:
+    """An authority, and a server's certificate for `names` under it."""
+    authority_key = ec.generate_private_key(ec.SECP256R1())
+    key = ec.generate_private_key(ec.SECP256R1())
+    issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kruise-probe webhook authority")])
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])])
+    start, end = now - _BACKDATED, now + lifetime
+
+    def builder(name: x509.Name, public: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+        return x509.CertificateBuilder(
+            issuer_name=issuer,
+            subject_name=name,
+            public_key=public,
+            serial_number=x509.random_serial_number(),
+            not_valid_before=start,
+            not_valid_after=end,
+        )
+
+    authority = (
+        builder(issuer, authority_key.public_key())
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs_certificates=True), critical=True)
+        .sign(authority_key, hashes.SHA256())
+    )
+    certificate = (
+        builder(subject, key.public_key())
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(
+            x509.SubjectAlternativeName([x509.DNSName(name) for name in names]), critical=False
+        )
+        .sign(authority_key, hashes.SHA256())
+    )
+    return Generation(
+        authority.public_bytes(serialization.Encoding.PEM),
+        certificate.public_bytes(serialization.Encoding.PEM),
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        ),
+    )
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def to_data(kept: Kept) -> dict[str, str | None]:
+    """The Secret's data, as a merge patch of it: what is not kept any more is null."""
+    following = kept.following or Generation(b"", b"", b"")
+    texts = {
+        "ca.crt": kept.bundle,
+        "tls.crt": kept.current.certificate,
+        "tls.key": kept.current.key,
+        "own-ca.crt": kept.current.authority,
+        "following-ca.crt": following.authority,
+        "following.crt": following.certificate,
+        "following.key": following.key,
+        "previous-ca.crt": kept.previous_authority,
+        _SINCE: format_micro_time(kept.since).encode(),
+    }
+    return {name: base64.b64encode(text).decode() if text else None for name, text in texts.items()}
+
+
+def from_data(data: Mapping[str, str] | None) -> Kept | None:
+    """What a Secret holds; None when it holds nothing yet, or nothing of use."""
+    try:
+        texts = {name: base64.b64decode(text) for name, text in (data or {}).items()}
+        since = parse_time(texts[_SINCE].decode())
+        if since is None:
+            return None
+        kept = Kept(
+            current=Generation(texts["own-ca.crt"], texts["tls.crt"], texts["tls.key"]),
+            since=since,
+            following=(
+                Generation(
+                    texts["following-ca.crt"], texts["following.crt"], texts["following.key"]
+                )
+                if texts.get("following.crt")
+                else None
+            ),
+            previous_authority=texts.get("previous-ca.crt", b""),
+        )
+        for each in (kept.current, kept.following):
+            if each:
+                serialization.load_pem_private_key(each.key, None)
+                _ = each.expires_at
+    except (KeyError, ValueError, binascii.Error):
+        return None
+    return kept

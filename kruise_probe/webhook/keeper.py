@@ -1,0 +1,151 @@
+"""Keeps the webhook's certificate: makes it, shares it with the other replicas, renews it, tells the API server.
+
+Every replica does the same, at its own pace: reads the Secret, takes the next step if one is due, serves what is
+kept, and puts the bundle where the API server looks for it. Of two that take a step at once the later one gets a
+409 and reads again. The Secret itself comes with the installation, so that nobody here needs the right to create one.
+
+Source: Kruise pkg/webhook/util/{writer,controller}.
+Differs: no leader, no restart, and no moment at which bundle and certificate do not fit.
+"""
+
+import asyncio
+import base64
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Final, Protocol, TypeVar
+
+import msgspec
+import structlog
+
+from kruise_probe.api.errors import Conflict, KubeError, NotFound
+from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.resources import KubeObject, Resource
+from kruise_probe.client.request import PatchType
+from kruise_probe.webhook.certificates import Kept, Pace, from_data, next_step, to_data
+from kruise_probe.webhook.objects import (
+    MUTATING,
+    SECRETS,
+    VALIDATING,
+    Secret,
+    Webhook,
+    WebhookConfiguration,
+)
+from kruise_probe.webhook.serving_context import ServingContext
+
+T = TypeVar("T", bound=KubeObject)
+
+POLL_SECONDS: Final = 10.0
+"""Less than a step takes to settle, so that each replica sees every step."""
+RETRY_SECONDS: Final = 1.0
+DEADLINE_SECONDS: Final = 20.0
+"""Of one round."""
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+
+class KeeperClient(Protocol):
+    """The two calls that it takes."""
+
+    async def get(self, resource: Resource[T], key: NamespacedName) -> T: ...
+
+    async def patch(
+        self, resource: Resource[T], key: NamespacedName, body: bytes, *, patch_type: PatchType
+    ) -> T: ...
+
+
+class CertificateKeeper:
+    """Runs until cancelled; what it has served and written stays."""
+
+    name = "webhook certificates"
+
+    def __init__(
+        self,
+        *,
+        client: KeeperClient,
+        serving: ServingContext,
+        secret: NamespacedName,
+        configuration: str,
+        dns_names: Sequence[str],
+        now: Callable[[], datetime],
+        pace: Pace,
+    ) -> None:
+        self._client = client
+        self._serving = serving
+        self._secret = secret
+        self._configuration = NamespacedName("", configuration)
+        self._dns_names = dns_names
+        self._now = now
+        self._pace = pace
+        self.last_error = "no certificate yet"
+
+    async def run(self) -> None:
+        """One round after the other; a failed one is tried again soon."""
+        while True:
+            try:
+                async with asyncio.timeout(DEADLINE_SECONDS):
+                    await self._round()
+            except Conflict:  # another replica took the step
+                pause = 0.0
+            except (KubeError, TimeoutError, OSError) as error:
+                self._failed(str(error) or type(error).__name__)
+                pause = RETRY_SECONDS
+            else:
+                self.last_error = ""
+                pause = min(POLL_SECONDS, self._pace.settle.total_seconds() / 3)
+            await asyncio.sleep(pause)
+
+    async def _round(self) -> None:
+        secret = await self._client.get(SECRETS, self._secret)
+        kept = from_data(secret.data)
+        step = next_step(kept, names=self._dns_names, now=self._now(), pace=self._pace)
+        if step is not None:
+            await self._write(secret, step)
+            kept = step
+        if kept is None:
+            return
+        # The bundle first: what is served next must be vouched for already.
+        for resource in (VALIDATING, MUTATING):
+            await self._publish(resource, kept)
+        if self._serving.load(kept.current.certificate, kept.current.key):
+            _log.info("serving with a certificate", expires_at=str(kept.current.expires_at))
+
+    async def _write(self, secret: Secret, step: Kept) -> None:
+        patch = {
+            "metadata": {"resourceVersion": secret.resource_version},
+            "data": to_data(step),
+        }
+        await self._client.patch(
+            SECRETS, self._secret, msgspec.json.encode(patch), patch_type=PatchType.MERGE
+        )
+        _log.info(
+            "kept certificates",
+            current_expires_at=str(step.current.expires_at),
+            following=step.following is not None,
+            previous=bool(step.previous_authority),
+        )
+
+    async def _publish(self, resource: Resource[WebhookConfiguration], kept: Kept) -> None:
+        """Puts the bundle into every webhook of the configuration that has another."""
+        try:
+            found = await self._client.get(resource, self._configuration)
+        except NotFound:  # only one of the two kinds may be wanted
+            return
+        bundle = base64.b64encode(kept.bundle).decode()
+        behind = [each for each in found.webhooks if each.client_config.ca_bundle != bundle]
+        if not behind:
+            return
+        await self._client.patch(
+            resource,
+            self._configuration,
+            msgspec.json.encode({"webhooks": [_with_bundle(each, bundle) for each in behind]}),
+            patch_type=PatchType.STRATEGIC_MERGE,
+        )
+
+    def _failed(self, reason: str) -> None:
+        if reason != self.last_error:
+            _log.warning("cannot keep the webhook's certificate", error=reason)
+        self.last_error = reason
+
+
+def _with_bundle(webhook: Webhook, bundle: str) -> dict[str, object]:
+    return {"name": webhook.name, "clientConfig": {"caBundle": bundle}}

@@ -1,0 +1,119 @@
+"""The HTTPS server that API servers send their reviews to.
+
+Source: controller-runtime pkg/webhook/{server,admission/http}.go, and its metrics' names.
+Differs: every review is answered by a pure function, so an answer takes what deciding takes.
+"""
+
+import asyncio
+import socket
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+import structlog
+from aiohttp import web
+from prometheus_client import Counter, Histogram
+
+from kruise_probe.serving.address import Address, listen
+from kruise_probe.webhook.admission import BadReview, Request, Verdict, answer, read
+from kruise_probe.webhook.serving_context import ServingContext
+
+Decide = Callable[[Request], Verdict]
+
+MAX_REVIEW_BYTES: Final = 16 * 2**20
+"""Two objects of 3 MiB, an API server's limit for a request, with every character escaped."""
+IDLE_SECONDS: Final = 120.0
+"""An API server gives an idle connection up after 90: it must never meet one that we have closed."""
+STOP_SECONDS: Final = 0.5
+
+_REQUESTS: Final = Counter(
+    "controller_runtime_webhook_requests_total",
+    "Total number of admission requests by HTTP status code.",
+    ["webhook", "code"],
+)
+_LATENCY: Final = Histogram(
+    "controller_runtime_webhook_latency_seconds",
+    "Histogram of the latency of processing admission requests",
+    ["webhook"],
+)
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+
+class WebhookServer:
+    """Serves until cancelled, from the moment that there is a certificate.
+
+    `bind` takes the port beforehand, so that a taken one is said at the start.
+    """
+
+    name = "webhook"
+
+    def __init__(
+        self, address: str, *, flag: str, serving: ServingContext, decide: Mapping[str, Decide]
+    ) -> None:
+        self._address = address
+        self._flag = flag
+        self._serving = serving
+        self._decide = decide
+        self._socket: socket.socket | None = None
+
+    @property
+    def port(self) -> int:
+        """The real one, once bound; 0 before."""
+        return self._socket.getsockname()[1] if self._socket else 0
+
+    def bind(self) -> None:
+        """Takes the port.
+
+        Raises:
+            BindError: one line that names the flag, the address and what to do.
+        """
+        address = Address.parse(self._address, flag=self._flag)
+        if address is not None and self._socket is None:
+            self._socket = listen(address, flag=self._flag)
+
+    async def run(self) -> None:
+        """Waits for a certificate, then serves."""
+        self.bind()
+        await self._serving.loaded.wait()
+        application = web.Application(client_max_size=MAX_REVIEW_BYTES)
+        for path, decide in self._decide.items():
+            application.router.add_post(path, _handler(path, decide))
+        runner = web.AppRunner(
+            application,
+            access_log=None,
+            handle_signals=False,
+            keepalive_timeout=IDLE_SECONDS,
+            shutdown_timeout=STOP_SECONDS,
+        )
+        try:
+            await runner.setup()
+            assert self._socket is not None
+            site = web.SockSite(runner, self._socket, ssl_context=self._serving.context)
+            await site.start()
+            _log.info("listening", address=self._address, paths=sorted(self._decide))
+            await asyncio.get_running_loop().create_future()
+        finally:
+            await runner.cleanup()
+            if self._socket is not None:
+                self._socket.close()
+                self._socket = None
+
+
+def _handler(path: str, decide: Decide) -> Callable[[web.Request], Awaitable[web.Response]]:
+    latency = _LATENCY.labels(path)
+
+    async def handle(request: web.Request) -> web.Response:
+        started = time.perf_counter()
+        try:
+            review = read(await request.read())
+            body = answer(review, decide(review))
+        except BadReview as error:
+            _REQUESTS.labels(path, 400).inc()
+            return web.Response(status=400, text=str(error))
+        finally:
+            latency.observe(time.perf_counter() - started)
+        _REQUESTS.labels(path, 200).inc()
+        return web.Response(body=body, content_type="application/json")
+
+    return handle

@@ -1,0 +1,94 @@
+"""The webhook put together: what a manager runs beside its controllers when `--webhook-addr` is given."""
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol
+
+from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.v1alpha1 import PodProbeMarker
+from kruise_probe.manifests.webhook import (
+    CONFIGURATION,
+    MUTATE_PODS,
+    VALIDATE_MARKERS,
+    VALIDATE_NODE_POD_PROBES,
+    dns_names,
+)
+from kruise_probe.manifests.workloads import WEBHOOK_SECRET
+from kruise_probe.webhook.annotating import annotate_pod
+from kruise_probe.webhook.certificates import Pace
+from kruise_probe.webhook.given import GivenCertificates
+from kruise_probe.webhook.judging import judge_marker, judge_node_pod_probe
+from kruise_probe.webhook.keeper import CertificateKeeper, KeeperClient
+from kruise_probe.webhook.server import WebhookServer
+from kruise_probe.webhook.serving_context import ServingContext
+
+FLAG: Final = "--webhook-addr"
+
+MarkersOf = Callable[[str], Iterable[PodProbeMarker]]
+
+
+class Runnable(Protocol):
+    """Something that runs until it is cancelled."""
+
+    async def run(self) -> None: ...
+
+
+class Options(NamedTuple):
+    """`certificate_folder` empty: certificates of its own, kept in the Secret of the system namespace."""
+
+    address: str
+    system_namespace: str
+    certificate_folder: str = ""
+    pace: Pace = Pace()
+
+
+class Parts(NamedTuple):
+    """`services` to start first of all; `check` is None or says why the webhook cannot answer yet."""
+
+    services: Sequence[Runnable]
+    check: Callable[[], str | None]
+    server: WebhookServer
+
+
+def build(
+    client: KeeperClient, options: Options, *, markers_of: MarkersOf, now: Callable[[], datetime]
+) -> Parts:
+    """Wires the webhook; takes its port and starts nothing.
+
+    `client` must be allowed to write in a standby, too, as every replica keeps the certificate; `markers_of`
+    gives the markers of a namespace, from a cache.
+
+    Raises:
+        BindError: the port is taken.
+    """
+    serving = ServingContext()
+    keeper: CertificateKeeper | GivenCertificates
+    if options.certificate_folder:
+        keeper = GivenCertificates(Path(options.certificate_folder), serving)
+    else:
+        keeper = CertificateKeeper(
+            client=client,
+            serving=serving,
+            secret=NamespacedName(options.system_namespace, WEBHOOK_SECRET),
+            configuration=CONFIGURATION,
+            dns_names=dns_names(options.system_namespace),
+            now=now,
+            pace=options.pace,
+        )
+    server = WebhookServer(
+        options.address,
+        flag=FLAG,
+        serving=serving,
+        decide={
+            VALIDATE_MARKERS: judge_marker,
+            VALIDATE_NODE_POD_PROBES: judge_node_pod_probe,
+            MUTATE_PODS: lambda request: annotate_pod(request, markers_of(request.namespace)),
+        },
+    )
+    server.bind()
+    return Parts(
+        services=(keeper, server),
+        check=lambda: None if serving.loaded.is_set() else keeper.last_error,
+        server=server,
+    )

@@ -1,0 +1,111 @@
+"""The webhook's server over real TLS, with certificates that somebody else keeps as files."""
+
+import asyncio
+import json
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from support.background import background
+from support.marker_table import GOOD
+
+from kruise_probe.api.times import utc_now
+from kruise_probe.webhook import given
+from kruise_probe.webhook.certificates import Generation, new_generation
+from kruise_probe.webhook.given import GivenCertificates
+from kruise_probe.webhook.judging import judge_marker
+from kruise_probe.webhook.server import WebhookServer
+from kruise_probe.webhook.serving_context import ServingContext
+
+PATH = "/validate"
+REVIEW: dict[str, Any] = {
+    "request": {
+        "uid": "u",
+        "operation": "CREATE",
+        "object": {"metadata": {"name": "m"}, "spec": GOOD},
+    }
+}
+
+
+def generation() -> Generation:
+    return new_generation(["localhost"], now=utc_now(), lifetime=timedelta(hours=1))
+
+
+def keep(folder: Path, pair: Generation) -> None:
+    (folder / "tls.crt").write_bytes(pair.certificate)
+    (folder / "tls.key").write_bytes(pair.key)
+
+
+@pytest.fixture(autouse=True)
+def looking_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(given, "POLL_SECONDS", 0.02)
+
+
+@asynccontextmanager
+async def served(folder: Path) -> AsyncIterator[WebhookServer]:
+    serving = ServingContext()
+    server = WebhookServer("127.0.0.1:0", flag="-", serving=serving, decide={PATH: judge_marker})
+    server.bind()
+    async with background(GivenCertificates(folder, serving).run()), background(server.run()):
+        yield server
+
+
+async def post(server: WebhookServer, authority: bytes, body: bytes) -> tuple[int, str]:
+    tls = ssl.create_default_context(cadata=authority.decode())
+    async with (
+        asyncio.timeout(10),
+        aiohttp.ClientSession() as session,
+        session.post(f"https://localhost:{server.port}{PATH}", data=body, ssl=tls) as answer,
+    ):
+        return answer.status, await answer.text()
+
+
+async def until_served(server: WebhookServer, pair: Generation) -> None:
+    for _ in range(500):
+        try:
+            if (await post(server, pair.authority, json.dumps(REVIEW).encode()))[0] == 200:
+                return
+        except aiohttp.ClientConnectorError:
+            await asyncio.sleep(0.02)
+    raise AssertionError("the certificate is not served")
+
+
+async def test_a_review_is_answered(tmp_path: Path) -> None:
+    keep(tmp_path, pair := generation())
+    async with served(tmp_path) as server:
+        await until_served(server, pair)
+
+        code, text = await post(server, pair.authority, json.dumps(REVIEW).encode())
+
+    assert code == 200
+    assert json.loads(text)["response"] == {"uid": "u", "allowed": True}
+
+
+async def test_what_is_no_review_is_a_bad_request(tmp_path: Path) -> None:
+    keep(tmp_path, pair := generation())
+    async with served(tmp_path) as server:
+        await until_served(server, pair)
+
+        code, text = await post(server, pair.authority, b"{}")
+
+    assert code == 400
+    assert "no AdmissionReview" in text
+
+
+async def test_files_that_come_late_and_change_are_served(tmp_path: Path) -> None:
+    async with served(tmp_path) as server:
+        keep(tmp_path, first := generation())
+        await until_served(server, first)
+        (tmp_path / "tls.key").write_text("half of a change")
+        (tmp_path / "tls.crt").write_bytes(generation().certificate)
+
+        keep(tmp_path, second := generation())
+
+        await until_served(server, second)
+        with pytest.raises(aiohttp.ClientConnectorCertificateError):
+            await post(server, first.authority, b"{}")

@@ -1,0 +1,129 @@
+"""What a new pod is told, for a provider that probes by itself."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from kruise_probe.api.v1alpha1 import PodProbeMarker
+from kruise_probe.webhook.admission import Request, answer
+from kruise_probe.webhook.annotating import annotate_pod
+
+Json = dict[str, Any]
+PROBES = "kruise.io/podprobe"
+MARKERS = "kruise.io/podprobemarker-list"
+
+
+def probe(name: str, condition: str = "", **more: Any) -> Json:
+    found = {"name": name, "containerName": "main", "probe": {"exec": {"command": ["x"]}}, **more}
+    return {**found, **({"podConditionType": condition} if condition else {})}
+
+
+def marker(
+    name: str, *probes: Json, born: int = 0, app: str = "a", **metadata: Any
+) -> PodProbeMarker:
+    document = {
+        "metadata": {"name": name, "creationTimestamp": f"2026-01-01T00:00:0{born}Z", **metadata},
+        "spec": {"selector": {"matchLabels": {"app": app}}, "probes": list(probes)},
+    }
+    return msgspec.convert(document, PodProbeMarker)
+
+
+def pod(**metadata: Any) -> Request:
+    sidecar = {"name": "side", "restartPolicy": "Always"}
+    document = {
+        "metadata": {"generateName": "web-", "labels": {"app": "a"}, **metadata},
+        "spec": {
+            "containers": [{"name": "main"}],
+            "initContainers": [sidecar, {"name": "once"}],
+        },
+    }
+    raw = msgspec.Raw(json.dumps(document).encode())
+    return Request(uid="u", operation="CREATE", namespace="n", object=raw)
+
+
+def annotations_of(request: Request, *markers: PodProbeMarker) -> Json:
+    """The annotations after the patch."""
+    found: Json = json.loads(bytes(request.object))["metadata"].get("annotations") or {}
+    for each in annotate_pod(request, markers).patch:
+        if each["path"] == "/metadata/annotations":
+            found = each["value"]
+        else:
+            key = each["path"].removeprefix("/metadata/annotations/").replace("~1", "/")
+            found[key] = each["value"]
+    return found
+
+
+def test_a_matching_pod_is_told_probes_without_policies_and_the_markers_names() -> None:
+    policy = [{"state": "Succeeded", "labels": {"x": "y"}}]
+    found = annotations_of(
+        pod(),
+        marker("z", probe("one", "a.example/one", markerPolicy=policy), born=1),
+        marker("b", probe("two", "a.example/two"), born=2),
+    )
+
+    assert json.loads(found[PROBES]) == [
+        probe("one", "a.example/one"),
+        probe("two", "a.example/two"),
+    ]
+    assert found[MARKERS] == "b,z"
+
+
+def test_other_annotations_stay_and_a_forged_one_goes() -> None:
+    found = annotations_of(
+        pod(annotations={"own": "kept", PROBES: "forged"}), marker("m", probe("p", "a.example/p"))
+    )
+
+    assert found["own"] == "kept"
+    assert "forged" not in found[PROBES]
+
+
+@pytest.mark.parametrize(
+    "markers",
+    [
+        pytest.param([], id="no-marker"),
+        pytest.param([marker("m", probe("p", "c"), app="b")], id="another-selector"),
+        pytest.param([marker("m", probe("p"))], id="no-condition"),
+        pytest.param([marker("m", probe("p", "c", containerName="x"))], id="no-such-container"),
+        pytest.param([marker("m", probe("p", "c", containerName="once"))], id="init-container"),
+        pytest.param(
+            [marker("m", probe("p", "c"), deletionTimestamp="2026-01-01T00:00:00Z")], id="deleting"
+        ),
+        pytest.param(
+            [marker("m", probe("p", "c", probe={"tcpSocket": {"port": 1, "host": "x"}}))],
+            id="a-probe-that-breaks-a-rule",
+        ),
+    ],
+)
+def test_a_pod_without_probes_is_left_as_it_is(markers: list[PodProbeMarker]) -> None:
+    assert annotate_pod(pod(), markers).patch == ()
+
+
+def test_a_sidecar_can_be_probed() -> None:
+    found = annotations_of(pod(), marker("m", probe("p", "c", containerName="side")))
+
+    assert json.loads(found[PROBES])[0]["containerName"] == "side"
+
+
+def test_a_condition_is_the_oldest_markers() -> None:
+    young = marker("a", probe("young", "c"), born=2)
+    old = marker("b", probe("old", "c"), born=1)
+
+    for markers in ([young, old], [old, young]):
+        found = annotations_of(pod(), *markers)
+        assert [each["name"] for each in json.loads(found[PROBES])] == ["old"]
+        assert found[MARKERS] == "b"
+
+
+def test_http_get_is_completed() -> None:
+    found = annotations_of(pod(), marker("m", probe("p", "c", probe={"httpGet": {"port": 80}})))
+
+    action = json.loads(found[PROBES])[0]["probe"]["httpGet"]
+    assert action == {"port": 80, "scheme": "HTTP", "path": "/"}
+
+
+def test_what_cannot_be_read_is_let_through() -> None:
+    request = Request(uid="u", operation="CREATE", object=msgspec.Raw(b'{"metadata": 1}'))
+
+    assert b'"allowed":true' in answer(request, annotate_pod(request, []))

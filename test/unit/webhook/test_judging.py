@@ -1,0 +1,120 @@
+"""The webhook's answers: the table of markers as on creation, and what updates leave alone."""
+
+import copy
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from support.marker_table import GOOD, INVALID, VALID, Row, edited
+
+from kruise_probe.webhook.admission import BadReview, Request, answer, read
+from kruise_probe.webhook.judging import judge_marker, judge_node_pod_probe
+
+Json = dict[str, Any]
+
+
+def marker(spec: Json, **metadata: Any) -> Json:
+    return {
+        "apiVersion": "apps.kruise.io/v1alpha1",
+        "kind": "PodProbeMarker",
+        "metadata": {"name": "m", "namespace": "n", **metadata},
+        "spec": spec,
+    }
+
+
+def review(operation: str, new: Json | None, old: Json | None = None, **more: Any) -> Request:
+    request = {"uid": "u", "operation": operation, "name": "m", "object": new, "oldObject": old}
+    body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
+    return read(json.dumps({**body, "request": {**request, **more}}).encode())
+
+
+def response(request: Request) -> Json:
+    found: Json = json.loads(answer(request, judge_marker(request)))["response"]
+    assert found["uid"] == "u"
+    return found
+
+
+@pytest.mark.parametrize("row", [pytest.param(row, id=row.id) for row in VALID])
+def test_a_good_marker_is_allowed(row: Row) -> None:
+    assert response(review("CREATE", marker(row.spec))) == {"uid": "u", "allowed": True}
+
+
+@pytest.mark.parametrize("row", [pytest.param(row, id=row.id) for row in INVALID])
+def test_a_bad_marker_is_refused_and_the_field_named(row: Row) -> None:
+    found = response(review("CREATE", marker(row.spec)))
+
+    assert found["allowed"] is False
+    assert found["status"]["code"] == 422
+    assert row.field in {cause["field"] for cause in found["status"]["details"]["causes"]}
+
+
+OLD_BAD = edited("probes.0.podConditionType", "Ready")
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "allowed"),
+    [
+        pytest.param(marker(OLD_BAD, labels={"a": "b"}), OLD_BAD, True, id="label-on-an-old-one"),
+        pytest.param(marker(OLD_BAD, finalizers=[]), OLD_BAD, True, id="finalizer-of-an-old-one"),
+        pytest.param(marker(GOOD), OLD_BAD, True, id="an-old-one-is-mended"),
+        pytest.param(marker(OLD_BAD), GOOD, False, id="a-good-one-is-broken"),
+        pytest.param(
+            marker(edited("selector.matchLabels", {"app": "x"})), GOOD, False, id="selector-changed"
+        ),
+        pytest.param(marker(edited("probes.0.name", "Busy")), GOOD, True, id="probe-renamed"),
+    ],
+)
+def test_an_update_is_judged_by_what_it_changes(new: Json, old: Json, allowed: bool) -> None:
+    assert response(review("UPDATE", new, marker(old)))["allowed"] is allowed
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        pytest.param(review("DELETE", None, marker(OLD_BAD)), id="delete"),
+        pytest.param(review("UPDATE", marker(OLD_BAD), None, subResource="status"), id="status"),
+    ],
+)
+def test_what_is_no_change_of_the_spec_is_allowed(request_: Request) -> None:
+    assert response(request_)["allowed"]
+
+
+def test_an_object_of_other_types_is_refused_with_the_place() -> None:
+    spec = copy.deepcopy(GOOD)
+    spec["probes"][0]["probe"] = {"exec": {"command": "/idle.sh"}}
+
+    found = response(review("CREATE", marker(spec)))
+
+    assert found["allowed"] is False
+    assert "$.spec.probes[0].probe.exec.command" in found["status"]["message"]
+
+
+def test_a_node_pod_probe_is_never_refused_and_somebody_is_warned() -> None:
+    entry = {"name": "p", "namespace": "n", "uid": "u", "IP": "127.0.0.1"}
+    probe = {"tcpSocket": {"port": 1, "host": "127.0.0.2"}}
+    probes = [{"name": "m#p", "containerName": "c", "probe": probe}]
+    node = {"metadata": {"name": "x"}, "spec": {"podProbes": [{**entry, "probes": probes}]}}
+    request = review("UPDATE", node)
+
+    verdict = judge_node_pod_probe(request)
+
+    assert verdict.status is None
+    (warning,) = verdict.warnings
+    assert "spec.podProbes[0].probes[0].probe.tcpSocket.host" in warning
+    assert judge_node_pod_probe(review("UPDATE", {"spec": 1})).status is None
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b"[1]", b'{"request":{"uid":1}}'])
+def test_what_is_no_review_is_said_so(body: bytes) -> None:
+    with pytest.raises(BadReview, match="no AdmissionReview"):
+        read(body)
+
+
+def test_warnings_are_cut_to_what_an_api_server_passes_on() -> None:
+    request = review("UPDATE", {"metadata": {"name": "x" * 5000}, "spec": "y"})
+
+    found = msgspec.json.decode(answer(request, judge_node_pod_probe(request)))["response"]
+
+    assert found["allowed"]
+    assert all(len(each) <= 256 for each in found["warnings"])
