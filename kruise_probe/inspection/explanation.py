@@ -1,0 +1,140 @@
+"""What `explain` shows for one pod: which markers select it, or why not, and the way of every probe. Pure.
+
+The structs are what `-o json` prints; they change as those of `status` do.
+"""
+
+from typing import Final
+
+import msgspec
+
+from kruise_probe.api.selectors import Selector
+from kruise_probe.api.times import format_time
+from kruise_probe.inspection.link import Standing
+from kruise_probe.inspection.selection import selector_text, unmet, why_not
+from kruise_probe.inspection.snapshot import SeenPod, Snapshot
+from kruise_probe.inspection.status import SHAPE_VERSION, check_text
+from kruise_probe.inspection.ways import Way, ways_of
+
+MOST_STRANGERS: Final = 10
+"""How many markers that do not select the pod are told of, those that miss it by least first."""
+
+
+class _View(msgspec.Struct, frozen=True, rename="camel"):
+    """Common options; every field is always there."""
+
+
+class LinkView(_View, frozen=True):
+    """`standing` is ok, waiting or broken."""
+
+    link: str
+    standing: str
+    text: str
+    reason: str
+    remedy: str
+
+
+class WayView(_View, frozen=True):
+    """`first_broken` names the link that is not in order, or is empty."""
+
+    probe: str
+    container_name: str
+    check: str
+    links: list[LinkView]
+    first_broken: str
+    reason: str
+
+
+class MatchView(_View, frozen=True):
+    marker: str
+    selector: str
+    probes: list[WayView]
+
+
+class StrangerView(_View, frozen=True):
+    """A marker that does not select the pod, and why."""
+
+    marker: str
+    selector: str
+    why: str
+
+
+class ExplanationView(_View, frozen=True):
+    version: int
+    time: str
+    notes: list[str]
+    namespace: str
+    pod: str
+    node: str
+    phase: str
+    matching: list[MatchView]
+    not_matching: list[StrangerView]
+    strangers_left_out: int
+
+
+def explanation(snapshot: Snapshot, seen: SeenPod, notes: list[str]) -> ExplanationView:
+    """Everything about one pod."""
+    pod = seen.pod
+    matching = snapshot.markers_of(pod)
+    strangers = sorted(
+        (
+            each
+            for each in snapshot.compiled.values()
+            if each.key.namespace == pod.namespace and each not in matching
+        ),
+        key=lambda each: (_distance(each.selector, seen), each.key),
+    )
+    return ExplanationView(
+        version=SHAPE_VERSION,
+        time=format_time(snapshot.now),
+        notes=notes,
+        namespace=pod.namespace,
+        pod=pod.name,
+        node=pod.node,
+        phase="Terminating" if pod.deleting else pod.phase,
+        matching=[
+            MatchView(
+                marker=each.key.name,
+                selector=selector_text(each.selector),
+                probes=[_way_view(way) for way in ways_of(snapshot, seen, each)],
+            )
+            for each in matching
+        ],
+        not_matching=[
+            StrangerView(
+                marker=each.key.name,
+                selector=selector_text(each.selector),
+                why=why_not(each.selector, pod.labels),
+            )
+            for each in strangers[:MOST_STRANGERS]
+        ],
+        strangers_left_out=max(len(strangers) - MOST_STRANGERS, 0),
+    )
+
+
+def _distance(selector: Selector, seen: SeenPod) -> tuple[int, int]:
+    """How far the pod is from being selected: unmet requirements, fewest met ones last."""
+    missing = len(unmet(selector, seen.pod.labels))
+    known = sum(each.key in seen.pod.labels for each in selector.requirements)
+    return (-known, missing)
+
+
+def _way_view(way: Way) -> WayView:
+    end = way.end
+    return WayView(
+        probe=way.probe.name,
+        container_name=way.probe.container_name,
+        check=check_text(way.probe.probe),
+        links=[
+            LinkView(
+                link=each.name,
+                standing=each.standing,
+                text=each.text,
+                reason=each.reason,
+                remedy=each.remedy,
+            )
+            for each in way.links
+            if each.text or each.standing is not Standing.OK
+        ],
+        first_broken=end.name if end else "",
+        reason=end.reason if end else "",
+    )

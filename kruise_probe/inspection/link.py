@@ -1,0 +1,52 @@
+"""A link of the way from a marker to its marks, and what links are judged by."""
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from kruise_probe.api.v1alpha1 import ContainerProbeState, PodContainerProbe, PodProbeMarker
+from kruise_probe.controllers.compiled import CompiledMarker
+from kruise_probe.controllers.pods.claims import Claim, Conflict
+from kruise_probe.inspection.remedies import remedy_of
+from kruise_probe.inspection.snapshot import SeenPod, Snapshot
+
+
+class Standing(StrEnum):
+    OK = "ok"
+    WAITING = "waiting"
+    BROKEN = "broken"
+
+
+class Link(NamedTuple):
+    """`reason` is for machines, `text` says what there is, `remedy` what to do; both empty where all is well."""
+
+    name: str
+    standing: Standing
+    text: str
+    reason: str = ""
+    remedy: str = ""
+
+
+class Case(NamedTuple):
+    """One probe of one pod, and all that its links are judged by."""
+
+    snapshot: Snapshot
+    seen: SeenPod
+    source: PodProbeMarker
+    marker: CompiledMarker
+    probe: PodContainerProbe
+    claim: Claim | None
+    conflicts: tuple[Conflict, ...]
+    virtual: bool
+    state: ContainerProbeState | None
+
+    @property
+    def name(self) -> str:
+        return f"{self.marker.key.name}#{self.probe.name}"
+
+
+def broken(name: str, reason: str, text: str, remedy: str = "") -> Link:
+    return Link(name, Standing.BROKEN, text, reason, remedy or remedy_of(reason))
+
+
+def waiting(name: str, reason: str, text: str) -> Link:
+    return Link(name, Standing.WAITING, text, reason, remedy_of(reason))

@@ -1,0 +1,56 @@
+"""What to do about each broken link: one sentence per reason, for a person who has kubectl."""
+
+from typing import Final
+
+_LOOK_AT_MANAGER: Final = "is the manager running, and what does it say? kubectl -n kruise-system get pods, then kubectl logs"
+
+_REMEDIES: Final = {
+    "MarkerDeleting": "wait; if it stays, is a manager running? its status says what it waits for: kubectl describe podprobemarker",
+    "InvalidSpec": "correct the field that is named, and apply the marker again",
+    "PodTerminating": "nothing: its successor is probed as soon as it runs",
+    "PodFinished": "nothing: pods that have ended are not probed",
+    "StaticPod": "run it as an ordinary pod, such as one of a DaemonSet",
+    "PodNotScheduled": "find out why it has no node: kubectl describe pod",
+    "NodeNotFound": "wait until the pod is replaced, or delete it: its node is gone",
+    "PodNotInitialized": "find out what its init containers wait for: kubectl logs -c <init container>",
+    "ContainerMissing": "correct containerName in the marker",
+    "ContainerNotProbed": "name a regular container or a sidecar in containerName",
+    "ContainerNotRunning": "make the container run first: kubectl describe pod, kubectl logs --previous",
+    "ContainerNotStarted": "nothing: probes begin once the startupProbe has succeeded",
+    "PortNameUnknown": "give the container a port of that name, or write the port's number in the probe",
+    "MarkerNew": "look again in a few seconds",
+    "ResultNew": "look again in a few seconds",
+    "NoDaemon": "does the DaemonSet run a pod there? kubectl -n kruise-system get pods -o wide; mind taints of the node",
+    "ProbeAgentStale": "look at the daemon's pod on that node, and whether the node is Ready",
+    "NoVerdictYet": "look again after the probe's period",
+    "NotInjected": "start the manager with EnablePodProbeMarkerOnServerless=true, then create the pod again",
+    "ProviderSilent": "ask the provider whether it follows the PodProbeMarker protocol",
+    "Conflict": "use another name in one of the two markers",
+    "ContainerRestarted": "wait for the initial delay of the new container",
+}
+
+_UNKNOWN_REMEDIES: Final = {
+    "ExecImpossible": "the command cannot run in this container: is the program in its image, and executable?",
+    "ContainerNotCreated": "the runtime has no such container yet: kubectl describe pod",
+    "ContainerNotRunning": "make the container run first: kubectl describe pod, kubectl logs --previous",
+    "PortNameUnknown": "give the container a port of that name, or write the port's number in the probe",
+    "PodIPUnknown": "the pod has no address yet: kubectl describe pod",
+    "RuntimeUnavailable": "is the container runtime of the node running? the daemon's log names the socket",
+    "InvalidProbe": "correct the probe as the message says",
+}
+
+
+def remedy_of(reason: str) -> str:
+    return _REMEDIES.get(reason, "")
+
+
+def unknown_remedy(reason: str) -> str:
+    """For a result that is Unknown, by the word at the head of its message."""
+    return _UNKNOWN_REMEDIES.get(
+        reason, "the message says why; the daemon's log on that node says more"
+    )
+
+
+def manager_remedy(trouble: str) -> str:
+    """For what the manager should have written; `trouble` is what is known of it."""
+    return f"{trouble}; {_LOOK_AT_MANAGER}" if trouble else _LOOK_AT_MANAGER

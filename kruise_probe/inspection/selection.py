@@ -1,0 +1,61 @@
+"""Why a marker selects a pod, or which of its requirements the pod does not meet: in words. Pure."""
+
+from collections.abc import Iterable, Mapping
+
+from kruise_probe.api.selectors import Requirement, Selector
+
+
+def requirement_text(requirement: Requirement) -> str:
+    """As `kubectl -l` takes it: `app=game`, `app in (a,b)`, `app!=x`, `!app`."""
+    key, values, negated = requirement
+    if values is None:
+        return f"!{key}" if negated else key
+    if len(values) == 1:
+        (value,) = values
+        return f"{key}!={value}" if negated else f"{key}={value}"
+    return f"{key} {'notin' if negated else 'in'} ({','.join(sorted(values))})"
+
+
+def selector_text(selector: Selector) -> str:
+    return ",".join(map(requirement_text, selector.requirements)) or "(nothing)"
+
+
+def unmet(selector: Selector, labels: Mapping[str, str]) -> list[Requirement]:
+    """The requirements that pods with these labels do not meet."""
+    return [each for each in selector.requirements if not each.matches(labels)]
+
+
+def why_not(selector: Selector, labels: Mapping[str, str]) -> str:
+    """Which requirement fails, and what the pod has instead; empty when all are met."""
+    if not selector.requirements:
+        return "its selector selects nothing"
+    return "; ".join(
+        f"it asks for {requirement_text(each)}, the pod has {_has(each.key, labels)}"
+        for each in unmet(selector, labels)
+    )
+
+
+def _has(key: str, labels: Mapping[str, str]) -> str:
+    if key in labels:
+        return f"{key}={labels[key]}"
+    return f"no label {key}{alike(key, labels)}"
+
+
+def alike(wanted: str, there: Iterable[str]) -> str:
+    """` (but x)` for the one name that differs from `wanted` in case or in a letter or two, if there is one."""
+    close = [each for each in there if each != wanted and _close(wanted.lower(), each.lower())]
+    return f" (but {close[0]})" if len(close) == 1 else ""
+
+
+def _close(left: str, right: str) -> bool:
+    """The same letters in another order, or an edit distance of at most 2 and of half the length."""
+    if abs(len(left) - len(right)) > 2:
+        return False
+    if len(left) > 1 and sorted(left) == sorted(right):
+        return True
+    row = list(range(len(right) + 1))
+    for i, a in enumerate(left, start=1):
+        before, row[0] = row[0], i
+        for j, b in enumerate(right, start=1):
+            before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, before + (a != b))
+    return row[-1] <= min(2, max(len(left), len(right)) // 2)

@@ -1,0 +1,272 @@
+"""All objects that a finding may rest on, as they stood at one moment.
+
+A kind that the reader may not list is None: then nothing is concluded from its absence.
+
+Source: no counterpart.
+Differs: as said.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import Final
+
+import msgspec
+
+from kruise_probe.api.core import Lease, Node
+from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.names import LEADER_ELECTION_ID, agent_lease_name
+from kruise_probe.api.pods import Pod, PodWire
+from kruise_probe.api.pods import project as project_pod
+from kruise_probe.api.resources import Resource
+from kruise_probe.api.times import parse_time
+from kruise_probe.api.v1alpha1 import (
+    ContainerProbeState,
+    NodePodProbe,
+    PodProbe,
+    PodProbeMarker,
+)
+from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
+from kruise_probe.controllers.staleness import heartbeat, newest_result_at, stale_message
+
+SETTLING: Final = timedelta(seconds=5)
+"""What is younger may still be on its way through the manager, and is not called broken."""
+
+
+class _Running(msgspec.Struct, frozen=True, rename="camel"):
+    started_at: str | None = None
+
+
+class _Stopped(msgspec.Struct, frozen=True, rename="camel"):
+    reason: str | None = None
+    message: str | None = None
+    exit_code: int | None = None
+
+
+class _State(msgspec.Struct, frozen=True):
+    waiting: _Stopped | None = None
+    running: _Running | None = None
+    terminated: _Stopped | None = None
+
+
+class _ContainerStatus(msgspec.Struct, frozen=True):
+    name: str
+    state: _State = _State()
+
+
+class _PodCondition(msgspec.Struct, frozen=True):
+    type: str
+    status: str
+    message: str | None = None
+
+
+class _Status(msgspec.Struct, frozen=True, rename="camel"):
+    container_statuses: tuple[_ContainerStatus, ...] | None = None
+    init_container_statuses: tuple[_ContainerStatus, ...] | None = None
+    conditions: tuple[_PodCondition, ...] | None = None
+
+
+class _Named(msgspec.Struct, frozen=True):
+    name: str
+
+
+class _Spec(msgspec.Struct, frozen=True, rename="camel"):
+    init_containers: tuple[_Named, ...] | None = None
+    ephemeral_containers: tuple[_Named, ...] | None = None
+
+
+class _Details(msgspec.Struct, frozen=True):
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+
+class SeenPod(msgspec.Struct, frozen=True):
+    """A pod as the manager keeps it, and what only a person wants to know of it.
+
+    Attributes:
+        stopped: by container that does not run: why, as far as kubelet says.
+        running_since: by container that runs.
+        not_probed: init and ephemeral containers, which cannot be probed.
+        unscheduled: the scheduler's message, while there is no node.
+    """
+
+    pod: Pod
+    stopped: Mapping[str, str]
+    running_since: Mapping[str, datetime]
+    not_probed: frozenset[str]
+    unscheduled: str
+
+    @property
+    def key(self) -> NamespacedName:
+        return self.pod.key
+
+    @property
+    def uid(self) -> str:
+        return self.pod.uid
+
+    @property
+    def resource_version(self) -> str:
+        return self.pod.resource_version
+
+
+_decode_pod = msgspec.json.Decoder(PodWire).decode
+_decode_details = msgspec.json.Decoder(_Details).decode
+
+
+def _project(raw: msgspec.Raw) -> SeenPod:
+    details = _decode_details(raw)
+    statuses = (
+        *(details.status.container_statuses or ()),
+        *(details.status.init_container_statuses or ()),
+    )
+    pod = project_pod(_decode_pod(raw))
+    probed = {each.name for each in pod.containers}
+    others = (*(details.spec.init_containers or ()), *(details.spec.ephemeral_containers or ()))
+    return SeenPod(
+        pod=pod,
+        stopped={
+            each.name: _why_stopped(each.state) for each in statuses if not each.state.running
+        },
+        running_since={
+            each.name: at
+            for each in statuses
+            if each.state.running and (at := parse_time(each.state.running.started_at))
+        },
+        not_probed=frozenset(each.name for each in others) - probed,
+        unscheduled=next(
+            (
+                each.message or ""
+                for each in details.status.conditions or ()
+                if (each.type, each.status) == ("PodScheduled", "False")
+            ),
+            "",
+        ),
+    )
+
+
+def _why_stopped(state: _State) -> str:
+    if state.terminated:
+        code = state.terminated.exit_code
+        return f"{state.terminated.reason or 'Terminated'}, exit code {code}"
+    if state.waiting and state.waiting.reason:
+        told = f": {state.waiting.message}" if state.waiting.message else ""
+        return f"{state.waiting.reason}{told}"
+    return "not started yet"
+
+
+SEEN_PODS: Final = Resource("", "v1", "pods", "Pod", wire=msgspec.Raw, project=_project)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """What was read. `markers` and `pods` are those of the namespaces that were asked for."""
+
+    now: datetime
+    markers: tuple[PodProbeMarker, ...]
+    pods: tuple[SeenPod, ...]
+    nodes: Mapping[str, Node] | None
+    reports: Mapping[str, NodePodProbe] | None
+    leases: Mapping[str, Lease] | None
+
+    @cached_property
+    def sources(self) -> Mapping[NamespacedName, PodProbeMarker]:
+        return {each.key: each for each in self.markers}
+
+    @cached_property
+    def compiled(self) -> Mapping[NamespacedName, CompiledMarker]:
+        return {each.key: compile_marker(each) for each in self.markers}
+
+    @cached_property
+    def pods_by_key(self) -> Mapping[NamespacedName, SeenPod]:
+        return {each.key: each for each in self.pods}
+
+    def markers_of(self, pod: Pod) -> tuple[CompiledMarker, ...]:
+        """The markers that select `pod`, in the order that decides between them."""
+        found = [
+            each
+            for each in self._by_namespace.get(pod.namespace, ())
+            if each.selector.matches(pod.labels)
+        ]
+        return tuple(sorted(found, key=lambda each: each.order))
+
+    def pods_of(self, marker: CompiledMarker) -> list[SeenPod]:
+        """The pods that `marker` selects, by name."""
+        found = [
+            each
+            for each in self.pods
+            if each.pod.namespace == marker.key.namespace
+            and marker.selector.matches(each.pod.labels)
+        ]
+        return sorted(found, key=lambda each: each.key)
+
+    @cached_property
+    def _by_namespace(self) -> Mapping[str, list[CompiledMarker]]:
+        found: dict[str, list[CompiledMarker]] = {}
+        for each in self.compiled.values():
+            found.setdefault(each.key.namespace, []).append(each)
+        return found
+
+    def entry_of(self, pod: Pod) -> PodProbe | None:
+        """What the NodePodProbe of the pod's node asks for."""
+        return self._entries.get((pod.node, pod.uid))
+
+    @cached_property
+    def _entries(self) -> Mapping[tuple[str, str], PodProbe]:
+        return {
+            (node, entry.uid): entry
+            for node, report in (self.reports or {}).items()
+            for entry in report.spec.pod_probes or ()
+        }
+
+    def states_of(self, pod: Pod) -> Mapping[str, ContainerProbeState]:
+        """What the node reported of the pod, by `<marker>#<probe>`."""
+        return self._states.get((pod.node, pod.uid), {})
+
+    @cached_property
+    def _states(self) -> Mapping[tuple[str, str], Mapping[str, ContainerProbeState]]:
+        return {
+            (node, pod.uid): {state.name: state for state in pod.probe_states or ()}
+            for node, report in (self.reports or {}).items()
+            if report.status
+            for pod in report.status.pod_probe_statuses or ()
+        }
+
+    def silence_of(self, node: str) -> str:
+        """Why the results of `node` are out of date, or the empty string."""
+        return self._silences.get(node, "")
+
+    @cached_property
+    def _silences(self) -> Mapping[str, str]:
+        found = {}
+        for node in {each.pod.node for each in self.pods}:
+            lease = (self.leases or {}).get(agent_lease_name(node))
+            beat = heartbeat(lease, None, self.now) if lease else None
+            report = (self.reports or {}).get(node)
+            newest = newest_result_at(report.status if report else None)
+            found[node] = stale_message(node, beat, newest, self.now)
+        return found
+
+    def never_heard_of(self, node: str) -> bool:
+        """Whether nothing says that there ever was a daemon on `node`: no Lease, no result."""
+        if self.leases is None or self.reports is None:
+            return False
+        report = self.reports.get(node)
+        reports = (report and report.status and report.status.pod_probe_statuses) or ()
+        reported = any(each.probe_states for each in reports)
+        return agent_lease_name(node) not in self.leases and not reported
+
+    @cached_property
+    def manager_trouble(self) -> str:
+        """Why the manager may be the one who is missing: its Lease has expired; or empty."""
+        lease = (self.leases or {}).get(LEADER_ELECTION_ID)
+        beat = heartbeat(lease, None, self.now) if lease else None
+        if lease is None or beat is None or self.now < beat.expires_at:
+            return ""
+        holder = (lease.spec and lease.spec.holder_identity) or "nobody"
+        return f"no manager leads since {beat.renewed} (the last one: {holder})"
+
+    def settling(self, *stamps: str | None) -> bool:
+        """Whether the newest of `stamps` is so young that its consequences may be under way."""
+        times = [at for at in map(parse_time, stamps) if at is not None]
+        return bool(times) and self.now - max(times) < SETTLING

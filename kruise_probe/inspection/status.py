@@ -1,0 +1,328 @@
+"""What `status` shows: per marker its probes, its pods, their newest results, and what is wrong. Pure.
+
+The structs are what `-o json` prints, field by field: a field may be added, none is renamed, removed or given another
+meaning while `version` stays.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, Probe, TCPSocketAction
+from kruise_probe.api.names import REASON_AGENT_STALE
+from kruise_probe.api.times import format_time
+from kruise_probe.api.v1alpha1 import Condition, PodContainerProbe, PodProbeMarker, ProbeState
+from kruise_probe.controllers.compiled import CompiledMarker
+from kruise_probe.controllers.nodes.plan import is_probed
+from kruise_probe.inspection.link import Standing
+from kruise_probe.inspection.remedies import remedy_of
+from kruise_probe.inspection.selection import selector_text
+from kruise_probe.inspection.snapshot import SeenPod, Snapshot
+from kruise_probe.inspection.ways import Way, ways_of
+
+SHAPE_VERSION: Final = 1
+PENDING: Final = "Pending"
+"""The state of a probe that has no result yet."""
+
+
+class _View(msgspec.Struct, frozen=True, rename="camel"):
+    """Common options; every field is always there."""
+
+
+class Problem(_View, frozen=True):
+    """`severity` is `broken` or `waiting`; `link` is where on the way it is; pod and probe may be empty."""
+
+    severity: str
+    link: str
+    reason: str
+    message: str
+    remedy: str
+    pod: str
+    probe: str
+    node: str
+
+
+class ProbeView(_View, frozen=True):
+    """A probe as the marker asks for it; the numbers are the effective ones."""
+
+    name: str
+    container_name: str
+    check: str
+    initial_delay_seconds: int
+    period_seconds: int
+    timeout_seconds: int
+    success_threshold: int
+    failure_threshold: int
+    pod_condition_type: str
+
+
+class ResultView(_View, frozen=True):
+    """The newest result; `state` is Succeeded, Failed, Unknown or Pending, stamps are RFC 3339 or empty."""
+
+    probe: str
+    state: str
+    since: str
+    last_probe_time: str
+    message: str
+
+
+class PodView(_View, frozen=True):
+    name: str
+    uid: str
+    node: str
+    phase: str
+    results: list[ResultView]
+    labels: dict[str, str]
+    annotations: dict[str, str]
+
+
+class CountsView(_View, frozen=True):
+    """Pods that take part, by what their probes say together: any Failed, all Succeeded, otherwise Unknown."""
+
+    pods: int
+    succeeded: int
+    failed: int
+    unknown: int
+
+
+class MarkerView(_View, frozen=True):
+    namespace: str
+    name: str
+    selector: str
+    counts: CountsView
+    conditions: list[Condition]
+    probes: list[ProbeView]
+    pods: list[PodView]
+    problems: list[Problem]
+
+
+class StatusView(_View, frozen=True):
+    """`notes` say what could not be read, and what that hides."""
+
+    version: int
+    time: str
+    notes: list[str]
+    markers: list[MarkerView]
+
+
+def status_view(
+    snapshot: Snapshot, markers: Iterable[PodProbeMarker], notes: Sequence[str]
+) -> StatusView:
+    """The view of `markers`, ordered by namespace and name."""
+    return StatusView(
+        version=SHAPE_VERSION,
+        time=format_time(snapshot.now),
+        notes=list(notes),
+        markers=[
+            marker_view(snapshot, each) for each in sorted(markers, key=lambda each: each.key)
+        ],
+    )
+
+
+def marker_view(snapshot: Snapshot, marker: PodProbeMarker) -> MarkerView:
+    compiled = snapshot.compiled[marker.key]
+    pods: list[PodView] = []
+    counted: list[PodView] = []
+    problems = _marker_problems(marker, compiled)
+    for seen in snapshot.pods_of(compiled):
+        ways = ways_of(snapshot, seen, compiled)
+        pods.append(_pod_view(snapshot, seen, ways, compiled))
+        if is_probed(seen.pod):
+            counted.append(pods[-1])
+        problems += [problem for way in ways if (problem := _problem_of(seen, way))]
+    problems += _reported_problems(snapshot, marker, {each.link for each in problems})
+    if not pods and compiled.selector.requirements and not marker.deleting:
+        text = f"no pod of namespace {marker.key.namespace} has {selector_text(compiled.selector)}"
+        problems.append(
+            _problem(
+                Standing.WAITING,
+                "selector",
+                "NoPods",
+                text,
+                "compare with: kubectl get pods --show-labels",
+            )
+        )
+    return MarkerView(
+        namespace=marker.key.namespace,
+        name=marker.key.name,
+        selector=selector_text(compiled.selector),
+        counts=_counts(counted),
+        conditions=list((marker.status and marker.status.conditions) or ()),
+        probes=[_probe_view(each) for each in marker.spec.probes or ()],
+        pods=pods,
+        problems=problems,
+    )
+
+
+def _problem(
+    severity: str,
+    link: str,
+    reason: str,
+    message: str,
+    remedy: str,
+    *,
+    seen: SeenPod | None = None,
+    probe: str = "",
+) -> Problem:
+    return Problem(
+        severity=severity,
+        link=link,
+        reason=reason,
+        message=message,
+        remedy=remedy,
+        pod=seen.pod.name if seen else "",
+        probe=probe,
+        node=seen.pod.node if seen else "",
+    )
+
+
+def _marker_problems(marker: PodProbeMarker, compiled: CompiledMarker) -> list[Problem]:
+    """What is wrong with the marker whatever its pods are."""
+    if marker.deleting:
+        since = marker.metadata.deletion_timestamp
+        held = ", ".join(marker.metadata.finalizers or ()) or "nothing"
+        text = f"is being deleted since {since}; held by {held}"
+        remedy = remedy_of("MarkerDeleting")
+        return [_problem(Standing.WAITING, "marker", "MarkerDeleting", text, remedy)]
+    remedy = remedy_of("InvalidSpec")
+    return [
+        _problem(Standing.BROKEN, "marker", "InvalidSpec", str(error), remedy)
+        for error in compiled.errors
+    ]
+
+
+def _reported_problems(
+    snapshot: Snapshot, marker: PodProbeMarker, links: set[str]
+) -> list[Problem]:
+    """What the manager complains of in the marker's status, unless the way of a probe says it already.
+
+    A status is up to a second old. Which nodes are behind is seen in their NodePodProbes, where those may be read.
+    """
+    seen = frozenset() if snapshot.reports is None else _SEEN_IN_REPORTS
+    return [
+        _problem(Standing.BROKEN, "marker", each.reason, each.message, "")
+        for each in (marker.status and marker.status.conditions) or ()
+        if each.status == _TROUBLE.get(each.type)
+        and each.reason not in seen
+        and not links & _TOLD_BY.get(each.reason, frozenset())
+        and not snapshot.settling(each.last_transition_time)
+    ]
+
+
+_SEEN_IN_REPORTS: Final = frozenset({"NodesBehind"})
+_TROUBLE: Final = {"Synced": "False", "Degraded": "True", "Conflict": "True"}
+_TOLD_BY: Final = {
+    "NodesBehind": frozenset({"NodePodProbe", "marker"}),
+    "Deleting": frozenset({"marker"}),
+    "InvalidSpec": frozenset({"marker"}),
+    "ContainerNotFound": frozenset({"container"}),
+    "ClaimedByAnother": frozenset({"condition", "marks"}),
+}
+"""By reason of a condition: the links that tell the same with more detail."""
+
+
+_NO_PROBLEM: Final = frozenset({"MarkerDeleting", "PodFinished", "PodTerminating"})
+"""Told of the marker already, or as it should be."""
+
+
+def _problem_of(seen: SeenPod, way: Way) -> Problem | None:
+    link = way.end
+    if link is None or link.reason in _NO_PROBLEM:
+        return None
+    if link.reason == "InvalidSpec" and way.marker.errors:
+        return None
+    return _problem(
+        link.standing,
+        link.name,
+        link.reason,
+        link.text,
+        link.remedy,
+        seen=seen,
+        probe=way.probe.name,
+    )
+
+
+def _pod_view(
+    snapshot: Snapshot, seen: SeenPod, ways: Sequence[Way], marker: CompiledMarker
+) -> PodView:
+    pod = seen.pod
+    return PodView(
+        name=pod.name,
+        uid=pod.uid,
+        node=pod.node,
+        phase="Terminating" if pod.deleting else pod.phase,
+        results=[_result_view(snapshot, seen, way) for way in ways],
+        labels=_of(pod.labels, marker.labels),
+        annotations=_of(pod.annotations, marker.annotations),
+    )
+
+
+def _of(values: Mapping[str, str], keys: frozenset[str]) -> dict[str, str]:
+    return {key: values[key] for key in sorted(keys & values.keys())}
+
+
+def _result_view(snapshot: Snapshot, seen: SeenPod, way: Way) -> ResultView:
+    """What the node reported; the pod's condition where that may not be read; Unknown where it is out of date."""
+    state, since, at, message = PENDING, "", "", ""
+    condition = seen.pod.condition(way.probe.pod_condition_type or "")
+    if way.state is not None:
+        state, message = way.state.state, way.state.message or ""
+        since = way.state.last_transition_time or ""
+        at = way.state.last_probe_time or ""
+    elif snapshot.reports is None and condition is not None:
+        state = _STATES.get(condition.status, ProbeState.UNKNOWN)
+        since, message = condition.last_transition_time or "", condition.message or ""
+        at = condition.last_probe_time or ""
+    if way.end is not None and way.end.reason == REASON_AGENT_STALE and way.state is not None:
+        state, message = ProbeState.UNKNOWN, way.end.text
+        since = (condition and condition.last_transition_time) or ""
+    return ResultView(
+        probe=way.probe.name, state=state, since=since, last_probe_time=at, message=message
+    )
+
+
+_STATES: Final = {"True": ProbeState.SUCCEEDED, "False": ProbeState.FAILED}
+
+
+def _counts(pods: Sequence[PodView]) -> CountsView:
+    failed = sum(any(each.state == ProbeState.FAILED for each in pod.results) for pod in pods)
+    succeeded = sum(
+        bool(pod.results) and all(each.state == ProbeState.SUCCEEDED for each in pod.results)
+        for pod in pods
+    )
+    return CountsView(
+        pods=len(pods), succeeded=succeeded, failed=failed, unknown=len(pods) - failed - succeeded
+    )
+
+
+def _probe_view(probe: PodContainerProbe) -> ProbeView:
+    numbers = probe.probe
+    return ProbeView(
+        name=probe.name,
+        container_name=probe.container_name,
+        check=check_text(numbers),
+        initial_delay_seconds=numbers.effective_initial_delay_seconds,
+        period_seconds=numbers.effective_period_seconds,
+        timeout_seconds=numbers.effective_timeout_seconds,
+        success_threshold=numbers.effective_success_threshold,
+        failure_threshold=numbers.effective_failure_threshold,
+        pod_condition_type=probe.pod_condition_type or "",
+    )
+
+
+def check_text(probe: Probe) -> str:
+    """What a probe does, on one line: `exec /idle.sh`, `http-get http://:8080/healthz`."""
+    match probe.handler:
+        case ExecAction() as action:
+            return " ".join(f"exec {' '.join(action.command or ())}".split())
+        case HTTPGetAction() as action:
+            scheme = (action.scheme or "HTTP").lower()
+            return f"http-get {scheme}://:{action.port}{action.path or '/'}"
+        case TCPSocketAction() as action:
+            return f"tcp-socket :{action.port}"
+        case GRPCAction() as action:
+            service = f" {action.service}" if action.service else ""
+            return f"grpc :{action.port}{service}{' TLS' if action.mode == 'TLS' else ''}"
+        case _:
+            return "none"

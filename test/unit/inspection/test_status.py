@@ -1,0 +1,193 @@
+from typing import Any
+
+import msgspec
+import pytest
+from support.builders import condition_wire, probe_wire, state_wire
+from support.snapshots import healthy_pod, marker, snapshot
+
+from kruise_probe.api.core import Probe
+from kruise_probe.inspection.explanation import MOST_STRANGERS, explanation
+from kruise_probe.inspection.snapshot import Snapshot
+from kruise_probe.inspection.status import MarkerView, check_text, status_view
+
+Json = dict[str, Any]
+
+OLD = "2026-01-01T00:00:00.000000Z"
+
+
+def only(there: Snapshot) -> MarkerView:
+    (view,) = status_view(there, there.markers, []).markers
+    return view
+
+
+@pytest.mark.parametrize(
+    ("state", "counted"),
+    [
+        pytest.param([state_wire()], (1, 0, 0), id="succeeded"),
+        pytest.param([state_wire(state="Failed")], (0, 1, 0), id="failed"),
+        pytest.param([state_wire(state="Unknown")], (0, 0, 1), id="unknown"),
+        pytest.param([], (0, 0, 1), id="pending"),
+    ],
+)
+def test_pods_are_counted_by_what_their_probes_say_together(
+    state: list[Json], counted: tuple[int, int, int]
+) -> None:
+    counts = only(snapshot(markers=[marker()], pods=[healthy_pod()], states=state)).counts
+    assert (counts.pods, counts.succeeded, counts.failed, counts.unknown) == (1, *counted)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param({"phase": "Succeeded"}, id="ended"),
+        pytest.param({"deleting": True}, id="ending"),
+    ],
+)
+def test_a_pod_that_has_ended_is_neither_counted_nor_a_problem(more: Json) -> None:
+    view = only(snapshot(markers=[marker()], pods=[healthy_pod("a"), healthy_pod("b", **more)]))
+    assert (view.counts.pods, view.counts.succeeded) == (1, 1)
+    assert [each.name for each in view.pods] == ["a", "b"]
+    assert view.problems == []
+
+
+def test_a_result_of_a_silent_daemon_is_unknown_and_says_why() -> None:
+    states = [state_wire(probed=OLD, moved=OLD)]
+    view = only(snapshot(markers=[marker()], pods=[healthy_pod()], states=states, renewed=OLD))
+    (result,) = view.pods[0].results
+    assert result.state == "Unknown"
+    assert "silent since" in result.message
+    assert [each.reason for each in view.problems] == ["ProbeAgentStale"]
+
+
+def test_without_reports_the_state_is_the_conditions() -> None:
+    pod = healthy_pod(conditions=[condition_wire("example.com/healthy", "False", message="bad")])
+    view = only(snapshot(markers=[marker()], pods=[pod], forbidden=["reports"]))
+    (result,) = view.pods[0].results
+    assert (result.state, result.message) == ("Failed", "bad")
+
+
+def test_absent_numbers_are_shown_as_what_they_mean() -> None:
+    (probe,) = only(snapshot(markers=[marker()])).probes
+    assert (
+        probe.initial_delay_seconds,
+        probe.period_seconds,
+        probe.timeout_seconds,
+        probe.success_threshold,
+        probe.failure_threshold,
+    ) == (0, 1, 1, 1, 1)
+
+
+def test_a_marker_without_pods_says_what_it_looks_for() -> None:
+    (problem,) = only(snapshot(markers=[marker()])).problems
+    assert (problem.severity, problem.reason) == ("waiting", "NoPods")
+    assert "app=web" in problem.message
+
+
+def test_an_invalid_field_is_told_once_however_many_pods_there_are() -> None:
+    broken = probe_wire(handler={"tcpSocket": {"port": 1, "host": "elsewhere"}})
+    there = snapshot(markers=[marker(probes=[broken])], pods=[healthy_pod("a"), healthy_pod("b")])
+    (problem,) = only(there).problems
+    assert problem.reason == "InvalidSpec"
+    assert "spec.probes[0].probe.tcpSocket.host" in problem.message
+
+
+def test_a_deletion_that_waits_says_what_holds_it() -> None:
+    held = marker(deleting=True, finalizers=["kruise.io/node-pod-probe-cleanup"])
+    for pods in ([], [healthy_pod()]):
+        (problem,) = only(snapshot(markers=[held], pods=pods)).problems
+        assert problem.reason == "MarkerDeleting"
+        assert "kruise.io/node-pod-probe-cleanup" in problem.message
+
+
+def test_what_only_the_manager_knows_is_told_from_the_markers_status() -> None:
+    crowded = condition_wire("Degraded", "True", reason="NodePodProbeTooLarge", message="no room")
+    said = marker(status={"observedGeneration": 1, "conditions": [crowded]})
+    (problem,) = only(snapshot(markers=[said], pods=[healthy_pod()])).problems
+    assert (problem.reason, problem.message) == ("NodePodProbeTooLarge", "no room")
+
+
+def test_nodes_that_are_behind_are_seen_in_their_own_objects() -> None:
+    behind = condition_wire("Synced", "False", reason="NodesBehind", message="1 node is behind")
+    said = marker(status={"observedGeneration": 1, "conditions": [behind]})
+    there: Json = {"markers": [said], "pods": [healthy_pod()]}
+    assert only(snapshot(**there)).problems == []
+    (problem,) = only(snapshot(**there, forbidden=["reports"])).problems
+    assert problem.message == "1 node is behind"
+
+
+def test_the_documented_shape_is_the_shape() -> None:
+    view = status_view(snapshot(markers=[marker()], pods=[healthy_pod()]), (), [])
+    assert list(msgspec.to_builtins(view)) == ["version", "time", "notes", "markers"]
+    assert msgspec.to_builtins(only(snapshot(markers=[marker()], pods=[healthy_pod()]))) == {
+        "namespace": "default",
+        "name": "web",
+        "selector": "app=web",
+        "counts": {"pods": 1, "succeeded": 1, "failed": 0, "unknown": 0},
+        "conditions": [],
+        "probes": [
+            {
+                "name": "healthy",
+                "containerName": "main",
+                "check": "exec true",
+                "initialDelaySeconds": 0,
+                "periodSeconds": 1,
+                "timeoutSeconds": 1,
+                "successThreshold": 1,
+                "failureThreshold": 1,
+                "podConditionType": "example.com/healthy",
+            }
+        ],
+        "pods": [
+            {
+                "name": "web-0",
+                "uid": "uid-default-web-0",
+                "node": "node-1",
+                "phase": "Running",
+                "results": [
+                    {
+                        "probe": "healthy",
+                        "state": "Succeeded",
+                        "since": "2026-01-01T00:01:00Z",
+                        "lastProbeTime": "2026-01-01T00:01:00Z",
+                        "message": "",
+                    }
+                ],
+                "labels": {},
+                "annotations": {},
+            }
+        ],
+        "problems": [],
+    }
+
+
+@pytest.mark.parametrize(
+    ("probe", "text"),
+    [
+        pytest.param({"exec": {"command": ["sh", "-c", "a\nb"]}}, "exec sh -c a b", id="exec"),
+        pytest.param({"httpGet": {"port": 80}}, "http-get http://:80/", id="http"),
+        pytest.param(
+            {"httpGet": {"port": "web", "path": "/x", "scheme": "HTTPS"}},
+            "http-get https://:web/x",
+            id="https",
+        ),
+        pytest.param({"tcpSocket": {"port": "game"}}, "tcp-socket :game", id="tcp"),
+        pytest.param(
+            {"grpc": {"port": 9, "service": "shop", "mode": "TLS"}}, "grpc :9 shop TLS", id="grpc"
+        ),
+        pytest.param({}, "none", id="nothing"),
+    ],
+)
+def test_a_check_is_told_on_one_line(probe: Json, text: str) -> None:
+    assert check_text(msgspec.convert(probe, Probe)) == text
+
+
+def test_of_many_markers_that_do_not_match_the_closest_are_told() -> None:
+    far = [
+        marker(name=f"far-{number}", selector={"matchLabels": {"tier": "x"}})
+        for number in range(MOST_STRANGERS + 3)
+    ]
+    near = marker(name="zzz", selector={"matchLabels": {"app": "wbe"}})
+    there = snapshot(markers=[*far, near], pods=[healthy_pod()])
+    view = explanation(there, there.pods[0], [])
+    assert view.not_matching[0].marker == "zzz"
+    assert (len(view.not_matching), view.strangers_left_out) == (MOST_STRANGERS, 4)

@@ -1,0 +1,210 @@
+"""The first link that is not in order is named; every other way to say it is in test/integration/people."""
+
+from typing import Any
+
+import pytest
+from support.builders import (
+    condition_wire,
+    container_wire,
+    node_wire,
+    pod_wire,
+    policy_wire,
+    probe_wire,
+    state_wire,
+)
+from support.snapshots import healthy_pod, marker, seen_pod, snapshot
+
+from kruise_probe.inspection.link import Link, Standing
+from kruise_probe.inspection.snapshot import Snapshot
+from kruise_probe.inspection.ways import ways_of
+
+Json = dict[str, Any]
+
+OLD = "2026-01-01T00:00:00.000000Z"
+VIRTUAL = node_wire(labels={"type": "virtual-kubelet"})
+PROTOCOL = {"kruise.io/podprobe": "[]"}
+
+
+def end_of(there: Snapshot, *, pod: int = 0, of: str = "web") -> Link | None:
+    compiled = next(each for each in there.compiled.values() if each.key.name == of)
+    (way,) = ways_of(there, there.pods[pod], compiled)
+    return way.end
+
+
+def test_where_all_is_well_nothing_is_named() -> None:
+    assert end_of(snapshot(markers=[marker()], pods=[healthy_pod()])) is None
+
+
+@pytest.mark.parametrize(
+    ("pods", "link", "reason"),
+    [
+        pytest.param({"deleting": True}, "pod", "PodTerminating", id="terminating"),
+        pytest.param({"phase": "Failed"}, "pod", "PodFinished", id="finished"),
+        pytest.param({"node": ""}, "pod", "PodNotScheduled", id="no-node"),
+        pytest.param({"node": "gone"}, "pod", "NodeNotFound", id="node-gone"),
+        pytest.param({"initialized": False}, "pod", "PodNotInitialized", id="not-initialised"),
+        pytest.param(
+            {"annotations": {"kubernetes.io/config.mirror": "x"}}, "pod", "StaticPod", id="static"
+        ),
+        pytest.param(
+            {"containers": [container_wire("other")]}, "container", "ContainerMissing", id="no-such"
+        ),
+        pytest.param(
+            {
+                "containers": [container_wire("other")],
+                "init_containers": [container_wire("main")],
+            },
+            "container",
+            "ContainerNotProbed",
+            id="an-init-container",
+        ),
+        pytest.param(
+            {"containers": [container_wire(startup_probe=True)]},
+            "container",
+            "ContainerNotStarted",
+            id="startup-probe",
+        ),
+    ],
+)
+def test_what_is_wrong_with_the_pod_comes_first(pods: Json, link: str, reason: str) -> None:
+    found = end_of(snapshot(markers=[marker()], pods=[healthy_pod(**pods)], renewed=None))
+    assert found is not None
+    assert (found.name, found.reason) == (link, reason)
+    assert found.remedy
+
+
+@pytest.mark.parametrize(
+    ("state", "says"),
+    [
+        pytest.param(
+            {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}},
+            "ImagePullBackOff: no such image",
+            id="waiting",
+        ),
+        pytest.param(
+            {"terminated": {"reason": "Error", "exitCode": 3}}, "Error, exit code 3", id="ended"
+        ),
+        pytest.param({}, "not started yet", id="nothing-known"),
+    ],
+)
+def test_a_container_that_does_not_run_says_why(state: Json, says: str) -> None:
+    seen = seen_pod(healthy_pod(), containers={"main": state})
+    found = end_of(snapshot(markers=[marker()], seen=[seen]))
+    assert found is not None
+    assert found.reason == "ContainerNotRunning"
+    assert says in found.text
+
+
+@pytest.mark.parametrize(
+    ("there", "link", "reason", "says"),
+    [
+        pytest.param(
+            {"planned": False}, "NodePodProbe", "EntryMissing", "does not ask for", id="no-entry"
+        ),
+        pytest.param(
+            {"planned": False, "markers": [marker(generation=2)]},
+            "NodePodProbe",
+            "EntryMissing",
+            "seen generation 1 of the marker, it is at 2",
+            id="the-manager-is-behind",
+        ),
+        pytest.param(
+            {"renewed": None, "states": []}, "daemon", "NoDaemon", "no daemon", id="no-daemon"
+        ),
+        pytest.param(
+            {"renewed": OLD, "states": []}, "daemon", "ProbeAgentStale", "silent since", id="silent"
+        ),
+        pytest.param({"states": []}, "result", "NoVerdictYet", "none yet", id="no-verdict"),
+        pytest.param(
+            {"states": [state_wire(state="Unknown", message="ExecImpossible: no such file")]},
+            "result",
+            "ExecImpossible",
+            "no such file",
+            id="unknown-with-a-reason",
+        ),
+        pytest.param(
+            {"states": [state_wire(state="Unknown")]},
+            "result",
+            "Unknown",
+            "no reason",
+            id="unknown",
+        ),
+        pytest.param(
+            {"states": [state_wire(state="Failed")]},
+            "condition",
+            "ConditionBehind",
+            "is True, the result is Failed",
+            id="condition-behind",
+        ),
+    ],
+)
+def test_the_way_ends_at_the_first_break(there: Json, link: str, reason: str, says: str) -> None:
+    there = {"markers": [marker()], "pods": [healthy_pod()], **there}
+    found = end_of(snapshot(**there))
+    assert found is not None
+    assert (found.name, found.reason) == (link, reason)
+    assert says in found.text
+
+
+def test_a_daemon_without_a_lease_that_reports_is_alive() -> None:
+    """Kruise's own daemon has none."""
+    assert end_of(snapshot(markers=[marker()], pods=[healthy_pod()], renewed=None)) is None
+
+
+def test_what_may_not_be_read_is_not_held_against_anybody() -> None:
+    there = snapshot(
+        markers=[marker()],
+        pods=[healthy_pod()],
+        forbidden=("nodes", "reports", "leases"),
+        renewed=None,
+    )
+    assert end_of(there) is None
+
+
+def test_a_result_of_this_moment_is_waited_for() -> None:
+    young = state_wire(state="Failed", moved="2026-01-01T00:01:28Z")
+    found = end_of(snapshot(markers=[marker()], pods=[healthy_pod()], states=[young]))
+    assert found is not None
+    assert (found.standing, found.reason) == (Standing.WAITING, "ResultNew")
+
+
+@pytest.mark.parametrize(
+    ("labels", "ends"),
+    [
+        pytest.param({"good": "yes"}, None, id="as-it-should-be"),
+        pytest.param({}, "label good should be yes, is absent", id="not-there"),
+        pytest.param({"good": "no"}, "label good should be yes, is no", id="another-value"),
+        pytest.param(
+            {"good": "yes", "bad": "yes"},
+            "label bad should be absent, is yes",
+            id="the-other-state",
+        ),
+    ],
+)
+def test_marks_are_those_of_the_newest_state(labels: dict[str, str], ends: str | None) -> None:
+    policies = [policy_wire("Succeeded", {"good": "yes"}), policy_wire("Failed", {"bad": "yes"})]
+    marked = marker(probes=[probe_wire(policies=policies)])
+    found = end_of(snapshot(markers=[marked], pods=[healthy_pod(labels={"app": "web", **labels})]))
+    assert (found.text if found else None) == ends
+
+
+@pytest.mark.parametrize(
+    ("pod", "link"),
+    [
+        pytest.param(pod_wire(), ("provider", "NotInjected"), id="no-annotation"),
+        pytest.param(
+            pod_wire(annotations=PROTOCOL), ("provider", "ProviderSilent"), id="no-condition"
+        ),
+        pytest.param(healthy_pod(annotations=PROTOCOL), None, id="reported"),
+        pytest.param(
+            healthy_pod(annotations=PROTOCOL, conditions=[condition_wire("x.com/a")]),
+            ("provider", "ProviderSilent"),
+            id="another-condition",
+        ),
+    ],
+)
+def test_on_a_virtual_node_the_provider_stands_for_the_daemon(
+    pod: Json, link: tuple[str, str] | None
+) -> None:
+    found = end_of(snapshot(markers=[marker()], pods=[pod], node=VIRTUAL, renewed=None))
+    assert (found and (found.name, found.reason)) == link
