@@ -1,0 +1,220 @@
+"""Reads the bodies of requests.
+
+Source: apiserver pkg/endpoints/handlers/{create,update,patch,delete}.go.
+Differs: no protobuf, no server-side apply.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+import yaml
+
+from kruise_probe.playground.apiserver import protobuf
+from kruise_probe.playground.apiserver.deleting import DeleteOptions
+from kruise_probe.playground.apiserver.failures import Failure, bad_request, unsupported_media_type
+from kruise_probe.playground.apiserver.kinds import Kind
+from kruise_probe.playground.apiserver.patches import PatchRefused, json_patch, merge_patch
+from kruise_probe.playground.apiserver.requests import is_true
+from kruise_probe.playground.apiserver.schema import Json
+from kruise_probe.playground.apiserver.strategic import strategic_merge_patch
+
+
+class PatchType(StrEnum):
+    """Media types of PATCH."""
+
+    JSON = "application/json-patch+json"
+    MERGE = "application/merge-patch+json"
+    STRATEGIC_MERGE = "application/strategic-merge-patch+json"
+    APPLY = "application/apply-patch+yaml"
+
+
+_YAML: Final = "application/yaml"
+_JSON: Final = ("application/json", "")
+
+
+def media_type(content_type: str) -> str:
+    return content_type.partition(";")[0].strip().lower()
+
+
+def read_object(kind: Kind, body: bytes, content_type: str) -> Json:
+    """The object that a create or an update sends.
+
+    Raises:
+        Failure: 400 or 415.
+    """
+    if media_type(content_type) == protobuf.MEDIA_TYPE and kind.kind in protobuf.METADATA_ONLY:
+        return _read_protobuf(kind, body)
+    sent = _decode(body, content_type, kind.kind)
+    if not isinstance(sent, dict):
+        raise _unrecognized(kind.kind, "json: cannot unmarshal into an object", body)
+    if not isinstance(sent.get("metadata") or {}, dict):
+        raise _unrecognized(kind.kind, "json: cannot unmarshal metadata into an object", body)
+    if kind.custom and not sent.get("kind"):
+        raise _unrecognized(kind.kind, f"Object 'Kind' is missing in '{_shown(body)}'", body)
+    version, name = sent.get("apiVersion") or kind.api_version, sent.get("kind") or kind.kind
+    if version != kind.api_version and kind.custom:
+        raise bad_request(
+            f"the API version in the data ({version}) does not match the expected API version"
+            f" ({kind.api_version})"
+        )
+    if not kind.custom and (version, name) != (kind.api_version, kind.kind):
+        raise bad_request(
+            f'{name} in version "{version}" cannot be handled as a {kind.kind}: it is no'
+            f" {kind.kind} of version {kind.api_version}"
+        )
+    return sent
+
+
+def _decode(body: bytes, content_type: str, kind: str) -> Any:
+    media = media_type(content_type)
+    try:
+        if media in _JSON:
+            return msgspec.json.decode(body)
+        if media == _YAML:
+            return yaml.safe_load(body)
+    except (msgspec.DecodeError, yaml.YAMLError) as error:
+        raise _unrecognized(
+            kind, f"couldn't get version/kind; json parse error: {error}", body
+        ) from error
+    raise unsupported_media_type(
+        "the body of the request was in an unknown format - accepted media types include:"
+        " application/json, application/yaml"
+    )
+
+
+def _read_protobuf(kind: Kind, body: bytes) -> Json:
+    try:
+        return protobuf.read_metadata(body)
+    except (ValueError, KeyError) as error:
+        raise _unrecognized(kind.kind, str(error), b"") from error
+
+
+def _unrecognized(kind: str, why: str, body: bytes) -> Failure:
+    return bad_request(
+        f"the object provided is unrecognized (must be of type {kind}): {why} ({_shown(body)})"
+    )
+
+
+def _shown(body: bytes) -> str:
+    return body[:1024].decode(errors="replace")
+
+
+def apply_patch(kind: Kind, old: Json, body: bytes, content_type: str) -> Json:
+    """What the patch makes of `old`.
+
+    Raises:
+        Failure: 400, 415 or 422.
+    """
+    patch_type = _patch_type(kind, content_type)
+    try:
+        patch = msgspec.json.decode(body)
+    except msgspec.DecodeError as error:
+        raise bad_request(f"error decoding patch: {error}") from error
+    try:
+        match patch_type:
+            case PatchType.JSON:
+                patched = json_patch(old, patch)
+            case PatchType.STRATEGIC_MERGE:
+                patched = strategic_merge_patch(old, patch, kind.schema)
+            case _:
+                patched = merge_patch(old, patch)
+    except PatchRefused as error:
+        reason = {400: "BadRequest", 422: "Invalid"}.get(error.code, "InternalError")
+        raise Failure(error.code, reason, str(error)) from error
+    if not isinstance(patched, dict) or not isinstance(patched.get("metadata", {}), dict):
+        raise bad_request("the patch leaves no object")
+    return patched
+
+
+def _patch_type(kind: Kind, content_type: str) -> PatchType:
+    accepted = [PatchType.JSON, PatchType.MERGE]
+    if not kind.custom:
+        accepted.append(PatchType.STRATEGIC_MERGE)
+    media = media_type(content_type)
+    if media == PatchType.APPLY:
+        raise unsupported_media_type(
+            "this playground's API server has no server-side apply; use kubectl apply without"
+            " --server-side"
+        )
+    if media not in accepted:
+        raise unsupported_media_type(
+            "the body of the request was in an unknown format - accepted media types include:"
+            f" {', '.join(accepted)}"
+        )
+    return PatchType(media)
+
+
+class _Preconditions(msgspec.Struct, rename="camel"):
+    uid: str | None = None
+    resource_version: str | None = None
+
+
+class _DeleteOptions(msgspec.Struct, rename="camel"):
+    grace_period_seconds: int | None = None
+    orphan_dependents: bool | None = None
+    propagation_policy: str | None = None
+    preconditions: _Preconditions | None = None
+    dry_run: list[str] | None = None
+
+
+_decode_delete_options = msgspec.json.Decoder(_DeleteOptions).decode
+
+
+def read_delete_options(body: bytes, query: Mapping[str, str]) -> DeleteOptions:
+    """DeleteOptions of the body, or else of the query.
+
+    Raises:
+        Failure: 400.
+    """
+    try:
+        sent = _decode_delete_options(body) if body.strip() else _DeleteOptions()
+        grace = query.get("gracePeriodSeconds")
+        if sent.grace_period_seconds is None and grace:
+            sent.grace_period_seconds = int(grace)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise _unrecognized("DeleteOptions", str(error), body) from error
+    policy = sent.propagation_policy or query.get("propagationPolicy") or ""
+    if sent.orphan_dependents is not None and not policy:
+        policy = "Orphan" if sent.orphan_dependents else "Background"
+    preconditions = sent.preconditions or _Preconditions()
+    return DeleteOptions(
+        sent.grace_period_seconds,
+        preconditions.uid or "",
+        preconditions.resource_version or "",
+        policy,
+        dry_run=bool(sent.dry_run or wants_dry_run(query)),
+    )
+
+
+class _BindingTarget(msgspec.Struct):
+    name: str
+
+
+class _Binding(msgspec.Struct):
+    target: _BindingTarget
+
+
+def read_binding(body: bytes) -> str:
+    """The node that a Binding names.
+
+    Raises:
+        Failure: 400.
+    """
+    try:
+        return msgspec.json.decode(body, type=_Binding).target.name
+    except msgspec.MsgspecError as error:
+        raise _unrecognized("Binding", str(error), body) from error
+
+
+def wants_dry_run(query: Mapping[str, str]) -> bool:
+    """Whether nothing is to be stored.
+
+    Raises:
+        Failure: 400, a value other than All.
+    """
+    value = query.get("dryRun", "")
+    if value not in ("", "All"):
+        raise bad_request(f'dryRun: Unsupported value: "{value}": supported values: "All"')
+    return is_true(value) if value else False

@@ -1,0 +1,80 @@
+"""Reads the few objects that kubectl sends as protobuf: `kubectl create namespace`, `create serviceaccount`.
+
+Of such an object only metadata is read; that is all that those commands set.
+
+Source: apimachinery pkg/runtime/serializer/protobuf (envelope), meta/v1/generated.proto (field numbers).
+Differs: everything else is refused, and a client that can will send JSON.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from kruise_probe.playground.apiserver.schema import Json
+
+MEDIA_TYPE: Final = "application/vnd.kubernetes.protobuf"
+METADATA_ONLY: Final = frozenset({"Namespace", "ServiceAccount"})
+"""Kinds that can be read."""
+
+_MAGIC: Final = b"k8s\x00"
+_RAW_FIELD: Final = 2
+_METADATA_FIELD: Final = 1
+_TEXTS: Final = {1: "name", 2: "generateName", 3: "namespace"}
+_MAPS: Final = {11: "labels", 12: "annotations"}
+
+
+def read_metadata(body: bytes) -> Json:
+    """The object, with its metadata alone.
+
+    Raises:
+        ValueError: no Kubernetes protobuf.
+    """
+    if not body.startswith(_MAGIC):
+        raise ValueError("the body does not begin as Kubernetes' protobuf does")
+    raw = _message(_fields(body[len(_MAGIC) :]), _RAW_FIELD)
+    metadata: Json = {}
+    for number, value in _fields(_message(_fields(raw), _METADATA_FIELD)):
+        if number in _TEXTS and value:
+            metadata[_TEXTS[number]] = value.decode()
+        elif number in _MAPS:
+            entry = dict(_fields(value))
+            metadata.setdefault(_MAPS[number], {})[entry[1].decode()] = entry.get(2, b"").decode()
+    return {"metadata": metadata}
+
+
+def _message(fields: Iterator[tuple[int, Any]], wanted: int) -> bytes:
+    found: bytes = next((value for number, value in fields if number == wanted), b"")
+    return found
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
+    """The (field number, value) pairs of one message; lengths-delimited values as bytes."""
+    place = 0
+    while place < len(data):
+        key, place = _varint(data, place)
+        match key & 7:
+            case 0:
+                value: Any
+                value, place = _varint(data, place)
+            case 1:
+                value, place = data[place : place + 8], place + 8
+            case 2:
+                size, place = _varint(data, place)
+                value, place = data[place : place + size], place + size
+            case 5:
+                value, place = data[place : place + 4], place + 4
+            case other:
+                raise ValueError(f"wire type {other} is not known")
+        yield key >> 3, value
+
+
+def _varint(data: bytes, place: int) -> tuple[int, int]:
+    number = shift = 0
+    while True:
+        if place >= len(data):
+            raise ValueError("the message is cut off")
+        byte = data[place]
+        place += 1
+        number |= (byte & 0x7F) << shift
+        shift += 7
+        if not byte & 0x80:
+            return number, place

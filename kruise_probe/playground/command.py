@@ -1,0 +1,221 @@
+"""`kruise-probe playground`: the command line around `session` and `showing`."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+from rich.console import Console
+
+from kruise_probe.api.durations import parse_duration
+from kruise_probe.api.errors import KubeError
+from kruise_probe.playground.child import ChildFailed
+from kruise_probe.playground.documents import SAMPLE, BadFile, Document, load
+from kruise_probe.playground.node.addresses import NoAddress
+from kruise_probe.playground.session import Playground
+from kruise_probe.playground.showing import Ticker, check, show_lines, show_live
+from kruise_probe.playground.ticker import Line
+from kruise_probe.playground.workspace import NoWorkspace
+from kruise_probe.serving.logs import configure_logs
+
+INTERRUPTED = 130
+
+_KNOWN_ERRORS = (BadFile, ChildFailed, NoAddress, NoWorkspace, KubeError, OSError)
+
+
+class Seconds(click.ParamType[float]):
+    """`60s`, `1m30s`; as the flags of manager and daemon take durations."""
+
+    name = "duration"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        if isinstance(value, float):
+            return value
+        seconds = parse_duration(str(value))
+        if not seconds:
+            return self.fail(f"{value!r} is no duration; write it as 60s or 1m30s", param, ctx)
+        return seconds
+
+
+class Settings(NamedTuple):
+    documents: list[Document]
+    nodes: int
+    kubeconfig_out: Path | None
+    wanted_states: int
+    check_seconds: float | None
+
+
+@click.command(
+    short_help="The whole product on this machine, with no cluster.",
+    context_settings={"auto_envvar_prefix": "KRUISE_PROBE", "show_default": True},
+)
+@click.option(
+    "-f",
+    "--filename",
+    "files",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Pods and PodProbeMarkers to apply instead of the sample; may be given several times.",
+)
+@click.option("--no-sample", is_flag=True, help="Start with nothing applied.")
+@click.option(
+    "--check",
+    "checking",
+    is_flag=True,
+    help="Do not show anything: wait until every probe of the sample was seen in both states (of other files: had a"
+    " result) on conditions, labels, annotations and events, print one line of JSON, and end.",
+)
+@click.option(
+    "--check-timeout",
+    type=Seconds(),
+    default="60s",
+    show_default=True,
+    help="How long --check waits.",
+)
+@click.option(
+    "--kubeconfig-out",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Where else to write the kubeconfig; must not exist, removed at the end.",
+)
+@click.option(
+    "--nodes", type=click.IntRange(1, 50), default=1, show_default=True, help="How many nodes."
+)
+def playground(
+    files: tuple[Path, ...],
+    no_sample: bool,
+    checking: bool,
+    check_timeout: float,
+    kubeconfig_out: Path | None,
+    nodes: int,
+) -> int:
+    """Runs an API server, nodes, the manager and the daemons on this machine, without root and without a cluster.
+
+    Applies sample game servers whose state flips every few seconds, shows what kruise-probe makes of it, and leaves
+    nothing behind when it ends.
+    """
+    if not sys.platform.startswith("linux"):
+        raise click.ClickException(
+            "the playground runs containers as Linux processes with addresses of 127/8; run it on Linux"
+        )
+    if checking and no_sample and not files:
+        raise click.UsageError("--check with --no-sample needs -f FILE: there is nothing to check")
+    settings = Settings(
+        documents=_documents(files, no_sample=no_sample),
+        nodes=nodes,
+        kubeconfig_out=kubeconfig_out,
+        wanted_states=1 if files else 2,
+        check_seconds=check_timeout if checking else None,
+    )
+    if kubeconfig_out:
+        _check_free(kubeconfig_out)
+    configure_logs(format="text", level="error")
+    try:
+        return asyncio.run(
+            _until_signal(_run(settings), interrupted=INTERRUPTED if checking else 0)
+        )
+    except (*_KNOWN_ERRORS, BaseExceptionGroup) as error:
+        known = [each for each in _leaves(error) if isinstance(each, _KNOWN_ERRORS)]
+        if not known:
+            raise
+        raise click.ClickException(str(known[0]) or type(known[0]).__name__) from error
+
+
+def _documents(files: tuple[Path, ...], *, no_sample: bool) -> list[Document]:
+    if not files and no_sample:
+        return []
+    try:
+        return load(files or [SAMPLE])
+    except BadFile as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _check_free(kubeconfig_out: Path) -> None:
+    if kubeconfig_out.exists():
+        raise click.ClickException(
+            f"--kubeconfig-out {kubeconfig_out} exists; remove it, or name another file"
+        )
+    if not kubeconfig_out.parent.is_dir():
+        raise click.ClickException(
+            f"--kubeconfig-out {kubeconfig_out}: there is no folder {kubeconfig_out.parent}; make it first"
+        )
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for each in error.exceptions:
+            yield from _leaves(each)
+    else:
+        yield error
+
+
+async def _until_signal(work: Coroutine[Any, Any, int], *, interrupted: int) -> int:
+    """Runs `work`; the first SIGINT, SIGTERM or SIGHUP cancels it, further ones are not heard."""
+    task = asyncio.create_task(work, name="playground command")
+    caught: list[int] = []
+
+    def catch(number: int) -> None:
+        if not caught:
+            caught.append(number)
+            task.cancel()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, catch, number)
+    await asyncio.wait((task,))
+    if task.cancelled():
+        return interrupted
+    return task.result()
+
+
+async def _run(settings: Settings) -> int:
+    ticker = Ticker()
+    began = asyncio.get_running_loop().time()
+    async with Playground(
+        documents=settings.documents,
+        nodes=settings.nodes,
+        kubeconfig_out=settings.kubeconfig_out,
+        on_note=lambda text: ticker.add(Line("", text, "bad")),
+    ) as running:
+        if settings.check_seconds is not None:
+            return await _check(running, settings, began=began, seconds=settings.check_seconds)
+        console = Console()
+        if console.is_terminal and not console.is_dumb_terminal:
+            await running.alongside(show_live(running, ticker, console))
+        else:
+            await running.alongside(show_lines(running, _print_line))
+    return 0
+
+
+async def _check(running: Playground, settings: Settings, *, began: float, seconds: float) -> int:
+    loop = asyncio.get_running_loop()
+    census = await running.alongside(
+        check(running, wanted=settings.wanted_states, deadline=began + seconds)
+    )
+    click.echo(json.dumps(census.as_json(seconds=loop.time() - began)))
+    if census.complete:
+        return 0
+    click.echo(
+        f"kruise-probe playground: not seen within {seconds:g} s: {census.missing()}", err=True
+    )
+    for program in (running.manager, *running.daemons.values()):
+        click.echo(f"the {program.name} said last: {program.last_line()}", err=True)
+    return 1
+
+
+def _print_line(text: str) -> None:
+    """Prints a line; when nobody reads any more (`| head`), the playground ends as by Ctrl-C."""
+    try:
+        click.echo(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        signal.raise_signal(signal.SIGINT)

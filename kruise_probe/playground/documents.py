@@ -1,0 +1,151 @@
+"""Files of Kubernetes objects: read whole before anything starts, then applied in their order.
+
+Every complaint is one line: which file, which document, what is wrong.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import yaml
+
+from kruise_probe.api.errors import AlreadyExists, ApiError, NotFound
+from kruise_probe.client.rest import PatchType, RestClient
+
+SAMPLE = Path(__file__).parent / "samples" / "game-servers.yaml"
+
+Json = dict[str, Any]
+
+
+class BadFile(Exception):
+    """A file that cannot be read or applied; the text says which, where, and what to do."""
+
+
+class Document(NamedTuple):
+    """One object of a file; `place` names it for people."""
+
+    place: str
+    object: Json
+
+
+def load(files: Sequence[Path]) -> list[Document]:
+    """The objects of all files, lists taken apart.
+
+    Raises:
+        BadFile: one of them cannot be read, is no YAML, or holds something that is no object.
+    """
+    documents = [document for file in files for document in _load_one(file)]
+    if files and not documents:
+        raise BadFile(
+            f"{files[0]}: no object in it; write a PodProbeMarker and the Pods that it selects"
+        )
+    return documents
+
+
+def _load_one(file: Path) -> Iterator[Document]:
+    try:
+        parsed = list(yaml.safe_load_all(file.read_text()))
+    except OSError as error:
+        raise BadFile(f"{file}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise BadFile(f"{file}: is no text file: {error}") from error
+    except yaml.YAMLError as error:
+        raise BadFile(f"{file}{_where(error)}: is no YAML: {_what(error)}") from error
+    for number, value in enumerate(parsed, start=1):
+        if value is not None:
+            yield from _objects(f"{file}, document {number}", value)
+
+
+def _where(error: yaml.YAMLError) -> str:
+    mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
+    return f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+
+
+def _what(error: yaml.YAMLError) -> str:
+    problem = error.problem if isinstance(error, yaml.MarkedYAMLError) else None
+    return problem or " ".join(str(error).split())
+
+
+def _objects(place: str, value: Any) -> Iterator[Document]:
+    if not isinstance(value, dict):
+        raise BadFile(f"{place}: is no object; write apiVersion, kind and metadata.name")
+    missing = [key for key in ("apiVersion", "kind") if not isinstance(value.get(key), str)]
+    if missing:
+        raise BadFile(f"{place}: has no {' and no '.join(missing)}")
+    if value["kind"] == "List":
+        for number, item in enumerate(value.get("items") or (), start=1):
+            yield from _objects(f"{place}, item {number}", item)
+        return
+    metadata = value.get("metadata")
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
+        raise BadFile(f"{place}: the {value['kind']} has no metadata.name")
+    yield Document(f"{place} ({value['kind']} {metadata['name']})", value)
+
+
+class _ServedKind(msgspec.Struct, frozen=True):
+    name: str
+    kind: str
+    namespaced: bool
+
+
+class _ServedKinds(msgspec.Struct, frozen=True):
+    resources: tuple[_ServedKind, ...] = ()
+
+
+class Applier:
+    """Applies documents as `kubectl apply` would: creates, or merges into what is there."""
+
+    def __init__(self, client: RestClient) -> None:
+        self._client = client
+        self._served: dict[str, Mapping[str, _ServedKind]] = {}
+
+    async def apply(self, documents: Sequence[Document]) -> None:
+        """Applies them one after the other.
+
+        Raises:
+            BadFile: the server does not have the kind, or refuses the object.
+            KubeError: the server does not answer.
+        """
+        for document in documents:
+            try:
+                await self._apply(document)
+            except ApiError as error:
+                raise BadFile(f"{document.place}: {error.message}") from error
+
+    async def _apply(self, document: Document) -> None:
+        wanted = document.object
+        served = await self._kinds(wanted["apiVersion"])
+        kind = served.get(wanted["kind"])
+        if kind is None:
+            known = ", ".join(sorted(served)) or "nothing"
+            raise BadFile(
+                f"{document.place}: the playground has no {wanted['kind']} of {wanted['apiVersion']}"
+                f" (of that group and version it has {known}); write Pods and PodProbeMarkers"
+            )
+        path = _root(wanted["apiVersion"])
+        if kind.namespaced:
+            path += f"/namespaces/{wanted['metadata'].get('namespace') or 'default'}"
+        path += f"/{kind.name}"
+        body = msgspec.json.encode(wanted)
+        try:
+            await self._client.request_raw("POST", path, body)
+        except AlreadyExists:
+            path += f"/{wanted['metadata']['name']}"
+            await self._client.request_raw("PATCH", path, body, PatchType.MERGE)
+
+    async def _kinds(self, api_version: str) -> Mapping[str, _ServedKind]:
+        if api_version not in self._served:
+            try:
+                answer = await self._client.get_raw(_root(api_version))
+            except NotFound:
+                return {}
+            listed = msgspec.json.decode(answer, type=_ServedKinds)
+            self._served[api_version] = {
+                each.kind: each for each in listed.resources if "/" not in each.name
+            }
+        return self._served[api_version]
+
+
+def _root(api_version: str) -> str:
+    return f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"

@@ -1,0 +1,102 @@
+"""What a container's process finds in its environment, and `$(NAME)` in its command.
+
+Source: kubelet pkg/kubelet/kubelet_pods.go (makeEnvironmentVariables), third_party/forked/golang/expansion.
+Differs: `POD_IP`, `POD_NAME`, `POD_NAMESPACE` are always there, because a process cannot learn its address
+otherwise; ConfigMaps and Secrets are not served.
+"""
+
+import re
+from collections.abc import Mapping
+
+from kruise_probe.playground.node.pods import EnvVar, NodePod, PodContainer
+
+_REFERENCE = re.compile(r"\$(?:\$|\(([^()]*)\))")
+_KEYED = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
+
+
+class Unsupported(Exception):
+    """A container asks for something that the playground does not have; the text says what to write."""
+
+
+def command_line(container: PodContainer, variables: Mapping[str, str]) -> tuple[str, ...]:
+    """The command and its arguments, `$(NAME)` expanded.
+
+    Raises:
+        Unsupported: there is no command, so only the image would know what to run.
+    """
+    if not container.command:
+        raise Unsupported(
+            f"container {container.name!r} has no command: the playground pulls no images,"
+            " so write spec.containers[].command"
+        )
+    return tuple(expand(each, variables) for each in (*container.command, *(container.args or ())))
+
+
+def container_environment(
+    pod: NodePod, container: PodContainer, *, ip: str, node: str, node_ip: str
+) -> dict[str, str]:
+    """The variables of one container: the pod's identity, then `env` in its order.
+
+    Raises:
+        Unsupported: a value comes from something that is not served here.
+    """
+    if container.env_from:
+        raise Unsupported(
+            f"container {container.name!r}: envFrom is not served by the playground; write env with values"
+        )
+    facts = {
+        "metadata.name": pod.metadata.name,
+        "metadata.namespace": pod.metadata.namespace or "",
+        "metadata.uid": pod.metadata.uid,
+        "spec.nodeName": node,
+        "status.podIP": ip,
+        "status.podIPs": ip,
+        "status.hostIP": node_ip,
+        "status.hostIPs": node_ip,
+        "spec.serviceAccountName": "default",
+    }
+    variables = {
+        "HOSTNAME": pod.metadata.name,
+        "POD_NAME": pod.metadata.name,
+        "POD_NAMESPACE": pod.metadata.namespace or "",
+        "POD_IP": ip,
+    }
+    for variable in container.env or ():
+        variables[variable.name] = _value(pod, container, variable, facts, variables)
+    return variables
+
+
+def _value(
+    pod: NodePod,
+    container: PodContainer,
+    variable: EnvVar,
+    facts: Mapping[str, str],
+    variables: Mapping[str, str],
+) -> str:
+    if variable.value_from is None:
+        return expand(variable.value or "", variables)
+    selector = variable.value_from.field_ref
+    field = selector.field_path if selector else ""
+    if field in facts:
+        return facts[field]
+    keyed = _KEYED.fullmatch(field)
+    if keyed is None:
+        raise Unsupported(
+            f"container {container.name!r}, env {variable.name!r}: the playground serves value,"
+            f" and valueFrom.fieldRef of {', '.join(sorted(facts))},"
+            " metadata.labels['KEY'] and metadata.annotations['KEY']"
+        )
+    meta = pod.metadata
+    source = meta.labels if keyed[1] == "labels" else meta.annotations
+    return (source or {}).get(keyed[2], "")
+
+
+def expand(text: str, variables: Mapping[str, str]) -> str:
+    """Replaces `$(NAME)` by the variable; `$$` is a dollar; an unknown name stays as it is written."""
+
+    def replacement(match: re.Match[str]) -> str:
+        if match[1] is None:
+            return "$"
+        return variables.get(match[1], match[0])
+
+    return _REFERENCE.sub(replacement, text)

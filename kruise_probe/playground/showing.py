@@ -1,0 +1,97 @@
+"""Shows a running playground to whoever looks: live on a terminal, in lines elsewhere, as one result for a check."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from datetime import datetime
+
+from rich.console import Console
+from rich.live import Live
+
+from kruise_probe.api.times import utc_now
+from kruise_probe.playground.board import Board
+from kruise_probe.playground.check import Census
+from kruise_probe.playground.session import Playground
+from kruise_probe.playground.ticker import Line
+from kruise_probe.playground.view import Shown, View, plain_line
+
+REMEMBERED_LINES = 500
+DRAWS_PER_SECOND = 4
+
+
+def hints(playground: Playground) -> list[str]:
+    """What to try, ready to be copied; of the folders the first pod's first container's."""
+    lines = [
+        f"export KUBECONFIG={playground.kubeconfig}    # Ctrl-C ends it all",
+        "kubectl get pods --show-labels -w; kubectl describe podprobemarkers",
+    ]
+    containers = [each for node in playground.nodes for each in node.runtime.containers]
+    if containers:
+        first = min(containers, key=lambda each: each.sandbox.config.name)
+        flip = "; touch hold; echo 5 > players" if (first.folder / "players").exists() else ""
+        lines.append(f"cd {first.folder}{flip}")
+    return lines
+
+
+class Ticker:
+    """The newest lines, bounded."""
+
+    def __init__(self, now: Callable[[], datetime] = utc_now) -> None:
+        self._now = now
+        self.lines: deque[tuple[datetime, Line]] = deque(maxlen=REMEMBERED_LINES)
+
+    def add(self, line: Line) -> None:
+        self.lines.append((self._now(), line))
+
+
+async def show_live(playground: Playground, ticker: Ticker, console: Console) -> None:
+    """Draws until cancelled."""
+    board = Board(playground.client, on_line=ticker.add, on_change=lambda: None)
+
+    def view() -> View:
+        return View(Shown(board.rows, list(ticker.lines), hints(playground), utc_now()))
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(board.run(), name="board")
+        with Live(
+            view(),
+            console=console,
+            screen=True,
+            auto_refresh=False,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        ) as live:
+            while True:
+                await asyncio.sleep(1 / DRAWS_PER_SECOND)
+                live.update(view(), refresh=True)
+
+
+async def show_lines(playground: Playground, write: Callable[[str], None]) -> None:
+    """Writes a line for every change until cancelled."""
+    for hint in hints(playground):
+        write(hint)
+    board = Board(
+        playground.client,
+        on_line=lambda line: write(plain_line((utc_now(), line))),
+        on_change=lambda: None,
+    )
+    await board.run()
+
+
+async def check(playground: Playground, *, wanted: int, deadline: float) -> Census:
+    """Looks on until every probe has been seen in `wanted` states, or loop time `deadline`."""
+    changed = asyncio.Event()
+    board = Board(playground.client, on_line=lambda _: None, on_change=changed.set)
+    census = Census(wanted=wanted)
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(board.run(), name="board")
+        try:
+            async with asyncio.timeout_at(deadline):
+                while not census.complete:
+                    await changed.wait()
+                    changed.clear()
+                    census.look(board.pods, board.markers, board.nodes, board.events)
+        except TimeoutError:
+            pass
+        running.cancel()
+    return census

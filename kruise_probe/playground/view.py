@@ -1,0 +1,147 @@
+"""The live view: pods with their probes and marks, what happened, and what to try.
+
+Pure: it shows what it is given. Every pod takes a line, every probe another, so that it fits 80 columns.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.table import Table
+from rich.text import Text
+
+from kruise_probe.playground.rows import Mark, PodRow, ProbeRow
+from kruise_probe.playground.ticker import Line
+
+OTHER_COLUMNS = 36
+"""What the columns beside the marks take, about."""
+
+LEAST_TICKER_LINES = 3
+
+_STYLES = {"Succeeded": "green", "Failed": "red", "Unknown": "yellow"}
+_TONES = {"good": "green", "bad": "red", "neutral": "", "event": "cyan"}
+
+Stamped = tuple[datetime, Line]
+
+
+class Shown(NamedTuple):
+    """Everything that the view is made of; `hints` stand at the foot."""
+
+    rows: Sequence[PodRow]
+    lines: Sequence[Stamped]
+    hints: Sequence[str]
+    now: datetime
+
+
+class View:
+    """A renderable that fills the terminal as it is when it is drawn."""
+
+    def __init__(self, shown: Shown) -> None:
+        self._shown = shown
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        height = options.height or console.height
+        hints = Group(*(Text(hint, style="dim", overflow="fold") for hint in self._shown.hints))
+        free = height - _height(console, options, hints) - 2
+        pods = self._pods(free - LEAST_TICKER_LINES, width=options.max_width)
+        room = max(free - _height(console, options, pods), 0)
+        lines = [ticker_line(each) for each in self._shown.lines[-room:]] if room else []
+        lines += [Text()] * (room - len(lines))
+        yield Group(pods, Text(), *lines, Text(), hints)
+
+    def _pods(self, height: int, *, width: int) -> RenderableType:
+        table = Table(box=None, expand=True, pad_edge=False, header_style="bold dim")
+        table.add_column("POD, PROBE", no_wrap=True)
+        table.add_column("STATE", no_wrap=True)
+        table.add_column("SINCE", no_wrap=True, justify="right")
+        table.add_column("MARKS, MESSAGE", no_wrap=True, overflow="ellipsis", ratio=1)
+        left = height - 1
+        rows = list(self._shown.rows)
+        while rows and 1 + len(rows[0].probes) <= left:
+            row = rows.pop(0)
+            left -= 1 + len(row.probes)
+            for cells in pod_cells(row, now=self._shown.now, width=width - OTHER_COLUMNS):
+                table.add_row(*cells)
+        if rows:
+            table.add_row(Text(f"… {len(rows)} more", style="dim"))
+        if not self._shown.rows:
+            table.add_row(Text("no pods yet", style="dim"))
+        return table
+
+
+def _height(console: Console, options: ConsoleOptions, part: RenderableType) -> int:
+    return len(console.render_lines(part, options.update(height=None)))
+
+
+def pod_cells(row: PodRow, *, now: datetime, width: int) -> Iterator[tuple[Text, ...]]:
+    """The line of the pod, then one line for each of its probes. Keys lose their domain where `width` is short."""
+    marks = _marks(row, whole=True)
+    if marks.cell_len > width:
+        marks = _marks(row, whole=False)
+    restarts = f" (restarted {row.restarts}x)" if row.restarts else ""
+    yield (
+        Text(f"{row.title}{restarts}", style="bold"),
+        _pod_state(row),
+        Text(),
+        marks,
+    )
+    for probe in row.probes:
+        yield _probe_cells(probe, now=now)
+
+
+def _pod_state(row: PodRow) -> Text:
+    if row.status != "Running":
+        return Text(row.status, style="yellow")
+    return (
+        Text("Ready", style="green") if row.ready == "True" else Text("not ready", style="yellow")
+    )
+
+
+def _marks(row: PodRow, *, whole: bool) -> Text:
+    return Text("  ").join(
+        [Text(row.ip, style="dim"), *(_mark(each, whole=whole) for each in reversed(row.marks))]
+    )
+
+
+def _mark(mark: Mark, *, whole: bool) -> Text:
+    key = mark.key if whole else mark.key.rpartition("/")[2]
+    return Text(f"{key}={mark.value}", style="magenta" if mark.kind == "label" else "blue")
+
+
+def _probe_cells(row: ProbeRow, *, now: datetime) -> tuple[Text, ...]:
+    gate = " (gate)" if row.gate else ""
+    return (
+        Text(f"  {row.probe.probe}{gate}"),
+        Text(row.state or "…", style=_STYLES.get(row.state, "dim")),
+        Text(age(row.since, now)),
+        Text(row.message),
+    )
+
+
+def age(since: datetime | None, now: datetime) -> str:
+    """`7s`, `3m`, `2h`; empty for what has not begun."""
+    if since is None:
+        return ""
+    seconds = max(int((now - since).total_seconds()), 0)
+    if seconds < 120:
+        return f"{seconds}s"
+    return f"{seconds // 60}m" if seconds < 7200 else f"{seconds // 3600}h"
+
+
+def ticker_line(stamped: Stamped) -> Text:
+    """One line of what happened."""
+    at, line = stamped
+    return Text.assemble(
+        (f"{at.astimezone():%H:%M:%S} ", "dim"),
+        (f"{line.about} " if line.about else "", "bold"),
+        (line.text, _TONES[line.tone]),
+        no_wrap=True,
+        overflow="ellipsis",
+    )
+
+
+def plain_line(stamped: Stamped) -> str:
+    """The same, for what is no terminal."""
+    at, line = stamped
+    return " ".join(filter(None, (f"{at.astimezone():%H:%M:%S}", line.about, line.text)))

@@ -1,0 +1,239 @@
+"""`kruise-probe playground` as a newcomer runs it, and what is left of it afterwards: nothing."""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+COMMAND = (sys.executable, "-m", "kruise_probe", "playground")
+
+
+class Command:
+    """A started playground whose temporary files are in a folder of the test's own."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.folder = folder / "tmp"
+        self.folder.mkdir()
+        self.process = subprocess.Popen(
+            [*COMMAND, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "TMPDIR": str(self.folder)},
+            start_new_session=True,
+        )
+
+    def end(self, *, timeout: float = 60) -> tuple[int, str, str]:
+        out, err = self.process.communicate(timeout=timeout)
+        return self.process.returncode, out, err
+
+    def read_until(self, text: str) -> None:
+        assert self.process.stdout
+        for line in self.process.stdout:
+            if text in line:
+                return
+        raise AssertionError(f"{text!r} never came")
+
+    def processes(self) -> list[int]:
+        """All that name its folder in their environment or command line, but for itself."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit() and int(entry.name) not in (self.process.pid, os.getpid()):
+                try:
+                    named = (entry / "environ").read_bytes() + (entry / "cmdline").read_bytes()
+                except OSError:
+                    continue  # it ended while we looked
+                if str(self.folder).encode() in named:
+                    found.append(int(entry.name))
+        return found
+
+    def files(self) -> list[str]:
+        return [name for _, folders, files in os.walk(self.folder) for name in (*folders, *files)]
+
+    def leftovers(self) -> list[object]:
+        """What is there when every process has had five seconds to end."""
+        for pid in self.processes():
+            try:
+                ended = os.pidfd_open(pid)
+            except ProcessLookupError:
+                continue
+            select.select([ended], [], [], 5)
+            os.close(ended)
+        return [*self.processes(), *self.files()]
+
+
+@pytest.fixture
+def short_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("p")
+
+
+@pytest.fixture
+def start(short_folder: Path) -> Iterator[Callable[..., Command]]:
+    started: list[Command] = []
+
+    def begin(*arguments: str) -> Command:
+        started.append(Command(short_folder, *arguments))
+        return started[-1]
+
+    yield begin
+    for each in started:
+        if each.process.poll() is None:
+            each.process.kill()
+        each.process.communicate()
+
+
+def test_the_check_sees_both_states_of_every_probe_of_the_sample(start):
+    code, out, err = start("--check", "--check-timeout=50s").end()
+
+    result = json.loads(out)
+    assert (code, err) == (0, "")
+    assert out.count("\n") == 1
+    assert result["ok"] is True
+    assert (result["pods"], result["probes"]) == (3, 9)
+    assert set(result["seen"]) == {
+        f"game-{number}/{probe}" for number in range(3) for probe in ("idle", "lobby", "healthy")
+    }
+    assert all(states == ["Succeeded", "Failed"] for states in result["seen"].values())
+
+
+def test_a_check_that_runs_out_of_time_says_what_is_missing(start):
+    code, out, err = start("--check", "--check-timeout=1500ms").end()
+    assert code == 1
+    assert json.loads(out)["ok"] is False
+    assert "not seen within 1.5 s" in err
+
+
+def test_the_check_of_other_files_wants_one_result_of_every_probe(start, short_folder):
+    file = short_folder / "own.yaml"
+    file.write_text(OWN)
+    code, out, err = start("--check", "-f", str(file)).end()
+    assert (code, err) == (0, "")
+    assert json.loads(out)["seen"] == {"own/down": ["Failed"], "own/up": ["Succeeded"]}
+
+
+OWN = """
+apiVersion: apps.kruise.io/v1alpha1
+kind: PodProbeMarker
+metadata: {name: own}
+spec:
+  selector: {matchLabels: {app: own}}
+  probes:
+  - name: up
+    containerName: main
+    probe: {exec: {command: ["true"]}}
+    podConditionType: example.com/up
+  - name: down
+    containerName: main
+    probe: {exec: {command: ["false"]}}
+    markerPolicy: [{state: Failed, labels: {down: "yes"}}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: own, labels: {app: own}}
+spec: {containers: [{name: main, image: none, command: [sleep, "1000"]}]}
+"""
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        pytest.param("", id="at-once"),
+        pytest.param("export KUBECONFIG", id="when-it-is-ready"),
+        pytest.param("idle", id="with-results"),
+    ],
+)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_however_it_ends(start, number, moment):
+    playground = start()
+    if moment:
+        playground.read_until(moment)
+        assert playground.processes()
+        assert playground.files()
+    playground.process.send_signal(number)
+    code, _, err = playground.end(timeout=15)
+
+    assert playground.leftovers() == []
+    assert "Traceback" not in err
+    if moment and number != signal.SIGKILL:
+        assert code == 0
+
+
+def test_the_kubeconfig_goes_where_it_was_asked_and_away_at_the_end(start, short_folder):
+    kubeconfig = short_folder / "kubeconfig"
+    playground = start("--kubeconfig-out", str(kubeconfig), "--no-sample")
+    playground.read_until("export KUBECONFIG")
+    assert "127.0.0.1" in kubeconfig.read_text()
+    playground.process.terminate()
+    assert playground.end(timeout=15)[0] == 0
+    assert not kubeconfig.exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        pytest.param("a: [b", "line 1, column 6: is no YAML", id="no-yaml"),
+        pytest.param("just text", "document 1: is no object", id="no-object"),
+        pytest.param("kind: Pod\nmetadata: {name: x}", "has no apiVersion", id="no-version"),
+        pytest.param("", "no object in it", id="empty"),
+        pytest.param(
+            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}",
+            "the playground has no Deployment of apps/v1",
+            id="unknown-kind",
+        ),
+        pytest.param(
+            "apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec: {containers: []}",
+            "spec.containers: Required value",
+            id="invalid-object",
+        ),
+    ],
+)
+def test_a_bad_file_is_one_line_that_says_where(start, short_folder, content, complaint):
+    file = short_folder / "bad.yaml"
+    file.write_text(content)
+    playground = start("-f", str(file))
+    code, out, err = playground.end()
+    assert (code, out) == (1, "")
+    assert err.count("\n") == 1
+    assert str(file) in err
+    assert complaint in err
+    assert playground.leftovers() == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        pytest.param(["--nodes=0"], "--nodes", id="no-nodes"),
+        pytest.param(["--check-timeout=soon"], "write it as 60s", id="no-duration"),
+        pytest.param(["--check", "--no-sample"], "nothing to check", id="nothing-to-check"),
+    ],
+)
+def test_wrong_usage_is_exit_code_2(start, arguments, complaint):
+    code, out, err = start(*arguments).end()
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert complaint in err
+
+
+def test_several_nodes_share_the_pods(start):
+    code, out, err = start("--check", "--nodes=2").end()
+    assert (code, err) == (0, "")
+    assert json.loads(out)["ok"] is True
+
+
+def test_it_ends_when_nobody_reads_what_it_prints(start: Callable[..., Command]) -> None:
+    command = start()
+    command.read_until("KUBECONFIG")
+    assert command.process.stdout
+    command.process.stdout.close()
+
+    code = command.process.wait(60)
+
+    assert command.process.stderr
+    assert (code, command.process.stderr.read()) == (0, "")
+    assert command.leftovers() == []

@@ -1,0 +1,260 @@
+"""Pods on the embedded node do what they do on a kubelet's, as far as a process can."""
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.world import condition
+
+from kruise_probe.playground.node.containers import Change, Container
+
+Json = dict[str, Any]
+
+
+def shell(name: str, script: str, **more: Any) -> Json:
+    return {"name": name, "image": "none", "command": ["sh", "-c", script], **more}
+
+
+def status_of(pod: Json, name: str = "main", *, init: bool = False) -> Json:
+    listed = pod["status"].get("initContainerStatuses" if init else "containerStatuses") or ()
+    return next((each for each in listed if each["name"] == name), {})
+
+
+def phase_is(phase: str) -> Any:
+    return lambda pod: pod["status"].get("phase") == phase
+
+
+REST = "while :; do sleep 1; done"
+
+
+async def test_a_pod_is_scheduled_runs_and_says_so(space):
+    pod = await space.pod()
+    pod = await space.until("is ready", lambda it: condition(it, "Ready").get("status") == "True")
+
+    status = status_of(pod)
+    assert pod["spec"]["nodeName"] == "node-0"
+    assert pod["status"]["podIP"].startswith("127.")
+    assert (status["started"], status["ready"], status["restartCount"]) == (True, True, 0)
+    assert status["containerID"].startswith("playground://")
+    for kind in ("PodScheduled", "Initialized", "ContainersReady"):
+        assert condition(pod, kind)["status"] == "True"
+
+
+async def test_two_pods_have_two_addresses_and_can_bind_the_same_port(space):
+    program = (
+        'import os, socket, time; s = socket.create_server((os.environ["POD_IP"], 7001));'
+        ' open("bound", "w").write(os.environ["POD_IP"]); time.sleep(1000)'
+    )
+    pods = [await space.pod(name, command=["python3", "-c", program]) for name in ("a", "b")]
+    for pod in pods:
+        bound = await read_file(space, "bound", pod["metadata"]["name"])
+        assert bound == pod["status"]["podIP"]
+    assert pods[0]["status"]["podIP"] != pods[1]["status"]["podIP"]
+
+
+async def read_file(space: Any, file: str, pod: str = "web") -> str:
+    """What a file in the container's folder says, once it says anything."""
+    node = space.playground.nodes[0]
+    script = f"until [ -s {file} ]; do sleep 0.02; done; cat {file}"
+    found = await node.runtime.exec_sync(
+        node.container(space.namespace, pod, "main"), ["sh", "-c", script], timeout_seconds=10
+    )
+    return found.stdout.decode()
+
+
+async def test_the_environment_is_the_pods_own(space):
+    container = shell(
+        "main",
+        f'echo "$POD_NAME $HOSTNAME $NODE $APP $GREETING $0" > out.new; mv out.new out; {REST}',
+        args=["$(GREETING)-$(UNKNOWN)-$$(GREETING)"],
+        env=[
+            {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+            {"name": "APP", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['app']"}}},
+            {"name": "GREETING", "value": "hello-$(POD_NAME)"},
+        ],
+    )
+    await space.pod(containers=[container])
+    assert (
+        await read_file(space, "out")
+        == "web web node-0 web hello-web hello-web-$(UNKNOWN)-$(GREETING)\n"
+    )
+
+
+async def test_a_container_that_ends_is_started_again_with_a_new_id(space):
+    pod = await space.pod()
+    first = status_of(pod)["containerID"]
+    await space.playground.nodes[0].kill_container(space.namespace, "web", "main")
+    pod = await space.until("has restarted", lambda it: status_of(it)["restartCount"] == 1)
+
+    assert status_of(pod)["containerID"] != first
+    assert status_of(pod)["lastState"]["terminated"]["exitCode"] == 137
+    assert status_of(pod)["lastState"]["terminated"]["containerID"] == first
+
+
+async def test_a_container_that_keeps_ending_backs_off(space):
+    await space.pod(command=["sh", "-c", "exit 3"])
+    pod = await space.until(
+        "backs off",
+        lambda it: status_of(it)["state"].get("waiting", {}).get("reason") == "CrashLoopBackOff",
+    )
+    assert status_of(pod)["lastState"]["terminated"]["exitCode"] == 3
+    assert pod["status"]["phase"] == "Running"
+
+
+@pytest.mark.parametrize(
+    ("policy", "script", "phase"),
+    [
+        pytest.param("Never", "exit 0", "Succeeded", id="never-and-success"),
+        pytest.param("Never", "exit 1", "Failed", id="never-and-failure"),
+        pytest.param("OnFailure", "exit 0", "Succeeded", id="on-failure-and-success"),
+        pytest.param(
+            "OnFailure", "[ -e ../once ] || { : > ../once; exit 1; }", "Succeeded", id="second-try"
+        ),
+    ],
+)
+async def test_a_pod_ends_as_its_restart_policy_says(space, policy, script, phase):
+    await space.pod(containers=[shell("main", script)], restartPolicy=policy)
+    pod = await space.until(f"is {phase}", phase_is(phase))
+    assert condition(pod, "Ready")["status"] == "False"
+
+
+async def test_init_containers_run_one_after_the_other_and_sidecars_stay(space):
+    pod = await space.pod(
+        initContainers=[
+            shell("first", "echo first >> ../order"),
+            shell("side", f"echo side >> ../order; {REST}", restartPolicy="Always"),
+            shell("second", "echo second >> ../order"),
+        ],
+        containers=[shell("main", f"echo main >> ../order; {REST}")],
+    )
+    pod = await space.until("runs", phase_is("Running"))
+    assert status_of(pod, "first", init=True)["state"]["terminated"]["reason"] == "Completed"
+    assert status_of(pod, "side", init=True)["started"] is True
+    order = space.folder().parent / "order"
+    assert order.read_text().split()[:3] == ["first", "side", "second"]
+
+
+async def test_a_failing_init_container_keeps_the_pod_from_starting(space):
+    await space.pod(initContainers=[shell("broken", "exit 1")], containers=[shell("main", REST)])
+    pod = await space.until(
+        "tries again", lambda it: status_of(it, "broken", init=True).get("restartCount", 0) >= 2
+    )
+    assert pod["status"]["phase"] == "Pending"
+    assert condition(pod, "Initialized")["status"] == "False"
+    assert status_of(pod)["state"]["waiting"]["reason"] == "PodInitializing"
+
+
+async def test_a_container_counts_as_started_once_its_startup_probe_succeeds(space):
+    startup = {"exec": {"command": ["test", "-e", "up"]}, "periodSeconds": 1}
+    await space.pod(
+        containers=[shell("main", REST, startupProbe={**startup, "failureThreshold": 30})]
+    )
+    pod = await space.until("runs", phase_is("Running"))
+    assert status_of(pod)["started"] is False
+    assert condition(pod, "ContainersReady")["status"] == "False"
+
+    (space.folder() / "up").write_text("")
+    pod = await space.until("has started", lambda it: status_of(it)["started"])
+    assert status_of(pod)["ready"] is True
+
+
+@pytest.mark.parametrize(
+    ("container", "reason", "message"),
+    [
+        pytest.param(
+            {"name": "main", "image": "nginx"},
+            "CreateContainerConfigError",
+            "has no command: the playground pulls no images",
+            id="no-command",
+        ),
+        pytest.param(
+            shell("main", REST, envFrom=[{"configMapRef": {"name": "x"}}]),
+            "CreateContainerConfigError",
+            "envFrom is not served",
+            id="env-from",
+        ),
+    ],
+)
+async def test_what_the_node_cannot_do_stands_in_the_status(space, container, reason, message):
+    await space.pod(containers=[container])
+    pod = await space.until("waits", lambda it: status_of(it)["state"].get("waiting"))
+    assert status_of(pod)["state"]["waiting"]["reason"] == reason
+    assert message in status_of(pod)["state"]["waiting"]["message"]
+    assert pod["status"]["phase"] == "Pending"
+
+
+async def test_a_command_that_is_not_there_is_named(space):
+    await space.pod(command=["/no/such/program"])
+    pod = await space.until("has failed", lambda it: status_of(it)["lastState"].get("terminated"))
+    ended = status_of(pod)["lastState"]["terminated"]
+    assert (ended["reason"], ended["exitCode"]) == ("StartError", 128)
+    assert "/no/such/program" in ended["message"]
+
+
+async def test_a_deleted_pod_is_asked_to_end_and_leaves_no_process_and_no_folder(space):
+    script = f"trap 'echo asked > ../asked; exit 0' TERM; (setsid sleep 1000 &); {REST}"
+    await space.pod(command=["sh", "-c", script])
+    node = space.playground.nodes[0]
+    container = node.container(space.namespace, "web", "main")
+    removed, asked = asyncio.Event(), []
+
+    def note(change: Change, changed: Container) -> None:
+        if changed is container and change is Change.STOPPED:
+            asked.append((container.folder.parent / "asked").exists())
+        if changed is container and change is Change.DELETED:
+            removed.set()
+
+    stop_listening = node.runtime.add_listener(note)
+    await space.playground.api.delete(space.pod_path())
+    await space.world.pods.until_gone("web", space.namespace)
+    await removed.wait()
+    stop_listening()
+
+    assert asked == [True]
+    assert processes_of(container.id) == []
+    assert not container.folder.parent.exists()
+
+
+def processes_of(container_id: str) -> list[str]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                if container_id.encode() in (entry / "environ").read_bytes():
+                    found.append(entry.name)
+            except OSError:
+                continue
+    return found
+
+
+async def test_a_pod_that_ignores_sigterm_is_killed_after_its_grace(space):
+    await space.pod(command=["sh", "-c", f"trap '' TERM; {REST}"], terminationGracePeriodSeconds=1)
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    await space.playground.api.delete(space.pod_path())
+    await space.world.pods.until_gone("web", space.namespace)
+    assert 0.9 < loop.time() - began < 4
+
+
+async def test_a_pod_deleted_by_force_can_come_back_under_its_name_at_once(space):
+    first = await space.pod(command=["sh", "-c", f"trap '' TERM; {REST}"])
+    await space.playground.api.delete(space.pod_path(), grace_seconds=0)
+    await space.world.pods.until_gone("web", space.namespace)
+    second = await space.pod()
+    assert first["metadata"]["uid"] != second["metadata"]["uid"]
+    await space.until("is ready", lambda it: condition(it, "Ready").get("status") == "True")
+
+
+async def test_conditions_of_others_stay_when_the_node_writes_its_own(space):
+    await space.pod()
+    mine = {"type": "example.com/mine", "status": "True", "reason": "Test"}
+    pod = await space.until("is ready", lambda it: condition(it, "Ready").get("status") == "True")
+    conditions = [*pod["status"]["conditions"], mine]
+    await space.playground.api.merge(
+        space.pod_path(subresource="status"), {"status": {"conditions": conditions}}
+    )
+    await space.playground.nodes[0].kill_container(space.namespace, "web", "main")
+    pod = await space.until("has restarted", lambda it: status_of(it)["restartCount"] == 1)
+    assert condition(pod, "example.com/mine")["reason"] == "Test"

@@ -1,0 +1,32 @@
+"""Kills at any point, and a runtime that goes away: the short form of what hack/soak does for longer."""
+
+import secrets
+from random import Random
+
+import pytest
+from support.restarts import SteadyProbes, history_with_a_kill
+
+KILLS = 5
+RESTARTS = 2
+
+
+@pytest.mark.timeout(150)
+async def test_a_kill_at_any_point_comes_to_the_same_end(playground, world):
+    seed = secrets.randbelow(2**32)
+    random = Random(seed)
+    for number in range(KILLS):
+        namespace = f"kill-{seed}-{number}"
+        await history_with_a_kill(playground, world, namespace, random)
+
+
+@pytest.mark.timeout(150)
+async def test_a21_a_daemon_killed_under_steady_probes_and_a_runtime_away_change_nothing(
+    playground, world
+):
+    steady = SteadyProbes(playground, world, pods=3)
+    async with steady.standing():
+        written = await steady.restart_the_daemon(RESTARTS)
+        assert set(written) <= {"patch nodepodprobes/status"}, "no condition, no label, no event"
+        assert written.get("patch nodepodprobes/status", 0) <= RESTARTS
+        assert await steady.take_the_runtime_away(3.0) == {}
+        assert steady.flaps() == []

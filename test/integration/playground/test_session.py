@@ -1,0 +1,96 @@
+"""The playground's own programs: watched, started again, and given up when they do not work."""
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from support.background import background
+
+from kruise_probe.playground.child import Child, ChildFailed
+from kruise_probe.playground.documents import BadFile, Document
+from kruise_probe.playground.session import Playground
+
+
+class Notes:
+    """What was said, and a wake-up for each."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.came = asyncio.Event()
+
+    def add(self, text: str) -> None:
+        self.texts.append(text)
+        self.came.set()
+
+
+async def test_a_program_that_somebody_kills_is_started_again_and_the_user_told() -> None:
+    notes = Notes()
+    async with Playground(on_note=notes.add) as running:
+        first = running.manager.pid
+        assert first
+        os.kill(first, signal.SIGKILL)
+        async with asyncio.timeout(10):
+            await notes.came.wait()
+            await running.manager.until_running()
+        assert notes.texts == ["the manager ended with exit code 137; it is started again"]
+        assert running.manager.pid not in (None, first)
+
+
+async def test_a_program_that_was_told_to_stay_away_does() -> None:
+    notes = Notes()
+    async with Playground(on_note=notes.add) as running:
+        first = running.daemons["node-0"].pid
+        await running.kill_daemon()
+        assert running.daemons["node-0"].pid is None
+        running.start_daemon()
+        await running.daemons["node-0"].until_running()
+        assert running.daemons["node-0"].pid != first
+        assert notes.texts == []
+
+
+def child(folder: Path, script: str) -> Child:
+    return Child(
+        "program",
+        ("sh", "-c", script),
+        environment=dict(os.environ),
+        log=folder / "program.log",
+        on_end=lambda *_: None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("script", "word", "starts"),
+    [
+        pytest.param("echo start; echo no such socket; exit 1", "exit code 1: no such socket", 3, id="fails"),
+        pytest.param("echo start; echo bad flag; exit 2", "exit code 2: bad flag", 1, id="usage"),
+        pytest.param("echo start; exit 0", "exit code 0: start", 3, id="ends"),
+    ],
+)  # fmt: skip
+async def test_a_program_that_does_not_stay_alive_is_given_up_with_its_last_word(
+    tmp_path: Path, script: str, word: str, starts: int
+) -> None:
+    with pytest.raises(ChildFailed, match=word):
+        await child(tmp_path, script).run()
+    assert (tmp_path / "program.log").read_text().count("start\n") == starts
+
+
+async def test_a_cancelled_program_is_asked_to_end(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "up")
+    script = "trap 'echo asked; exit 0' TERM; echo up > up; while :; do sleep 0.05; done"
+    program = child(tmp_path, script)
+    async with background(program.run()):
+        assert await asyncio.to_thread((tmp_path / "up").read_text) == "up\n"
+    assert program.last_line() == "asked"
+    assert program.pid is None
+
+
+async def test_objects_that_are_refused_end_the_start_and_leave_nothing() -> None:
+    bad = Document("here", {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "X"}})
+    playground = Playground(documents=[bad])
+    with pytest.raises(ExceptionGroup) as caught:
+        async with playground:
+            pytest.fail("it started")
+    assert caught.group_contains(BadFile, match="here")
+    assert not playground.folder.exists()

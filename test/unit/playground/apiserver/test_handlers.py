@@ -1,0 +1,307 @@
+"""The handlers without HTTP: any body is answered or refused, never broken on; subresources; counters."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kruise_probe.manifests.crds import all_crds
+from kruise_probe.playground.apiserver.builtin import builtin_kinds
+from kruise_probe.playground.apiserver.custom import custom_kind
+from kruise_probe.playground.apiserver.definitions import DEFINITION_KIND, store_definition
+from kruise_probe.playground.apiserver.discovery import AGGREGATED, Discovery
+from kruise_probe.playground.apiserver.failures import Failure
+from kruise_probe.playground.apiserver.handlers import Answer, Call, Handlers, check_route, verb_of
+from kruise_probe.playground.apiserver.marker_rules import marker_problems
+from kruise_probe.playground.apiserver.registry import Registry
+from kruise_probe.playground.apiserver.requests import parse_path
+from kruise_probe.playground.apiserver.schema import Json
+
+EPOCH = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+PODS = "/api/v1/namespaces/ns/pods"
+NODES = "/api/v1/nodes"
+MARKERS = "/apis/apps.kruise.io/v1alpha1/namespaces/ns/podprobemarkers"
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+
+
+class Server:
+    """Handlers over a registry, asked as the frontend asks them."""
+
+    def __init__(self) -> None:
+        customs = [
+            custom_kind(
+                each, marker_problems if "Marker" in each["spec"]["names"]["kind"] else None
+            )
+            for each in all_crds()
+        ]
+        self.registry = Registry([*builtin_kinds(), *customs, DEFINITION_KIND], now=lambda: EPOCH)
+        self.handlers = Handlers(self.registry)
+        self.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "ns"}})
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        form: str = "application/json",
+        accept: str = "application/json",
+        query: Mapping[str, str] | None = None,
+    ) -> Answer:
+        parsed = parse_path(path)
+        assert parsed is not None
+        kind = self.registry.kind_at(parsed.group, parsed.version, parsed.plural)
+        assert kind is not None
+        verb = verb_of(method, parsed, query or {})
+        check_route(kind, parsed, verb)
+        headers = {"content-type": form, "accept": accept, "user-agent": "test/1"}
+        data = (
+            body if isinstance(body, bytes) else b"" if body is None else msgspec.json.encode(body)
+        )
+        return self.handlers.answer(Call(verb, kind, parsed, query or {}, headers, data))
+
+    def body(self, *args: Any, **more: Any) -> Json:
+        decoded: Json = msgspec.json.decode(self.ask(*args, **more).body)
+        return decoded
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server()
+
+
+def pod(name: str = "p", node: str = "") -> Json:
+    spec: Json = {"containers": [{"name": "c", "image": "i"}]}
+    if node:
+        spec["nodeName"] = node
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+def marker() -> Json:
+    probe = {
+        "name": "a",
+        "containerName": "c",
+        "probe": {"exec": {"command": ["true"]}},
+        "podConditionType": "x.io/a",
+    }
+    return {
+        "apiVersion": "apps.kruise.io/v1alpha1",
+        "kind": "PodProbeMarker",
+        "metadata": {"name": "m"},
+        "spec": {"selector": {"matchLabels": {"a": "b"}}, "probes": [probe]},
+    }
+
+
+def refusal(server: Server, *args: Any, **more: Any) -> Failure:
+    with pytest.raises(Failure) as refused:
+        server.ask(*args, **more)
+    return refused.value
+
+
+def test_a_scheduler_binds_a_pod_once(server: Server) -> None:
+    server.ask("POST", PODS, pod())
+    binding = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n"}}
+    assert server.ask("POST", f"{PODS}/p/binding", binding).code == 201
+    bound = server.body("GET", f"{PODS}/p")
+    assert bound["spec"]["nodeName"] == "n"
+    assert bound["metadata"]["generation"] == 2
+    assert refusal(server, "POST", f"{PODS}/p/binding", binding).code == 409
+
+
+def test_a_terminating_namespace_goes_when_it_is_finalized(server: Server) -> None:
+    path = "/api/v1/namespaces/ns"
+    server.ask(
+        "PUT", f"{path}/finalize", {"metadata": {"name": "ns"}, "spec": {"finalizers": ["x"]}}
+    )
+    assert server.body("GET", path)["spec"]["finalizers"] == ["x"]
+    assert server.body("DELETE", path)["status"]["phase"] == "Terminating"
+    server.ask("PUT", f"{path}/finalize", {"metadata": {"name": "ns"}, "spec": {}})
+    assert refusal(server, "GET", path).code == 404
+
+
+def test_definitions_are_read_only(server: Server) -> None:
+    store_definition(server.registry, all_crds()[0])
+    (shown,) = server.body("GET", DEFINITIONS, accept=TABLE)["rows"]
+    assert shown["cells"] == ["podprobemarkers.apps.kruise.io", "2026-01-02T03:04:05Z"]
+    assert refusal(server, "POST", DEFINITIONS, all_crds()[1]).code == 405
+    assert refusal(server, "DELETE", f"{DEFINITIONS}/podprobemarkers.apps.kruise.io").code == 405
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "code"),
+    [
+        ("PUT", PODS, 405),
+        ("POST", f"{PODS}/p", 405),
+        ("DELETE", f"{PODS}/p/status", 405),
+        ("POST", "/api/v1/pods", 405),
+        ("GET", "/api/v1/pods/p", 404),
+        ("GET", f"{PODS}/p/exec", 404),
+        ("GET", f"{NODES}/n/binding", 404),
+        ("GET", "/api/v1/namespaces/ns/nodes", 404),
+        ("DELETE", "/api/v1/namespaces", 405),
+    ],
+)
+def test_routes_that_do_not_exist(server: Server, method: str, path: str, code: int) -> None:
+    assert refusal(server, method, path).code == code
+
+
+@pytest.mark.parametrize(
+    ("query", "code"),
+    [
+        pytest.param({"dryRun": "Some"}, 400, id="dry-run"),
+        pytest.param({"fieldManager": "x" * 129}, 422, id="long-field-manager"),
+    ],
+)
+def test_options_that_make_no_sense(server: Server, query: dict[str, str], code: int) -> None:
+    assert refusal(server, "POST", PODS, pod(), query=query).code == code
+
+
+@pytest.mark.parametrize("grace", ["x", [1]])
+def test_delete_options_that_make_no_sense(server: Server, grace: object) -> None:
+    server.ask("POST", PODS, pod(node="n"))
+    assert refusal(server, "DELETE", f"{PODS}/p", {"gracePeriodSeconds": grace}).code == 400
+    assert refusal(server, "DELETE", f"{PODS}/p", b"{").code == 400
+    assert refusal(server, "DELETE", f"{PODS}/p", []).code == 400
+
+
+@pytest.mark.parametrize("body", [b"{", [], {}, {"target": 5}])
+def test_bindings_that_make_no_sense(server: Server, body: object) -> None:
+    server.ask("POST", PODS, pod())
+    assert refusal(server, "POST", f"{PODS}/p/binding", body).code == 400
+
+
+def test_server_side_apply_says_what_to_do_instead(server: Server) -> None:
+    server.ask("POST", PODS, pod())
+    refused = refusal(server, "PATCH", f"{PODS}/p", {}, form="application/apply-patch+yaml")
+    assert refused.code == 415
+    assert "kubectl apply without --server-side" in str(refused)
+
+
+def test_a_dry_run_of_a_deletion_deletes_nothing(server: Server) -> None:
+    server.ask("POST", PODS, pod())
+    server.ask("DELETE", f"{PODS}/p", query={"dryRun": "All"})
+    assert server.ask("GET", f"{PODS}/p").code == 200
+
+
+def test_the_quality_of_service_follows_the_resources(server: Server) -> None:
+    limits = {"cpu": "1", "memory": "1Gi"}
+    for name, resources, expected in (
+        ("none", {}, "BestEffort"),
+        ("some", {"requests": {"cpu": "1"}}, "Burstable"),
+        ("all", {"limits": limits}, "Guaranteed"),
+    ):
+        body = pod(name)
+        body["spec"]["containers"][0]["resources"] = resources
+        assert server.body("POST", PODS, body)["status"]["qosClass"] == expected
+
+
+def test_aggregated_discovery_names_every_kind_once(server: Server) -> None:
+    discovery = Discovery(server.registry.kinds.values())
+    found = []
+    for path in ("/api", "/apis"):
+        answered = discovery.answer(path, AGGREGATED)
+        assert answered is not None
+        document, content_type = answered
+        assert content_type == AGGREGATED
+        found += [
+            each["responseKind"]["kind"]
+            for group in document["items"]
+            for version in group["versions"]
+            for each in version["resources"]
+        ]
+    assert sorted(found) == sorted(each.kind for each in server.registry.kinds.values())
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 2**40) | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "metadata", "spec", "status", "labels", "annotations", "name", "finalizers",
+                    "ownerReferences", "managedFields", "fieldsV1", "f:spec", "containers", "ports",
+                    "conditions", "type", "$patch", "$setElementOrder/conditions", "$retainKeys",
+                    "$deleteFromPrimitiveList/finalizers", "uid", "resourceVersion", "probes",
+                    "selector", "probe", "readinessProbe", "env", "valueFrom", "fieldRef", "limits",
+                    "resources", "volumes", "generateName", "deletionTimestamp", "generation",
+                ]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=20,
+)  # fmt: skip
+
+objects = st.dictionaries(
+    st.sampled_from(["metadata", "spec", "status", "kind", "apiVersion"]), json_values
+)
+_shared = Server()
+_shared.ask("POST", PODS, pod())
+_shared.ask("POST", MARKERS, marker())
+
+
+def answered_or_refused(*args: Any, **more: Any) -> None:
+    try:
+        _shared.ask(*args, **more, query={"dryRun": "All"})
+    except Failure as failure:
+        msgspec.json.encode(failure.status)
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(
+    objects | json_values, st.sampled_from([PODS, MARKERS, NODES, "/api/v1/namespaces/ns/events"])
+)
+def test_any_body_is_answered_or_refused_on_creation(body: Any, path: str) -> None:
+    if isinstance(body, dict) and isinstance(body.get("metadata"), dict):
+        body["metadata"].setdefault("name", "x")
+    if isinstance(body, dict) and path == MARKERS:
+        body |= {"kind": "PodProbeMarker", "apiVersion": "apps.kruise.io/v1alpha1"}
+    answered_or_refused("POST", path, body)
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(
+    objects,
+    st.sampled_from([MERGE, STRATEGIC]),
+    st.sampled_from([f"{PODS}/p", f"{PODS}/p/status", f"{MARKERS}/m", f"{MARKERS}/m/status"]),
+)
+def test_any_patch_is_answered_or_refused(body: Any, form: str, path: str) -> None:
+    answered_or_refused("PATCH", path, body, form=form)
+
+
+operations = st.lists(
+    st.fixed_dictionaries(
+        {
+            "op": st.sampled_from(["add", "remove", "replace", "move", "copy", "test"]),
+            "path": st.sampled_from(
+                [
+                    "",
+                    "/metadata",
+                    "/metadata/labels/a",
+                    "/spec",
+                    "/spec/containers/0",
+                    "/status/conditions/-",
+                    "/x",
+                ]
+            ),
+        },
+        optional={"value": json_values, "from": st.sampled_from(["/metadata", "/spec", "/x", 5])},
+    ),
+    max_size=3,
+)
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(operations | json_values, st.sampled_from([f"{PODS}/p", f"{MARKERS}/m", f"{PODS}/p/status"]))
+def test_any_json_patch_is_answered_or_refused(body: Any, path: str) -> None:
+    answered_or_refused("PATCH", path, body, form=JSON_PATCH)

@@ -1,0 +1,46 @@
+"""Kubernetes' protobuf, as far as it is read."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kruise_probe.playground.apiserver.protobuf import read_metadata
+
+
+def varint(number: int) -> bytes:
+    encoded = b""
+    while number > 0x7F:
+        encoded += bytes([number & 0x7F | 0x80])
+        number >>= 7
+    return encoded + bytes([number])
+
+
+def text(number: int, value: bytes) -> bytes:
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def envelope(metadata: bytes) -> bytes:
+    kind = text(1, b"v1") + text(2, b"Namespace")
+    return b"k8s\x00" + text(1, kind) + text(2, text(1, metadata)) + text(3, b"")
+
+
+def test_names_and_labels_are_read() -> None:
+    label = text(1, b"app") + text(2, b"x" * 200)
+    metadata = text(1, b"n") + text(2, b"") + varint(7 << 3) + varint(300) + text(11, label)
+    assert read_metadata(envelope(metadata)) == {
+        "metadata": {"name": "n", "labels": {"app": "x" * 200}}
+    }
+
+
+@given(st.binary(max_size=60))
+def test_anything_else_is_refused_in_one_way(body: bytes) -> None:
+    for sent in (body, b"k8s\x00" + body):
+        try:
+            read_metadata(sent)
+        except (ValueError, KeyError, UnicodeDecodeError):
+            continue
+
+
+def test_json_is_no_protobuf() -> None:
+    with pytest.raises(ValueError, match="does not begin"):
+        read_metadata(b"{}")

@@ -1,0 +1,34 @@
+"""Addresses of pods."""
+
+import pytest
+
+from kruise_probe.playground.node.addresses import (
+    PODS_PER_BLOCK,
+    AddressBlock,
+    NoAddress,
+    hold_block,
+)
+
+
+def test_pods_of_one_node_have_different_addresses_of_its_block() -> None:
+    block = AddressBlock(10)
+    taken = [block.take() for _ in range(251)]
+    assert taken[:2] == ["127.10.1.1", "127.10.1.2"]
+    assert taken[250] == "127.10.2.1"
+    assert len({*taken, block.node_ip}) == 252
+
+
+def test_an_address_given_back_is_reused_only_after_all_others() -> None:
+    block = AddressBlock(10)
+    first = block.take()
+    block.give_back(first)
+    others = [block.take() for _ in range(PODS_PER_BLOCK - 1)]
+    assert first not in others
+    assert block.take() == first
+    with pytest.raises(NoAddress):
+        block.take()
+
+
+def test_a_held_block_is_nobody_elses() -> None:
+    with hold_block() as one, hold_block() as other:
+        assert one.node_ip != other.node_ip

@@ -1,0 +1,97 @@
+"""Environments and command lines of containers."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.node_records import node_pod
+
+from kruise_probe.playground.node.environment import (
+    Unsupported,
+    command_line,
+    container_environment,
+    expand,
+)
+
+
+def environment(*env: Any, **more: Any) -> dict[str, str]:
+    pod = node_pod(
+        {"name": "a", "command": ["run"], "env": list(env), **more},
+        metadata={"labels": {"app": "game"}, "annotations": {"note/x": "hi"}},
+    )
+    return container_environment(
+        pod, pod.spec.containers[0], ip="127.10.1.1", node="node-0", node_ip="127.10.0.1"
+    )
+
+
+def field(path: str) -> dict[str, Any]:
+    return {"name": "X", "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+def test_a_process_knows_which_pod_it_is() -> None:
+    assert environment() == {
+        "HOSTNAME": "web",
+        "POD_NAME": "web",
+        "POD_NAMESPACE": "default",
+        "POD_IP": "127.10.1.1",
+    }
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        pytest.param({"name": "X", "value": "1"}, "1", id="value"),
+        pytest.param({"name": "X"}, "", id="no-value"),
+        pytest.param(
+            {"name": "X", "value": "at $(POD_IP)"}, "at 127.10.1.1", id="refers-to-earlier"
+        ),
+        pytest.param(field("metadata.uid"), "uid-1", id="uid"),
+        pytest.param(field("status.hostIP"), "127.10.0.1", id="host-ip"),
+        pytest.param(field("metadata.labels['app']"), "game", id="label"),
+        pytest.param(field("metadata.annotations['note/x']"), "hi", id="annotation"),
+        pytest.param(field("metadata.labels['none']"), "", id="absent-label"),
+    ],
+)
+def test_env_is_given_in_kubelets_ways(variable: Any, value: str) -> None:
+    assert environment(variable)["X"] == value
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param({"env": [field("spec.priority")]}, id="unknown-field"),
+        pytest.param({"env": [{"name": "X", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]}, id="secret"),
+        pytest.param({"envFrom": [{"configMapRef": {"name": "c"}}]}, id="env-from"),
+    ],
+)  # fmt: skip
+def test_what_is_not_served_is_refused_by_name(more: Any) -> None:
+    with pytest.raises(Unsupported, match="container 'a'"):
+        environment(*more.pop("env", ()), **more)
+
+
+def test_a_container_without_a_command_says_what_to_write() -> None:
+    pod = node_pod({"name": "a", "args": ["x"]})
+    with pytest.raises(Unsupported, match=r"write spec\.containers\[\]\.command"):
+        command_line(pod.spec.containers[0], {})
+
+
+@pytest.mark.parametrize(
+    ("text", "expanded"),
+    [
+        pytest.param("$(A)", "1", id="known"),
+        pytest.param("$(B)", "$(B)", id="unknown-stays"),
+        pytest.param("$$(A)", "$(A)", id="escaped"),
+        pytest.param("$$$(A)", "$1", id="escaped-dollar-before"),
+        pytest.param("$A ${A} $", "$A ${A} $", id="no-reference"),
+        pytest.param("$(A", "$(A", id="open"),
+    ],
+)
+def test_references_are_expanded(text: str, expanded: str) -> None:
+    assert expand(text, {"A": "1"}) == expanded
+
+
+@given(st.text())
+def test_text_without_a_dollar_stays_as_it_is(text: str) -> None:
+    plain = text.replace("$", "")
+    assert expand(plain, {"A": "1"}) == plain

@@ -1,0 +1,150 @@
+"""The status that the node writes."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from support.node_records import AT, container, node_pod, record, records
+
+from kruise_probe.playground.node.containers import State
+from kruise_probe.playground.node.records import ContainerRecord
+from kruise_probe.playground.node.status import Place, pod_status
+
+PLACE = Place("127.10.1.1", "127.10.0.1")
+GATE = "example.com/gate"
+
+
+def status(
+    pod: Any, known: dict[str, ContainerRecord], *, before: Any = None, later: int = 0
+) -> Any:
+    return pod_status(pod, known, PLACE, before=before or {}, now=AT + timedelta(seconds=later))
+
+
+def condition(found: Any, kind: str) -> tuple[str, str | None, str | None]:
+    each = next(each for each in found["conditions"] if each["type"] == kind)
+    return each["status"], each["reason"], each["message"]
+
+
+def test_a_running_pod_is_ready_at_its_address() -> None:
+    pod = node_pod("a")
+    found = status(pod, records(pod, a="running"))
+
+    assert (found["phase"], found["podIP"], found["hostIP"]) == ("Running", *PLACE)
+    assert condition(found, "Ready") == ("True", None, None)
+    assert found["containerStatuses"] == [
+        {
+            "name": "a",
+            "image": "",
+            "imageID": "",
+            "containerID": "playground://id-of-a",
+            "restartCount": 0,
+            "started": True,
+            "ready": True,
+            "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}},
+            "lastState": {},
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("gate", "expected"),
+    [
+        pytest.param(
+            None,
+            ("False", "ReadinessGatesNotReady", f'corresponding condition of pod readiness gate "{GATE}" does not exist.'),
+            id="absent",
+        ),
+        pytest.param(
+            "False",
+            ("False", "ReadinessGatesNotReady", f'the status of pod readiness gate "{GATE}" is not "True", but False'),
+            id="false",
+        ),
+        pytest.param("True", ("True", None, None), id="true"),
+    ],
+)  # fmt: skip
+def test_readiness_waits_for_the_gates(gate: str | None, expected: tuple[str, ...]) -> None:
+    conditions = [{"type": GATE, "status": gate}] if gate else []
+    pod = node_pod("a", readinessGates=[{"conditionType": GATE}], status={"conditions": conditions})
+    found = status(pod, records(pod, a="running"))
+    assert condition(found, "Ready") == expected
+    assert condition(found, "ContainersReady") == ("True", None, None)
+
+
+def test_unready_containers_are_named() -> None:
+    pod = node_pod("a", "b", "c")
+    found = status(pod, records(pod, a="running"))
+    message = "containers with unready status: [b c]"
+    assert condition(found, "ContainersReady") == ("False", "ContainersNotReady", message)
+    assert condition(found, "Ready") == ("False", "ContainersNotReady", message)
+
+
+def test_a_pod_that_has_ended_is_not_ready_because_it_completed() -> None:
+    pod = node_pod("a", restartPolicy="Never")
+    assert condition(status(pod, records(pod, a="0")), "Ready") == ("False", "PodCompleted", "")
+
+
+def test_times_of_conditions_move_only_with_their_status() -> None:
+    pod = node_pod("a")
+    first = status(pod, records(pod))
+    second = status(pod, records(pod, a="running"), before=first, later=5)
+    times = {each["type"]: each["lastTransitionTime"] for each in second["conditions"]}
+    assert times["Initialized"] == "2026-01-01T00:00:00Z"
+    assert times["Ready"] == "2026-01-01T00:00:05Z"
+    assert second["startTime"] == "2026-01-01T00:00:00Z"
+
+
+def test_nothing_changes_when_nothing_happened() -> None:
+    pod = node_pod("a")
+    first = status(pod, records(pod, a="running"))
+    assert status(pod, records(pod, a="running"), before=first, later=60) == first
+
+
+@pytest.mark.parametrize(
+    ("known", "state"),
+    [
+        pytest.param({}, {"waiting": {"reason": "PodInitializing"}}, id="waits-for-init"),
+        pytest.param({"i": "0"}, {"waiting": {"reason": "ContainerCreating"}}, id="is-next"),
+    ],
+)
+def test_why_a_container_has_not_begun(known: dict[str, str], state: Any) -> None:
+    pod = node_pod("a", init=["i"])
+    assert status(pod, records(pod, **known))["containerStatuses"][0]["state"] == state
+
+
+def test_a_container_that_keeps_ending_shows_its_backoff_and_its_last_end() -> None:
+    pod = node_pod("a")
+    ended = record(pod.spec.containers[0], "3")
+    ended.quick_ends = 3
+    found = status(pod, {"a": ended})["containerStatuses"][0]
+    assert found["state"]["waiting"] == {
+        "reason": "CrashLoopBackOff",
+        "message": "back-off 2s restarting failed container=a pod=web_default(uid-1)",
+    }
+    assert found["lastState"]["terminated"]["exitCode"] == 3
+
+
+def test_a_pod_that_is_being_deleted_shows_ends_and_no_backoff() -> None:
+    pod = node_pod("a", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
+    ended = record(pod.spec.containers[0], "3")
+    ended.quick_ends = 3
+    found = status(pod, {"a": ended})["containerStatuses"][0]
+    assert found["state"]["terminated"]["reason"] == "Error"
+
+
+def test_what_cannot_be_created_says_why() -> None:
+    pod = node_pod("a")
+    broken = record(pod.spec.containers[0])
+    broken.problem = "no command"
+    found = status(pod, {"a": broken})["containerStatuses"][0]
+    waiting = {"reason": "CreateContainerConfigError", "message": "no command"}
+    assert found["state"] == {"waiting": waiting}
+
+
+def test_a_restarted_container_keeps_its_last_end() -> None:
+    pod = node_pod("a")
+    again = record(pod.spec.containers[0], "running")
+    again.previous = container("a", State.EXITED, exit_code=137)
+    again.restarts = 1
+    found = status(pod, {"a": again})["containerStatuses"][0]
+    assert found["restartCount"] == 1
+    assert found["lastState"]["terminated"]["exitCode"] == 137

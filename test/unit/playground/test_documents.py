@@ -1,0 +1,76 @@
+"""Files of objects."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from kruise_probe.api.resources import MARKERS
+from kruise_probe.api.validation import validate_marker
+from kruise_probe.playground.documents import SAMPLE, BadFile, load
+
+POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\n"
+
+
+def written(folder: Path, text: str) -> Path:
+    file = folder / "file.yaml"
+    file.write_text(text)
+    return file
+
+
+def test_documents_come_in_their_order_and_lists_are_taken_apart(tmp_path: Path) -> None:
+    text = f"---\n{POD}---\n---\napiVersion: v1\nkind: List\nitems:\n- {{apiVersion: v1, kind: Pod, metadata: {{name: b}}}}\n"
+    file = written(tmp_path, text)
+    assert [(each.place, each.object["metadata"]["name"]) for each in load([file])] == [
+        (f"{file}, document 1 (Pod web)", "web"),
+        (f"{file}, document 3, item 1 (Pod b)", "b"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        pytest.param("a: [b\nc: d", "line 2, column 2: is no YAML", id="no-yaml"),
+        pytest.param("word", "document 1: is no object", id="no-object"),
+        pytest.param(f"{POD}---\n[1]", "document 2: is no object", id="a-list-of-numbers"),
+        pytest.param("metadata: {}", "has no apiVersion and no kind", id="nothing-said"),
+        pytest.param("apiVersion: v1\nkind: Pod", "the Pod has no metadata.name", id="no-name"),
+        pytest.param("apiVersion: v1\nkind: Pod\nmetadata: {name: 5}", "no metadata.name", id="number-as-name"),
+        pytest.param("# nothing", "no object in it", id="empty"),
+    ],
+)  # fmt: skip
+def test_a_complaint_names_the_place(tmp_path: Path, text: str, complaint: str) -> None:
+    file = written(tmp_path, text)
+    with pytest.raises(BadFile) as caught:
+        load([file])
+    assert str(caught.value).startswith(str(file))
+    assert complaint in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["absent.yaml", "."])
+def test_what_cannot_be_read_is_named(tmp_path: Path, name: str) -> None:
+    with pytest.raises(BadFile, match="cannot be read"):
+        load([tmp_path / name])
+
+
+def test_a_binary_file_is_no_text(tmp_path: Path) -> None:
+    file = tmp_path / "file.yaml"
+    file.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(BadFile, match="no text file"):
+        load([file])
+
+
+def test_the_sample_shows_every_kind_of_mark() -> None:
+    sample = [each.object for each in load([SAMPLE])]
+    marker = next(each for each in sample if each["kind"] == "PodProbeMarker")
+    pods = [each for each in sample if each["kind"] == "Pod"]
+    decoded = MARKERS.decode(msgspec.json.encode(marker))
+
+    assert validate_marker(decoded.spec) == []
+    probes = {each["name"]: each for each in marker["spec"]["probes"]}
+    handlers = {next(iter(each["probe"].keys() - {"periodSeconds"})) for each in probes.values()}
+    assert handlers == {"exec", "tcpSocket", "httpGet"}
+    assert sorted(len(each["markerPolicy"]) for each in probes.values()) == [1, 1, 2]
+    gates = [gate for pod in pods for gate in pod["spec"].get("readinessGates", ())]
+    assert [gate["conditionType"] for gate in gates] == [probes["lobby"]["podConditionType"]]
+    assert len(pods) == 3

@@ -1,0 +1,71 @@
+"""Changes in lines for people."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from support.node_records import node_pod
+
+from kruise_probe.api.keys import ProbeName
+from kruise_probe.playground.pod_events import POD_EVENTS
+from kruise_probe.playground.rows import Mark, PodRow, ProbeRow, pod_row
+from kruise_probe.playground.ticker import changes, event_line
+
+BEFORE = pod_row(node_pod("main", status={"phase": "Running"}), [], {})
+
+
+def probed(state: str, message: str = "") -> PodRow:
+    probe = ProbeRow(ProbeName("web", "idle"), state, None, message, state, gate=False)
+    return BEFORE._replace(probes=(probe,))
+
+
+def marked(*marks: Mark) -> PodRow:
+    return BEFORE._replace(marks=marks)
+
+
+LABEL = Mark("label", "state", "idle")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "lines"),
+    [
+        pytest.param(BEFORE, BEFORE, [], id="nothing"),
+        pytest.param(None, BEFORE, ["web is there, Running"], id="new"),
+        pytest.param(BEFORE, None, ["web is gone"], id="gone"),
+        pytest.param(None, None, [], id="never-was"),
+        pytest.param(BEFORE, BEFORE._replace(status="Terminating"), ["web Running → Terminating"], id="status"),
+        pytest.param(BEFORE, BEFORE._replace(restarts=2), ["web container restarted (2)"], id="restart"),
+        pytest.param(BEFORE, BEFORE._replace(ready="True"), ["web Ready: True"], id="ready"),
+        pytest.param(BEFORE, probed(""), [], id="no-result-yet"),
+        pytest.param(BEFORE, probed("Failed", "busy"), ["web idle Failed: busy"], id="first-result"),
+        pytest.param(probed("Failed"), probed("Succeeded"), ["web idle Failed → Succeeded"], id="flip"),
+        pytest.param(probed("Failed", "a"), probed("Failed", "b"), [], id="message-alone-is-no-news"),
+        pytest.param(BEFORE, marked(LABEL), ["web label state=idle"], id="mark"),
+        pytest.param(marked(LABEL), marked(LABEL._replace(value="busy")), ["web label state=busy"], id="changed-mark"),
+        pytest.param(marked(LABEL), BEFORE, ["web label state removed"], id="removed-mark"),
+    ],
+)  # fmt: skip
+def test_each_change_is_a_line(before: Any, after: Any, lines: list[str]) -> None:
+    assert [f"{line.about} {line.text}" for line in changes(before, after)] == lines
+
+
+def test_a_pod_that_comes_with_results_tells_them() -> None:
+    assert [line.text for line in changes(None, probed("Failed"))] == [
+        "is there, Running",
+        "idle Failed",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("event", "text"),
+    [
+        pytest.param({"reason": "R", "message": "m"}, "event R: m", id="first"),
+        pytest.param({"reason": "R", "message": "m", "count": 3}, "event R x3: m", id="repeated"),
+        pytest.param({"reason": "R", "count": 1}, "event R", id="no-message"),
+    ],
+)
+def test_an_event_says_how_often_it_came(event: Any, text: str) -> None:
+    involved = {"kind": "Pod", "namespace": "default", "name": "web"}
+    wire = {"metadata": {"name": "e"}, "involvedObject": involved, **event}
+    line = event_line(POD_EVENTS.decode(msgspec.json.encode(wire)))
+    assert (line.about, line.text) == ("web", text)

@@ -1,0 +1,104 @@
+"""The view at the widths that terminals have."""
+
+import io
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from rich.console import Console
+
+from kruise_probe.api.keys import ProbeName
+from kruise_probe.playground.rows import Mark, PodRow, ProbeRow
+from kruise_probe.playground.ticker import Line
+from kruise_probe.playground.view import Shown, View, age, plain_line
+
+NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
+COST = Mark("annotation", "controller.kubernetes.io/pod-deletion-cost", "-10")
+STATE = Mark("label", "game.example.com/state", "idle")
+
+
+def probe(
+    name: str, state: str = "Succeeded", message: str = "fine", *, gate: bool = False
+) -> ProbeRow:
+    return ProbeRow(
+        ProbeName("game", name), state, NOW - timedelta(seconds=7), message, state, gate
+    )
+
+
+def pod(name: str, *, ready: str = "True", restarts: int = 0) -> PodRow:
+    probes = (probe("idle"), probe("lobby", "Failed", "x" * 200, gate=True))
+    return PodRow(
+        "default", name, name, "Running", ready, "127.10.1.1", restarts, probes, (COST, STATE)
+    )
+
+
+LINES = [(NOW, Line("game-0", f"line {number}", "good")) for number in range(100)]
+
+
+def drawn(width: int, height: int, *pods: PodRow, hints: tuple[str, ...] = ("hint",)) -> list[str]:
+    console = Console(width=width, height=height, file=io.StringIO(), force_terminal=False)
+    with console.capture() as captured:
+        console.print(View(Shown(pods, LINES, hints, NOW)), end="")
+    return [line.rstrip() for line in captured.get().splitlines()]
+
+
+@pytest.mark.parametrize("height", [24, 40])
+@pytest.mark.parametrize("width", [80, 140])
+def test_it_fills_the_terminal_and_no_more(width: int, height: int) -> None:
+    lines = drawn(width, height, pod("game-0"), pod("game-1"))
+    assert len(lines) == height
+    assert max(map(len, lines)) <= width
+
+
+def test_80_columns_hold_names_states_and_short_keys() -> None:
+    lines = drawn(80, 24, pod("game-0", ready="False"))
+    assert "state=idle" in lines[1]
+    assert "not ready" in lines[1]
+    assert lines[2].split() == ["idle", "Succeeded", "7s", "fine"]
+    assert lines[3].split()[:4] == ["lobby", "(gate)", "Failed", "7s"]
+
+
+def test_wide_terminals_have_whole_keys() -> None:
+    assert "controller.kubernetes.io/pod-deletion-cost=-10" in drawn(140, 24, pod("game-0"))[1]
+
+
+def test_the_newest_lines_and_the_hints_are_at_the_foot() -> None:
+    lines = drawn(80, 24, pod("game-0"))
+    assert lines[-1] == "hint"
+    assert lines[-3].endswith("line 99")
+
+
+def test_pods_that_do_not_fit_are_counted() -> None:
+    lines = drawn(80, 24, *(pod(f"game-{number}") for number in range(20)))
+    assert any(line.startswith("…") and "more" in line for line in lines)
+    assert lines[-3].endswith("line 99")
+    assert len(lines) == 24
+
+
+def test_restarts_are_shown() -> None:
+    assert "game-0 (restarted 2x)" in drawn(100, 24, pod("game-0", restarts=2))[1]
+
+
+def test_no_pods_are_said() -> None:
+    assert "no pods yet" in "\n".join(drawn(80, 24))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        pytest.param(-3, "0s", id="clock-ahead"),
+        pytest.param(0, "0s", id="now"),
+        pytest.param(119, "119s", id="seconds"),
+        pytest.param(120, "2m", id="minutes"),
+        pytest.param(7200, "2h", id="hours"),
+    ],
+)
+def test_ages_are_short(seconds: int, text: str) -> None:
+    assert age(NOW - timedelta(seconds=seconds), NOW) == text
+
+
+def test_what_has_not_begun_has_no_age() -> None:
+    assert age(None, NOW) == ""
+
+
+def test_lines_for_files_are_plain() -> None:
+    assert plain_line(LINES[0]) == f"{NOW.astimezone():%H:%M:%S} game-0 line 0"
