@@ -1,0 +1,1 @@
+"""The command line: flags, environment, exit codes, and the only place where long-lived objects are made and wired."""

@@ -1,0 +1,23 @@
+"""`kruise-probe completion`: the script by which a shell completes our command line."""
+
+import click
+from click.shell_completion import get_completion_class
+
+_HELP = """Prints the script that makes a shell complete kruise-probe's command line.
+
+\b
+bash   eval "$(kruise-probe completion bash)"                 in ~/.bashrc
+zsh    eval "$(kruise-probe completion zsh)"                  in ~/.zshrc, after compinit
+fish   kruise-probe completion fish | source                  in ~/.config/fish/config.fish
+"""
+
+_VARIABLE = "_KRUISE_PROBE_COMPLETE"
+
+
+@click.command(help=_HELP, short_help="The script for completion in bash, zsh or fish.")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    kind = get_completion_class(shell)
+    assert kind is not None, "click knows all three"
+    click.echo(kind(ctx.find_root().command, {}, "kruise-probe", _VARIABLE).source())

@@ -1,0 +1,190 @@
+"""`kruise-probe daemon`: its flags, and the agent that they make."""
+
+import asyncio
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import click
+import structlog
+from prometheus_client import REGISTRY
+
+from kruise_probe import version
+from kruise_probe.api.names import DAEMON_FIELD_MANAGER, EVENT_COMPONENT
+from kruise_probe.api.resources import NODE_POD_PROBES
+from kruise_probe.api.times import utc_now
+from kruise_probe.cli.gates import DAEMON, PROBE_MARKERS, FeatureGates
+from kruise_probe.cli.options import SILENCE_SECONDS, shared_flags
+from kruise_probe.cli.process import run_until_signalled
+from kruise_probe.cli.types import DURATION, LISTEN_ADDRESS, OPTIONAL_OBJECT_NAME, Duration, flag
+from kruise_probe.client.config import ClusterConfig, load_config
+from kruise_probe.client.lister_watcher import ResourceListerWatcher
+from kruise_probe.client.recorder import EventRecorder
+from kruise_probe.client.rest import RestClient
+from kruise_probe.daemon.agent import Agent, Options
+from kruise_probe.daemon.cri.containers import ContainerWatcher
+from kruise_probe.daemon.cri.endpoints import NodeRuntime
+from kruise_probe.daemon.probers.exec_gate import ExecGate, ExecGateCollector
+from kruise_probe.daemon.probers.selection import prober_for
+from kruise_probe.informers.shared_informer import SharedInformer
+from kruise_probe.serving.health import Checks, silence_check
+from kruise_probe.serving.logs import configure_logs
+from kruise_probe.serving.loop_lag import LoopLag
+from kruise_probe.serving.server import HttpServer, health_handler, metrics_handler
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DaemonFlags:
+    """The command line of the daemon, parsed; durations in seconds."""
+
+    kubeconfig: str | None
+    system_namespace: str
+    feature_gates: FeatureGates
+    log_format: str
+    log_level: str
+    addr: str
+    node_name: str
+    cri_endpoint: tuple[str, ...]
+    max_concurrent_execs: int
+    message_sync_interval: float
+    result_refresh_interval: float
+
+
+_HELP = """Probes the containers of this node, and publishes the results.
+
+\b
+kruise-probe daemon --node-name $(hostname) --cri-endpoint unix:///run/containerd/containerd.sock
+"""
+
+
+@click.command(help=_HELP)
+@shared_flags
+@flag(
+    "--addr",
+    type=LISTEN_ADDRESS,
+    default=":10221",
+    help="Where /healthz, /readyz and /metrics are served; 0 for nowhere.",
+)
+@flag(
+    "--node-name",
+    type=OPTIONAL_OBJECT_NAME,
+    default="",
+    envvar=["NODE_NAME"],
+    help="Name of this node.",
+)
+@flag(
+    "--cri-endpoint",
+    multiple=True,
+    metavar="unix:///…",
+    help="Socket of the container runtime; several are tried in order.  [default: the known places]",
+)
+@flag(
+    "--max-concurrent-execs",
+    type=click.IntRange(min=1),
+    default=16,
+    help="Commands of exec probes at once on this node.",
+)
+@flag(
+    "--message-sync-interval",
+    type=DURATION,
+    default="2s",
+    help="How often a probe's message is published while its state stays.",
+)
+@flag(
+    "--result-refresh-interval",
+    type=Duration(at_least=1.0),
+    default="10m",
+    help="How often a result that does not change is published again.",
+)
+def daemon(**flags: Any) -> None:
+    parsed = DaemonFlags(**flags)
+    if not parsed.node_name:
+        raise click.UsageError("--node-name is missing: give it, or set NODE_NAME")
+    try:
+        runtime = NodeRuntime(parsed.cri_endpoint)
+    except ValueError as error:
+        raise click.UsageError(f"--cri-endpoint: {error}") from error
+    configure_logs(format=parsed.log_format, level=parsed.log_level)
+    run_until_signalled(run_daemon(parsed, runtime))
+
+
+async def run_daemon(flags: DaemonFlags, runtime: NodeRuntime) -> None:
+    """Makes and runs everything, servers first."""
+    health, ready, lag = Checks(), Checks(), LoopLag()
+    health.add("loop", lag.check)
+    ready.add("loop", lag.check)
+    server = HttpServer(
+        flags.addr,
+        flag="--addr",
+        handlers={
+            "/healthz": health_handler("healthz", health),
+            "/readyz": health_handler("readyz", ready),
+            "/metrics": metrics_handler,
+        },
+    )
+    server.bind()
+    config = load_config(flags.kubeconfig)
+    _log.info("starting", version=version.TEXT, node=flags.node_name, server=config.server)
+    off = [gate.name for gate in (PROBE_MARKERS, DAEMON) if not flags.feature_gates.enabled(gate)]
+    async with asyncio.TaskGroup() as group:
+        group.create_task(server.run(), name="server")
+        group.create_task(lag.run(), name="loop lag")
+        if off:
+            _log.warning("nothing to do: a feature gate is off", gates=off)
+        else:
+            await _probe(flags, config, runtime, ready)
+
+
+async def _probe(
+    flags: DaemonFlags, config: ClusterConfig, runtime: NodeRuntime, ready: Checks
+) -> None:
+    client = RestClient(
+        config=config,
+        field_manager=DAEMON_FIELD_MANAGER,
+        user_agent=f"{DAEMON_FIELD_MANAGER}/{version.TEXT}",
+    )
+    async with client, runtime, asyncio.TaskGroup() as group:
+        informer = SharedInformer(
+            ResourceListerWatcher(
+                client, NODE_POD_PROBES, field_selector=f"metadata.name={flags.node_name}"
+            ),
+            name="nodepodprobes",
+        )
+        containers = ContainerWatcher(runtime)
+        gate = ExecGate(runtime, max_concurrent=flags.max_concurrent_execs)
+        REGISTRY.register(ExecGateCollector(gate))
+        ready.add("runtime", lambda: None if containers.available else containers.problem)
+        ready.add(
+            "cache nodepodprobes",
+            lambda: (
+                None
+                if informer.has_synced
+                else f"not synced: {informer.last_error or 'no answer yet'}"
+            ),
+        )
+        ready.add(
+            "watch nodepodprobes",
+            silence_check(informer.seconds_since_activity, limit_seconds=SILENCE_SECONDS),
+        )
+        agent = Agent(
+            node_name=flags.node_name,
+            informer=informer,
+            client=client,
+            containers=containers,
+            prober_factory=partial(
+                prober_for, gate=gate, user_agent=f"kruise-probe/{version.TEXT}"
+            ),
+            recorder=EventRecorder(
+                client, component=EVENT_COMPONENT, host=flags.node_name, now=utc_now
+            ),
+            options=Options(
+                message_sync_seconds=flags.message_sync_interval,
+                refresh_seconds=flags.result_refresh_interval,
+                system_namespace=flags.system_namespace,
+            ),
+            now=utc_now,
+        )
+        group.create_task(gate.run(), name="exec gate")
+        await agent.run()

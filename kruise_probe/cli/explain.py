@@ -1,0 +1,61 @@
+"""`kruise-probe explain`: why a pod is, or is not, probed and marked."""
+
+import sys
+
+import click
+
+from kruise_probe.api.errors import FatalError
+from kruise_probe.api.keys import NamespacedName
+from kruise_probe.cli.looking import (
+    document_text,
+    not_found,
+    output_option,
+    terminal_width,
+    where_flags,
+)
+from kruise_probe.cli.reading import Reader, client_of, run
+from kruise_probe.cli.tables import explanation_text
+from kruise_probe.client.config import ClusterConfig, load_config
+from kruise_probe.inspection.explanation import ExplanationView, explanation
+
+_HELP = """Explains one pod: which PodProbeMarkers select it and why others do not, and for each probe the way from the
+marker over NodePodProbe and the node's daemon to the result and the marks, as far as it goes.
+
+\b
+kruise-probe explain game-0
+kruise-probe explain -n games game-0 -o json
+
+The first link that is broken is named, with what to do. Reads only. Exit code 0 also when a link is broken: -o json
+has it as firstBroken.
+"""
+
+
+@click.command(help=_HELP, short_help="Why a pod is, or is not, probed and marked.")
+@click.argument("pod")
+@where_flags
+@output_option("text", "json", "yaml")
+def explain(
+    pod: str, namespace: str | None, kubeconfig: str | None, system_namespace: str, output: str
+) -> None:
+    config = load_config(kubeconfig)
+    name = pod.removeprefix("pods/").removeprefix("pod/")
+    key = NamespacedName(namespace or config.namespace, name)
+    view = run(_explain(config, key, system_namespace), config)
+    if output in ("json", "yaml"):
+        click.echo(document_text(view, output), nl=False)
+    else:
+        text = explanation_text(view, width=terminal_width(), color=sys.stdout.isatty())
+        click.echo(text, nl=False)
+
+
+async def _explain(
+    config: ClusterConfig, key: NamespacedName, system_namespace: str
+) -> ExplanationView:
+    async with client_of(config) as client:
+        reader = Reader(client, namespace=key.namespace, system_namespace=system_namespace)
+        snapshot = await reader.read()
+    seen = snapshot.pods_by_key.get(key)
+    if seen is None:
+        there = [each.key.name for each in snapshot.pods]
+        raise FatalError(not_found("pod", key.namespace, key.name, there))
+    return explanation(snapshot, seen, reader.notes)

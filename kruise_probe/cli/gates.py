@@ -1,0 +1,82 @@
+"""Feature gates, as `--feature-gates` names them.
+
+Source: k8s.io/component-base/featuregate (AllAlpha, AllBeta); Kruise pkg/features for the names.
+Differs: only the gates that mean something here are known.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+_TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
+_FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
+
+
+def parse_bool(text: str) -> bool | None:
+    """A boolean as Go's strconv.ParseBool reads it, or None when it is none."""
+    if text in _TRUE:
+        return True
+    return False if text in _FALSE else None
+
+
+class GateError(ValueError):
+    """A gate that does not exist, or no boolean; the message lists what there is."""
+
+
+class Stage(StrEnum):
+    ALPHA = "ALPHA"
+    BETA = "BETA"
+
+
+class Gate(NamedTuple):
+    name: str
+    default: bool
+    stage: Stage
+
+
+PROBE_MARKERS: Final = Gate("PodProbeMarkerGate", default=True, stage=Stage.BETA)
+DAEMON: Final = Gate("KruiseDaemon", default=True, stage=Stage.BETA)
+SERVERLESS: Final = Gate("EnablePodProbeMarkerOnServerless", default=False, stage=Stage.ALPHA)
+_KNOWN: Final = {gate.name: gate for gate in (PROBE_MARKERS, DAEMON, SERVERLESS)}
+_WHOLE_STAGES: Final = {"AllAlpha": Stage.ALPHA, "AllBeta": Stage.BETA}
+
+
+class FeatureGates(NamedTuple):
+    """What was said on the command line, over the defaults. A gate said by name wins over its stage."""
+
+    said: Mapping[str, bool]
+
+    def enabled(self, gate: Gate) -> bool:
+        if gate.name in self.said:
+            return self.said[gate.name]
+        for name, stage in _WHOLE_STAGES.items():
+            if stage is gate.stage and name in self.said:
+                return self.said[name]
+        return gate.default
+
+
+def parse_gates(text: str) -> FeatureGates:
+    """Reads `Name=true,Other=false`.
+
+    Raises:
+        GateError: a name that is not known, or a value that is no boolean.
+    """
+    said: dict[str, bool] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if name not in _KNOWN and name not in _WHOLE_STAGES:
+            known = ", ".join([*_KNOWN, *_WHOLE_STAGES])
+            raise GateError(f"{name!r} is no feature gate; there are {known}")
+        enabled = parse_bool(value)
+        if not equals or enabled is None:
+            raise GateError(f"{part!r}: write {name}=true or {name}=false")
+        said[name] = enabled
+    return FeatureGates(said)
+
+
+def describe_gates() -> str:
+    """For `--help`: each gate with its stage and default."""
+    return "; ".join(
+        f"{gate.name}=true|false ({gate.stage}, default {str(gate.default).lower()})"
+        for gate in _KNOWN.values()
+    )

@@ -1,0 +1,64 @@
+"""What `status` and `explain` have in common on the command line: where to look, and in which form to tell."""
+
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import click
+import msgspec
+import yaml
+
+from kruise_probe.api.names import SYSTEM_NAMESPACE
+from kruise_probe.cli.types import flag
+from kruise_probe.inspection.selection import alike
+
+
+def where_flags(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds -n, --kubeconfig, --system-namespace."""
+    for add in (
+        flag(
+            "--system-namespace",
+            default=SYSTEM_NAMESPACE,
+            envvar=["POD_NAMESPACE"],
+            help="Namespace of kruise-probe's own Leases.",
+        ),
+        flag(
+            "--kubeconfig",
+            type=click.Path(dir_okay=False),
+            help="Kubeconfig file. Without it: KUBECONFIG, then ~/.kube/config.",
+        ),
+        click.option("-n", "--namespace", help="Where to look.  [default: that of the context]"),
+    ):
+        command = add(command)
+    return command
+
+
+def output_option(*forms: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice(forms),
+        default=forms[0],
+        show_default=True,
+        help="In which form to tell.",
+    )
+
+
+def document_text(view: msgspec.Struct, form: str) -> str:
+    """As `json` or `yaml`."""
+    plain = msgspec.to_builtins(view)
+    if form == "json":
+        return json.dumps(plain, indent=2, ensure_ascii=False) + "\n"
+    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=120)
+
+
+def terminal_width() -> int:
+    """Columns of the terminal on standard output; 0 when it is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+
+
+def not_found(kind: str, namespace: str, name: str, there: Iterable[str]) -> str:
+    """What to say when `name` does not exist."""
+    return f"there is no {kind} {namespace}/{name}{alike(name, sorted(there))}; -n names another namespace"

@@ -1,0 +1,340 @@
+"""`kruise-probe manager`: its flags, and the manager that they make."""
+
+import asyncio
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+import structlog
+
+from kruise_probe import version
+from kruise_probe.api.names import LEADER_ELECTION_ID, MANAGER_FIELD_MANAGER
+from kruise_probe.api.times import utc_now
+from kruise_probe.api.v1alpha1 import PodProbeMarker
+from kruise_probe.cli.gates import DAEMON, PROBE_MARKERS, SERVERLESS, FeatureGates
+from kruise_probe.cli.options import SILENCE_SECONDS, shared_flags
+from kruise_probe.cli.process import run_until_signalled
+from kruise_probe.cli.types import (
+    DURATION,
+    LISTEN_ADDRESS,
+    OBJECT_NAME,
+    OPTIONAL_NAMESPACE,
+    bool_flag,
+    flag,
+)
+from kruise_probe.client.config import ClusterConfig, load_config
+from kruise_probe.client.recorder import EventRecorder
+from kruise_probe.client.rest import RestClient
+from kruise_probe.controllers import product
+from kruise_probe.controllers.leader_election import LeaderElector
+from kruise_probe.controllers.manager import Manager, Runnable
+from kruise_probe.serving.health import Checks, silence_check
+from kruise_probe.serving.logs import configure_logs
+from kruise_probe.serving.loop_lag import LoopLag
+from kruise_probe.serving.server import HttpServer, health_handler, metrics_handler
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ManagerFlags:
+    """The command line of the manager, parsed; durations in seconds."""
+
+    kubeconfig: str | None
+    system_namespace: str
+    feature_gates: FeatureGates
+    log_format: str
+    log_level: str
+    metrics_addr: str
+    health_probe_addr: str
+    enable_leader_election: bool
+    leader_election_namespace: str | None
+    leader_election_id: str
+    leader_election_lease_duration: float
+    leader_election_renew_deadline: float
+    leader_election_retry_period: float
+    namespace: str
+    sync_period: float
+    podprobemarker_workers: int
+    nodepodprobe_workers: int
+    rest_config_qps: float
+    rest_config_burst: int
+    controller_cache_sync_timeout: float
+    webhook_addr: str
+    webhook_cert_dir: str
+
+    @property
+    def election_namespace(self) -> str:
+        return self.leader_election_namespace or self.system_namespace
+
+
+_WORKERS = click.IntRange(min=1)
+
+
+_HELP = """Turns PodProbeMarkers into work for the nodes, and results into marks on pods.
+
+\b
+kruise-probe manager --kubeconfig ~/.kube/config --enable-leader-election=false
+"""
+
+
+@click.command(help=_HELP)
+@shared_flags
+@flag(
+    "--metrics-addr",
+    type=LISTEN_ADDRESS,
+    default=":8080",
+    help="Where /metrics is served; 0 for nowhere.",
+)
+@flag(
+    "--health-probe-addr",
+    type=LISTEN_ADDRESS,
+    default=":8000",
+    help="Where /healthz and /readyz are served; 0 for nowhere.",
+)
+@bool_flag(
+    "--enable-leader-election",
+    default=True,
+    help="Of several managers, let one work and the others stand by.",
+)
+@flag(
+    "--leader-election-namespace",
+    type=OPTIONAL_NAMESPACE,
+    help="Namespace of the Lease.  [default: the system namespace]",
+)
+@flag(
+    "--leader-election-id",
+    type=OBJECT_NAME,
+    default=LEADER_ELECTION_ID,
+    help="Name of the Lease.",
+)
+@flag(
+    "--leader-election-lease-duration",
+    type=DURATION,
+    default="15s",
+    help="How long others wait after the last renewal that they saw.",
+)
+@flag(
+    "--leader-election-renew-deadline",
+    type=DURATION,
+    default="10s",
+    help="How long the leader goes on without a renewal.",
+)
+@flag(
+    "--leader-election-retry-period",
+    type=DURATION,
+    default="2s",
+    help="How often to renew, and to try.",
+)
+@flag(
+    "--namespace",
+    type=OPTIONAL_NAMESPACE,
+    default="",
+    help="Look after markers and pods of this namespace only.",
+)
+@flag(
+    "--sync-period",
+    type=DURATION,
+    default="10m",
+    help="How often to look at everything again without a cause; 0 for never.",
+)
+@flag("--podprobemarker-workers", type=_WORKERS, default=4, help="Markers worked on at once.")
+@flag("--nodepodprobe-workers", type=_WORKERS, default=16, help="Nodes worked on at once.")
+@flag(
+    "--rest-config-qps",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    help="Requests a second to the API server at most; 0 for no limit of our own.",
+)
+@flag(
+    "--rest-config-burst",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Requests at once beyond --rest-config-qps.",
+)
+@flag(
+    "--controller-cache-sync-timeout",
+    type=DURATION,
+    default="2m",
+    help="How long the first lists may take.",
+)
+@flag(
+    "--webhook-addr",
+    type=LISTEN_ADDRESS,
+    default="0",
+    help="Where API servers send admission reviews, as :9443; 0 for nowhere.",
+)
+@flag(
+    "--webhook-cert-dir",
+    default="",
+    help="Folder of tls.crt and tls.key.  [default: certificates of its own, in a Secret]",
+)
+def manager(**flags: Any) -> None:
+    parsed = ManagerFlags(**flags)
+    check_durations(parsed)
+    configure_logs(format=parsed.log_format, level=parsed.log_level)
+    run_until_signalled(run_manager(parsed))
+
+
+def check_durations(flags: ManagerFlags) -> None:
+    """Durations with which no manager could start, or two could lead at once, are refused before anything starts.
+
+    Raises:
+        click.UsageError: it names the flags and says which must be the larger.
+    """
+    if not flags.controller_cache_sync_timeout:
+        raise click.UsageError("--controller-cache-sync-timeout must be greater than 0, such as 2m")
+    if not flags.enable_leader_election:
+        return
+    lease, renew = flags.leader_election_lease_duration, flags.leader_election_renew_deadline
+    if lease <= renew:
+        raise click.UsageError(
+            f"--leader-election-lease-duration ({lease:g}s) must be greater than "
+            f"--leader-election-renew-deadline ({renew:g}s)"
+        )
+    if renew <= flags.leader_election_retry_period * 1.2:
+        raise click.UsageError(
+            f"--leader-election-renew-deadline ({renew:g}s) must be greater than 1.2 times "
+            f"--leader-election-retry-period ({flags.leader_election_retry_period:g}s)"
+        )
+
+
+async def run_manager(flags: ManagerFlags) -> None:
+    """Makes and runs everything; the order of start is `Manager`'s."""
+    health, ready = Checks(), Checks()
+    lag = LoopLag()
+    health.add("loop", lag.check)
+    ready.add("loop", lag.check)
+    services = [lag, *_servers(flags, health, ready)]
+    config = load_config(flags.kubeconfig)
+    _log.info("starting", version=version.TEXT, server=config.server)
+    identity = f"{socket.gethostname()}_{os.getpid()}_{os.urandom(4).hex()}"
+    async with _client(config, flags) as election_client:
+        elector = (
+            _elector(election_client, flags, identity) if flags.enable_leader_election else None
+        )
+        async with _client(config, flags, elector) as client:
+            recorder = EventRecorder(
+                client, component=MANAGER_FIELD_MANAGER, host=socket.gethostname(), now=utc_now
+            )
+            parts = product.build(client, recorder, _options(flags), now=utc_now)
+            works = _is_on(flags.feature_gates)
+            for cache in parts.informers if works else ():
+                ready.add(f"cache {cache.name}", _synced_check(cache))
+                ready.add(
+                    f"watch {cache.name}",
+                    silence_check(cache.seconds_since_activity, limit_seconds=SILENCE_SECONDS),
+                )
+            services += _webhook(election_client, flags, parts, ready)
+            manager = Manager(
+                services=services,
+                caches=parts.caches if works else (),
+                controllers=[recorder, *parts.controllers] if works else [_Idle()],
+                elector=elector,
+                cache_sync_timeout_seconds=flags.controller_cache_sync_timeout,
+            )
+            await manager.run()
+
+
+def _is_on(gates: FeatureGates) -> bool:
+    off = [gate.name for gate in (PROBE_MARKERS, DAEMON) if not gates.enabled(gate)]
+    if off:
+        _log.warning("nothing to do: a feature gate is off", gates=off)
+    return not off
+
+
+class _Idle:
+    """What runs when gates are off: a process that stays healthy and does nothing."""
+
+    name = "idle"
+
+    async def run(self) -> None:
+        await asyncio.get_running_loop().create_future()
+
+
+def _servers(flags: ManagerFlags, health: Checks, ready: Checks) -> list[Runnable]:
+    """The servers, their ports taken: a taken port is the first thing that a person reads."""
+    metrics = HttpServer(
+        flags.metrics_addr, flag="--metrics-addr", handlers={"/metrics": metrics_handler}
+    )
+    probes = HttpServer(
+        flags.health_probe_addr,
+        flag="--health-probe-addr",
+        handlers={
+            "/healthz": health_handler("healthz", health),
+            "/readyz": health_handler("readyz", ready),
+        },
+    )
+    metrics.bind()
+    probes.bind()
+    return [probes, metrics]
+
+
+def _webhook(
+    client: RestClient, flags: ManagerFlags, parts: product.Product, ready: Checks
+) -> Sequence[Runnable]:
+    """The webhook, when it is asked for; it answers in a standby as well, so `client` must not ask who leads."""
+    if not flags.webhook_addr:
+        return ()
+    from kruise_probe.webhook import service  # here: cryptography is 10 MB that few need
+
+    options = service.Options(
+        address=flags.webhook_addr,
+        system_namespace=flags.system_namespace,
+        certificate_folder=flags.webhook_cert_dir,
+    )
+    markers = parts.informers.markers
+
+    def markers_of(namespace: str) -> Iterator[PodProbeMarker]:
+        return (each for each in markers.lister.list() if each.key.namespace == namespace)
+
+    webhook = service.build(client, options, markers_of=markers_of, now=utc_now)
+    ready.add("webhook", webhook.check)
+    return webhook.services
+
+
+def _client(
+    config: ClusterConfig, flags: ManagerFlags, elector: LeaderElector | None = None
+) -> RestClient:
+    """A client of the API server; with an elector none of its writes leaves a process that does not lead."""
+    return RestClient(
+        config=config,
+        field_manager=MANAGER_FIELD_MANAGER,
+        user_agent=f"{MANAGER_FIELD_MANAGER}/{version.TEXT}",
+        qps=flags.rest_config_qps,
+        burst=flags.rest_config_burst,
+        before_send=elector.check if elector else None,
+    )
+
+
+def _elector(client: RestClient, flags: ManagerFlags, identity: str) -> LeaderElector:
+    return LeaderElector(
+        client,
+        namespace=flags.election_namespace,
+        name=flags.leader_election_id,
+        identity=identity,
+        lease_duration_seconds=flags.leader_election_lease_duration,
+        renew_deadline_seconds=flags.leader_election_renew_deadline,
+        retry_period_seconds=flags.leader_election_retry_period,
+        now=utc_now,
+    )
+
+
+def _options(flags: ManagerFlags) -> product.Options:
+    return product.Options(
+        system_namespace=flags.system_namespace,
+        namespace=flags.namespace,
+        serverless=flags.feature_gates.enabled(SERVERLESS),
+        marker_workers=flags.podprobemarker_workers,
+        node_workers=flags.nodepodprobe_workers,
+        resync_seconds=flags.sync_period,
+    )
+
+
+def _synced_check(cache: Any) -> Any:
+    return lambda: (
+        None if cache.has_synced else f"not synced: {cache.last_error or 'no answer yet'}"
+    )

@@ -1,0 +1,91 @@
+"""`kruise-probe manifests`: prints what to apply."""
+
+import click
+import yaml
+
+from kruise_probe.api.names import SYSTEM_NAMESPACE
+from kruise_probe.cli.gates import SERVERLESS, FeatureGates
+from kruise_probe.cli.types import GATES, bool_flag
+from kruise_probe.manifests.crds import all_crds
+from kruise_probe.manifests.install import default_install
+from kruise_probe.manifests.workloads import DEFAULT_IMAGE, Install
+
+_HELP = """Prints the YAML to install, in the order to apply it.
+
+\b
+kruise-probe manifests | kubectl apply --server-side -f -
+kruise-probe manifests --crds-only | kubectl apply --server-side -f -
+"""
+
+
+@click.command(help=_HELP)
+@bool_flag("--crds-only", default=False, help="Print the CustomResourceDefinitions only.")
+@click.option(
+    "--namespace", default=SYSTEM_NAMESPACE, show_default=True, help="Where manager and daemon run."
+)
+@click.option("--image", default=DEFAULT_IMAGE, show_default=True, help="What they run.")
+@click.option(
+    "--image-pull-policy",
+    type=click.Choice(["Always", "IfNotPresent", "Never"]),
+    default="IfNotPresent",
+    show_default=True,
+    help="Never for an image that was loaded onto the nodes.",
+)
+@click.option(
+    "--replicas",
+    type=click.IntRange(min=1),
+    default=2,
+    show_default=True,
+    help="Managers; one works.",
+)
+@click.option(
+    "--feature-gates", type=GATES, default="", metavar="NAME=BOOL,…", help="Of manager and daemon."
+)
+@click.option(
+    "--cri-socket",
+    default="",
+    metavar="PATH",
+    help="The runtime's socket on the nodes.  [default: looked for below /run]",
+)
+@bool_flag(
+    "--admission-policy",
+    default=True,
+    help="Keep each daemon's token to its own node; false for Kubernetes before 1.30.",
+)
+@bool_flag(
+    "--webhook",
+    default=False,
+    help="Admission by the manager, too: for Kruise's own CRDs, and for serverless pods.",
+)
+@bool_flag("--cert-manager", default=False, help="The webhook's certificate is cert-manager's.")
+def manifests(
+    *,
+    crds_only: bool,
+    namespace: str,
+    image: str,
+    image_pull_policy: str,
+    replicas: int,
+    feature_gates: FeatureGates,
+    cri_socket: str,
+    admission_policy: bool,
+    webhook: bool,
+    cert_manager: bool,
+) -> None:
+    if cri_socket and not cri_socket.startswith("/"):
+        raise click.UsageError(f"--cri-socket {cri_socket!r}: write the socket's path, from / on")
+    said = ",".join(f"{name}={str(on).lower()}" for name, on in feature_gates.said.items())
+    install = Install(
+        namespace=namespace,
+        image=image,
+        image_pull_policy=image_pull_policy,
+        replicas=replicas,
+        feature_gates=said,
+        cri_socket=cri_socket,
+        webhook=webhook,
+        cert_manager=cert_manager,
+        serverless=feature_gates.enabled(SERVERLESS),
+    )
+    documents = (
+        all_crds() if crds_only else default_install(install, admission_policy=admission_policy)
+    )
+    click.echo(yaml.safe_dump_all(documents, sort_keys=False, width=120), nl=False)

@@ -1,0 +1,254 @@
+"""Reads what `status` and `explain` look at, with the rights of whoever calls them, and keeps it current for `--watch`.
+
+A kind that may not be listed is left out with a note, as people may see their namespace and nothing else; only
+markers and pods are needed.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final, TypeVar
+
+from kruise_probe import version
+from kruise_probe.api.core import Lease, Node
+from kruise_probe.api.errors import (
+    ApiError,
+    ConnectionFailed,
+    FatalError,
+    Forbidden,
+    KubeError,
+    NotFound,
+    Unauthorized,
+)
+from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, KubeObject, Resource
+from kruise_probe.api.times import utc_now
+from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbeMarker
+from kruise_probe.cli.process import first_of
+from kruise_probe.client.config import ClusterConfig
+from kruise_probe.client.lister_watcher import ResourceListerWatcher
+from kruise_probe.client.rest import RestClient
+from kruise_probe.informers.shared_informer import SharedInformer
+from kruise_probe.inspection.snapshot import SEEN_PODS, SeenPod, Snapshot
+
+T = TypeVar("T", bound=KubeObject)
+R = TypeVar("R")
+
+DEADLINE_SECONDS: Final = 30.0
+"""For everything that is read once."""
+
+_HIDES: Final = {
+    NODES.kind: "whether nodes exist, or are virtual",
+    NODE_POD_PROBES.kind: "what nodes are asked and what they reported; states are those on the pods",
+    LEASES.kind: "whether manager and daemons are alive",
+}
+
+
+def run(work: Coroutine[Any, Any, R], config: ClusterConfig) -> R:
+    """Runs `work`; whatever the API server refuses becomes one line with a remedy.
+
+    Raises:
+        FatalError: as said.
+    """
+    try:
+        return asyncio.run(work)
+    except (KubeError, TimeoutError, BaseExceptionGroup) as error:
+        first = first_of(error)
+        if isinstance(first, KubeError):
+            raise told(first, config) from None
+        if isinstance(first, TimeoutError):
+            raise FatalError(
+                f"the API server of {config.source or config.server} has not told everything within "
+                f"{DEADLINE_SECONDS:g} s; try again, or look at fewer namespaces with -n"
+            ) from None
+        if isinstance(first, FatalError):
+            raise first from None
+        raise
+
+
+def told(error: KubeError, config: ClusterConfig) -> FatalError:
+    """The line that a person reads."""
+    source = config.source or config.server
+    match error:
+        case ConnectionFailed():
+            return FatalError(
+                f"{error}; is the API server of {source} up, and is it the right one?"
+            )
+        case Unauthorized():
+            return FatalError(
+                f"{error}; log in again: the credentials of {source} are not accepted"
+            )
+        case Forbidden():
+            return FatalError(f"{error.message}; ask for the right to list it")
+        case NotFound() if "podprobemarkers" in error.request:
+            return FatalError(
+                "this cluster has no PodProbeMarkers: install the CRDs, "
+                "kruise-probe manifests --crds-only | kubectl apply --server-side -f -"
+            )
+        case ApiError():
+            return FatalError(error.message if isinstance(error, NotFound) else str(error))
+        case _:
+            return FatalError(str(error))
+
+
+def client_of(config: ClusterConfig) -> RestClient:
+    return RestClient(
+        config=config,
+        field_manager="kruise-probe",
+        user_agent=f"kruise-probe/{version.TEXT}",
+        max_in_flight=8,
+    )
+
+
+class Reader:
+    """Lists once, or follows. `namespace` is empty for all of them."""
+
+    def __init__(self, client: RestClient, *, namespace: str, system_namespace: str) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._system_namespace = system_namespace
+        self.notes: list[str] = []
+
+    async def read(self) -> Snapshot:
+        """Everything as it stands now; fills `notes`.
+
+        Raises:
+            KubeError: markers or pods cannot be listed.
+        """
+        async with asyncio.timeout(DEADLINE_SECONDS), asyncio.TaskGroup() as group:
+            markers = group.create_task(self._list(MARKERS, self._namespace))
+            pods = group.create_task(self._list(SEEN_PODS, self._namespace))
+            nodes = group.create_task(self._optional(NODES))
+            reports = group.create_task(self._optional(NODE_POD_PROBES))
+            leases = group.create_task(self._optional(LEASES, self._system_namespace))
+        return _snapshot(
+            markers.result(), pods.result(), nodes.result(), reports.result(), leases.result()
+        )
+
+    async def _list(self, resource: Resource[T], namespace: str = "") -> list[T]:
+        items: list[T] = []
+        token = ""
+        while True:
+            page = await self._client.list_page(resource, namespace=namespace, continue_token=token)
+            items += page.items
+            self.notes += [
+                f"{resource.kind} {each.key} is left out: {each.error}" for each in page.undecodable
+            ]
+            token = page.continue_token
+            if not token:
+                return items
+
+    async def _optional(self, resource: Resource[T], namespace: str = "") -> list[T] | None:
+        try:
+            return await self._list(resource, namespace)
+        except Forbidden:
+            self.notes.append(
+                f"you may not list {resource.plural}, so it is not known {_HIDES[resource.kind]}"
+            )
+            return None
+
+    @asynccontextmanager
+    async def follow(self, first: Snapshot) -> AsyncIterator["Following"]:
+        """Keeps what `first` holds current while the body runs."""
+        following = Following(
+            markers=self._informer(MARKERS, self._namespace),
+            pods=self._informer(SEEN_PODS, self._namespace),
+            nodes=None if first.nodes is None else self._informer(NODES),
+            reports=None if first.reports is None else self._informer(NODE_POD_PROBES),
+            leases=None if first.leases is None else self._informer(LEASES, self._system_namespace),
+        )
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(each()) for each in following.runs]
+            try:
+                await following.synced()
+                yield following
+            finally:
+                for task in tasks:
+                    task.cancel()
+
+    def _informer(self, resource: Resource[T], namespace: str = "") -> SharedInformer[T]:
+        lister = ResourceListerWatcher(self._client, resource, namespace=namespace)
+        return SharedInformer(lister, name=resource.plural)
+
+
+class Following:
+    """The same kinds, followed. `changed` is set whenever one of them has changed."""
+
+    def __init__(
+        self,
+        *,
+        markers: SharedInformer[PodProbeMarker],
+        pods: SharedInformer[SeenPod],
+        nodes: SharedInformer[Node] | None,
+        reports: SharedInformer[NodePodProbe] | None,
+        leases: SharedInformer[Lease] | None,
+    ) -> None:
+        self.changed = asyncio.Event()
+        self._markers = markers
+        self._pods = pods
+        self._nodes = nodes
+        self._reports = reports
+        self._leases = leases
+        self.runs: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        self._syncs: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        for each in (markers, pods, nodes, reports, leases):
+            if each is not None:
+                self._add(each)
+
+    def _add(self, informer: SharedInformer[Any]) -> None:
+        informer.add_event_handler(_Told(self.changed))
+        self.runs.append(informer.run)
+        self._syncs.append(informer.wait_for_sync)
+
+    async def synced(self) -> None:
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            for each in self._syncs:
+                await each()
+
+    def snapshot(self) -> Snapshot:
+        """As it stands now."""
+        return _snapshot(
+            list(self._markers.lister.list()),
+            list(self._pods.lister.list()),
+            _listed(self._nodes),
+            _listed(self._reports),
+            _listed(self._leases),
+        )
+
+
+class _Told:
+    def __init__(self, changed: asyncio.Event) -> None:
+        self._changed = changed
+
+    def on_add(self, obj: object, is_initial: bool) -> None:
+        self._changed.set()
+
+    def on_update(self, old: object, new: object) -> None:
+        self._changed.set()
+
+    def on_delete(self, last_known: object) -> None:
+        self._changed.set()
+
+
+def _listed(informer: SharedInformer[T] | None) -> list[T] | None:
+    return None if informer is None else list(informer.lister.list())
+
+
+def _snapshot(
+    markers: list[PodProbeMarker],
+    pods: list[SeenPod],
+    nodes: list[Node] | None,
+    reports: list[NodePodProbe] | None,
+    leases: list[Lease] | None,
+) -> Snapshot:
+    return Snapshot(
+        now=utc_now(),
+        markers=tuple(markers),
+        pods=tuple(pods),
+        nodes=_by_name(nodes),
+        reports=_by_name(reports),
+        leases=_by_name(leases),
+    )
+
+
+def _by_name(objects: list[T] | None) -> Mapping[str, T] | None:
+    return None if objects is None else {each.key.name: each for each in objects}

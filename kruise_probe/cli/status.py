@@ -1,0 +1,169 @@
+"""`kruise-probe status`: what is probed, what came out, and what is wrong."""
+
+import asyncio
+import sys
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import click
+import msgspec
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from kruise_probe.api.errors import FatalError
+from kruise_probe.api.names import GROUP
+from kruise_probe.cli.looking import (
+    document_text,
+    not_found,
+    output_option,
+    terminal_width,
+    where_flags,
+)
+from kruise_probe.cli.reading import Reader, client_of, run
+from kruise_probe.cli.tables import status_text
+from kruise_probe.client.config import ClusterConfig, load_config
+from kruise_probe.client.rest import RestClient
+from kruise_probe.inspection.snapshot import Snapshot
+from kruise_probe.inspection.status import StatusView, status_view
+
+PACE_SECONDS: Final = 0.5
+"""Between two looks of --watch at least."""
+REDRAW_SECONDS: Final = 1.0
+"""Ages move while nothing else does; so does silence."""
+
+_HELP = """Shows PodProbeMarkers with their pods, probes and newest results, and what keeps a result away.
+
+\b
+kruise-probe status                      the markers of the namespace
+kruise-probe status -A --watch           all of them, as they change
+kruise-probe status game -o wide         with the effective numbers of each probe
+kruise-probe status game -o json         for programs; the shape is documented and stable
+
+Reads only. Exit code 0 also when something is wrong with a marker: -o json has its problems.
+"""
+
+
+Look = Callable[[], Snapshot]
+
+
+class Question(NamedTuple):
+    """What was asked; `namespace` is empty for all."""
+
+    namespace: str
+    marker: str
+    form: str
+    system_namespace: str
+
+
+@click.command(help=_HELP, short_help="What is probed, what came out, and what is wrong.")
+@click.argument("marker", required=False, default="")
+@where_flags
+@click.option("-A", "--all-namespaces", is_flag=True, help="Look at every namespace.")
+@click.option("-w", "--watch", is_flag=True, help="Go on, and show every change.")
+@output_option("table", "wide", "json", "yaml", "name")
+def status(
+    marker: str,
+    namespace: str | None,
+    kubeconfig: str | None,
+    system_namespace: str,
+    all_namespaces: bool,
+    watch: bool,
+    output: str,
+) -> None:
+    if all_namespaces and (namespace or marker):
+        raise click.UsageError("-A goes with neither -n nor the name of a marker")
+    config = load_config(kubeconfig)
+    where = "" if all_namespaces else namespace or config.namespace
+    question = Question(where, marker.rpartition("/")[2], output, system_namespace)
+    run(_watch(config, question) if watch else _once(config, question), config)
+
+
+async def _once(config: ClusterConfig, question: Question) -> None:
+    async with client_of(config) as client:
+        reader = _reader(client, question)
+        view = _view(await reader.read(), question, reader.notes)
+    click.echo(_text(view, question), nl=False)
+    if not view.markers:
+        where = f"namespace {question.namespace}" if question.namespace else "any namespace"
+        click.echo(f"There are no PodProbeMarkers in {where}.", err=True)
+
+
+async def _watch(config: ClusterConfig, question: Question) -> None:
+    async with client_of(config) as client:
+        reader = _reader(client, question)
+        first = await reader.read()
+        _view(first, question, reader.notes)
+        async with reader.follow(first) as following:
+            show = _show_screen if _on_screen(question) else _print_changes
+            await show(following.snapshot, following.changed, question, reader.notes)
+
+
+def _reader(client: RestClient, question: Question) -> Reader:
+    return Reader(client, namespace=question.namespace, system_namespace=question.system_namespace)
+
+
+def _on_screen(question: Question) -> bool:
+    return sys.stdout.isatty() and question.form in ("table", "wide")
+
+
+async def _show_screen(
+    snapshot: Look, changed: asyncio.Event, question: Question, notes: list[str]
+) -> None:
+    """Draws until cancelled; what does not fit is cut at the foot."""
+    console = Console()
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+        while True:
+            changed.clear()
+            view = _view(snapshot(), question, notes, missing_is_fatal=False)
+            lines = Text.from_ansi(_text(view, question), no_wrap=True, overflow="crop")
+            live.update(lines, refresh=True)
+            await _next_look(changed)
+
+
+async def _print_changes(
+    snapshot: Look, changed: asyncio.Event, question: Question, notes: list[str]
+) -> None:
+    """Prints until cancelled, whenever something else than the time is new; JSON on one line each."""
+    shown: StatusView | None = None
+    while True:
+        changed.clear()
+        view = _view(snapshot(), question, notes, missing_is_fatal=False)
+        if shown is None or view.markers != shown.markers:
+            if question.form == "json":
+                click.echo(msgspec.json.encode(view))
+            else:
+                if shown is not None:
+                    click.echo("---" if question.form == "yaml" else "")
+                click.echo(_text(view, question), nl=False)
+            shown = view
+        await _next_look(changed)
+
+
+async def _next_look(changed: asyncio.Event) -> None:
+    await asyncio.sleep(PACE_SECONDS)
+    try:
+        async with asyncio.timeout(REDRAW_SECONDS - PACE_SECONDS):
+            await changed.wait()
+    except TimeoutError:
+        pass
+
+
+def _view(
+    snapshot: Snapshot, question: Question, notes: list[str], *, missing_is_fatal: bool = True
+) -> StatusView:
+    markers = [each for each in snapshot.markers if question.marker in ("", each.key.name)]
+    if question.marker and not markers and missing_is_fatal:
+        there = [each.key.name for each in snapshot.markers]
+        raise FatalError(not_found("PodProbeMarker", question.namespace, question.marker, there))
+    return status_view(snapshot, markers, notes)
+
+
+def _text(view: StatusView, question: Question) -> str:
+    if question.form == "name":
+        return "".join(f"podprobemarker.{GROUP}/{each.name}\n" for each in view.markers)
+    if question.form in ("json", "yaml"):
+        return document_text(view, question.form)
+    return status_text(
+        view, wide=question.form == "wide", width=terminal_width(), color=sys.stdout.isatty()
+    )

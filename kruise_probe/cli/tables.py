@@ -1,0 +1,268 @@
+"""What `status` and `explain` found, as text for people: fits the terminal that it is shown on. Pure.
+
+Somewhere else than on a terminal nothing is cut and nothing coloured.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Final
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from kruise_probe.api.times import parse_time
+from kruise_probe.inspection.explanation import ExplanationView, WayView
+from kruise_probe.inspection.status import MarkerView, PodView, Problem, ResultView, StatusView
+
+ROOMY: Final = 110
+"""Columns from which on a terminal has room for nodes and marks."""
+UNLIMITED: Final = 100_000
+MOST_PROBLEMS: Final = 8
+MOST_NAMES: Final = 3
+LEAST_CELL: Final = 8
+LAST_RESORT_CELL: Final = 4
+GAP: Final = "  "
+INDENT: Final = "  "
+
+_STYLES: Final = {
+    "Succeeded": "green", "Failed": "red", "Unknown": "yellow", "Pending": "dim",
+    "ok": "green", "broken": "bold red", "waiting": "yellow",
+}  # fmt: skip
+
+
+def age(stamp: str, now: datetime) -> str:
+    """`7s`, `3m`, `2h`, `4d`; empty for what has not been."""
+    at = parse_time(stamp)
+    if at is None:
+        return ""
+    seconds = max(int((now - at).total_seconds()), 0)
+    for unit, name in ((86400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= 2 * unit:
+            return f"{seconds // unit}{name}"
+    return f"{seconds}s"
+
+
+def printable(text: str) -> str:
+    """Without what a terminal would act on: messages and annotations come from whoever runs in the pod."""
+    return _CONTROLS.sub(" ", text)
+
+
+_CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]+")
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def status_text(view: StatusView, *, wide: bool, width: int, color: bool) -> str:
+    """The tables of all markers; `width` 0 when it is no terminal."""
+    console = _console(width, color)
+    now = parse_time(view.time)
+    assert now is not None, "our own stamp"
+    with console.capture() as capture:
+        for note in view.notes:
+            console.print(Text(f"note: {note}", style="yellow"))
+        for index, marker in enumerate(view.markers):
+            if index:
+                console.print()
+            _print_marker(console, marker, now, wide=wide, roomy=wide or not 0 < width < ROOMY)
+    return _trimmed(capture.get())
+
+
+def _console(width: int, color: bool) -> Console:
+    return Console(
+        width=width or UNLIMITED,
+        force_terminal=color,
+        color_system="standard" if color else None,
+        highlight=False,
+        emoji=False,
+        markup=False,
+        legacy_windows=False,
+    )
+
+
+def _trimmed(text: str) -> str:
+    return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
+
+
+def _print_marker(
+    console: Console, marker: MarkerView, now: datetime, *, wide: bool, roomy: bool
+) -> None:
+    counts = marker.counts
+    summary = f"{counts.succeeded} succeeded, {counts.failed} failed, {counts.unknown} unknown"
+    console.print(
+        Text.assemble(
+            (f"{marker.namespace}/{marker.name}", "bold"),
+            f"  {marker.selector}  {plural(counts.pods, 'pod')}",
+            f": {summary}" if counts.pods else "",
+        ),
+        soft_wrap=console.width == UNLIMITED,
+    )
+    width = console.width - len(INDENT)
+    if wide:
+        _print_lines(console, (*_probe_table(marker, width), Text()))
+    if marker.pods:
+        _print_lines(console, _pod_table(marker, now, width, roomy=roomy))
+    for line in _problem_lines(marker.problems):
+        console.print(Padding(line, (0, 0, 0, 2), expand=False))
+
+
+def _print_lines(console: Console, lines: Iterable[Text]) -> None:
+    for line in lines:
+        console.print(Text(INDENT) + line, no_wrap=True, overflow="ignore", crop=False)
+
+
+def _table(
+    columns: Sequence[str], rows: Sequence[Sequence[str | Text]], width: int
+) -> Iterator[Text]:
+    """Lines of at most `width`: marks and what comes last give way first, then the longest."""
+    cells = [[Text(name, style="bold dim") for name in columns]]
+    cells += [[each if isinstance(each, Text) else Text(each) for each in row] for row in rows]
+    widths = [max(row[index].cell_len for row in cells) for index in range(len(columns))]
+    excess = sum(widths) + len(GAP) * (len(columns) - 1) - width
+    marks = [index for index, name in enumerate(columns) if name == "MARKS"]
+    longest = sorted(range(len(columns)), key=lambda index: -widths[index])
+    order = [(index, LEAST_CELL) for index in (*marks, len(columns) - 1, *longest)]
+    for index, least in (*order, *((index, LAST_RESORT_CELL) for index in longest)):
+        given = max(min(excess, widths[index] - least), 0)
+        widths[index] -= given
+        excess -= given
+    for row in cells:
+        for index, cell in enumerate(row):
+            cell.truncate(widths[index], overflow="ellipsis", pad=index < len(row) - 1)
+        yield Text(GAP).join(row)
+
+
+def _probe_table(marker: MarkerView, width: int) -> Iterator[Text]:
+    columns = (
+        "PROBE", "CONTAINER", "DELAY", "PERIOD", "TIMEOUT", "SUCCESS", "FAILURE", "CONDITION", "CHECK",
+    )  # fmt: skip
+    rows = [
+        (
+            each.name,
+            each.container_name,
+            f"{each.initial_delay_seconds}s",
+            f"{each.period_seconds}s",
+            f"{each.timeout_seconds}s",
+            str(each.success_threshold),
+            str(each.failure_threshold),
+            each.pod_condition_type,
+            printable(each.check),
+        )
+        for each in marker.probes
+    ]
+    return _table(columns, rows, width)
+
+
+def _pod_table(marker: MarkerView, now: datetime, width: int, *, roomy: bool) -> Iterator[Text]:
+    extra = ("NODE", "MARKS") if roomy else ()
+    rows: list[tuple[str | Text, ...]] = []
+    for pod in marker.pods:
+        for index, result in enumerate(pod.results):
+            beside = (pod.node, _marks(pod)) if index == 0 else ("", "")
+            rows.append(
+                (
+                    pod.name if index == 0 else "",
+                    result.probe,
+                    Text(result.state, style=_STYLES.get(result.state, "")),
+                    age(result.since, now),
+                    age(result.last_probe_time, now),
+                    *(beside if roomy else ()),
+                    _message(pod, result),
+                )
+            )
+    return _table(("POD", "PROBE", "STATE", "SINCE", "LAST", *extra, "MESSAGE"), rows, width)
+
+
+def _message(pod: PodView, result: ResultView) -> str:
+    return printable(result.message) or ("" if pod.phase == "Running" else pod.phase)
+
+
+def _marks(pod: PodView) -> str:
+    pairs = (*pod.labels.items(), *pod.annotations.items())
+    return printable(",".join(f"{key.rpartition('/')[2]}={value}" for key, value in pairs))
+
+
+def _problem_lines(problems: Sequence[Problem]) -> Iterator[Text]:
+    """One paragraph for each kind of trouble, however many pods have it."""
+    groups: dict[tuple[str, str, str], list[Problem]] = {}
+    for each in problems:
+        groups.setdefault((each.probe, each.reason, each.message), []).append(each)
+    for group in list(groups.values())[:MOST_PROBLEMS]:
+        one = group[0]
+        who = ", ".join(filter(None, (_names([each.pod for each in group]), one.probe)))
+        yield Text.assemble(
+            (f"{one.severity}: ", _STYLES[one.severity]),
+            f"{who}: " if who else "",
+            f"{printable(one.message)} ({one.reason})",
+            (f" -> {one.remedy}" if one.remedy else "", "cyan"),
+        )
+    if len(groups) > MOST_PROBLEMS:
+        yield Text(f"and {len(groups) - MOST_PROBLEMS} more: -o json shows all of them")
+
+
+def _names(names: Iterable[str]) -> str:
+    found = [each for each in names if each]
+    more = f" and {len(found) - MOST_NAMES} more pods" if len(found) > MOST_NAMES else ""
+    return ", ".join(found[:MOST_NAMES]) + more
+
+
+def explanation_text(view: ExplanationView, *, width: int, color: bool) -> str:
+    """The whole explanation; `width` 0 when it is no terminal."""
+    console = _console(width, color)
+    with console.capture() as capture:
+        for note in view.notes:
+            console.print(Text(f"note: {note}", style="yellow"))
+        place = f" on {view.node}" if view.node else ""
+        console.print(
+            Text.assemble((f"{view.namespace}/{view.pod}", "bold"), f"  {view.phase}{place}")
+        )
+        if not view.matching:
+            console.print("\nNo PodProbeMarker selects this pod.")
+        for match in view.matching:
+            console.print()
+            console.print(Text.assemble((match.marker, "bold"), f" selects it: {match.selector}"))
+            for way in match.probes:
+                _print_way(console, way)
+        _print_strangers(console, view)
+    return _trimmed(capture.get())
+
+
+def _print_way(console: Console, way: WayView) -> None:
+    console.print(
+        Padding(
+            Text.assemble((way.probe, "bold"), f"  {printable(way.check)}"),
+            (0, 0, 0, 2),
+            expand=False,
+        )
+    )
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold", ratio=1)
+    for link in way.links:
+        style = _STYLES[link.standing]
+        reason = f" ({link.reason})" if link.reason else ""
+        table.add_row(
+            Text(link.standing, style=style), link.link, printable(f"{link.text}{reason}")
+        )
+        if link.remedy:
+            table.add_row("", "", Text(f"-> {link.remedy}", style="cyan"))
+    console.print(Padding(table, (0, 0, 0, 4), expand=False))
+
+
+def _print_strangers(console: Console, view: ExplanationView) -> None:
+    if not view.not_matching:
+        return
+    console.print("\nOther PodProbeMarkers of the namespace do not select it:")
+    for each in view.not_matching:
+        console.print(
+            Padding(
+                Text.assemble((each.marker, "bold"), f": {each.why}"), (0, 0, 0, 2), expand=False
+            )
+        )
+    if view.strangers_left_out:
+        console.print(f"  and {view.strangers_left_out} more")

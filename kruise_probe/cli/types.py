@@ -1,0 +1,178 @@
+"""Values of flags as Go programs write them: booleans, durations, listen addresses, feature gates.
+
+Each type refuses a wrong value with a sentence that says what would be right; click adds the flag's name.
+
+Source: Go strconv.ParseBool, time.ParseDuration, net.Listen; k8s.io/component-base/featuregate.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any, ClassVar, Final
+
+import click
+
+from kruise_probe.api.durations import parse_duration
+from kruise_probe.cli.gates import FeatureGates, GateError, parse_bool, parse_gates
+
+_LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_OBJECT_NAME: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*")
+_NAMESPACE_NAME: Final = re.compile(_LABEL)
+
+
+class GoBool(click.ParamType[bool]):
+    """`--flag`, `--flag=true`, `--flag=false`."""
+
+    name = "boolean"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bool:
+        if isinstance(value, bool):
+            return value
+        parsed = parse_bool(str(value))
+        if parsed is None:
+            return self.fail(f"{value!r} is no boolean; write true or false", param, ctx)
+        return parsed
+
+
+class Duration(click.ParamType[float]):
+    """`15s`, `1m30s`, `500ms`, `0`; gives seconds as a float. Never negative: no flag here has a use for it.
+
+    Args:
+        at_least: the shortest that makes sense, in seconds.
+    """
+
+    name = "duration"
+
+    def __init__(self, *, at_least: float = 0.0) -> None:
+        self._at_least = at_least
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        if isinstance(value, float):
+            return value
+        seconds = parse_duration(str(value))
+        if seconds is None:
+            return self.fail(
+                f"{value!r} is no duration; write it as 15s, 1m30s or 500ms", param, ctx
+            )
+        if seconds < self._at_least:
+            return self.fail(
+                f"{value!r} is too short; write {self._at_least:g}s or longer", param, ctx
+            )
+        return seconds
+
+
+class ListenAddress(click.ParamType[str]):
+    """`:8080`, `127.0.0.1:8080`, `[::1]:8080`; `0` or nothing serves nothing."""
+
+    name = "address"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = str(value)
+        if text in ("", "0"):
+            return ""
+        host, colon, port = text.rpartition(":")
+        bracketed = host.startswith("[") and host.endswith("]")
+        if (
+            not colon
+            or not port.isdecimal()
+            or int(port) > 65535
+            or (":" in host and not bracketed)
+        ):
+            return self.fail(
+                f"{text!r} is no address to listen on; write :8080, 127.0.0.1:8080, [::1]:8080, or 0 for none",
+                param,
+                ctx,
+            )
+        return text
+
+
+class Name(click.ParamType[str]):
+    """The name of an object in the API; of a namespace with `label`. Nothing means: none, where `optional`.
+
+    A name that the API refuses would otherwise be tried for ever, or match nothing without a word.
+    """
+
+    name = "name"
+
+    def __init__(self, *, label: bool = False, optional: bool = False) -> None:
+        self._pattern, self._longest = (_NAMESPACE_NAME, 63) if label else (_OBJECT_NAME, 253)
+        self._allowed = "a-z, 0-9 and '-'" if label else "a-z, 0-9, '-' and '.'"
+        self._optional = optional
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = str(value)
+        if not text and self._optional:
+            return text
+        if len(text) > self._longest or not self._pattern.fullmatch(text):
+            return self.fail(
+                f"{text!r} is no name in Kubernetes; write at most {self._longest} of {self._allowed}, "
+                "with a letter or digit at both ends",
+                param,
+                ctx,
+            )
+        return text
+
+
+class Gates(click.ParamType[FeatureGates]):
+    """`Name=true,Other=false`."""
+
+    name = "gates"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> FeatureGates:
+        if isinstance(value, FeatureGates):
+            return value
+        try:
+            return parse_gates(str(value))
+        except GateError as error:
+            return self.fail(str(error), param, ctx)
+
+
+GO_BOOL: Final = GoBool()
+DURATION: Final = Duration()
+LISTEN_ADDRESS: Final = ListenAddress()
+GATES: Final = Gates()
+OBJECT_NAME: Final = Name()
+OPTIONAL_OBJECT_NAME: Final = Name(optional=True)
+NAMESPACE: Final = Name(label=True)
+OPTIONAL_NAMESPACE: Final = Name(label=True, optional=True)
+
+
+class Flag(click.Option):
+    """An option with its environment variable: `KRUISE_PROBE_` and the flag in capitals.
+
+    Other names in `envvar` count after that one.
+    """
+
+    prefix: ClassVar[str] = "KRUISE_PROBE_"
+
+    def __init__(self, declarations: list[str], **attributes: Any) -> None:
+        own = self.prefix + declarations[0].removeprefix("--").replace("-", "_").upper()
+        others = attributes.pop("envvar", None) or []
+        super().__init__(
+            declarations, envvar=[own, *others], show_envvar=True, show_default=True, **attributes
+        )
+
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def flag(name: str, **attributes: Any) -> Decorator:
+    """`@flag("--metrics-addr", type=LISTEN_ADDRESS, default=":8080", help=…)`."""
+    return click.option(name, cls=Flag, **attributes)
+
+
+def bool_flag(name: str, *, default: bool, help: str) -> Decorator:
+    """A boolean flag that takes Go's forms: alone, `=true`, `=false`."""
+    return click.option(
+        name,
+        cls=Flag,
+        type=GO_BOOL,
+        default=default,
+        is_flag=False,
+        flag_value="true",
+        metavar="[=true|false]",
+        help=help,
+    )

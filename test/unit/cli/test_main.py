@@ -1,0 +1,179 @@
+"""The command line as a person meets it: one line per mistake, exit code 2 for usage, 1 for failures."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+
+from kruise_probe.cli.main import MODE_VARIABLE, run, with_mode
+
+WITHOUT_SERVERS = ["--metrics-addr=0", "--health-probe-addr=0"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        pytest.param(["nothing"], "No such command 'nothing'", id="unknown-command"),
+        pytest.param(["manager", "--nothing"], "No such option '--nothing'", id="unknown-option"),
+        pytest.param(["--mode", "nothing"], "there are manager and daemon", id="unknown-mode"),
+        pytest.param(["--mode=manager", "daemon"], "exclude each other", id="two-modes"),
+        pytest.param(["daemon"], "--node-name is missing: give it, or set NODE_NAME", id="no-node"),
+        pytest.param(["daemon", "--node-name=A_b"], "is no name in Kubernetes", id="node-name"),
+        pytest.param(
+            ["daemon", "--node-name=a", "--cri-endpoint=tcp://1"], "unix socket", id="cri-endpoint"
+        ),
+        pytest.param(
+            ["daemon", "--node-name=a", "--result-refresh-interval=0"],
+            "write 1s or longer",
+            id="refreshed-without-end",
+        ),
+        pytest.param(
+            ["manager", "--feature-gates=A=true"], "PodProbeMarkerGate", id="unknown-gate"
+        ),
+        pytest.param(
+            ["manager", "--sync-period=10"], "write it as 15s, 1m30s", id="duration-without-unit"
+        ),
+        pytest.param(["manager", "--metrics-addr=8080"], "write :8080", id="address-without-colon"),
+        pytest.param(
+            ["manager", "--enable-leader-election=maybe"], "write true or false", id="boolean"
+        ),
+        pytest.param(["manager", "--podprobemarker-workers=0"], "x>=1", id="no-workers"),
+        pytest.param(["manager", "--namespace=A_b"], "is no name in Kubernetes", id="namespace"),
+        pytest.param(["manager", "--namespace=a.b"], "at most 63", id="namespace-with-a-dot"),
+        pytest.param(["manager", "--system-namespace="], "is no name", id="no-system-namespace"),
+        pytest.param(
+            ["manager", "--leader-election-namespace=a b"], "is no name", id="election-namespace"
+        ),
+        pytest.param(["manager", "--leader-election-id=A b"], "is no name", id="election-id"),
+        pytest.param(["manager", "--leader-election-id="], "is no name", id="no-election-id"),
+        pytest.param(
+            ["manager", "--controller-cache-sync-timeout=0"],
+            "must be greater than 0",
+            id="no-time-for-caches",
+        ),
+        pytest.param(
+            ["manager", "--feature-gates=KruiseDaemon=yes"], "KruiseDaemon=true", id="gate-value"
+        ),
+        pytest.param(
+            ["manager", "--leader-election-lease-duration=5s"],
+            "must be greater than --leader-election-renew-deadline (10s)",
+            id="lease-shorter-than-deadline",
+        ),
+        pytest.param(
+            ["manager", "--leader-election-retry-period=9s"],
+            "must be greater than 1.2 times --leader-election-retry-period",
+            id="retries-slower-than-deadline",
+        ),
+    ],
+)
+def test_a_wrong_command_line_is_one_line_and_exit_code_2(
+    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = run(arguments, {})
+
+    out, err = capsys.readouterr()
+    assert (code, out) == (2, "")
+    assert len(err.splitlines()) == 1
+    assert says in err
+    assert "--help" in err
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        pytest.param(None, "does not exist", id="missing"),
+        pytest.param("a: [", "is not YAML", id="no-yaml"),
+    ],
+)
+def test_a_wrong_kubeconfig_is_one_line_and_exit_code_1(
+    content: str | None, says: str, tmp_path: Path
+) -> None:
+    """In a process of its own, as it sets up logs for good."""
+    path = tmp_path / "config"
+    if content is not None:
+        path.write_text(content)
+
+    done = subprocess.run(
+        [sys.executable, "-m", "kruise_probe", "manager", *WITHOUT_SERVERS, f"--kubeconfig={path}"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout) == (1, "")
+    (line,) = done.stderr.splitlines()
+    assert str(path) in line
+    assert says in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "expected"),
+    [
+        pytest.param(
+            ["--mode", "daemon", "--addr=:1"], {}, ["daemon", "--addr=:1"], id="two-words"
+        ),
+        pytest.param(["--mode=manager"], {}, ["manager"], id="one-word"),
+        pytest.param(["--addr=:1", "--mode=daemon"], {}, ["daemon", "--addr=:1"], id="after-flags"),
+        pytest.param([], {MODE_VARIABLE: "daemon"}, ["daemon"], id="environment"),
+        pytest.param(
+            ["playground"], {MODE_VARIABLE: "daemon"}, ["playground"], id="a-command-wins"
+        ),
+        pytest.param(["--help"], {MODE_VARIABLE: "daemon"}, ["--help"], id="help-is-help"),
+        pytest.param(["--mode=daemon", "daemon"], {}, ["daemon"], id="said-twice"),
+        pytest.param(["manager"], {}, ["manager"], id="no-mode"),
+    ],
+)
+def test_mode_is_another_way_to_say_the_command(
+    arguments: list[str], environment: dict[str, str], expected: list[str]
+) -> None:
+    assert with_mode(arguments, environment) == expected
+
+
+def test_a_mode_of_the_environment_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(click.UsageError, match="there are manager and daemon"):
+        with_mode([], {MODE_VARIABLE: "both"})
+
+
+@pytest.mark.parametrize("spelling", ["--crds-only", "--crds-only=true", "--crds-only=1"])
+def test_manifests_prints_the_crds(spelling: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code = run(["manifests", spelling], {})
+
+    documents = list(yaml.safe_load_all(capsys.readouterr().out))
+    assert code == 0
+    assert [each["metadata"]["name"] for each in documents] == [
+        "podprobemarkers.apps.kruise.io",
+        "nodepodprobes.apps.kruise.io",
+    ]
+
+
+@pytest.mark.parametrize("command", ["manager", "daemon", "manifests"])
+def test_help_names_the_environment(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code = run([command, "--help"], {})
+
+    assert code == 0
+    assert "KRUISE_PROBE_" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        pytest.param("daemon", 0, id="mode"),
+        pytest.param("manifests", -signal.SIGTERM, id="other-command"),
+    ],
+)
+def test_a_mode_that_is_still_importing_ends_in_order(command: str, code: int) -> None:
+    """The import of its module is where the signal comes."""
+    script = (
+        "import os, signal; from kruise_probe.cli import main as it; "
+        "it.run = lambda *_: os.kill(os.getpid(), signal.SIGTERM) or 1; "
+        f"it.main([{command!r}])"
+    )
+
+    done = subprocess.run([sys.executable, "-c", script], timeout=30, check=False)
+
+    assert done.returncode == code

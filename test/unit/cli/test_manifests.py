@@ -1,0 +1,87 @@
+"""`kruise-probe manifests`: YAML that follows its flags."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from kruise_probe.cli.main import EXIT_USAGE, run
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, Any]]:
+    assert run(["manifests", *arguments], {}) == 0
+    return list(yaml.safe_load_all(capsys.readouterr().out))
+
+
+def kinds(documents: list[dict[str, Any]]) -> set[str]:
+    return {each["kind"] for each in documents}
+
+
+def test_crds_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert kinds(printed(capsys, "--crds-only")) == {"CustomResourceDefinition"}
+
+
+def test_the_default_install_has_no_webhook(capsys: pytest.CaptureFixture[str]) -> None:
+    found = kinds(printed(capsys))
+
+    assert {"Deployment", "DaemonSet", "ValidatingAdmissionPolicy"} <= found
+    assert not any("Webhook" in kind for kind in found)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "present", "absent"),
+    [
+        pytest.param(
+            ["--admission-policy=false"], set(), {"ValidatingAdmissionPolicy"}, id="old-cluster"
+        ),
+        pytest.param(
+            ["--webhook"],
+            {"ValidatingWebhookConfiguration", "Secret"},
+            {"MutatingWebhookConfiguration"},
+            id="webhook",
+        ),
+        pytest.param(
+            ["--webhook", "--feature-gates=EnablePodProbeMarkerOnServerless=true"],
+            {"MutatingWebhookConfiguration"},
+            set(),
+            id="webhook-for-serverless-pods",
+        ),
+        pytest.param(
+            ["--webhook", "--cert-manager"], {"Certificate"}, {"Secret"}, id="cert-manager"
+        ),
+    ],
+)
+def test_flags_choose_what_is_there(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], present: set[str], absent: set[str]
+) -> None:
+    found = kinds(printed(capsys, *arguments))
+
+    assert present <= found
+    assert not absent & found
+
+
+def test_flags_reach_the_workloads(capsys: pytest.CaptureFixture[str]) -> None:
+    documents = printed(
+        capsys,
+        "--namespace=elsewhere",
+        "--image=x:y",
+        "--image-pull-policy=Never",
+        "--replicas=3",
+        "--feature-gates=AllAlpha=true",
+        "--cri-socket=/x/y.sock",
+    )
+    manager, daemon = documents[-2:]
+
+    assert manager["spec"]["replicas"] == 3
+    (of_manager,) = manager["spec"]["template"]["spec"]["containers"]
+    (of_daemon,) = daemon["spec"]["template"]["spec"]["containers"]
+    for container in (of_manager, of_daemon):
+        assert (container["image"], container["imagePullPolicy"]) == ("x:y", "Never")
+        assert "--feature-gates=AllAlpha=true" in container["args"]
+    assert {each["metadata"]["namespace"] for each in (manager, daemon)} == {"elsewhere"}
+    assert "--cri-endpoint=unix:///host/x/y.sock" in of_daemon["args"]
+
+
+def test_a_relative_socket_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["manifests", "--cri-socket=run/x.sock"], {}) == EXIT_USAGE
+    assert "from / on" in capsys.readouterr().err

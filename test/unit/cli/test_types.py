@@ -1,0 +1,95 @@
+"""Flags take what Go programs take, and refuse the rest with a remedy."""
+
+import click
+import pytest
+
+from kruise_probe.api.durations import parse_duration
+from kruise_probe.cli.gates import DAEMON, SERVERLESS, GateError, parse_gates
+from kruise_probe.cli.types import GO_BOOL, LISTEN_ADDRESS
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("15s", 15),
+        ("1m30s", 90),
+        ("500ms", 0.5),
+        ("1.5h", 5400),
+        ("0", 0),
+        ("+2s", 2),
+        ("1h2m3s4ms5us6ns", 3723.004005006),
+        (".5s", 0.5),
+        ("15", None),
+        ("", None),
+        ("s", None),
+        ("-1s", None),
+        ("1 s", None),
+        ("1d", None),
+        ("1s2", None),
+        ("nan", None),
+    ],
+)
+def test_durations_are_gos(text: str, seconds: float | None) -> None:
+    parsed = parse_duration(text)
+
+    assert parsed == (pytest.approx(seconds) if seconds is not None else None)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("true", True), ("1", True), ("T", True), ("false", False), ("0", False), ("FALSE", False)],
+)
+def test_booleans_are_gos(text: str, value: bool) -> None:
+    assert GO_BOOL.convert(text, None, None) is value
+
+
+@pytest.mark.parametrize("text", ["yes", "on", "", "tRue"])
+def test_other_booleans_are_refused(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="write true or false"):
+        GO_BOOL.convert(text, None, None)
+
+
+@pytest.mark.parametrize("text", [":8080", "127.0.0.1:8080", "[::1]:8080", "localhost:0"])
+def test_addresses_to_listen_on(text: str) -> None:
+    assert LISTEN_ADDRESS.convert(text, None, None) == text
+
+
+@pytest.mark.parametrize("text", ["", "0"])
+def test_no_address_serves_nothing(text: str) -> None:
+    assert LISTEN_ADDRESS.convert(text, None, None) == ""
+
+
+@pytest.mark.parametrize("text", ["8080", ":http", ":70000", "::1:8080", "a:b:1", "127.0.0.1"])
+def test_other_addresses_are_refused(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="write :8080"):
+        LISTEN_ADDRESS.convert(text, None, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "serverless", "daemon"),
+    [
+        pytest.param("", False, True, id="defaults"),
+        pytest.param("EnablePodProbeMarkerOnServerless=true", True, True, id="by-name"),
+        pytest.param("AllAlpha=true", True, True, id="all-alpha"),
+        pytest.param("AllBeta=false", False, False, id="all-beta"),
+        pytest.param("AllBeta=false,KruiseDaemon=true", False, True, id="name-wins-over-stage"),
+        pytest.param(" KruiseDaemon = False , ", False, False, id="spaces"),
+    ],
+)
+def test_gates(text: str, serverless: bool, daemon: bool) -> None:
+    gates = parse_gates(text)
+
+    assert (gates.enabled(SERVERLESS), gates.enabled(DAEMON)) == (serverless, daemon)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        pytest.param("Nope=true", "PodProbeMarkerGate, KruiseDaemon", id="unknown-lists-the-known"),
+        pytest.param("KruiseDaemon", "KruiseDaemon=true or KruiseDaemon=false", id="without-value"),
+        pytest.param("KruiseDaemon=maybe", "KruiseDaemon=true", id="no-boolean"),
+    ],
+)
+def test_wrong_gates_are_refused_with_a_remedy(text: str, said: str) -> None:
+    with pytest.raises(GateError, match=said):
+        parse_gates(text)
