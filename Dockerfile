@@ -1,0 +1,17 @@
+# The image of kruise-probe; hack/image makes the same content where there is no Docker.
+FROM python:3.13-slim AS build
+WORKDIR /src
+COPY constraints.txt ./
+RUN pip install --no-cache-dir --require-hashes --target /opt/kruise-probe --requirement constraints.txt
+COPY pyproject.toml README.md LICENSE ./
+COPY kruise_probe ./kruise_probe
+RUN PYTHONPATH=/opt/kruise-probe pip install --no-cache-dir --no-deps --no-build-isolation --target /opt/kruise-probe . \
+    && rm -rf /opt/kruise-probe/bin \
+    && python -m compileall -q /opt/kruise-probe
+
+FROM python:3.13-slim
+COPY --from=build /opt/kruise-probe /opt/kruise-probe
+# Nothing is written at run time: the root file system may be read-only.
+ENV PYTHONPATH=/opt/kruise-probe PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+USER 65532:65532
+ENTRYPOINT ["python", "-m", "kruise_probe"]

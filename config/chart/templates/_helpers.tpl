@@ -1,0 +1,43 @@
+{{- define "kruise-probe.labels" -}}
+app.kubernetes.io/name: kruise-probe
+app.kubernetes.io/component: {{ . }}
+{{- end }}
+
+{{- define "kruise-probe.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag }}
+{{- end }}
+
+{{- define "kruise-probe.gates" -}}
+{{- $gates := list }}
+{{- range $name, $on := .Values.featureGates }}
+{{- $gates = append $gates (printf "%s=%t" $name $on) }}
+{{- end }}
+{{- with $gates }}
+- --feature-gates={{ join "," . }}
+{{- end }}
+{{- end }}
+
+{{- define "kruise-probe.locked-down" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end }}
+
+{{- define "kruise-probe.token" -}}
+name: token
+projected:
+  sources:
+    # Not 3607 seconds, which the API server would extend to a year.
+    - serviceAccountToken: {path: token, expirationSeconds: 3600}
+    - configMap:
+        name: kube-root-ca.crt
+        items: [{key: ca.crt, path: ca.crt}]
+    - downwardAPI:
+        items: [{path: namespace, fieldRef: {fieldPath: metadata.namespace}}]
+{{- end }}
+
+{{- define "kruise-probe.token-mount" -}}
+name: token
+mountPath: /var/run/secrets/kubernetes.io/serviceaccount
+readOnly: true
+{{- end }}
