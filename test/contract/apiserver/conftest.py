@@ -1,0 +1,107 @@
+"""One suite, two servers: the playground's, and a real kube-apiserver where there is one.
+
+The real one is the cluster of the kubeconfig that KRUISE_PROBE_CONTRACT_KUBECONFIG names.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import aiohttp
+import pytest
+from support.contract_api import Api, Target, target_of
+
+from kruise_probe.api.names import LEADER_ELECTION_ID, SYSTEM_NAMESPACE
+from kruise_probe.api.times import parse_time, utc_now
+from kruise_probe.manifests.crds import all_crds
+from kruise_probe.playground.apiserver.server import EmbeddedApiServer
+
+KUBECONFIG_VARIABLE = "KRUISE_PROBE_CONTRACT_KUBECONFIG"
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+_prepared: set[str] = set()
+
+
+@pytest.fixture(params=["embedded", "real"])
+async def target(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Target]:
+    """The server under test; tests marked `embedded_only` see no real one."""
+    if request.param == "real":
+        yield _real_target()
+        return
+    async with EmbeddedApiServer(crds=all_crds()) as server:
+        kubeconfig = tmp_path / "kubeconfig"
+        server.write_kubeconfig(kubeconfig)
+        yield Target(server.url, kubeconfig)
+
+
+def _real_target() -> Target:
+    kubeconfig = os.environ.get(KUBECONFIG_VARIABLE)
+    if kubeconfig:
+        return target_of(Path(kubeconfig))
+    why = f"no real API server: {KUBECONFIG_VARIABLE} is not set"
+    if os.environ.get("CI") == "true":
+        pytest.fail(why)
+    pytest.skip(why)
+
+
+@pytest.fixture
+async def api(target: Target) -> AsyncIterator[Api]:
+    """Requests to the server under test, in a namespace that ends with the test."""
+    async with aiohttp.ClientSession() as session:
+        api = Api(session, target)
+        if target.real and target.url not in _prepared:
+            await _check_that_nobody_interferes(api)
+            await _install(api)
+            _prepared.add(target.url)
+        namespace = {"metadata": {"name": api.namespace}}
+        created = await api.post(api.path("namespaces"), namespace)
+        assert created.code == 201, created
+        account = await api.post(api.path("serviceaccounts"), {"metadata": {"name": "default"}})
+        assert account.code in (201, 409), account
+        yield api
+        await api.delete(api.path("pods"), gracePeriodSeconds=0)
+        await api.delete(api.path("namespaces", api.namespace))
+        for resource in ("nodepodprobes", "nodes"):
+            await api.delete(api.path(resource), labelSelector=f"contract={api.unique}")
+
+
+async def _check_that_nobody_interferes(api: Api) -> None:
+    """A manager would put finalizers on the markers of the tests, and end their NodePodProbes."""
+    lease = await api.get(api.path("leases", LEADER_ELECTION_ID, namespace=SYSTEM_NAMESPACE))
+    renewed_at = parse_time(lease.body.get("spec", {}).get("renewTime"))
+    if renewed_at is not None and utc_now() - renewed_at < timedelta(seconds=15):
+        pytest.fail(
+            "a kruise-probe manager runs on this cluster and acts on what these tests create: stop it"
+        )
+
+
+async def _install(api: Api) -> None:
+    """Makes the CRDs of the real server ours."""
+    for crd in all_crds():
+        path = f"{DEFINITIONS}/{crd['metadata']['name']}"
+        created = await api.post(DEFINITIONS, crd)
+        if created.code == 409:
+            present = (await api.get(path)).body
+            replaced = await api.put(path, {**present, "spec": crd["spec"]})
+            assert replaced.code == 200, replaced
+    served = "/apis/apps.kruise.io/v1alpha1/namespaces/default/podprobemarkers"
+    empty = {
+        "apiVersion": "apps.kruise.io/v1alpha1",
+        "kind": "PodProbeMarker",
+        "metadata": {"name": "x"},
+        "spec": {},
+    }
+    async with asyncio.timeout(60):  # a changed definition is served some moments later
+        for plural in ("podprobemarkers", "nodepodprobes"):
+            await _until(api, "GET", f"/apis/apps.kruise.io/v1alpha1/{plural}", None, 200)
+        await _until(api, "POST", served, empty, 422)
+
+
+async def _until(api: Api, method: str, path: str, body: object, code: int) -> None:
+    for _ in range(300):
+        query = {} if body is None else {"dryRun": "All"}
+        if (await api.send(method, path, body, **query)).code == code:
+            return
+        await asyncio.sleep(0.2)

@@ -1,0 +1,213 @@
+"""How objects end: at once, gracefully, held by finalizers, with their owners, with their namespace."""
+
+from datetime import datetime, timedelta
+
+import pytest
+from support.contract_api import Api, marker, node_pod_probe, pod
+
+FINALIZER = "example.com/held"
+
+
+def parsed(stamp: str) -> datetime:
+    return datetime.fromisoformat(stamp)
+
+
+async def test_a_pod_on_a_node_waits_for_its_kubelet(api: Api) -> None:
+    created = await api.create("pods", pod("p"))
+    deleted = await api.delete(api.path("pods", "p"))
+    assert deleted.code == 200
+    assert deleted.meta["deletionGracePeriodSeconds"] == 30
+    assert deleted.meta["generation"] == 2
+    grace = parsed(deleted.meta["deletionTimestamp"]) - parsed(created.meta["creationTimestamp"])
+    assert timedelta(seconds=29) <= grace <= timedelta(seconds=33)
+    assert (await api.get(api.path("pods", "p"))).body == deleted.body
+    ended = await api.delete(api.path("pods", "p"), gracePeriodSeconds=0)
+    assert ended.code == 200
+    assert ended.body["kind"] == "Pod"
+    assert (await api.get(api.path("pods", "p"))).code == 404
+
+
+async def test_a_pod_without_a_node_goes_at_once(api: Api) -> None:
+    await api.create("pods", pod("p", node=""))
+    assert (await api.delete(api.path("pods", "p"))).body["kind"] == "Pod"
+    assert (await api.get(api.path("pods", "p"))).code == 404
+
+
+async def test_a_finished_pod_goes_at_once(api: Api) -> None:
+    await api.create("pods", pod("p"))
+    await api.strategic(api.path("pods", "p") + "/status", {"status": {"phase": "Succeeded"}})
+    await api.delete(api.path("pods", "p"))
+    assert (await api.get(api.path("pods", "p"))).code == 404
+
+
+async def test_grace_can_be_chosen_and_shortened_but_not_prolonged(api: Api) -> None:
+    await api.create("pods", pod("p"))
+    path = api.path("pods", "p")
+    first = await api.delete(path, {"gracePeriodSeconds": 20})
+    assert first.meta["deletionGracePeriodSeconds"] == 20
+    longer = await api.delete(path, gracePeriodSeconds=40)
+    assert longer.meta["deletionGracePeriodSeconds"] == 20
+    assert longer.revision == first.revision
+    shorter = await api.delete(path, gracePeriodSeconds=5)
+    assert shorter.meta["deletionGracePeriodSeconds"] == 5
+    assert parsed(shorter.meta["deletionTimestamp"]) < parsed(first.meta["deletionTimestamp"])
+
+
+async def test_an_update_cannot_take_a_deletion_back(api: Api) -> None:
+    await api.create("pods", pod("p"))
+    deleted = await api.delete(api.path("pods", "p"))
+    patch = {"metadata": {"deletionTimestamp": None, "labels": {"a": "b"}}}
+    patched = await api.merge(api.path("pods", "p"), patch)
+    assert patched.code == 200
+    assert patched.meta["deletionTimestamp"] == deleted.meta["deletionTimestamp"]
+
+
+@pytest.mark.parametrize("kind", ["pods", "podprobemarkers"])
+async def test_the_last_finalizer_ends_the_object(api: Api, kind: str) -> None:
+    body = pod("x", node="") if kind == "pods" else marker("x")
+    body["metadata"]["finalizers"] = [FINALIZER, "example.com/other"]
+    await api.create(kind, body)
+    path = api.path(kind, "x")
+    deleted = await api.delete(path)
+    assert deleted.code == 200
+    assert deleted.body["kind"] == body["kind"]
+    assert "deletionTimestamp" in deleted.meta
+    assert deleted.meta["deletionGracePeriodSeconds"] == 0
+    assert deleted.meta["generation"] == 2
+    again = await api.delete(path)
+    assert again.code == 200
+    assert again.revision == deleted.revision
+    one = await api.merge(path, {"metadata": {"finalizers": ["example.com/other"]}})
+    assert one.meta["finalizers"] == ["example.com/other"]
+    last = await api.merge(path, {"metadata": {"finalizers": None}})
+    assert last.code == 200
+    assert "finalizers" not in last.meta
+    assert (await api.get(path)).code == 404
+
+
+async def test_a_deleted_object_takes_no_new_finalizers(api: Api) -> None:
+    body = marker("x")
+    body["metadata"]["finalizers"] = [FINALIZER]
+    await api.create("podprobemarkers", body)
+    path = api.path("podprobemarkers", "x")
+    await api.delete(path)
+    refused = await api.merge(path, {"metadata": {"finalizers": [FINALIZER, "example.com/late"]}})
+    assert (refused.code, refused.body["reason"]) == (422, "Invalid")
+    assert refused.body["details"]["causes"][0]["field"] == "metadata.finalizers"
+    assert 'found new finalizers []string{"example.com/late"}' in refused.body["message"]
+    await api.merge(path, {"metadata": {"finalizers": None}})
+
+
+async def test_a_custom_resource_goes_at_once_and_answers_success(api: Api) -> None:
+    created = await api.create("podprobemarkers", marker())
+    deleted = await api.delete(api.path("podprobemarkers", "m"))
+    assert deleted.code == 200
+    assert deleted.body == {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Success",
+        "details": {
+            "name": "m",
+            "group": "apps.kruise.io",
+            "kind": "podprobemarkers",
+            "uid": created.meta["uid"],
+        },
+    }
+
+
+@pytest.mark.parametrize("kind", ["pods", "podprobemarkers"])
+async def test_preconditions_hold_a_deletion_back(api: Api, kind: str) -> None:
+    created = await api.create(kind, pod("x") if kind == "pods" else marker("x"))
+    path = api.path(kind, "x")
+    for wrong in ({"uid": "another"}, {"resourceVersion": "1"}):
+        refused = await api.delete(path, {"preconditions": wrong})
+        assert (refused.code, refused.body["reason"]) == (409, "Conflict")
+    right = {"uid": created.meta["uid"], "resourceVersion": created.revision}
+    assert (await api.delete(path, {"preconditions": right})).code == 200
+
+
+async def test_a_collection_is_deleted_by_selector(api: Api) -> None:
+    for name, app in (("a", "x"), ("b", "x"), ("c", "y")):
+        body = marker(name)
+        body["metadata"]["labels"] = {"app": app}
+        await api.create("podprobemarkers", body)
+    deleted = await api.delete(api.path("podprobemarkers"), labelSelector="app=x")
+    assert deleted.code == 200
+    left = (await api.get(api.path("podprobemarkers"))).body["items"]
+    assert [each["metadata"]["name"] for each in left] == ["c"]
+
+
+async def test_what_a_node_owns_goes_with_it(api: Api) -> None:
+    name = f"n-{api.unique}"
+    labels = {"contract": api.unique}
+    node = await api.create("nodes", {"metadata": {"name": name, "labels": labels}})
+    owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": node.meta["uid"]}
+    body = node_pod_probe(name)
+    body["metadata"] |= {"ownerReferences": [owner], "labels": labels}
+    await api.create("nodepodprobes", body)
+    await api.delete(api.path("nodes", name))
+    await api.until_gone(api.path("nodepodprobes", name))
+
+
+async def test_an_owner_that_was_never_there_counts_as_gone(api: Api) -> None:
+    body = pod("p", node="")
+    body["metadata"]["ownerReferences"] = [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "name": "never",
+            "uid": "3b7e1d0c-0000-0000-0000-000000000000",
+        }
+    ]
+    await api.create("pods", body)
+    await api.until_gone(api.path("pods", "p"))
+
+
+async def test_an_orphaned_dependent_stays_and_forgets_its_owner(api: Api) -> None:
+    owner = await api.create("podprobemarkers", marker("owner"))
+    body = pod("p", node="")
+    body["metadata"]["ownerReferences"] = [
+        {
+            "apiVersion": "apps.kruise.io/v1alpha1",
+            "kind": "PodProbeMarker",
+            "name": "owner",
+            "uid": owner.meta["uid"],
+        }
+    ]
+    await api.create("pods", body)
+    await api.delete(api.path("podprobemarkers", "owner"), {"propagationPolicy": "Orphan"})
+    await api.until_gone(api.path("podprobemarkers", "owner"))
+    left = await api.get(api.path("pods", "p"))
+    assert left.code == 200
+    assert "ownerReferences" not in left.meta
+
+
+async def test_a_namespace_takes_everything_with_it(api: Api) -> None:
+    name = f"{api.namespace}-b"
+    created = await api.post(api.path("namespaces"), {"metadata": {"name": name}})
+    assert created.body["status"] == {"phase": "Active"}
+    assert created.meta["labels"]["kubernetes.io/metadata.name"] == name
+    body = marker("held")
+    body["metadata"]["finalizers"] = [FINALIZER]
+    await api.post(api.path("podprobemarkers", namespace=name), body)
+    await api.post(api.path("podprobemarkers", namespace=name), marker("free"))
+    deleted = await api.delete(api.path("namespaces", name))
+    assert deleted.body["status"]["phase"] == "Terminating"
+    await api.until_gone(api.path("podprobemarkers", "free", namespace=name))
+    refused = await api.post(api.path("podprobemarkers", namespace=name), marker("late"))
+    assert (refused.code, refused.body["reason"]) == (403, "Forbidden")
+    assert refused.body["details"]["causes"][0]["reason"] == "NamespaceTerminating"
+    await api.merge(
+        api.path("podprobemarkers", "held", namespace=name), {"metadata": {"finalizers": None}}
+    )
+    await api.until_gone(api.path("namespaces", name))
+
+
+async def test_a_pod_that_finished_its_grace_can_still_report(api: Api) -> None:
+    await api.create("pods", pod("p"))
+    await api.delete(api.path("pods", "p"))
+    patch = {"status": {"phase": "Failed"}}
+    patched = await api.strategic(api.path("pods", "p") + "/status", patch)
+    assert patched.body["status"]["phase"] == "Failed"
+    assert "deletionTimestamp" in patched.meta

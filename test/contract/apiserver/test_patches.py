@@ -1,0 +1,171 @@
+"""What patches do to lists and maps, and how senseless ones are refused."""
+
+from typing import Any
+
+import pytest
+from support.contract_api import Api, marker, pod
+
+
+def conditions(of: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(each["type"], each["status"]) for each in of["status"].get("conditions", [])]
+
+
+async def test_conditions_merge_by_type(api: Api) -> None:
+    await api.create("pods", pod("p"))
+    path = api.path("pods", "p") + "/status"
+    for kind, status in (("a/x", "True"), ("b/x", "True"), ("a/x", "False")):
+        patch = {"status": {"conditions": [{"type": kind, "status": status}]}}
+        patched = await api.strategic(path, patch)
+    assert sorted(conditions(patched.body)) == [("a/x", "False"), ("b/x", "True")]
+
+
+async def test_new_items_come_before_those_that_the_patch_does_not_name(api: Api) -> None:
+    await api.create("pods", pod("p"))
+    path = api.path("pods", "p") + "/status"
+    both = [{"type": "a/x", "status": "True"}, {"type": "b/x", "status": "True"}]
+    await api.strategic(path, {"status": {"conditions": both}})
+    patch = {"status": {"conditions": [{"type": "c/x", "status": "True"}]}}
+    patched = await api.strategic(path, patch)
+    assert [kind for kind, _ in conditions(patched.body)] == ["c/x", "a/x", "b/x"]
+
+
+async def test_a_directive_deletes_one_item(api: Api) -> None:
+    await api.create("pods", pod("p"))
+    path = api.path("pods", "p") + "/status"
+    both = [{"type": "a/x", "status": "True"}, {"type": "b/x", "status": "True"}]
+    await api.strategic(path, {"status": {"conditions": both}})
+    patch = {"status": {"conditions": [{"type": "a/x", "$patch": "delete"}]}}
+    assert conditions((await api.strategic(path, patch)).body) == [("b/x", "True")]
+
+
+async def test_a_directive_may_delete_what_is_not_there(api: Api) -> None:
+    created = await api.create("pods", pod("p"))
+    path = api.path("pods", "p") + "/status"
+    patch = {"status": {"conditions": [{"type": "a/x", "$patch": "delete"}]}}
+    patched = await api.strategic(path, patch)
+    assert patched.code == 200
+    assert conditions(patched.body) == conditions(created.body)
+
+
+async def test_a_directive_replaces_a_list(api: Api) -> None:
+    await api.create("pods", pod("p"))
+    path = api.path("pods", "p") + "/status"
+    await api.strategic(path, {"status": {"conditions": [{"type": "a/x", "status": "True"}]}})
+    patch = {"status": {"conditions": [{"$patch": "replace"}, {"type": "b/x", "status": "True"}]}}
+    assert conditions((await api.strategic(path, patch)).body) == [("b/x", "True")]
+
+
+async def test_a_directive_replaces_a_map(api: Api) -> None:
+    await api.create("pods", pod("p", labels={"a": "1", "b": "2"}))
+    patch = {"metadata": {"labels": {"$patch": "replace", "c": "3"}}}
+    assert (await api.strategic(api.path("pods", "p"), patch)).meta["labels"] == {"c": "3"}
+
+
+async def test_an_order_directive_orders(api: Api) -> None:
+    await api.create("pods", pod("p"))
+    path = api.path("pods", "p") + "/status"
+    three = [{"type": f"{letter}/x", "status": "True"} for letter in "abc"]
+    await api.strategic(path, {"status": {"conditions": three}})
+    order = [{"type": "c/x"}, {"type": "a/x"}]
+    patch = {
+        "status": {
+            "$setElementOrder/conditions": order,
+            "conditions": [{"type": "a/x", "status": "False"}],
+        }
+    }
+    patched = await api.strategic(path, patch)
+    assert patched.code == 200, patched
+    assert conditions(patched.body) == [("b/x", "True"), ("c/x", "True"), ("a/x", "False")]
+
+
+async def test_finalizers_merge_and_leave_one_by_one(api: Api) -> None:
+    await api.create("pods", pod("p", finalizers=["example.com/a"]))
+    path = api.path("pods", "p")
+    added = await api.strategic(path, {"metadata": {"finalizers": ["example.com/b"]}})
+    assert sorted(added.meta["finalizers"]) == ["example.com/a", "example.com/b"]
+    for name in ("example.com/a", "example.com/b"):
+        patch = {"metadata": {"$deleteFromPrimitiveList/finalizers": [name]}}
+        left = await api.strategic(path, patch)
+    assert "finalizers" not in left.meta
+
+
+async def test_containers_merge_by_name(api: Api) -> None:
+    body = pod("p")
+    body["spec"]["containers"].append({"name": "d", "image": "j"})
+    await api.create("pods", body)
+    patch = {"spec": {"containers": [{"name": "d", "image": "k"}]}}
+    patched = await api.strategic(api.path("pods", "p"), patch)
+    images = {each["name"]: each["image"] for each in patched.body["spec"]["containers"]}
+    assert images == {"c": "i", "d": "k"}
+
+
+async def test_a_merge_patch_replaces_lists_and_removes_by_null(api: Api) -> None:
+    await api.create("pods", pod("p", labels={"a": "1", "b": "2"}))
+    path = api.path("pods", "p")
+    patched = await api.merge(path, {"metadata": {"labels": {"a": None, "c": "3"}}})
+    assert patched.meta["labels"] == {"b": "2", "c": "3"}
+    two = [{"type": "a/x", "status": "True"}, {"type": "b/x", "status": "True"}]
+    await api.merge(f"{path}/status", {"status": {"conditions": two}})
+    one = await api.merge(f"{path}/status", {"status": {"conditions": two[1:]}})
+    assert conditions(one.body) == [("b/x", "True")]
+
+
+async def test_a_json_patch_changes_by_path(api: Api) -> None:
+    await api.create("pods", pod("p", labels={"a/b": "1"}))
+    patch = [
+        {"op": "test", "path": "/metadata/labels/a~1b", "value": "1"},
+        {"op": "replace", "path": "/metadata/labels/a~1b", "value": "2"},
+        {"op": "add", "path": "/metadata/labels/c", "value": "3"},
+        {"op": "copy", "from": "/metadata/labels/c", "path": "/metadata/labels/d"},
+        {"op": "move", "from": "/metadata/labels/c", "path": "/metadata/labels/e"},
+    ]
+    patched = await api.json_patch(api.path("pods", "p"), patch)
+    assert patched.meta["labels"] == {"a/b": "2", "d": "3", "e": "3"}
+
+
+@pytest.mark.parametrize(
+    ("patch", "code"),
+    [
+        pytest.param([{"op": "remove", "path": "/metadata/labels/none"}], 422, id="no-such-path"),
+        pytest.param(
+            [{"op": "test", "path": "/metadata/name", "value": "q"}], 422, id="failed-test"
+        ),
+        pytest.param({"metadata": {}}, 400, id="no-list"),
+    ],
+)
+async def test_a_json_patch_that_does_not_fit_is_refused(
+    api: Api, patch: object, code: int
+) -> None:
+    await api.create("podprobemarkers", marker())
+    assert (await api.json_patch(api.path("podprobemarkers", "m"), patch)).code == code
+
+
+@pytest.mark.parametrize("kind", ["merge", "strategic"])
+async def test_a_patch_that_is_no_object_is_refused(api: Api, kind: str) -> None:
+    await api.create("pods", pod("p"))
+    send = api.merge if kind == "merge" else api.strategic
+    assert (await send(api.path("pods", "p"), b"[]")).code == 400
+    assert (await send(api.path("pods", "p"), b"{")).code == 400
+
+
+async def test_a_patch_cannot_rename(api: Api) -> None:
+    await api.create("pods", pod("p"))
+    refused = await api.merge(api.path("pods", "p"), {"metadata": {"name": "q"}})
+    assert refused.code == 400
+
+
+async def test_an_item_without_its_merge_key_is_refused(api: Api) -> None:
+    await api.create("pods", pod("p"))
+    path = api.path("pods", "p") + "/status"
+    await api.strategic(path, {"status": {"conditions": [{"type": "a/x", "status": "True"}]}})
+    refused = await api.strategic(path, {"status": {"conditions": [{"status": "True"}]}})
+    assert refused.code == 500
+    assert "does not contain declared merge key: type" in refused.body["message"]
+
+
+async def test_a_patch_of_the_selector_of_a_marker_is_refused(api: Api) -> None:
+    await api.create("podprobemarkers", marker())
+    patch = {"spec": {"selector": {"matchLabels": {"app": "b"}}}}
+    refused = await api.merge(api.path("podprobemarkers", "m"), patch)
+    assert (refused.code, refused.body["reason"]) == (422, "Invalid")
+    assert {each["field"] for each in refused.body["details"]["causes"]} == {"spec.selector"}

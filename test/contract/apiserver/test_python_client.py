@@ -1,0 +1,103 @@
+"""The official Python client against the server."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from kubernetes import client, config, watch
+from support.contract_api import Api, marker, node_pod_probe, pod
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+GROUP = ("apps.kruise.io", "v1alpha1")
+
+
+@pytest.fixture
+def official(api: Api) -> Any:
+    return config.new_client_from_config(str(api.target.kubeconfig))
+
+
+async def test_pods_are_created_patched_listed_and_deleted(api: Api, official: Any) -> None:
+    def work() -> None:
+        core = client.CoreV1Api(official)
+        created = core.create_namespaced_pod(api.namespace, pod("p", labels={"app": "a"}))
+        assert created.metadata.uid
+        patch = {"status": {"conditions": [{"type": "example.com/x", "status": "True"}]}}
+        patched = core.patch_namespaced_pod_status("p", api.namespace, patch)
+        assert patched.status.conditions[0].type == "example.com/x"
+        listed = core.list_namespaced_pod(api.namespace, label_selector="app=a", limit=1)
+        assert [each.metadata.name for each in listed.items] == ["p"]
+        read = core.read_namespaced_pod("p", api.namespace)
+        read.metadata.labels["b"] = "c"
+        replaced = core.replace_namespaced_pod("p", api.namespace, read)
+        assert replaced.metadata.labels == {"app": "a", "b": "c"}
+        with pytest.raises(client.ApiException) as refused:
+            core.read_namespaced_pod("q", api.namespace)
+        assert refused.value.status == 404
+        core.delete_namespaced_pod("p", api.namespace, grace_period_seconds=0)
+
+    await asyncio.to_thread(work)
+    assert (await api.get(api.path("pods", "p"))).code == 404
+
+
+async def test_a_watch_yields_events(api: Api, official: Any) -> None:
+    def work() -> list[tuple[str, str]]:
+        core = client.CoreV1Api(official)
+        core.create_namespaced_pod(api.namespace, pod("a"))
+        core.create_namespaced_pod(api.namespace, pod("b"))
+        seen = []
+        stream = watch.Watch()
+        for event in stream.stream(core.list_namespaced_pod, api.namespace, timeout_seconds=10):
+            seen.append((event["type"], event["object"].metadata.name))
+            if len(seen) == 2:
+                core.delete_namespaced_pod("a", api.namespace, grace_period_seconds=0)
+            if event["type"] == "DELETED":
+                stream.stop()
+        return seen
+
+    seen = await asyncio.to_thread(work)
+    assert seen[:2] == [("ADDED", "a"), ("ADDED", "b")]
+    assert seen[-1] == ("DELETED", "a")
+
+
+async def test_custom_objects_have_both_halves(api: Api, official: Any) -> None:
+    def work() -> None:
+        custom = client.CustomObjectsApi(official)
+        custom.create_namespaced_custom_object(*GROUP, api.namespace, "podprobemarkers", marker())
+        changed = custom.patch_namespaced_custom_object_status(
+            *GROUP, api.namespace, "podprobemarkers", "m",
+            {"status": {"matchedPods": 4, "observedGeneration": 1}},
+            _content_type="application/merge-patch+json",
+        )  # fmt: skip
+        assert changed["status"]["matchedPods"] == 4
+        name = f"n-{api.unique}"
+        body = node_pod_probe(name)
+        body["metadata"]["labels"] = {"contract": api.unique}
+        custom.create_cluster_custom_object(*GROUP, "nodepodprobes", body)
+        listed = custom.list_cluster_custom_object(
+            *GROUP, "nodepodprobes", field_selector=f"metadata.name={name}"
+        )
+        assert [each["metadata"]["name"] for each in listed["items"]] == [name]
+
+    await asyncio.to_thread(work)
+
+
+async def test_leases_and_events(api: Api, official: Any) -> None:
+    def work() -> None:
+        leases = client.CoordinationV1Api(official)
+        spec = client.V1LeaseSpec(holder_identity="me", lease_duration_seconds=15)
+        lease = client.V1Lease(metadata=client.V1ObjectMeta(name="l"), spec=spec)
+        assert leases.create_namespaced_lease(api.namespace, lease).spec.holder_identity == "me"
+        core = client.CoreV1Api(official)
+        event = client.CoreV1Event(
+            metadata=client.V1ObjectMeta(name="e"),
+            involved_object=client.V1ObjectReference(kind="Pod", name="p", namespace=api.namespace),
+            reason="R",
+            type="Normal",
+        )
+        core.create_namespaced_event(api.namespace, event)
+        selector = "involvedObject.name=p"
+        found = core.list_namespaced_event(api.namespace, field_selector=selector).items
+        assert [each.reason for each in found] == ["R"]
+
+    await asyncio.to_thread(work)

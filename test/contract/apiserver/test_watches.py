@@ -1,0 +1,282 @@
+"""Watches: what comes first, what follows, how selectors and bookmarks behave, how it ends."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from support.contract_api import TABLE, Api, Stream, marker, node_pod_probe, pod
+
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+STREAMING = {
+    "sendInitialEvents": "true",
+    "resourceVersionMatch": "NotOlderThan",
+    "allowWatchBookmarks": "true",
+}
+
+
+async def label(api: Api, name: str, **labels: str | None) -> int:
+    patched = await api.merge(api.path("pods", name), {"metadata": {"labels": labels}})
+    assert patched.code == 200
+    return int(patched.revision)
+
+
+async def seen(stream: Stream) -> tuple[str, str, int]:
+    event = await stream.next()
+    metadata = event["object"]["metadata"]
+    return event["type"], metadata.get("name", ""), int(metadata["resourceVersion"])
+
+
+async def test_a_watch_follows_the_list_it_comes_from(api: Api) -> None:
+    await api.create("pods", pod("old"))
+    listed = await api.get(api.path("pods"))
+    async with api.watch(api.path("pods"), resourceVersion=listed.revision) as stream:
+        created = await api.create("pods", pod("p"))
+        assert await seen(stream) == ("ADDED", "p", int(created.revision))
+        revision = await label(api, "p", a="b")
+        assert await seen(stream) == ("MODIFIED", "p", revision)
+        await api.delete(api.path("pods", "p"), gracePeriodSeconds=0)
+        event = await stream.next()
+        while event["type"] == "MODIFIED":  # the real server marks it first
+            event = await stream.next()
+        assert (event["type"], event["object"]["metadata"]["name"]) == ("DELETED", "p")
+        assert event["object"]["metadata"]["labels"] == {"a": "b"}
+        assert int(event["object"]["metadata"]["resourceVersion"]) > revision
+
+
+async def test_events_carry_whole_objects(api: Api) -> None:
+    listed = await api.get(api.path("pods"))
+    async with api.watch(api.path("pods"), resourceVersion=listed.revision) as stream:
+        created = await api.create("pods", pod("p"))
+        assert (await stream.next())["object"] == created.body
+
+
+async def test_a_watch_replays_what_happened_since_its_version(api: Api) -> None:
+    listed = await api.get(api.path("pods"))
+    created = await api.create("pods", pod("p"))
+    first = await label(api, "p", a="1")
+    second = await label(api, "p", a="2")
+    async with api.watch(api.path("pods"), resourceVersion=listed.revision) as stream:
+        assert await seen(stream) == ("ADDED", "p", int(created.revision))
+        assert await seen(stream) == ("MODIFIED", "p", first)
+        assert await seen(stream) == ("MODIFIED", "p", second)
+    async with api.watch(api.path("pods"), resourceVersion=first) as stream:
+        assert await seen(stream) == ("MODIFIED", "p", second)
+
+
+@pytest.mark.parametrize("version", [{}, {"resourceVersion": "0"}])
+async def test_a_watch_without_a_version_starts_with_what_is_there(
+    api: Api, version: dict[str, str]
+) -> None:
+    await api.create("pods", pod("a"))
+    await api.create("pods", pod("b"))
+    listed = await api.get(api.path("pods"))
+    async with api.watch(api.path("pods"), **version) as stream:
+        first = [await stream.next(), await stream.next()]
+        assert [(each["type"], each["object"]["metadata"]["name"]) for each in first] == [
+            ("ADDED", "a"),
+            ("ADDED", "b"),
+        ]
+        revision = await label(api, "a", x="y")
+        assert revision > int(listed.revision)
+        assert await seen(stream) == ("MODIFIED", "a", revision)
+
+
+async def test_a_streaming_list_ends_with_its_bookmark(api: Api) -> None:
+    await api.create("pods", pod("a"))
+    newest = await api.create("pods", pod("b"))
+    async with api.watch(api.path("pods"), **STREAMING) as stream:
+        events = [await stream.next() for _ in range(3)]
+        assert [each["type"] for each in events] == ["ADDED", "ADDED", "BOOKMARK"]
+        end = events[2]["object"]
+        assert end["metadata"]["annotations"] == {INITIAL_EVENTS_END: "true"}
+        assert int(end["metadata"]["resourceVersion"]) >= int(newest.revision)
+        assert (end["kind"], end["apiVersion"]) == ("Pod", "v1")
+        created = await api.create("pods", pod("c"))
+        assert await seen(stream) == ("ADDED", "c", int(created.revision))
+
+
+async def test_a_streaming_list_of_nothing_is_its_bookmark(api: Api) -> None:
+    async with api.watch(api.path("podprobemarkers"), **STREAMING) as stream:
+        event = await stream.next()
+        assert event["type"] == "BOOKMARK"
+        assert event["object"]["kind"] == "PodProbeMarker"
+
+
+async def test_a_watch_can_start_now_without_what_is_there(api: Api) -> None:
+    await api.create("pods", pod("a"))
+    query = {**STREAMING, "sendInitialEvents": "false"}
+    listed = await api.get(api.path("pods"))
+    async with api.watch(api.path("pods"), resourceVersion=listed.revision, **query) as stream:
+        await api.create("pods", pod("b"))
+        event = await stream.next()
+        assert (event["type"], event["object"]["metadata"]["name"]) == ("ADDED", "b")
+
+
+async def test_objects_come_and_go_with_the_label_selector(api: Api) -> None:
+    await api.create("pods", pod("p", labels={"app": "a"}))
+    listed = await api.get(api.path("pods"))
+    async with api.watch(
+        api.path("pods"), resourceVersion=listed.revision, labelSelector="watched=yes"
+    ) as stream:
+        await label(api, "p", other="x")
+        revision = await label(api, "p", watched="yes")
+        assert await seen(stream) == ("ADDED", "p", revision)
+        revision = await label(api, "p", other="y")
+        assert await seen(stream) == ("MODIFIED", "p", revision)
+        revision = await label(api, "p", watched="no")
+        event = await stream.next()
+        assert event["type"] == "DELETED"
+        assert event["object"]["metadata"]["resourceVersion"] == str(revision)
+        assert event["object"]["metadata"]["labels"]["watched"] == "yes", "the last that matched"
+
+
+async def test_objects_come_and_go_with_the_field_selector(api: Api) -> None:
+    await api.create("pods", pod("p"))
+    await api.create("pods", pod("q"))
+    listed = await api.get(api.path("pods"))
+    async with api.watch(
+        api.path("pods"),
+        resourceVersion=listed.revision,
+        fieldSelector="spec.nodeName=nowhere,status.phase=Running",
+    ) as stream:
+        path = api.path("pods", "p") + "/status"
+        await api.strategic(path, {"status": {"phase": "Running"}})
+        assert (await seen(stream))[:2] == ("ADDED", "p")
+        await api.strategic(path, {"status": {"phase": "Failed"}})
+        assert (await seen(stream))[:2] == ("DELETED", "p")
+
+
+async def test_one_object_can_be_watched_by_name(api: Api) -> None:
+    mine, other = f"a-{api.unique}", f"b-{api.unique}"
+    path = api.path("nodepodprobes")
+    listed = await api.get(path)
+    async with api.watch(
+        path, resourceVersion=listed.revision, fieldSelector=f"metadata.name={mine}"
+    ) as stream:
+        for name in (other, mine):
+            body = node_pod_probe(name)
+            body["metadata"]["labels"] = {"contract": api.unique}
+            await api.create("nodepodprobes", body)
+        assert (await seen(stream))[:2] == ("ADDED", mine)
+
+
+async def test_a_namespace_hears_of_itself_only(api: Api) -> None:
+    other = f"{api.namespace}-b"
+    await api.post(api.path("namespaces"), {"metadata": {"name": other}})
+    listed = await api.get(api.path("podprobemarkers"))
+    async with api.watch(api.path("podprobemarkers"), resourceVersion=listed.revision) as stream:
+        await api.post(api.path("podprobemarkers", namespace=other), marker("elsewhere"))
+        await api.create("podprobemarkers", marker("here"))
+        assert (await seen(stream))[:2] == ("ADDED", "here")
+    await api.delete(api.path("namespaces", other))
+
+
+async def test_a_watch_ends_at_its_timeout(api: Api) -> None:
+    listed = await api.get(api.path("pods"))
+    async with api.watch(
+        api.path("pods"), resourceVersion=listed.revision, timeoutSeconds=1
+    ) as stream:
+        assert await stream.ended()
+
+
+async def test_a_watch_with_bookmarks_ends_with_one(api: Api) -> None:
+    listed = await api.get(api.path("pods"))
+    async with api.watch(
+        api.path("pods"),
+        resourceVersion=listed.revision,
+        timeoutSeconds=4,
+        allowWatchBookmarks="true",
+    ) as stream:
+        await api.create("podprobemarkers", marker())
+        events = await stream.rest()
+    bookmarks = [each for each in events if each["type"] == "BOOKMARK"]
+    assert bookmarks == events
+    assert bookmarks
+    assert int(bookmarks[-1]["object"]["metadata"]["resourceVersion"]) >= int(listed.revision)
+
+
+async def test_a_watch_without_bookmarks_gets_none(api: Api) -> None:
+    listed = await api.get(api.path("pods"))
+    async with api.watch(
+        api.path("pods"), resourceVersion=listed.revision, timeoutSeconds=3
+    ) as stream:
+        assert await stream.rest() == []
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        pytest.param({"sendInitialEvents": "true"}, id="initial-events-without-match"),
+        pytest.param({"resourceVersionMatch": "NotOlderThan"}, id="match-without-initial-events"),
+        pytest.param(
+            {"sendInitialEvents": "true", "resourceVersionMatch": "Exact"}, id="exact-match"
+        ),
+    ],
+)
+async def test_options_that_exclude_each_other_are_invalid(api: Api, query: dict[str, str]) -> None:
+    refused = await api.get(api.path("pods"), watch="true", **query)
+    assert (refused.code, refused.body["reason"]) == (422, "Invalid")
+
+
+async def test_a_graceful_deletion_is_a_change_first(api: Api) -> None:
+    await api.create("pods", pod("p"))
+    listed = await api.get(api.path("pods"))
+    async with api.watch(api.path("pods"), resourceVersion=listed.revision) as stream:
+        await api.delete(api.path("pods", "p"))
+        event = await stream.next()
+        assert event["type"] == "MODIFIED"
+        assert "deletionTimestamp" in event["object"]["metadata"]
+        await api.delete(api.path("pods", "p"), gracePeriodSeconds=0)
+        while event["type"] == "MODIFIED":
+            event = await stream.next()
+        assert event["type"] == "DELETED"
+
+
+async def test_a_burst_arrives_whole_and_in_order(api: Api) -> None:
+    await api.create("pods", pod("p"))
+    listed = await api.get(api.path("pods"))
+    async with api.watch(api.path("pods"), resourceVersion=listed.revision) as stream:
+        revisions = [await label(api, "p", n=str(number)) for number in range(100)]
+        assert [(await seen(stream))[2] for _ in range(100)] == revisions
+
+
+async def test_many_watchers_hear_the_same(api: Api) -> None:
+    listed = await api.get(api.path("pods"))
+
+    async def hear() -> list[tuple[str, str, int]]:
+        async with api.watch(api.path("pods"), resourceVersion=listed.revision) as stream:
+            return [await seen(stream) for _ in range(3)]
+
+    async with asyncio.TaskGroup() as tasks:
+        hearing = [tasks.create_task(hear()) for _ in range(20)]
+        for name in "abc":
+            await api.create("pods", pod(name))
+    heard = [each.result() for each in hearing]
+    assert all(each == heard[0] for each in heard)
+    assert [name for _, name, _ in heard[0]] == ["a", "b", "c"]
+
+
+async def test_the_path_of_one_object_can_be_watched_too(api: Api) -> None:
+    created = await api.create("pods", pod("p"))
+    await api.create("pods", pod("q"))
+    listed = await api.get(api.path("pods"))
+    async with api.watch(
+        api.path("pods"), resourceVersion=listed.revision, fieldSelector="metadata.name=p"
+    ) as stream:
+        await label(api, "q", a="b")
+        revision = await label(api, "p", a="b")
+        assert await seen(stream) == ("MODIFIED", "p", revision)
+    assert created.code == 201
+
+
+async def test_a_table_can_be_watched(api: Api) -> None:
+    await api.create("pods", pod("p"))
+    async with api.watch(api.path("pods"), accept=TABLE) as stream:
+        first = (await stream.next())["object"]
+        assert first["kind"] == "Table"
+        assert first["columnDefinitions"][0]["name"] == "Name"
+        assert first["rows"][0]["cells"][0] == "p"
+        await label(api, "p", a="b")
+        second: dict[str, Any] = (await stream.next())["object"]
+        assert second["columnDefinitions"] is None
+        assert second["rows"][0]["object"]["metadata"]["labels"] == {"a": "b"}

@@ -1,0 +1,104 @@
+"""One suite, two runtimes: the playground's, and a real one where there is one.
+
+The real one listens at the socket that KRUISE_PROBE_CONTRACT_CRI names; its pod is made through the cluster of
+KRUISE_PROBE_CONTRACT_KUBECONFIG (or KUBECONFIG), on whose only node it runs.
+"""
+
+import os
+import secrets
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from support.embedded_runtime import embedded_runtime
+from support.kubectl import Kubectl, Object
+
+from kruise_probe.daemon.cri.grpc_runtime import GrpcRuntime
+
+ENDPOINT_VARIABLE = "KRUISE_PROBE_CONTRACT_CRI"
+IMAGE = "kruise-probe-test:busybox"
+REST = ["sh", "-c", "while :; do sleep 1; done"]
+END = ["sh", "-c", "exit 3"]
+
+
+class RealPod(msgspec.Struct):
+    name: str
+    uid: str
+
+
+class Subject(msgspec.Struct):
+    """A runtime, and a pod in it: its container `main` runs, its container `ended` has ended with 3."""
+
+    runtime: GrpcRuntime
+    pod_uid: str
+    namespace: str
+
+    async def container_id(self, name: str = "main") -> str:
+        listed = await self.runtime.list_containers()
+        return next(it.id for it in listed if it.pod_uid == self.pod_uid and it.name == name)
+
+
+@pytest.fixture(params=["embedded", "real"])
+async def subject(request: pytest.FixtureRequest) -> AsyncIterator[Subject]:
+    if request.param == "real":
+        pod: RealPod = request.getfixturevalue("real_pod")
+        async with GrpcRuntime(os.environ[ENDPOINT_VARIABLE]) as runtime:
+            yield Subject(runtime, pod.uid, "default")
+        return
+    # A folder of its own: the path of a socket is short.
+    with tempfile.TemporaryDirectory(prefix="cri-") as folder:
+        async with (
+            embedded_runtime(Path(folder)) as embedded,
+            GrpcRuntime(embedded.endpoint) as runtime,
+        ):
+            sandbox = embedded.sandbox(pod="contract")
+            embedded.start(REST, sandbox=sandbox)
+            embedded.start(END, sandbox=sandbox, name="ended")
+            yield Subject(runtime, sandbox.config.uid, "default")
+
+
+@pytest.fixture(scope="session")
+def real_pod() -> Iterator[RealPod]:
+    kubeconfig = os.environ.get("KRUISE_PROBE_CONTRACT_KUBECONFIG") or os.environ.get("KUBECONFIG")
+    if not (os.environ.get(ENDPOINT_VARIABLE) and kubeconfig):
+        why = f"no real container runtime: {ENDPOINT_VARIABLE} or the kubeconfig is not set"
+        if os.environ.get("CI") == "true":
+            pytest.fail(why)
+        pytest.skip(why)
+    kubectl = Kubectl(kubeconfig, namespace="default")
+    name = f"contract-{secrets.token_hex(4)}"
+    kubectl.apply(_manifest(name))
+    try:
+        with kubectl.watch("pods", f"--field-selector=metadata.name={name}") as pods:
+            _ = pods.until("main runs and ended has ended", _is_as_wanted, timeout=90)
+            yield RealPod(name, pods.newest[name]["metadata"]["uid"])
+    finally:
+        kubectl.run("delete", "pod", name, "--grace-period=0", "--force", "--wait=false")
+
+
+def _manifest(name: str) -> Object:
+    containers = [
+        {"name": name, "image": IMAGE, "imagePullPolicy": "Never", "command": command}
+        for name, command in (("main", REST), ("ended", END))
+    ]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 0,
+            "containers": containers,
+        },
+    }
+
+
+def _is_as_wanted(pods: dict[str, Object]) -> bool:
+    states = {
+        status["name"]: next(iter(status["state"]))
+        for pod in pods.values()
+        for status in pod["status"].get("containerStatuses", [])
+    }
+    return states == {"main": "running", "ended": "terminated"}

@@ -1,0 +1,221 @@
+"""What the daemon relies on in a container runtime."""
+
+import asyncio
+from datetime import timedelta
+from ipaddress import ip_address
+from typing import Protocol
+
+import pytest
+from support.background import background
+
+from kruise_probe.api.times import utc_now
+from kruise_probe.daemon.cri.containers import ContainerWatcher
+from kruise_probe.daemon.cri.grpc_runtime import MAX_OUTPUT_BYTES, GrpcRuntime
+from kruise_probe.daemon.cri.runtime import (
+    ContainerNotFound,
+    ContainerNotRunning,
+    ContainerState,
+    ExecImpossible,
+    ExecResult,
+    ExecTimeout,
+    NotSupported,
+)
+
+UNKNOWN = "0" * 64
+
+
+class Subject(Protocol):
+    """See conftest."""
+
+    runtime: GrpcRuntime
+    pod_uid: str
+    namespace: str
+
+    async def container_id(self, name: str = "main") -> str: ...
+
+
+async def run(subject: Subject, *command: str, timeout: float = 10) -> ExecResult:
+    container_id = await subject.container_id()
+    return await subject.runtime.exec_sync(container_id, command, timeout_seconds=timeout)
+
+
+async def until_ended(subject: Subject) -> str:
+    container_id = await subject.container_id("ended")
+    for _ in range(200):
+        status = await subject.runtime.container_status(container_id)
+        if status.state is ContainerState.EXITED:
+            break
+        await asyncio.sleep(0.05)
+    return container_id
+
+
+async def test_version_names_the_runtime(subject: Subject) -> None:
+    version = await subject.runtime.version()
+
+    assert version.name
+    assert version.version
+    assert version.api_version == "v1"
+
+
+async def test_list_shows_whose_container_it_is(subject: Subject) -> None:
+    _ = await until_ended(subject)
+
+    listed = await subject.runtime.list_containers()
+
+    ours = {it.name: it for it in listed if it.pod_uid == subject.pod_uid}
+    assert {name: it.state for name, it in ours.items()} == {
+        "main": ContainerState.RUNNING,
+        "ended": ContainerState.EXITED,
+    }
+    main = ours["main"]
+    assert (main.pod_namespace, main.attempt) == (subject.namespace, 0)
+    assert main.pod_name.startswith("contract")
+    assert main.sandbox_id == ours["ended"].sandbox_id
+    age = utc_now().timestamp() - main.created_at_ns / 1e9
+    assert 0 <= age < 3600
+
+
+async def test_status_tells_when_a_container_started_and_how_it_ended(subject: Subject) -> None:
+    main = await subject.runtime.container_status(await subject.container_id())
+    ended = await subject.runtime.container_status(await until_ended(subject))
+
+    assert main.state is ContainerState.RUNNING
+    assert main.started_at is not None
+    assert timedelta() <= utc_now() - main.started_at < timedelta(hours=1)
+    assert main.finished_at is None
+    assert ended.finished_at is not None
+    assert ended.exit_code == 3
+
+
+async def test_sandbox_tells_the_pods_address(subject: Subject) -> None:
+    listed = await subject.runtime.list_containers()
+    sandbox_id = next(it.sandbox_id for it in listed if it.pod_uid == subject.pod_uid)
+
+    sandbox = await subject.runtime.sandbox_status(sandbox_id)
+
+    assert sandbox.ready
+    assert ip_address(sandbox.ips[0])
+
+
+async def test_what_is_unknown_is_not_found(subject: Subject) -> None:
+    with pytest.raises(ContainerNotFound):
+        await subject.runtime.container_status(UNKNOWN)
+    with pytest.raises(ContainerNotFound):
+        await subject.runtime.sandbox_status(UNKNOWN)
+    with pytest.raises(ContainerNotFound):
+        await subject.runtime.exec_sync(UNKNOWN, ["true"], timeout_seconds=1)
+
+
+@pytest.mark.parametrize(
+    ("script", "result"),
+    [
+        pytest.param("true", ExecResult(0, b"", b""), id="nothing-printed"),
+        pytest.param("echo out; echo err >&2", ExecResult(0, b"out\n", b"err\n"), id="two-outputs"),
+        pytest.param("echo full; exit 3", ExecResult(3, b"full\n", b""), id="exit-code"),
+        pytest.param("kill -9 $$", ExecResult(137, b"", b""), id="killed"),
+        pytest.param(r"printf '\377\000\n'", ExecResult(0, b"\xff\x00\n", b""), id="binary"),
+        pytest.param("cat", ExecResult(0, b"", b""), id="input-is-empty"),
+    ],
+)
+async def test_exec_gives_code_and_outputs(
+    subject: Subject, script: str, result: ExecResult
+) -> None:
+    assert await run(subject, "sh", "-c", script) == result
+
+
+async def test_exec_of_much_output_gives_its_beginning(subject: Subject) -> None:
+    script = (
+        "i=0; while [ $i -lt 5000 ]; do echo 0123456789abcdef0123456789abcdef; i=$((i+1)); done"
+    )
+
+    result = await run(subject, "sh", "-c", script)
+
+    assert result.exit_code == 0
+    assert len(result.stdout) == MAX_OUTPUT_BYTES
+    assert result.stdout.startswith(b"0123456789abcdef")
+
+
+async def test_exec_ends_in_time_and_so_does_its_command(subject: Subject) -> None:
+    loop = asyncio.get_running_loop()
+    started_at = loop.time()
+
+    with pytest.raises(ExecTimeout, match="command timed out after 1s"):
+        await run(subject, "sh", "-c", "sleep 2; echo late >late", timeout=1)
+
+    assert 1 <= loop.time() - started_at < 2
+    await asyncio.sleep(2)
+    assert (await run(subject, "test", "-e", "late")).exit_code == 1
+
+
+async def test_exec_does_not_wait_for_children_that_keep_its_output_open(subject: Subject) -> None:
+    loop = asyncio.get_running_loop()
+    started_at = loop.time()
+
+    try:
+        result = await run(subject, "sh", "-c", "sleep 20 & echo started", timeout=1)
+    except ExecTimeout:
+        pass
+    else:
+        assert result.exit_code == 0
+
+    assert loop.time() - started_at < 2
+
+
+@pytest.mark.parametrize("command", ["no-such-program", "/no/such/program", "/", "/dev/null"])
+async def test_exec_of_what_is_no_program_is_impossible(subject: Subject, command: str) -> None:
+    with pytest.raises(ExecImpossible):
+        await run(subject, command)
+
+
+async def test_exec_in_a_container_that_has_ended(subject: Subject) -> None:
+    container_id = await until_ended(subject)
+
+    with pytest.raises(ContainerNotRunning):
+        await subject.runtime.exec_sync(container_id, ["true"], timeout_seconds=1)
+
+
+async def test_execs_run_side_by_side(subject: Subject) -> None:
+    loop = asyncio.get_running_loop()
+    started_at = loop.time()
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(run(subject, "sleep", "1")) for _ in range(4)]
+
+    assert [task.result().exit_code for task in tasks] == [0] * 4
+    assert loop.time() - started_at < 3
+
+
+async def test_cancelled_exec_ends_its_command(subject: Subject) -> None:
+    task = asyncio.create_task(run(subject, "sh", "-c", "sleep 2; echo late >cancelled"))
+    await asyncio.sleep(0.5)
+
+    task.cancel()
+    _ = await asyncio.wait([task])
+    await asyncio.sleep(2)
+
+    assert (await run(subject, "test", "-e", "cancelled")).exit_code == 1
+
+
+async def test_events_stay_open_or_are_not_supported(subject: Subject) -> None:
+    events = subject.runtime.events()
+    try:
+        async with asyncio.timeout(1):
+            _ = await anext(aiter(events))
+    except (TimeoutError, NotSupported):
+        pass
+
+
+async def test_the_watcher_knows_the_container_soon(subject: Subject) -> None:
+    watcher = ContainerWatcher(subject.runtime)
+    told = asyncio.Event()
+    async with background(watcher.run()):
+        _ = watcher.subscribe(subject.pod_uid, "main", told.set)
+        async with asyncio.timeout(3):
+            while not (view := watcher.find(subject.pod_uid, "main")):
+                told.clear()
+                await told.wait()
+
+    assert view.id == await subject.container_id()
+    assert view.state is ContainerState.RUNNING
+    assert view.started_at is not None
+    assert view.ips

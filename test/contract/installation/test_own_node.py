@@ -1,0 +1,332 @@
+"""A daemon's token does its work on its own node, and nothing anywhere else."""
+
+import copy
+import json
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pytest
+from support.account import Account, Answer
+from support.kubectl import Kubectl
+
+from kruise_probe.manifests.crds import all_crds
+from kruise_probe.manifests.own_node import POLICY, own_node_policy
+from kruise_probe.manifests.rbac import DAEMON, daemon_rbac
+
+Json = dict[str, Any]
+GROUP = "apps.kruise.io/v1alpha1"
+NODE_POD_PROBES = f"/apis/{GROUP}/nodepodprobes"
+CLUSTER_WIDE = {
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
+}
+
+
+class Installation(NamedTuple):
+    """Roles and policy in a namespace of their own, and two nodes that are objects only.
+
+    Their names sort behind those of other nodes, so that whoever takes the first node gets a real one.
+    """
+
+    namespace: str
+    own: str
+    other: str
+
+
+def apart(documents: list[Json], unique: str) -> list[Json]:
+    """The same with other names of what is cluster-wide, so that it stands beside a real installation."""
+    documents = copy.deepcopy(documents)
+    for each in documents:
+        if each["kind"] in CLUSTER_WIDE:
+            each["metadata"]["name"] += f"-{unique}"
+        if each["kind"] == "ClusterRoleBinding":
+            each["roleRef"]["name"] += f"-{unique}"
+        if each["kind"] == "ValidatingAdmissionPolicyBinding":
+            each["spec"]["policyName"] += f"-{unique}"
+    return documents
+
+
+@pytest.fixture(scope="module")
+def installation(admin: Kubectl) -> Iterator[Installation]:
+    unique = uuid.uuid4().hex[:8]
+    there = Installation(f"contract-{unique}", f"zz-own-{unique}", f"zz-other-{unique}")
+    objects: list[Json] = [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": there.namespace}},
+        *(
+            {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
+            for name in (there.own, there.other)
+        ),
+        *apart([*daemon_rbac(there.namespace), *own_node_policy(there.namespace)], unique),
+    ]
+    admin.apply(*all_crds())
+    admin.run("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    admin.apply(*objects)
+    for name in (there.own, there.other):
+        metadata = {"name": name}
+        admin.apply(
+            {"apiVersion": GROUP, "kind": "NodePodProbe", "metadata": metadata, "spec": {}},
+            lease(name, there.namespace),
+        )
+    yield there
+    documents = [
+        *objects,
+        *(
+            {"apiVersion": GROUP, "kind": "NodePodProbe", "metadata": {"name": name}}
+            for name in (there.own, there.other)
+        ),
+    ]
+    listed = {"apiVersion": "v1", "kind": "List", "items": documents}
+    admin.run("delete", "--wait=false", "--ignore-not-found", "-f", "-", stdin=json.dumps(listed))
+
+
+def lease(node: str, namespace: str, **metadata: Any) -> Json:
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": f"kruise-probe-{node}", "namespace": namespace, **metadata},
+        "spec": {"holderIdentity": node, "leaseDurationSeconds": 60},
+    }
+
+
+def event(host: str, name: str) -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": name, "namespace": "default"},
+        "involvedObject": {"kind": "Pod", "namespace": "default", "name": "p"},
+        "reason": "KruiseProbeSucceeded",
+        "type": "Normal",
+        "source": {"component": "kruise-daemon-podprobe", "host": host},
+    }
+
+
+@pytest.fixture(scope="module", params=["node-bound", "pod-bound"])
+def daemon(request: pytest.FixtureRequest, admin: Kubectl, installation: Installation) -> Account:
+    """The daemon of the own node: once with a token for the node, once with that of a pod on it."""
+    if request.param == "node-bound":
+        bound = ["--bound-object-kind=Node", f"--bound-object-name={installation.own}"]
+    else:
+        admin.apply(pod_of(installation))
+        bound = ["--bound-object-kind=Pod", "--bound-object-name=daemon"]
+    daemon = Account(admin, token_of(admin, installation, *bound))
+    deadline = time.monotonic() + 30
+    while send(daemon, status_of(installation.other)).code != 403:
+        assert time.monotonic() < deadline, "the policy is not obeyed"
+    return daemon
+
+
+def token_of(admin: Kubectl, installation: Installation, *bound: str) -> str:
+    return admin.run("create", "token", DAEMON, "--namespace", installation.namespace, *bound)
+
+
+def pod_of(installation: Installation) -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "daemon", "namespace": installation.namespace},
+        "spec": {
+            "nodeName": installation.own,
+            "serviceAccountName": DAEMON,
+            "containers": [{"name": "c", "image": "i"}],
+        },
+    }
+
+
+class Request(NamedTuple):
+    method: str
+    path: str
+    body: Json | None = None
+
+
+def send(account: Account, request: Request) -> Answer:
+    return account.send(*request)
+
+
+def leases(namespace: str) -> str:
+    return f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+
+
+def lease_of(installation: Installation, node: str) -> str:
+    return f"{leases(installation.namespace)}/kruise-probe-{node}"
+
+
+def status_of(node: str, **metadata: Any) -> Request:
+    body: Json = {"status": {"podProbeStatuses": [{"name": "p", "namespace": "d", "uid": "u"}]}}
+    if metadata:
+        body["metadata"] = metadata
+    return Request("PATCH", f"{NODE_POD_PROBES}/{node}/status", body)
+
+
+def renewal_of(installation: Installation, node: str) -> Request:
+    return Request("PATCH", lease_of(installation, node), {"spec": {"leaseDurationSeconds": 60}})
+
+
+def event_named(name: str = "") -> str:
+    return f"/api/v1/namespaces/default/events{name and '/'}{name}"
+
+
+def test_the_own_node_is_allowed(
+    daemon: Account, admin: Kubectl, installation: Installation
+) -> None:
+    mine, name = installation.own, uuid.uuid4().hex
+    assert send(daemon, status_of(mine)).code == 200
+    assert send(daemon, renewal_of(installation, mine)).code == 200
+    assert daemon.send("POST", event_named(), event(mine, name)).code == 201
+    assert daemon.send("PATCH", event_named(name), {"count": 2}).code == 200
+    assert daemon.send("GET", f"{NODE_POD_PROBES}/{mine}").code == 200
+    admin.run("delete", "lease", f"kruise-probe-{mine}", "--namespace", installation.namespace)
+    renewed = lease(mine, installation.namespace)
+    assert daemon.send("POST", leases(installation.namespace), renewed).code == 201
+
+
+BY_ROLE = "cannot"
+BY_POLICY = POLICY
+
+
+@pytest.mark.parametrize(
+    ("attempt", "by"),
+    [
+        pytest.param(lambda i: status_of(i.other), BY_POLICY, id="status-of-another-node"),
+        pytest.param(lambda i: renewal_of(i, i.other), BY_POLICY, id="lease-of-another-node"),
+        pytest.param(
+            lambda i: Request("POST", leases(i.namespace), lease("elsewhere", i.namespace)),
+            BY_POLICY,
+            id="new-lease-of-another-node",
+        ),
+        pytest.param(
+            lambda i: Request("POST", event_named(), event(i.other, uuid.uuid4().hex)),
+            BY_POLICY,
+            id="event-of-another-node",
+        ),
+        pytest.param(
+            lambda i: Request("POST", event_named(), nobodys_event()),
+            BY_POLICY,
+            id="event-of-no-node",
+        ),
+        pytest.param(
+            lambda i: Request("PATCH", f"{NODE_POD_PROBES}/{i.own}", {"spec": {"podProbes": []}}),
+            BY_ROLE,
+            id="spec-of-the-own-node",
+        ),
+        pytest.param(
+            lambda i: Request(
+                "PATCH", f"{NODE_POD_PROBES}/{i.own}", {"metadata": {"labels": {"a": "b"}}}
+            ),
+            BY_ROLE,
+            id="labels-of-the-own-node",
+        ),
+        pytest.param(
+            lambda i: Request("DELETE", f"{NODE_POD_PROBES}/{i.own}"),
+            BY_ROLE,
+            id="delete-the-own-node",
+        ),
+        pytest.param(
+            lambda i: Request("DELETE", lease_of(i, i.own)), BY_ROLE, id="delete-its-lease"
+        ),
+        pytest.param(
+            lambda i: Request("POST", leases("default"), lease(i.own, "default")),
+            BY_ROLE,
+            id="lease-in-another-namespace",
+        ),
+        *(
+            pytest.param(
+                lambda i, path=path: Request("GET", path.format(i.namespace)), BY_ROLE, id=name
+            )
+            for name, path in {
+                "read-pods": "/api/v1/pods",
+                "read-its-own-pod": "/api/v1/namespaces/{}/pods/daemon",
+                "read-secrets": "/api/v1/namespaces/{}/secrets",
+                "read-config-maps": "/api/v1/namespaces/{}/configmaps",
+                "read-nodes": "/api/v1/nodes",
+                "read-events": "/api/v1/events",
+                "list-leases": "/apis/coordination.k8s.io/v1/namespaces/{}/leases",
+                "read-markers": "/apis/apps.kruise.io/v1alpha1/podprobemarkers",
+            }.items()
+        ),
+        pytest.param(
+            lambda i: Request(
+                "PATCH", f"/api/v1/namespaces/{i.namespace}/pods/daemon/status", {"status": {}}
+            ),
+            BY_ROLE,
+            id="status-of-a-pod",
+        ),
+    ],
+)
+def test_nothing_else_is_allowed(
+    daemon: Account, installation: Installation, attempt: Callable[[Installation], Request], by: str
+) -> None:
+    answer = send(daemon, attempt(installation))
+
+    assert answer.code == 403, answer
+    assert by in answer.text
+
+
+def nobodys_event() -> Json:
+    return {key: value for key, value in event("", uuid.uuid4().hex).items() if key != "source"}
+
+
+def test_an_event_of_another_node_cannot_be_taken_over(
+    daemon: Account, admin: Kubectl, installation: Installation
+) -> None:
+    name = uuid.uuid4().hex
+    admin.run("create", "-f", "-", stdin=json.dumps(event(installation.other, name)))
+
+    answer = daemon.send("PATCH", event_named(name), {"source": {"host": installation.own}})
+
+    assert answer.code == 403, answer
+    assert "was not written by the daemon of node" in answer.text
+
+
+def test_metadata_sent_to_its_own_status_changes_nothing(
+    daemon: Account, admin: Kubectl, installation: Installation
+) -> None:
+    def metadata() -> Json:
+        found: Json = admin.get("nodepodprobe", installation.own)["metadata"]
+        kept = ("resourceVersion", "managedFields")
+        return {key: value for key, value in found.items() if key not in kept}
+
+    before = metadata()
+    owner = {"apiVersion": "v1", "kind": "Node", "name": installation.other, "uid": "u"}
+
+    answer = send(
+        daemon,
+        status_of(
+            installation.own,
+            labels={"a": "b"},
+            annotations={"a": "b"},
+            finalizers=["example.com/never"],
+            ownerReferences=[owner],
+        ),
+    )
+
+    assert answer.code == 200, answer
+    assert metadata() == before
+
+
+def test_a_token_that_is_bound_to_no_node_writes_nothing(
+    daemon: Account, admin: Kubectl, installation: Installation
+) -> None:
+    unbound = Account(admin, token_of(admin, installation))
+    mine = installation.own
+
+    for request in (
+        status_of(mine),
+        renewal_of(installation, mine),
+        Request("POST", event_named(), event(mine, uuid.uuid4().hex)),
+    ):
+        answer = send(unbound, request)
+        assert answer.code == 403, answer
+        assert "bound to no node" in answer.text
+
+
+def test_others_are_not_judged(admin: Kubectl, installation: Installation) -> None:
+    for arguments in (
+        ["nodepodprobe", installation.other, "--subresource=status", "-p", '{"status":{}}'],
+        ["lease", f"kruise-probe-{installation.other}", "-p", '{"spec":{"holderIdentity":"x"}}',
+         "-n", installation.namespace],
+    ):  # fmt: skip
+        admin.run("patch", "--type=merge", *arguments)

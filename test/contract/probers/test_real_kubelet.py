@@ -1,0 +1,220 @@
+"""Our probers beside kubelet's own, built from its source: the same verdict, the same request, the same words.
+
+Where the words differ on purpose, the row says which ones are ours.
+"""
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+from support.fake_runtime import ScriptedRuntime
+from support.scripted_server import Script, ScriptedServer, answering, serving, silent
+
+from kruise_probe.api.core import Probe
+from kruise_probe.daemon.probers.exec_gate import ExecGate
+from kruise_probe.daemon.probers.prober import Outcome, Target
+from kruise_probe.daemon.probers.selection import prober_for
+
+HERE = Path(__file__).parent
+MODULE = HERE.parents[2] / "hack" / "controlplane" / "kubernetes"
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+Peer = Callable[[ScriptedServer], Script]
+
+
+class Kubelet:
+    """A process with kubelet's probers in it."""
+
+    def __init__(self, program: Path) -> None:
+        self._process = subprocess.Popen(
+            [program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def probe(self, ip: str, probe: dict[str, Any], timeout: float) -> dict[str, str]:
+        assert self._process.stdin
+        assert self._process.stdout
+        asked = {"ip": ip, "probe": probe, "timeout": timeout}
+        self._process.stdin.write(json.dumps(asked) + "\n")
+        self._process.stdin.flush()
+        answer: dict[str, str] = json.loads(self._process.stdout.readline())
+        return answer
+
+    def end(self) -> None:
+        _ = self._process.communicate(timeout=10)
+
+
+@pytest.fixture(scope="session")
+def kubelet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubelet]:
+    if not (os.environ.get("KRUISE_PROBE_CONTRACT_KUBECONFIG") and shutil.which("go")):
+        why = "kubelet's prober is built in the lane with the real cluster only, by Go"
+        if os.environ.get("CI") == "true":
+            pytest.fail(why)
+        pytest.skip(why)
+    folder = tmp_path_factory.mktemp("kubelet")
+    for file in (HERE / "kubelet" / "main.go", MODULE / "go.mod", MODULE / "go.sum"):
+        _ = shutil.copy(file, folder)
+    build = ["go", "build", "-mod=mod", "-o", "prober", "."]
+    _ = subprocess.run(build, cwd=folder, check=True, timeout=600)
+    started = Kubelet(folder / "prober")
+    yield started
+    started.end()
+
+
+class Row(NamedTuple):
+    peer: Peer
+    action: dict[str, Any] = {}  # noqa: RUF012 - never written
+    kind: str = "httpGet"
+    ours: str | None = None
+    timeout: float = 0.5
+    host: str = "127.0.0.1"
+
+
+def answer(status: int, *headers: str) -> bytes:
+    lines = (f"HTTP/1.1 {status} X", "Content-Length: 4", *headers, "", "body")
+    return "\r\n".join(lines).encode()
+
+
+def redirect(location: str, status: int = 302) -> Peer:
+    return answering(
+        lambda request: (
+            answer(status, f"Location: {location}") if request.startswith("GET / ") else OK
+        )
+    )
+
+
+def hops(count: int) -> Peer:
+    def of(request: str) -> bytes:
+        hop = int(request.split()[1][1:] or 0)
+        return OK if hop == count else answer(302, f"Location: /{hop + 1}")
+
+    return answering(of)
+
+
+def raw(text: bytes) -> Row:
+    return Row(answering(text))
+
+
+def header(name: str, value: str) -> Row:
+    return Row(answering(OK), {"httpHeaders": [{"name": name, "value": value}]})
+
+
+def path(text: str) -> Row:
+    return Row(answering(OK), {"path": text})
+
+
+READING = "context deadline exceeded (Client.Timeout or context cancellation while reading body)"
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+ROWS: dict[str, Row] = {
+    **{
+        f"status-{status}": Row(answering(answer(status)))
+        for status in (101, 200, 204, 206, 299, 300, 301, 305, 306, 307, 308, 399, 400, 404, 500, 999)
+    },
+    **{f"followed-{status}": Row(redirect("/next", status)) for status in (301, 302, 303, 307, 308)},
+    **{
+        f"location-{number}": Row(redirect(location))
+        for number, location in enumerate(
+            (
+                *("http://127.0.0.2:1/x", "//127.0.0.2/x", "ftp://127.0.0.1/x", "", "next", "?q=1"),
+                *("http://127.0.0.1:1/x", "http://localhost:1/", "javascript:alert(1)", "http:///x"),
+                *("HTTP://127.0.0.1:1/x", "/%zz", "/a b", "../../x", "http://127.0.0.1:0/x"),
+            )
+        )
+    },
+    "redirects-in-a-circle": Row(redirect("/")),
+    **{f"{count}-hops": Row(hops(count)) for count in (9, 10, 11)},
+    **{
+        f"path-{number}": path(text)
+        for number, text in enumerate(
+            (
+                *("", "foo", "//evil/x", "http://evil/x", "/%zz", "/a?b=c d", "?x=1", "/ä", "/a%2fb"),
+                *("/a\\b", '/{}|^`"<>', "*", "/a;b&c", "/?a=%zz|{}\"<>'", "/a\r\nb", "/a#b"),
+            )
+        )
+    },
+    **{
+        f"header-{number}": header(name, value)
+        for number, (name, value) in enumerate(
+            (
+                *(("x-foo", " 1 "), ("user-agent", ""), ("accept", ""), ("Accept", "x"), ("a b", "x")),
+                *(("", "x"), ("a", "x\r\ny: z"), ("a", "x\x7f"), ("a", "xü"), ("content-length", "7")),
+                *(("Connection", "keep-alive"), ("Host", "bad host"), ("Host", "a/b"), ("Host", "")),
+                *(("Host", "example.com"), ("Host", "ü.com"), ("Host", "x\r\ny: z"), ("Host", "a@b")),
+            )
+        )
+    },
+    "garbage": raw(b"hello\r\n\r\n"),
+    "nothing": raw(b""),
+    "half-a-line": raw(b"HTTP/1.1 200"),
+    "another-version": raw(b"HTTX/1.1 200 OK\r\n\r\n"),
+    "status-of-letters": raw(b"HTTP/1.1 abc OK\r\n\r\n"),
+    "no-reason": raw(b"HTTP/1.1 200\r\n\r\nbody"),
+    "line-feeds-only": raw(b"HTTP/1.1 200 OK\nContent-Length: 2\n\nok"),
+    "no-colon": raw(b"HTTP/1.1 200 OK\r\nfoo\r\n\r\n"),
+    "folded": raw(b"HTTP/1.1 200 OK\r\na: b\r\n c\r\n\r\nhi"),
+    "bad-length": raw(b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\nhi"),
+    "two-lengths": raw(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nhi"),
+    "another-encoding": raw(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nhi"),
+    "chunks": raw(CHUNKED + b"2;a=b\r\nhi\r\n0\r\n\r\n"),
+    "informational": raw(b"HTTP/1.1 103 X\r\n\r\n" * 5 + OK),
+    "short-body": Row(
+        answering(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhi"), ours="unexpected EOF"
+    ),
+    "bad-chunk": Row(answering(CHUNKED + b"zz\r\n"), ours="invalid byte in chunk length"),
+    "slow-body": Row(answering(OK[:-1], stays_open=True), ours=READING),
+    "slow-head": Row(answering(b"HTTP/1.1 200 OK\r\n", stays_open=True)),
+    "ipv6": Row(answering(OK), host="::1"),
+    "tcp": Row(silent(), kind="tcpSocket"),
+    "tcp-ipv6": Row(silent(), kind="tcpSocket", host="::1"),
+    "grpc-silent": Row(silent(), kind="grpc"),
+}  # fmt: skip
+
+
+def result_of(outcome: Outcome) -> str:
+    return "warning" if outcome.warning else outcome.verdict.value
+
+
+def alike(text: str) -> str:
+    """Without what differs from run to run: our ports, and the port that a connection comes from."""
+    return re.sub(r"127\.0\.0\.1:\d+->", "", text).strip()
+
+
+@pytest.mark.parametrize("row", [pytest.param(row, id=name) for name, row in ROWS.items()])
+async def test_real_kubelet_sees_the_same(kubelet: Kubelet, row: Row) -> None:
+    async with serving(row.peer, host=row.host) as server:
+        # The path is what the API server fills in.
+        raw_probe = {row.kind: {"port": server.port, "path": "/", **row.action}}
+        theirs = await asyncio.to_thread(kubelet.probe, row.host, raw_probe, row.timeout)
+        their_requests, server.requests = server.requests, []
+        prober = prober_for(
+            msgspec.convert(raw_probe, Probe),
+            gate=ExecGate(ScriptedRuntime(), max_concurrent=1),
+            user_agent="kube-probe/.",
+        )
+        prober._timeout_seconds = row.timeout  # type: ignore[attr-defined]
+        ours = await prober.run(Target(row.host, ""))
+
+    assert result_of(ours) == theirs["result"]
+    assert ours.message == (alike(theirs["message"]) if row.ours is None else row.ours)
+    assert server.requests == their_requests
+
+
+async def test_real_kubelet_is_refused_alike(kubelet: Kubelet) -> None:
+    for probe in ({"tcpSocket": {"port": 1}}, {"httpGet": {"port": 1, "path": "/"}}):
+        theirs = await asyncio.to_thread(kubelet.probe, "127.0.0.1", probe, 1.0)
+        prober = prober_for(
+            msgspec.convert(probe, Probe),
+            gate=ExecGate(ScriptedRuntime(), max_concurrent=1),
+            user_agent="x",
+        )
+        ours = await prober.run(Target("127.0.0.1", ""))
+
+        assert (result_of(ours), ours.message) == (theirs["result"], theirs["message"])

@@ -1,0 +1,86 @@
+"""The servers that must judge markers alike: the playground's, and a real kube-apiserver with our CRDs.
+
+The real one is the cluster of the kubeconfig that KRUISE_PROBE_CONTRACT_KUBECONFIG names.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+from support.contract_api import Api, Target, target_of
+
+from kruise_probe.manifests.crds import all_crds
+from kruise_probe.playground.apiserver.server import EmbeddedApiServer
+
+KUBECONFIG_VARIABLE = "KRUISE_PROBE_CONTRACT_KUBECONFIG"
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+SERVED_TRIES = 150
+
+Session = Callable[[Callable[[Api], Awaitable[None]]], None]
+
+
+@pytest.fixture(scope="session", params=["embedded", "real"])
+def kind(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    if name == "real" and not os.environ.get(KUBECONFIG_VARIABLE):
+        why = f"no real API server: {KUBECONFIG_VARIABLE} is not set"
+        if os.environ.get("CI") == "true":
+            pytest.fail(why)
+        pytest.skip(why)
+    return name
+
+
+@pytest.fixture(scope="session")
+def with_api(kind: str) -> Session:
+    """Runs a coroutine with a server that has our CRDs; in a loop of its own, so that answers can be shared."""
+
+    def run(work: Callable[[Api], Awaitable[None]]) -> None:
+        async def scope() -> None:
+            async with _server(kind) as target, aiohttp.ClientSession() as session:
+                api = Api(session, target)
+                if target.real:
+                    await _install(api)
+                await api.post(api.path("namespaces"), {"metadata": {"name": api.namespace}})
+                try:
+                    await work(api)
+                finally:
+                    await api.delete(api.path("namespaces", api.namespace))
+
+        asyncio.run(scope())
+
+    return run
+
+
+@asynccontextmanager
+async def _server(kind: str) -> AsyncIterator[Target]:
+    if kind == "real":
+        yield target_of(Path(os.environ[KUBECONFIG_VARIABLE]))
+        return
+    async with EmbeddedApiServer(crds=all_crds()) as server:
+        yield Target(server.url, Path())
+
+
+async def _install(api: Api) -> None:
+    """Makes the CRDs of the real server ours, and waits until it judges by them."""
+    for crd in all_crds():
+        path = f"{DEFINITIONS}/{crd['metadata']['name']}"
+        if (await api.post(DEFINITIONS, crd)).code == 409:
+            present = (await api.get(path)).body
+            replaced = await api.put(path, {**present, "spec": crd["spec"]})
+            assert replaced.code == 200, replaced
+    marker = {
+        "apiVersion": "apps.kruise.io/v1alpha1",
+        "kind": "PodProbeMarker",
+        "metadata": {"name": "x"},
+        "spec": {"selector": {}, "probes": [{"name": "#", "containerName": "c", "probe": {}}]},
+    }
+    path = api.path("podprobemarkers", namespace="default")
+    for _ in range(SERVED_TRIES):  # a changed schema is served some moments later
+        if "separates marker" in (await api.post(path, marker, dryRun="All")).text:
+            return
+        await asyncio.sleep(0.2)
+    raise AssertionError("the API server does not judge by our CRDs")

@@ -1,0 +1,134 @@
+"""The table of markers against API servers alone: no manager, no webhook."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from support.contract_api import Answer, Api
+from support.marker_table import GOOD, INVALID, VALID, Row, edited
+
+from kruise_probe.manifests.crds import marker_crd
+
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+Answers = dict[str, Answer]
+
+
+def marker(spec: dict[str, Any], name: str = "m") -> dict[str, Any]:
+    return {
+        "apiVersion": "apps.kruise.io/v1alpha1",
+        "kind": "PodProbeMarker",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+@pytest.fixture(scope="session")
+def answers(with_api: Any) -> Answers:
+    """What the server says to each row, by the row's id."""
+    found: Answers = {}
+
+    async def ask(api: Api) -> None:
+        path = api.path("podprobemarkers")
+        for row in (*VALID, *INVALID):
+            found[row.id] = await api.post(path, marker(row.spec), dryRun="All")
+
+    with_api(ask)
+    return found
+
+
+@pytest.mark.parametrize("row", [pytest.param(row, id=row.id) for row in VALID])
+def test_a_good_marker_is_taken(answers: Answers, row: Row) -> None:
+    assert answers[row.id].code == 201, answers[row.id]
+
+
+@pytest.mark.parametrize("row", [pytest.param(row, id=row.id) for row in INVALID])
+def test_a_bad_marker_is_refused_and_the_field_named(answers: Answers, row: Row, kind: str) -> None:
+    answer = answers[row.id]
+
+    assert answer.code == 422, answer
+    fields = {cause["field"] for cause in answer.body["details"]["causes"]}
+    expected = {row.expected_of_server} if kind == "real" else {row.field, row.expected_of_server}
+    assert expected & fields, answer
+
+
+def test_the_selector_is_immutable_and_the_rest_is_not(with_api: Any) -> None:
+    async def change(api: Api) -> None:
+        await api.create("podprobemarkers", marker(GOOD))
+        path = api.path("podprobemarkers", "m")
+
+        other = await api.merge(path, {"spec": {"selector": {"matchLabels": {"app": "x"}}}})
+        same = await api.merge(path, {"spec": edited("probes.0.name", "Busy")})
+
+        assert other.code == 422, other
+        assert "immutable" in other.text
+        assert [each["field"] for each in other.body["details"]["causes"]] == ["spec.selector"]
+        assert same.code == 200, same
+
+    with_api(change)
+
+
+def test_http_get_is_completed_and_numbers_are_not(with_api: Any) -> None:
+    async def create(api: Api) -> None:
+        spec = edited("probes.0.probe", {"httpGet": {"port": 80}})
+
+        created = await api.create("podprobemarkers", marker(spec))
+
+        probe = created.body["spec"]["probes"][0]["probe"]
+        assert probe == {"httpGet": {"port": 80, "path": "/", "scheme": "HTTP"}}
+
+    with_api(create)
+
+
+@pytest.mark.parametrize("kind", ["real"], indirect=True, scope="session")
+def test_a_marker_from_before_the_rules_stays_editable(with_api: Any) -> None:
+    """In a group of its own, so that the cluster's markers keep their CRD; the playground's server ratchets nothing."""
+
+    async def upgrade(api: Api) -> None:
+        group = f"{api.unique}.example.com"
+        path = f"{DEFINITIONS}/podprobemarkers.{group}"
+        objects = f"/apis/{group}/v1alpha1/namespaces/{api.namespace}/podprobemarkers"
+        old = {
+            **marker(edited("probes.0.podConditionType", "Ready")),
+            "apiVersion": f"{group}/v1alpha1",
+        }
+        try:
+            assert (await api.post(DEFINITIONS, in_group(group, with_rules=False))).code == 201
+            await until(lambda: api.post(objects, old), code=201)
+            present = (await api.get(path)).body
+            spec = in_group(group, with_rules=True)["spec"]
+            assert (await api.put(path, {**present, "spec": spec})).code == 200
+            await until(lambda: api.post(objects, old, dryRun="All"), code=422)
+
+            labelled = await api.merge(f"{objects}/m", {"metadata": {"labels": {"a": "b"}}})
+            same_probes = await api.merge(f"{objects}/m", {"spec": old["spec"]})
+
+            assert labelled.code == 200, labelled
+            assert same_probes.code == 200, same_probes
+        finally:
+            await api.delete(path)
+
+    with_api(upgrade)
+
+
+def in_group(group: str, *, with_rules: bool) -> dict[str, Any]:
+    """The marker's CRD under another group; without rules it is as bare as Kruise's."""
+    crd = marker_crd()
+    crd["metadata"]["name"] = f"podprobemarkers.{group}"
+    crd["spec"]["group"] = group
+    crd["spec"]["names"] |= {"shortNames": [], "categories": []}
+    if not with_rules:
+        schema: dict[str, Any] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = schema
+    return crd
+
+
+async def until(ask: Callable[[], Awaitable[Answer]], *, code: int) -> None:
+    """A CRD is served, and a changed one obeyed, some moments after it is written."""
+    answer = await ask()
+    for _ in range(150):
+        if answer.code == code:
+            return
+        await asyncio.sleep(0.2)
+        answer = await ask()
+    raise AssertionError(answer)

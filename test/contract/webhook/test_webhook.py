@@ -1,0 +1,248 @@
+"""The webhook behind a real API server, on CRDs that carry no rules: the table of markers, and certificates that change."""
+
+import asyncio
+import os
+import ssl
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import aiohttp
+import pytest
+from support.background import background
+from support.contract_api import Answer, Api, target_of
+from support.marker_table import GOOD, INVALID, VALID
+
+from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.times import utc_now
+from kruise_probe.client.config import load_config
+from kruise_probe.client.rest import RestClient
+from kruise_probe.manifests.crds import marker_crd
+from kruise_probe.webhook.certificates import Pace
+from kruise_probe.webhook.judging import judge_marker
+from kruise_probe.webhook.keeper import CertificateKeeper
+from kruise_probe.webhook.server import WebhookServer
+from kruise_probe.webhook.serving_context import ServingContext
+
+Json = dict[str, Any]
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+PATH = "/validate"
+ADDED = (
+    "x-kubernetes-validations", "maxLength", "minLength", "maxItems", "minItems", "maxProperties",
+    "minimum", "maximum", "pattern", "enum", "default", "format",
+)  # fmt: skip
+CALLS_A_SECOND = 100
+ROTATION_SECONDS = 12
+
+
+@pytest.fixture(params=["real"])
+def kubeconfig() -> str:
+    path = os.environ.get("KRUISE_PROBE_CONTRACT_KUBECONFIG")
+    if not path:
+        why = "no real API server: KRUISE_PROBE_CONTRACT_KUBECONFIG is not set"
+        if os.environ.get("CI") == "true":
+            pytest.fail(why)
+        pytest.skip(why)
+    return path
+
+
+class Plain(NamedTuple):
+    """Markers of a group of their own, with types and nothing else, as Kruise's CRD has them."""
+
+    api: Api
+    group: str
+
+    @property
+    def path(self) -> str:
+        return f"/apis/{self.group}/v1alpha1/namespaces/{self.api.namespace}/podprobemarkers"
+
+    async def create(self, spec: Json) -> Answer:
+        marker = {
+            "apiVersion": f"{self.group}/v1alpha1",
+            "kind": "PodProbeMarker",
+            "metadata": {"name": "m"},
+            "spec": spec,
+        }
+        return await self.api.post(self.path, marker, dryRun="All")
+
+
+def plain_crd(group: str) -> Json:
+    crd: Json = bare(marker_crd())
+    crd["metadata"]["name"] = f"podprobemarkers.{group}"
+    crd["spec"]["group"] = group
+    crd["spec"]["names"] |= {"shortNames": [], "categories": []}
+    return crd
+
+
+def bare(schema: Any) -> Any:
+    """Without what our CRDs add to Kruise's; what is required there as well stays."""
+    if isinstance(schema, list):
+        return [bare(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {key: bare(each) for key, each in schema.items() if key not in ADDED}
+
+
+@asynccontextmanager
+async def plain_cluster(kubeconfig: str) -> AsyncIterator[Plain]:
+    async with aiohttp.ClientSession() as session:
+        api = Api(session, target_of(Path(kubeconfig)))
+        plain = Plain(api, f"{api.unique}.example.com")
+        await api.post(api.path("namespaces"), {"metadata": {"name": api.namespace}})
+        created = await api.post(DEFINITIONS, plain_crd(plain.group))
+        assert created.code == 201, created
+        try:
+            await until(plain, GOOD, 201)
+            yield plain
+        finally:
+            await api.delete(f"{CONFIGURATIONS}/{api.unique}")
+            await api.delete(f"{DEFINITIONS}/podprobemarkers.{plain.group}")
+            await api.delete(api.path("namespaces", api.namespace))
+
+
+async def until(plain: Plain, spec: Json, code: int) -> None:
+    """A CRD, and a webhook, are obeyed some moments after they were written."""
+    answer = await plain.create(spec)
+    for _ in range(150):
+        if answer.code == code:
+            return
+        await asyncio.sleep(0.2)
+        answer = await plain.create(spec)
+    raise AssertionError(answer)
+
+
+class Replica(NamedTuple):
+    keeper: CertificateKeeper
+    server: WebhookServer
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.keeper.run())
+            group.create_task(self.server.run())
+
+
+@asynccontextmanager
+async def replicas(
+    plain: Plain, kubeconfig: str, *, count: int, pace: Pace
+) -> AsyncIterator[list[Replica]]:
+    """Webhooks that share one Secret, each called for every marker; called by address, as there is no Service."""
+    api = plain.api
+    secret = NamespacedName(api.namespace, "certs")
+    secrets = f"/api/v1/namespaces/{api.namespace}/secrets"
+    assert (await api.post(secrets, {"metadata": {"name": "certs"}})).code == 201
+    agent = f"contract-{uuid.uuid4().hex[:8]}"
+    async with RestClient(
+        config=load_config(kubeconfig), field_manager=agent, user_agent=agent
+    ) as client:
+        made = [replica(client, secret, api.unique, pace) for _ in range(count)]
+        webhooks = [webhook(plain.group, index, each.server) for index, each in enumerate(made)]
+        configuration = {"metadata": {"name": api.unique}, "webhooks": webhooks}
+        answer = await api.post(CONFIGURATIONS, configuration)
+        assert answer.code == 201, answer
+        async with background(run_all(made)):
+            await until(plain, GOOD, 201)
+            await until(plain, {}, 422)
+            yield made
+
+
+async def run_all(made: list[Replica]) -> None:
+    async with asyncio.TaskGroup() as group:
+        for each in made:
+            group.create_task(each.run())
+
+
+def replica(client: RestClient, secret: NamespacedName, configuration: str, pace: Pace) -> Replica:
+    serving = ServingContext()
+    keeper = CertificateKeeper(
+        client=client,
+        serving=serving,
+        secret=secret,
+        configuration=configuration,
+        dns_names=["localhost"],
+        now=utc_now,
+        pace=pace,
+    )
+    server = WebhookServer("127.0.0.1:0", flag="-", serving=serving, decide={PATH: judge_marker})
+    server.bind()
+    return Replica(keeper, server)
+
+
+def webhook(group: str, index: int, server: WebhookServer) -> Json:
+    rule = {
+        "apiGroups": [group],
+        "apiVersions": ["*"],
+        "resources": ["podprobemarkers"],
+        "operations": ["CREATE", "UPDATE"],
+    }
+    return {
+        "name": f"w{index}.contract.example.com",
+        "admissionReviewVersions": ["v1"],
+        "clientConfig": {"url": f"https://localhost:{server.port}{PATH}"},
+        "rules": [rule],
+        "failurePolicy": "Fail",
+        "sideEffects": "None",
+        "timeoutSeconds": 5,
+    }
+
+
+async def test_the_table_of_markers_gets_the_answers_that_cel_gives(kubeconfig: str) -> None:
+    async with (
+        plain_cluster(kubeconfig) as plain,
+        replicas(plain, kubeconfig, count=1, pace=Pace()),
+    ):
+        wrong: list[tuple[str, Answer]] = []
+        for row in VALID:
+            answer = await plain.create(row.spec)
+            if answer.code != 201:
+                wrong.append((row.id, answer))
+        for row in INVALID:
+            answer = await plain.create(row.spec)
+            causes = answer.body.get("details", {}).get("causes", [])
+            if answer.code != 422 or row.field not in {each["field"] for each in causes}:
+                wrong.append((row.id, answer))
+
+    assert not wrong
+
+
+async def test_certificates_change_under_load_and_no_call_fails(kubeconfig: str) -> None:
+    """Two replicas share the Secret; a generation lives so shortly that several follow one another."""
+    pace = Pace(timedelta(seconds=60), timedelta(seconds=56), timedelta(seconds=1))
+    async with (
+        plain_cluster(kubeconfig) as plain,
+        replicas(plain, kubeconfig, count=2, pace=pace) as made,
+    ):
+        served = {await certificate_of(each.server.port) for each in made}
+        answers: list[Answer] = []
+        loop = asyncio.get_running_loop()
+        start = loop.time()
+        async with asyncio.TaskGroup() as calls:
+            for index in range(CALLS_A_SECOND * ROTATION_SECONDS):
+                await asyncio.sleep(max(0.0, start + index / CALLS_A_SECOND - loop.time()))
+                calls.create_task(call(plain, answers))
+                if index % CALLS_A_SECOND == 0:
+                    served |= {await certificate_of(each.server.port) for each in made}
+
+    failed = [each for each in answers if each.code != 201]
+    assert len(answers) == CALLS_A_SECOND * ROTATION_SECONDS
+    assert not failed, failed[:3]
+    assert len(served) >= 3, "no certificate was replaced"
+
+
+async def call(plain: Plain, answers: list[Answer]) -> None:
+    answers.append(await plain.create(GOOD))
+
+
+async def certificate_of(port: int) -> bytes:
+    """What is served now, whoever vouches for it."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+    served: bytes = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    writer.close()
+    await writer.wait_closed()
+    return served

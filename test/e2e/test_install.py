@@ -1,0 +1,168 @@
+"""kruise-probe as it is installed, by hack/e2e-installed: what runs, and what its tokens may not do."""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support.account import Account
+from support.kubectl import Kubectl, KubectlError, status_of
+
+SYSTEM = "kruise-system"
+GROUP = "apps.kruise.io/v1alpha1"
+MANAGERS = "app.kubernetes.io/component=manager"
+CONDITION = "install.example.com/idle"
+TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount/token"
+POD: dict[str, Any] = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "game", "labels": {"app": "install"}},
+    "spec": {
+        "terminationGracePeriodSeconds": 0,
+        "containers": [
+            {
+                "name": "server",
+                "image": "kruise-probe-test:busybox",
+                "imagePullPolicy": "IfNotPresent",
+                "command": ["sleep", "100000"],
+            }
+        ],
+    },
+}
+MARKER: dict[str, Any] = {
+    "apiVersion": GROUP,
+    "kind": "PodProbeMarker",
+    "metadata": {"name": "install"},
+    "spec": {
+        "selector": {"matchLabels": {"app": "install"}},
+        "probes": [
+            {
+                "name": "idle",
+                "containerName": "server",
+                "probe": {"exec": {"command": ["test", "-f", "/tmp/idle"]}},
+                "podConditionType": CONDITION,
+            }
+        ],
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def system(admin: Kubectl) -> Kubectl:
+    if not os.environ.get("KRUISE_PROBE_E2E_INSTALLED"):
+        pytest.skip("nothing is installed; see hack/e2e-installed")
+    return Kubectl(admin.kubeconfig, namespace=SYSTEM)
+
+
+@pytest.fixture(scope="module")
+def probed(system: Kubectl, namespace: Kubectl) -> Iterator[Kubectl]:
+    namespace.apply(POD, MARKER)
+    until_condition(namespace, "False")
+    yield namespace
+    namespace.run("delete", "podprobemarker", "install", "--timeout=30s")
+
+
+def until_condition(namespace: Kubectl, status: str, timeout: float = 60) -> None:
+    with namespace.watch("pods") as pods:
+        pods.until(
+            f"the condition is {status}",
+            lambda newest: "game" in newest and status_of(newest["game"], CONDITION) == status,
+            timeout=timeout,
+        )
+
+
+def test_the_other_manager_takes_over(system: Kubectl, probed: Kubectl) -> None:
+    holder = lease_holder(system)
+    pod = holder.rpartition("_")[0].rpartition("_")[0]
+
+    started = time.monotonic()
+    system.run("delete", "pod", pod, "--wait=false")
+    with system.watch("leases") as leases:
+        leases.until(
+            "another manager leads",
+            lambda newest: (
+                "kruise-probe-manager" in newest
+                and newest["kruise-probe-manager"]["spec"]["holderIdentity"] not in ("", holder)
+            ),
+        )
+    took = time.monotonic() - started
+    probed.exec("game", "touch /tmp/idle")
+
+    until_condition(probed, "True")
+    assert took < 10
+
+
+def lease_holder(system: Kubectl) -> str:
+    holder: str = system.get("lease", "kruise-probe-manager")["spec"]["holderIdentity"]
+    return holder
+
+
+def test_a_daemon_that_is_replaced_shows_nothing(system: Kubectl, probed: Kubectl) -> None:
+    with probed.watch("pods") as pods:
+        pods.until("the pod is seen", lambda newest: "game" in newest)
+        before = status_of(pods.newest["game"], CONDITION)
+        system.run("rollout", "restart", "daemonset/kruise-probe-daemon")
+        system.run(
+            "rollout", "status", "daemonset/kruise-probe-daemon", "--timeout=90s", timeout=100
+        )
+        probed.exec("game", "rm -f /tmp/idle; sleep 1; touch /tmp/idle; sleep 2")
+        shown = {status_of(each, CONDITION) for _, each in pods.versions}
+
+    assert shown <= {before, "True", "False"}
+    assert "Unknown" not in shown
+
+
+@pytest.fixture
+def other_node(admin: Kubectl) -> Iterator[str]:
+    """A node that is an object only; its name sorts behind the real one's."""
+    name = "zz-install"
+    metadata = {"name": name}
+    admin.apply({"apiVersion": "v1", "kind": "Node", "metadata": metadata})
+    admin.apply({"apiVersion": GROUP, "kind": "NodePodProbe", "metadata": metadata, "spec": {}})
+    yield name
+    admin.run("delete", "node", name)
+
+
+def test_the_token_in_a_daemons_pod_is_for_its_node_only(
+    admin: Kubectl, system: Kubectl, node: str, other_node: str
+) -> None:
+    token = system.run("exec", "daemonset/kruise-probe-daemon", "--", "cat", TOKEN)
+    daemon = Account(admin, token)
+    statuses = f"/apis/{GROUP}/nodepodprobes/{{}}/status"
+
+    refused = daemon.send("PATCH", statuses.format(other_node), {"status": {}})
+    allowed = daemon.send("PATCH", statuses.format(node), {"metadata": {"labels": {"a": "b"}}})
+
+    assert refused.code == 403, refused
+    assert allowed.code == 200, allowed
+    assert daemon.send("GET", "/api/v1/pods").code == 403
+    assert daemon.send("GET", "/api/v1/secrets").code == 403
+
+
+def test_the_workloads_run_without_root_or_capabilities_where_they_can(system: Kubectl) -> None:
+    (manager, *_) = system.items("pods", "-l", MANAGERS)
+
+    identity = system.run("exec", manager["metadata"]["name"], "--", "cat", "/proc/self/status")
+
+    fields = dict(line.split(":\t", 1) for line in identity.splitlines() if ":\t" in line)
+    assert fields["Uid"].split() == ["65532"] * 4
+    assert int(fields["CapEff"], 16) == 0
+    assert fields["Seccomp"] == "2"
+    assert fields["NoNewPrivs"] == "1"
+
+
+def test_the_webhook_answers_through_its_service(
+    admin: Kubectl, system: Kubectl, node: str
+) -> None:
+    if os.environ["KRUISE_PROBE_E2E_INSTALLED"] != "kustomize":
+        pytest.skip("installed without the webhook")
+    probe = {"tcpSocket": {"port": 1, "host": "127.0.0.2"}}
+    probes = [{"name": "m#p", "containerName": "c", "probe": probe}]
+    entry = {"name": "p", "namespace": "d", "uid": "u", "IP": "", "probes": probes}
+    patch = json.dumps({"spec": {"podProbes": [entry]}})
+    arguments = ["nodepodprobe", node, "--type=merge", "--dry-run=server", "--warnings-as-errors"]
+
+    with pytest.raises(KubectlError, match="the daemon will refuse"):
+        admin.run("patch", *arguments, "-p", patch)
