@@ -1,0 +1,443 @@
+"""A daemon at work on real containers. Its NodePodProbe stands on an API server of the benchmark's own.
+
+So whatever runs in the cluster, a manager and a daemon of it included, neither disturbs nor is disturbed. The pods
+share the host's network and do nothing: tcp and http probes meet servers of the benchmark, which know when they were
+asked; exec probes run `true` in the containers.
+"""
+
+import asyncio
+import os
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from benchmarks import hollow, machine, procfs
+from benchmarks.api import MERGE, Api, Refused, Request
+from benchmarks.command import Measured, free_port, running
+from benchmarks.control_plane import kubeconfig as control_plane
+from benchmarks.hollow_cluster import gone, installed
+from benchmarks.in_pod import as_in_a_pod
+from benchmarks.reporting import Row, emit, interpreter, percentile, say
+from benchmarks.targets import HOST, doors, pages
+from kruise_probe.client.config import load_config
+from kruise_probe.daemon.cri.grpc_runtime import GrpcRuntime
+from kruise_probe.daemon.cri.runtime import ContainerState
+
+NODE = "kruise-probe-bench"
+IMAGE = "kruise-probe-test:busybox"
+START_SECONDS = 300.0
+WARM_UP_SECONDS = 3.0
+PERIOD_SECONDS = 1
+
+FLIP_STEP = 0.33
+"""Of a period, between two flips: a hundred of them are spread evenly over the period, and rarely come together."""
+
+LOADS = ("mixed", "exec", "flips", "tcp")
+
+OURS = (
+    f"{sys.executable} -m kruise_probe daemon --kubeconfig {{kubeconfig}} --node-name {{node}} "
+    "--cri-endpoint unix://{socket} --addr 127.0.0.1:{health}"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The command line. `kubeconfig` is the cluster of the pods, `socket` its node's runtime."""
+
+    command: str
+    ready: str
+    label: str
+    kubeconfig: str
+    socket: str
+    results_kubeconfig: str | None
+    pods: int
+    seconds: float
+    image: str
+    in_pod: bool
+    loads: tuple[str, ...]
+
+
+class _Pod(NamedTuple):
+    name: str
+    uid: str
+    container_id: str
+
+
+class Entry(NamedTuple):
+    """A probe: which pod, its name, and the wire form of its handler."""
+
+    pod: int
+    name: str
+    handler: dict[str, Any]
+
+
+async def measure(options: Options) -> list[Row]:
+    rows: list[Row] = []
+
+    def add(row: Row) -> None:
+        rows.append(row)
+        emit(row)
+
+    async with AsyncExitStack() as stack:
+        add(machine.speed())
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kp-bench-")))
+        results = await stack.enter_async_context(control_plane(options.results_kubeconfig, folder))
+        cluster = await stack.enter_async_context(
+            Api(load_config(options.kubeconfig), connections=8)
+        )
+        api = await stack.enter_async_context(Api(load_config(results), connections=8))
+        runtime = await stack.enter_async_context(GrpcRuntime(f"unix://{options.socket}"))
+        await stack.enter_async_context(installed(api))
+        pods = await stack.enter_async_context(_running_pods(cluster, runtime, options))
+        await _Run(options, api, runtime, pods, folder, results, add).all_phases()
+        add(machine.speed())
+    return rows
+
+
+@asynccontextmanager
+async def _running_pods(
+    cluster: Api, runtime: GrpcRuntime, options: Options
+) -> AsyncIterator[list[_Pod]]:
+    """Pods of the host's network that sleep; gone after the block."""
+    say(f"{options.pods} pods")
+    namespace = f"/api/v1/namespaces/{hollow.NAMESPACE}"
+    await cluster.json(
+        "POST", "/api/v1/namespaces", {"metadata": {"name": hollow.NAMESPACE}}, fine=(409,)
+    )
+    try:
+        for number in range(options.pods):
+            await _create_pod(cluster, _sleeper(number, options.image))
+        yield await _containers(runtime, options.pods)
+    finally:
+        await cluster.call(Request("DELETE", f"{namespace}/pods?gracePeriodSeconds=0"))
+        await cluster.call(Request("DELETE", namespace), fine=(404, 409))
+        await gone(cluster, namespace)
+
+
+async def _create_pod(cluster: Api, pod: dict[str, Any]) -> None:
+    """A namespace that is new has no service account for the first moments."""
+    for _ in range(50):
+        try:
+            await cluster.json("POST", hollow.PODS_PATH, pod, fine=(409,))
+            return
+        except Refused as refusal:
+            if refusal.status != 403:
+                raise
+        await asyncio.sleep(0.1)
+    raise TimeoutError(f"{hollow.PODS_PATH}: pods are refused; does a controller manager run?")
+
+
+def _sleeper(number: int, image: str) -> dict[str, Any]:
+    return {
+        "metadata": {"name": f"bench-{number}"},
+        "spec": {
+            "hostNetwork": True,
+            "automountServiceAccountToken": False,
+            "terminationGracePeriodSeconds": 0,
+            "tolerations": [{"operator": "Exists"}],
+            "containers": [
+                {
+                    "name": "main",
+                    "image": image,
+                    "imagePullPolicy": "IfNotPresent",
+                    "command": ["sleep", "100000"],
+                }
+            ],
+        },
+    }
+
+
+async def _containers(runtime: GrpcRuntime, count: int) -> list[_Pod]:
+    async with asyncio.timeout(START_SECONDS):
+        while True:
+            found = [
+                _Pod(each.pod_name, each.pod_uid, each.id)
+                for each in await runtime.list_containers()
+                if each.pod_namespace == hollow.NAMESPACE and each.state is ContainerState.RUNNING
+            ]
+            if len(found) >= count:
+                return sorted(found)
+            await asyncio.sleep(0.5)
+
+
+class _Run:
+    """The phases of one run."""
+
+    def __init__(
+        self,
+        options: Options,
+        api: Api,
+        runtime: GrpcRuntime,
+        pods: list[_Pod],
+        folder: Path,
+        kubeconfig: str,
+        add: Callable[[Row], None],
+    ) -> None:
+        self._options = options
+        self._api = api
+        self._runtime = runtime
+        self._pods = pods
+        self._folder = folder
+        self._kubeconfig = kubeconfig
+        self._add = add
+        self._containerd = procfs.listener_pid(options.socket)
+        self._containerd_share = 0.0
+
+    async def all_phases(self) -> None:
+        await self._set_up_node()
+        used = procfs.cpu_seconds(self._containerd)
+        await asyncio.sleep(self._options.seconds)
+        used = procfs.cpu_seconds(self._containerd) - used
+        self._containerd_share = used / self._options.seconds
+        self._add(self._row("no daemon", None, self._options.seconds, used, 0.0))
+        if "exec" in self._options.loads:
+            await self._exec_alone()
+        async with self._daemon() as daemon:
+            await self._load(daemon, "idle", [], per_second=0)
+            for name, run in (
+                ("mixed", lambda: self._tcp_and_http(daemon, 300)),
+                ("exec", lambda: self._exec(daemon, 15)),
+                ("flips", lambda: self._flips(daemon, 100)),
+                ("tcp", lambda: self._tcp(daemon, 1000)),
+            ):
+                if name in self._options.loads:
+                    await run()
+
+    @asynccontextmanager
+    async def _daemon(self) -> AsyncIterator[Measured]:
+        names = {
+            "kubeconfig": self._kubeconfig,
+            "health": free_port(),
+            "node": NODE,
+            "socket": self._options.socket,
+        }
+        command = self._options.command.format(**names)
+        environ = {"KUBECONFIG": self._kubeconfig, "NODE_NAME": NODE}
+        if self._options.in_pod:
+            command, environ = await as_in_a_pod(command, self._api, self._folder, self._kubeconfig)
+        async with running(
+            command,
+            ready_url=self._options.ready.format(**names),
+            log=self._folder / "daemon.log",
+            environ=environ,
+        ) as process:
+            yield process
+
+    async def _set_up_node(self) -> None:
+        await self._api.json("POST", "/api/v1/nodes", {"metadata": {"name": NODE}}, fine=(409,))
+        body = {
+            "apiVersion": "apps.kruise.io/v1alpha1",
+            "kind": "NodePodProbe",
+            "metadata": {"name": NODE},
+        }
+        await self._api.json("POST", hollow.NODE_POD_PROBES_PATH, body, fine=(409,))
+
+    async def _ask(self, entries: list[Entry]) -> None:
+        """Writes the spec as a manager would."""
+        by_pod: dict[int, list[Entry]] = {}
+        for entry in entries:
+            by_pod.setdefault(entry.pod % len(self._pods), []).append(entry)
+        pod_probes = [
+            {
+                "name": self._pods[pod].name,
+                "namespace": hollow.NAMESPACE,
+                "uid": self._pods[pod].uid,
+                "IP": HOST,
+                "probes": [
+                    {
+                        "name": f"bench#{each.name}",
+                        "containerName": "main",
+                        "probe": each.handler
+                        | {"periodSeconds": PERIOD_SECONDS, "timeoutSeconds": 1},
+                    }
+                    for each in asked
+                ],
+            }
+            for pod, asked in by_pod.items()
+        ]
+        body = msgspec.json.encode({"spec": {"podProbes": pod_probes or None}})
+        path = f"{hollow.NODE_POD_PROBES_PATH}/{NODE}?fieldManager=kruise-probe-manager"
+        await self._api.call(Request("PATCH", path, body, MERGE))
+
+    async def _load(
+        self,
+        daemon: Measured,
+        phase: str,
+        entries: list[Entry],
+        *,
+        per_second: float,
+        more: Callable[[], dict[str, Any]] = dict,
+        started: Callable[[], None] = lambda: None,
+    ) -> None:
+        """One steady load: everything is measured after a warm-up."""
+        await self._ask(entries)
+        await asyncio.sleep(WARM_UP_SECONDS)
+        daemon.lap()
+        started()
+        machine_before = procfs.machine_cpu_seconds()
+        containerd_before = procfs.cpu_seconds(self._containerd)
+        await asyncio.sleep(self._options.seconds)
+        seconds = self._options.seconds
+        containerd = procfs.cpu_seconds(self._containerd) - containerd_before
+        machine_cpu = procfs.machine_cpu_seconds() - machine_before
+        row = self._row(phase, daemon, seconds, containerd, machine_cpu)
+        if per_second:
+            above_idle = containerd - self._containerd_share * seconds
+            spent = daemon.cpu_seconds + max(above_idle, 0.0)
+            row["cpu_ms_per_probe"] = round(spent / (per_second * seconds) * 1000, 3)
+        self._add(row | more())
+        await self._ask([])
+
+    def _row(
+        self,
+        phase: str,
+        daemon: Measured | None,
+        seconds: float,
+        containerd: float,
+        machine_cpu: float,
+    ) -> Row:
+        return {
+            "benchmark": "daemon",
+            "label": self._options.label,
+            "phase": phase,
+            "daemon_percent": round(daemon.cpu_seconds / seconds * 100, 2) if daemon else None,
+            "containerd_percent": round(containerd / seconds * 100, 2),
+            "rss_mb": round(daemon.peak_mb, 1) if daemon else None,
+            "machine_percent": round(machine_cpu / seconds / (os.cpu_count() or 1) * 100, 1)
+            if machine_cpu
+            else None,
+            "python": interpreter(),
+        }
+
+    async def _tcp_and_http(self, daemon: Measured, count: int) -> None:
+        async with doors(count // 2) as open_doors, pages() as site:
+            tcp = [
+                Entry(n, f"tcp-{n}", {"tcpSocket": {"port": port}})
+                for n, port in enumerate(open_doors.ports)
+            ]
+            http = [
+                Entry(
+                    n,
+                    f"http-{n}",
+                    {"httpGet": {"port": site.port, "path": f"/{n}", "scheme": "HTTP"}},
+                )
+                for n in range(count - len(tcp))
+            ]
+            await self._load(daemon, f"{count} tcp and http a second", tcp + http, per_second=count)
+
+    async def _tcp(self, daemon: Measured, count: int) -> None:
+        async with doors(count) as open_doors:
+            entries = [
+                Entry(n, f"tcp-{n}", {"tcpSocket": {"port": port}})
+                for n, port in enumerate(open_doors.ports)
+            ]
+
+            def lateness() -> dict[str, Any]:
+                median, p99, missing = open_doors.lateness_seconds(PERIOD_SECONDS)
+                return {
+                    "late_ms_p50": round(median * 1000, 1),
+                    "late_ms_p99": round(p99 * 1000, 1),
+                    "ticks_missed": missing,
+                }
+
+            await self._load(
+                daemon,
+                f"{count} tcp a second",
+                entries,
+                per_second=count,
+                more=lateness,
+                started=open_doors.arrivals.clear,
+            )
+
+    async def _exec(self, daemon: Measured, count: int) -> None:
+        entries = [
+            Entry(n, f"exec-{n}", {"exec": {"command": ["true", str(n)]}}) for n in range(count)
+        ]
+        await self._load(daemon, f"{count} exec a second", entries, per_second=count)
+
+    async def _exec_alone(self, count: int = 15) -> None:
+        """The same ExecSync calls without any daemon: what exec probes cost at least."""
+        loop = asyncio.get_running_loop()
+        machine_before = procfs.machine_cpu_seconds()
+        containerd_before = procfs.cpu_seconds(self._containerd)
+        own = procfs.cpu_seconds(os.getpid())
+        ends_at = loop.time() + self._options.seconds
+
+        async def one(number: int) -> None:
+            await asyncio.sleep(number / count)
+            container = self._pods[number % len(self._pods)].container_id
+            while (at := loop.time()) < ends_at:
+                await self._runtime.exec_sync(container, ["true"], timeout_seconds=5)
+                await asyncio.sleep(max(at + PERIOD_SECONDS - loop.time(), 0))
+
+        async with asyncio.TaskGroup() as group:
+            for number in range(count):
+                group.create_task(one(number))
+        containerd = procfs.cpu_seconds(self._containerd) - containerd_before
+        machine_cpu = procfs.machine_cpu_seconds() - machine_before
+        row = self._row(
+            f"{count} bare ExecSync a second", None, self._options.seconds, containerd, machine_cpu
+        )
+        own = procfs.cpu_seconds(os.getpid()) - own
+        self._add(row | {"daemon_percent": round(own / self._options.seconds * 100, 2)})
+
+    async def _flips(self, daemon: Measured, count: int) -> None:
+        """Each of the probes flips once, one after the other; seen in the status."""
+        loop = asyncio.get_running_loop()
+        async with pages() as site, asyncio.TaskGroup() as group:
+            entries = [
+                Entry(
+                    n,
+                    f"http-{n}",
+                    {"httpGet": {"port": site.port, "path": f"/{n}", "scheme": "HTTP"}},
+                )
+                for n in range(count)
+            ]
+            await self._ask(entries)
+            published: dict[str, float] = {}
+            follower = group.create_task(self._follow_failures(published))
+            await asyncio.sleep(WARM_UP_SECONDS + PERIOD_SECONDS)
+            daemon.lap()
+            flipped: dict[str, float] = {}
+            for n in range(count):
+                site.flip(f"/{n}")
+                flipped[f"bench#http-{n}"] = loop.time()
+                await asyncio.sleep(PERIOD_SECONDS * FLIP_STEP)
+            await asyncio.sleep(2 * PERIOD_SECONDS + 1)
+            follower.cancel()
+            row = self._row("flips", daemon, 1.0, 0.0, 0.0)
+            seen = [published[name] - at for name, at in flipped.items() if name in published]
+            answered = {
+                f"bench#http-{path.removeprefix('/')}": at for path, at in site.answered.items()
+            }
+            late = [published[name] - at for name, at in answered.items() if name in published]
+            del row["daemon_percent"], row["containerd_percent"], row["machine_percent"]
+            self._add(
+                row
+                | {
+                    "flips": count,
+                    "flips_missed": count - len(seen),
+                    "flip_to_status_s_p50": round(percentile(seen, 0.5), 3),
+                    "flip_to_status_s_max": round(max(seen), 3),
+                    "verdict_to_status_ms_p50": round(percentile(late, 0.5) * 1000, 1),
+                    "verdict_to_status_ms_p99": round(percentile(late, 0.99) * 1000, 1),
+                }
+            )
+
+    async def _follow_failures(self, published: dict[str, float]) -> None:
+        loop = asyncio.get_running_loop()
+        path = f"{hollow.NODE_POD_PROBES_PATH}?watch=true&fieldSelector=metadata.name%3D{NODE}"
+        async with self._api.watch(path) as lines:
+            async for line in lines:
+                now = loop.time()
+                status = msgspec.json.decode(line)["object"].get("status") or {}
+                for pod in status.get("podProbeStatuses") or ():
+                    for state in pod.get("probeStates") or ():
+                        if state["state"] == "Failed":
+                            published.setdefault(state["name"], now)

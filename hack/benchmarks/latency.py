@@ -1,0 +1,133 @@
+"""From a result in a NodePodProbe to the label on the pod: how long, at rising load.
+
+The benchmark plays the daemons: each result is one write of one node's status in which one pod has changed. Its clock
+starts when that write is sent; a second one when the API server shows the write.
+"""
+
+import asyncio
+import itertools
+from collections.abc import Iterator
+
+from benchmarks import hollow, machine
+from benchmarks.manager import Options, Stage, manager_running, stage
+from benchmarks.reporting import Row, emit, interpreter, percentile
+from benchmarks.sightings import NodeSeen, PodSeen
+
+SETTLE_SECONDS = 3.0
+LATE_SECONDS = 10.0
+
+
+async def measure(options: Options, *, rates: tuple[int, ...], seconds: float) -> list[Row]:
+    rows: list[Row] = [machine.speed()]
+    emit(rows[0])
+    async with stage(options) as on, manager_running(on, options):
+        load = _Load(on)
+        await load.begin()
+        for rate in rates:
+            row = {"benchmark": "latency", "label": options.label, "results_per_second": rate}
+            row |= await load.run(rate, seconds)
+            row["python"] = interpreter()
+            rows.append(row)
+            emit(row)
+    rows.append(machine.speed())
+    emit(rows[-1])
+    return rows
+
+
+class _Load:
+    """Flips one pod after the other; remembers when, and when it was seen."""
+
+    def __init__(self, on: Stage) -> None:
+        self._on = on
+        self._failed: set[str] = set()
+        self._sent: dict[str, float] = {}
+        self._stored: dict[str, float] = {}
+        self._from_sent: list[float] = []
+        self._from_stored: list[float] = []
+        self._turns = self._next_pods()
+        self._busy: set[str] = set()
+
+    def _next_pods(self) -> Iterator[tuple[str, str]]:
+        """(node, pod): all nodes in turn, then the next pod of each."""
+        nodes = self._on.hollow.pods_of
+        deepest = max(map(len, nodes.values()))
+        order = [
+            (node, pods[at][0])
+            for at in range(deepest)
+            for node, pods in nodes.items()
+            if at < len(pods)
+        ]
+        return itertools.cycle(order)
+
+    async def begin(self) -> None:
+        """The marker is spread, and every pod shows its first result."""
+        body = hollow.marker(period_seconds=10)
+        await self._on.api.json("POST", hollow.MARKERS_PATH, body)
+        per_node = {node: len(pods) for node, pods in self._on.hollow.pods_of.items()}
+        await self._on.nodes.until(
+            lambda seen: seen.asks(per_node.get(seen.metadata.name, 0), 10), of=set(per_node)
+        )
+        await self._on.api.each(
+            hollow.results(node, pods, "Succeeded", hollow.STAMP, hollow.STAMP)
+            for node, pods in self._on.hollow.pods_of.items()
+        )
+        await self._on.pods.until(lambda seen: seen.shows("True"))
+        self._on.pods.on_event = self._pod_seen
+        self._on.nodes.on_event = self._node_seen
+        await asyncio.sleep(SETTLE_SECONDS)
+
+    async def run(self, rate: int, seconds: float) -> Row:
+        loop = asyncio.get_running_loop()
+        self._from_sent.clear()
+        self._from_stored.clear()
+        started_at = loop.time()
+        skipped = 0
+        async with asyncio.TaskGroup() as group:
+            for number in range(int(rate * seconds)):
+                await asyncio.sleep(max(started_at + number / rate - loop.time(), 0))
+                node, pod = next(self._turns)
+                if node in self._busy or pod in self._sent:
+                    skipped += 1
+                else:
+                    group.create_task(self._flip(node, pod))
+        took = loop.time() - started_at
+        give_up_at = loop.time() + LATE_SECONDS
+        while self._sent and loop.time() < give_up_at:
+            await asyncio.sleep(0.05)
+        missed = len(self._sent)
+        self._sent.clear()
+        self._stored.clear()
+        return {
+            "results": len(self._from_sent),
+            "reached_per_second": round(len(self._from_sent) / took, 1),
+            "skipped": skipped,
+            "missed": missed,
+            "sent_to_label_ms_p50": round(percentile(self._from_sent, 0.5) * 1000, 1),
+            "sent_to_label_ms_p99": round(percentile(self._from_sent, 0.99) * 1000, 1),
+            "stored_to_label_ms_p50": round(percentile(self._from_stored, 0.5) * 1000, 1),
+            "stored_to_label_ms_p99": round(percentile(self._from_stored, 0.99) * 1000, 1),
+        }
+
+    async def _flip(self, node: str, pod: str) -> None:
+        self._busy.add(node)
+        self._failed ^= {pod}
+        pods = self._on.hollow.pods_of[node]
+        request = hollow.mixed_results(node, pods, self._failed)
+        self._sent[pod] = asyncio.get_running_loop().time()
+        try:
+            await self._on.api.call(request)
+        finally:
+            self._busy.discard(node)
+
+    def _node_seen(self, seen: NodeSeen) -> None:
+        now = asyncio.get_running_loop().time()
+        for name, _ in self._on.hollow.pods_of.get(seen.metadata.name, ()):
+            if name in self._sent:
+                self._stored.setdefault(name, now)
+
+    def _pod_seen(self, seen: PodSeen) -> None:
+        name = seen.metadata.name
+        if name in self._sent and seen.shows("False" if name in self._failed else "True"):
+            now = asyncio.get_running_loop().time()
+            self._from_sent.append(now - self._sent.pop(name))
+            self._from_stored.append(now - self._stored.pop(name, now))

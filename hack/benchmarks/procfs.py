@@ -1,0 +1,66 @@
+"""What the kernel says of processes: CPU seconds, memory, and who listens on a socket."""
+
+import os
+import socket
+import struct
+from pathlib import Path
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process so far, its ended children not included."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def system_seconds(pid: int) -> float:
+    """The kernel's part of `cpu_seconds`: sockets, for the most part."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[12]) / _TICKS
+
+
+def machine_cpu_seconds() -> float:
+    """Time that all processors were busy since boot, waiting for I/O and stolen time left out."""
+    user, nice, system, _, _, irq, softirq, *_ = map(
+        int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+    )
+    return (user + nice + system + irq + softirq) / _TICKS
+
+
+def resident_mb(pid: int) -> float:
+    return _status_kb(pid, "VmRSS") / 1024
+
+
+def peak_resident_mb(pid: int) -> float:
+    """The most since the start or the last `reset_peak`."""
+    return _status_kb(pid, "VmHWM") / 1024
+
+
+def reset_peak(pid: int) -> None:
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+def children_of(pid: int) -> list[int]:
+    """All descendants of a process."""
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in map(int, (task / "children").read_text().split()):
+            found += [child, *children_of(child)]
+    return found
+
+
+def listener_pid(path: str) -> int:
+    """The process that listens on a unix socket."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(path)
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    pid: int = struct.unpack("iII", credentials)[0]
+    return pid
+
+
+def _status_kb(pid: int, name: str) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(name + ":"):
+            return int(line.split()[1])
+    return 0

@@ -1,0 +1,167 @@
+"""What the objects show, followed by watches of the benchmark's own: when the last pod, the last node got there."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Generic, TypeVar
+
+import msgspec
+
+from benchmarks import hollow
+from benchmarks.api import Api
+
+GOAL_SECONDS = 300.0
+
+
+class _Meta(msgspec.Struct):
+    name: str = ""
+    uid: str = ""
+    labels: dict[str, str] = {}
+    resourceVersion: str = ""
+
+
+class _Condition(msgspec.Struct):
+    type: str
+    status: str
+
+
+class _PodStatus(msgspec.Struct, frozen=True):
+    conditions: tuple[_Condition, ...] = ()
+
+
+class PodSeen(msgspec.Struct):
+    metadata: _Meta
+    status: _PodStatus = _PodStatus()
+
+    def shows(self, wanted: str) -> bool:
+        """The label, and the condition of every probe."""
+        text = {"True": "true", "False": "false"}[wanted]
+        statuses = {each.type: each.status for each in self.status.conditions}
+        return self.metadata.labels.get(hollow.LABEL) == text and all(
+            statuses.get(hollow.condition_type(probe)) == wanted for probe in hollow.PROBES
+        )
+
+    @property
+    def bare(self) -> bool:
+        types = {each.type for each in self.status.conditions}
+        return hollow.LABEL not in self.metadata.labels and not types & {
+            hollow.condition_type(probe) for probe in hollow.PROBES
+        }
+
+
+class _Timing(msgspec.Struct):
+    periodSeconds: int = 0
+
+
+class _ProbeSeen(msgspec.Struct):
+    name: str
+    probe: _Timing
+
+
+class _Entry(msgspec.Struct):
+    uid: str
+    probes: list[_ProbeSeen] = []
+
+
+class _Spec(msgspec.Struct, frozen=True):
+    podProbes: tuple[_Entry, ...] = ()
+
+
+class NodeSeen(msgspec.Struct):
+    metadata: _Meta
+    spec: _Spec = _Spec()
+
+    def asks(self, pods: int, period_seconds: int) -> bool:
+        """All probes of that many pods, at this period."""
+        return len(self.spec.podProbes) == pods and all(
+            len(entry.probes) == len(hollow.PROBES)
+            and all(each.probe.periodSeconds == period_seconds for each in entry.probes)
+            for entry in self.spec.podProbes
+        )
+
+
+class MarkerSeen(msgspec.Struct):
+    metadata: _Meta
+
+
+Seen = TypeVar("Seen", PodSeen, NodeSeen, MarkerSeen)
+
+
+class _Event(msgspec.Struct, Generic[Seen]):
+    type: str
+    object: msgspec.Raw
+
+
+class Sightings(Generic[Seen]):
+    """The objects of one collection, by name; `run` follows them."""
+
+    def __init__(self, api: Api, path: str, kind: type[Seen]) -> None:
+        self._api = api
+        self._path = path
+        self._event = msgspec.json.Decoder(_Event)
+        self._kind: msgspec.json.Decoder[Seen] = msgspec.json.Decoder(kind)
+        self.objects: dict[str, Seen] = {}
+        self.on_event: Callable[[Seen], None] | None = None
+        self._reached: Callable[[Seen], bool] | None = None
+        self._missing: set[str] = set()
+        self._gone_too = False
+        self._done = asyncio.Event()
+
+    async def run(self) -> None:
+        while True:
+            async with self._api.watch(
+                f"{self._path}?watch=true&timeoutSeconds=3600&allowWatchBookmarks=false"
+            ) as lines:
+                await self._follow(lines)
+
+    async def _follow(self, lines: AsyncIterator[bytes]) -> None:
+        async for line in lines:
+            event = self._event.decode(line)
+            if event.type == "ERROR":
+                raise RuntimeError(bytes(event.object).decode())
+            seen = self._kind.decode(event.object)
+            name = seen.metadata.name
+            if event.type == "DELETED":
+                self.objects.pop(name, None)
+            else:
+                self.objects[name] = seen
+            if self.on_event is not None:
+                self.on_event(seen)
+            self._check(name)
+
+    def _check(self, name: str) -> None:
+        if self._reached is None:
+            return
+        seen = self.objects.get(name)
+        if self._gone_too if seen is None else self._reached(seen):
+            self._missing.discard(name)
+            if not self._missing:
+                self._done.set()
+        else:
+            self._missing.add(name)
+
+    async def until(
+        self, reached: Callable[[Seen], bool], *, of: set[str] | None = None, gone_too: bool = False
+    ) -> float:
+        """Waits until all objects (or those named `of`) are as they should be; returns the loop's time then.
+
+        `gone_too`: an object that does not exist is as it should be.
+
+        Raises:
+            TimeoutError: says how many are not.
+        """
+        self._reached, self._gone_too = reached, gone_too
+        self._done.clear()
+        self._missing = set(of if of is not None else self.objects)
+        for name in tuple(self._missing):
+            self._check(name)
+        if not self._missing:
+            self._done.set()
+        try:
+            async with asyncio.timeout(GOAL_SECONDS):
+                await self._done.wait()
+        except TimeoutError:
+            raise TimeoutError(
+                f"{self._path}: {len(self._missing)} are not as they should be after {GOAL_SECONDS:g} s"
+            ) from None
+        self._reached = None
+        return asyncio.get_running_loop().time()

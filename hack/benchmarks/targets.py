@@ -1,0 +1,102 @@
+"""What the probes of the daemon's benchmark meet: servers on loopback that note when they were asked."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from benchmarks.reporting import percentile
+
+HOST = "127.0.0.1"
+
+
+class Doors:
+    """TCP ports that take connections; `arrivals` by port, in loop time."""
+
+    def __init__(self) -> None:
+        self.ports: list[int] = []
+        self.arrivals: dict[int, list[float]] = defaultdict(list)
+
+    def lateness_seconds(self, period_seconds: float) -> tuple[float, float, int]:
+        """Median and 99th percentile of how late connections came, and how many did not come at all.
+
+        A port's earliest connection, counted modulo the period, is taken for punctual.
+        """
+        late: list[float] = []
+        missing = 0
+        for times in self.arrivals.values():
+            ticks = [round((at - times[0]) / period_seconds) for at in times]
+            offsets = [at - n * period_seconds for at, n in zip(times, ticks, strict=True)]
+            late += [each - min(offsets) for each in offsets]
+            missing += ticks[-1] + 1 - len(set(ticks))
+        missing += len(self.ports) - len(self.arrivals)
+        return percentile(late, 0.5), percentile(late, 0.99), missing
+
+
+@asynccontextmanager
+async def doors(count: int) -> AsyncIterator[Doors]:
+    found = Doors()
+    loop = asyncio.get_running_loop()
+
+    class Door(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            port: int = transport.get_extra_info("sockname")[1]
+            found.arrivals[port].append(loop.time())
+
+    servers = [await loop.create_server(Door, HOST, 0, backlog=16) for _ in range(count)]
+    found.ports = [each.sockets[0].getsockname()[1] for each in servers]
+    try:
+        yield found
+    finally:
+        for server in servers:
+            server.close()
+
+
+class Pages:
+    """An HTTP server whose paths answer 200 or 500, as told; `answered` notes the first answer after each change."""
+
+    def __init__(self) -> None:
+        self.port = 0
+        self._failing: set[str] = set()
+        self._waiting: set[str] = set()
+        self.answered: dict[str, float] = {}
+        self.requests = 0
+
+    def flip(self, path: str) -> None:
+        self._failing ^= {path}
+        self._waiting.add(path)
+
+    def answer(self, path: str) -> bytes:
+        self.requests += 1
+        if path in self._waiting:
+            self._waiting.discard(path)
+            self.answered[path] = asyncio.get_running_loop().time()
+        failing = path in self._failing
+        body = b"busy" if failing else b"idle"
+        status = b"500 Internal Server Error" if failing else b"200 OK"
+        head = b"HTTP/1.1 %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
+        return head % (status, len(body)) + body
+
+
+@asynccontextmanager
+async def pages() -> AsyncIterator[Pages]:
+    found = Pages()
+
+    class Page(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            assert isinstance(transport, asyncio.Transport)
+            self._transport = transport
+            self._request = b""
+
+        def data_received(self, data: bytes) -> None:
+            self._request += data
+            if b"\r\n\r\n" in self._request:
+                self._transport.write(found.answer(self._request.split(b" ", 2)[1].decode()))
+                self._transport.close()
+
+    server = await asyncio.get_running_loop().create_server(Page, HOST, 0, backlog=1024)
+    found.port = server.sockets[0].getsockname()[1]
+    try:
+        yield found
+    finally:
+        server.close()

@@ -1,0 +1,173 @@
+"""The client of the CRI against a scripted runtime behind a real socket: what goes wrong, and comes back."""
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from support.background import background
+from support.fake_runtime import ScriptedRuntime, hang, refuse, served, succeed
+
+from kruise_probe.daemon.cri.containers import ContainerWatcher
+from kruise_probe.daemon.cri.endpoints import NodeRuntime
+from kruise_probe.daemon.cri.grpc_runtime import MAX_OUTPUT_BYTES, GrpcRuntime
+from kruise_probe.daemon.cri.runtime import (
+    ContainerEvent,
+    ContainerEventType,
+    ContainerNotRunning,
+    ExecImpossible,
+    ExecTimeout,
+    NotSupported,
+    RuntimeFailure,
+    RuntimeUnavailable,
+)
+
+
+@pytest.fixture
+def socket() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="cri-") as folder:
+        yield Path(folder) / "cri.sock"
+
+
+async def until(condition: str, *, holds: object) -> None:
+    assert callable(holds)
+    for _ in range(500):
+        if holds():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"not within 5 s: {condition}")
+
+
+async def test_what_the_scripted_runtime_says_arrives(socket: Path) -> None:
+    scripted = ScriptedRuntime()
+    container = scripted.start("uid-1", "main", attempt=3, ip="10.0.0.7")
+    async with served(scripted, socket) as endpoint, GrpcRuntime(endpoint) as runtime:
+        assert await runtime.version() == await scripted.version()
+        assert await runtime.list_containers() == await scripted.list_containers()
+        detail = await runtime.container_status(container.id)
+        assert detail.started_at == container.started_at
+        assert await runtime.sandbox_status(container.sandbox_id) == await scripted.sandbox_status(
+            container.sandbox_id
+        )
+
+
+@pytest.mark.parametrize(
+    ("failure", "kind"),
+    [
+        (ExecImpossible("OCI runtime exec failed: no such file"), ExecImpossible),
+        (ContainerNotRunning("container is in CONTAINER_EXITED state"), ContainerNotRunning),
+        (ContainerNotRunning("cannot exec in a stopped container"), ContainerNotRunning),
+        (ExecTimeout("timeout 1s exceeded"), ExecTimeout),
+        (RuntimeUnavailable("server is going away"), RuntimeUnavailable),
+        (ExecImpossible("server is not initialized yet"), RuntimeUnavailable),
+    ],
+)
+async def test_failures_of_an_exec_are_told_apart(
+    socket: Path, failure: RuntimeFailure, kind: type[RuntimeFailure]
+) -> None:
+    scripted = ScriptedRuntime()
+    container = scripted.start()
+    scripted.on_exec("check", script=refuse(failure))
+    async with served(scripted, socket) as endpoint, GrpcRuntime(endpoint) as runtime:
+        with pytest.raises(RuntimeFailure) as caught:
+            await runtime.exec_sync(container.id, ["check"], timeout_seconds=1)
+
+    assert type(caught.value) is kind
+
+
+async def test_a_runtime_that_never_ends_an_exec_is_not_waited_for(socket: Path) -> None:
+    class Deaf(ScriptedRuntime):
+        async def exec_sync(self, *_: object, **__: object) -> object:  # type: ignore[override]
+            self.in_flight += 1
+            try:
+                return await asyncio.get_running_loop().create_future()
+            finally:
+                self.in_flight -= 1
+
+    scripted = Deaf()
+    loop = asyncio.get_running_loop()
+    async with served(scripted, socket) as endpoint, GrpcRuntime(endpoint) as runtime:
+        _ = await runtime.version()
+        started_at = loop.time()
+        with pytest.raises(ExecTimeout):
+            await runtime.exec_sync("container-0", ["check"], timeout_seconds=1)
+        assert 1.4 < loop.time() - started_at < 1.7
+        await until("the stream is cancelled", holds=lambda: not scripted.in_flight)
+
+
+async def test_megabytes_of_output_are_cut(socket: Path) -> None:
+    scripted = ScriptedRuntime()
+    container = scripted.start()
+    scripted.on_exec("check", script=succeed(b"x" * (16 << 20), b"y" * (16 << 20)))
+    async with served(scripted, socket) as endpoint, GrpcRuntime(endpoint) as runtime:
+        result = await runtime.exec_sync(container.id, ["check"], timeout_seconds=10)
+
+    assert result.stdout == b"x" * MAX_OUTPUT_BYTES
+    assert result.stderr == b"y" * MAX_OUTPUT_BYTES
+
+
+async def test_no_socket_is_an_absent_runtime_at_once(socket: Path) -> None:
+    loop = asyncio.get_running_loop()
+    async with GrpcRuntime(f"unix://{socket}") as runtime:
+        started_at = loop.time()
+        with pytest.raises(RuntimeUnavailable, match="is away"):
+            await runtime.version()
+        assert loop.time() - started_at < 1
+
+
+async def test_leaving_ends_what_is_under_way(socket: Path) -> None:
+    scripted = ScriptedRuntime()
+    container = scripted.start()
+    scripted.on_exec("check", script=hang())
+    async with served(scripted, socket) as endpoint:
+        async with GrpcRuntime(endpoint) as runtime:
+            task = asyncio.create_task(
+                runtime.exec_sync(container.id, ["check"], timeout_seconds=60)
+            )
+            await until("the exec runs", holds=lambda: scripted.in_flight)
+        _ = await asyncio.wait([task], timeout=2)
+
+        assert task.done()
+        await until("the stream is cancelled", holds=lambda: not scripted.in_flight)
+    if not task.cancelled():
+        assert task.exception() is not None
+
+
+async def next_of(events: AsyncIterator[ContainerEvent]) -> ContainerEvent:
+    return await anext(events)
+
+
+async def test_events_arrive(socket: Path) -> None:
+    scripted = ScriptedRuntime(has_events=True)
+    async with served(scripted, socket) as endpoint, GrpcRuntime(endpoint) as runtime:
+        events = runtime.events()
+        first = asyncio.create_task(next_of(events))
+        await until("the stream is open", holds=lambda: scripted.calls["GetContainerEvents"])
+        container = scripted.start()
+        async with asyncio.timeout(5):
+            event = await first
+
+    assert (event.container_id, event.type) == (container.id, ContainerEventType.STARTED)
+
+
+async def test_a_runtime_without_events_says_so(socket: Path) -> None:
+    async with served(ScriptedRuntime(), socket) as endpoint, GrpcRuntime(endpoint) as runtime:
+        with pytest.raises(NotSupported):
+            await anext(runtime.events())
+
+
+async def test_the_watcher_waits_for_a_runtime_and_survives_two_restarts(socket: Path) -> None:
+    scripted = ScriptedRuntime(has_events=True)
+    scripted.start()
+    async with NodeRuntime([f"unix://{socket}"]) as runtime:
+        watcher = ContainerWatcher(runtime)
+        async with background(watcher.run()):
+            _ = watcher.subscribe("uid-1", "main", lambda: None)
+            await until("it is told why", holds=lambda: "there is no socket" in watcher.problem)
+            for _ in range(3):
+                async with served(scripted, socket):
+                    await until("it is there", holds=lambda: watcher.available)
+                    await until("found", holds=lambda: watcher.find("uid-1", "main"))
+                socket.unlink(missing_ok=True)  # noqa: ASYNC240 - a file in memory
+                await until("it is away", holds=lambda: not watcher.available)

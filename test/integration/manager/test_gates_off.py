@@ -1,0 +1,31 @@
+"""A manager whose gate is off does nothing, in good health: its Deployment must become available all the same."""
+
+from pathlib import Path
+
+import pytest
+from support import programs
+
+from kruise_probe.playground.workspace import free_port
+
+KUBECONFIG = """\
+apiVersion: v1
+kind: Config
+current-context: here
+clusters: [{{name: here, cluster: {{server: "http://127.0.0.1:{port}"}}}}]
+contexts: [{{name: here, context: {{cluster: here}}}}]
+"""
+
+
+@pytest.mark.parametrize("gates", ["PodProbeMarkerGate=false", "AllBeta=false"])
+async def test_a_manager_whose_gate_is_off_is_ready(gates: str, tmp_path: Path) -> None:
+    """Nobody listens at the API server's address: nothing is asked of it either."""
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(KUBECONFIG.format(port=free_port()))
+
+    flags = (programs.ALONE, f"--feature-gates={gates}")
+    async with programs.running("manager", kubeconfig, tmp_path, *flags) as manager:
+        await manager.ready()
+        code, _ = await manager.terminate()
+
+    assert code == 0
+    assert not manager.says("watch failed")

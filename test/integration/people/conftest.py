@@ -1,0 +1,166 @@
+"""One playground for all of these tests, one namespace per test; what is asked of it is asked as a person does."""
+
+import asyncio
+import dataclasses
+import secrets
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import yaml
+
+from kruise_probe.api.errors import NotFound
+from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.names import SYSTEM_NAMESPACE
+from kruise_probe.cli.reading import Following, Reader
+from kruise_probe.inspection.explanation import ExplanationView, WayView, explanation
+from kruise_probe.inspection.snapshot import SETTLING, Snapshot
+from kruise_probe.playground.documents import Document
+from kruise_probe.playground.raw_api import marker_path, pod_path
+from kruise_probe.playground.session import Playground
+
+Json = dict[str, Any]
+
+PATIENCE_SECONDS = 20.0
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents and item.get_closest_marker("asyncio"):
+            item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def playground() -> AsyncIterator[Playground]:
+    async with Playground(nodes=2) as running:
+        yield running
+
+
+class Desk:
+    """A namespace, what was put there, and what `status` and `explain` would say of it."""
+
+    def __init__(self, playground: Playground, following: Following, namespace: str) -> None:
+        self.playground = playground
+        self.following = following
+        self.namespace = namespace
+
+    async def apply(self, text: str, *, namespace: str = "") -> None:
+        """Applies YAML as it stands in the docs, in this namespace unless another is given."""
+        await self.apply_objects([each for each in yaml.safe_load_all(text) if each], namespace)
+
+    async def apply_objects(self, objects: list[Json], namespace: str = "") -> None:
+        there = {"namespace": namespace or self.namespace}
+        placed = [
+            {**item, "metadata": {**item["metadata"], **there}}
+            for each in objects
+            for item in each.get("items", (each,))
+            if item["kind"] in ("Pod", "PodProbeMarker")
+        ]
+        await self.playground.apply(
+            [Document(f"{each['kind']} {each['metadata']['name']}", each) for each in placed]
+        )
+
+    async def until(self, what: str, holds: Callable[[Snapshot], Any]) -> Any:
+        """What `holds` gives, once that is anything: looked at again whenever an object has changed."""
+        changed = self.following.changed
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while True:
+                    changed.clear()
+                    found = holds(self.settled())
+                    if found:
+                        return found
+                    await changed.wait()
+        except TimeoutError:
+            raise AssertionError(f"not within {PATIENCE_SECONDS:g} s: {what}") from None
+
+    def settled(self) -> Snapshot:
+        """What stands now, looked at when nothing can be on its way any more."""
+        now = self.following.snapshot()
+        return dataclasses.replace(now, now=now.now + SETTLING + timedelta(seconds=1))
+
+    async def explained(self, pod: str, reason: str, *, probe: str = "checked") -> WayView:
+        """The way of a probe, once it ends with `reason`."""
+        seen: list[str] = []
+
+        def ends(snapshot: Snapshot) -> WayView | None:
+            way = way_of(self._explain(snapshot, pod), probe)
+            seen.append(f"{way.first_broken}/{way.reason}" if way else "no such probe")
+            return way if way and way.reason == reason else None
+
+        try:
+            found: WayView = await self.until(f"{pod} ends with {reason}", ends)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; it was {seen[-1]}") from None
+        return found
+
+    async def explanation(self, pod: str) -> ExplanationView:
+        found: ExplanationView = await self.until(
+            f"pod {pod} is there", lambda snapshot: self._explain(snapshot, pod)
+        )
+        return found
+
+    def _explain(self, snapshot: Snapshot, pod: str) -> ExplanationView | None:
+        seen = snapshot.pods_by_key.get(NamespacedName(self.namespace, pod))
+        return explanation(snapshot, seen, []) if seen else None
+
+    async def pod(self, name: str, holds: Callable[[Json], Any]) -> Json:
+        """The pod as it stands on the wire, once `holds` of it."""
+        path = pod_path(name, self.namespace)
+        changed = self.following.changed
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while True:
+                changed.clear()
+                try:
+                    pod = await self.playground.api.get(path)
+                except NotFound:
+                    pod = {}
+                if pod and holds(pod):
+                    return pod
+                await changed.wait()
+
+    def folder(self, pod: str, container: str = "main") -> Path:
+        node = self.playground.node_of(pod, self.namespace)
+        found = node.container(self.namespace, pod, container) if node else None
+        assert found, f"{pod} has no container {container}"
+        return found.folder
+
+
+def way_of(view: ExplanationView | None, probe: str) -> WayView | None:
+    ways = [way for match in (view.matching if view else ()) for way in match.probes]
+    return next((each for each in ways if each.probe == probe), None)
+
+
+@asynccontextmanager
+async def _following(playground: Playground) -> AsyncIterator[Following]:
+    reader = Reader(playground.client, namespace="", system_namespace=SYSTEM_NAMESPACE)
+    async with reader.follow(await reader.read()) as following:
+        yield following
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def following(playground: Playground) -> AsyncIterator[Following]:
+    async with _following(playground) as followed:
+        yield followed
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def desk(playground: Playground, following: Following) -> AsyncIterator[Desk]:
+    namespace = f"people-{secrets.token_hex(4)}"
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+    await playground.api.create("/api/v1/namespaces", body)
+    yield Desk(playground, following, namespace)
+    now = following.snapshot()
+    for marker in now.markers:
+        if marker.key.namespace == namespace:
+            with suppress(NotFound):  # the test deleted it, and the watch has not said so yet
+                await playground.api.delete(marker_path(marker.key.name, namespace))
+    for seen in now.pods:
+        if seen.pod.namespace == namespace:
+            with suppress(NotFound):
+                await playground.api.delete(pod_path(seen.pod.name, namespace), grace_seconds=0)

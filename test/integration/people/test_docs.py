@@ -1,0 +1,154 @@
+"""Every YAML and every command of the pages that people read, on the playground."""
+
+import asyncio
+import os
+import re
+import shutil
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from support.pages import PAGES, ROOT, Block, block, blocks, blocks_of, pods_of
+from support.shell import Ran, environment, run
+
+from kruise_probe.playground.documents import SAMPLE
+
+TRANSLATED = "README.zh-CN.md"  # its blocks are held to README.md's
+SCRIPTS = [
+    each for each in blocks("sh", "console") if each.script.strip() and each.page != TRANSLATED
+]
+YAML = [each for each in blocks("yaml") if each.page != TRANSLATED]
+LISTING = re.compile(r"\d+\.\d+\.\d+\.\d+")
+
+
+@pytest.fixture
+def shell(playground, tmp_path: Path) -> Callable[[str], Awaitable[Ran]]:
+    """Runs a script as a person who pasted the playground's KUBECONFIG."""
+    return lambda script: run(script, kubeconfig=playground.kubeconfig, folder=tmp_path)
+
+
+@pytest.fixture
+def hello(tmp_path: Path) -> Path:
+    """The folder in which a reader of the first page has saved the file that it shows."""
+    text = block("get-started.md", "Your first marker").text
+    (tmp_path / "hello.yaml").write_text(text)
+    return tmp_path
+
+
+@pytest.mark.parametrize("each", [pytest.param(each, id=each.id) for each in SCRIPTS])
+async def test_every_command_runs(shell, desk, hello, each: Block):
+    if "kubectl" in each.script and shutil.which("kubectl") is None:
+        pytest.skip("kubectl is not installed")
+    documents = [SAMPLE.read_text(), (hello / "hello.yaml").read_text()]
+    for text in documents:
+        await desk.apply(text, namespace="default")
+
+    ran = await shell(each.script)
+
+    assert ran.code == 0, ran.err
+    assert "rror" not in ran.err
+
+
+@pytest.mark.parametrize("each", [pytest.param(each, id=each.id) for each in YAML])
+async def test_every_yaml_is_accepted_by_the_server(desk, each: Block):
+    for document in each.documents:
+        for pod in pods_of(document):
+            await desk.apply_objects([pod])
+        if document["kind"] in ("Pod", "PodProbeMarker"):
+            await desk.apply_objects([document])
+
+
+async def test_the_explanation_that_is_shown_is_what_is_said(shell, desk, hello):
+    text = (hello / "hello.yaml").read_text().replace("containerName: main", "containerName: mian")
+    await desk.apply(text)
+    await desk.explained("hello", "ContainerMissing", probe="mood")
+
+    ran = await shell(f"kruise-probe explain -n {desk.namespace} hello")
+
+    shown = block("get-started.md", "A mistake in it", "console").text.partition("\n")[2]
+    said = ran.out.replace(desk.namespace, "default")
+    assert _comparable(said) == _comparable(shown)
+
+
+def _comparable(text: str) -> list[str]:
+    return [
+        LISTING.sub("IP", re.sub(r"node-\d", "NODE", line)).rstrip()
+        for line in text.splitlines()
+        if line.strip()
+    ]
+
+
+def test_the_chinese_readme_has_the_same_commands_and_yaml():
+    english, chinese = (
+        [(each.language, _without_comments(each.text)) for each in blocks_of(ROOT / name)]
+        for name in ("README.md", "README.zh-CN.md")
+    )
+    assert chinese == english
+
+
+def _without_comments(text: str) -> str:
+    return re.sub(r"\s+#.*", "", text)
+
+
+async def test_the_pages_build_without_warnings(shell, tmp_path):
+    script = (
+        f"{sys.executable} -m mkdocs build --strict --quiet -f {ROOT}/mkdocs.yml -d {tmp_path}/site"
+    )
+    ran = await shell(script)
+    assert (ran.code, ran.out, ran.err) == (0, "", "")
+    assert {each.stem for each in PAGES if each.parent.name == "docs"} <= {
+        each.stem for each in (tmp_path / "site").glob("*.html")
+    }
+
+
+async def test_the_reference_is_what_the_definitions_say(shell):
+    ran = await shell(f"{sys.executable} {ROOT}/hack/gen_docs.py --check")
+    assert (ran.code, ran.err) == (0, "")
+
+
+def test_every_metric_that_is_named_exists():
+    source = "\n".join(each.read_text() for each in (ROOT / "kruise_probe").rglob("*.py"))
+    text = (ROOT / "docs" / "operating.md").read_text()
+    families = "kruise_probe|workqueue|controller_runtime|rest_client|prober|leader_election"
+    named = set(re.findall(rf"\b(?:{families})_[a-z_]+", text))
+    assert named
+    missing = {
+        name
+        for name in named
+        if not re.search(rf"\"{re.sub('_(total|bucket)$', '', name)}(_total)?\"", source)
+    }
+    assert not missing
+
+
+@pytest.mark.skipif(
+    shutil.which("promtool") is None and os.environ.get("CI") != "true",
+    reason="promtool is not installed (Debian: prometheus)",
+)
+async def test_the_alerts_fire_when_they_should(shell, tmp_path):
+    (tmp_path / "alerts.yaml").write_text(block("operating.md", "Alerts").text)
+    shutil.copy(ROOT / "test" / "data" / "alerts-test.yaml", tmp_path)
+    ran = await shell("promtool check rules alerts.yaml && promtool test rules alerts-test.yaml")
+    assert ran.code == 0, ran.out + ran.err
+
+
+async def test_the_example_controller_counts_pods(playground, desk, tmp_path):
+    (tmp_path / "counter.py").write_text(block("library.md", "As a library", "python").text)
+    await desk.apply(block("recipes.md", "Readiness gate: traffic when the cache is warm").text)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "counter.py",
+        cwd=tmp_path,
+        env=environment(playground.kubeconfig),
+        stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        assert process.stdout
+        async with asyncio.timeout(20):
+            async for line in process.stdout:
+                if line == b"shop: 1 running\n":
+                    break
+            else:
+                raise AssertionError("it ended without having counted")
+    finally:
+        process.kill()
+        await process.communicate()

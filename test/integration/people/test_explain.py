@@ -1,0 +1,272 @@
+"""`explain` names the link that is broken, on the real manager and daemon, and says what to do."""
+
+from typing import Any
+
+import pytest
+
+from kruise_probe.api.names import SYSTEM_NAMESPACE
+from kruise_probe.playground.raw_api import marker_path, node_pod_probe_path, pod_path
+
+Json = dict[str, Any]
+
+
+def pod(spec: str = "", *, labels: str = "{app: web}", name: str = "web") -> str:
+    return f"""
+apiVersion: v1
+kind: Pod
+metadata: {{name: {name}, labels: {labels}}}
+spec:
+  nodeName: node-0
+  containers:
+  - name: main
+    image: none
+    command: [sleep, "1000"]
+    ports: [{{name: game, containerPort: 7000}}]
+{spec}
+"""
+
+
+def marker(
+    probe: str = "exec: {command: ['true']}",
+    *,
+    name: str = "marker",
+    container: str = "main",
+    result: str = "podConditionType: example.com/checked",
+    selector: str = "{matchLabels: {app: web}}",
+) -> str:
+    return f"""
+apiVersion: apps.kruise.io/v1alpha1
+kind: PodProbeMarker
+metadata: {{name: {name}}}
+spec:
+  selector: {selector}
+  probes:
+  - {{name: checked, containerName: {container}, probe: {{{probe}}}, {result}}}
+"""
+
+
+INIT = "  initContainers: [{name: init, image: none, command: [sleep, '1000']}]"
+NEVER_STARTED = (
+    "    startupProbe: {exec: {command: ['false']}, periodSeconds: 1, failureThreshold: 1000}"
+)
+ENDED = "  restartPolicy: Never"
+
+
+@pytest.mark.parametrize(
+    ("documents", "link", "reason", "says", "remedy"),
+    [
+        pytest.param(
+            [pod(), marker(container="mian")],
+            "container", "ContainerMissing", "no container mian (but main)", "containerName",
+            id="a-container-that-the-pod-has-not",
+        ),
+        pytest.param(
+            [pod(INIT), marker(container="init")],
+            "pod", "PodNotInitialized", "init containers", "init containers",
+            id="init-containers-that-do-not-end",
+        ),
+        pytest.param(
+            [pod(), marker("tcpSocket: {port: gme}")],
+            "port", "PortNameUnknown", "no port named gme (but game)", "port",
+            id="a-port-name-that-the-container-has-not",
+        ),
+        pytest.param(
+            [pod(NEVER_STARTED), marker()],
+            "container", "ContainerNotStarted", "startupProbe", "startupProbe",
+            id="a-startup-probe-that-has-not-succeeded",
+        ),
+        pytest.param(
+            [pod().replace("sleep, \"1000\"", "'false'"), marker()],
+            "container", "ContainerNotRunning", "does not run", "kubectl describe pod",
+            id="a-container-that-crashes",
+        ),
+        pytest.param(
+            [pod(ENDED).replace("sleep, \"1000\"", "'true'"), marker()],
+            "pod", "PodFinished", "Succeeded", "not probed",
+            id="a-pod-that-has-ended",
+        ),
+        pytest.param(
+            [pod().replace("node-0", "node-nowhere"), marker()],
+            "pod", "NodeNotFound", "no Node node-nowhere", "its node is gone",
+            id="a-node-that-is-gone",
+        ),
+        pytest.param(
+            [pod(), marker(name="a-first").replace("checked,", "mine,"), marker(name="b-second")],
+            "condition", "Conflict", "belongs to probe 'mine' of PodProbeMarker", "another name",
+            id="a-condition-that-another-marker-owns",
+        ),
+        pytest.param(
+            [
+                pod(),
+                marker(name="a-first", result="markerPolicy: [{state: Failed, labels: {state: a}}]")
+                .replace("checked,", "mine,"),
+                marker(name="b-second", result="markerPolicy: [{state: Failed, labels: {state: b}}]"),
+            ],
+            "marks", "Conflict", "label 'state'", "another name",
+            id="a-label-that-another-marker-owns",
+        ),
+        pytest.param(
+            [pod(), marker("exec: {command: ['true']}, initialDelaySeconds: 600")],
+            "result", "NoVerdictYet", "initialDelaySeconds end in", "period",
+            id="an-initial-delay-that-is-not-over",
+        ),
+    ],
+)  # fmt: skip
+async def test_the_first_broken_link_is_named(desk, documents, link, reason, says, remedy):
+    for each in documents:
+        await desk.apply(each)
+
+    way = await desk.explained("web", reason)
+
+    assert (way.first_broken, way.links[-1].link) == (link, link)
+    assert says in way.links[-1].text
+    assert remedy in way.links[-1].remedy
+    assert all(each.standing == "ok" for each in way.links[:-1])
+
+
+async def test_a_way_without_a_broken_link_is_shown_to_its_end(desk):
+    await desk.apply(pod())
+    await desk.apply(marker(result="markerPolicy: [{state: Succeeded, labels: {state: good}}]"))
+    way = await desk.explained("web", "")
+    assert [each.link for each in way.links] == [
+        "marker", "pod", "container", "NodePodProbe", "daemon", "result", "marks",
+    ]  # fmt: skip
+    assert way.links[-1].text == "state=good"
+
+
+@pytest.mark.parametrize(
+    ("selector", "why"),
+    [
+        pytest.param(
+            "{matchLabels: {app: wbe}}", "it asks for app=wbe, the pod has app=web", id="value"
+        ),
+        pytest.param(
+            "{matchLabels: {ap: web}}",
+            "it asks for ap=web, the pod has no label ap (but app)",
+            id="key",
+        ),
+        pytest.param(
+            "{matchLabels: {app: web}, matchExpressions: [{key: tier, operator: In, values: [a, b]}]}",
+            "it asks for tier in (a,b), the pod has no label tier",
+            id="one-of-two-requirements",
+        ),
+        pytest.param(
+            "{matchExpressions: [{key: app, operator: DoesNotExist}]}",
+            "it asks for !app, the pod has app=web",
+            id="absence",
+        ),
+    ],
+)
+async def test_a_marker_that_does_not_select_the_pod_says_which_requirement_fails(
+    desk, selector, why
+):
+    await desk.apply(pod())
+    await desk.apply(marker(selector=selector))
+    view = await desk.until(
+        "the marker is seen",
+        lambda snapshot: (found := desk._explain(snapshot, "web")) and found.not_matching and found,
+    )
+    assert view.matching == []
+    assert [(each.marker, each.why) for each in view.not_matching] == [("marker", why)]
+
+
+async def test_a_node_without_a_daemon_is_named(desk, playground):
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"{desk.namespace}-node"}}
+    await playground.api.create("/api/v1/nodes", node)
+    await desk.apply(pod().replace("node-0", node["metadata"]["name"]))
+    await desk.apply(marker())
+    await playground.api.merge(
+        pod_path("web", desk.namespace, "status"),
+        {"status": {"phase": "Running", "conditions": [{"type": "Initialized", "status": "True"}]}},
+    )
+
+    way = await desk.explained("web", "NoDaemon")
+
+    assert way.first_broken == "daemon"
+    assert node["metadata"]["name"] in way.links[-1].text
+    assert "DaemonSet" in way.links[-1].remedy
+
+
+async def test_a_pod_on_a_virtual_node_without_the_protocol_is_named(desk, playground):
+    name = f"{desk.namespace}-virtual"
+    metadata = {"name": name, "labels": {"type": "virtual-kubelet"}}
+    await playground.api.create(
+        "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
+    )
+    await desk.apply(pod().replace("node-0", name))
+    await desk.apply(marker())
+    way = await desk.explained("web", "NotInjected")
+    assert way.first_broken == "provider"
+    assert "EnablePodProbeMarkerOnServerless" in way.links[-1].remedy
+
+
+async def test_a_daemon_that_fell_silent_is_named(desk, playground):
+    await desk.apply(pod().replace("node-0", "node-1"))
+    await desk.apply(marker())
+    await desk.explained("web", "")
+    await playground.kill_daemon("node-1")
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases/kruise-probe-node-1"
+    try:
+        past = {"renewTime": "2020-01-01T00:00:00.000000Z"}
+        await playground.api.merge(path, {"spec": past})
+        status = (await playground.api.get(node_pod_probe_path("node-1")))["status"]
+        for entry in status["podProbeStatuses"]:
+            for state in entry["probeStates"]:
+                state["lastProbeTime"] = "2020-01-01T00:00:00Z"
+        await playground.api.merge(f"{node_pod_probe_path('node-1')}/status", {"status": status})
+
+        way = await desk.explained("web", "ProbeAgentStale")
+
+        assert way.first_broken == "daemon"
+        assert "silent since 2020" in way.links[-1].text
+    finally:
+        playground.start_daemon("node-1")
+
+
+async def test_a_command_that_cannot_run_is_named(desk, playground):
+    """The daemon says so after thirty seconds; here its words are put in its place."""
+    await desk.apply(pod().replace("node-0", "node-1"))
+    await desk.apply(marker())
+    await desk.explained("web", "")
+    await playground.kill_daemon("node-1")
+    try:
+        path = f"{node_pod_probe_path('node-1')}/status"
+        status = (await playground.api.get(node_pod_probe_path("node-1")))["status"]
+        for entry in status["podProbeStatuses"]:
+            for state in entry["probeStates"]:
+                state |= {"state": "Unknown", "message": "ExecImpossible: no such file: /idle.sh"}
+        await playground.api.merge(path, {"status": status})
+
+        way = await desk.explained("web", "ExecImpossible")
+
+        assert way.first_broken == "result"
+        assert "/idle.sh" in way.links[-1].text
+        assert "in its image" in way.links[-1].remedy
+    finally:
+        playground.start_daemon("node-1")
+
+
+async def test_what_an_absent_manager_leaves_undone_is_named(desk, playground):
+    await desk.apply(pod())
+    command = "exec: {command: [sh, -c, 'test ! -e bad']}"
+    await desk.apply(marker(command))
+    await desk.explained("web", "")
+    await playground.kill_manager()
+    try:
+        (desk.folder("web") / "bad").touch()
+        await desk.apply(marker(name="later", result="podConditionType: example.com/later")
+                         .replace("checked,", "later,"))  # fmt: skip
+
+        behind = await desk.explained("web", "ConditionBehind")
+        later = await desk.explained("web", "EntryMissing", probe="later")
+
+        assert behind.first_broken == "condition"
+        assert "the result is Failed" in behind.links[-1].text
+        assert later.first_broken == "NodePodProbe"
+        assert "no manager has ever written this marker's status" in later.links[-1].text
+        assert "is the manager running" in later.links[-1].remedy
+
+        await playground.api.delete(marker_path("marker", desk.namespace))
+        assert (await desk.explained("web", "MarkerDeleting")).first_broken == "marker"
+    finally:
+        playground.start_manager()

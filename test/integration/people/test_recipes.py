@@ -1,0 +1,132 @@
+"""The recipes do what they say, on the YAML that stands in the docs."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import yaml
+from support.pages import ROOT, Block, block, blocks_of, pods_of
+from support.shell import environment
+from support.world import annotations, condition, labels
+
+from kruise_probe.playground.raw_api import marker_path, pod_path
+
+Json = dict[str, Any]
+
+COST = "controller.kubernetes.io/pod-deletion-cost"
+
+
+async def apply(desk: Any, recipe: Block) -> None:
+    for document in recipe.documents:
+        await desk.apply_objects(pods_of(document) or [document])
+
+
+def recipe(heading: str) -> Block:
+    return block("recipes.md", heading)
+
+
+async def test_the_idle_game_server_is_cheaper_to_delete_than_the_one_with_players(desk):
+    await apply(desk, recipe("Idle game servers: scale in the empty ones first"))
+    for name in ("game-server-0", "game-server-1"):
+        await desk.pod(name, lambda pod: labels(pod).get("gameserver-idle") == "true")
+
+    (desk.folder("game-server-0", "game-server") / "players").write_text("4\n")
+
+    playing = await desk.pod(
+        "game-server-0", lambda pod: labels(pod).get("gameserver-idle") == "false"
+    )
+    idle = await desk.pod("game-server-1", lambda pod: annotations(pod).get(COST))
+    assert condition(playing, "game.io/idle")["message"] == "4 players"
+    assert int(annotations(idle)[COST]) < int(annotations(playing)[COST])
+
+
+async def test_the_role_label_follows_the_primary(desk):
+    await apply(desk, recipe("Primary and secondary: route writes, update the primary last"))
+    role = "db.example.com/role"
+    await desk.pod("db-0", lambda pod: labels(pod).get(role) == "secondary")
+    (desk.folder("db-0", "db") / "role").write_text("primary\n")
+    await desk.pod("db-0", lambda pod: labels(pod).get(role) == "primary")
+    await desk.pod("db-1", lambda pod: labels(pod).get(role) == "secondary")
+
+    (desk.folder("db-0", "db") / "role").write_text("secondary\n")
+    (desk.folder("db-1", "db") / "role").write_text("primary\n")
+
+    await desk.pod("db-0", lambda pod: labels(pod).get(role) == "secondary")
+    await desk.pod("db-1", lambda pod: labels(pod).get(role) == "primary")
+
+
+async def test_a_pod_is_ready_once_its_cache_is_warm_and_stays_so_without_the_marker(
+    desk, playground
+):
+    await apply(desk, recipe("Readiness gate: traffic when the cache is warm"))
+    gate = "shop.example.com/cache-warm"
+    pod = await desk.pod("shop", lambda pod: condition(pod, "Ready").get("status") == "True")
+    assert condition(pod, gate)["status"] == "True"
+
+    await playground.api.delete(marker_path("cache", desk.namespace))
+
+    pod = await desk.pod("shop", lambda pod: condition(pod, gate).get("reason") == "ProbeRemoved")
+    assert condition(pod, "Ready")["status"] == "True"
+
+
+@asynccontextmanager
+async def serverless_manager(playground: Any) -> AsyncIterator[None]:
+    """The manager with the gate on, in place of the playground's own."""
+    await playground.kill_manager()
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "kruise_probe", "manager",
+        "--feature-gates=EnablePodProbeMarkerOnServerless=true",
+        "--enable-leader-election=false", "--metrics-addr=0", "--health-probe-addr=0",
+        env=environment(playground.kubeconfig),
+        stderr=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        yield
+    finally:
+        process.terminate()
+        await process.wait()
+        playground.start_manager()
+
+
+async def test_what_a_provider_reports_is_marked_as_the_policies_say(desk, playground):
+    heading = "Serverless pods"
+    (marker,) = recipe(heading).documents
+    node = f"{desk.namespace}-virtual"
+    virtual = {"name": node, "labels": {"type": "virtual-kubelet"}}
+    await playground.api.create(
+        "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": virtual}
+    )
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "minecraft",
+            "labels": {"app": "minecraft"},
+            "annotations": annotations_shown(),
+        },
+        "spec": {"nodeName": node, "containers": [{"name": "minecraft", "image": "none"}]},
+    }
+    async with serverless_manager(playground):
+        await desk.apply_objects([marker, pod])
+        for status, label in (("True", "true"), ("False", None), ("True", "true")):
+            reported = {"type": "game.kruise.io/healthy", "status": status}
+            await playground.api.merge(
+                pod_path("minecraft", desk.namespace, "status"),
+                {"status": {"phase": "Running", "conditions": [reported]}},
+            )
+            await desk.pod(
+                "minecraft", lambda pod, wanted=label: labels(pod).get("healthy") == wanted
+            )
+
+
+def annotations_shown() -> Json:
+    """The metadata that the page shows as the manager's work."""
+    shown = next(
+        each
+        for each in blocks_of(ROOT / "docs" / "recipes.md")
+        if "kruise.io/podprobemarker-list" in each.text
+    )
+    found: Json = yaml.safe_load(shown.text)["metadata"]["annotations"]
+    return found

@@ -1,0 +1,135 @@
+"""`status` as a command: what it prints, what it says when it may not look, and how it ends."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from support.shell import Ran, environment, run
+
+Shell = Callable[[str], Awaitable[Ran]]
+
+POD = """
+apiVersion: v1
+kind: Pod
+metadata: {name: web, labels: {app: web}}
+spec: {containers: [{name: main, image: none, command: [sleep, "1000"]}]}
+---
+apiVersion: apps.kruise.io/v1alpha1
+kind: PodProbeMarker
+metadata: {name: marker}
+spec:
+  selector: {matchLabels: {app: web}}
+  probes:
+  - name: checked
+    containerName: main
+    probe: {exec: {command: [sh, -c, "echo fine; test ! -e bad"]}}
+    podConditionType: example.com/checked
+"""
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def shell(playground, desk, tmp_path: Path) -> AsyncIterator[Shell]:
+    """With a marker and a pod that shows its result."""
+    await desk.apply(POD)
+    await desk.explained("web", "")
+    yield lambda script: run(script, kubeconfig=playground.kubeconfig, folder=tmp_path)
+
+
+@pytest.fixture
+def forbid(playground) -> Iterator[Callable[[str], None]]:
+    faults = playground.server.faults
+
+    def lists_of(resource: str) -> None:
+        """What manager and daemon have listed already they go on watching."""
+        faults.fail(
+            code=403, reason="Forbidden", message=f"{resource} is forbidden", verb="list",
+            resource=resource, times=None,
+        )  # fmt: skip
+
+    yield lists_of
+    faults.heal()
+
+
+async def test_json_has_the_newest_results(shell: Shell, desk):
+    ran = await shell(f"kruise-probe status -n {desk.namespace} -o json")
+
+    assert (ran.code, ran.err) == (0, "")
+    view = json.loads(ran.out)
+    (marker,) = view["markers"]
+    assert marker["counts"] == {"pods": 1, "succeeded": 1, "failed": 0, "unknown": 0}
+    (result,) = marker["pods"][0]["results"]
+    assert (result["state"], result["message"]) == ("Succeeded", "fine")
+    assert marker["problems"] == view["notes"] == []
+
+
+async def test_who_may_see_only_the_namespace_sees_the_results_and_what_is_hidden(
+    shell: Shell, desk, forbid
+):
+    for each in ("nodes", "nodepodprobes", "leases"):
+        forbid(each)
+    ran = await shell(f"kruise-probe status -n {desk.namespace}")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.count("note: you may not list") == 3
+    assert "web  checked  Succeeded" in ran.out.replace("   ", "  ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        pytest.param("status -A -n x", 2, "-A goes with neither -n", id="all-and-one"),
+        pytest.param("status -o xml", 2, "'xml' is not one of", id="unknown-form"),
+        pytest.param("status -n {} mraker", 1, "mraker (but marker)", id="a-marker-misspelled"),
+        pytest.param("explain -n {} wbe", 1, "wbe (but web)", id="a-pod-misspelled"),
+        pytest.param("status --kubeconfig /none", 1, "does not exist", id="no-kubeconfig"),
+    ],
+)
+async def test_what_cannot_be_told_is_one_line(shell: Shell, desk, arguments, code, says):
+    ran = await shell(f"kruise-probe {arguments.format(desk.namespace)}")
+    assert (ran.code, ran.out, len(ran.err.splitlines())) == (code, "", 1)
+    assert says in ran.err
+
+
+@pytest.mark.parametrize(
+    ("resource", "code", "reason", "says"),
+    [
+        pytest.param("pods", 403, "Forbidden", "ask for the right to list it", id="no-right"),
+        pytest.param("podprobemarkers", 404, "NotFound", "manifests --crds-only", id="no-crds"),
+        pytest.param("pods", 401, "Unauthorized", "log in again", id="no-login"),
+    ],
+)
+async def test_a_refusal_names_what_to_do(shell: Shell, playground, resource, code, reason, says):
+    faults = playground.server.faults
+    faults.fail(code=code, reason=reason, message="no", verb="list", resource=resource, times=None)
+    try:
+        ran = await shell("kruise-probe status")
+    finally:
+        faults.heal()
+    assert (ran.code, ran.out, len(ran.err.splitlines())) == (1, "", 1)
+    assert says in ran.err
+
+
+async def test_watch_tells_every_change(shell: Shell, playground, desk):
+    process = await asyncio.create_subprocess_exec(
+        "kruise-probe", "status", "-n", desk.namespace, "--watch", "-o", "json",
+        env=environment(playground.kubeconfig),
+        stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout
+    try:
+        async with asyncio.timeout(20):
+            seen = [state(await process.stdout.readline())]
+            (desk.folder("web") / "bad").touch()
+            while seen[-1] != "Failed":
+                seen.append(state(await process.stdout.readline()))
+    finally:
+        process.kill()
+        await process.communicate()
+    assert seen[0] == "Succeeded"
+
+
+def state(line: bytes) -> str:
+    found: str = json.loads(line)["markers"][0]["pods"][0]["results"][0]["state"]
+    return found

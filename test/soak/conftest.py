@@ -1,0 +1,47 @@
+"""What takes long; `hack/soak` runs it. KRUISE_PROBE_SOAK says how long: `short` or `long`."""
+
+import asyncio
+import logging
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+import structlog
+from support.control_plane import ControlPlane
+from support.saying import say
+
+
+def pytest_sessionstart() -> None:
+    """Without a loop set, `get_event_loop` makes one up, which nobody closes; looptime calls it for each test."""
+    asyncio.set_event_loop(None)
+    quiet = structlog.make_filtering_bound_logger(logging.ERROR)
+    structlog.configure(wrapper_class=quiet)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if os.environ.get("KRUISE_PROBE_SOAK") not in ("short", "long"):
+        raise pytest.UsageError("test/soak is run by hack/soak")
+
+
+@pytest.fixture(scope="session")
+def short() -> bool:
+    return os.environ["KRUISE_PROBE_SOAK"] == "short"
+
+
+@pytest.fixture
+def random(request: pytest.FixtureRequest) -> Random:
+    seed = int(os.environ.get("KRUISE_PROBE_SOAK_SEED") or secrets.randbelow(2**32))
+    say(f"{request.node.name}: KRUISE_PROBE_SOAK_SEED={seed}")
+    return Random(seed)
+
+
+@pytest.fixture(scope="session")
+def control_plane() -> Iterator[ControlPlane]:
+    folder = Path(os.environ.get("TMPDIR", "/tmp")) / "kp-soak"
+    plane = ControlPlane(folder)
+    plane.command("up", "--no-node")
+    yield plane
+    plane.command("down")

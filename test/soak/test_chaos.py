@@ -1,0 +1,265 @@
+"""Random kills of API server, etcd and manager under churn, on real ones; in the end all is as the objects say."""
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+from support import programs
+from support.control_plane import ControlPlane, Stage, staged
+from support.hollow import ANNOTATION, CONDITION, LABEL, Daemons, node_name, pod_name, probe
+from support.programs import ALONE, Program
+from support.saying import say
+from support.witness import what_is_left_to_write
+from support.world import annotations, condition, following, labels
+
+from kruise_probe.api.errors import KubeError
+from kruise_probe.playground.raw_api import node_pod_probe_path, pod_path
+
+Json = dict[str, Any]
+CONVERGED_SECONDS = 120.0
+
+
+class Scale(NamedTuple):
+    nodes: int
+    pods: int
+    seconds: float
+    calm_seconds: tuple[float, float]
+
+
+SHORT = Scale(nodes=20, pods=60, seconds=1, calm_seconds=(0.2, 0.6))
+LONG = Scale(nodes=200, pods=1_000, seconds=600, calm_seconds=(2, 20))
+
+
+class Chaos:
+    """Users, daemons and fate, each with random numbers of their own."""
+
+    def __init__(self, stage: Stage, scale: Scale, seed: int, folder: Path) -> None:
+        self.stage = stage
+        self.world = stage.world
+        self.scale = scale
+        self.seed = seed
+        self.folder = folder
+        self.epoch = 0
+        self.edits = 0
+        self.blows: list[str] = []
+        self.manager: Program | None = None
+        stage.daemons.verdict = self.verdict
+
+    def verdict(self, pod: str, name: str) -> tuple[str, str]:
+        good = Random(f"{self.seed} {pod} {name} {self.epoch}").random() < 0.7
+        return ("Succeeded", "fine") if good else ("Failed", f"epoch {self.epoch}")
+
+    async def start_manager(self) -> None:
+        self.manager = await programs.start(
+            "manager", self.stage.plane.kubeconfig, self.folder, ALONE, "--log-format=json"
+        )
+
+    async def users(self, random: Random) -> None:
+        """Edits without end; those that the API server does not take are made again later or never."""
+        while True:
+            with suppress(KubeError):
+                await self.edit(random)
+                self.edits += 1
+            await asyncio.sleep(random.uniform(0, 0.1))
+
+    async def edit(self, random: Random) -> None:
+        hollow, api, number = self.stage.hollow, self.stage.api, random.randrange(self.scale.pods)
+        path = pod_path(pod_name(number), hollow.namespace)
+        match random.randrange(12):
+            case 0 | 1:
+                await hollow.remove_pod(pod_name(number))
+            case 2 | 3 | 4:
+                node = node_name(random.randrange(self.scale.nodes))
+                labels = {"app": random.choice(["web", "db"]), "tier": random.choice("xy")}
+                await hollow.add_pod(number, node=node, labels=labels)
+            case 5 | 6 | 7:
+                change = {"app": random.choice(["web", "web", "db", None])}
+                await api.merge(path, {"metadata": {"labels": change}})
+            case 8:
+                self.epoch += 1
+            case 9:
+                await self.edit_marker(random)
+            case 10:
+                name = node_name(random.randrange(self.scale.nodes))
+                await api.merge(node_pod_probe_path(name), {"spec": {"podProbes": None}})
+            case _:
+                change = {"labels": {LABEL: "meddled"}, "annotations": {"other": str(self.edits)}}
+                await api.merge(path, {"metadata": change})
+
+    async def edit_marker(self, random: Random) -> None:
+        """The second marker comes and goes; the first has another condition every now and then."""
+        hollow = self.stage.hollow
+        match random.randrange(3):
+            case 0:
+                kind = random.choice([CONDITION, "example.com/renamed"])
+                await hollow.edit_marker(probe("first", podConditionType=kind), name="alpha")
+            case 1:
+                second = probe("second", podConditionType="example.com/second")
+                await hollow.add_marker(second, name="beta", app="db")
+            case _:
+                await hollow.remove_marker("beta")
+
+    async def fate(self, random: Random) -> None:
+        """Blow after blow until the time is over, each of them at least once."""
+        blows: dict[str, Callable[[], Awaitable[None]]] = {
+            "kill manager": self.kill_manager,
+            "pause manager": self.pause_manager,
+            "kill kube-apiserver": lambda: self.kill("kube-apiserver"),
+            "kill etcd": lambda: self.kill("etcd"),
+            "compact etcd": self.compact,
+        }
+        loop = asyncio.get_running_loop()
+        over_at = loop.time() + self.scale.seconds
+        while loop.time() < over_at or len(self.blows) < len(blows):
+            for name in random.sample(list(blows), len(blows)):
+                await asyncio.sleep(random.uniform(*self.scale.calm_seconds))
+                self.blows.append(name)
+                await blows[name]()
+
+    async def kill(self, component: str) -> None:
+        await self.stage.plane.kill(component)
+        await self.stage.plane.do("start", component)
+
+    async def kill_manager(self) -> None:
+        assert self.manager
+        assert self.manager.running, f"it ended by itself: {self.manager.tail()}"
+        await self.manager.kill()
+        await self.start_manager()
+
+    async def pause_manager(self) -> None:
+        assert self.manager
+        self.manager.send(signal.SIGSTOP)
+        await asyncio.sleep(2.0)
+        self.manager.send(signal.SIGCONT)
+
+    async def compact(self) -> None:
+        await self.stage.plane.compact()
+
+    # The end.
+
+    def differs(self) -> Json:
+        """What is not as the objects say: computed here, from what users wished and daemons told."""
+        world = self.world
+        reports = {each["metadata"]["name"]: each for each in world.reports.all()}
+        markers = {each["metadata"]["name"]: each for each in world.markers.all()}
+        wrong: Json = {}
+        asked: dict[str, dict[str, list[str]]] = {}
+        for pod in world.pods.all():
+            wanted = self.probes_of(pod, markers)
+            asked.setdefault(pod["spec"]["nodeName"], {})[pod["metadata"]["uid"]] = wanted
+            told = self.told(pod, reports)
+            seen = self.seen(pod)
+            expected = self.expected(pod, markers, told)
+            if seen != expected and len(wrong) < 5:
+                wrong[pod["metadata"]["name"]] = {"is": seen, "should be": expected, "told": told}
+        for name, report in reports.items():
+            entries = report["spec"].get("podProbes") or ()
+            stands = {each["uid"]: [one["name"] for one in each["probes"]] for each in entries}
+            should = {uid: names for uid, names in asked.get(name, {}).items() if names}
+            if stands != should and len(wrong) < 5:
+                wrong[name] = {"is": stands, "should be": should}
+        if len(reports) != self.scale.nodes:
+            wrong["reports"] = len(reports)
+        return wrong
+
+    def probes_of(self, pod: Json, markers: dict[str, Json]) -> list[str]:
+        found = []
+        for name, marker in sorted(markers.items()):
+            if marker["spec"]["selector"]["matchLabels"].items() <= labels(pod).items():
+                found += [f"{name}#{each['name']}" for each in marker["spec"]["probes"]]
+        return found
+
+    def told(self, pod: Json, reports: dict[str, Json]) -> dict[str, tuple[str, str]]:
+        report = reports.get(pod["spec"]["nodeName"]) or {}
+        return {
+            each["name"]: (each["state"], each.get("message", ""))
+            for entry in report.get("status", {}).get("podProbeStatuses") or ()
+            if entry["uid"] == pod["metadata"]["uid"]
+            for each in entry["probeStates"]
+        }
+
+    def seen(self, pod: Json) -> Json:
+        kinds = (CONDITION, "example.com/renamed", "example.com/second")
+        return {
+            "label": labels(pod).get(LABEL),
+            "cost": annotations(pod).get(ANNOTATION),
+            **{each: condition(pod, each).get("status") for each in kinds},
+        }
+
+    def expected(self, pod: Json, markers: dict[str, Json], told: Json) -> Json:
+        should: Json = dict.fromkeys(self.seen(pod))
+        for name in self.probes_of(pod, markers):
+            marker, _, wanted = name.partition("#")
+            one = next(each for each in markers[marker]["spec"]["probes"] if each["name"] == wanted)
+            state = told.get(name, ("nothing", ""))[0]
+            good = state == "Succeeded"
+            should[one["podConditionType"]] = str(good)
+            should |= {"label": "good" if good else "bad", "cost": "-1" if good else "1"}
+        if should["label"] is None and labels(pod).get(LABEL) == "meddled":
+            should["label"] = "meddled"
+        return should
+
+
+async def test_chaos(
+    control_plane: ControlPlane, random: Random, short: bool, tmp_path: Path
+) -> None:
+    scale = SHORT if short else LONG
+    seed = random.randrange(2**32)
+    async with staged(control_plane, "chaos") as stage:
+        chaos = Chaos(stage, scale, seed, tmp_path)
+        await stage.hollow.add_nodes(scale.nodes)
+        await stage.hollow.add_marker(probe("first"), name="alpha")
+        await stage.hollow.add_pods(scale.pods, nodes=scale.nodes)
+        await chaos.start_manager()
+        try:
+            await until_over(chaos, seed)
+            say(f"{chaos.edits} edits; {len(chaos.blows)} blows: {', '.join(chaos.blows[:60])}")
+            assert_not_ended_by_itself(chaos)
+            await converged(chaos)
+        finally:
+            assert chaos.manager
+            await chaos.manager.end()
+
+
+async def until_over(chaos: Chaos, seed: int) -> None:
+    async with asyncio.TaskGroup() as group:
+        others = [
+            group.create_task(chaos.users(Random(f"{seed} users"))),
+            group.create_task(chaos.stage.daemons.follow()),
+        ]
+        await chaos.fate(Random(f"{seed} fate"))
+        for each in others:
+            each.cancel()
+
+
+def assert_not_ended_by_itself(chaos: Chaos) -> None:
+    assert chaos.manager
+    assert chaos.manager.running, chaos.manager.tail()
+
+
+async def converged(chaos: Chaos) -> None:
+    """Looked at with fresh eyes: the watches of before may not have come back yet."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    async with following(chaos.stage.api._client) as world, asyncio.TaskGroup() as group:
+        chaos.world = world
+        daemons = Daemons(chaos.stage.api, world, chaos.verdict)
+        answering = group.create_task(daemons.follow())
+        await world.wait(
+            "all is as the objects say",
+            lambda: chaos.differs() or daemons.behind(),
+            seconds=CONVERGED_SECONDS,
+        )
+        answering.cancel()
+    say(f"converged {loop.time() - began:.1f} s after the last blow")
+    assert_not_ended_by_itself(chaos)
+    left: list[str] = []
+    for _ in range(3):
+        left = await what_is_left_to_write(chaos.stage.plane.config())
+        if not left:
+            return
+    raise AssertionError(f"a fresh manager would still write: {left[:5]}")

@@ -1,0 +1,69 @@
+"""How much the manager holds: ten thousand pods of 4.8 KB, the initial list's peak included, and flat over churn."""
+
+import asyncio
+import os
+from pathlib import Path
+from random import Random
+
+import pytest
+from support import programs
+from support.background import background
+from support.control_plane import ControlPlane, in_pod, staged
+from support.hollow import CONDITION, node_name, probe, side_by_side
+from support.programs import ALONE
+from support.saying import say
+from support.world import condition
+
+from kruise_probe.playground.raw_api import pod_path
+
+NODES, PODS = 200, 10_000
+SHORT_NODES, SHORT_PODS = 20, 300
+PADDING_BYTES = 2_000
+"""With what the API server adds, 4.8 KB of JSON."""
+
+MOST_MB = 120.0
+SHORT_MOST_MB = 60.0
+CHURN_SECONDS = 1_800.0
+GROWTH_MB = 8.0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a mount namespace, as a pod has one, needs root")
+async def test_d8_ten_thousand_pods_and_churn_stay_within_bounds(
+    control_plane: ControlPlane, random: Random, short: bool, tmp_path: Path
+) -> None:
+    nodes, pods = (SHORT_NODES, SHORT_PODS) if short else (NODES, PODS)
+    async with staged(control_plane, "memory") as stage:
+        await stage.hollow.add_nodes(nodes)
+        await stage.hollow.add_pods(pods, nodes=nodes, padding_bytes=PADDING_BYTES)
+        size = len(await stage.api._client.get_raw(pod_path("pod-1", "memory")))
+        await stage.hollow.add_marker(probe())
+        account = await in_pod(control_plane, stage.api, tmp_path)
+        async with programs.running("manager", account, tmp_path, ALONE) as manager:
+            await manager.ready()
+            async with background(stage.daemons.follow()):
+                await stage.world.pods.wait(
+                    "all pods are marked",
+                    lambda: all(condition(each, CONDITION) for each in stage.world.pods.all()),
+                    seconds=600,
+                )
+            first = manager.peak_mb
+            say(f"{pods} pods of {size} bytes: {manager.rss_mb:.0f} MB, at most {first:.0f} MB")
+            assert first <= (SHORT_MOST_MB if short else MOST_MB)
+            before = manager.rss_mb
+            rounds = 0
+            loop = asyncio.get_running_loop()
+            over_at = loop.time() + (3.0 if short else CHURN_SECONDS)
+            async with background(stage.daemons.follow()):
+                while loop.time() < over_at:
+                    rounds += 1
+                    numbers = random.sample(range(pods), 50)
+                    await side_by_side(stage.hollow.remove_pod(f"pod-{each}") for each in numbers)
+                    await side_by_side(
+                        stage.hollow.add_pod(
+                            each, node=node_name(each % nodes), padding_bytes=PADDING_BYTES
+                        )
+                        for each in numbers
+                    )
+            grown = manager.rss_mb - before
+            say(f"{rounds * 50} pods replaced: {manager.rss_mb:.0f} MB, {grown:+.1f} MB")
+            assert grown <= GROWTH_MB

@@ -1,0 +1,149 @@
+"""Silence on a real node: thirty pods, three constant probes each, and nothing is written but Leases."""
+
+import asyncio
+import os
+import secrets
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support import programs
+from support.kubectl import Kubectl
+from support.programs import ALONE
+from support.proxy import faulty_proxy
+from support.saying import say
+
+from kruise_probe.client.config import load_config
+from kruise_probe.manifests.crds import all_crds
+
+SYSTEM = "kruise-system"
+NAMESPACE = f"soak-steady-{secrets.token_hex(3)}"
+WRITES = ("POST", "PUT", "PATCH", "DELETE")
+RESOURCES = ("pods", "podprobemarkers", "nodepodprobes", "events")
+
+
+@pytest.fixture
+def admin() -> Iterator[Kubectl]:
+    kubeconfig = os.environ.get("KUBECONFIG")
+    if not kubeconfig or not os.environ.get("KRUISE_PROBE_CRI_ENDPOINT"):
+        pytest.skip('needs a node: eval "$(hack/cluster env)"')
+    kubectl = Kubectl(kubeconfig)
+    system = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}
+    own = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    kubectl.apply(system, own, *all_crds())
+    kubectl.run("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    yield Kubectl(kubeconfig, namespace=NAMESPACE)
+    kubectl.run("delete", "namespace", NAMESPACE, "--wait=false")
+
+
+def pod(name: str) -> dict[str, object]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": NAMESPACE, "labels": {"app": "steady"}},
+        "spec": {
+            "terminationGracePeriodSeconds": 0,
+            "containers": [
+                {
+                    "name": "main",
+                    "image": "kruise-probe-test:busybox",
+                    "imagePullPolicy": "Never",
+                    "command": ["sh", "-c", "cd /tmp; exec httpd -f -p 8080"],
+                }
+            ],
+        },
+    }
+
+
+def marker() -> dict[str, object]:
+    how = {
+        "said": {"exec": {"command": ["true"]}, "periodSeconds": 10},
+        "reached": {"tcpSocket": {"port": 8080}, "periodSeconds": 1},
+        "refused": {"tcpSocket": {"port": 9}, "periodSeconds": 1},
+    }
+    probes = [
+        {
+            "name": name,
+            "containerName": "main",
+            "probe": probe,
+            "podConditionType": f"example.com/{name}",
+            "markerPolicy": [{"state": "Succeeded", "labels": {f"example.com/{name}": "yes"}}],
+        }
+        for name, probe in how.items()
+    ]
+    return {
+        "apiVersion": "apps.kruise.io/v1alpha1",
+        "kind": "PodProbeMarker",
+        "metadata": {"name": "steady", "namespace": NAMESPACE},
+        "spec": {"selector": {"matchLabels": {"app": "steady"}}, "probes": probes},
+    }
+
+
+def writes(admin: Kubectl) -> Counter[str]:
+    """From the API server's own counters; others may be at work on it."""
+    found: Counter[str] = Counter()
+    for line in admin.run("get", "--raw", "/metrics").splitlines():
+        if not line.startswith("apiserver_request_total{"):
+            continue
+        names, _, value = line.rpartition("} ")
+        labels = dict(each.split("=", 1) for each in names.partition("{")[2].split(","))
+        verb, resource = labels["verb"].strip('"'), labels["resource"].strip('"')
+        if verb in WRITES and resource in RESOURCES:
+            found[f"{verb} {resource}/{labels['subresource'].strip(chr(34))}"] += int(float(value))
+    return found
+
+
+async def test_a3_constant_results_are_written_once(
+    admin: Kubectl, short: bool, tmp_path: Path
+) -> None:
+    count = 5 if short else 30
+    admin.apply(*[pod(f"steady-{number}") for number in range(count)])
+    admin.run("wait", "--for=condition=Ready", "pod", "--all", "--timeout=180s")
+    node = admin.items("nodes")[0]["metadata"]["name"]
+    flags = (f"--node-name={node}", f"--cri-endpoint={os.environ['KRUISE_PROBE_CRI_ENDPOINT']}")
+    config = load_config(admin.kubeconfig)
+    async with (
+        faulty_proxy(config) as managers,
+        faulty_proxy(config) as daemons,
+        programs.running("manager", managers.write_kubeconfig(tmp_path, "m"), tmp_path, ALONE),
+        programs.running(
+            "daemon", daemons.write_kubeconfig(tmp_path, "d"), tmp_path, *flags
+        ) as daemon,
+    ):
+        admin.apply(marker())
+
+        async def complete() -> bool:
+            found = await asyncio.to_thread(admin.items, "pods")
+            return all(
+                sum(each["type"].startswith("example.com/") for each in one["status"]["conditions"])
+                == 3
+                for one in found
+            )
+
+        await daemon.until("three conditions on every pod", complete, seconds=120)
+        seen = [Counter[str]()]
+
+        async def settled() -> bool:
+            await asyncio.sleep(3.0)
+            seen.append(managers.writes() + daemons.writes())
+            return seen[-1] == seen[-2]
+
+        await daemon.until("nothing is written any more", settled, seconds=60)
+        seconds = 15.0 if short else 300.0
+        counted = await asyncio.to_thread(writes, admin)
+        probed = await daemon.metric("prober_probe_total")
+        await asyncio.sleep(seconds)
+        written = managers.writes() + daemons.writes() - seen[-1]
+        counted = await asyncio.to_thread(writes, admin) - counted
+        probed = await daemon.metric("prober_probe_total") - probed
+        say(f"{count} pods, {seconds:g} s, {probed:g} probes: {dict(written) or 'no writes'}")
+        say(f"all writes that the API server counted: {dict(counted) or 'none'}")
+        leases = managers.writes(leases=True) + daemons.writes(leases=True)
+        say(f"with Leases, since the start: {dict(leases)}")
+        assert probed > count * seconds
+        assert not written
+        if os.environ.get("KRUISE_PROBE_SOAK_ALONE"):
+            assert not counted, "nobody else is at work on this cluster"
+        gone = ("delete", "podprobemarkers", "--all", "--timeout=30s")
+        await asyncio.to_thread(admin.run, *gone)

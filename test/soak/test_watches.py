@@ -1,0 +1,127 @@
+"""A manager on a real API server, whose watches are paused over a compaction, or fall into a black hole."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from support import programs
+from support.background import background
+from support.control_plane import ControlPlane, Stage, staged
+from support.hollow import CONDITION, pod_name, probe
+from support.programs import ALONE
+from support.proxy import FaultyProxy, Seen, faulty_proxy
+from support.saying import say
+from support.world import condition, following
+
+from kruise_probe.playground.raw_api import pod_path
+
+Json = dict[str, Any]
+NODES, PODS = 5, 40
+RECONNECTED_SECONDS = 75.0
+RENAMED = "example.com/renamed"
+
+
+def has(kind: str) -> Any:
+    return lambda pod: condition(pod, kind).get("status") == "True"
+
+
+@asynccontextmanager
+async def managed(stage: Stage, folder: Path, proxy: FaultyProxy) -> AsyncIterator[None]:
+    await stage.hollow.add_nodes(NODES)
+    await stage.hollow.add_pods(PODS, nodes=NODES)
+    async with programs.running("manager", proxy.write_kubeconfig(folder), folder, ALONE):
+        yield
+
+
+async def all_have(world: Any, kind: str, *, seconds: float, count: int = PODS) -> None:
+    await world.pods.wait(
+        f"all pods have {kind}",
+        lambda: len(world.pods.all()) == count and all(map(has(kind), world.pods.all())),
+        seconds=seconds,
+    )
+
+
+async def test_c4_compaction_and_a_restart_under_paused_watches_end_exact_after_two_lists_at_most(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    """The API server serves old versions from its own cache; only with its restart is what etcd forgot really gone."""
+    async with (
+        staged(control_plane, "compacted") as stage,
+        faulty_proxy(control_plane.config()) as proxy,
+        managed(stage, tmp_path, proxy),
+    ):
+        async with background(stage.daemons.follow()):
+            await stage.hollow.add_marker(probe())
+            await all_have(stage.world, CONDITION, seconds=30)
+            began = asyncio.get_running_loop().time()
+            proxy.pause()
+            proxy.reset()
+            for number in range(5):
+                await stage.hollow.remove_pod(pod_name(number))
+            await stage.hollow.add_pods(5, nodes=NODES, first=100)
+            await stage.hollow.edit_marker(probe(podConditionType=RENAMED))
+            await stage.api.merge(
+                pod_path(pod_name(7), "compacted"), {"metadata": {"labels": {"app": "no"}}}
+            )
+            await control_plane.compact()
+        await control_plane.kill("kube-apiserver")
+        await control_plane.do("start", "kube-apiserver")
+        proxy.heal()
+        client = stage.api._client
+        async with (
+            following(client) as world,
+            background(type(stage.daemons)(stage.api, world).follow()),
+        ):
+
+            def exact() -> bool:
+                pods = {each["metadata"]["name"]: each for each in world.pods.all()}
+                other = pods.pop(pod_name(7))
+                bare = not condition(other, RENAMED) and not condition(other, CONDITION)
+                return (
+                    bare
+                    and len(pods) == PODS - 1
+                    and all(has(RENAMED)(each) for each in pods.values())
+                    and not any(condition(each, CONDITION) for each in pods.values())
+                )
+
+            await world.pods.wait("the exact state", exact, seconds=60)
+    lists = proxy.count(
+        lambda seen: (
+            seen.resource == "pods" and not seen.writes and seen.code == 200 and is_list(seen)
+        ),
+        since=began,
+    )
+    gone = proxy.count(lambda seen: seen.code == 410, since=began)
+    say(f"lists of pods after the compaction: {dict(lists)}, refused as too old: {dict(gone)}")
+    assert lists.total() <= 2
+
+
+def is_list(seen: Seen) -> bool:
+    """A list in pages, or a streamed one: a watch that is told to send what there is first."""
+    return not seen.watch or seen.initial_events
+
+
+async def test_c1_a_black_hole_is_left_within_seventy_five_seconds_and_no_event_is_lost(
+    control_plane: ControlPlane, short: bool, tmp_path: Path
+) -> None:
+    """In real time; the short form breaks the connections after a moment instead of waiting for the read deadline."""
+    async with (
+        staged(control_plane, "hole") as stage,
+        faulty_proxy(control_plane.config()) as proxy,
+        managed(stage, tmp_path, proxy),
+        background(stage.daemons.follow()),
+    ):
+        await stage.hollow.add_marker(probe())
+        await all_have(stage.world, CONDITION, seconds=30)
+        proxy.black_hole()
+        proxy.heal()
+        began = asyncio.get_running_loop().time()
+        await stage.hollow.edit_marker(probe(podConditionType=RENAMED))
+        await stage.hollow.remove_pod(pod_name(3))
+        if short:
+            proxy.reset()
+        await all_have(stage.world, RENAMED, seconds=RECONNECTED_SECONDS, count=PODS - 1)
+        took = asyncio.get_running_loop().time() - began
+        say(f"out of the black hole after {took:.1f} s")

@@ -1,0 +1,51 @@
+"""Requests with one bearer token and nothing in between: kubectl reads before it patches, a daemon does not."""
+
+import base64
+import json
+import ssl
+import urllib.error
+import urllib.request
+from typing import Any, NamedTuple
+
+from support.kubectl import Kubectl
+
+Json = dict[str, Any]
+SECONDS = 30.0
+
+
+class Answer(NamedTuple):
+    """HTTP status and the body as text."""
+
+    code: int
+    text: str
+
+
+class Account:
+    """Who a token says one is, at the API server of `admin`'s kubeconfig."""
+
+    def __init__(self, admin: Kubectl, token: str) -> None:
+        view = admin.run("config", "view", "--raw", "--flatten", "--minify", "-o", "json")
+        cluster = json.loads(view)["clusters"][0]["cluster"]
+        authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
+        self._server = cluster["server"]
+        self._tls = ssl.create_default_context(cadata=authority)
+        self._token = token.strip()
+
+    def send(self, method: str, path: str, body: Json | None = None) -> Answer:
+        """One request; a PATCH is a merge patch."""
+        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        request = urllib.request.Request(
+            self._server + path,
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Authorization": f"Bearer {self._token}", "Content-Type": kind},
+        )
+        # Straight there: a proxy of the environment is not meant for a cluster on this machine.
+        opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=self._tls)
+        )
+        try:
+            with opener.open(request, timeout=SECONDS) as response:
+                return Answer(response.status, response.read().decode())
+        except urllib.error.HTTPError as error:
+            return Answer(error.code, error.read().decode())

@@ -1,0 +1,20 @@
+"""Runs something beside a test, for as long as the test needs it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+
+@asynccontextmanager
+async def background(work: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task[None]]:
+    """Cancels `work` at the end, and raises what it failed with; what the test raises stays as it is."""
+    task = asyncio.create_task(work)
+    await asyncio.sleep(0)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        _ = await asyncio.wait([task])
+    if not task.cancelled():
+        task.result()

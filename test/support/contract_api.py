@@ -1,0 +1,279 @@
+"""Plain HTTP to an API server, for tests that hold one to what a real one answers: no client in between."""
+
+import asyncio
+import base64
+import io
+import json
+import ssl
+import tempfile
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import yaml
+
+Json = dict[str, Any]
+
+MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+PARTIAL = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
+GROUP = "/apis/apps.kruise.io/v1alpha1"
+EVENT_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where an API server is and how to be let in."""
+
+    url: str
+    kubeconfig: Path
+    tls: ssl.SSLContext | None = None
+    real: bool = False
+
+
+def target_of(kubeconfig: Path) -> Target:
+    """The server that a kubeconfig's current context names; client certificates or none."""
+    config = yaml.safe_load(kubeconfig.read_text())
+    context = _named(config["contexts"], config["current-context"])["context"]
+    cluster = _named(config["clusters"], context["cluster"])["cluster"]
+    user = _named(config["users"], context["user"])["user"]
+    tls = ssl.create_default_context(cadata=_decoded(cluster["certificate-authority-data"]))
+    with tempfile.NamedTemporaryFile("w") as pair:
+        pair.write(_decoded(user["client-certificate-data"]) + _decoded(user["client-key-data"]))
+        pair.flush()
+        tls.load_cert_chain(pair.name)
+    return Target(cluster["server"], kubeconfig, tls, real=True)
+
+
+def _named(entries: list[Json], name: str) -> Json:
+    return next(each for each in entries if each["name"] == name)
+
+
+def _decoded(text: str) -> str:
+    return base64.b64decode(text).decode()
+
+
+class Answer:
+    """What came back: HTTP status, headers, decoded body."""
+
+    def __init__(self, code: int, headers: Any, text: str) -> None:
+        self.code = code
+        self.headers = headers
+        self.text = text
+
+    @property
+    def body(self) -> Json:
+        decoded: Json = json.loads(self.text)
+        return decoded
+
+    @property
+    def meta(self) -> Json:
+        metadata: Json = self.body["metadata"]
+        return metadata
+
+    @property
+    def revision(self) -> str:
+        revision: str = self.meta["resourceVersion"]
+        return revision
+
+    def __repr__(self) -> str:
+        return f"{self.code} {self.text[:2000]}"
+
+
+class Stream:
+    """The events of a watch, one by one, each with a deadline."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+        self.code = response.status
+
+    async def next(self) -> Json:
+        """The next event that is no bookmark without meaning."""
+        while True:
+            event = await self.line()
+            if event["type"] != "BOOKMARK" or "annotations" in event["object"]["metadata"]:
+                return event
+
+    async def line(self) -> Json:
+        event = await self.line_or_end()
+        assert event is not None, "the watch ended"
+        return event
+
+    async def line_or_end(self) -> Json | None:
+        async with asyncio.timeout(EVENT_SECONDS):
+            line = await self._response.content.readline()
+        return json.loads(line) if line else None
+
+    async def rest(self) -> list[Json]:
+        """Everything until the watch ends by itself."""
+        async with asyncio.timeout(EVENT_SECONDS):
+            text = await self._response.text()
+        return [json.loads(line) for line in text.splitlines()]
+
+    async def ended(self) -> bool:
+        async with asyncio.timeout(EVENT_SECONDS):
+            return not await self._response.content.read()
+
+
+class Api:
+    """Requests to one server, in one namespace of its own."""
+
+    def __init__(self, session: aiohttp.ClientSession, target: Target) -> None:
+        self.session = session
+        self.target = target
+        self.real = target.real
+        self.unique = uuid.uuid4().hex[:8]
+        self.namespace = f"contract-{self.unique}"
+
+    def path(self, resource: str, name: str = "", *, namespace: str | None = None) -> str:
+        """`pods`, `nodepodprobes`, ... as a path; `namespace` empty for all namespaces."""
+        roots = {
+            "podprobemarkers": GROUP,
+            "nodepodprobes": GROUP,
+            "leases": "/apis/coordination.k8s.io/v1",
+        }
+        root = roots.get(resource, "/api/v1")
+        namespace = self.namespace if namespace is None else namespace
+        if resource in ("nodes", "namespaces", "nodepodprobes"):
+            namespace = ""
+        middle = f"/namespaces/{namespace}" if namespace else ""
+        end = f"/{name}" if name else ""
+        return f"{root}{middle}/{resource}{end}"
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        content_type: str = "application/json",
+        accept: str = "application/json",
+        **query: Any,
+    ) -> Answer:
+        data = body if isinstance(body, (bytes, type(None))) else json.dumps(body).encode()
+        headers = {"Accept": accept, "User-Agent": "contract/1.0"}
+        if data is not None:
+            headers["Content-Type"] = content_type
+        async with (
+            asyncio.timeout(30),
+            self.session.request(
+                method,
+                self.target.url + path,
+                data=None if data is None else io.BytesIO(data),
+                headers=headers,
+                params={key: str(value) for key, value in query.items()},
+                ssl=self.target.tls or True,
+            ) as response,
+        ):
+            return Answer(response.status, response.headers, await response.text())
+
+    async def get(self, path: str, **query: Any) -> Answer:
+        return await self.send("GET", path, **query)
+
+    async def post(self, path: str, body: Any, **query: Any) -> Answer:
+        return await self.send("POST", path, body, **query)
+
+    async def put(self, path: str, body: Any, **query: Any) -> Answer:
+        return await self.send("PUT", path, body, **query)
+
+    async def delete(self, path: str, body: Any = None, **query: Any) -> Answer:
+        return await self.send("DELETE", path, body, **query)
+
+    async def merge(self, path: str, patch: Any, **query: Any) -> Answer:
+        return await self.send("PATCH", path, patch, content_type=MERGE, **query)
+
+    async def strategic(self, path: str, patch: Any, **query: Any) -> Answer:
+        return await self.send("PATCH", path, patch, content_type=STRATEGIC, **query)
+
+    async def json_patch(self, path: str, patch: Any, **query: Any) -> Answer:
+        return await self.send("PATCH", path, patch, content_type=JSON_PATCH, **query)
+
+    @asynccontextmanager
+    async def watch(
+        self, path: str, *, accept: str = "application/json", **query: Any
+    ) -> AsyncIterator[Stream]:
+        params = {"watch": "true", "timeoutSeconds": "30"} | {
+            key: str(value) for key, value in query.items()
+        }
+        async with self.session.get(
+            self.target.url + path,
+            params=params,
+            headers={"Accept": accept},
+            ssl=self.target.tls or True,
+        ) as response:
+            yield Stream(response)
+
+    async def create(self, resource: str, body: Json, **query: Any) -> Answer:
+        """Creates in the test's namespace and expects that to work."""
+        answer = await self.post(self.path(resource), body, **query)
+        assert answer.code == 201, answer
+        return answer
+
+    async def until_gone(self, path: str) -> None:
+        """Waits for an object to be gone, by watching for it."""
+        collection, _, name = path.rpartition("/")
+        async with asyncio.timeout(60):
+            while True:
+                listed = await self.get(collection, fieldSelector=f"metadata.name={name}")
+                if not listed.body["items"]:
+                    return
+                async with self.watch(
+                    collection,
+                    fieldSelector=f"metadata.name={name}",
+                    resourceVersion=listed.revision,
+                    timeoutSeconds=5,
+                ) as stream:
+                    while event := await stream.line_or_end():
+                        if event["type"] == "DELETED":
+                            return
+
+
+def pod(name: str = "p", *, node: str = "nowhere", **metadata: Any) -> Json:
+    """A pod of one container on a node that does not exist; without `node` nobody schedules it."""
+    spec: Json = {
+        "schedulerName": "nobody",
+        "automountServiceAccountToken": False,
+        "containers": [{"name": "c", "image": "i"}],
+    }
+    if node:
+        spec["nodeName"] = node
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, **metadata}, "spec": spec}
+
+
+def node_pod_probe(name: str, **more: Any) -> Json:
+    return {
+        "apiVersion": "apps.kruise.io/v1alpha1",
+        "kind": "NodePodProbe",
+        "metadata": {"name": name},
+        "spec": {},
+        **more,
+    }
+
+
+def marker(name: str = "m", **spec: Any) -> Json:
+    probe = {
+        "name": "healthy",
+        "containerName": "c",
+        "probe": {"exec": {"command": ["true"]}},
+        "podConditionType": "example.com/healthy",
+    }
+    return {
+        "apiVersion": "apps.kruise.io/v1alpha1",
+        "kind": "PodProbeMarker",
+        "metadata": {"name": name},
+        "spec": {"selector": {"matchLabels": {"app": "a"}}, "probes": [probe], **spec},
+    }
+
+
+def managed(of: Json) -> dict[tuple[str, str], Json]:
+    """An object's managed fields, by (manager, subresource)."""
+    return {
+        (each["manager"], each.get("subresource", "")): each["fieldsV1"]
+        for each in of["metadata"].get("managedFields", [])
+    }

@@ -1,0 +1,182 @@
+"""A real etcd, API server and controller manager of a test's own, and hollow objects on them."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import aiohttp
+from support.hollow import Daemons, Hollow
+from support.programs import SECRETS, InPod
+from support.world import World, following
+
+from kruise_probe.api.errors import AlreadyExists, KubeError
+from kruise_probe.api.names import SYSTEM_NAMESPACE
+from kruise_probe.client.config import ClusterConfig, load_config
+from kruise_probe.client.rest import RestClient
+from kruise_probe.manifests.crds import all_crds
+from kruise_probe.playground.raw_api import RawApi
+
+HACK_CLUSTER = Path(__file__).parents[2] / "hack" / "cluster"
+ACCOUNT = "soak"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+
+class ControlPlane:
+    """etcd, API server and controller manager of the soak's own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._environ = {
+            **os.environ,
+            "KRUISE_PROBE_CLUSTER_DIR": str(folder),
+            "KRUISE_PROBE_CLUSTER_PORT": os.environ.get("KRUISE_PROBE_SOAK_PORT", "27443"),
+        }
+        self.folder = folder
+
+    def command(self, *arguments: str) -> None:
+        subprocess.run(
+            [HACK_CLUSTER, *arguments], env=self._environ, check=True, stdout=subprocess.DEVNULL
+        )
+
+    async def do(self, *arguments: str) -> None:
+        """`hack/cluster …`, while the rest goes on."""
+        process = await asyncio.create_subprocess_exec(
+            HACK_CLUSTER, *arguments, env=self._environ, stdout=asyncio.subprocess.DEVNULL
+        )
+        if await process.wait():
+            raise AssertionError(f"hack/cluster {' '.join(arguments)} failed")
+
+    def pid(self, component: str) -> int:
+        return int((self.folder / "pids" / component).read_text().split()[0])
+
+    async def kill(self, component: str) -> None:
+        """As `kill -9`; returns when it has ended, which takes a moment for much memory."""
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+        process = os.pidfd_open(self.pid(component))
+        loop.add_reader(process, ended.set)
+        try:
+            signal.pidfd_send_signal(process, signal.SIGKILL)
+            await ended.wait()
+        finally:
+            loop.remove_reader(process)
+            os.close(process)
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.folder / "kubeconfigs" / "admin"
+
+    def config(self) -> ClusterConfig:
+        return load_config(str(self.kubeconfig))
+
+    async def compact(self) -> None:
+        """Makes etcd forget all versions but the newest, as the API server does every five minutes."""
+        timeout = aiohttp.ClientTimeout(total=10)
+        async with aiohttp.ClientSession(timeout=timeout) as session:
+            with contextlib.suppress(aiohttp.ClientError, OSError, TimeoutError):
+                async with session.post(f"{self.etcd}/v3/kv/range", json={"key": "AA=="}) as answer:
+                    revision = (await answer.json())["header"]["revision"]
+                wanted = {"revision": revision, "physical": True}
+                async with session.post(f"{self.etcd}/v3/kv/compaction", json=wanted) as answer:
+                    await answer.read()
+
+    @property
+    def etcd(self) -> str:
+        return f"http://127.0.0.1:{int(self._environ['KRUISE_PROBE_CLUSTER_PORT']) + 1}"
+
+
+def write_account(folder: Path, token: str, authority: Path) -> None:
+    """A service account's files, as they stand below /var/run/secrets."""
+    files = folder / "kubernetes.io" / "serviceaccount"
+    files.mkdir(parents=True)
+    (files / "token").write_text(token)
+    (files / "namespace").write_text(SYSTEM_NAMESPACE)
+    (files / "ca.crt").write_bytes(authority.read_bytes())
+    Path(SECRETS).mkdir(exist_ok=True)
+
+
+async def in_pod(plane: ControlPlane, api: RawApi, folder: Path) -> InPod:
+    """The files of a service account that may do everything. Needs root."""
+    accounts = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/serviceaccounts"
+    await _if_new(api, accounts, {"metadata": {"name": ACCOUNT}})
+    await _if_new(
+        api,
+        "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+        {
+            "metadata": {"name": ACCOUNT},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "ClusterRole",
+                "name": "cluster-admin",
+            },
+            "subjects": [
+                {"kind": "ServiceAccount", "name": ACCOUNT, "namespace": SYSTEM_NAMESPACE}
+            ],
+        },
+    )
+    wanted = {"spec": {"expirationSeconds": 7200}}
+    token = await api.create(f"{accounts}/{ACCOUNT}/token", wanted)
+    authority = plane.folder / "pki" / "ca.crt"
+    write_account(folder / "account", token["status"]["token"], authority)
+    return InPod(folder / "account", plane.config().server)
+
+
+class Stage(NamedTuple):
+    """A namespace on the real API server, and what follows it."""
+
+    plane: ControlPlane
+    api: RawApi
+    world: World
+    hollow: Hollow
+    daemons: Daemons
+
+
+@asynccontextmanager
+async def staged(plane: ControlPlane, namespace: str) -> AsyncIterator[Stage]:
+    """Nothing of ours stands when it begins, and nothing when it ends."""
+    client = RestClient(config=plane.config(), field_manager="soak", user_agent="soak")
+    async with client:
+        api = RawApi(client)
+        for crd in all_crds():
+            await _if_new(api, CRDS, crd)
+            await _served(api, f"/apis/apps.kruise.io/v1alpha1/{crd['spec']['names']['plural']}")
+        for name in (SYSTEM_NAMESPACE, namespace):
+            await _if_new(api, "/api/v1/namespaces", {"metadata": {"name": name}})
+        await _served(api, f"/api/v1/namespaces/{namespace}/serviceaccounts/default")
+        async with following(client) as world:
+            try:
+                yield Stage(plane, api, world, Hollow(api, namespace), Daemons(api, world))
+            finally:
+                await _clean(api, namespace)
+
+
+async def _if_new(api: RawApi, path: str, body: dict[str, object]) -> None:
+    try:
+        await api.create(path, body)
+    except AlreadyExists:
+        return
+
+
+async def _served(api: RawApi, path: str) -> None:
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                await api.get(path)
+                return
+            except KubeError:
+                await asyncio.sleep(0.2)
+
+
+async def _clean(api: RawApi, namespace: str) -> None:
+    markers = f"/apis/apps.kruise.io/v1alpha1/namespaces/{namespace}/podprobemarkers"
+    for each in (await api.get(markers))["items"]:
+        path = f"{markers}/{each['metadata']['name']}"
+        await api.merge(path, {"metadata": {"finalizers": None}})
+        await api.delete(path)
+    await api.delete(f"/api/v1/namespaces/{namespace}/pods", grace_seconds=0)
+    await api.delete("/api/v1/nodes")
+    await api.delete("/apis/apps.kruise.io/v1alpha1/nodepodprobes")

@@ -1,0 +1,78 @@
+"""The playground's container runtime behind its CRI socket, with containers of a test's own making."""
+
+import asyncio
+import os
+import secrets
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from kruise_probe.api.times import utc_now
+from kruise_probe.playground.node.containers import (
+    Container,
+    ContainerConfig,
+    Sandbox,
+    SandboxConfig,
+)
+from kruise_probe.playground.node.cri_server import CriServer
+from kruise_probe.playground.node.cri_service import CriService
+from kruise_probe.playground.node.runtime import LocalRuntime
+
+
+class EmbeddedRuntime:
+    """A running runtime: `endpoint` is its CRI, `start` makes containers as a kubelet would."""
+
+    def __init__(self, runtime: LocalRuntime, endpoint: str) -> None:
+        self.runtime = runtime
+        self.endpoint = endpoint
+
+    def sandbox(
+        self,
+        *,
+        pod: str = "pod",
+        namespace: str = "default",
+        uid: str = "",
+        ip: str = "127.0.0.1",
+    ) -> Sandbox:
+        uid = uid or secrets.token_hex(16)
+        labels = {
+            "io.kubernetes.pod.name": pod,
+            "io.kubernetes.pod.namespace": namespace,
+            "io.kubernetes.pod.uid": uid,
+        }
+        return self.runtime.create_sandbox(SandboxConfig(namespace, pod, uid, ip, labels))
+
+    def start(
+        self,
+        command: Sequence[str],
+        *,
+        sandbox: Sandbox | None = None,
+        name: str = "main",
+        environment: Mapping[str, str] | None = None,
+        attempt: int = 0,
+    ) -> Container:
+        """A started container: `.id`, `.sandbox.id`, `.sandbox.config.uid`, `.folder`, `.state`."""
+        config = ContainerConfig(name, "none", tuple(command), environment or {}, attempt)
+        container = self.runtime.create_container(sandbox or self.sandbox(), config)
+        self.runtime.start_container(container)
+        return container
+
+
+@asynccontextmanager
+async def embedded_runtime(folder: Path) -> AsyncIterator[EmbeddedRuntime]:
+    """Runs one in `folder` (keep it short: a socket's path has about 100 characters)."""
+    runtime = LocalRuntime(
+        folder=folder / "pods",
+        mark=f"test-{secrets.token_hex(8)}",
+        base_environment={"PATH": os.environ.get("PATH", "/usr/bin:/bin")},
+        now=utc_now,
+    )
+    server = CriServer(CriService(runtime), socket=folder / "cri.sock")
+    async with asyncio.TaskGroup() as group:
+        running = [group.create_task(runtime.run()), group.create_task(server.run())]
+        await server.listening.wait()
+        try:
+            yield EmbeddedRuntime(runtime, server.endpoint)
+        finally:
+            for task in running:
+                task.cancel()

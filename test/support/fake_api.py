@@ -1,0 +1,297 @@
+"""An API server for the manager's reconcilers, in memory: patches, finalizers, generations, managedFields of pods.
+
+Every verb may be made to fail. What it does, it does as the real one; what it leaves out: validation, resource
+versions in lists of other kinds, status subresources' protection of the rest (our patches touch nothing else).
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+from support.builders import CREATED, Json
+from support.fake_source import FakeSource
+
+from kruise_probe.api.errors import AlreadyExists, Conflict, Invalid, NotFound
+from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.names import MANAGER_FIELD_MANAGER
+from kruise_probe.api.resources import (
+    LEASES,
+    MARKERS,
+    NODE_POD_PROBES,
+    NODES,
+    PODS,
+    KubeObject,
+    Resource,
+)
+from kruise_probe.api.watching import WatchEvent
+from kruise_probe.client.request import PatchType
+
+T = TypeVar("T", bound=KubeObject)
+
+LATENCY_SECONDS = 0.002
+_GENERATED = ("podprobemarkers", "nodepodprobes")
+
+
+class Write(NamedTuple):
+    """One writing request of the manager."""
+
+    verb: str
+    kind: str
+    key: NamespacedName
+    body: Json
+    subresource: str = ""
+
+
+class LaggingSource(FakeSource[Any]):
+    """A source whose watches can be held back: the lag of an informer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._held: list[WatchEvent[Any]] | None = None
+
+    def hold(self) -> None:
+        self._held = []
+
+    def release(self) -> None:
+        held, self._held = self._held or [], None
+        for event in held:
+            super()._send(event)
+
+    def _send(self, event: WatchEvent[Any]) -> None:
+        if self._held is None:
+            super()._send(event)
+        else:
+            self._held.append(event)
+
+
+class FakeApi:
+    """Satisfies `Writer`; its `sources` feed informers.
+
+    Attributes:
+        writes: what the manager wrote, in order, refused requests included.
+        before: called before each write with it; raises what the write shall fail with.
+        prune: called with each custom object before it is stored; removes what a CRD does not know.
+    """
+
+    def __init__(self) -> None:
+        self.sources: dict[str, LaggingSource] = {
+            each.plural: LaggingSource() for each in (PODS, MARKERS, NODES, NODE_POD_PROBES, LEASES)
+        }
+        self.writes: list[Write] = []
+        self.before: Callable[[Write], None] = lambda write: None
+        self.prune: Callable[[Json], None] = lambda wire: None
+        self._wire: dict[tuple[str, NamespacedName], Json] = {}
+        self._uids = 0
+
+    def count(self, kind: str = "", since: int = 0) -> Counter[str]:
+        """Writes by kind and subresource (`Pod/status`), from the `since`-th on."""
+        names = (f"{each.kind}/{each.subresource}".rstrip("/") for each in self.writes[since:])
+        return Counter(each for each in names if not kind or each.partition("/")[0] == kind)
+
+    def get(self, resource: Resource[T], name: str, namespace: str = "default") -> Json | None:
+        """The object as JSON, or None."""
+        return self._wire.get((resource.plural, _key(resource, name, namespace)))
+
+    def put(self, resource: Resource[Any], wire: Json) -> None:
+        """Somebody creates the object, or replaces it."""
+        meta = wire["metadata"]
+        self._store(
+            resource, NamespacedName(meta.get("namespace", ""), meta["name"]), deepcopy(wire)
+        )
+
+    def edit(
+        self,
+        resource: Resource[Any],
+        name: str,
+        patch: Json,
+        *,
+        namespace: str = "default",
+        manager: str = "kubectl",
+    ) -> None:
+        """Somebody else patches the object (strategically, if it is a pod)."""
+        key = _key(resource, name, namespace)
+        live = self._wire[resource.plural, key]
+        if resource is PODS:
+            self._store(resource, key, patched_pod(live, patch, manager))
+        else:
+            self._store(resource, key, _merged(live, patch))
+
+    def remove(self, resource: Resource[Any], name: str, namespace: str = "default") -> None:
+        """Somebody deletes the object; finalizers hold it."""
+        key = _key(resource, name, namespace)
+        live = self._wire[resource.plural, key]
+        if live["metadata"].get("finalizers"):
+            self._store(resource, key, _merged(live, {"metadata": {"deletionTimestamp": CREATED}}))
+            return
+        del self._wire[resource.plural, key]
+        self.sources[resource.plural].delete(key)
+
+    async def create(self, resource: Resource[T], body: bytes, *, namespace: str = "") -> T:
+        wire = msgspec.json.decode(body)
+        key = NamespacedName(namespace, wire["metadata"]["name"])
+        await self._admit(Write("create", resource.kind, key, wire))
+        if (resource.plural, key) in self._wire:
+            raise AlreadyExists(f"{key} already exists")
+        self._uids += 1
+        wire["metadata"] |= {"uid": f"made-{self._uids}", "generation": 1}
+        return self._store(resource, key, wire)
+
+    async def patch(
+        self,
+        resource: Resource[T],
+        key: NamespacedName,
+        body: bytes,
+        *,
+        patch_type: PatchType,
+        subresource: str = "",
+    ) -> T:
+        patch = msgspec.json.decode(body)
+        await self._admit(Write("patch", resource.kind, key, patch, subresource))
+        live = self._wire.get((resource.plural, key))
+        if live is None:
+            raise NotFound(f"{key} not found")
+        meta = patch.get("metadata", {})
+        if meta.get("uid", live["metadata"]["uid"]) != live["metadata"]["uid"]:
+            raise Invalid(f"{key} is invalid: metadata.uid: Invalid value: field is immutable")
+        version = live["metadata"]["resourceVersion"]
+        if meta.get("resourceVersion", version) != version:
+            raise Conflict(f"{key}: the object has been modified")
+        if patch_type is PatchType.STRATEGIC_MERGE:
+            new = patched_pod(live, patch, MANAGER_FIELD_MANAGER)
+        else:
+            new = _merged(live, patch)
+        return self._store(resource, key, new)
+
+    async def delete(self, resource: Resource[Any], key: NamespacedName, *, uid: str = "") -> None:
+        await self._admit(Write("delete", resource.kind, key, {}))
+        live = self._wire.get((resource.plural, key))
+        if live is None:
+            raise NotFound(f"{key} not found")
+        if uid and uid != live["metadata"]["uid"]:
+            raise Conflict(f"{key}: Precondition failed: UID")
+        self.remove(resource, key.name, key.namespace)
+
+    async def _admit(self, write: Write) -> None:
+        self.writes.append(write)
+        await asyncio.sleep(LATENCY_SECONDS)
+        self.before(write)
+
+    def _store(self, resource: Resource[T], key: NamespacedName, wire: Json) -> T:
+        live = self._wire.get((resource.plural, key))
+        if resource.plural in _GENERATED:
+            self.prune(wire)
+            if live is not None and _intent(live) != _intent(wire):
+                wire["metadata"]["generation"] = live["metadata"]["generation"] + 1
+        source = self.sources[resource.plural]
+        meta = wire["metadata"]
+        if meta.get("deletionTimestamp") and not meta.get("finalizers") and live is not None:
+            self._wire.pop((resource.plural, key))
+            source.delete(key)
+            return resource.decode(msgspec.json.encode(wire))
+        if live is not None and _without_version(live) == _without_version(wire):
+            return resource.decode(msgspec.json.encode(live))
+        stored: T = source.put(resource.decode(msgspec.json.encode(wire)))
+        meta["resourceVersion"] = stored.resource_version
+        self._wire[resource.plural, key] = wire
+        return stored
+
+
+def _key(resource: Resource[Any], name: str, namespace: str) -> NamespacedName:
+    return NamespacedName(namespace if resource.namespaced else "", name)
+
+
+def _intent(wire: Json) -> tuple[Any, bool]:
+    return wire.get("spec"), "deletionTimestamp" in wire["metadata"]
+
+
+def _without_version(wire: Json) -> Json:
+    meta = {key: value for key, value in wire["metadata"].items() if key != "resourceVersion"}
+    return wire | {"metadata": meta}
+
+
+def _merged(target: Any, patch: Any) -> Any:
+    if not isinstance(patch, dict):
+        return deepcopy(patch)
+    merged = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = _merged(merged.get(key), value)
+    return merged
+
+
+def patched_pod(live: Json, patch: Json, manager: str) -> Json:
+    """A strategic merge patch of a pod's metadata and conditions, managedFields of our manager kept."""
+    new = deepcopy(live)
+    meta, changes = new["metadata"], patch.get("metadata", {})
+    owned = _owned_of(new)
+    for field in ("labels", "annotations"):
+        for key, value in (changes.get(field) or {}).items():
+            before = meta.get(field, {}).get(key)
+            if value is None:
+                meta.get(field, {}).pop(key, None)
+                owned[field].discard(key)
+            elif value != before:
+                meta.setdefault(field, {})[key] = value
+                (owned[field].add if manager == MANAGER_FIELD_MANAGER else owned[field].discard)(
+                    key
+                )
+    for key in changes.keys() & {"deletionTimestamp", "finalizers"}:
+        meta[key] = changes[key]
+    status = patch.get("status", {})
+    for entry in status.get("conditions", ()):
+        _patch_condition(new["status"]["conditions"], entry, owned["conditions"], manager)
+    for key in status.keys() - {"conditions"}:
+        new["status"][key] = status[key]
+    meta["managedFields"] = (
+        []
+        if not any(owned.values())
+        else [
+            {
+                "manager": MANAGER_FIELD_MANAGER,
+                "subresource": "status",
+                "fieldsV1": {
+                    "f:metadata": {
+                        f"f:{field}": {f"f:{key}": {} for key in sorted(owned[field])}
+                        for field in ("labels", "annotations")
+                    },
+                    "f:status": {
+                        "f:conditions": {
+                            f'k:{{"type":"{each}"}}': {} for each in sorted(owned["conditions"])
+                        }
+                    },
+                },
+            }
+        ]
+    )
+    return new
+
+
+def _patch_condition(conditions: list[Json], entry: Json, owned: set[str], manager: str) -> None:
+    found = next((each for each in conditions if each["type"] == entry["type"]), None)
+    if entry.get("$patch") == "delete":
+        if found is not None:
+            conditions.remove(found)
+        owned.discard(entry["type"])
+        return
+    if found is None:
+        found = {}
+        conditions.append(found)
+    found.update(entry)
+    for key in [key for key, value in found.items() if value is None]:
+        del found[key]
+    if manager == MANAGER_FIELD_MANAGER:
+        owned.add(entry["type"])
+
+
+def _owned_of(wire: Json) -> dict[str, set[str]]:
+    found = PODS.decode(msgspec.json.encode(wire)).owned
+    return {
+        "labels": set(found.labels),
+        "annotations": set(found.annotations),
+        "conditions": set(found.condition_types),
+    }

@@ -1,0 +1,174 @@
+"""A server of one Lease, in memory, with the network in front of it under the test's control."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+
+from kruise_probe.api.core import Lease
+from kruise_probe.api.errors import AlreadyExists, Conflict, ConnectionFailed, NotFound, ServerError
+from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.resources import Resource
+from kruise_probe.api.watching import EventType, WatchEvent
+from kruise_probe.client.request import PatchType
+
+
+class FakeLeases:
+    """What the server stores: at most one Lease, a version counter, and who watches."""
+
+    def __init__(self) -> None:
+        self.stored: dict[str, Any] | None = None
+        self.version = 0
+        self.writes = 0
+        self._watchers: set[asyncio.Queue[WatchEvent[Lease]]] = set()
+
+    @property
+    def holder(self) -> str:
+        return str(self.stored["spec"].get("holderIdentity", "")) if self.stored else ""
+
+    def read(self) -> Lease:
+        if self.stored is None:
+            raise NotFound("no such lease", reason="NotFound")
+        return _lease(self.stored)
+
+    def create(self, body: bytes) -> Lease:
+        if self.stored is not None:
+            raise AlreadyExists("there is one", reason="AlreadyExists")
+        return self._store(msgspec.json.decode(body), EventType.ADDED)
+
+    def patch(self, body: bytes) -> Lease:
+        if self.stored is None:
+            raise NotFound("no such lease", reason="NotFound")
+        change = msgspec.json.decode(body)
+        expected = change["metadata"]["resourceVersion"]
+        if expected != self.stored["metadata"]["resourceVersion"]:
+            raise Conflict("the object has been modified", reason="Conflict")
+        spec = {**self.stored["spec"], **change["spec"]}
+        return self._store({**self.stored, "spec": spec}, EventType.MODIFIED)
+
+    def delete(self) -> None:
+        if self.stored is not None:
+            gone, self.stored = _lease(self.stored), None
+            self._tell(EventType.DELETED, gone)
+
+    def _store(self, stored: dict[str, Any], kind: EventType) -> Lease:
+        self.version += 1
+        self.writes += 1
+        stored["metadata"] = {**stored["metadata"], "resourceVersion": str(self.version)}
+        self.stored = stored
+        lease = _lease(stored)
+        self._tell(kind, lease)
+        return lease
+
+    def _tell(self, kind: EventType, lease: Lease) -> None:
+        for watcher in self._watchers:
+            watcher.put_nowait(WatchEvent(kind, lease, lease.resource_version))
+
+    def subscribe(self) -> asyncio.Queue[WatchEvent[Lease]]:
+        watcher: asyncio.Queue[WatchEvent[Lease]] = asyncio.Queue()
+        self._watchers.add(watcher)
+        return watcher
+
+    def unsubscribe(self, watcher: asyncio.Queue[WatchEvent[Lease]]) -> None:
+        self._watchers.discard(watcher)
+
+
+class LeaseLink:
+    """One candidate's way to the server; satisfies `LeaseClient`.
+
+    Attributes:
+        latency_seconds: each way; the server acts in between.
+        reachable: without it requests hang for ever, as in a black hole, and watches fall silent.
+        refusing: the server answers 500.
+        losing_answers: requests reach the server, their answers do not come back.
+    """
+
+    def __init__(self, leases: FakeLeases) -> None:
+        self._leases = leases
+        self.latency_seconds = 0.001
+        self._way = asyncio.Event()
+        self._way.set()
+        self.refusing = False
+        self.losing_answers = False
+
+    @property
+    def reachable(self) -> bool:
+        return self._way.is_set()
+
+    @reachable.setter
+    def reachable(self, reachable: bool) -> None:
+        if reachable:
+            self._way.set()
+        else:
+            self._way.clear()
+
+    async def get(self, resource: Resource[Lease], key: NamespacedName) -> Lease:
+        await self._there()
+        lease = self._leases.read()
+        await self._back()
+        return lease
+
+    async def create(self, resource: Resource[Lease], body: bytes, *, namespace: str = "") -> Lease:
+        await self._there()
+        lease = self._leases.create(body)
+        await self._back()
+        return lease
+
+    async def patch(
+        self, resource: Resource[Lease], key: NamespacedName, body: bytes, *, patch_type: PatchType
+    ) -> Lease:
+        await self._there()
+        lease = self._leases.patch(body)
+        await self._back()
+        return lease
+
+    @asynccontextmanager
+    async def watch(
+        self,
+        resource: Resource[Lease],
+        *,
+        timeout_seconds: float,
+        namespace: str = "",
+        field_selector: str = "",
+    ) -> AsyncIterator[AsyncIterator[WatchEvent[Lease]]]:
+        await self._there()
+        watcher = self._leases.subscribe()
+        try:
+            yield self._events(watcher, timeout_seconds)
+        finally:
+            self._leases.unsubscribe(watcher)
+
+    async def _events(
+        self, watcher: asyncio.Queue[WatchEvent[Lease]], timeout_seconds: float
+    ) -> AsyncIterator[WatchEvent[Lease]]:
+        if self._leases.stored is not None:
+            lease = self._leases.read()
+            yield WatchEvent(EventType.ADDED, lease, lease.resource_version)
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                while True:
+                    event = await watcher.get()
+                    await self._back()
+                    yield event
+        except TimeoutError:
+            return
+
+    async def _there(self) -> None:
+        await self._pass()
+        if self.refusing:
+            raise ServerError("the server is unwell", code=500)
+
+    async def _back(self) -> None:
+        await self._pass()
+        if self.losing_answers:
+            raise ConnectionFailed("the connection was reset")
+
+    async def _pass(self) -> None:
+        await asyncio.sleep(self.latency_seconds)
+        await self._way.wait()
+
+
+def _lease(stored: dict[str, Any]) -> Lease:
+    return msgspec.convert(stored, Lease)

@@ -1,0 +1,361 @@
+"""A container runtime that does what a test tells it: in this process, or behind a real CRI socket.
+
+Held to the real thing by test/contract/cri.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from kruise_probe.daemon.cri._pb import cri_pb2 as pb
+from kruise_probe.daemon.cri._pb.cri_pb2_grpc import (
+    RuntimeServiceServicer,
+    add_RuntimeServiceServicer_to_server,
+)
+from kruise_probe.daemon.cri.runtime import (
+    ContainerDetail,
+    ContainerEvent,
+    ContainerEventType,
+    ContainerInfo,
+    ContainerNotFound,
+    ContainerNotRunning,
+    ContainerState,
+    ExecImpossible,
+    ExecResult,
+    ExecTimeout,
+    NotSupported,
+    RuntimeFailure,
+    RuntimeUnavailable,
+    RuntimeVersion,
+    SandboxDetail,
+)
+
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+
+Script = Callable[["ExecCall"], Awaitable[ExecResult]]
+
+
+@dataclass(frozen=True)
+class ExecCall:
+    """What a script is told."""
+
+    container_id: str
+    command: tuple[str, ...]
+    timeout_seconds: float
+
+
+@dataclass
+class FakeContainer:
+    id: str
+    name: str
+    pod_uid: str
+    attempt: int
+    state: ContainerState
+    created_at: datetime
+    started_at: datetime | None
+    sandbox_id: str
+
+
+@dataclass
+class ScriptedRuntime:
+    """Containers, and what becomes of commands in them.
+
+    Attributes:
+        calls: how often each call was made, by its name in Go (`ListContainers`).
+        execs: every command that was started, in order.
+        in_flight, most_in_flight: commands that run, now and at most.
+        failures: for a call's name the failure that it raises, until the test takes it away.
+        has_events: without it `events` says that there is no such call.
+    """
+
+    calls: Counter[str] = field(default_factory=Counter)
+    execs: list[ExecCall] = field(default_factory=list)
+    in_flight: int = 0
+    most_in_flight: int = 0
+    failures: dict[str, RuntimeFailure] = field(default_factory=dict)
+    has_events: bool = False
+    containers: dict[str, FakeContainer] = field(default_factory=dict)
+    sandboxes: dict[str, SandboxDetail] = field(default_factory=dict)
+    _scripts: dict[tuple[str, ...], Script] = field(default_factory=dict)
+    _streams: list[asyncio.Queue[ContainerEvent | None]] = field(default_factory=list)
+
+    def start(
+        self,
+        pod_uid: str = "uid-1",
+        name: str = "main",
+        *,
+        attempt: int = 0,
+        ip: str = "10.0.0.1",
+        sandbox_id: str = "",
+        state: ContainerState = ContainerState.RUNNING,
+        silently: bool = False,
+    ) -> FakeContainer:
+        """A new container; `silently` means that the event stream does not mention it."""
+        number = len(self.containers)
+        sandbox_id = sandbox_id or f"sandbox-{pod_uid}"
+        self.sandboxes.setdefault(sandbox_id, SandboxDetail((ip,) if ip else (), ready=True))
+        created_at = EPOCH + timedelta(seconds=number)
+        container = FakeContainer(
+            f"container-{number}", name, pod_uid, attempt, state, created_at, None, sandbox_id
+        )
+        if state is ContainerState.RUNNING:
+            container.started_at = created_at + timedelta(milliseconds=1)
+        self.containers[container.id] = container
+        if not silently:
+            self.tell(container.id, ContainerEventType.STARTED)
+        return container
+
+    def stop(self, container: FakeContainer, *, silently: bool = False) -> None:
+        container.state = ContainerState.EXITED
+        if not silently:
+            self.tell(container.id, ContainerEventType.STOPPED)
+
+    def remove(self, container: FakeContainer) -> None:
+        del self.containers[container.id]
+        self.tell(container.id, ContainerEventType.DELETED)
+
+    def tell(self, container_id: str, type: ContainerEventType) -> None:
+        for stream in self._streams:
+            stream.put_nowait(ContainerEvent(container_id, type))
+
+    def break_streams(self) -> None:
+        for stream in self._streams:
+            stream.put_nowait(None)
+
+    def on_exec(self, *command: str, script: Script) -> None:
+        """What `command` does from now on; commands without a script print nothing and succeed."""
+        self._scripts[command] = script
+
+    async def version(self) -> RuntimeVersion:
+        self._called("Version")
+        return RuntimeVersion("scripted", "1.0", "v1")
+
+    async def list_containers(self) -> Sequence[ContainerInfo]:
+        self._called("ListContainers")
+        return [
+            ContainerInfo(
+                id=it.id,
+                name=it.name,
+                pod_uid=it.pod_uid,
+                pod_namespace="default",
+                pod_name=f"pod-{it.pod_uid}",
+                sandbox_id=it.sandbox_id,
+                state=it.state,
+                created_at_ns=int(it.created_at.timestamp()) * 10**9,
+                attempt=it.attempt,
+            )
+            for it in self.containers.values()
+        ]
+
+    async def container_status(self, container_id: str) -> ContainerDetail:
+        self._called("ContainerStatus")
+        container = self._container(container_id)
+        return ContainerDetail(container.id, container.state, container.started_at)
+
+    async def sandbox_status(self, sandbox_id: str) -> SandboxDetail:
+        self._called("PodSandboxStatus")
+        if sandbox_id not in self.sandboxes:
+            raise ContainerNotFound(f"sandbox {sandbox_id} not found")
+        return self.sandboxes[sandbox_id]
+
+    async def exec_sync(
+        self, container_id: str, command: Sequence[str], *, timeout_seconds: float
+    ) -> ExecResult:
+        self._called("ExecSync")
+        container = self._container(container_id)
+        if container.state is not ContainerState.RUNNING:
+            raise ContainerNotRunning("container is in CONTAINER_EXITED state")
+        call = ExecCall(container_id, tuple(command), timeout_seconds)
+        self.execs.append(call)
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                return await self._scripts.get(call.command, succeed())(call)
+        except TimeoutError:
+            raise ExecTimeout(f"command timed out after {timeout_seconds:g}s") from None
+        finally:
+            self.in_flight -= 1
+
+    async def events(self) -> AsyncIterator[ContainerEvent]:
+        self._called("GetContainerEvents")
+        if not self.has_events:
+            raise NotSupported("unknown method GetContainerEvents")
+        stream: asyncio.Queue[ContainerEvent | None] = asyncio.Queue()
+        self._streams.append(stream)
+        try:
+            while event := await stream.get():
+                yield event
+        finally:
+            self._streams.remove(stream)
+        raise RuntimeUnavailable("the stream broke")
+
+    def _called(self, name: str) -> None:
+        self.calls[name] += 1
+        if failure := self.failures.get(name):
+            raise failure
+
+    def _container(self, container_id: str) -> FakeContainer:
+        if container_id not in self.containers:
+            raise ContainerNotFound(f"container {container_id} not found")
+        return self.containers[container_id]
+
+
+def succeed(stdout: bytes = b"", stderr: bytes = b"", *, after_seconds: float = 0.0) -> Script:
+    return exit_with(0, stdout, stderr, after_seconds=after_seconds)
+
+
+def exit_with(
+    code: int, stdout: bytes = b"", stderr: bytes = b"", *, after_seconds: float = 0.0
+) -> Script:
+    async def script(_: ExecCall) -> ExecResult:
+        await asyncio.sleep(after_seconds)
+        return ExecResult(code, stdout, stderr)
+
+    return script
+
+
+def hang() -> Script:
+    """Runs until the runtime ends it."""
+
+    async def script(_: ExecCall) -> ExecResult:
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError("unreachable")
+
+    return script
+
+
+def refuse(failure: RuntimeFailure) -> Script:
+    async def script(_: ExecCall) -> ExecResult:
+        raise failure
+
+    return script
+
+
+_CODES: dict[type[RuntimeFailure], grpc.StatusCode] = {
+    RuntimeUnavailable: grpc.StatusCode.UNAVAILABLE,
+    NotSupported: grpc.StatusCode.UNIMPLEMENTED,
+    ContainerNotFound: grpc.StatusCode.NOT_FOUND,
+    ContainerNotRunning: grpc.StatusCode.UNKNOWN,
+    ExecTimeout: grpc.StatusCode.DEADLINE_EXCEEDED,
+    ExecImpossible: grpc.StatusCode.UNKNOWN,
+}
+
+
+class _Servicer(RuntimeServiceServicer):
+    """The CRI of a scripted runtime; codes and texts as containerd's."""
+
+    def __init__(self, runtime: ScriptedRuntime) -> None:
+        self._runtime = runtime
+
+    async def Version(self, request: pb.VersionRequest, context: Any) -> pb.VersionResponse:
+        version = await self._or_abort(self._runtime.version(), context)
+        return pb.VersionResponse(
+            version="0.1.0",
+            runtime_name=version.name,
+            runtime_version=version.version,
+            runtime_api_version=version.api_version,
+        )
+
+    async def ListContainers(
+        self, request: pb.ListContainersRequest, context: Any
+    ) -> pb.ListContainersResponse:
+        infos = await self._or_abort(self._runtime.list_containers(), context)
+        return pb.ListContainersResponse(containers=map(_container_message, infos))
+
+    async def ContainerStatus(
+        self, request: pb.ContainerStatusRequest, context: Any
+    ) -> pb.ContainerStatusResponse:
+        call = self._runtime.container_status(request.container_id)
+        detail = await self._or_abort(call, context)
+        started_at = detail.started_at
+        return pb.ContainerStatusResponse(
+            status=pb.ContainerStatus(
+                id=detail.id,
+                state=f"CONTAINER_{detail.state.name}",
+                started_at=_nanoseconds(started_at) if started_at else 0,
+            )
+        )
+
+    async def PodSandboxStatus(
+        self, request: pb.PodSandboxStatusRequest, context: Any
+    ) -> pb.PodSandboxStatusResponse:
+        call = self._runtime.sandbox_status(request.pod_sandbox_id)
+        detail = await self._or_abort(call, context)
+        first, *others = detail.ips or ("",)
+        network = pb.PodSandboxNetworkStatus(
+            ip=first, additional_ips=[pb.PodIP(ip=ip) for ip in others]
+        )
+        state = pb.SANDBOX_READY if detail.ready else pb.SANDBOX_NOTREADY
+        return pb.PodSandboxStatusResponse(
+            status=pb.PodSandboxStatus(id=request.pod_sandbox_id, state=state, network=network)
+        )
+
+    async def ExecSync(self, request: pb.ExecSyncRequest, context: Any) -> pb.ExecSyncResponse:
+        call = self._runtime.exec_sync(
+            request.container_id, tuple(request.cmd), timeout_seconds=request.timeout
+        )
+        result = await self._or_abort(call, context)
+        return pb.ExecSyncResponse(
+            stdout=result.stdout, stderr=result.stderr, exit_code=result.exit_code
+        )
+
+    async def GetContainerEvents(
+        self, request: pb.GetEventsRequest, context: Any
+    ) -> AsyncIterator[pb.ContainerEventResponse]:
+        try:
+            async for event in self._runtime.events():
+                yield pb.ContainerEventResponse(
+                    container_id=event.container_id,
+                    container_event_type=f"CONTAINER_{event.type.name}_EVENT",
+                )
+        except RuntimeFailure as failure:
+            await context.abort(_CODES[type(failure)], str(failure))
+
+    async def _or_abort(self, call: Awaitable[Any], context: Any) -> Any:
+        try:
+            return await call
+        except RuntimeFailure as failure:
+            await context.abort(_CODES.get(type(failure), grpc.StatusCode.UNKNOWN), str(failure))
+
+
+def _container_message(info: ContainerInfo) -> pb.Container:
+    return pb.Container(
+        id=info.id,
+        pod_sandbox_id=info.sandbox_id,
+        metadata=pb.ContainerMetadata(name=info.name, attempt=info.attempt),
+        state=f"CONTAINER_{info.state.name}",
+        created_at=info.created_at_ns,
+        labels={
+            "io.kubernetes.container.name": info.name,
+            "io.kubernetes.pod.uid": info.pod_uid,
+            "io.kubernetes.pod.namespace": info.pod_namespace,
+            "io.kubernetes.pod.name": info.pod_name,
+        },
+    )
+
+
+def _nanoseconds(at: datetime) -> int:
+    return (at - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1) * 1000
+
+
+@asynccontextmanager
+async def served(runtime: ScriptedRuntime, socket: Path) -> AsyncIterator[str]:
+    """Serves the CRI of `runtime` at `socket` (a short path); the value is its endpoint."""
+    server = grpc.aio.server(options=[("grpc.max_send_message_length", 64 << 20)])
+    add_RuntimeServiceServicer_to_server(_Servicer(runtime), server)
+    _ = server.add_insecure_port(f"unix:{socket}")
+    await server.start()
+    try:
+        yield f"unix://{socket}"
+    finally:
+        runtime.break_streams()
+        await server.stop(grace=None)

@@ -1,0 +1,264 @@
+"""A source of objects for informers, in memory, that misbehaves on demand.
+
+It does what an API server does with resource versions, pages, streamed lists, bookmarks and compaction;
+`test_fake_source.py` holds it to that.
+
+Source: client-go tools/cache/testing/fake_controller_source.go.
+Differs: streamed lists, compaction, and watches that go silent.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import msgspec
+
+from kruise_probe.api.errors import ConnectionFailed, Expired, Invalid
+from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.meta import ApiObject, ObjectMeta
+from kruise_probe.api.resources import KubeObject, ListPage, Undecodable
+from kruise_probe.api.watching import EventType, WatchEvent
+
+T = TypeVar("T", bound=KubeObject)
+
+READ_DEADLINE_SECONDS = 70.0
+"""The client's: a watch that is silent for so long is broken."""
+
+BOOKMARK_SECONDS = 60.0
+
+
+def thing(
+    name: str, *, namespace: str = "ns", uid: str = "", labels: dict[str, str] | None = None
+) -> ApiObject:
+    """An object of no particular kind."""
+    meta = ObjectMeta(name=name, namespace=namespace, uid=uid or f"uid-{name}", labels=labels)
+    return ApiObject(metadata=meta)
+
+
+def stamp(obj: Any, resource_version: str) -> Any:
+    """`obj` as the API server would return it, at that version."""
+    if isinstance(obj, ApiObject):
+        metadata = msgspec.structs.replace(obj.metadata, resource_version=resource_version)
+        return msgspec.structs.replace(obj, metadata=metadata)
+    return msgspec.structs.replace(obj, resource_version=resource_version)
+
+
+class Request(NamedTuple):
+    """A request as the source saw it; `at` is loop time."""
+
+    at: float
+    verb: str
+    resource_version: str
+    limit: int = 0
+    streamed: bool = False
+    continued: bool = False
+
+
+class _Ended(NamedTuple):
+    """The end of a watch: in order, or by an error."""
+
+    error: Exception | None
+
+
+class _Watch(Generic[T]):
+    def __init__(self) -> None:
+        self.pending: deque[WatchEvent[T] | _Ended] = deque()
+        self.wake = asyncio.Event()
+        self.silent = False
+
+    def push(self, item: WatchEvent[T] | _Ended) -> None:
+        if not self.silent:
+            self.pending.append(item)
+            self.wake.set()
+
+
+class FakeSource(Generic[T]):
+    """Satisfies `ListerWatcher`. Objects are put and deleted by the test; versions are given here.
+
+    Attributes:
+        requests: all that were made, in order.
+        page_size: the largest page that is served, whatever the limit asks for; 0 for no bound.
+        streams: whether streamed lists are served (else refused as Invalid).
+        ends_initial_events: whether a streamed list is ever completed by its bookmark.
+        ends_watches_at_once: whether each watch ends, in order, before its first event.
+        on_list: called at each page; may raise what the list shall fail with.
+        on_watch: called at each watch; may raise what opening it shall fail with.
+    """
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+        self.page_size = 0
+        self.streams = True
+        self.ends_initial_events = True
+        self.ends_watches_at_once = False
+        self.on_list: Callable[[], None] = lambda: None
+        self.on_watch: Callable[[], None] = lambda: None
+        self.objects: dict[NamespacedName, T] = {}
+        self.broken: dict[NamespacedName, Undecodable] = {}
+        self._version = 10
+        self._oldest = 10
+        self._history: list[tuple[int, WatchEvent[T]]] = []
+        self._watches: list[_Watch[T]] = []
+        self._lists: dict[str, tuple[str, list[T], list[Undecodable]]] = {}
+
+    @property
+    def resource_version(self) -> str:
+        return str(self._version)
+
+    @property
+    def open_watches(self) -> int:
+        return len(self._watches)
+
+    @property
+    def lists(self) -> int:
+        """Lists begun: streamed ones, and first pages."""
+        return sum(
+            each.streamed or (each.verb == "list" and not each.continued) for each in self.requests
+        )
+
+    def put(self, obj: T) -> T:
+        """Creates or changes an object; returns it with its new version."""
+        key = obj.key
+        event = EventType.MODIFIED if key in self.objects else EventType.ADDED
+        self._version += 1
+        stored: T = stamp(obj, str(self._version))
+        self.objects[key] = stored
+        self.broken.pop(key, None)
+        self._record(WatchEvent(event, stored, str(self._version)))
+        return stored
+
+    def put_broken(self, key: NamespacedName) -> None:
+        """Changes the object of that key to something that does not decode."""
+        event = EventType.MODIFIED if key in self.objects else EventType.ADDED
+        self._version += 1
+        item = Undecodable(key, str(self._version), "Expected `int`, got `str` - at `$.spec`")
+        self.broken[key] = item
+        self._record(WatchEvent(event, None, str(self._version), undecodable=item))
+
+    def delete(self, key: NamespacedName) -> None:
+        self._version += 1
+        self.broken.pop(key, None)
+        last: T = stamp(self.objects.pop(key), str(self._version))
+        self._record(WatchEvent(EventType.DELETED, last, str(self._version)))
+
+    def bookmark(self) -> None:
+        """Sends all watches a bookmark at the newest version."""
+        self._send(WatchEvent(EventType.BOOKMARK, None, str(self._version)))
+
+    def drop_watches(self, error: Exception | None = None) -> None:
+        """Ends all watches: in order, or by `error`."""
+        for watch in self._watches:
+            watch.push(_Ended(error))
+
+    def black_hole(self) -> None:
+        """From now on the open watches receive nothing more, and are not told."""
+        for watch in self._watches:
+            watch.silent = True
+
+    def compact(self) -> None:
+        """Forgets all history: watches and lists of older versions are expired from now on."""
+        self._oldest = self._version
+        self._history.clear()
+        self._lists.clear()
+
+    def _record(self, event: WatchEvent[T]) -> None:
+        self._history.append((self._version, event))
+        self._send(event)
+
+    def _send(self, event: WatchEvent[T]) -> None:
+        for watch in self._watches:
+            watch.push(event)
+
+    async def list_page(
+        self, *, limit: int, continue_token: str, resource_version: str
+    ) -> ListPage[T]:
+        self._note("list", resource_version, limit=limit, continued=bool(continue_token))
+        self.on_list()
+        await asyncio.sleep(0)
+        if continue_token:
+            if continue_token not in self._lists:
+                raise Expired("the provided continue parameter is too old")
+            version, items, broken = self._lists.pop(continue_token)
+        else:
+            version, broken = str(self._version), list(self.broken.values())
+            items = [each for key, each in self.objects.items() if key not in self.broken]
+        size = min(filter(None, (limit, self.page_size)), default=0) if limit else 0
+        if not size or len(items) <= size:
+            return ListPage(items, broken, version, "")
+        token = f"{version}/{len(self.requests)}"
+        self._lists[token] = (version, items[size:], [])
+        return ListPage(items[:size], broken, version, token)
+
+    @asynccontextmanager
+    async def watch(
+        self, *, resource_version: str, timeout_seconds: int, send_initial_events: bool
+    ) -> AsyncIterator[AsyncIterator[WatchEvent[T]]]:
+        self._note("watch", resource_version, streamed=send_initial_events)
+        self.on_watch()
+        if send_initial_events and not self.streams:
+            raise Invalid("sendInitialEvents is forbidden for watch")
+        watch: _Watch[T] = _Watch()
+        if self.ends_watches_at_once:
+            watch.push(_Ended(None))
+        elif send_initial_events:
+            self._send_initial(watch)
+        else:
+            self._send_since(watch, int(resource_version))
+        self._watches.append(watch)
+        try:
+            yield self._events(watch, timeout_seconds)
+        finally:
+            self._watches.remove(watch)
+
+    def _note(self, verb: str, resource_version: str, **more: Any) -> None:
+        at = asyncio.get_running_loop().time()
+        self.requests.append(Request(at, verb, resource_version, **more))
+
+    def _send_initial(self, watch: _Watch[T]) -> None:
+        for key, obj in self.objects.items():
+            if key not in self.broken:
+                watch.push(WatchEvent(EventType.ADDED, obj, obj.resource_version))
+        for item in self.broken.values():
+            watch.push(WatchEvent(EventType.ADDED, None, item.resource_version, undecodable=item))
+        if self.ends_initial_events:
+            watch.push(WatchEvent(EventType.BOOKMARK, None, str(self._version), True))
+
+    def _send_since(self, watch: _Watch[T], version: int) -> None:
+        if version < self._oldest:
+            watch.push(_Ended(Expired(f"too old resource version: {version}")))
+        for at, event in self._history:
+            if at > version:
+                watch.push(event)
+
+    async def _events(self, watch: _Watch[T], timeout_seconds: int) -> AsyncIterator[WatchEvent[T]]:
+        time = asyncio.get_running_loop().time
+        ends_at = time() + timeout_seconds
+        heard_at = time()
+        while True:
+            while watch.pending:
+                item = watch.pending.popleft()
+                if isinstance(item, _Ended):
+                    if item.error is not None:
+                        raise item.error
+                    return
+                heard_at = time()
+                yield item
+            if watch.silent and time() >= heard_at + READ_DEADLINE_SECONDS:
+                raise ConnectionFailed("nothing read for 70 s")
+            if time() >= ends_at:
+                return
+            watch.wake.clear()
+            await self._sleep_until_event(watch, min(ends_at, heard_at + BOOKMARK_SECONDS))
+            if not watch.pending and not watch.silent and time() < ends_at:
+                watch.push(WatchEvent(EventType.BOOKMARK, None, str(self._version)))
+
+    async def _sleep_until_event(self, watch: _Watch[T], until: float) -> None:
+        if watch.silent:
+            until += READ_DEADLINE_SECONDS - BOOKMARK_SECONDS
+        try:
+            async with asyncio.timeout_at(until):
+                await watch.wake.wait()
+        except TimeoutError:
+            pass

@@ -1,0 +1,151 @@
+"""kubectl as the tests use it: JSON in and out, and watches that one can wait on without sleeping.
+
+Black-box on purpose: nothing of the project's own client is in between.
+"""
+
+import json
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+Object = dict[str, Any]
+
+
+class KubectlError(AssertionError):
+    """kubectl refused; the message is its stderr."""
+
+
+class Kubectl:
+    """kubectl with one kubeconfig; every call has a deadline. Without a namespace, objects name their own."""
+
+    def __init__(self, kubeconfig: str, *, namespace: str = "") -> None:
+        self.kubeconfig = kubeconfig
+        self.namespace = namespace
+
+    def run(self, *arguments: str, stdin: str | None = None, timeout: float = 60) -> str:
+        done = subprocess.run(
+            self._command(*arguments),
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+        if done.returncode:
+            raise KubectlError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
+        return done.stdout
+
+    def apply(self, *objects: Object) -> None:
+        listed = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
+        self.run("apply", "-f", "-", stdin=json.dumps(listed))
+
+    def get(self, *arguments: str) -> Object:
+        found: Object = json.loads(self.run("get", *arguments, "-o", "json"))
+        return found
+
+    def items(self, *arguments: str) -> list[Object]:
+        listed: list[Object] = self.get(*arguments)["items"]
+        return listed
+
+    def exec(self, pod: str, script: str) -> str:
+        """Runs a shell script in the pod's first container."""
+        return self.run("exec", pod, "--", "sh", "-c", script)
+
+    @contextmanager
+    def watch(self, kind: str, *arguments: str) -> Iterator["Watched"]:
+        """Follows all objects of a kind in the namespace."""
+        process = subprocess.Popen(
+            self._command(
+                "get", kind, "--watch", "--output-watch-events", "-o", "json", *arguments
+            ),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        watched = Watched()
+        reader = threading.Thread(target=watched.follow, args=(process,), daemon=True)
+        reader.start()
+        try:
+            yield watched
+        finally:
+            process.terminate()
+            process.wait(timeout=10)
+            reader.join(timeout=10)
+            assert process.stdout
+            process.stdout.close()
+
+    def _command(self, *arguments: str) -> list[str]:
+        kubectl = os.environ.get("KUBECTL", "kubectl")
+        scope = ["--namespace", self.namespace] if self.namespace else []
+        return [kubectl, "--kubeconfig", self.kubeconfig, *scope, *arguments]
+
+
+class Watched:
+    """The newest version of each object that a watch has shown, every version seen, and when."""
+
+    def __init__(self) -> None:
+        self.newest: dict[str, Object] = {}
+        self.versions: list[tuple[float, Object]] = []
+        self._changed = threading.Condition()
+
+    def follow(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout
+        for line in process.stdout:
+            event = json.loads(line)
+            with self._changed:
+                name = event["object"]["metadata"]["name"]
+                if event["type"] == "DELETED":
+                    self.newest.pop(name, None)
+                else:
+                    self.newest[name] = event["object"]
+                self.versions.append((time.monotonic(), event["object"]))
+                self._changed.notify_all()
+
+    def until(
+        self, what: str, holds: Callable[[dict[str, Object]], object], *, timeout: float = 30
+    ) -> float:
+        """Waits until `holds(newest)`; returns the monotonic time at which it was seen to.
+
+        Raises:
+            AssertionError: it did not within `timeout` seconds; the message shows what was there.
+        """
+        with self._changed:
+            if not self._changed.wait_for(lambda: holds(self.newest), timeout):
+                shown = json.dumps(
+                    {name: _gist(each) for name, each in self.newest.items()}, indent=1
+                )
+                raise AssertionError(f"not within {timeout} s: {what}\n{shown}")
+            return time.monotonic()
+
+
+def _gist(each: Object) -> Object:
+    metadata = each["metadata"]
+    return {
+        "labels": metadata.get("labels"),
+        "annotations": metadata.get("annotations"),
+        "status": each.get("status", {}).get("conditions", each.get("status")),
+    }
+
+
+def condition(pod: Object, condition_type: str) -> Object:
+    """The pod's condition of a type, or an empty one."""
+    conditions: list[Object] = pod.get("status", {}).get("conditions", [])
+    return next((each for each in conditions if each["type"] == condition_type), {})
+
+
+def status_of(pod: Object, condition_type: str) -> str | None:
+    return condition(pod, condition_type).get("status")
+
+
+def labels(pod: Object) -> dict[str, str]:
+    found: dict[str, str] = pod["metadata"].get("labels") or {}
+    return found
+
+
+def annotations(pod: Object) -> dict[str, str]:
+    found: dict[str, str] = pod["metadata"].get("annotations") or {}
+    return found

@@ -1,0 +1,475 @@
+"""One table of good and bad markers: the decoder's rules, the API server's CEL and the webhook must agree on it."""
+
+import copy
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+Json = dict[str, Any]
+
+GOOD: Json = {
+    "selector": {"matchLabels": {"app": "game"}},
+    "probes": [
+        {
+            "name": "Idle",
+            "containerName": "main",
+            "probe": {"exec": {"command": ["/idle.sh"]}},
+            "podConditionType": "game.io/idle",
+            "markerPolicy": [{"state": "Succeeded", "labels": {"idle": "true"}}],
+        }
+    ],
+}
+PROBE = "probes.0.probe"
+AT = "spec.probes[0]"
+
+
+class Row(NamedTuple):
+    """A marker's spec; `field` is what is wrong with it, empty when nothing is.
+
+    `server_field` is where the API server says so, when a rule in CEL can name the list only, not the item.
+    """
+
+    id: str
+    spec: Json
+    field: str = ""
+    server_field: str = ""
+
+    @property
+    def expected_of_server(self) -> str:
+        return self.server_field or self.field
+
+
+def edited(path: str, value: Any) -> Json:
+    """GOOD with the value at a dotted path replaced; None removes it."""
+    document = copy.deepcopy(GOOD)
+    at: Any = document
+    *parents, last = [int(part) if part.isdecimal() else part for part in path.split(".")]
+    for part in parents:
+        at = at[part]
+    if value is None:
+        del at[last]
+    else:
+        at[last] = value
+    return document
+
+
+def another(**changes: Any) -> list[Json]:
+    """Two probes: GOOD's, and the same with changes."""
+    second = {**GOOD["probes"][0], **changes}
+    return [GOOD["probes"][0], {key: each for key, each in second.items() if each is not None}]
+
+
+def expression(operator: str, *values: str, key: str = "tier") -> Json:
+    return {
+        "key": key,
+        "operator": operator,
+        **({"values": list(values)} if values else {}),
+    }
+
+
+def policy(state: str = "Failed", **more: Any) -> Json:
+    return {"state": state, **(more or {"labels": {"a": "b"}})}
+
+
+KEYS = {
+    "plain": "a",
+    "upper-case": "MyName",
+    "with-prefix": "example.com/a",
+    "dots-and-dashes": "a.b-c_d",
+    "longest-name": "n" * 63,
+    "longest-prefix": f"{'p' * 63}.{'q' * 63}.{'r' * 63}.{'s' * 61}/n",
+    "digits": "1",
+    "prefix-of-digits": "1.2/3",
+    "longest-of-all": f"{'p' * 253}/{'n' * 63}",
+}
+BAD_KEYS = {
+    "empty": "",
+    "starts-with-dash": "-a",
+    "ends-with-dot": "a.",
+    "space": "a b",
+    "two-slashes": "a/b/c",
+    "empty-prefix": "/a",
+    "empty-name": "a.example/",
+    "prefix-in-upper-case": "Example.com/a",
+    "prefix-with-underscore": "a_b/c",
+    "prefix-ends-with-dash": "a-/c",
+    "prefix-with-empty-part": "a..b/c",
+    "name-of-64": "n" * 64,
+    "prefix-of-254": f"{'p' * 254}/n",
+    "letter-of-another-script": "ключ",
+    "trailing-newline": "a\n",
+}
+BAD_VALUES = {
+    "value-of-64": "v" * 64,
+    "value-with-space": "a b",
+    "value-starting-with-dot": ".a",
+    "value-ending-with-dash": "a-",
+    "value-with-slash": "a/b",
+    "value-with-newline": "a\n",
+    "value-of-another-script": "да",
+}
+NATIVE = (
+    "PodScheduled",
+    "PodReadyToStartContainers",
+    "Initialized",
+    "ContainersReady",
+    "Ready",
+    "DisruptionTarget",
+    "PodResizePending",
+    "PodResizeInProgress",
+    "AllContainersRestarting",
+)
+NUMBERS = (
+    "initialDelaySeconds",
+    "timeoutSeconds",
+    "periodSeconds",
+    "successThreshold",
+    "failureThreshold",
+    "terminationGracePeriodSeconds",
+)
+EXEC: Json = {"exec": {"command": ["true"]}}
+HTTP: Json = {"httpGet": {"port": 80}}
+TCP: Json = {"tcpSocket": {"port": 80}}
+GRPC: Json = {"grpc": {"port": 80}}
+HANDLERS = {"exec": EXEC, "httpGet": HTTP, "tcpSocket": TCP, "grpc": GRPC}
+
+
+def _good_selectors() -> Iterator[Row]:
+    for name, key in KEYS.items():
+        yield Row(f"selector-key-{name}", edited("selector", {"matchLabels": {key: "x"}}))
+    for value in ("", "v" * 63, "a.b-c_d", "1"):
+        yield Row(
+            f"selector-value-{value[:8] or 'empty'}",
+            edited("selector", {"matchLabels": {"a": value}}),
+        )
+    for each in (
+        expression("In", "a"),
+        expression("NotIn", "a", ""),
+        expression("Exists"),
+        expression("DoesNotExist", key="a.example/b"),
+        {**expression("Exists"), "values": []},
+    ):
+        name = f"selector-{each['operator']}-{len(each.get('values', 'none'))}"
+        yield Row(name, edited("selector", {"matchExpressions": [each]}))
+    yield Row("selector-of-32", edited("selector.matchLabels", {f"k{n}": "v" for n in range(32)}))
+
+
+def _good_probes() -> Iterator[Row]:
+    yield Row("as-it-is", GOOD)
+    yield Row("largest-of-all", _largest())
+    yield Row("condition-only", edited("probes.0.markerPolicy", None))
+    yield Row("policy-only", edited("probes.0.podConditionType", None))
+    yield Row("empty-condition-with-policy", edited("probes.0.podConditionType", ""))
+    yield Row(
+        "two-probes", edited("probes", another(name="other", podConditionType="game.io/other"))
+    )
+    yield Row(
+        "two-probes-without-condition",
+        edited(
+            "probes",
+            [
+                {**each, "name": f"n{index}", "podConditionType": ""}
+                for index, each in enumerate(another())
+            ],
+        ),
+    )
+    yield Row(
+        "probes-32",
+        edited(
+            "probes",
+            [
+                {**GOOD["probes"][0], "name": f"n{n}", "podConditionType": f"a.example/{n}"}
+                for n in range(32)
+            ],
+        ),
+    )
+    yield Row("longest-name", edited("probes.0.name", "n" * 253))
+    yield Row("longest-container-name", edited("probes.0.containerName", "c" * 63))
+    yield Row("condition-without-prefix", edited("probes.0.podConditionType", "KruiseProbeHealthy"))
+    yield Row("condition-longest", edited("probes.0.podConditionType", f"{'p' * 253}/{'n' * 62}"))
+    both = [policy("Succeeded"), policy("Failed", annotations={"a": "b"})]
+    yield Row("policy-of-each-state", edited("probes.0.markerPolicy", both))
+    deletion_cost = {"controller.kubernetes.io/pod-deletion-cost": "-5"}
+    yield Row(
+        "policy-deletion-cost",
+        edited("probes.0.markerPolicy", [policy(annotations=deletion_cost)]),
+    )
+    text = "не число\n" * 10
+    yield Row(
+        "annotation-of-any-text",
+        edited("probes.0.markerPolicy", [policy(annotations={"a": text, "b": ""})]),
+    )
+    yield Row(
+        "annotation-prefix-in-upper-case",
+        edited("probes.0.markerPolicy", [policy(annotations={"Example.com/a": ""})]),
+    )
+    yield Row(
+        "policy-of-32-labels",
+        edited(
+            "probes.0.markerPolicy",
+            [policy(labels={f"k{n}": "" for n in range(32)})],
+        ),
+    )
+    yield Row(
+        "policy-key-of-another-selector",
+        edited("probes.0.markerPolicy", [policy(labels={"app2": "x"})]),
+    )
+
+
+def _largest() -> Json:
+    """Every list at its bound, so that the API server's budget at run time is used as far as it can be."""
+    marks = {
+        "labels": {f"{'p' * 60}.example/{n:060}": "v" * 63 for n in range(32)},
+        "annotations": {f"{'p' * 60}.example/{n:060}": "v" for n in range(32)},
+    }
+    headers = [{"name": f"X-{n:060}", "value": "v" * 20} for n in range(32)]
+    probes = [
+        {
+            "name": f"{n:0200}",
+            "containerName": "c" * 63,
+            "probe": {"httpGet": {"port": "a" * 15, "httpHeaders": headers}},
+            "podConditionType": f"{'p' * 200}/{n}",
+            "markerPolicy": [policy("Succeeded", **marks), policy("Failed", **marks)],
+        }
+        for n in range(32)
+    ]
+    values = [f"{n:063}" for n in range(32)]
+    selector = {
+        "matchLabels": {f"{'s' * 60}.example/{n:060}": "v" * 63 for n in range(32)},
+        "matchExpressions": [expression("In", *values, key=f"e.example/{n}") for n in range(32)],
+    }
+    return {"selector": selector, "probes": probes}
+
+
+def _good_handlers() -> Iterator[Row]:
+    for name, handler in HANDLERS.items():
+        yield Row(f"handler-{name}", edited(PROBE, handler))
+        yield Row(f"handler-{name}-zeros", edited(PROBE, {**handler, **dict.fromkeys(NUMBERS, 0)}))
+    yield Row("largest-numbers", edited(PROBE, {**EXEC, **dict.fromkeys(NUMBERS, 2**31 - 1)}))
+    for port in (1, 65535, "http", "a", "a-1", "1-a", "8080-a", "a" * 15, "1a", "a-b-c"):
+        yield Row(f"tcp-port-{port}", edited(PROBE, {"tcpSocket": {"port": port}}))
+        yield Row(f"http-port-{port}", edited(PROBE, {"httpGet": {"port": port}}))
+    for scheme in ("HTTP", "HTTPS", ""):
+        yield Row(
+            f"scheme-{scheme or 'empty'}", edited(PROBE, {"httpGet": {"port": 1, "scheme": scheme}})
+        )
+    for mode in ("TLS", "Plaintext", ""):
+        yield Row(f"mode-{mode or 'empty'}", edited(PROBE, {"grpc": {"port": 65535, "mode": mode}}))
+    yield Row("grpc-service", edited(PROBE, {"grpc": {"port": 1, "service": "a.b.C"}}))
+    yield Row("empty-host", edited(PROBE, {"httpGet": {"port": 1, "host": ""}}))
+    yield Row("empty-path", edited(PROBE, {"httpGet": {"port": 1, "path": ""}}))
+    yield Row("longest-path", edited(PROBE, {"httpGet": {"port": 1, "path": "/" * 4096}}))
+    for header in ("Host", "X-Header-Name", "x_y", "!#$%&'*+.^`|~-", "1"):
+        headers = [{"name": header, "value": "Wert é"}]
+        yield Row(
+            f"header-{header}", edited(PROBE, {"httpGet": {"port": 1, "httpHeaders": headers}})
+        )
+    command = ["sh", "-c", "", "echo 'é\n'"]
+    yield Row("command-of-any-text", edited(PROBE, {"exec": {"command": command}}))
+    yield Row("command-of-128", edited(PROBE, {"exec": {"command": ["a"] * 128}}))
+
+
+def _bad_selectors() -> Iterator[Row]:
+    yield Row("selector-absent", edited("selector", None), "spec.selector")
+    yield Row("selector-empty", edited("selector", {}), "spec.selector")
+    yield Row(
+        "selector-of-nothing",
+        edited("selector", {"matchLabels": {}, "matchExpressions": []}),
+        "spec.selector",
+    )
+    at = "spec.selector.matchLabels"
+    for name, key in BAD_KEYS.items():
+        yield Row(f"selector-bad-key-{name}", edited("selector", {"matchLabels": {key: "x"}}), at)
+    for name, value in BAD_VALUES.items():
+        too_long = f"{at}.a" if len(value) > 63 else ""
+        yield Row(
+            f"selector-bad-{name}",
+            edited("selector", {"matchLabels": {"a": value}}),
+            at,
+            too_long,
+        )
+    yield Row(
+        "selector-of-33", edited("selector.matchLabels", {f"k{n}": "v" for n in range(33)}), at
+    )
+    at = "spec.selector.matchExpressions"
+    for bad, field in (
+        (expression("Is", "a"), "[0].operator"),
+        (expression("In"), "[0].values"),
+        ({**expression("NotIn"), "values": []}, "[0].values"),
+        (expression("Exists", "a"), "[0].values"),
+        (expression("DoesNotExist", "a"), "[0].values"),
+        (expression("In", "a b"), "[0].values"),
+        (expression("In", *(f"v{n}" for n in range(33))), "[0].values"),
+        (expression("Exists", key="-"), "[0].key"),
+        (expression("Exists", key="A.example/b"), "[0].key"),
+    ):
+        name = f"selector-bad-{bad['operator']}-{bad['key']}-{len(bad.get('values', 'none'))}"
+        name += f"-{bad.get('values', ['-'])[:1]}"
+        yield Row(name, edited("selector", {"matchExpressions": [bad]}), at + field)
+    yield Row(
+        "selector-of-33-expressions",
+        edited("selector", {"matchExpressions": [expression("Exists")] * 33}),
+        at,
+    )
+
+
+def _bad_probes() -> Iterator[Row]:
+    yield Row("probes-absent", edited("probes", None), "spec.probes")
+    yield Row("probes-empty", edited("probes", []), "spec.probes")
+    many = [
+        {**GOOD["probes"][0], "name": f"n{n}", "podConditionType": f"a.example/{n}"}
+        for n in range(33)
+    ]
+    yield Row("probes-33", edited("probes", many), "spec.probes")
+    yield Row("name-empty", edited("probes.0.name", ""), f"{AT}.name")
+    yield Row("name-with-hash", edited("probes.0.name", "a#b"), f"{AT}.name")
+    yield Row("name-of-254", edited("probes.0.name", "n" * 254), f"{AT}.name")
+    yield Row(
+        "name-twice",
+        edited("probes", another(podConditionType="game.io/b")),
+        "spec.probes[1].name",
+        "spec.probes",
+    )
+    yield Row("container-empty", edited("probes.0.containerName", ""), f"{AT}.containerName")
+    yield Row("container-of-64", edited("probes.0.containerName", "c" * 64), f"{AT}.containerName")
+    bare = {"name": "a", "containerName": "b", "probe": EXEC}
+    yield Row("neither-condition-nor-policy", edited("probes.0", bare), AT)
+    yield Row(
+        "empty-condition-and-no-policy",
+        edited("probes.0", {**bare, "podConditionType": "", "markerPolicy": []}),
+        AT,
+    )
+    yield Row(
+        "condition-twice",
+        edited("probes", another(name="b")),
+        "spec.probes[1].podConditionType",
+        "spec.probes",
+    )
+    for name in NATIVE:
+        yield Row(
+            f"condition-{name}",
+            edited("probes.0.podConditionType", name),
+            f"{AT}.podConditionType",
+        )
+    for name, key in BAD_KEYS.items():
+        if key:
+            yield Row(
+                f"condition-bad-{name}",
+                edited("probes.0.podConditionType", key),
+                f"{AT}.podConditionType",
+            )
+
+
+def _bad_policies() -> Iterator[Row]:
+    at = f"{AT}.markerPolicy"
+
+    def row(name: str, policies: list[Json], field: str, server_field: str = "") -> Row:
+        return Row(f"policy-{name}", edited("probes.0.markerPolicy", policies), field, server_field)
+
+    yield row("state-unknown", [policy("Unknown")], f"{at}[0].state")
+    yield row("state-true", [policy("True")], f"{at}[0].state")
+    yield row("state-twice", [policy(), policy()], f"{at}[1].state", at)
+    three = [policy(), policy("Succeeded"), policy()]
+    yield row("three", three, at)
+    yield row("empty", [{"state": "Failed"}], f"{at}[0]")
+    yield row("of-empty-maps", [policy(labels={}, annotations={})], f"{at}[0]")
+    yield row("second-empty", [policy(), {"state": "Succeeded"}], f"{at}[1]")
+    for name, key in BAD_KEYS.items():
+        yield row(f"label-key-{name}", [policy(labels={key: "x"})], f"{at}[0].labels")
+        if "upper-case" not in name:
+            yield row(
+                f"annotation-key-{name}", [policy(annotations={key: "x"})], f"{at}[0].annotations"
+            )
+    for name, value in BAD_VALUES.items():
+        too_long = f"{at}[0].labels.a" if len(value) > 63 else ""
+        yield row(f"label-{name}", [policy(labels={"a": value})], f"{at}[0].labels", too_long)
+    yield row("of-33-labels", [policy(labels={f"k{n}": "" for n in range(33)})], f"{at}[0].labels")
+    yield row(
+        "of-33-annotations",
+        [policy(annotations={f"k{n}": "" for n in range(33)})],
+        f"{at}[0].annotations",
+    )
+    yield row(
+        "annotation-of-8193",
+        [policy(annotations={"a": "x" * 8193})],
+        f"{at}[0].annotations[a]",
+        f"{at}[0].annotations.a",
+    )
+    yield row(
+        "own-selector-key", [policy(labels={"app": "other"})], f"{at}[0].labels", "spec.probes"
+    )
+    for name in ("kruise.io/podprobe", "kruise.io/podprobemarker-list"):
+        yield row(f"protocol-{name}", [policy(annotations={name: "x"})], f"{at}[0].annotations")
+    selector = {"matchExpressions": [expression("In", "a", key="app")]}
+    own = edited("probes.0.markerPolicy", [policy(labels={"app": "b"})])
+    yield Row(
+        "policy-own-selector-expression",
+        {**own, "selector": selector},
+        f"{at}[0].labels",
+        "spec.probes",
+    )
+
+
+def _probe_row(name: str, probe: Json, field: str) -> Row:
+    return Row(name, edited(PROBE, probe), f"{AT}.probe{field}")
+
+
+def _bad_headers() -> Iterator[Row]:
+    headers = ".httpGet.httpHeaders"
+    for name in ("", "A B", "a:b", "é", "a\n", "(x)"):
+        bad = [{"name": name, "value": ""}]
+        yield _probe_row(
+            f"bad-header-{name!r}",
+            {"httpGet": {"port": 1, "httpHeaders": bad}},
+            f"{headers}[0].name",
+        )
+    many = [{"name": "A", "value": ""}] * 33
+    yield _probe_row("headers-33", {"httpGet": {"port": 1, "httpHeaders": many}}, headers)
+    long = [{"name": "A", "value": "v" * 4097}]
+    yield _probe_row(
+        "header-value-long", {"httpGet": {"port": 1, "httpHeaders": long}}, f"{headers}[0].value"
+    )
+
+
+def _bad_handlers() -> Iterator[Row]:
+    row = _probe_row
+
+    yield row("no-handler", {}, "")
+    yield row("no-handler-but-numbers", {"periodSeconds": 1}, "")
+    names = list(HANDLERS)
+    for index, first in enumerate(names):
+        for second in names[index + 1 :]:
+            yield row(f"{first}-and-{second}", HANDLERS[first] | HANDLERS[second], f".{second}")
+    yield row("no-command", {"exec": {}}, ".exec.command")
+    yield row("empty-command", {"exec": {"command": []}}, ".exec.command")
+    yield row("command-of-129", {"exec": {"command": ["a"] * 129}}, ".exec.command")
+    yield row("command-word-long", {"exec": {"command": ["a" * 32769]}}, ".exec.command[0]")
+    for host in ("127.0.0.1", "x", "::1", "metadata.example"):
+        yield row(f"http-host-{host}", {"httpGet": {"port": 1, "host": host}}, ".httpGet.host")
+        yield row(f"tcp-host-{host}", {"tcpSocket": {"port": 1, "host": host}}, ".tcpSocket.host")
+    for port in (0, -1, 65536, 2**31, "", "HTTP", "a--b", "-a", "a-", "80", "a" * 16, "a_b", "é"):
+        yield row(f"tcp-bad-port-{port}", {"tcpSocket": {"port": port}}, ".tcpSocket.port")
+        yield row(f"http-bad-port-{port}", {"httpGet": {"port": port}}, ".httpGet.port")
+    for port in (0, -1, 65536):
+        yield row(f"grpc-bad-port-{port}", {"grpc": {"port": port}}, ".grpc.port")
+    for mode in ("mTLS", "tls", "PLAINTEXT"):
+        yield row(f"bad-mode-{mode}", {"grpc": {"port": 1, "mode": mode}}, ".grpc.mode")
+    for scheme in ("http", "FTP", "HTTPS "):
+        yield row(
+            f"bad-scheme-{scheme}", {"httpGet": {"port": 1, "scheme": scheme}}, ".httpGet.scheme"
+        )
+    yield row("path-long", {"httpGet": {"port": 1, "path": "/" * 4097}}, ".httpGet.path")
+    yield row("service-long", {"grpc": {"port": 1, "service": "s" * 4097}}, ".grpc.service")
+    for number in NUMBERS:
+        yield row(f"negative-{number}", {**EXEC, number: -1}, f".{number}")
+        yield row(f"huge-{number}", {**EXEC, number: 2**31}, f".{number}")
+
+
+VALID: tuple[Row, ...] = (*_good_selectors(), *_good_probes(), *_good_handlers())
+INVALID: tuple[Row, ...] = (
+    *_bad_selectors(),
+    *_bad_probes(),
+    *_bad_policies(),
+    *_bad_handlers(),
+    *_bad_headers(),
+)
+ROWS = (*VALID, *INVALID)

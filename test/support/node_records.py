@@ -1,0 +1,82 @@
+"""Containers of the embedded node in a state of a test's choosing, without a process."""
+
+import asyncio
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kruise_probe.playground.node.containers import (
+    Container,
+    ContainerConfig,
+    Sandbox,
+    SandboxConfig,
+    State,
+)
+from kruise_probe.playground.node.pods import NODE_PODS, NodePod, PodContainer
+from kruise_probe.playground.node.processes import Output
+from kruise_probe.playground.node.records import ContainerRecord
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def node_pod(*containers: Any, init: Any = (), **more: Any) -> NodePod:
+    """A pod of these containers (names, or whole); `more` goes into metadata, spec or status by its name."""
+    metadata = {"name": "web", "namespace": "default", "uid": "uid-1", **more.pop("metadata", {})}
+    status = more.pop("status", {})
+    spec: dict[str, Any] = {"containers": [_container(each) for each in containers], **more}
+    if init:
+        spec["initContainers"] = [_container(each) for each in init]
+    return NODE_PODS.decode(
+        msgspec.json.encode({"metadata": metadata, "spec": spec, "status": status})
+    )
+
+
+def _container(given: Any) -> dict[str, Any]:
+    return given if isinstance(given, dict) else {"name": given, "command": ["run"]}
+
+
+def sidecar(name: str) -> dict[str, Any]:
+    return {"name": name, "command": ["run"], "restartPolicy": "Always"}
+
+
+def container(name: str, state: State, *, exit_code: int = 0, message: str = "") -> Container:
+    return Container(
+        id=f"id-of-{name}",
+        sandbox=Sandbox(
+            "sandbox", SandboxConfig("default", "web", "uid-1", "127.10.1.1"), Path(), AT
+        ),
+        config=ContainerConfig(name, "none", ("run",), {}),
+        folder=Path(),
+        environment={},
+        created_at=AT,
+        output=Output(limit_bytes=1, keep_last=True),
+        ended=asyncio.Event(),
+        state=state,
+        started_at=AT,
+        finished_at=AT if state is State.EXITED else None,
+        exit_code=exit_code,
+        reason="Completed" if exit_code == 0 else "Error",
+        message=message,
+    )
+
+
+def record(
+    spec: PodContainer, how: str = "none", *, started: bool = True, restart_deadline: float = 0.0
+) -> ContainerRecord:
+    """A record: `none` (never created), `running`, or the exit code of its end, as text."""
+    made = ContainerRecord(spec, restart_deadline=restart_deadline)
+    if how == "running":
+        made.current = container(spec.name, State.RUNNING)
+        made.started = started
+    elif how != "none":
+        made.current = container(spec.name, State.EXITED, exit_code=int(how))
+    return made
+
+
+def records(pod: NodePod, **how: str) -> dict[str, ContainerRecord]:
+    """Records of all containers of a pod; those that are not named were never created."""
+    return {
+        each.name: record(each, how.get(each.name, "none")) for each in pod.spec.all_containers()
+    }

@@ -1,0 +1,96 @@
+"""The pages that people read, taken apart into what can be run."""
+
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+ROOT = Path(__file__).parent.parent.parent
+PAGES = sorted([*(ROOT / "docs").glob("*.md"), *ROOT.glob("README*.md")])
+
+Json = dict[str, Any]
+
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+ELSEWHERE = {
+    r"hack/playground": "test/integration/playground/test_command.py runs what it starts",
+    r"kruise-probe playground": "test/integration/playground/test_command.py",
+    r"hack/test": "it runs this test",
+    r"hack/(bench|soak)": "it takes its time, and is run by hand",
+    r"hack/(cluster|kind-up)|eval .*hack/cluster": "hack/test cluster",
+    r"kubectl -n kruise-system rollout": "hack/e2e-installed",
+    r"kruise-probe manifests \| kubectl delete": "hack/e2e-installed",
+    r"kubectl (exec|scale)": "Deployments need a real cluster; the recipe's own test does the same by hand",
+}
+"""Commands that the playground cannot take, and who runs them."""
+
+
+class Block(NamedTuple):
+    """One fenced block; `heading` is the nearest one above it."""
+
+    page: str
+    number: int
+    language: str
+    heading: str
+    text: str
+
+    @property
+    def id(self) -> str:
+        return f"{self.page}-{self.number}"
+
+    @property
+    def documents(self) -> list[Json]:
+        """Of YAML: the documents that are whole objects."""
+        loaded = [each for each in yaml.safe_load_all(self.text) if isinstance(each, dict)]
+        return [each for each in loaded if "kind" in each and "apiVersion" in each]
+
+    @property
+    def script(self) -> str:
+        """What a person would type, without what is run elsewhere; installing is cut before kubectl."""
+        lines = self.text.splitlines()
+        if self.language == "console":
+            lines = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+        kept = [line for line in lines if not any(re.match(each, line) for each in ELSEWHERE)]
+        return "\n".join(
+            re.sub(r"(kruise-probe manifests.*?) \| kubectl.*", r"\1", x) for x in kept
+        )
+
+
+def blocks(*languages: str) -> list[Block]:
+    """All blocks in these languages, page by page."""
+    return [each for page in PAGES for each in blocks_of(page) if each.language in languages]
+
+
+def blocks_of(page: Path) -> list[Block]:
+    text = page.read_text()
+    found = []
+    for number, match in enumerate(_FENCE.finditer(text), start=1):
+        headings = re.findall(r"^#+ (.*)$", text[: match.start()], re.MULTILINE)
+        found.append(Block(page.name, number, match[1], headings[-1] if headings else "", match[2]))
+    return found
+
+
+def block(page: str, heading: str, language: str = "yaml") -> Block:
+    """The first block of a language below a heading."""
+    return next(
+        each
+        for each in blocks_of(ROOT / "docs" / page)
+        if (each.heading, each.language) == (heading, language)
+    )
+
+
+def pods_of(document: Json) -> list[Json]:
+    """The pods that a workload would have: what its controller would create."""
+    if document["kind"] not in ("Deployment", "StatefulSet"):
+        return []
+    spec, name = document["spec"], document["metadata"]["name"]
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {**spec["template"]["metadata"], "name": f"{name}-{number}"},
+            "spec": spec["template"]["spec"],
+        }
+        for number in range(spec["replicas"])
+    ]

@@ -1,0 +1,210 @@
+"""The manager and the daemon as processes of their own, each at the API server that a test gives it."""
+
+import asyncio
+import os
+import shlex
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import aiohttp
+from yarl import URL
+
+from kruise_probe.playground.workspace import free_port
+
+Look = Callable[[], Awaitable[bool]]
+
+PATIENCE_SECONDS = 30.0
+SECRETS = "/var/run/secrets"
+LOOK_SECONDS = 0.05
+"""Between two looks at another process, which cannot wake us."""
+
+_OWN_SETTINGS = ("KRUISE_PROBE_", "KUBECONFIG", "NODE_NAME", "POD_NAMESPACE")
+
+
+async def fetch(url: str) -> tuple[int, str]:
+    """Status and text; 0 when nobody listens."""
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=3)) as session,
+            session.get(url) as response,
+        ):
+            return response.status, await response.text()
+    except (aiohttp.ClientError, OSError, TimeoutError):
+        return 0, ""
+
+
+def sum_of(metric: str, exposition: str) -> float:
+    """The sum of all series of that name."""
+    return sum(
+        float(line.rsplit(" ", 1)[1])
+        for line in exposition.splitlines()
+        if line.startswith((metric + "{", metric + " "))
+    )
+
+
+async def until(what: str, holds: Look, *, seconds: float = PATIENCE_SECONDS) -> None:
+    """Looks again and again: for what other processes do, which cannot wake us."""
+    give_up_at = asyncio.get_running_loop().time() + seconds
+    while not await holds():
+        assert asyncio.get_running_loop().time() < give_up_at, f"not within {seconds:g} s: {what}"
+        await asyncio.sleep(LOOK_SECONDS)
+
+
+class Program:
+    """One run of a program; what it says goes to `log`."""
+
+    def __init__(self, name: str, process: asyncio.subprocess.Process, log: Path, url: str) -> None:
+        self.name = name
+        self.process = process
+        self.log = log
+        self.url = url
+
+    @property
+    def running(self) -> bool:
+        return self.process.returncode is None
+
+    @property
+    def rss_mb(self) -> float:
+        return self._status_mb("VmRSS")
+
+    @property
+    def peak_mb(self) -> float:
+        """The most that it ever had resident."""
+        return self._status_mb("VmHWM")
+
+    def _status_mb(self, name: str) -> float:
+        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
+            if line.startswith(name):
+                return int(line.split()[1]) / 1024
+        raise AssertionError(f"{self.name} has no {name}")
+
+    def says(self, text: str) -> bool:
+        return text in self.log.read_text(errors="replace")
+
+    def tail(self, lines: int = 30) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    async def ready(self) -> None:
+        """Returns once /readyz says so."""
+        await self.until("is ready", lambda: self._answers("readyz"))
+
+    async def _answers(self, path: str) -> bool:
+        return (await self.get(path))[0] == 200
+
+    async def get(self, path: str) -> tuple[int, str]:
+        """Status and text; 0 when nobody listens."""
+        return await fetch(f"{self.url}/{path}")
+
+    async def metric(self, name: str) -> float:
+        """The sum of all series of that name."""
+        return sum_of(name, (await self.get("metrics"))[1])
+
+    async def until(self, what: str, holds: Look, *, seconds: float = PATIENCE_SECONDS) -> None:
+        """Looks again and again until `holds`, or the program has ended."""
+
+        async def holds_or_has_ended() -> bool:
+            return await holds() or not self.running
+
+        await until(f"{self.name}: {what}", holds_or_has_ended, seconds=seconds)
+        assert self.running, f"{self.name} has ended: {self.tail()}"
+
+    def send(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    async def kill(self) -> None:
+        """As `kill -9`."""
+        if self.running:
+            self.process.kill()
+        await self.process.wait()
+
+    async def terminate(self) -> tuple[int, float]:
+        """SIGTERM; the exit code, and the seconds until then."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        self.process.terminate()
+        async with asyncio.timeout(20):
+            code = await self.process.wait()
+        return code, loop.time() - began
+
+    async def end(self) -> None:
+        """However it is: it has ended afterwards."""
+        if self.running:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.terminate()
+            try:
+                async with asyncio.timeout(8):
+                    await self.process.wait()
+            except TimeoutError:
+                await self.kill()
+
+
+class InPod(NamedTuple):
+    """Instead of a kubeconfig: a service account's files where a pod has them, in a mount namespace of its own."""
+
+    account: Path
+    server: str
+
+    def prepared(self, command: Sequence[str]) -> list[str]:
+        """The command, below what prepares the files. Needs root."""
+        place = f"mount -t tmpfs tmpfs {SECRETS} && cp -r {self.account}/. {SECRETS}/"
+        return ["unshare", "--mount", "sh", "-c", f"{place} && exec {shlex.join(command)}"]
+
+    @property
+    def environ(self) -> dict[str, str]:
+        server = URL(self.server)
+        return {
+            "KUBERNETES_SERVICE_HOST": str(server.host),
+            "KUBERNETES_SERVICE_PORT": str(server.port),
+        }
+
+
+def _placed(command: list[str], cluster: Path | InPod) -> tuple[list[str], dict[str, str]]:
+    """The command and the environment with which it finds its cluster."""
+    if isinstance(cluster, Path):
+        return [*command, f"--kubeconfig={cluster}"], {}
+    return cluster.prepared(command), cluster.environ
+
+
+async def start(
+    mode: str, cluster: Path | InPod, folder: Path, *flags: str, name: str = ""
+) -> Program:
+    """Starts `kruise-probe manager` or `daemon`; its health and metrics are at `url`."""
+    name = name or mode
+    port = free_port()
+    if mode == "manager":
+        listen = [f"--health-probe-addr=127.0.0.1:{port}"]
+        if not any(each.startswith("--metrics-addr") for each in flags):
+            listen.append("--metrics-addr=0")
+    else:
+        listen = [f"--addr=127.0.0.1:{port}"]
+    log = folder / f"{name}.log"
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(_OWN_SETTINGS)}
+    command = [sys.executable, "-m", "kruise_probe", mode, *listen, *flags]
+    command, environ = _placed(command, cluster)
+    with log.open("ab") as output:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdout=output,
+            stderr=output,
+            env={**kept, **environ, "PYTHONUNBUFFERED": "1"},
+        )
+    return Program(name, process, log, f"http://127.0.0.1:{port}")
+
+
+@asynccontextmanager
+async def running(
+    mode: str, cluster: Path | InPod, folder: Path, *flags: str, name: str = ""
+) -> AsyncIterator[Program]:
+    """The program for as long as the block runs."""
+    program = await start(mode, cluster, folder, *flags, name=name)
+    try:
+        yield program
+    finally:
+        await program.end()
+
+
+ALONE = "--enable-leader-election=false"

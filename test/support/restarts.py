@@ -1,0 +1,400 @@
+"""What restarts must not change: a history of edits with a kill anywhere in it, and steady probes of a daemon that is
+killed, or whose runtime goes away, again and again. On a playground."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+from random import Random
+from typing import Any, NamedTuple
+
+from support.programs import fetch, sum_of, until
+from support.world import World, annotations, condition, labels
+
+from kruise_probe.api.keys import NamespacedName
+from kruise_probe.playground.raw_api import marker_path, pod_path
+from kruise_probe.playground.session import Playground
+
+Json = dict[str, Any]
+
+HISTORY_SECONDS = 2.0
+"""About as long as the edits take; kills are drawn from it."""
+
+STATE = {"exec": {"command": ["sh", "-c", "cat state; grep -q good state"]}}
+REFUSED = {"tcpSocket": {"port": 9}}
+IDLE = ["sh", "-c", "while :; do sleep 1; done"]
+
+
+class Kill(NamedTuple):
+    """What is killed, when, and how long it stays away."""
+
+    who: tuple[str, ...]
+    at_seconds: float
+    away_seconds: float
+
+
+def random_kill(random: Random) -> Kill:
+    who = random.choice([("manager",), ("daemon",), ("manager", "daemon")])
+    return Kill(who, random.uniform(0, HISTORY_SECONDS), random.choice([0, 0.1, 1.0]))
+
+
+async def strike(playground: Playground, kill: Kill) -> None:
+    await asyncio.sleep(kill.at_seconds)
+    if "manager" in kill.who:
+        await playground.kill_manager()
+    if "daemon" in kill.who:
+        await playground.kill_daemon()
+    await asyncio.sleep(kill.away_seconds)
+    playground.start_manager()
+    playground.start_daemon()
+
+
+def marked(name: str, how: Json, value: str = "good") -> Json:
+    policies = [
+        {"state": "Succeeded", "labels": {f"{name}/state": value}},
+        {"state": "Failed", "annotations": {f"{name}/state": "bad"}},
+    ]
+    return {
+        "name": name,
+        "containerName": "main",
+        "probe": how,
+        "podConditionType": f"{name}/checked",
+        "markerPolicy": policies,
+    }
+
+
+class History:
+    """A fixed row of edits in a namespace of its own, made at random intervals."""
+
+    PODS = ("one", "two")
+
+    def __init__(
+        self, playground: Playground, world: World, namespace: str, random: Random
+    ) -> None:
+        self._playground = playground
+        self._world = world
+        self._namespace = namespace
+        self._random = random
+
+    async def make(self) -> None:
+        api, namespace = self._playground.api, self._namespace
+        await api.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
+        for name in self.PODS:
+            container = {"name": "main", "image": "none", "command": IDLE}
+            meta = {"name": name, "labels": {"app": "web"}}
+            body = {"metadata": meta, "spec": {"containers": [container]}}
+            await api.create(f"/api/v1/namespaces/{namespace}/pods", body)
+        for name in self.PODS:
+            await self._world.pods.until(
+                "runs",
+                lambda pod: pod["status"].get("podIP"),
+                name=name,
+                namespace=namespace,
+            )
+            self._write_state(name, "good")
+
+    def _write_state(self, pod: str, text: str) -> None:
+        node = self._playground.node_of(pod, self._namespace)
+        container = node.container(self._namespace, pod, "main") if node else None
+        assert container
+        (container.folder / "state").write_text(text)
+
+    async def run(self) -> None:
+        api = self._playground.api
+        for step in (
+            lambda: self._put("first", marked("first", STATE)),
+            lambda: self._put("second", marked("second", REFUSED)),
+            lambda: self._label("two", "other"),
+            self._break_one,
+            lambda: self._edit("first", marked("first", STATE, "edited")),
+            lambda: self._label("two", "web"),
+            lambda: api.delete(marker_path("second", self._namespace)),
+        ):
+            await step()
+            await asyncio.sleep(self._random.uniform(0, 2 * HISTORY_SECONDS / 7))
+
+    async def _put(self, name: str, probe: Json) -> None:
+        body = {
+            "apiVersion": "apps.kruise.io/v1alpha1",
+            "kind": "PodProbeMarker",
+            "metadata": {"name": name},
+            "spec": {"selector": {"matchLabels": {"app": "web"}}, "probes": [probe]},
+        }
+        await self._playground.api.create(marker_path("", self._namespace).rstrip("/"), body)
+
+    async def _edit(self, name: str, probe: Json) -> None:
+        change = {"spec": {"probes": [probe]}}
+        await self._playground.api.merge(marker_path(name, self._namespace), change)
+
+    async def _label(self, pod: str, app: str) -> None:
+        change = {"metadata": {"labels": {"app": app}}}
+        await self._playground.api.merge(pod_path(pod, self._namespace), change)
+
+    async def _break_one(self) -> None:
+        self._write_state("one", "broken")
+
+    def end(self) -> Json:
+        """What it has to come to, whatever was killed."""
+        return {
+            "pods": {
+                "one": {
+                    "conditions": {"first/checked": ("False", "broken")},
+                    "labels": {"app": "web"},
+                    "annotations": {"first/state": "bad"},
+                },
+                "two": {
+                    "conditions": {"first/checked": ("True", "good")},
+                    "labels": {"app": "web", "first/state": "edited"},
+                    "annotations": {},
+                },
+            },
+            "entries": {"one": ["first#first"], "two": ["first#first"]},
+            "results": {
+                "one": {"first#first": ("Failed", "broken")},
+                "two": {"first#first": ("Succeeded", "good")},
+            },
+            "markers": {"first": (2, 1, 1, 0, 0)},
+        }
+
+    def look(self) -> Json:
+        """What it has come to so far."""
+        pods, entries, results = {}, {}, {}
+        for name in self.PODS:
+            pod = self._world.pods.newest(name, self._namespace) or {"metadata": {}}
+            conditions = pod.get("status", {}).get("conditions") or ()
+            pods[name] = {
+                "conditions": {
+                    each["type"]: (each["status"], each.get("message"))
+                    for each in conditions
+                    if each["type"].endswith("/checked")
+                },
+                "labels": labels(pod),
+                "annotations": annotations(pod),
+            }
+        for report in self._world.reports.all():
+            for entry in report["spec"].get("podProbes") or ():
+                if entry["namespace"] == self._namespace:
+                    entries[entry["name"]] = [each["name"] for each in entry["probes"]]
+            for entry in (report.get("status") or {}).get("podProbeStatuses") or ():
+                if entry["namespace"] == self._namespace:
+                    results[entry["name"]] = {
+                        each["name"]: (each["state"], each.get("message"))
+                        for each in entry["probeStates"]
+                    }
+        keys = ("matchedPods", "succeeded", "failed", "unknown", "nodesBehind")
+        markers = {
+            each["metadata"]["name"]: tuple(each.get("status", {}).get(key) for key in keys)
+            for each in self._world.markers.all()
+            if each["metadata"]["namespace"] == self._namespace
+        }
+        return {"pods": pods, "entries": entries, "results": results, "markers": markers}
+
+    def differs(self) -> Json:
+        """What is not yet as it has to be."""
+        look, end = self.look(), self.end()
+        return {
+            key: {"is": look[key], "should be": end[key]} for key in end if look[key] != end[key]
+        }
+
+    async def clean(self) -> None:
+        for name in self.PODS:
+            await self._playground.api.delete(pod_path(name, self._namespace), grace_seconds=0)
+        await self._playground.api.delete(marker_path("first", self._namespace))
+
+
+async def history_with_a_kill(
+    playground: Playground, world: World, namespace: str, random: Random
+) -> Kill:
+    """One history, one kill; returns once all is as without it.
+
+    Raises:
+        AssertionError: it does not come to that.
+    """
+    kill = random_kill(random)
+    history = History(playground, world, namespace, random)
+    await history.make()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(strike(playground, kill))
+        group.create_task(history.run())
+    await world.wait(f"the end of {namespace} after {kill}", history.differs, seconds=30)
+    await history.clean()
+    return kill
+
+
+class SteadyProbes:
+    """Ten probes of each pod, half of them failing, none of them ever changing."""
+
+    PER_POD = 10
+
+    def __init__(self, playground: Playground, world: World, *, pods: int = 10) -> None:
+        self._playground = playground
+        self._world = world
+        self._steady = 0
+        self._pods = [f"steady-{number}" for number in range(pods)]
+
+    @contextlib.asynccontextmanager
+    async def standing(self) -> Any:
+        """They stand, and nothing has been written for two seconds."""
+        api = self._playground.api
+        with contextlib.ExitStack() as stack:
+            for name in self._pods:
+                container = {"name": "main", "image": "none", "command": IDLE}
+                meta = {"name": name, "labels": {"app": "steady"}}
+                body = {"metadata": meta, "spec": {"containers": [container]}}
+                await api.create("/api/v1/namespaces/default/pods", body)
+            for name in self._pods:
+                pod = await self._world.pods.until(
+                    "runs",
+                    lambda each: each["status"].get("podIP"),
+                    name=name,
+                    namespace="default",
+                )
+                stack.enter_context(_listening(pod["status"]["podIP"], 7000))
+            await api.create(
+                marker_path("").rstrip("/"),
+                {
+                    "apiVersion": "apps.kruise.io/v1alpha1",
+                    "kind": "PodProbeMarker",
+                    "metadata": {"name": "steady"},
+                    "spec": {
+                        "selector": {"matchLabels": {"app": "steady"}},
+                        "probes": [self._probe(number) for number in range(self.PER_POD)],
+                    },
+                },
+            )
+            await self._world.pods.wait("all have conditions", self._complete, seconds=40)
+            await self._quiet()
+            self._steady = len(self._reports())
+            yield
+            await api.delete(marker_path("steady"))
+            for name in self._pods:
+                await api.delete(pod_path(name), grace_seconds=0)
+
+    def _reports(self) -> list[Json]:
+        return self._world.reports.history[NamespacedName("", "node-0")]
+
+    def flaps(self) -> list[str]:
+        """What the node's report has said since, and did not say before."""
+        steady, *later = [_states(each) for each in self._reports()[self._steady - 1 :]]
+        return [
+            f"{key}: {steady.get(key)}, then {states.get(key)}"
+            for states in later
+            for key in sorted(steady.keys() | states.keys())
+            if steady.get(key) != states.get(key)
+        ]
+
+    def _probe(self, number: int) -> Json:
+        good = number % 2 == 0
+        if number < 6:
+            how: Json = {"tcpSocket": {"port": 7000 if good else 9}}
+        else:
+            how = {"exec": {"command": ["true" if good else "false"]}}
+        how |= {"periodSeconds": 2, "failureThreshold": 2}
+        return marked(f"p{number}", how)
+
+    def _complete(self) -> bool:
+        found = [self._world.pods.newest(name, "default") for name in self._pods]
+        return all(
+            pod and condition(pod, f"p{number}/checked").get("status") == str(number % 2 == 0)
+            for pod in found
+            for number in range(self.PER_POD)
+        )
+
+    async def _quiet(self) -> None:
+        seen: list[dict[str, int]] = [{}]
+
+        async def no_news() -> bool:
+            await asyncio.sleep(2.0)
+            seen.append(self.writes())
+            return seen[-1] == seen[-2]
+
+        await until("nothing is written any more", no_news)
+
+    def writes(self) -> dict[str, int]:
+        """Writes so far, by what was written; Leases left out."""
+        found: dict[str, int] = {}
+        for (verb, resource, _), count in self._playground.server.faults.requests.items():
+            if verb in ("create", "update", "patch", "delete") and "leases" not in resource:
+                found[f"{verb} {resource}"] = found.get(f"{verb} {resource}", 0) + count
+        return found
+
+    def writes_since(self, before: dict[str, int]) -> dict[str, int]:
+        now = self.writes()
+        return {key: n - before.get(key, 0) for key, n in now.items() if n != before.get(key, 0)}
+
+    async def probed_again(self) -> None:
+        """Returns once as many probes have run as there are, counted from now."""
+        await self._until_probes(await self._probes() + len(self._pods) * self.PER_POD)
+
+    async def _probes(self) -> float:
+        return sum_of("prober_probe_total", (await fetch(self._url("metrics")))[1])
+
+    async def _until_probes(self, total: float) -> None:
+        async def so_many() -> bool:
+            return await self._probes() >= total
+
+        await until(f"{total:g} probes since its start", so_many, seconds=40)
+
+    async def until_runtime_is(self, *, ready: bool) -> None:
+        """Returns once the daemon says so."""
+
+        async def says_so() -> bool:
+            return ((await fetch(self._url("readyz")))[0] == 200) == ready
+
+        await until(f"the daemon is ready: {ready}", says_so)
+
+    def _url(self, path: str) -> str:
+        command = self._playground.daemons["node-0"]._command
+        address = next(each for each in command if each.startswith("--addr="))
+        return f"http://{address.removeprefix('--addr=')}/{path}"
+
+    async def restart_the_daemon(self, times: int) -> dict[str, int]:
+        """Kills it and starts it again, every fifth time in order; returns what was written meanwhile."""
+        before = self.writes()
+        for number in range(times):
+            if number % 5 == 4:
+                await self._playground.restart_daemon()
+            else:
+                await self._playground.kill_daemon()
+                self._playground.start_daemon()
+            await self._until_probes(len(self._pods) * self.PER_POD)
+        return self.writes_since(before)
+
+    async def take_the_runtime_away(self, seconds: float) -> dict[str, int]:
+        """Returns what was written from then until everything was probed again."""
+        before = self.writes()
+        node = self._playground.nodes[0]
+        node.stop_runtime()
+        await self.until_runtime_is(ready=False)
+        await asyncio.sleep(seconds)
+        node.start_runtime()
+        await self.until_runtime_is(ready=True)
+        await self.probed_again()
+        return self.writes_since(before)
+
+
+def _states(report: Json) -> dict[tuple[str, str], str]:
+    return {
+        (entry["name"], each["name"]): each["state"]
+        for entry in (report.get("status") or {}).get("podProbeStatuses") or ()
+        for each in entry["probeStates"]
+    }
+
+
+@contextlib.contextmanager
+def _listening(ip: str, port: int) -> Iterator[None]:
+    """Takes connections, and lets the kernel do so: the backlog is larger than what a test dials."""
+    with socket.create_server((ip, port), backlog=4096) as listener:
+        loop = asyncio.get_running_loop()
+        listener.setblocking(False)
+
+        def take() -> None:
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    listener.accept()[0].close()
+
+        loop.add_reader(listener, take)
+        try:
+            yield
+        finally:
+            loop.remove_reader(listener)

@@ -1,0 +1,95 @@
+"""The manager's product over a fake API server, running for the length of a test."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from support.fake_api import FakeApi
+
+from kruise_probe.client.series import PodRef
+from kruise_probe.controllers.caches import BY_NODE, Informers
+from kruise_probe.controllers.product import Options, Product, build_over
+from kruise_probe.informers.shared_informer import SharedInformer
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class RecordedEvent(NamedTuple):
+    about: str
+    type: str
+    reason: str
+    message: str
+
+
+class RecordingRecorder:
+    """Keeps the events that it is given."""
+
+    def __init__(self) -> None:
+        self.events: list[RecordedEvent] = []
+
+    def event(self, pod: PodRef, type: str, reason: str, message: str) -> None:
+        self.events.append(RecordedEvent(f"{pod.kind}/{pod.name}", type, reason, message))
+
+
+def loop_clock() -> datetime:
+    """A wall clock that goes with the loop's virtual time."""
+    return START + timedelta(seconds=asyncio.get_running_loop().time())
+
+
+def informers_over(api: FakeApi) -> Informers:
+    sources = api.sources
+    return Informers(
+        markers=SharedInformer(sources["podprobemarkers"], name="podprobemarkers"),
+        pods=SharedInformer(
+            sources["pods"],
+            name="pods",
+            indexers={BY_NODE: lambda pod: (pod.node,) if pod.node else ()},
+        ),
+        nodes=SharedInformer(sources["nodes"], name="nodes"),
+        node_pod_probes=SharedInformer(sources["nodepodprobes"], name="nodepodprobes"),
+        leases=SharedInformer(sources["leases"], name="leases"),
+    )
+
+
+@asynccontextmanager
+async def running_manager(
+    api: FakeApi, *, namespace: str = "", serverless: bool = False
+) -> AsyncIterator[RecordingRecorder]:
+    """The product over the fake API server; yields the events that it records."""
+    recorder = RecordingRecorder()
+    options = Options("kruise-system", namespace=namespace, serverless=serverless)
+    async with running(build_over(informers_over(api), api, recorder, options, now=loop_clock)):
+        yield recorder
+
+
+@asynccontextmanager
+async def running(product: Product) -> AsyncIterator[None]:
+    """Caches first, then controllers; all cancelled at the end."""
+    ended = asyncio.Event()
+
+    async def run() -> None:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(each.run()) for each in product.caches]
+            for cache in product.caches:
+                await cache.wait_for_sync()
+            tasks += [group.create_task(each.run()) for each in product.controllers]
+            started.set()
+            await ended.wait()
+            for each in tasks:
+                each.cancel()
+
+    started = asyncio.Event()
+    task = asyncio.create_task(run())
+    await started.wait()
+    try:
+        yield
+    finally:
+        ended.set()
+        await task
+
+
+async def settle(seconds: float = 4.0) -> None:
+    """Lets virtual time pass: long enough for throttled status writes to be out."""
+    await asyncio.sleep(seconds)

@@ -1,0 +1,165 @@
+"""An HTTP server whose every answer is a line of the test's script, bytes and timing included.
+
+Not an API server: it knows neither objects nor paths. What each request shall meet stands in `script`, one act
+per request in the order of their arrival; the last one stays.
+"""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+import msgspec
+
+Act = Callable[["Received", asyncio.StreamWriter], Awaitable[None]]
+
+
+class Received(NamedTuple):
+    """One request as it came in; `at` is loop time, `connection` counts connections."""
+
+    method: str
+    target: str
+    headers: dict[str, str]
+    body: bytes
+    at: float
+    connection: int
+
+
+class ScriptedServer:
+    """Owns the listening socket and every connection for as long as its context is open."""
+
+    def __init__(self, script: list[Act]) -> None:
+        self.script = script
+        self.received: list[Received] = []
+        self.connections = 0
+        self.most_at_once = 0
+        self._under_way = 0
+        self._arrived = asyncio.Condition()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.url = ""
+
+    @asynccontextmanager
+    async def running(self, tls: ssl.SSLContext | None = None) -> AsyncIterator["ScriptedServer"]:
+        server = await asyncio.start_server(self._connected, "127.0.0.1", 0, ssl=tls)
+        port = server.sockets[0].getsockname()[1]
+        self.url = f"{'https' if tls else 'http'}://127.0.0.1:{port}"
+        try:
+            yield self
+        finally:
+            server.close()
+            for task in self._tasks:
+                task.cancel()
+            if self._tasks:
+                await asyncio.wait(self._tasks)
+
+    async def until_received(self, count: int) -> None:
+        """Returns when `count` requests have come in."""
+        async with asyncio.timeout(5), self._arrived:
+            await self._arrived.wait_for(lambda: len(self.received) >= count)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        self.connections += 1
+        try:
+            await self._serve(reader, writer, self.connections)
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            return
+        finally:
+            writer.close()
+            self._tasks.discard(task)
+
+    async def _serve(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: int
+    ) -> None:
+        while not writer.is_closing():
+            head = (await reader.readuntil(b"\r\n\r\n")).decode()
+            first, *lines = head.rstrip().split("\r\n")
+            method, target, _ = first.split(" ")
+            headers = {
+                name.lower(): value for name, value in (line.split(": ", 1) for line in lines)
+            }
+            body = await reader.readexactly(int(headers.get("content-length", 0)))
+            now = asyncio.get_running_loop().time()
+            received = Received(method, target, headers, body, now, connection)
+            self.received.append(received)
+            async with self._arrived:
+                self._arrived.notify_all()
+            act = self.script.pop(0) if len(self.script) > 1 else self.script[0]
+            self._under_way += 1
+            self.most_at_once = max(self.most_at_once, self._under_way)
+            try:
+                await act(received, writer)
+                await writer.drain()
+            finally:
+                self._under_way -= 1
+
+
+def answer(status: int, body: object = None, **headers: str) -> Act:
+    """A whole answer; `body` is sent as JSON, bytes as they are. Header names take `_` for `-`."""
+    data = body if isinstance(body, bytes) else msgspec.json.encode(body)
+
+    async def act(_: Received, writer: asyncio.StreamWriter) -> None:
+        writer.write(_head(status, {"content-length": str(len(data)), **headers}) + data)
+
+    return act
+
+
+def refusal(status: int, reason: str = "", message: str = "", **headers: str) -> Act:
+    """A `Status` as the API server writes it."""
+    status_object = {"kind": "Status", "code": status, "reason": reason, "message": message}
+    return answer(status, status_object, **headers)
+
+
+async def silence(_: Received, __: asyncio.StreamWriter) -> None:
+    """Never answers."""
+    await asyncio.get_running_loop().create_future()
+
+
+async def reset(_: Received, writer: asyncio.StreamWriter) -> None:
+    """Ends the connection without an answer."""
+    writer.transport.abort()
+
+
+def raw(*parts: bytes | float, end: bool = False) -> Act:
+    """Bytes as they are, with pauses of so many seconds in between; then `end`s the connection or stays."""
+
+    async def act(received: Received, writer: asyncio.StreamWriter) -> None:
+        for part in parts:
+            if isinstance(part, bytes):
+                writer.write(part)
+                await writer.drain()
+            else:
+                await asyncio.sleep(part)
+        if end:
+            writer.close()
+        else:
+            await silence(received, writer)
+
+    return act
+
+
+def stream(*parts: bytes | float, finished: bool = False, end: bool = False) -> Act:
+    """A chunked answer of `parts`; `finished` sends the closing chunk, `end` closes the connection."""
+    chunks = [
+        b"%x\r\n%s\r\n" % (len(part), part) if isinstance(part, bytes) else part for part in parts
+    ]
+    head = _head(200, {"transfer-encoding": "chunked", "content-type": "application/json"})
+    last = [b"0\r\n\r\n"] if finished else []
+    return raw(head, *chunks, *last, end=end)
+
+
+def after(seconds: float, act: Act) -> Act:
+    async def later(received: Received, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(seconds)
+        await act(received, writer)
+
+    return later
+
+
+def _head(status: int, headers: dict[str, str]) -> bytes:
+    lines = [f"HTTP/1.1 {status} Because"]
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode()

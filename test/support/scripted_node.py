@@ -1,0 +1,486 @@
+"""A node for the daemon to run on: its containers, its probers and the API server, all scripted, on virtual time.
+
+Known lies: containers change without delay; the API server keeps one NodePodProbe and one Lease, and its watch
+delivers after `WATCH_SECONDS`.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import msgspec
+
+from kruise_probe.api.core import ExecAction, Probe
+from kruise_probe.api.errors import NotFound
+from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.meta import ObjectMeta
+from kruise_probe.api.resources import LEASES, NODE_POD_PROBES, Resource
+from kruise_probe.api.v1alpha1 import (
+    ContainerProbe,
+    ContainerProbeState,
+    NodePodProbe,
+    NodePodProbeSpec,
+    NodePodProbeStatus,
+    PodProbe,
+)
+from kruise_probe.client.request import PatchType
+from kruise_probe.client.series import PodRef
+from kruise_probe.daemon.agent import Agent, Options
+from kruise_probe.daemon.cri.containers import ContainerView
+from kruise_probe.daemon.cri.runtime import ContainerState
+from kruise_probe.daemon.probers.prober import Outcome, Target, Verdict
+from kruise_probe.informers.handlers import EventHandler
+
+NODE = "node-1"
+EPOCH = datetime(2026, 11, 21, 12, 0, 0, 250_000, UTC)
+WATCH_SECONDS = 0.005
+
+OK = Outcome(Verdict.SUCCESS, "ok")
+BAD = Outcome(Verdict.FAILURE, "bad")
+HUNG = Outcome(Verdict.FAILURE, "timed out", timed_out=True)
+
+
+def loop_time() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def wall_clock() -> datetime:
+    """The wall clock of virtual time."""
+    return EPOCH + timedelta(seconds=loop_time())
+
+
+def exec_probe(
+    command: str = "check",
+    *,
+    initial_delay_seconds: int | None = None,
+    timeout_seconds: int | None = None,
+    period_seconds: int | None = None,
+    success_threshold: int | None = None,
+    failure_threshold: int | None = None,
+) -> Probe:
+    return Probe(
+        exec=ExecAction((command,)),
+        initial_delay_seconds=initial_delay_seconds,
+        timeout_seconds=timeout_seconds,
+        period_seconds=period_seconds,
+        success_threshold=success_threshold,
+        failure_threshold=failure_threshold,
+    )
+
+
+def probe_of(probe: Probe, name: str = "marker#probe", container: str = "main") -> ContainerProbe:
+    return ContainerProbe(name, container, probe)
+
+
+def pod_of(*probes: ContainerProbe, name: str = "pod", ip: str = "127.0.0.9") -> PodProbe:
+    """A pod whose uid is its name with `uid-` before it."""
+    return PodProbe(name, "default", f"uid-{name}", ip, probes)
+
+
+def spec_of(*pods: PodProbe) -> NodePodProbeSpec:
+    return NodePodProbeSpec(pods)
+
+
+def one(probe: Probe) -> NodePodProbeSpec:
+    """A spec of one pod with one probe."""
+    return spec_of(pod_of(probe_of(probe)))
+
+
+class FakeContainers:
+    """What a `ContainerWatcher` shows, set by hand."""
+
+    def __init__(self) -> None:
+        self._available = True
+        self._views: dict[tuple[str, str], ContainerView] = {}
+        self._callbacks: list[Callable[[], None]] = []
+        self.refreshes = 0
+        self._count = 0
+
+    @property
+    def available(self) -> bool:
+        return self._available
+
+    def set_available(self, available: bool) -> None:
+        self._available = available
+        self._notify()
+
+    def find(self, pod_uid: str, container_name: str) -> ContainerView | None:
+        return self._views.get((pod_uid, container_name))
+
+    def subscribe(
+        self, pod_uid: str, container_name: str, callback: Callable[[], None]
+    ) -> Callable[[], None]:
+        self._callbacks.append(callback)
+        return lambda: self._callbacks.remove(callback)
+
+    @property
+    def subscriptions(self) -> int:
+        return len(self._callbacks)
+
+    def refresh_soon(self) -> None:
+        self.refreshes += 1
+
+    def start(
+        self,
+        pod: str = "pod",
+        container: str = "main",
+        *,
+        age: float = 0.0,
+        id: str = "",
+        ips: tuple[str, ...] = ("127.0.0.9",),
+    ) -> str:
+        """A container that started `age` seconds ago replaces the one of this name; returns its id."""
+        self._count += 1
+        view = ContainerView(
+            id or f"container-{self._count}",
+            ContainerState.RUNNING,
+            self._count,
+            self._count,
+            wall_clock() - timedelta(seconds=age),
+            ips=ips,
+        )
+        self._views[f"uid-{pod}", container] = view
+        self._notify()
+        return view.id
+
+    def stop(self, pod: str = "pod", container: str = "main") -> None:
+        key = (f"uid-{pod}", container)
+        self._views[key] = msgspec.structs.replace(self._views[key], state=ContainerState.EXITED)
+        self._notify()
+
+    def remove(self, pod: str = "pod", container: str = "main") -> None:
+        del self._views[f"uid-{pod}", container]
+        self._notify()
+
+    def _notify(self) -> None:
+        for callback in tuple(self._callbacks):
+            callback()
+
+    async def run(self) -> None:
+        await asyncio.Event().wait()
+
+
+class Attempt(NamedTuple):
+    """One run of a prober; `ended` is None while it runs and after it was cancelled."""
+
+    probe: Probe
+    target: Target
+    began: float
+    ended: float | None
+
+
+Behaviour = Callable[[Probe, Target], Awaitable[Outcome]]
+
+
+async def _always_ok(_: Probe, __: Target) -> Outcome:
+    return OK
+
+
+class FakeProbers:
+    """A prober factory whose probers do what `behaviour` says, and note when they ran."""
+
+    def __init__(self) -> None:
+        self.behaviour: Behaviour = _always_ok
+        self.attempts: list[Attempt] = []
+        self.in_flight = 0
+        self.most_in_flight = 0
+
+    def answer(self, outcome: Outcome | Exception, *, seconds: float = 0.0) -> None:
+        """From now on every probe gives `outcome`, after `seconds`."""
+
+        async def behave(_: Probe, __: Target) -> Outcome:
+            if seconds:
+                await asyncio.sleep(seconds)
+            if isinstance(outcome, Exception):
+                raise outcome
+            return outcome
+
+        self.behaviour = behave
+
+    def answer_each(self, outcomes: Iterable[Outcome | Exception]) -> None:
+        """One probe after the other takes the next of `outcomes`."""
+        left = iter(outcomes)
+
+        async def behave(_: Probe, __: Target) -> Outcome:
+            outcome = next(left)
+            if isinstance(outcome, Exception):
+                raise outcome
+            return outcome
+
+        self.behaviour = behave
+
+    def __call__(self, probe: Probe) -> "FakeProber":
+        return FakeProber(probe, self)
+
+    @property
+    def times(self) -> list[float]:
+        """When the probes began."""
+        return [attempt.began for attempt in self.attempts]
+
+
+class FakeProber:
+    def __init__(self, probe: Probe, probers: FakeProbers) -> None:
+        self._probe = probe
+        self._probers = probers
+
+    async def run(self, target: Target) -> Outcome:
+        probers = self._probers
+        number = len(probers.attempts)
+        began = loop_time()
+        probers.attempts.append(Attempt(self._probe, target, began, None))
+        probers.in_flight += 1
+        probers.most_in_flight = max(probers.most_in_flight, probers.in_flight)
+        try:
+            outcome = await probers.behaviour(self._probe, target)
+            probers.attempts[number] = Attempt(self._probe, target, began, loop_time())
+        finally:
+            probers.in_flight -= 1
+        return outcome
+
+
+class Write(NamedTuple):
+    at: float
+    status: NodePodProbeStatus
+
+
+class FakeApi:
+    """One NodePodProbe and one Lease, as client and as informer.
+
+    Attributes:
+        prunes: True drops the fields that Kruise's CRD does not have.
+        fail: called before each request with its kind; may raise, or wait.
+    """
+
+    def __init__(self) -> None:
+        self.object: NodePodProbe | None = None
+        self.prunes = False
+        self.fail: Callable[[str], Awaitable[None]] | None = None
+        self.writes: list[Write] = []
+        self.lease: dict[str, Any] | None = None
+        self.lease_writes: list[float] = []
+        self._version = 100
+        self._written = asyncio.Event()
+        self._handlers: list[EventHandler[NodePodProbe]] = []
+
+    @property
+    def status(self) -> NodePodProbeStatus:
+        assert self.object is not None
+        return self.object.status or NodePodProbeStatus()
+
+    def states(self) -> dict[str, ContainerProbeState]:
+        """Published states, as `<pod>/<probe>`."""
+        return {
+            f"{pod.name}/{state.name}": state
+            for pod in self.status.pod_probe_statuses or ()
+            for state in pod.probe_states or ()
+        }
+
+    def state(self, name: str = "pod/marker#probe") -> str | None:
+        found = self.states().get(name)
+        return str(found.state) if found else None
+
+    async def until(self, state: str, name: str = "pod/marker#probe") -> float:
+        """Waits for a write that says so; returns its loop time."""
+        while self.state(name) != state:
+            self._written.clear()
+            await self._written.wait()
+        return loop_time()
+
+    def message(self, name: str = "pod/marker#probe") -> str:
+        return self.states()[name].message or ""
+
+    # The manager's half.
+
+    def put(self, spec: NodePodProbeSpec, status: NodePodProbeStatus | None = None) -> None:
+        """Writes the spec; `status` too where given."""
+        before = self.object
+        uid = before.uid if before else f"uid-{self._version}"
+        kept = status if status is not None else before and before.status
+        self._store(NodePodProbe(ObjectMeta(NODE, uid=uid), spec, kept or None))
+
+    def delete(self) -> None:
+        before, self.object = self.object, None
+        assert before is not None
+        for handler in self._handlers:
+            handler.on_delete(before)
+
+    def _store(self, changed: NodePodProbe, *, watched_after: float = 0.0) -> NodePodProbe:
+        self._version += 1
+        metadata = msgspec.structs.replace(changed.metadata, resource_version=str(self._version))
+        before, self.object = self.object, msgspec.structs.replace(changed, metadata=metadata)
+        now = self.object
+        if watched_after:
+            asyncio.get_running_loop().call_later(watched_after, self._tell, before, now)
+        else:
+            self._tell(before, now)
+        return now
+
+    def _tell(self, before: NodePodProbe | None, now: NodePodProbe) -> None:
+        for handler in self._handlers:
+            if before is None:
+                handler.on_add(now, False)
+            else:
+                handler.on_update(before, now)
+
+    # The informer.
+
+    def add_event_handler(self, handler: EventHandler[NodePodProbe]) -> None:
+        self._handlers.append(handler)
+
+    def forget_handlers(self) -> None:
+        self._handlers.clear()
+
+    async def run(self) -> None:
+        if self.object is not None:
+            for handler in self._handlers:
+                handler.on_add(self.object, True)
+        await asyncio.Event().wait()
+
+    # The client.
+
+    async def patch(
+        self,
+        resource: Resource[Any],
+        key: NamespacedName,
+        body: bytes,
+        *,
+        patch_type: PatchType,
+        subresource: str = "",
+    ) -> Any:
+        assert patch_type is PatchType.MERGE
+        if self.fail is not None:
+            await self.fail(resource.kind)
+        if resource is LEASES:
+            return self._patch_lease(body)
+        assert (resource, key.name, subresource) == (NODE_POD_PROBES, NODE, "status")
+        if self.object is None:
+            raise NotFound("no such object")
+        patch = json.loads(body)
+        assert set(patch) == {"status"}, "the daemon writes nothing but the status"
+        if self.prunes:
+            _prune(patch["status"])
+        status = msgspec.convert(patch["status"], NodePodProbeStatus)
+        self.writes.append(Write(loop_time(), status))
+        changed = msgspec.structs.replace(self.object, status=status)
+        self._written.set()
+        return self._store(changed, watched_after=WATCH_SECONDS)
+
+    def _patch_lease(self, body: bytes) -> Any:
+        if self.lease is None:
+            raise NotFound("no such lease")
+        self.lease["spec"].update(json.loads(body)["spec"])
+        self.lease_writes.append(loop_time())
+        return LEASES.decode(json.dumps(self.lease).encode())
+
+    async def create(self, resource: Resource[Any], body: bytes, *, namespace: str = "") -> Any:
+        assert resource is LEASES
+        if self.fail is not None:
+            await self.fail("create " + resource.kind)
+        self.lease = json.loads(body)
+        assert self.lease is not None
+        assert self.lease["metadata"]["namespace"] == namespace
+        self.lease_writes.append(loop_time())
+        return LEASES.decode(body)
+
+
+def _prune(status: dict[str, Any]) -> None:
+    for pod in status["podProbeStatuses"]:
+        for state in pod["probeStates"]:
+            state.pop("containerID", None)
+            state.pop("probeHash", None)
+
+
+class Event(NamedTuple):
+    at: float
+    pod: str
+    reason: str
+    message: str
+    probe: str
+
+
+class FakeRecorder:
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def event(
+        self,
+        pod: PodRef,
+        type: str,
+        reason: str,
+        message: str,
+        *,
+        container: str = "",
+        probe: str = "",
+    ) -> None:
+        assert type == "Normal"
+        assert container
+        self.events.append(Event(loop_time(), pod.name, reason, message, probe))
+
+    @property
+    def reasons(self) -> list[str]:
+        return [event.reason for event in self.events]
+
+    async def flush(self) -> None: ...
+
+    async def run(self) -> None:
+        await asyncio.Event().wait()
+
+
+class ScriptedNode:
+    """A node on which daemons start and end; what they find stays."""
+
+    def __init__(self) -> None:
+        self.containers = FakeContainers()
+        self.probers = FakeProbers()
+        self.api = FakeApi()
+        self.recorder = FakeRecorder()
+        self.options = Options()
+
+    def agent(self) -> Agent:
+        return Agent(
+            node_name=NODE,
+            informer=self.api,
+            client=self.api,
+            containers=self.containers,
+            prober_factory=self.probers,
+            recorder=self.recorder,
+            options=self.options,
+            now=wall_clock,
+        )
+
+    @asynccontextmanager
+    async def daemon(self) -> AsyncIterator[Agent]:
+        """A daemon that runs inside the block, and is ended as by SIGTERM behind it."""
+        agent = self.agent()
+        task = asyncio.create_task(agent.run())
+        try:
+            await settle()
+            yield agent
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+            self.api.forget_handlers()
+            if not task.cancelled() and (error := task.exception()) is not None:
+                raise error
+
+    async def killed_daemon(self, seconds: float) -> None:
+        """A daemon that lives for `seconds` and then is killed: nothing that it says at its end counts."""
+        writes = len(self.api.writes)
+        async with self.daemon():
+            await asyncio.sleep(seconds)
+            kept, writes = self.api.object, len(self.api.writes)
+        self.api.object = kept
+        del self.api.writes[writes:]
+
+
+async def settle() -> None:
+    """Lets everything that is ready run, at the price of a virtual millisecond."""
+    await asyncio.sleep(0.001)
+
+
+def gaps(times: Sequence[float]) -> list[float]:
+    return [later - earlier for earlier, later in pairwise(times)]

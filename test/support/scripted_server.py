@@ -1,0 +1,111 @@
+"""A TCP server whose every connection does what a test tells it, and which remembers what it was sent."""
+
+import asyncio
+import contextlib
+import ssl
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@dataclass
+class ScriptedServer:
+    """`requests` are the heads of HTTP requests, `ends` what each connection ended with after its script."""
+
+    host: str
+    port: int = 0
+    connections: int = 0
+    requests: list[str] = field(default_factory=list)
+
+
+@asynccontextmanager
+async def serving(
+    script: Callable[[ScriptedServer], Script],
+    *,
+    host: str = "127.0.0.1",
+    tls: ssl.SSLContext | None = None,
+) -> AsyncIterator[ScriptedServer]:
+    server = ScriptedServer(host)
+    act = script(server)
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        server.connections += 1
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            await act(reader, writer)
+        writer.close()
+
+    listening = await asyncio.start_server(connected, host, 0, ssl=tls)
+    server.port = listening.sockets[0].getsockname()[1]
+    try:
+        yield server
+    finally:
+        listening.close()
+
+
+def silent() -> Callable[[ScriptedServer], Script]:
+    """Takes the connection and says nothing."""
+
+    async def script(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        while await reader.read(4096):
+            pass
+
+    return lambda _: script
+
+
+def answering(
+    *parts: bytes | Callable[[str], bytes], pause_seconds: float = 0.0, stays_open: bool = False
+) -> Callable[[ScriptedServer], Script]:
+    """Reads one request and sends `parts` with a pause between them; a function makes one of the request."""
+
+    def of(server: ScriptedServer) -> Script:
+        async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            request = (await reader.readuntil(b"\r\n\r\n")).decode()
+            server.requests.append(request)
+            for part in parts:
+                writer.write(part(request) if callable(part) else part)
+                await writer.drain()
+                await asyncio.sleep(pause_seconds)
+            if stays_open:
+                _ = await reader.read()
+
+        return script
+
+    return of
+
+
+def flooding(start: bytes, flood: bytes) -> Callable[[ScriptedServer], Script]:
+    """Reads one request, sends `start`, and then `flood` for ever."""
+
+    def of(server: ScriptedServer) -> Script:
+        async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            server.requests.append((await reader.readuntil(b"\r\n\r\n")).decode())
+            writer.write(start)
+            while True:
+                writer.write(flood)
+                await writer.drain()
+
+        return script
+
+    return of
+
+
+def self_signed(folder: Path, *, protocols: tuple[str, ...] = ("http/1.1",)) -> ssl.SSLContext:
+    """A server's context with a certificate that nobody would trust, and of a small key."""
+    key, certificate = folder / "key.pem", folder / "certificate.pem"
+    if not key.exists():
+        _ = subprocess.run(
+            [
+                *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1"),
+                *("-subj", "/CN=nobody", "-keyout", str(key), "-out", str(certificate)),
+            ],
+            check=True,
+            capture_output=True,
+        )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    context.set_alpn_protocols(list(protocols))
+    return context

@@ -1,0 +1,104 @@
+"""Snapshots for tests of what people are shown: a cluster of one node where all is well, but for what a test says."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from support.builders import (
+    condition_wire,
+    lease_wire,
+    marker_wire,
+    node_wire,
+    npp_wire,
+    pod_status_wire,
+    pod_wire,
+    state_wire,
+)
+
+from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES
+from kruise_probe.controllers.compiled import compile_marker
+from kruise_probe.controllers.nodes.plan import plan
+from kruise_probe.inspection.snapshot import SEEN_PODS, SeenPod, Snapshot
+
+Json = dict[str, Any]
+
+NOW = datetime(2026, 1, 1, 0, 1, 30, tzinfo=UTC)
+FRESH = "2026-01-01T00:01:20.000000Z"
+
+
+def seen_pod(wire: Json, *, containers: Json | None = None) -> SeenPod:
+    """`containers`: the `state` of each by name; those that are not named run."""
+    named = [each["name"] for each in wire["spec"]["containers"]]
+    running = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
+    started = {each["name"] for each in wire["status"]["containerStatuses"] if each.get("started")}
+    statuses = [
+        {"name": name, "state": (containers or {}).get(name, running), "started": name in started}
+        for name in named
+    ]
+    wire = {**wire, "status": {**wire["status"], "containerStatuses": statuses}}
+    return SEEN_PODS.decode(msgspec.json.encode(wire))
+
+
+def healthy_pod(name: str = "web-0", **more: Any) -> Json:
+    """A pod that shows the result of `marker_wire`'s probe."""
+    more.setdefault("conditions", [condition_wire("example.com/healthy", "True")])
+    return pod_wire(name, **more)
+
+
+def snapshot(
+    *,
+    markers: Sequence[Json] = (),
+    pods: Sequence[Json] = (),
+    states: Sequence[Json] | None = None,
+    seen: Sequence[SeenPod] | None = None,
+    planned: bool = True,
+    node: Json | None = None,
+    renewed: str | None = FRESH,
+    forbidden: Sequence[str] = (),
+    now: datetime = NOW,
+) -> Snapshot:
+    """`states` of every pod's probes; `renewed` None for a node without a daemon; `forbidden` kinds are None."""
+    found = list(seen) if seen is not None else [seen_pod(each) for each in pods]
+    decoded = [MARKERS.decode(msgspec.json.encode(each)) for each in markers]
+    compiled = [compile_marker(each) for each in decoded]
+    entries = plan(
+        [each.pod for each in found],
+        lambda pod: tuple(each for each in compiled if each.selector.matches(pod.labels)),
+        (),
+        deleting={},
+    )
+    report = npp_wire(
+        entries=msgspec.to_builtins(entries) if planned else (),
+        statuses=[
+            pod_status_wire(
+                {
+                    "metadata": {
+                        "name": each.pod.name,
+                        "namespace": each.pod.namespace,
+                        "uid": each.uid,
+                    }
+                },
+                *([state_wire()] if states is None else states),
+            )
+            for each in found
+        ],
+    )
+    lease = lease_wire(renewed=renewed) if renewed else None
+    leases = [LEASES.decode(msgspec.json.encode(lease))] if lease else []
+    nodes = [NODES.decode(msgspec.json.encode(node or node_wire()))]
+    reports = [NODE_POD_PROBES.decode(msgspec.json.encode(report))]
+    return Snapshot(
+        now=now,
+        markers=tuple(decoded),
+        pods=tuple(found),
+        nodes=None if "nodes" in forbidden else {each.key.name: each for each in nodes},
+        reports=None if "reports" in forbidden else {each.key.name: each for each in reports},
+        leases=None if "leases" in forbidden else {each.key.name: each for each in leases},
+    )
+
+
+def marker(**more: Any) -> Json:
+    """A marker that the manager has seen."""
+    more.setdefault("status", {"observedGeneration": 1, "matchedPods": 1})
+    return marker_wire(**more)

@@ -1,0 +1,198 @@
+"""What stands in an API server, as JSON, and waiting until it is as a test wants it: woken by watches, never polling."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.resources import Resource
+from kruise_probe.client.lister_watcher import ResourceListerWatcher
+from kruise_probe.client.rest import RestClient
+from kruise_probe.informers.shared_informer import SharedInformer
+
+Json = dict[str, Any]
+
+PATIENCE_SECONDS = 20.0
+
+
+class JsonObject:
+    """An object as it stands on the wire."""
+
+    def __init__(self, raw: Json) -> None:
+        self.raw = raw
+        meta = raw["metadata"]
+        self.key = NamespacedName(meta.get("namespace", ""), meta["name"])
+        self.uid: str = meta["uid"]
+        self.resource_version: str = meta["resourceVersion"]
+
+
+def _resource(
+    group: str, version: str, plural: str, kind: str, *, namespaced: bool = True
+) -> Resource[JsonObject]:
+    return Resource(
+        group, version, plural, kind, wire=dict, project=JsonObject, namespaced=namespaced
+    )
+
+
+class Followed:
+    """All objects of one kind, and every state that each was seen in."""
+
+    def __init__(self, client: RestClient, resource: Resource[JsonObject]) -> None:
+        self.kind = resource.kind
+        self.informer = SharedInformer(
+            ResourceListerWatcher(client, resource), name=resource.plural
+        )
+        self.history: dict[NamespacedName, list[Json]] = {}
+        self._waiting: set[asyncio.Event] = set()
+        self.informer.add_event_handler(self)
+
+    def on_add(self, obj: JsonObject, is_initial: bool) -> None:
+        self._note(obj)
+
+    def on_update(self, old: JsonObject, new: JsonObject) -> None:
+        self._note(new)
+
+    def on_delete(self, last_known: JsonObject) -> None:
+        self._wake()
+
+    def _note(self, obj: JsonObject) -> None:
+        self.history.setdefault(obj.key, []).append(obj.raw)
+        self._wake()
+
+    def _wake(self) -> None:
+        for event in self._waiting:
+            event.set()
+
+    async def next_change(self) -> None:
+        """Returns once an object of the kind changes after the call."""
+        changed = asyncio.Event()
+        self._waiting.add(changed)
+        try:
+            await changed.wait()
+        finally:
+            self._waiting.discard(changed)
+
+    def newest(self, name: str, namespace: str = "") -> Json | None:
+        found = self.informer.lister.get(NamespacedName(namespace, name))
+        return found.raw if found else None
+
+    def all(self) -> list[Json]:
+        return [each.raw for each in self.informer.lister.list()]
+
+    async def until(
+        self,
+        what: str,
+        holds: Callable[[Json], bool],
+        *,
+        name: str,
+        namespace: str = "",
+        seconds: float = PATIENCE_SECONDS,
+    ) -> Json:
+        """The object, once it is there and `holds` of it."""
+        found: list[Json] = []
+
+        def check() -> bool:
+            newest = self.newest(name, namespace)
+            found[:] = [newest] if newest else []
+            return newest is not None and holds(newest)
+
+        await self.wait(f"{self.kind} {name}: {what}", check, seconds=seconds, show=found)
+        return found[0]
+
+    async def until_gone(
+        self, name: str, namespace: str = "", *, seconds: float = PATIENCE_SECONDS
+    ) -> None:
+        await self.wait(
+            f"{self.kind} {name} is gone",
+            lambda: self.newest(name, namespace) is None,
+            seconds=seconds,
+        )
+
+    async def wait(
+        self,
+        what: str,
+        holds: Callable[[], bool],
+        *,
+        seconds: float = PATIENCE_SECONDS,
+        show: object = None,
+    ) -> None:
+        """Returns once `holds`, looked at whenever an object of the kind has changed."""
+        changed = asyncio.Event()
+        self._waiting.add(changed)
+        try:
+            async with asyncio.timeout(seconds):
+                while not holds():
+                    await changed.wait()
+                    changed.clear()
+        except TimeoutError:
+            seen = json.dumps(show, indent=1, default=str) if show else ""
+            raise AssertionError(f"not within {seconds:g} s: {what}; last seen: {seen}") from None
+        finally:
+            self._waiting.discard(changed)
+
+
+class World:
+    """Pods, events, markers and node reports of a whole cluster."""
+
+    def __init__(self, client: RestClient) -> None:
+        group, version = "apps.kruise.io", "v1alpha1"
+        self.pods = Followed(client, _resource("", "v1", "pods", "Pod"))
+        self.events = Followed(client, _resource("", "v1", "events", "Event"))
+        self.markers = Followed(
+            client, _resource(group, version, "podprobemarkers", "PodProbeMarker")
+        )
+        self.reports = Followed(
+            client, _resource(group, version, "nodepodprobes", "NodePodProbe", namespaced=False)
+        )
+
+    async def wait(
+        self, what: str, differs: Callable[[], object], *, seconds: float = PATIENCE_SECONDS
+    ) -> None:
+        """Returns once `differs` finds nothing any more, looked at whenever anything has changed."""
+        changed = asyncio.Event()
+        kinds = (self.pods, self.events, self.markers, self.reports)
+        for each in kinds:
+            each._waiting.add(changed)
+        try:
+            async with asyncio.timeout(seconds):
+                while differs():
+                    await changed.wait()
+                    changed.clear()
+        except TimeoutError:
+            seen = json.dumps(differs(), indent=1, default=str)
+            raise AssertionError(f"not within {seconds:g} s: {what}; still: {seen}") from None
+        finally:
+            for each in kinds:
+                each._waiting.discard(changed)
+
+
+@asynccontextmanager
+async def following(client: RestClient) -> AsyncIterator[World]:
+    """Follows all of it, from before the body begins."""
+    world = World(client)
+    kinds = (world.pods, world.events, world.markers, world.reports)
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(each.informer.run()) for each in kinds]
+        for each in kinds:
+            await each.informer.wait_for_sync()
+        try:
+            yield world
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+def condition(pod: Json, kind: str) -> Json:
+    """The condition of that type; empty where there is none."""
+    conditions = pod.get("status", {}).get("conditions") or ()
+    return next((each for each in conditions if each["type"] == kind), {})
+
+
+def labels(pod: Json) -> dict[str, str]:
+    return pod["metadata"].get("labels") or {}
+
+
+def annotations(pod: Json) -> dict[str, str]:
+    return pod["metadata"].get("annotations") or {}
