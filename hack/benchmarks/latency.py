@@ -14,6 +14,7 @@ from benchmarks.reporting import Row, emit, interpreter, percentile
 from benchmarks.sightings import NodeSeen, PodSeen
 
 SETTLE_SECONDS = 3.0
+LOOK_SECONDS = 0.05
 LATE_SECONDS = 10.0
 
 
@@ -91,9 +92,10 @@ class _Load:
                 else:
                     group.create_task(self._flip(node, pod))
         took = loop.time() - started_at
-        give_up_at = loop.time() + LATE_SECONDS
-        while self._sent and loop.time() < give_up_at:
-            await asyncio.sleep(0.05)
+        for _ in range(int(LATE_SECONDS / LOOK_SECONDS)):
+            if not self._sent:
+                break
+            await asyncio.sleep(LOOK_SECONDS)
         missed = len(self._sent)
         self._sent.clear()
         self._stored.clear()

@@ -9,7 +9,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Generic, TypeVar
 
@@ -189,8 +189,7 @@ async def _one_size(nodes: int, pods: int) -> Row:
             await each.wait_for_sync()
         row["list_cpu_s"] = round(time.process_time() - cpu, 2)
         tasks += [group.create_task(each.run()) for each in product.controllers]
-        while writer.writes.get("nodepodprobes", 0) < nodes:
-            await asyncio.sleep(0.01)
+        await _until(lambda: writer.writes.get("nodepodprobes", 0) >= nodes)
         row["planned_wall_s"] = round(time.perf_counter() - wall, 2)
         await _quiet()
         row["planned_cpu_s"] = round(time.process_time() - cpu, 2)
@@ -203,6 +202,14 @@ async def _one_size(nodes: int, pods: int) -> Row:
             task.cancel()
     row["python"] = interpreter()
     return row
+
+
+async def _until(holds: Callable[[], bool]) -> None:
+    """Looks once in each turn of the loop: what is waited for happens in this process."""
+    seen = holds()
+    while not seen:
+        await asyncio.sleep(0)
+        seen = holds()
 
 
 async def _quiet() -> None:
@@ -229,8 +236,7 @@ async def _one_flip(informers: Informers, writer: _Writer, probes: _Served[Any])
         writer.writes.pop("pods", None)
         started_at = time.perf_counter()
         probes.tell(EventType.MODIFIED, changed)
-        while not writer.writes.get("pods"):
-            await asyncio.sleep(0)
+        await _until(lambda: bool(writer.writes.get("pods")))
         took = time.perf_counter() - started_at
         await asyncio.sleep(0.2)
     return {"flip_ms": round(took * 1000, 2), "pod_writes_per_flip": writer.writes["pods"]}

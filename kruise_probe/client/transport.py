@@ -15,7 +15,8 @@ from typing import NamedTuple, Self
 
 import aiohttp
 from aiohttp import ClientRequest, ClientResponse
-from aiohttp.connector import AddrInfoType
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.connector import AddrInfoType, Connection
 from multidict import CIMultiDict
 from yarl import URL
 
@@ -193,10 +194,29 @@ def _guarded(before_send: Callable[[], None]) -> type[ClientRequest]:
     """Requests that call `before_send` with the connection in hand, in the step that writes them."""
 
     class GuardedRequest(ClientRequest):
-        async def send(self, conn: aiohttp.connector.Connection) -> ClientResponse:
+        async def send(self, conn: Connection) -> ClientResponse:
             if self.method in _WRITES:
                 before_send()
             return await super().send(conn)
+
+        async def write_bytes(
+            self,
+            writer: AbstractStreamWriter,
+            conn: Connection,
+            content_length: int | None = None,
+        ) -> None:
+            """Asks again: before Python 3.12 this is a turn of the loop after `send`, and a process that was suspended
+            in between would send what it had been allowed long ago.
+            """
+            try:
+                if self.method in _WRITES:
+                    before_send()
+            except Exception as error:
+                if conn.protocol is not None:
+                    conn.protocol.set_exception(error)
+                conn.close()
+                raise
+            await super().write_bytes(writer, conn, content_length)
 
     return GuardedRequest
 

@@ -420,7 +420,7 @@ async def test_the_fence_is_asked_before_each_copy_of_a_write_and_never_for_a_re
     def fence() -> None:
         nonlocal asked
         asked += 1
-        if asked > 2:
+        if asked > 4:
             raise Fenced
 
     refused = refusal(429, "TooManyRequests", "later", Retry_After="0")
@@ -433,7 +433,9 @@ async def test_the_fence_is_asked_before_each_copy_of_a_write_and_never_for_a_re
             await patch(client)
 
     writes = [each for each in server.received if each.method == "PATCH"]
-    assert (asked, len(writes)) == (3, 2)
+    assert (asked, len(writes)) == (5, 2), (
+        "twice for each copy: with the connection, and with the bytes"
+    )
 
 
 async def list_page_of(client: RestClient, server: ScriptedServer) -> None:
@@ -460,6 +462,25 @@ async def test_a_fence_that_falls_while_connecting_holds_the_write_back() -> Non
         await first
         with pytest.raises(Fenced):
             await second
+
+    assert len(server.received) == 1
+
+
+async def test_a_fence_that_falls_between_the_connection_and_the_bytes_holds_the_write_back() -> (
+    None
+):
+    """As when the process was suspended there for longer than its lease."""
+    answers = iter([None, Fenced()])
+
+    def fence() -> None:
+        error = next(answers, None)
+        if error is not None:
+            raise error
+
+    async with client_of(answer(200, POD), before_send=fence) as (client, server):
+        with pytest.raises(Fenced):
+            await patch(client)
+        await patch(client)
 
     assert len(server.received) == 1
 
