@@ -18,21 +18,36 @@ from support.kubectl import Kubectl
 from support.processes import Running, start
 
 from kruise_probe.manifests.crds import all_crds
+from kruise_probe.manifests.own_node import own_node_policy
 from kruise_probe.manifests.rbac import DAEMON, MANAGER, daemon_rbac, manager_rbac
 
 SYSTEM = "kruise-system"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+INSTALLED = os.environ.get("KRUISE_PROBE_E2E_INSTALLED", "")
+"""By what: `kustomize` with the webhook, `helm` without it, or not at all."""
+
+collect_ignore = [] if INSTALLED else ["test_install.py"]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "with_webhook: of an installation that has the webhook")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         item.add_marker(pytest.mark.timeout(180))
+    if INSTALLED != "kustomize":
+        others = [each for each in items if each.get_closest_marker("with_webhook")]
+        items[:] = [each for each in items if each not in others]
+        config.hook.pytest_deselected(items=others)
 
 
 @pytest.fixture(scope="session")
 def admin() -> Kubectl:
     kubeconfig = os.environ.get("KUBECONFIG")
     if not kubeconfig:
-        pytest.fail("test/e2e needs a cluster: set KUBECONFIG, or run hack/test cluster")
+        pytest.fail("test/e2e needs a cluster: set KUBECONFIG, or run hack/test e2e")
     return Kubectl(kubeconfig)
 
 
@@ -47,6 +62,7 @@ def installed(admin: Kubectl) -> None:
     """CRDs, the system namespace, identities."""
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}
     admin.apply(namespace, *all_crds(), *manager_rbac(SYSTEM), *daemon_rbac(SYSTEM))
+    admin.apply(*own_node_policy(SYSTEM))
     admin.run("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
 
 

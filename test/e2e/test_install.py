@@ -1,7 +1,6 @@
 """kruise-probe as it is installed, by hack/e2e-installed: what runs, and what its tokens may not do."""
 
 import json
-import os
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -51,8 +50,6 @@ MARKER: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def system(admin: Kubectl) -> Kubectl:
-    if not os.environ.get("KRUISE_PROBE_E2E_INSTALLED"):
-        pytest.skip("nothing is installed; see hack/e2e-installed")
     return Kubectl(admin.kubeconfig, namespace=SYSTEM)
 
 
@@ -153,11 +150,10 @@ def test_the_workloads_run_without_root_or_capabilities_where_they_can(system: K
     assert fields["NoNewPrivs"] == "1"
 
 
+@pytest.mark.with_webhook
 def test_the_webhook_answers_through_its_service(
     admin: Kubectl, system: Kubectl, node: str
 ) -> None:
-    if os.environ["KRUISE_PROBE_E2E_INSTALLED"] != "kustomize":
-        pytest.skip("installed without the webhook")
     probe = {"tcpSocket": {"port": 1, "host": "127.0.0.2"}}
     probes = [{"name": "m#p", "containerName": "c", "probe": probe}]
     entry = {"name": "p", "namespace": "d", "uid": "u", "IP": "", "probes": probes}

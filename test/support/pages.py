@@ -18,7 +18,7 @@ ELSEWHERE = {
     r"kruise-probe playground": "test/integration/playground/test_command.py",
     r"hack/test": "it runs this test",
     r"hack/(bench|soak)": "it takes its time, and is run by hand",
-    r"hack/(cluster|kind-up)|eval .*hack/cluster": "hack/test cluster",
+    r"hack/(cluster|kind-up)|eval .*hack/cluster": "hack/test e2e",
     r"kubectl -n kruise-system rollout": "hack/e2e-installed",
     r"kruise-probe manifests \| kubectl delete": "hack/e2e-installed",
     r"kubectl (exec|scale)": "Deployments need a real cluster; the recipe's own test does the same by hand",
