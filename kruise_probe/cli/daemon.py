@@ -30,7 +30,7 @@ from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.serving.health import Checks, silence_check
 from kruise_probe.serving.logs import configure_logs
 from kruise_probe.serving.loop_lag import LoopLag
-from kruise_probe.serving.server import HttpServer, health_handler, metrics_handler
+from kruise_probe.serving.server import HealthEndpoint, HttpServer, metrics_handler
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -119,8 +119,8 @@ async def run_daemon(flags: DaemonFlags, runtime: NodeRuntime) -> None:
         flags.addr,
         flag="--addr",
         handlers={
-            "/healthz": health_handler("healthz", health),
-            "/readyz": health_handler("readyz", ready),
+            "/healthz": HealthEndpoint("healthz", health),
+            "/readyz": HealthEndpoint("readyz", ready),
             "/metrics": metrics_handler,
         },
     )

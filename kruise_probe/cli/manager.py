@@ -34,7 +34,7 @@ from kruise_probe.controllers.manager import Manager, Runnable
 from kruise_probe.serving.health import Checks, silence_check
 from kruise_probe.serving.logs import configure_logs
 from kruise_probe.serving.loop_lag import LoopLag
-from kruise_probe.serving.server import HttpServer, health_handler, metrics_handler
+from kruise_probe.serving.server import HealthEndpoint, HttpServer, metrics_handler
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -264,8 +264,8 @@ def _servers(flags: ManagerFlags, health: Checks, ready: Checks) -> list[Runnabl
         flags.health_probe_addr,
         flag="--health-probe-addr",
         handlers={
-            "/healthz": health_handler("healthz", health),
-            "/readyz": health_handler("readyz", ready),
+            "/healthz": HealthEndpoint("healthz", health),
+            "/readyz": HealthEndpoint("readyz", ready),
         },
     )
     metrics.bind()

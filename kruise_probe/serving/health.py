@@ -3,7 +3,7 @@
 A check is called per request and says what is wrong, or nothing. What takes time has a deadline, so that
 one check that hangs is one failed check and not a hanging endpoint.
 
-Source: k8s.io/apiserver pkg/server/healthz/healthz.go.
+Source: k8s.io/apiserver pkg/server/healthz/healthz.go; controller-runtime pkg/healthz/healthz.go.
 Differs: reasons are not withheld, as nothing secret stands in them.
 """
 
@@ -15,6 +15,9 @@ from typing import NamedTuple
 Check = Callable[[], str | Awaitable[str | None] | None]
 """Returns what is wrong, or None. An exception is what is wrong, too."""
 
+PING = "ping"
+"""The check of an endpoint that has no other, as in Go."""
+
 CHECK_SECONDS = 2.0
 """Deadline of an asynchronous check: kubelet's own default is one second for the whole request, ours are set higher."""
 
@@ -24,12 +27,19 @@ class Result(NamedTuple):
 
     name: str
     problem: str | None
+    excluded: bool = False
+
+    def __str__(self) -> str:
+        if self.problem is not None:
+            return f"[-]{self.name} failed: {self.problem}"
+        return f"[+]{self.name} excluded: ok" if self.excluded else f"[+]{self.name} ok"
 
 
 class Report(NamedTuple):
-    """What all checks of an endpoint said."""
+    """What all checks of an endpoint said, and which names to exclude belong to none of them."""
 
     results: tuple[Result, ...]
+    unmatched: tuple[str, ...] = ()
 
     @property
     def healthy(self) -> bool:
@@ -37,12 +47,10 @@ class Report(NamedTuple):
 
     def text(self, endpoint: str) -> str:
         """The listing: `[+]caches ok`, `[-]runtime failed: not connected`, and a last line that sums up."""
-        lines = [
-            f"[+]{each.name} ok"
-            if each.problem is None
-            else f"[-]{each.name} failed: {each.problem}"
-            for each in self.results
-        ]
+        lines = [str(each) for each in self.results]
+        if self.unmatched:
+            names = ", ".join(f'"{name}"' for name in self.unmatched)
+            lines.append(f"warn: some health checks cannot be excluded: no matches for {names}")
         verdict = "passed" if self.healthy else "failed"
         return "\n".join([*lines, f"{endpoint} check {verdict}", ""])
 
@@ -59,12 +67,24 @@ class Checks:
 
     async def report(self, *, exclude: frozenset[str] = frozenset()) -> Report:
         """Runs all checks but the excluded ones, side by side; never raises because of a check."""
-        names = [name for name in self._checks if name not in exclude]
         async with asyncio.TaskGroup() as tasks:
-            running = [tasks.create_task(_problem_of(self._checks[name])) for name in names]
-        return Report(
-            tuple(Result(name, task.result()) for name, task in zip(names, running, strict=True))
+            running = {
+                name: tasks.create_task(_problem_of(check))
+                for name, check in self._checks.items()
+                if name not in exclude
+            }
+        results = (
+            Result(name, running[name].result()) if name in running else Result(name, None, True)
+            for name in self._checks
         )
+        return Report(tuple(results), tuple(sorted(exclude - self._checks.keys())))
+
+    async def report_one(self, name: str) -> Result | None:
+        """Runs one check; None when there is none of that name. `ping` is there while nothing else is."""
+        check = self._checks.get(name)
+        if check is None:
+            return Result(PING, None) if name == PING and not self._checks else None
+        return Result(name, await _problem_of(check))
 
 
 async def _problem_of(check: Check) -> str | None:

@@ -1,7 +1,7 @@
 """The HTTP servers of a process: /healthz, /readyz and /metrics.
 
 Source: controller-runtime pkg/manager/internal.go and pkg/metrics/server; kube-apiserver's healthz answers.
-Differs: one server can carry all three (the daemon's does).
+Differs: one server can carry all three (the daemon's does); what fails is 503, not 500.
 """
 
 import asyncio
@@ -36,7 +36,9 @@ class HttpServer:
     person reads; `run` serves until cancelled and closes it.
     """
 
-    def __init__(self, address: str, *, flag: str, handlers: Mapping[str, Handler]) -> None:
+    def __init__(
+        self, address: str, *, flag: str, handlers: "Mapping[str, Handler | HealthEndpoint]"
+    ) -> None:
         self._text = address
         self._flag = flag
         self._handlers = dict(handlers)
@@ -96,20 +98,42 @@ class HttpServer:
     def _application(self) -> web.Application:
         application = web.Application()
         for path, handler in self._handlers.items():
-            application.router.add_get(path, handler)
+            if isinstance(handler, HealthEndpoint):
+                application.router.add_get(path, handler.all)
+                application.router.add_get(f"{path}/{{name:.*}}", handler.one)
+            else:
+                application.router.add_get(path, handler)
         return application
 
 
-def health_handler(endpoint: str, checks: Checks) -> Handler:
-    """Answers 200 `ok`, or 503 with the listing; `?verbose` lists always, `?exclude=name` leaves a check out."""
+class HealthEndpoint:
+    """Answers 200 `ok`, or 503 with the listing; `?verbose` lists always, `?exclude=name` leaves a check out.
 
-    async def handle(request: web.Request) -> web.Response:
-        report = await checks.report(exclude=frozenset(request.query.getall("exclude", [])))
+    Below the endpoint's path each check answers for itself: `/readyz/runtime`.
+    """
+
+    def __init__(self, endpoint: str, checks: Checks) -> None:
+        self._endpoint = endpoint
+        self._checks = checks
+
+    async def all(self, request: web.Request) -> web.Response:
+        report = await self._checks.report(exclude=frozenset(request.query.getall("exclude", [])))
         if not report.healthy:
-            return web.Response(status=503, text=report.text(endpoint))
-        return web.Response(text=report.text(endpoint) if "verbose" in request.query else "ok")
+            return web.Response(status=503, text=report.text(self._endpoint))
+        listed = "verbose" in request.query
+        return web.Response(text=report.text(self._endpoint) if listed else "ok")
 
-    return handle
+    async def one(self, request: web.Request) -> web.Response:
+        """One check: 200 `ok`, 503 with what is wrong, or 404. Without a name it is all of them."""
+        name = request.match_info["name"]
+        if not name:
+            return await self.all(request)
+        result = await self._checks.report_one(name)
+        if result is None:
+            raise web.HTTPNotFound
+        if result.problem is None:
+            return web.Response(text="ok")
+        return web.Response(status=503, text=f"{name} failed: {result.problem}\n")
 
 
 async def metrics_handler(request: web.Request) -> web.Response:

@@ -32,6 +32,11 @@ SYNCED: Final = "Synced"
 CONFLICT: Final = "Conflict"
 DEGRADED: Final = "Degraded"
 
+CLAIMED_BY_ANOTHER: Final = "ClaimedByAnother"
+INVALID_SPEC: Final = "InvalidSpec"
+WARNED_OF: Final = frozenset({CLAIMED_BY_ANOTHER, INVALID_SPEC})
+"""Reasons that are a Warning event as well: where Kruise's CRD prunes conditions, the event alone tells."""
+
 LISTED: Final = 3
 """How many nodes, conflicts or errors a message names; the rest is counted."""
 
@@ -150,7 +155,7 @@ def _conflict(conflicts: Iterable[Conflict]) -> Condition:
     return Condition(
         CONFLICT,
         "True",
-        "ClaimedByAnother",
+        CLAIMED_BY_ANOTHER,
         f"Not written: {listed(sentences)}. Use other names, or remove them from one of the probes.",
     )
 
@@ -165,7 +170,7 @@ def _degraded(
         return Condition(
             DEGRADED,
             "True",
-            "InvalidSpec",
+            INVALID_SPEC,
             f"Left out as invalid: {listed([str(each) for each in compiled.errors])}.",
         )
     crowded = [

@@ -77,7 +77,7 @@ class MarkerReconciler:
         self._serverless = serverless
         self._now = now
         self._pruned: frozenset[str] = frozenset()
-        self._warned: dict[NamespacedName, str] = {}
+        self._warned: dict[NamespacedName, frozenset[tuple[str, str]]] = {}
         self._deleting_since: dict[NamespacedName, float] = {}
 
     async def reconcile(self, key: NamespacedName) -> Result | None:
@@ -110,7 +110,7 @@ class MarkerReconciler:
         wanted = self._census(marker, compiled)
         self._pace.finished(marker.key, time() - started_at)
         await self._write_status(marker, wanted)
-        self._warn_of_conflict(marker, wanted)
+        self._warn(marker, wanted)
         return None
 
     def _census(self, marker: PodProbeMarker, compiled: CompiledMarker) -> PodProbeMarkerStatus:
@@ -169,20 +169,15 @@ class MarkerReconciler:
         self._caches.markers.wrote(answer)
         self._pruned = pruned_fields(wanted, answer.status)
 
-    def _warn_of_conflict(self, marker: PodProbeMarker, status: PodProbeMarkerStatus) -> None:
-        """One Warning per conflict: none for what the status, or this process, has said already."""
-        conflict = _condition(status, counting.CONFLICT)
-        if conflict is None or conflict.status != "True":
-            self._warned.pop(marker.key, None)
-            return
-        said = _condition(marker.status, counting.CONFLICT)
-        if self._warned.get(marker.key) == conflict.message:
-            return
-        self._warned[marker.key] = conflict.message
-        if said is not None and (said.status, said.message) == ("True", conflict.message):
-            return
+    def _warn(self, marker: PodProbeMarker, status: PodProbeMarkerStatus) -> None:
+        """One Warning per conflict and per invalid spec: none for what the status, or this process, has said already."""
+        news = _warnings(status)
+        fresh = news - _warnings(marker.status) - self._warned.pop(marker.key, frozenset())
+        if news:
+            self._warned[marker.key] = news
         about = PodRef(*marker.key, marker.uid, MARKERS.api_version, MARKERS.kind)
-        self._recorder.event(about, "Warning", conflict.reason, conflict.message)
+        for reason, message in sorted(fresh):
+            self._recorder.event(about, "Warning", reason, message)
 
     async def _finish(self, marker: PodProbeMarker, compiled: CompiledMarker) -> Result | None:
         """Removes the finalizer once nothing of the marker is left; until then says what is."""
@@ -258,3 +253,13 @@ class MarkerReconciler:
 def _condition(status: PodProbeMarkerStatus | None, condition_type: str) -> Condition | None:
     conditions = (status.conditions or ()) if status is not None else ()
     return next((each for each in conditions if each.type == condition_type), None)
+
+
+def _warnings(status: PodProbeMarkerStatus | None) -> frozenset[tuple[str, str]]:
+    """Reasons and messages of the conditions that are worth a Warning."""
+    conditions = (status.conditions or ()) if status is not None else ()
+    return frozenset(
+        (each.reason, each.message)
+        for each in conditions
+        if each.status == "True" and each.reason in counting.WARNED_OF
+    )

@@ -9,7 +9,7 @@ import pytest
 
 from kruise_probe.serving.address import BindError
 from kruise_probe.serving.health import Checks
-from kruise_probe.serving.server import HttpServer, health_handler, metrics_handler
+from kruise_probe.serving.server import HealthEndpoint, HttpServer, metrics_handler
 
 
 @asynccontextmanager
@@ -17,7 +17,7 @@ async def serving(checks: Checks, *, address: str = "127.0.0.1:0") -> AsyncItera
     server = HttpServer(
         address,
         flag="--addr",
-        handlers={"/readyz": health_handler("readyz", checks), "/metrics": metrics_handler},
+        handlers={"/readyz": HealthEndpoint("readyz", checks), "/metrics": metrics_handler},
     )
     server.bind()
     task = asyncio.create_task(server.run())
@@ -53,6 +53,32 @@ async def test_health_is_ok_or_says_what_is_wrong() -> None:
 
     assert (status, excluded) == (503, 200)
     assert text == "[+]caches ok\n[-]runtime failed: away\nreadyz check failed\n"
+
+
+async def test_each_check_answers_for_itself() -> None:
+    checks = Checks()
+    checks.add("cache pods", lambda: None)
+    checks.add("runtime", lambda: "away")
+    async with serving(checks) as url:
+        well = await get(f"{url}/readyz/cache%20pods")
+        broken = await get(f"{url}/readyz/runtime")
+        unknown = await get(f"{url}/readyz/runtim")
+        all_of_them = await get(f"{url}/readyz/?exclude=runtime&exclude=runtim&verbose")
+
+    assert well[:2] == (200, "ok")
+    assert broken[:2] == (503, "runtime failed: away\n")
+    assert unknown[0] == 404
+    assert all_of_them[:2] == (
+        200,
+        "[+]cache pods ok\n[+]runtime excluded: ok\n"
+        'warn: some health checks cannot be excluded: no matches for "runtim"\nreadyz check passed\n',
+    )
+
+
+async def test_an_endpoint_without_checks_has_ping() -> None:
+    async with serving(Checks()) as url:
+        assert (await get(f"{url}/readyz/ping"))[:2] == (200, "ok")
+        assert (await get(f"{url}/readyz/other"))[0] == 404
 
 
 @pytest.mark.parametrize(

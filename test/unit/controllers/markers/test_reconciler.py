@@ -114,13 +114,16 @@ async def test_fields_that_kruises_crd_prunes_are_not_written_for_ever(api: Fake
             wire["status"] = {key: wire["status"][key] for key in kept if key in wire["status"]}
 
     api.prune = prune
-    async with running_manager(api):
+    api.put(MARKERS, marker_wire("broken", probes=[probe_wire("native", condition="Ready")]))
+    async with running_manager(api) as recorder:
         await settle()
         assert status_of(api) == {"observedGeneration": 1, "matchedPods": 2}
         before = len(api.writes)
         report(api, {"web-1": "Succeeded"})
         await settle(700)
         assert api.count("PodProbeMarker", since=before) == {}
+        warned = [(each.about, each.reason) for each in recorder.events]
+        assert warned == [("PodProbeMarker/broken", "InvalidSpec")]
         api.edit(PODS, "web-2", {"metadata": {"labels": {"app": "other"}}})
         await settle()
         assert status_of(api) == {"observedGeneration": 1, "matchedPods": 1}
@@ -389,7 +392,7 @@ class TestDegraded:
         bad = probe_wire("bad", handler={"httpGet": {"port": 80, "host": "10.0.0.1"}})
         native = probe_wire("native", condition="Ready", policies=BOTH)
         api.put(MARKERS, marker_wire("broken", probes=[bad, native]))
-        async with running_manager(api):
+        async with running_manager(api) as recorder:
             await settle()
             report(api, {"web-1": "Succeeded"})
             await settle()
@@ -398,6 +401,8 @@ class TestDegraded:
             assert "spec.probes[0].probe.httpGet.host" in message
             assert "spec.probes[1].podConditionType" in message
             assert condition(api, "Degraded")[0] == "False"
+        warned = [each[1:] for each in recorder.events if each.about == "PodProbeMarker/broken"]
+        assert warned == [("Warning", "InvalidSpec", message)]
         npp = api.get(NODE_POD_PROBES, "node-1")
         assert npp is not None
         names = [each["name"] for each in npp["spec"]["podProbes"][0]["probes"]]
