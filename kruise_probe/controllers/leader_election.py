@@ -313,11 +313,27 @@ class LeaderElector:
             return
         try:
             async with asyncio.timeout(RELEASE_SECONDS):
-                await self._patch(release(self._known(), self._now()))
+                await self._give_back()
         except (KubeError, TimeoutError) as error:
-            log.warning("lease not released", lease=str(self._key), error=str(error))
+            text = str(error) or "no answer in time"
+            log.warning("lease not released", lease=str(self._key), error=text)
         else:
             log.info("lease released", lease=str(self._key))
+
+    async def _give_back(self) -> None:
+        """The end may have come while a renewal was under way; if that was carried out, the Lease is newer than we know.
+
+        Raises:
+            Conflict: somebody else holds the Lease.
+        """
+        while True:
+            try:
+                await self._patch(release(self._known(), self._now()))
+                return
+            except Conflict:
+                await self._look()
+                if self.holder != self._candidate.identity:
+                    raise
 
     def _complain(self, event: str, error: Exception) -> None:
         """Says a new trouble aloud; the same one again, or a lost race, only to whoever debugs."""

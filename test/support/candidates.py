@@ -1,19 +1,37 @@
-"""Two managers as processes of their own, each with its own way to the API server, so that each request has an author."""
+"""Managers as processes of their own, each with its own way to the API server, so that each request has an author."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
 from support import programs
 from support.background import background
-from support.hollow import CONDITION, probe
+from support.hollow import CONDITION, Daemons, Hollow, probe
 from support.programs import Program
 from support.proxy import FaultyProxy, Seen, faulty_proxy
-from support.world import condition
+from support.world import World, condition
 
-LEASE_SECONDS = 2.0
+from kruise_probe.client.config import ClusterConfig
+
+LEASE_SECONDS = 4.0
 LONG_LEASE_SECONDS = 60.0
 """So long that whoever leads before it has passed was given the Lease."""
+
+TALKING_NODES = 4
+
+
+class Ground(Protocol):
+    """An API server, and hollow objects on it."""
+
+    @property
+    def upstream(self) -> ClusterConfig: ...
+    @property
+    def world(self) -> World: ...
+    @property
+    def hollow(self) -> Hollow: ...
+    @property
+    def daemons(self) -> Daemons: ...
 
 
 class Candidate(NamedTuple):
@@ -25,49 +43,79 @@ class Candidate(NamedTuple):
         return [each for each in self.proxy.log if each.writes and not each.about_leases]
 
 
-@asynccontextmanager
-async def two_managers(
-    arena: Any, *, lease_seconds: float = LEASE_SECONDS
-) -> AsyncIterator[tuple[Candidate, Candidate]]:
-    """The leader, at work, and a standby with warm caches. Results of all pods flip all the time."""
-    await arena.hollow.add_nodes(4)
-    await arena.hollow.add_pods(40, nodes=4)
-    flags = (
-        f"--leader-election-lease-duration={lease_seconds:g}s",
-        f"--leader-election-renew-deadline={lease_seconds * 0.75:g}s",
+Start = Callable[[str], Awaitable[Candidate]]
+"""Starts a candidate of that name; returns once its caches are warm."""
+
+
+def lease_flags(seconds: float) -> tuple[str, ...]:
+    return (
+        f"--leader-election-lease-duration={seconds:g}s",
+        f"--leader-election-renew-deadline={seconds * 0.75:g}s",
         "--leader-election-retry-period=300ms",
     )
+
+
+@asynccontextmanager
+async def candidates(
+    ground: Ground, folder: Path, *flags: str, nodes: int = TALKING_NODES, **pods: Any
+) -> AsyncIterator[Start]:
+    """What there is to do: a marker, its pods, and results that flip all the time on a few of the nodes.
+
+    Candidates end with the block, if not before. `pods` are arguments of `Hollow.add_pods`.
+    """
+    await ground.hollow.add_nodes(nodes)
+    await ground.hollow.add_pods(nodes=nodes, **pods)
     turns = 0
+
+    def verdict(pod: str, _probe: str) -> tuple[str, str]:
+        if int(pod.rpartition("-")[2]) % nodes >= TALKING_NODES:
+            return "Succeeded", "fine"
+        return ("Succeeded" if turns % 2 else "Failed"), f"turn {turns}"
 
     async def flip() -> None:
         nonlocal turns
         while True:
             turns += 1
-            await arena.daemons.talk_once()
+            if not ground.daemons.behind():
+                await ground.world.reports.next_change()
+            await ground.daemons.catch_up()
 
-    arena.daemons.verdict = lambda pod, name: (
-        "Succeeded" if turns % 2 else "Failed",
-        f"turn {turns}",
-    )
+    ground.daemons.verdict = verdict
     async with AsyncExitStack() as stack:
-        pair = []
-        for name in ("first", "second"):
-            proxy = await stack.enter_async_context(faulty_proxy(arena.server.url))
-            kubeconfig = proxy.write_kubeconfig(arena.folder, name)
+
+        async def start(name: str) -> Candidate:
+            proxy = await stack.enter_async_context(faulty_proxy(ground.upstream))
+            kubeconfig = proxy.write_kubeconfig(folder, name)
             program = await stack.enter_async_context(
-                programs.running("manager", kubeconfig, arena.folder, *flags, name=name)
+                programs.running("manager", kubeconfig, folder, *flags, name=name)
             )
             await program.ready()
-            pair.append(Candidate(program, proxy))
-        await arena.hollow.add_marker(probe())
-        first, second = pair
+            return Candidate(program, proxy)
+
+        await ground.hollow.add_marker(probe())
         async with background(flip()):
-            await arena.world.pods.wait(
-                "the leader works",
-                lambda: all(condition(each, CONDITION) for each in arena.world.pods.all()),
-            )
-            assert not second.work(), "a standby writes nothing"
-            yield first, second
+            yield start
+
+
+async def all_marked(ground: Ground, *, seconds: float = 20.0) -> None:
+    """Whoever leads has worked all of it off once."""
+    await ground.world.pods.wait(
+        "the leader works",
+        lambda: all(condition(each, CONDITION) for each in ground.world.pods.all()),
+        seconds=seconds,
+    )
+
+
+@asynccontextmanager
+async def two_managers(
+    ground: Ground, folder: Path, *, lease_seconds: float = LEASE_SECONDS
+) -> AsyncIterator[tuple[Candidate, Candidate]]:
+    """The leader, at work, and a standby with warm caches."""
+    async with candidates(ground, folder, *lease_flags(lease_seconds), count=40) as start:
+        first, second = await start("first"), await start("second")
+        await all_marked(ground)
+        assert not second.work(), "a standby writes nothing"
+        yield first, second
 
 
 async def first_work(candidate: Candidate, *, seconds: float) -> float:

@@ -134,6 +134,10 @@ class Stage(NamedTuple):
     hollow: Hollow
     daemons: Daemons
 
+    @property
+    def upstream(self) -> ClusterConfig:
+        return self.plane.config()
+
 
 @asynccontextmanager
 async def staged(plane: ControlPlane, namespace: str) -> AsyncIterator[Stage]:

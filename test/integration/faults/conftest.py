@@ -32,6 +32,10 @@ class Arena:
     daemons: Daemons
     folder: Path
 
+    @property
+    def upstream(self) -> ClusterConfig:
+        return ClusterConfig.plain(self.server.url)
+
     @asynccontextmanager
     async def manager(self, *flags: str) -> AsyncIterator[Program]:
         """A manager that works, unless a test has made sure that it cannot."""

@@ -14,7 +14,7 @@ from support.candidates import (
 
 async def test_c11_a_leader_that_is_stopped_hands_over_at_once(arena):
     """The time it takes is measured by `hack/soak`; here, that it is not the lease's."""
-    async with two_managers(arena, lease_seconds=LONG_LEASE_SECONDS) as (old, new):
+    async with two_managers(arena, arena.folder, lease_seconds=LONG_LEASE_SECONDS) as (old, new):
         began = asyncio.get_running_loop().time()
         async with asyncio.TaskGroup() as group:
             ending = group.create_task(old.program.terminate())
@@ -25,14 +25,14 @@ async def test_c11_a_leader_that_is_stopped_hands_over_at_once(arena):
 
 
 async def test_c11_a_leader_that_is_killed_is_followed_after_its_lease(arena):
-    async with two_managers(arena) as (old, new):
+    async with two_managers(arena, arena.folder) as (old, new):
         await old.program.kill()
         await first_work(new, seconds=LEASE_SECONDS + 30)
         assert_one_after_the_other(old, new)
 
 
 async def test_d5_a_leader_that_was_paused_writes_nothing_when_it_wakes_up_and_ends(arena):
-    async with two_managers(arena) as (old, new):
+    async with two_managers(arena, arena.folder) as (old, new):
         old.program.send(signal.SIGSTOP)
         await first_work(new, seconds=LEASE_SECONDS + 30)
         old.program.send(signal.SIGCONT)
@@ -43,7 +43,7 @@ async def test_d5_a_leader_that_was_paused_writes_nothing_when_it_wakes_up_and_e
 
 
 async def test_d5_a_leader_that_loses_the_api_server_stops_before_another_begins(arena):
-    async with two_managers(arena) as (old, new):
+    async with two_managers(arena, arena.folder) as (old, new):
         old.proxy.black_hole()
         await first_work(new, seconds=LEASE_SECONDS + 30)
         async with asyncio.timeout(30):
@@ -53,7 +53,7 @@ async def test_d5_a_leader_that_loses_the_api_server_stops_before_another_begins
 
 
 async def test_d5_a_lease_that_cannot_be_renewed_costs_the_leadership_and_the_process(arena):
-    async with two_managers(arena) as (old, new):
+    async with two_managers(arena, arena.folder) as (old, new):
         old.proxy.fail(
             500, reason="InternalError", when=lambda seen: seen.writes and seen.about_leases
         )

@@ -109,6 +109,22 @@ async def test_a_stopped_leader_releases_last_and_the_standby_leads_within_two_s
     await two.stop()
 
 
+async def test_a_leader_that_is_stopped_while_it_renews_releases_all_the_same() -> None:
+    """The server has carried the renewal out; nobody waits for its answer any more."""
+    leases = FakeLeases()
+    one = Process(leases, "one").start()
+    await until(lambda: one.leads, within_seconds=1)
+    two = Process(leases, "two").start()
+    await asyncio.sleep(10)
+    one.link.latency_seconds = 0.2
+    writes = leases.writes
+    await until(lambda: leases.writes > writes, within_seconds=3)
+    await one.stop()
+
+    assert await until(lambda: two.leads, within_seconds=2) < 2
+    await two.stop()
+
+
 async def test_a_killed_leader_is_followed_after_its_lease_and_not_before() -> None:
     leases = FakeLeases()
     one = Process(leases, "one").start()
