@@ -38,10 +38,14 @@ class Arena:
 
     @asynccontextmanager
     async def manager(self, *flags: str) -> AsyncIterator[Program]:
-        """A manager that works, unless a test has made sure that it cannot."""
+        """A manager that works, unless a test has made sure that it cannot; a test that fails shows what it said."""
         kubeconfig = self.proxy.write_kubeconfig(self.folder)
         async with programs.running("manager", kubeconfig, self.folder, ALONE, *flags) as program:
-            yield program
+            try:
+                yield program
+            except BaseException:
+                print(program.tail(100))
+                raise
 
 
 @pytest.fixture
