@@ -10,6 +10,7 @@ from support import programs
 from support.hollow import Daemons, Hollow
 from support.programs import ALONE, Program
 from support.proxy import FaultyProxy, faulty_proxy
+from support.saying import say
 from support.world import World, following
 
 from kruise_probe.api.names import SYSTEM_NAMESPACE
@@ -44,7 +45,7 @@ class Arena:
             try:
                 yield program
             except BaseException:
-                print(program.tail(100))
+                say(program.tail(100))
                 raise
 
 

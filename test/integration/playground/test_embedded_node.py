@@ -30,6 +30,15 @@ def phase_is(phase: str) -> Any:
 REST = "while :; do sleep 1; done"
 
 
+async def has_made(space: Any, name: str) -> None:
+    """Returns once the container's program has come to where it makes a file of that name."""
+
+    async def made() -> bool:
+        return (space.folder() / name).exists()
+
+    await until(f"it has made {name}", made)
+
+
 async def test_a_pod_is_scheduled_runs_and_says_so(space):
     pod = await space.pod()
     pod = await space.until("is ready", lambda it: condition(it, "Ready").get("status") == "True")
@@ -195,8 +204,9 @@ async def test_a_command_that_is_not_there_is_named(space):
 
 
 async def test_a_deleted_pod_is_asked_to_end_and_leaves_no_process_and_no_folder(space):
-    script = f"trap 'echo asked > ../asked; exit 0' TERM; (setsid sleep 1000 &); {REST}"
-    await space.pod(command=["sh", "-c", script])
+    trap = "trap 'echo asked > ../asked; exit 0' TERM"
+    await space.pod(command=["sh", "-c", f"{trap}; (setsid sleep 1000 &); touch ready; {REST}"])
+    await has_made(space, "ready")
     node = space.playground.nodes[0]
     container = node.container(space.namespace, "web", "main")
     removed, asked = asyncio.Event(), []
@@ -234,10 +244,7 @@ async def test_a_pod_that_ignores_sigterm_is_killed_after_its_grace(space):
     command = ["sh", "-c", f"trap '' TERM; touch deaf; {REST}"]
     await space.pod(command=command, terminationGracePeriodSeconds=1)
 
-    async def is_deaf() -> bool:
-        return (space.folder() / "deaf").exists()
-
-    await until("it ignores the signal", is_deaf)
+    await has_made(space, "deaf")
     loop = asyncio.get_running_loop()
     began = loop.time()
     await space.playground.api.delete(space.pod_path())
@@ -246,7 +253,8 @@ async def test_a_pod_that_ignores_sigterm_is_killed_after_its_grace(space):
 
 
 async def test_a_pod_deleted_by_force_can_come_back_under_its_name_at_once(space):
-    first = await space.pod(command=["sh", "-c", f"trap '' TERM; {REST}"])
+    first = await space.pod(command=["sh", "-c", f"trap '' TERM; touch deaf; {REST}"])
+    await has_made(space, "deaf")
     await space.playground.api.delete(space.pod_path(), grace_seconds=0)
     await space.world.pods.until_gone("web", space.namespace)
     second = await space.pod()
