@@ -8,11 +8,15 @@ from typing import Any
 
 @asynccontextmanager
 async def background(work: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task[None]]:
-    """Cancels `work` at the end, and raises what it failed with; what the test raises stays as it is."""
+    """Cancels `work` at the end, and raises what it failed with; what the test raises stays as it is, with a note of it."""
     task = asyncio.create_task(work)
     await asyncio.sleep(0)
     try:
         yield task
+    except BaseException as error:
+        if task.done() and not task.cancelled():
+            error.add_note(f"what ran beside it had ended: {task.exception()!r}")
+        raise
     finally:
         task.cancel()
         _ = await asyncio.wait([task])
