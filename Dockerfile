@@ -12,6 +12,7 @@ RUN PYTHONPATH=/opt/kruise-probe pip install --no-cache-dir --no-deps --no-build
 FROM python:3.13-slim
 COPY --from=build /opt/kruise-probe /opt/kruise-probe
 # Nothing is written at run time: the root file system may be read-only.
-ENV PYTHONPATH=/opt/kruise-probe PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+ARG COMMIT=
+ENV PYTHONPATH=/opt/kruise-probe PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 KRUISE_PROBE_COMMIT=$COMMIT
 USER 65532:65532
 ENTRYPOINT ["python", "-m", "kruise_probe"]

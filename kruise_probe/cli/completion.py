@@ -20,4 +20,6 @@ _VARIABLE = "_KRUISE_PROBE_COMPLETE"
 def completion(ctx: click.Context, shell: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None, "click knows all three"
-    click.echo(kind(ctx.find_root().command, {}, "kruise-probe", _VARIABLE).source())
+    script = kind(ctx.find_root().command, {}, "kruise-probe", _VARIABLE).source()
+    # click's own takes everything behind the first comma of a description away.
+    click.echo(script.replace('string split "," $completion', 'string split -m 1 "," $completion'))

@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import click
 import structlog
@@ -13,6 +13,7 @@ from kruise_probe import version
 from kruise_probe.api.names import DAEMON_FIELD_MANAGER, EVENT_COMPONENT
 from kruise_probe.api.resources import NODE_POD_PROBES
 from kruise_probe.api.times import utc_now
+from kruise_probe.api.v1alpha1 import NodePodProbe
 from kruise_probe.cli.gates import DAEMON, PROBE_MARKERS, FeatureGates
 from kruise_probe.cli.options import SILENCE_SECONDS, shared_flags
 from kruise_probe.cli.process import run_until_signalled
@@ -59,7 +60,11 @@ kruise-probe daemon --node-name $(hostname) --cri-endpoint unix:///run/container
 """
 
 
-@click.command(help=_HELP)
+NO_WORK_SECONDS: Final = 10.0
+"""A manager that runs has written the NodePodProbe of a new node long before."""
+
+
+@click.command(help=_HELP, short_help="One per node: probes its containers.")
 @shared_flags
 @flag(
     "--addr",
@@ -187,4 +192,16 @@ async def _probe(
             now=utc_now,
         )
         group.create_task(gate.run(), name="exec gate")
+        group.create_task(_tell_of_no_work(informer, flags.node_name), name="no work")
         await agent.run()
+
+
+async def _tell_of_no_work(informer: SharedInformer[NodePodProbe], node_name: str) -> None:
+    """Says once that nobody asks this daemon for anything: most often its node has another name."""
+    await informer.wait_for_sync()
+    await asyncio.sleep(NO_WORK_SECONDS)
+    if not informer.lister.list():
+        _log.warning(
+            "there is no NodePodProbe of this node; is --node-name the name of a Node, and does a manager run?",
+            node=node_name,
+        )

@@ -13,6 +13,7 @@ from kruise_probe.cli.looking import (
     terminal_width,
     where_flags,
 )
+from kruise_probe.cli.naming import complete_pods
 from kruise_probe.cli.reading import Reader, client_of, run
 from kruise_probe.cli.tables import explanation_text
 from kruise_probe.client.config import ClusterConfig, load_config
@@ -31,7 +32,7 @@ has it as firstBroken.
 
 
 @click.command(help=_HELP, short_help="Why a pod is, or is not, probed and marked.")
-@click.argument("pod")
+@click.argument("pod", shell_complete=complete_pods)
 @where_flags
 @output_option("text", "json", "yaml")
 def explain(

@@ -11,7 +11,8 @@ import msgspec
 import yaml
 
 from kruise_probe.api.names import SYSTEM_NAMESPACE
-from kruise_probe.cli.types import flag
+from kruise_probe.cli.naming import complete_namespaces
+from kruise_probe.cli.types import NAMESPACE, flag
 from kruise_probe.inspection.selection import alike
 
 
@@ -20,6 +21,7 @@ def where_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     for add in (
         flag(
             "--system-namespace",
+            type=NAMESPACE,
             default=SYSTEM_NAMESPACE,
             envvar=["POD_NAMESPACE"],
             help="Namespace of kruise-probe's own Leases.",
@@ -29,7 +31,13 @@ def where_flags(command: Callable[..., Any]) -> Callable[..., Any]:
             type=click.Path(dir_okay=False),
             help="Kubeconfig file. Without it: KUBECONFIG, then ~/.kube/config.",
         ),
-        click.option("-n", "--namespace", help="Where to look.  [default: that of the context]"),
+        click.option(
+            "-n",
+            "--namespace",
+            type=NAMESPACE,
+            shell_complete=complete_namespaces,
+            help="Where to look.  [default: that of the context]",
+        ),
     ):
         command = add(command)
     return command

@@ -81,7 +81,7 @@ kruise-probe manager --kubeconfig ~/.kube/config --enable-leader-election=false
 """
 
 
-@click.command(help=_HELP)
+@click.command(help=_HELP, short_help="One per cluster: markers in, marks on pods out.")
 @shared_flags
 @flag(
     "--metrics-addr",

@@ -5,7 +5,7 @@ import yaml
 
 from kruise_probe.api.names import SYSTEM_NAMESPACE
 from kruise_probe.cli.gates import SERVERLESS, FeatureGates
-from kruise_probe.cli.types import GATES, bool_flag
+from kruise_probe.cli.types import GATES, NAMESPACE, bool_flag
 from kruise_probe.manifests.crds import all_crds
 from kruise_probe.manifests.install import default_install
 from kruise_probe.manifests.workloads import DEFAULT_IMAGE, Install
@@ -15,13 +15,18 @@ _HELP = """Prints the YAML to install, in the order to apply it.
 \b
 kruise-probe manifests | kubectl apply --server-side -f -
 kruise-probe manifests --crds-only | kubectl apply --server-side -f -
+kruise-probe manifests --cri-socket=/run/k3s/containerd/containerd.sock > install.yaml
 """
 
 
-@click.command(help=_HELP)
+@click.command(help=_HELP, short_help="The YAML to install, in the order to apply it.")
 @bool_flag("--crds-only", default=False, help="Print the CustomResourceDefinitions only.")
 @click.option(
-    "--namespace", default=SYSTEM_NAMESPACE, show_default=True, help="Where manager and daemon run."
+    "--namespace",
+    type=NAMESPACE,
+    default=SYSTEM_NAMESPACE,
+    show_default=True,
+    help="Where manager and daemon run.",
 )
 @click.option("--image", default=DEFAULT_IMAGE, show_default=True, help="What they run.")
 @click.option(
@@ -73,6 +78,12 @@ def manifests(
 ) -> None:
     if cri_socket and not cri_socket.startswith("/"):
         raise click.UsageError(f"--cri-socket {cri_socket!r}: write the socket's path, from / on")
+    if not image.strip() or image != "".join(image.split()):
+        raise click.UsageError(
+            f"--image {image!r}: write a name and a tag, such as {DEFAULT_IMAGE}"
+        )
+    if cert_manager and not webhook:
+        raise click.UsageError("--cert-manager without --webhook: there is no certificate to make")
     said = ",".join(f"{name}={str(on).lower()}" for name, on in feature_gates.said.items())
     install = Install(
         namespace=namespace,

@@ -20,6 +20,7 @@ from kruise_probe.cli.looking import (
     terminal_width,
     where_flags,
 )
+from kruise_probe.cli.naming import complete_markers
 from kruise_probe.cli.reading import Reader, client_of, run
 from kruise_probe.cli.tables import status_text
 from kruise_probe.client.config import ClusterConfig, load_config
@@ -57,7 +58,7 @@ class Question(NamedTuple):
 
 
 @click.command(help=_HELP, short_help="What is probed, what came out, and what is wrong.")
-@click.argument("marker", required=False, default="")
+@click.argument("marker", required=False, default="", shell_complete=complete_markers)
 @where_flags
 @click.option("-A", "--all-namespaces", is_flag=True, help="Look at every namespace.")
 @click.option("-w", "--watch", is_flag=True, help="Go on, and show every change.")
@@ -86,7 +87,8 @@ async def _once(config: ClusterConfig, question: Question) -> None:
     click.echo(_text(view, question), nl=False)
     if not view.markers:
         where = f"namespace {question.namespace}" if question.namespace else "any namespace"
-        click.echo(f"There are no PodProbeMarkers in {where}.", err=True)
+        elsewhere = "; -A looks at all namespaces" if question.namespace else ""
+        click.echo(f"There are no PodProbeMarkers in {where}{elsewhere}.", err=True)
 
 
 async def _watch(config: ClusterConfig, question: Question) -> None:

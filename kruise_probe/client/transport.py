@@ -9,7 +9,9 @@ Differs: HTTP/1.1 with a pool instead of one HTTP/2 connection; redirects are no
 
 import asyncio
 import asyncio.sslproto
+import os
 import socket
+import ssl
 from collections.abc import Callable
 from typing import NamedTuple, Self
 
@@ -248,5 +250,10 @@ def _keepalive_socket(address: AddrInfoType) -> socket.socket:
 
 
 def _sentence(error: Exception) -> str:
-    """One line; some of the library's errors have no text of their own."""
+    """One line; some of the library's errors have no text of their own, others speak of Python's sockets."""
+    if isinstance(error, aiohttp.ClientConnectorError):
+        cause = error.os_error
+        of_system = not isinstance(cause, (ssl.SSLError, socket.gaierror)) and cause.errno
+        why = os.strerror(of_system) if of_system else cause.strerror or str(cause)
+        return f"cannot connect to {error.host}:{error.port}: {' '.join(why.split())}"
     return " ".join(str(error).split()) or type(error).__name__

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Coroutine, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -52,11 +53,26 @@ class Settings(NamedTuple):
     check_seconds: float | None
 
 
+_option = partial(click.option, show_envvar=True)
+
+_HELP = """Runs an API server, nodes, the manager and the daemons on this machine, without root and without a cluster.
+
+Applies sample game servers whose state flips every few seconds, shows what kruise-probe makes of it, and leaves
+nothing behind when it ends.
+
+\b
+kruise-probe playground                  the sample
+kruise-probe playground -f hello.yaml    pods and markers of your own
+kruise-probe playground --check          once through, for a script: one line of JSON, exit code 0 or 1
+"""
+
+
 @click.command(
+    help=_HELP,
     short_help="The whole product on this machine, with no cluster.",
     context_settings={"auto_envvar_prefix": "KRUISE_PROBE", "show_default": True},
 )
-@click.option(
+@_option(
     "-f",
     "--filename",
     "files",
@@ -65,28 +81,28 @@ class Settings(NamedTuple):
     metavar="FILE",
     help="Pods and PodProbeMarkers to apply instead of the sample; may be given several times.",
 )
-@click.option("--no-sample", is_flag=True, help="Start with nothing applied.")
-@click.option(
+@_option("--no-sample", is_flag=True, help="Start with nothing applied.")
+@_option(
     "--check",
     "checking",
     is_flag=True,
     help="Do not show anything: wait until every probe of the sample was seen in both states (of other files: had a"
     " result) on conditions, labels, annotations and events, print one line of JSON, and end.",
 )
-@click.option(
+@_option(
     "--check-timeout",
     type=Seconds(),
     default="60s",
     show_default=True,
     help="How long --check waits.",
 )
-@click.option(
+@_option(
     "--kubeconfig-out",
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Where else to write the kubeconfig; must not exist, removed at the end.",
 )
-@click.option(
+@_option(
     "--nodes", type=click.IntRange(1, 50), default=1, show_default=True, help="How many nodes."
 )
 def playground(
@@ -97,11 +113,6 @@ def playground(
     kubeconfig_out: Path | None,
     nodes: int,
 ) -> int:
-    """Runs an API server, nodes, the manager and the daemons on this machine, without root and without a cluster.
-
-    Applies sample game servers whose state flips every few seconds, shows what kruise-probe makes of it, and leaves
-    nothing behind when it ends.
-    """
     if not sys.platform.startswith("linux"):
         raise click.ClickException(
             "the playground runs containers as Linux processes with addresses of 127/8; run it on Linux"

@@ -99,6 +99,7 @@ class ContainerWatcher:
         self._wanted_age = REFRESH_INTERVAL_SECONDS
         self._told_of: set[str] = set()
         self._stream_is_trusted = False
+        self._was_asked = False
 
     def find(self, pod_uid: str, container_name: str) -> ContainerView | None:
         """The newest container of this name; None when there is none, or it was not looked at yet."""
@@ -269,14 +270,17 @@ class ContainerWatcher:
         )
 
     def _set_available(self, available: bool, problem: str) -> None:
+        first, self._was_asked = not self._was_asked, True
         self.problem = problem
-        if available == self.available:
+        if available == self.available and not first:
             return
-        self.available = available
+        changed, self.available = available != self.available, available
         if not available:
             log.warning("the container runtime is away; waiting for it", error=problem)
         else:
             log.info("the container runtime answers")
+        if not changed:
+            return
         self._notify(list(self._subscribers))
 
     def _notify(self, keys: Iterable[ContainerKey]) -> None:

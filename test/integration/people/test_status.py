@@ -111,6 +111,22 @@ async def test_a_refusal_names_what_to_do(shell: Shell, playground, resource, co
     assert says in ran.err
 
 
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        pytest.param("status -n {} ma", "marker", id="markers"),
+        pytest.param("explain -n {} w", "web", id="pods"),
+        pytest.param("status -n {}", "{}", id="namespaces"),
+    ],
+)
+async def test_a_shell_completes_names(shell: Shell, desk, words, offered):
+    line = f"kruise-probe {words.format(desk.namespace)}"
+    asked = f"COMP_WORDS='{line}' COMP_CWORD={len(line.split()) - 1}"
+    ran = await shell(f"_KRUISE_PROBE_COMPLETE=bash_complete {asked} kruise-probe")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.splitlines() == [f"plain,{offered.format(desk.namespace)}"]
+
+
 async def test_watch_tells_every_change(shell: Shell, playground, desk):
     process = await asyncio.create_subprocess_exec(
         "kruise-probe", "status", "-n", desk.namespace, "--watch", "-o", "json",

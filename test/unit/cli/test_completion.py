@@ -1,6 +1,11 @@
+from pathlib import Path
+
+import click
 import pytest
 
 from kruise_probe.cli.main import run
+from kruise_probe.cli.naming import complete_markers
+from kruise_probe.cli.status import status
 
 
 @pytest.mark.looptime(False)
@@ -17,3 +22,15 @@ def test_the_script_asks_this_command(shell: str, capsys: pytest.CaptureFixture[
 def test_another_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["completion", "tcsh"], {}) == 2
     assert "bash" in capsys.readouterr().err
+
+
+def test_without_a_cluster_no_name_is_completed(tmp_path: Path) -> None:
+    context = click.Context(status)
+    context.params = {"kubeconfig": str(tmp_path / "none")}
+    assert complete_markers(context, status.params[0], "g") == []
+
+
+def test_fish_shows_descriptions_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    """Those of commands have commas, at which click's own script cuts them."""
+    run(["completion", "fish"], {})
+    assert 'split -m 1 ","' in capsys.readouterr().out

@@ -9,6 +9,7 @@ import click
 import pytest
 import yaml
 
+from kruise_probe import version
 from kruise_probe.cli.main import MODE_VARIABLE, run, with_mode
 
 WITHOUT_SERVERS = ["--metrics-addr=0", "--health-probe-addr=0"]
@@ -17,7 +18,8 @@ WITHOUT_SERVERS = ["--metrics-addr=0", "--health-probe-addr=0"]
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        pytest.param(["nothing"], "No such command 'nothing'", id="unknown-command"),
+        pytest.param(["nothing"], "No such command 'nothing'; there are", id="unknown-command"),
+        pytest.param(["stauts"], "No such command 'stauts' (but status)", id="command-misspelled"),
         pytest.param(["manager", "--nothing"], "No such option '--nothing'", id="unknown-option"),
         pytest.param(["--mode", "nothing"], "there are manager and daemon", id="unknown-mode"),
         pytest.param(["--mode=manager", "daemon"], "exclude each other", id="two-modes"),
@@ -55,6 +57,17 @@ WITHOUT_SERVERS = ["--metrics-addr=0", "--health-probe-addr=0"]
             "must be greater than 0",
             id="no-time-for-caches",
         ),
+        pytest.param(["status", "-n", "A_b"], "is no name in Kubernetes", id="where-to-look"),
+        pytest.param(["status", "-A", "-n", "a"], "-A goes with neither", id="all-and-one"),
+        pytest.param(["explain"], "Missing argument 'POD'", id="no-pod"),
+        pytest.param(["manifests", "--namespace=A_b"], "is no name", id="install-namespace"),
+        pytest.param(["manifests", "--image="], "write a name and a tag", id="no-image"),
+        pytest.param(["manifests", "--cert-manager"], "--webhook", id="certificate-for-nothing"),
+        pytest.param(["manifests", "--cri-socket=run/x"], "from / on", id="relative-socket"),
+        pytest.param(["playground", "--nodes=0"], "1<=x<=50", id="no-nodes"),
+        pytest.param(["playground", "--check", "--no-sample"], "needs -f", id="nothing-to-check"),
+        pytest.param(["playground", "--check-timeout=soon"], "write it as 60s", id="check-timeout"),
+        pytest.param(["completion", "tcsh"], "'bash', 'zsh', 'fish'", id="unknown-shell"),
         pytest.param(
             ["manager", "--feature-gates=KruiseDaemon=yes"], "KruiseDaemon=true", id="gate-value"
         ),
@@ -151,12 +164,32 @@ def test_manifests_prints_the_crds(spelling: str, capsys: pytest.CaptureFixture[
     ]
 
 
-@pytest.mark.parametrize("command", ["manager", "daemon", "manifests"])
+@pytest.mark.parametrize(
+    "command", ["manager", "daemon", "status", "explain", "manifests", "playground"]
+)
 def test_help_names_the_environment(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     code = run([command, "--help"], {})
 
     assert code == 0
     assert "KRUISE_PROBE_" in capsys.readouterr().out
+
+
+def test_every_command_says_in_one_line_what_it_is_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"], {}) == 0
+    listed = capsys.readouterr().out.partition("Commands:")[2]
+    assert listed.strip()
+    assert "..." not in listed
+
+
+def test_the_version_says_what_it_was_built_from(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(version.COMMIT_VARIABLE, "0123456789abcdef")
+    assert f"{version.TEXT} (commit 0123456789ab, CPython 3." in version.build()
+    monkeypatch.delenv(version.COMMIT_VARIABLE)
+    assert "commit" not in version.build()
+    assert run(["--version"], {}) == 0
+    assert capsys.readouterr().out.startswith(f"kruise-probe {version.TEXT} (")
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 from support.background import background
 from support.fake_runtime import ScriptedRuntime
 
@@ -312,6 +313,18 @@ class TestEventStream:
             await asyncio.sleep(1500)
 
         assert runtime.calls["GetContainerEvents"] == 3
+
+
+async def test_a_runtime_that_is_away_from_the_start_is_told_of_once(
+    runtime: ScriptedRuntime,
+) -> None:
+    runtime.failures["ListContainers"] = RuntimeUnavailable("there is no socket at /none")
+    with capture_logs() as logs:
+        async with background(ContainerWatcher(runtime).run()):
+            await asyncio.sleep(60)
+
+    (line,) = logs
+    assert (line["log_level"], line["error"]) == ("warning", "there is no socket at /none")
 
 
 def info(id: str, *, attempt: int = 0, created_at_ns: int = 1, uid: str = "uid") -> ContainerInfo:

@@ -1,0 +1,152 @@
+"""Every query of the dashboard finds something in what a manager and a daemon really expose."""
+
+import asyncio
+import math
+import os
+import secrets
+import shutil
+import sys
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+from support.shell import environment, run
+
+from kruise_probe.manifests.dashboard import PANELS, dashboard
+from kruise_probe.playground.workspace import free_port
+
+QUERIES = [query.expression for panel in PANELS for query in panel.queries]
+MARKER = """
+apiVersion: apps.kruise.io/v1alpha1
+kind: PodProbeMarker
+metadata: {name: seen}
+spec:
+  selector: {matchLabels: {app: seen}}
+  probes:
+  - {name: p, containerName: main, probe: {exec: {command: ["true"]}}, podConditionType: example.com/seen}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: seen, labels: {app: seen}}
+spec:
+  containers: [{name: main, image: none, command: [sleep, "1000"]}]
+"""
+
+
+@asynccontextmanager
+async def elected_manager(kubeconfig: Path, namespace: str) -> AsyncIterator[str]:
+    """The playground's own stands for no election; this one does. Gives its metrics' address."""
+    address = f"127.0.0.1:{free_port()}"
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "kruise_probe", "manager", f"--kubeconfig={kubeconfig}",
+        f"--namespace={namespace}", f"--metrics-addr={address}", "--health-probe-addr=0",
+        f"--leader-election-id=dashboard-{secrets.token_hex(4)}",
+        env=environment(kubeconfig),
+        stderr=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        yield address
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def scraped(address: str, *until: str) -> str:
+    """What is exposed there, once all of `until` stands in it."""
+    text = ""
+    async with asyncio.timeout(20), aiohttp.ClientSession() as session:
+        while not text or not all(each in text for each in until):
+            try:
+                async with session.get(f"http://{address}/metrics") as response:
+                    text = await response.text()
+            except aiohttp.ClientConnectionError:
+                text = ""
+            await asyncio.sleep(0.1)
+    return text
+
+
+def address_of(pid: int | None, flag: str) -> str:
+    arguments = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    return next(each.removeprefix(flag) for each in arguments if each.startswith(flag))
+
+
+def series_of(text: str, **target: str) -> Iterable[dict[str, str]]:
+    """As promtool takes them: each sample stood unchanged for ten minutes."""
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            labels = ",".join(
+                f'{name}="{value}"' for name, value in {**target, **sample.labels}.items()
+            )
+            value = "0" if math.isnan(sample.value) else f"{sample.value:g}"
+            yield {"series": f"{sample.name}{{{labels}}}", "values": f"{value}+0x10"}
+
+
+@pytest.mark.skipif(
+    shutil.which("promtool") is None and os.environ.get("CI") != "true",
+    reason="promtool is not installed (Debian: prometheus)",
+)
+async def test_every_query_finds_what_is_exposed(playground, desk, tmp_path):
+    await desk.apply(MARKER)
+    await desk.pod("seen", lambda pod: "example.com/seen" in str(pod["status"]))
+    node = playground.node_of("seen", desk.namespace)
+    daemon = address_of(playground.daemons[node.name].pid, "--addr=")
+    async with elected_manager(playground.kubeconfig, desk.namespace) as manager:
+        shown = [
+            *series_of(
+                await scraped(
+                    manager,
+                    'leader_election_master_status{name="dashboard',
+                    "controller_runtime_reconcile_total{",
+                ),
+                job="managers",
+                instance=manager,
+            ),
+            *series_of(
+                await scraped(daemon, f'namespace="{desk.namespace}"'),
+                job="daemons",
+                instance=daemon,
+            ),
+        ]
+    for each in shown:
+        each["series"] = each["series"].replace(
+            'name="dashboard-', 'name="kruise-probe-manager", was="'
+        )
+    asked = [
+        {
+            "expr": f"count({expression.replace('$job', '.+').replace('$__rate_interval', '5m')}) > bool 0",
+            "eval_time": "9m",
+            "exp_samples": [{"labels": "{}", "value": 1}],
+        }
+        for expression in QUERIES
+    ]
+    tests = {"tests": [{"interval": "1m", "input_series": shown, "promql_expr_test": asked}]}
+    (tmp_path / "tests.yaml").write_text(yaml.safe_dump(tests))
+
+    ran = await run(
+        "promtool test rules tests.yaml", kubeconfig=playground.kubeconfig, folder=tmp_path
+    )
+
+    assert ran.code == 0, ran.out + ran.err
+
+
+def test_the_dashboard_is_one_that_grafana_takes() -> None:
+    drawn = dashboard()
+    panels = drawn["panels"]
+    ids = [each["id"] for each in panels]
+    places = {
+        (x, y)
+        for each in panels
+        for x in range(each["gridPos"]["x"], each["gridPos"]["x"] + each["gridPos"]["w"])
+        for y in range(each["gridPos"]["y"], each["gridPos"]["y"] + each["gridPos"]["h"])
+    }
+    area = sum(each["gridPos"]["w"] * each["gridPos"]["h"] for each in panels)
+
+    assert len(set(ids)) == len(ids)
+    assert len(places) == area, "panels overlap"
+    assert max(x for x, _ in places) < 24
+    assert all(each["targets"] for each in panels)
+    assert all('job=~"$job"' in each for each in QUERIES)
