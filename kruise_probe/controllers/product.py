@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.pods import Pod
 from kruise_probe.client.rest import RestClient
 from kruise_probe.controllers import mapping
 from kruise_probe.controllers.agents import AgentReconciler
@@ -93,7 +94,13 @@ def build_over(
         for each in markers:
             pace.request(each)
 
-    pods = PodReconciler(caches, writer, serverless=options.serverless, now=now)
+    def refusal_changed(pod: Pod) -> None:
+        deleting = caches.matching.deleting(pod.namespace).values()
+        keys.counts({*caches.matching.markers_of(pod), *deleting})
+
+    pods = PodReconciler(
+        caches, writer, serverless=options.serverless, on_refusal=refusal_changed, now=now
+    )
     nodes = NodeReconciler(caches, writer, on_outcome=nodes_changed)
     agents = AgentReconciler(
         caches, on_change=lambda node: mapping.wake_pods(caches, keys, node), now=now
@@ -103,6 +110,7 @@ def build_over(
         writer,
         pace=pace,
         nodes=nodes,
+        pods=pods,
         recorder=recorder,
         serverless=options.serverless,
         now=now,

@@ -217,6 +217,7 @@ _TOLD_BY: Final = {
     "Deleting": frozenset({"marker"}),
     "InvalidSpec": frozenset({"marker"}),
     "ContainerNotFound": frozenset({"container"}),
+    REASON_AGENT_STALE: frozenset({"daemon"}),
     "ClaimedByAnother": frozenset({"condition", "marks"}),
 }
 """By reason of a condition: the links that tell the same with more detail."""

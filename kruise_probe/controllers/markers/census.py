@@ -11,9 +11,11 @@ Differs: everything but those two fields.
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from kruise_probe.api.keys import ProbeName
+from kruise_probe.api.keys import NamespacedName, ProbeName
+from kruise_probe.api.names import REASON_AGENT_STALE
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import (
@@ -41,6 +43,9 @@ LISTED: Final = 3
 """How many nodes, conflicts or errors a message names; the rest is counted."""
 
 
+_NONE_REFUSED: Final[Mapping[NamespacedName, str]] = MappingProxyType({})
+
+
 class Sighting(NamedTuple):
     """One counted pod of a marker, as the caches show it.
 
@@ -48,12 +53,14 @@ class Sighting(NamedTuple):
         entry: what stands in the NodePodProbe of its node; None for nothing.
         states: its recorded results; empty when they are stale.
         planned: whether a NodePodProbe is to hold it at all (not on virtual nodes).
+        stale: whether the agent of its node is silent.
     """
 
     pod: Pod
     entry: PodProbe | None
     states: States
     planned: bool = True
+    stale: bool = False
 
 
 class Obstacle(NamedTuple):
@@ -70,15 +77,20 @@ def census(
     conflicts: Iterable[Conflict],
     obstacles: Mapping[str, Obstacle],
     now: datetime,
+    *,
+    refusals: Mapping[NamespacedName, str] = _NONE_REFUSED,
 ) -> PodProbeMarkerStatus:
-    """The status that `marker` should have. `obstacles` are by node; `conflicts` are those that it lost.
+    """The status that `marker` should have. `obstacles` are by node; `conflicts` are those that it lost; `refusals` say
+    why the API server takes no marks, by pod.
 
     The generation reported is that of `compiled`, which everything here was decided on; `marker` may be newer.
     """
     verdicts: Counter[ProbeState] = Counter()
     behind: set[str] = set()
+    silent: Counter[str] = Counter()
     containers_missing: Counter[tuple[str, str]] = Counter()
     for each in sightings:
+        silent[each.pod.node] += each.stale
         verdicts[_verdict(compiled, each.states)] += 1
         if each.planned and not _shows(compiled, each):
             behind.add(each.pod.node)
@@ -91,7 +103,7 @@ def census(
     conditions = [
         _synced(behind, obstacles),
         _conflict(conflicts),
-        _degraded(compiled, containers_missing, matched, obstacles),
+        _degraded(compiled, containers_missing, matched, obstacles, refusals, +silent),
     ]
     return PodProbeMarkerStatus(
         observed_generation=generation,
@@ -101,7 +113,7 @@ def census(
         unknown=verdicts[ProbeState.UNKNOWN],
         nodes_behind=len(behind),
         conditions=tuple(
-            _stamped(each, previous.get(each.type), generation, now) for each in conditions
+            stamped(each, previous.get(each.type), generation, now) for each in conditions
         ),
     )
 
@@ -165,7 +177,10 @@ def _degraded(
     containers_missing: Mapping[tuple[str, str], int],
     matched: int,
     obstacles: Mapping[str, Obstacle],
+    refusals: Mapping[NamespacedName, str],
+    silent: Mapping[str, int],
 ) -> Condition:
+    """Of several troubles the first one here: what only a person can put right comes before what may pass."""
     if compiled.errors:
         return Condition(
             DEGRADED,
@@ -173,6 +188,8 @@ def _degraded(
             INVALID_SPEC,
             f"Left out as invalid: {listed([str(each) for each in compiled.errors])}.",
         )
+    if refusals:
+        return not_marked(refusals)
     crowded = [
         f"{node} ({each.left_out} pods)"
         for node, each in sorted(obstacles.items())
@@ -186,6 +203,14 @@ def _degraded(
             f"Some pods are not probed, as the NodePodProbe of their node would exceed 1 MiB: {listed(crowded)}. "
             "Use fewer probes, or shorter commands.",
         )
+    if silent:
+        nodes = [f"{node} ({count} pods)" for node, count in sorted(silent.items())]
+        return Condition(
+            DEGRADED,
+            "True",
+            REASON_AGENT_STALE,
+            f"Results are unknown, as the probe agents of these nodes are silent: {listed(nodes)}.",
+        )
     if containers_missing:
         sentences = [
             f"container {container!r} of probe {probe!r} is no container or sidecar of {count} of {matched} pods"
@@ -195,15 +220,28 @@ def _degraded(
     return Condition(DEGRADED, "False", "AsExpected", "Every probe of this marker is in use.")
 
 
+def not_marked(refusals: Mapping[NamespacedName, str]) -> Condition:
+    """Degraded, because the API server refuses what should be written on pods."""
+    sentences = [f"{pod}: {why}" for pod, why in sorted(refusals.items())]
+    count = f"{len(refusals)} pods" if len(refusals) > 1 else "1 pod"
+    return Condition(
+        DEGRADED,
+        "True",
+        "PodNotMarked",
+        f"The API server refuses what should be written on {count}: {listed(sentences)}.",
+    )
+
+
 def listed(items: Sequence[str]) -> str:
     """The first few of them, and how many more."""
     shown = "; ".join(items[:LISTED])
     return f"{shown}; and {len(items) - LISTED} more" if len(items) > LISTED else shown
 
 
-def _stamped(
+def stamped(
     condition: Condition, previous: Condition | None, generation: int, now: datetime
 ) -> Condition:
+    """With a time that moves with the status only, and the generation that it was decided on."""
     moved = previous is None or previous.status != condition.status
     return Condition(
         condition.type,

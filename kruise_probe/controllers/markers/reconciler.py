@@ -21,7 +21,6 @@ from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.names import MARKER_FINALIZER
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import MARKERS
-from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import Condition, PodProbeMarker, PodProbeMarkerStatus
 from kruise_probe.client.request import PatchType
 from kruise_probe.client.series import PodRef
@@ -35,6 +34,7 @@ from kruise_probe.controllers.nodes.plan import is_probed
 from kruise_probe.controllers.nodes.reconciler import NodeReconciler
 from kruise_probe.controllers.pods.claims import claims_of, has_residue
 from kruise_probe.controllers.pods.marking import States
+from kruise_probe.controllers.pods.reconciler import PodReconciler
 from kruise_probe.controllers.serverless import is_virtual, states_of
 from kruise_probe.controllers.writer import Writer
 from kruise_probe.workqueue.consume import Result
@@ -65,6 +65,7 @@ class MarkerReconciler:
         *,
         pace: CensusPace,
         nodes: NodeReconciler,
+        pods: PodReconciler,
         recorder: Recorder,
         serverless: bool,
         now: Callable[[], datetime],
@@ -73,6 +74,7 @@ class MarkerReconciler:
         self._client = client
         self._pace = pace
         self._nodes = nodes
+        self._pods = pods
         self._recorder = recorder
         self._serverless = serverless
         self._now = now
@@ -127,7 +129,20 @@ class MarkerReconciler:
             for node, outcome in self._nodes.outcomes.items()
         }
         sightings = self._sightings(pods)
-        return census(marker, compiled, sightings, conflicts, obstacles, self._now())
+        return census(
+            marker,
+            compiled,
+            sightings,
+            conflicts,
+            obstacles,
+            self._now(),
+            refusals=self._refusals(pods),
+        )
+
+    def _refusals(self, pods: Iterable[Pod]) -> dict[NamespacedName, str]:
+        """Those of these pods whose marks the API server refuses, and why."""
+        refusals = self._pods.refusals
+        return {each.key: refusals[each.key] for each in pods if each.key in refusals}
 
     def _sightings(self, pods: Iterable[Pod]) -> Iterator[Sighting]:
         """The counted pods of a marker: they take part, and their Node exists."""
@@ -151,6 +166,7 @@ class MarkerReconciler:
                 caches.view(pod.node).entries.get(pod.uid),
                 {} if stale[pod.node] else caches.states_of(pod),
                 planned=pod.node not in self._nodes.rewritten,
+                stale=stale[pod.node],
             )
 
     async def _write_status(self, marker: PodProbeMarker, wanted: PodProbeMarkerStatus) -> None:
@@ -214,24 +230,21 @@ class MarkerReconciler:
             if marked is not None
             else f"{len(holding)} NodePodProbes still hold entries of this marker: {counting.listed(holding)}."
         )
-        said = _condition(marker.status, counting.SYNCED)
-        waiting = Condition(
-            counting.SYNCED,
-            "False",
-            "Deleting",
-            message,
-            said.last_transition_time
-            if said is not None and said.status == "False"
-            else format_time(self._now()),
-            compiled.generation,
-        )
+        news = {counting.SYNCED: Condition(counting.SYNCED, "False", "Deleting", message)}
+        refusals = self._refusals(self._caches.marked.of_marker(compiled))
+        if refusals:
+            news[counting.DEGRADED] = counting.not_marked(refusals)
         current = marker.status or PodProbeMarkerStatus()
-        others = tuple(each for each in current.conditions or () if each.type != counting.SYNCED)
+        previous = {each.type: each for each in current.conditions or ()}
+        stamped = {
+            type: counting.stamped(each, previous.get(type), compiled.generation, self._now())
+            for type, each in news.items()
+        }
         return msgspec.structs.replace(
             current,
             observed_generation=compiled.generation,
             nodes_behind=len(holding),
-            conditions=(waiting, *others),
+            conditions=tuple((previous | stamped).values()),
         )
 
     async def _write_finalizers(
@@ -248,11 +261,6 @@ class MarkerReconciler:
             return None
         self._caches.markers.wrote(changed)
         return changed
-
-
-def _condition(status: PodProbeMarkerStatus | None, condition_type: str) -> Condition | None:
-    conditions = (status.conditions or ()) if status is not None else ()
-    return next((each for each in conditions if each.type == condition_type), None)
 
 
 def _warnings(status: PodProbeMarkerStatus | None) -> frozenset[tuple[str, str]]:

@@ -6,13 +6,23 @@ its predecessor. It names nothing but our own keys and condition types, so no co
 Source: apimachinery strategicpatch (merge key `type` of conditions, `$patch: delete`).
 """
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from kruise_probe.api.errors import Conflict, Invalid, KubeError, NotFound
+from kruise_probe.api.errors import (
+    ApiError,
+    BadRequest,
+    Conflict,
+    Forbidden,
+    Invalid,
+    KubeError,
+    NotFound,
+)
 from kruise_probe.api.pods import Pod, PodCondition
 from kruise_probe.controllers.pods.marking import Changes
+
+MAX_REFUSAL_CHARS: Final = 200
 
 _encoder = msgspec.json.Encoder()
 
@@ -54,3 +64,16 @@ def pod_is_gone(error: KubeError) -> bool:
             return "metadata.uid" in error.message or "Precondition failed: UID" in error.message
         case _:
             return False
+
+
+def refusal(error: KubeError) -> str:
+    """Why the server will not take this patch however often it comes, in short; empty for trouble that passes."""
+    match error:
+        case BadRequest() | Forbidden() | Invalid() if not pod_is_gone(error):
+            return f"{error.code} {_first_line(error)}"
+        case _:
+            return ""
+
+
+def _first_line(error: ApiError) -> str:
+    return error.message.partition("\n")[0][:MAX_REFUSAL_CHARS]

@@ -5,7 +5,7 @@ Differs: one pod per key instead of one node; a patch instead of an update of th
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from kruise_probe.api.errors import KubeError
@@ -17,7 +17,7 @@ from kruise_probe.controllers.caches import Caches
 from kruise_probe.controllers.metrics import RESULT_TO_CONDITION
 from kruise_probe.controllers.pods.claims import Claims, claims_of
 from kruise_probe.controllers.pods.marking import Changes, States, marking
-from kruise_probe.controllers.pods.patch import encode_patch, pod_is_gone
+from kruise_probe.controllers.pods.patch import encode_patch, pod_is_gone, refusal
 from kruise_probe.controllers.serverless import is_virtual, states_of
 from kruise_probe.controllers.writer import Writer
 from kruise_probe.workqueue.consume import Result
@@ -29,17 +29,32 @@ CONTESTED_SECONDS = 1.0
 class PodReconciler:
     """Writes the marks of pods, at most one patch per pod and change.
 
-    `serverless` is the gate of the serverless protocol. Cancelling a reconcile leaves the pod as the API server has it.
+    `serverless` is the gate of the serverless protocol. `on_refusal` is called with a pod whose marks the API server
+    will not take, and again when that has changed, so that markers may tell.
+    Cancelling a reconcile leaves the pod as the API server has it.
     """
 
     def __init__(
-        self, caches: Caches, client: Writer, *, serverless: bool, now: Callable[[], datetime]
+        self,
+        caches: Caches,
+        client: Writer,
+        *,
+        serverless: bool,
+        on_refusal: Callable[[Pod], None],
+        now: Callable[[], datetime],
     ) -> None:
         self._caches = caches
         self._client = client
         self._serverless = serverless
+        self._on_refusal = on_refusal
         self._now = now
         self._seen_at: dict[NamespacedName, float] = {}
+        self._refusals: dict[NamespacedName, str] = {}
+
+    @property
+    def refusals(self) -> Mapping[NamespacedName, str]:
+        """Why the API server refuses the marks of a pod, by pod. Each is tried again all the same, ever less often."""
+        return self._refusals
 
     def result_seen(self, key: NamespacedName) -> None:
         """Starts the clock of a result that has to get to the pod; the first of several counts."""
@@ -50,6 +65,7 @@ class PodReconciler:
         pod = self._caches.pods.get(key)
         changes = self._changes(pod) if pod is not None else None
         if pod is None or changes is None:
+            self._record(key, pod, "")
             return None
         try:
             written = await self._client.patch(
@@ -61,14 +77,28 @@ class PodReconciler:
             )
         except KubeError as error:
             if pod_is_gone(error):
+                self._record(key, None, "")
                 return None
+            self._record(key, pod, refusal(error) or self._refusals.get(key, ""))
             if seen_at is not None:
                 self._seen_at.setdefault(key, seen_at)
             raise
         self._caches.pods.wrote(written)
+        self._record(key, pod, "")
         if seen_at is not None:
             RESULT_TO_CONDITION.observe(asyncio.get_running_loop().time() - seen_at)
         return Result(CONTESTED_SECONDS) if self._changes(written) is not None else None
+
+    def _record(self, key: NamespacedName, pod: Pod | None, refused: str) -> None:
+        """A pod that is gone is told of no more; its end has its markers counted anyway."""
+        if self._refusals.get(key, "") == refused:
+            return
+        if refused:
+            self._refusals[key] = refused
+        else:
+            del self._refusals[key]
+        if pod is not None:
+            self._on_refusal(pod)
 
     def _changes(self, pod: Pod) -> Changes | None:
         if pod.mirror:

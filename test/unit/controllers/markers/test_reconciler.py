@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from support.builders import (
     container_wire,
+    lease_wire,
     marker_wire,
     node_wire,
     pod_status_wire,
@@ -15,11 +16,12 @@ from support.builders import (
     state_wire,
 )
 from support.fake_api import FakeApi, Write
-from support.running_manager import RecordingRecorder, running_manager, settle
+from support.running_manager import RecordingRecorder, loop_clock, running_manager, settle
 
-from kruise_probe.api.errors import ConnectionFailed, ServerError
+from kruise_probe.api.errors import ConnectionFailed, Forbidden, Invalid, ServerError
 from kruise_probe.api.names import MARKER_FINALIZER
-from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, NODES, PODS
+from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
+from kruise_probe.api.times import format_micro_time
 
 Json = dict[str, Any]
 BOTH = (policy_wire("Succeeded", {"healthy": "true"}), policy_wire("Failed", {"sick": "true"}))
@@ -95,6 +97,72 @@ async def test_observed_generation_advances_whatever_fails(api: FakeApi) -> None
         await settle()
         assert status_of(api)["observedGeneration"] == 2
         assert status_of(api)["nodesBehind"] == 2
+
+
+async def test_a_pod_whose_marks_are_refused_is_named_until_they_are_taken(api: FakeApi) -> None:
+    def refuse(write: Write) -> None:
+        if write.key.name == "web-1":
+            raise Forbidden("pods web-1 is forbidden: says a policy\nat length", code=403)
+
+    api.before = refuse
+    async with running_manager(api):
+        await settle()
+        report(api, {"web-1": "Succeeded", "web-2": "Succeeded"})
+        await settle()
+        status, reason, message = condition(api, "Degraded")
+        assert (status, reason) == ("True", "PodNotMarked")
+        assert "1 pod: default/web-1: 403 pods web-1 is forbidden: says a policy." in message
+        second = api.get(PODS, "web-2")
+        assert second is not None
+        assert second["metadata"]["labels"]["healthy"] == "true"
+
+        api.before = lambda write: None
+        await settle(60)
+        assert condition(api, "Degraded")[1] == "AsExpected"
+
+
+async def test_a_refused_pod_that_goes_is_told_of_no_more(api: FakeApi) -> None:
+    def refuse(write: Write) -> None:
+        if write.key.name == "web-1":
+            raise Invalid("labels: too many", code=422)
+
+    api.before = refuse
+    async with running_manager(api):
+        await settle()
+        report(api, {"web-1": "Succeeded"})
+        await settle()
+        assert condition(api, "Degraded")[1] == "PodNotMarked"
+        api.remove(PODS, "web-1")
+        await settle(60)
+        assert condition(api, "Degraded")[1] == "AsExpected"
+
+
+async def test_trouble_that_passes_is_not_told_of_as_a_refusal(api: FakeApi) -> None:
+    def fail(write: Write) -> None:
+        if write.key.name == "web-1":
+            raise ServerError("no", code=500)
+
+    api.before = fail
+    async with running_manager(api):
+        await settle()
+        report(api, {"web-1": "Succeeded"})
+        await settle()
+        assert condition(api, "Degraded")[1] == "AsExpected"
+
+
+async def test_a_silent_agent_makes_its_pods_unknown_and_the_marker_says_why(api: FakeApi) -> None:
+    for number in (1, 2):
+        api.put(LEASES, lease_wire(f"node-{number}"))
+    async with running_manager(api):
+        await settle()
+        report(api, {"web-1": "Succeeded", "web-2": "Succeeded"})
+        await settle(30)
+        api.put(LEASES, lease_wire("node-2", renewed=format_micro_time(loop_clock())))
+        await settle(50)
+        assert numbers(api) == (2, 1, 0, 1, 0)
+        status, reason, message = condition(api, "Degraded")
+        assert (status, reason) == ("True", "ProbeAgentStale")
+        assert "silent: node-1 (1 pods)." in message
 
 
 async def test_the_status_is_written_at_most_once_a_second(api: FakeApi) -> None:
@@ -197,6 +265,29 @@ class TestFinalizer:
             second = api.get(NODE_POD_PROBES, "node-2")
             assert second is not None
             assert second["spec"] == {}
+
+            api.before = lambda write: None
+            await settle(60)
+            assert api.get(MARKERS, "web") is None
+
+    async def test_a_refusal_that_holds_the_deletion_is_told_with_the_pods_name(
+        self, api: FakeApi
+    ) -> None:
+        def refuse(write: Write) -> None:
+            if write.kind == "Pod" and write.key.name == "web-1":
+                raise Forbidden("pods web-1 is forbidden", code=403)
+
+        async with running_manager(api):
+            await settle()
+            report(api, {"web-1": "Succeeded", "web-2": "Failed"})
+            await settle()
+            api.before = refuse
+            api.remove(MARKERS, "web")
+            await settle(12)
+            assert condition(api, "Synced")[:2] == ("False", "Deleting")
+            status, reason, message = condition(api, "Degraded")
+            assert (status, reason) == ("True", "PodNotMarked")
+            assert "default/web-1: 403 pods web-1 is forbidden" in message
 
             api.before = lambda write: None
             await settle(60)
