@@ -11,6 +11,7 @@ from benchmarks import daemon as daemon_bench
 from benchmarks import decode as decode_bench
 from benchmarks import latency as latency_bench
 from benchmarks import manager as manager_bench
+from benchmarks import plot as plotting
 from benchmarks import queue as queue_bench
 from benchmarks import scale as scale_bench
 from benchmarks.reporting import Row, medians, say, table
@@ -159,6 +160,14 @@ def queue(runs: int, rounds: int) -> None:
     help="Run it with a service account's files instead of a kubeconfig (root only).",
 )
 @click.option(
+    "--tcp-rate",
+    "tcp_rates",
+    type=int,
+    multiple=True,
+    default=(1000,),
+    help="Probes a second of the load tcp; several one after the other.",
+)
+@click.option(
     "--load",
     "loads",
     multiple=True,
@@ -180,13 +189,27 @@ def daemon(runs: int, cmd: str, **given: Any) -> None:
     multiple=True,
     nargs=2,
     type=int,
-    default=((200, 2000), (2000, 20000), (5000, 150000)),
+    default=((50, 500), (200, 2000), (500, 5000), (2000, 20000), (5000, 150000)),
     help="Nodes and pods; several one after the other.",
 )
 @runs_option
 def scale(runs: int, sizes: tuple[tuple[int, int], ...]) -> None:
     """The manager's caches and planner in one process, without an API server: growth with nodes and pods."""
     _repeat(runs, lambda: scale_bench.measure(sizes))
+
+
+@main.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, exists=True, path_type=Path),
+    default="docs",
+    help="Folder of the drawings.",
+)
+def plot(files: tuple[Path, ...], out: Path) -> None:
+    """Draws growth and latency, as SVG, from files of JSON lines that the others printed."""
+    for path in plotting.draw(plotting.read(files), out):
+        say(f"wrote {path}")
 
 
 main(prog_name="hack/bench")

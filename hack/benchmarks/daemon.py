@@ -61,6 +61,7 @@ class Options:
     image: str
     in_pod: bool
     loads: tuple[str, ...]
+    tcp_rates: tuple[int, ...]
 
 
 class _Pod(NamedTuple):
@@ -204,7 +205,7 @@ class _Run:
                 ("mixed", lambda: self._tcp_and_http(daemon, 300)),
                 ("exec", lambda: self._exec(daemon, 15)),
                 ("flips", lambda: self._flips(daemon, 100)),
-                ("tcp", lambda: self._tcp(daemon, 1000)),
+                ("tcp", lambda: self._tcp_at_rates(daemon)),
             ):
                 if name in self._options.loads:
                     await run()
@@ -331,6 +332,10 @@ class _Run:
             ]
             await self._load(daemon, f"{count} tcp and http a second", tcp + http, per_second=count)
 
+    async def _tcp_at_rates(self, daemon: Measured) -> None:
+        for rate in self._options.tcp_rates:
+            await self._tcp(daemon, rate)
+
     async def _tcp(self, daemon: Measured, count: int) -> None:
         async with doors(count) as open_doors:
             entries = [
@@ -341,6 +346,7 @@ class _Run:
             def lateness() -> dict[str, Any]:
                 median, p99, missing = open_doors.lateness_seconds(PERIOD_SECONDS)
                 return {
+                    "probes_per_second": count,
                     "late_ms_p50": round(median * 1000, 1),
                     "late_ms_p99": round(p99 * 1000, 1),
                     "ticks_missed": missing,
