@@ -1,0 +1,88 @@
+"""The chart's values, their schema and its templates name the same keys."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kruise_probe.cli.gates import GateError, parse_gates
+
+CHART = Path(__file__).resolve().parents[3] / "config" / "chart"
+SCHEMA = json.loads((CHART / "values.schema.json").read_text())
+VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
+TEMPLATES = "\n".join(each.read_text() for each in sorted((CHART / "templates").iterdir()))
+OPTIONAL = {
+    "global",
+    *(f"featureGates.{each}" for each in SCHEMA["properties"]["featureGates"]["properties"]),
+}
+
+
+def keys_of(schema: dict[str, Any], path: str = "") -> Iterator[str]:
+    """The paths that the schema allows, down to where it leaves the names to Kubernetes or to the user."""
+    for name, each in schema.get("properties", {}).items():
+        where = f"{path}{name}"
+        if where.endswith((".resources", ".updateStrategy")) or "properties" not in each:
+            yield where
+        else:
+            yield from keys_of(each, f"{where}.")
+
+
+KEYS = set(keys_of(SCHEMA))
+
+
+def holds(values: Any, path: str) -> bool:
+    for name in path.split("."):
+        if not isinstance(values, dict) or name not in values:
+            return False
+        values = values[name]
+    return True
+
+
+def paths_of(values: dict[str, Any], path: str = "") -> Iterator[str]:
+    for name, each in values.items():
+        where = f"{path}{name}"
+        if where in KEYS or where == "featureGates":
+            yield where
+        elif isinstance(each, dict):
+            yield from paths_of(each, f"{where}.")
+        else:
+            yield where
+
+
+def test_the_schema_knows_the_values_and_no_others() -> None:
+    assert set(paths_of(VALUES)) - {"featureGates"} == KEYS - OPTIONAL
+
+
+def test_no_unknown_key_gets_through_anywhere() -> None:
+    def closed(schema: dict[str, Any]) -> bool:
+        inner = schema.get("properties", {}).values()
+        return schema.get("additionalProperties") is False and all(
+            closed(each) for each in inner if "properties" in each
+        )
+
+    assert closed(SCHEMA)
+
+
+def test_every_value_has_an_effect() -> None:
+    unused = {key for key in KEYS - OPTIONAL if not re.search(rf"\.Values\.{key}\b", TEMPLATES)}
+
+    assert not unused
+
+
+def test_templates_use_no_value_that_does_not_exist() -> None:
+    used = set(re.findall(r"\.Values\.([A-Za-z.]+)", TEMPLATES))
+    unknown = {each for each in used if each not in OPTIONAL and not holds(VALUES, each)}
+
+    assert not unknown
+
+
+def test_the_gates_of_the_schema_are_those_of_the_command() -> None:
+    names = SCHEMA["properties"]["featureGates"]["properties"]
+    assert all(parse_gates(f"{name}=true").said for name in names)
+    with pytest.raises(GateError) as refused:
+        parse_gates("NoSuchGate=true")
+    assert set(re.findall(r"\b(?:All|Enable|PodProbe|Kruise)\w+", str(refused.value))) == set(names)
