@@ -81,7 +81,7 @@ class _Served(Generic[T]):
 
 
 class _Writer:
-    """Answers writes of NodePodProbes and markers with what they ask for, those of pods with an unchanged pod."""
+    """Answers each write with what it asks for."""
 
     def __init__(
         self, pods: dict[str, bytes], probes: _Served[Any], marker: dict[str, Any]
@@ -113,12 +113,23 @@ class _Writer:
     ) -> Any:
         self._count(resource)
         await asyncio.sleep(0)
-        if resource is PODS:
-            return PODS.decode(self._pods[key.name])
         patch = msgspec.json.decode(body)
+        if resource is PODS:
+            return PODS.decode(self._patched_pod(key.name, patch))
         self._marker["metadata"] |= patch.get("metadata", {}) | self._stamp()
         self._marker["status"] = patch.get("status", self._marker.get("status"))
         return resource.decode(msgspec.json.encode(self._marker))
+
+    def _patched_pod(self, name: str, patch: dict[str, Any]) -> bytes:
+        pod = msgspec.json.decode(self._pods[name])
+        for field in ("labels", "annotations"):
+            pod["metadata"][field] |= patch["metadata"].get(field, {})
+        pod["metadata"] |= self._stamp()
+        conditions = {each["type"]: each for each in pod["status"]["conditions"]}
+        for each in patch.get("status", {}).get("conditions", ()):
+            conditions[each["type"]] = conditions.get(each["type"], {}) | each
+        pod["status"]["conditions"] = list(conditions.values())
+        return msgspec.json.encode(pod)
 
     async def delete(self, resource: Resource[Any], key: NamespacedName, *, uid: str = "") -> None:
         self._count(resource)

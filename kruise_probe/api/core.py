@@ -9,7 +9,7 @@ import msgspec
 from kruise_probe.api.meta import ApiObject
 
 
-class Handler(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class Handler(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
     """Base of the four probe actions."""
 
 
@@ -45,7 +45,7 @@ class GRPCAction(Handler, frozen=True):
     mode: str | None = None
 
 
-class Probe(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class Probe(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
     """core/v1 Probe as it stands on the wire; the properties give the effective numbers."""
 
     exec: ExecAction | None = None
@@ -93,7 +93,7 @@ class Node(ApiObject, frozen=True):
     """Only its existence, uid and labels matter to us."""
 
 
-class LeaseSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class LeaseSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
     """Times are MicroTime strings; `lease_duration_seconds` counts from `renew_time`."""
 
     holder_identity: str | None = None

@@ -22,7 +22,7 @@ class OwnerReference(msgspec.Struct, frozen=True, rename={"api_version": "apiVer
     uid: str
 
 
-class ObjectMeta(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class ObjectMeta(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
     """Stamps stay strings (see `times`); `generation` moves with the spec only."""
 
     name: str = ""
@@ -38,7 +38,7 @@ class ObjectMeta(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     owner_references: tuple[OwnerReference, ...] | None = None
 
 
-class ApiObject(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class ApiObject(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
     """Base of every kind whose metadata is kept whole; gives what informers need of any object."""
 
     metadata: ObjectMeta
@@ -61,7 +61,9 @@ class ApiObject(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
         return bool(self.metadata.deletion_timestamp)
 
 
-class LabelSelectorRequirement(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class LabelSelectorRequirement(
+    msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False
+):
     """`operator` is In, NotIn, Exists or DoesNotExist; anything else makes the selector invalid."""
 
     key: str
@@ -69,7 +71,7 @@ class LabelSelectorRequirement(msgspec.Struct, frozen=True, rename="camel", omit
     values: tuple[str, ...] | None = None
 
 
-class LabelSelector(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class LabelSelector(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
     """metav1.LabelSelector; `selectors.compile_selector` turns it into a predicate."""
 
     match_labels: Mapping[str, str] | None = None

@@ -9,7 +9,7 @@ Differs: everything that no decision reads is dropped, `managedFields` of other 
 
 from collections.abc import Mapping
 from sys import intern
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import msgspec
 
@@ -20,12 +20,7 @@ from kruise_probe.api.names import (
     MIRROR_POD_ANNOTATION,
     NATIVE_POD_CONDITIONS,
 )
-
-SHARED_SHAPES = 8192
-"""Bound of each cache of parts that pods share: an entry per pod template seen, more or less."""
-
-_K = TypeVar("_K")
-_V = TypeVar("_V")
+from kruise_probe.api.sharing import share
 
 _NOTHING: Mapping[str, str] = {}
 _NONE: frozenset[str] = frozenset()
@@ -178,14 +173,6 @@ _shapes: dict[tuple[object, object], tuple[Container, ...]] = {}
 _owned_fields: dict[bytes, Owned] = {}
 
 
-def _share(cache: dict[_K, _V], key: _K, made: _V) -> _V:
-    """Remembers what was made; full, the cache starts anew (an LRU's bookkeeping would cost more than a decode)."""
-    if len(cache) >= SHARED_SHAPES:
-        cache.clear()
-    cache[key] = made
-    return made
-
-
 def project(wire: PodWire) -> Pod:
     """Keeps of a decoded pod what `Pod` says; the wire struct may be dropped afterwards."""
     meta, spec, status = wire.metadata, wire.spec, wire.status
@@ -243,7 +230,7 @@ def _containers(spec: _Spec) -> tuple[Container, ...]:
             )
             for each in (*(spec.containers or ()), *sidecars)
         )
-        shared = _share(_shapes, shape, containers)
+        shared = share(_shapes, shape, containers)
     return shared
 
 
@@ -259,7 +246,7 @@ def _started(status: _Status) -> frozenset[str]:
         names += tuple([each.name for each in status.init_container_statuses if each.started])
     shared = _name_sets.get(names)
     if shared is None:
-        shared = _share(_name_sets, names, frozenset(intern(name) for name in names))
+        shared = share(_name_sets, names, frozenset(intern(name) for name in names))
     return shared
 
 
@@ -269,7 +256,7 @@ def _owned(entries: list[_ManagedFields] | None) -> Owned:
             fields = bytes(entry.fields_v1)
             shared = _owned_fields.get(fields)
             if shared is None:
-                shared = _share(_owned_fields, fields, _owned_of(fields))
+                shared = share(_owned_fields, fields, _owned_of(fields))
             return shared
     return NOTHING_OWNED
 

@@ -10,12 +10,12 @@ from urllib.parse import quote
 
 import msgspec
 
+from kruise_probe.api import node_pod_probes, pods
 from kruise_probe.api.core import Event, Lease, Node
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.meta import ApiObject
 from kruise_probe.api.names import GROUP, VERSION
-from kruise_probe.api.pods import PodWire, project
-from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbeMarker
+from kruise_probe.api.v1alpha1 import PodProbeMarker
 
 
 class KubeObject(Protocol):
@@ -171,7 +171,7 @@ def _as_is(decoded: T) -> T:
     return decoded
 
 
-PODS: Final = Resource("", "v1", "pods", "Pod", wire=PodWire, project=project)
+PODS: Final = Resource("", "v1", "pods", "Pod", wire=pods.PodWire, project=pods.project)
 NODES: Final = Resource("", "v1", "nodes", "Node", wire=Node, project=_as_is, namespaced=False)
 EVENTS: Final = Resource("", "v1", "events", "Event", wire=Event, project=_as_is)
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease", wire=Lease, project=_as_is)
@@ -183,7 +183,7 @@ NODE_POD_PROBES: Final = Resource(
     VERSION,
     "nodepodprobes",
     "NodePodProbe",
-    wire=NodePodProbe,
-    project=_as_is,
+    wire=node_pod_probes.NodePodProbeWire,
+    project=node_pod_probes.project,
     namespaced=False,
 )

@@ -21,8 +21,8 @@ class ProbeState(StrEnum):
     UNKNOWN = "Unknown"
 
 
-class _Wire(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Common options of the structs below."""
+class _Wire(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
+    """Common options of the structs below: trees, so the garbage collector has no cycle to find in them."""
 
 
 class MarkerPolicy(_Wire, frozen=True):
