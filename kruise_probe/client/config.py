@@ -20,7 +20,7 @@ from kruise_probe.client.credentials import (
     TokenFile,
 )
 from kruise_probe.client.proxies import proxy_from_environment
-from kruise_probe.client.tls import tls_context
+from kruise_probe.client.tls import AuthorityFile, tls_context
 
 __all__ = ["ClusterConfig", "ConfigError", "load_config"]
 
@@ -34,6 +34,7 @@ class ClusterConfig:
     Attributes:
         server: URL without a trailing slash; may hold a path that every request is below.
         tls: None for a plain `http` server.
+        authority: the file that `tls` trusts, where it may be replaced while we run.
         server_name: the name that the server's certificate is checked for, where it is not the host's.
         proxy: URL of an HTTP proxy, or None.
         namespace: what a request without a namespace means to its user.
@@ -43,6 +44,7 @@ class ClusterConfig:
     server: str
     tls: ssl.SSLContext | None
     credentials: Credentials
+    authority: AuthorityFile | None = None
     server_name: str | None = None
     proxy: str | None = None
     namespace: str = "default"
@@ -94,6 +96,7 @@ def _from_kubeconfig(paths: str, environ: Mapping[str, str], origin: str) -> Clu
         server=found.server,
         tls=found.tls,
         credentials=found.credentials,
+        authority=found.authority,
         server_name=found.server_name,
         proxy=found.proxy or proxy_from_environment(found.server, environ),
         namespace=found.namespace,
@@ -120,10 +123,13 @@ def _in_cluster(environ: Mapping[str, str]) -> ClusterConfig:
             f"in a pod: {token} cannot be read ({_reason(error)}); mount the service account token readable for "
             "this user (fsGroup or runAsUser)"
         ) from error
+    authority = SERVICE_ACCOUNT / "ca.crt"
+    tls = tls_context(authority, origin="in a pod")
     return ClusterConfig(
         server=server,
-        tls=tls_context(SERVICE_ACCOUNT / "ca.crt", origin="in a pod"),
+        tls=tls,
         credentials=TokenFile(token),
+        authority=AuthorityFile(authority, tls),
         proxy=proxy_from_environment(server, environ),
         namespace=_own_namespace(),
         source="the pod's service account",

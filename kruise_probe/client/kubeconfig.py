@@ -26,7 +26,7 @@ from kruise_probe.client.credentials import (
     ReloadedCredentials,
     StaticCredentials,
 )
-from kruise_probe.client.tls import tls_context, use_client_certificate
+from kruise_probe.client.tls import AuthorityFile, tls_context, use_client_certificate
 
 
 class Kubeconfig(NamedTuple):
@@ -35,6 +35,7 @@ class Kubeconfig(NamedTuple):
     server: str
     tls: ssl.SSLContext | None
     credentials: Credentials
+    authority: AuthorityFile | None
     server_name: str | None
     proxy: str | None
     namespace: str
@@ -69,12 +70,14 @@ def read(paths: str, origin: str) -> Kubeconfig:
         return _authorization(renewed)
 
     authorization = _authorization(configuration)
+    authority = configuration.ssl_ca_cert
     return Kubeconfig(
         server=server,
         tls=tls,
         credentials=ReloadedCredentials(authorization, reload)
         if authorization
         else StaticCredentials(),
+        authority=AuthorityFile(Path(authority), tls) if authority and tls is not None else None,
         server_name=configuration.tls_server_name,
         proxy=proxy,
         namespace=context.get("namespace") or "default",

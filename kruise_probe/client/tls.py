@@ -7,7 +7,11 @@ Differs: Python's strict X.509 checks are turned off to accept what Go accepts.
 import ssl
 from pathlib import Path
 
+import structlog
+
 from kruise_probe.client.credentials import ConfigError
+
+log = structlog.get_logger(__name__)
 
 
 def tls_context(authority: Path | None, *, origin: str, verify: bool = True) -> ssl.SSLContext:
@@ -48,3 +52,44 @@ def use_client_certificate(
             f"{origin}: the client certificate {certificate} with key {key} cannot be used "
             f"({error.strerror or error}); both must be readable PEM and belong together"
         ) from error
+
+
+class AuthorityFile:
+    """The file of an authority that somebody else replaces, and the context that trusts what stands in it.
+
+    It is looked at when a server's certificate was not trusted. What was trusted before stays so until the end of the
+    process: who rotates an authority leaves the old one beside the new one for longer than that anyway.
+
+    Attributes:
+        version: grows with each content of the file that is trusted.
+
+    Source: client-go transport/ca_rotation.go.
+    Differs: looked at on a failure instead of each five minutes; nothing is forgotten.
+    """
+
+    def __init__(self, path: Path, context: ssl.SSLContext) -> None:
+        self.version = 0
+        self._path = path
+        self._context = context
+        self._content = _content(path)
+
+    def renewed(self, *, since: int) -> bool:
+        """Whether more is trusted now than at that version."""
+        content = _content(self._path)
+        if content and content != self._content:
+            self._content = content
+            try:
+                self._context.load_verify_locations(cadata=content)
+            except ssl.SSLError as error:
+                log.warning("new authority cannot be used", file=str(self._path), error=str(error))
+            else:
+                self.version += 1
+                log.info("new authority is trusted", file=str(self._path))
+        return self.version > since
+
+
+def _content(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError):
+        return ""

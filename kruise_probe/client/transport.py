@@ -50,6 +50,10 @@ class ConnectionBroken(ConnectionFailed):
     """The connection ended without a whole answer; the request may or may not have been carried out."""
 
 
+class _Untrusted(ConnectionFailed):
+    """The server's certificate is not one that we trust; nothing was sent."""
+
+
 class Stream:
     """The body of an answer that has no end yet. Closing it closes its connection."""
 
@@ -144,6 +148,17 @@ class Transport:
         return await _whole(response, request)
 
     async def _send(self, request: Request, authorization: str | None) -> ClientResponse:
+        """Sends it; a certificate that is not trusted is looked at again if the authority's file has been replaced."""
+        authority = self._config.authority
+        trusted = authority.version if authority is not None else 0
+        try:
+            return await self._send_once(request, authorization)
+        except _Untrusted:
+            if authority is None or not authority.renewed(since=trusted):
+                raise
+        return await self._send_once(request, authorization)
+
+    async def _send_once(self, request: Request, authorization: str | None) -> ClientResponse:
         if self._session is None:
             raise RuntimeError("the client is used outside of its `async with`")
         try:
@@ -155,6 +170,8 @@ class Transport:
                 allow_redirects=False,
                 server_hostname=self._config.server_name,
             )
+        except aiohttp.ClientConnectorCertificateError as error:
+            raise _Untrusted(f"{request}: {_sentence(error)}") from error
         except (aiohttp.ClientError, OSError) as error:
             raise ConnectionFailed(f"{request}: {_sentence(error)}") from error
 

@@ -151,6 +151,7 @@ class LeaderElector:
             await self._release()
 
     async def _lead_and_renew(self, lead: Callable[[], Awaitable[None]]) -> None:
+        """Whatever the work fails with once the term has passed, by the fence for one, the lost Lease is why."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 renewing = tasks.create_task(self._renew_until_lost(), name="renew lease")
@@ -160,6 +161,8 @@ class LeaderElector:
             lost, others = group.split(LeadershipLost)
             if lost is not None:
                 raise LeadershipLost(str(lost.exceptions[0])) from others
+            if not self.is_leader:
+                raise LeadershipLost(f"lease {self._key}: its term has passed") from group
             raise group.exceptions[0] from None
 
     async def _acquire(self) -> None:

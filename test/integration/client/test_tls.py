@@ -1,5 +1,6 @@
 """TLS towards the API server: whom we trust, whom we ask for, and who we are."""
 
+import asyncio
 import ssl
 import subprocess
 from pathlib import Path
@@ -46,19 +47,25 @@ def server_tls(pki: Path, name: str, *, ask_for_client: bool = False) -> ssl.SSL
     return context
 
 
+def write_kubeconfig(
+    path: Path, server: str, cluster: dict[str, object], user: dict[str, object]
+) -> None:
+    content = {
+        "clusters": [{"name": "c", "cluster": {"server": server, **cluster}}],
+        "users": [{"name": "u", "user": user}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    path.write_text(yaml.safe_dump(content))
+
+
 async def version_of(
     tmp_path: Path, tls: ssl.SSLContext, cluster: dict[str, object], user: dict[str, object]
 ) -> bytes:
     """What a client of such a kubeconfig reads from a server with such a certificate."""
     async with ScriptedServer([answer(200, {"major": "1"})]).running(tls) as server:
         path = tmp_path / "kubeconfig"
-        content = {
-            "clusters": [{"name": "c", "cluster": {"server": server.url, **cluster}}],
-            "users": [{"name": "u", "user": user}],
-            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-            "current-context": "x",
-        }
-        path.write_text(yaml.safe_dump(content))
+        write_kubeconfig(path, server.url, cluster, user)
         config = load_config(str(path), {})
         async with RestClient(config=config, field_manager="m", user_agent="u") as client:
             return await client.get_raw("/version")
@@ -113,3 +120,26 @@ async def test_a_client_certificate_is_presented(pki: Path, tmp_path: Path) -> N
     assert b"major" in await version_of(tmp_path, tls, cluster, user)
     with pytest.raises(ConnectionFailed):
         await version_of(tmp_path, tls, cluster, {})
+
+
+async def test_an_authority_that_was_replaced_is_trusted_without_a_restart(
+    pki: Path, tmp_path: Path
+) -> None:
+    authority, kubeconfig = tmp_path / "ca.crt", tmp_path / "kubeconfig"
+    authority.write_bytes((pki / "client.crt").read_bytes())
+    cluster: dict[str, object] = {"certificate-authority": str(authority)}
+    script = [answer(200, {"major": "1"})] * 3
+    async with ScriptedServer(script).running(server_tls(pki, "ip")) as server:
+        write_kubeconfig(kubeconfig, server.url, cluster, {})
+        config = load_config(str(kubeconfig), {})
+        async with RestClient(config=config, field_manager="m", user_agent="u") as client:
+            with pytest.raises(ConnectionFailed, match="CERTIFICATE_VERIFY_FAILED"):
+                await client.get_raw("/version")
+            authority.write_text("not a certificate")
+            with pytest.raises(ConnectionFailed, match="CERTIFICATE_VERIFY_FAILED"):
+                await client.get_raw("/version")
+            authority.write_bytes((pki / "ca.crt").read_bytes())
+            async with asyncio.TaskGroup() as group:
+                asked = [group.create_task(client.get_raw("/version")) for _ in range(3)]
+
+    assert all(b"major" in each.result() for each in asked)

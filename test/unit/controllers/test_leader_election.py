@@ -152,6 +152,24 @@ async def test_a_leader_that_cannot_renew_stops_its_work_before_anybody_else_may
     await one.stop()
 
 
+async def test_work_that_runs_into_the_fence_first_has_lost_the_leadership_too() -> None:
+    leases = FakeLeases()
+    one = Process(leases, "one")
+
+    async def work() -> None:
+        one.link.reachable = False
+        await asyncio.sleep(9.9)
+        while True:
+            one.elector.check()
+            await asyncio.sleep(0.0005)
+
+    running = asyncio.create_task(one.elector.run(work))
+
+    with pytest.raises(LeadershipLost, match="kruise-system/manager") as lost:
+        await running
+    assert isinstance(lost.value.__cause__, ExceptionGroup)
+
+
 async def test_short_trouble_costs_nobody_the_leadership() -> None:
     leases = FakeLeases()
     one = Process(leases, "one").start()
