@@ -55,8 +55,9 @@ async def _explain(
     async with client_of(config) as client:
         reader = Reader(client, namespace=key.namespace, system_namespace=system_namespace)
         snapshot = await reader.read()
-    seen = snapshot.pods_by_key.get(key)
-    if seen is None:
-        there = [each.key.name for each in snapshot.pods]
-        raise FatalError(not_found("pod", key.namespace, key.name, there))
-    return explanation(snapshot, seen, reader.notes)
+        seen = snapshot.pods_by_key.get(key)
+        if seen is None:
+            there = [each.key.name for each in snapshot.pods]
+            raise FatalError(not_found("pod", key.namespace, key.name, there))
+        others = [] if snapshot.markers_of(seen.pod) else await reader.markers_everywhere()
+    return explanation(snapshot, seen, reader.notes, others=others)

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kruise_probe.api.times import parse_time
-from kruise_probe.inspection.explanation import ExplanationView, WayView
+from kruise_probe.inspection.explanation import ExplanationView, LinkView, WayView
 from kruise_probe.inspection.status import MarkerView, PodView, Problem, ResultView, StatusView
 
 ROOMY: Final = 110
@@ -93,10 +93,13 @@ def _print_marker(
 ) -> None:
     counts = marker.counts
     summary = f"{counts.succeeded} succeeded, {counts.failed} failed, {counts.unknown} unknown"
+    pods = plural(counts.pods, "pod")
+    if len(marker.pods) > counts.pods:
+        pods = f"{counts.pods} of {plural(len(marker.pods), 'pod')} can be probed"
     console.print(
         Text.assemble(
             (f"{marker.namespace}/{marker.name}", "bold"),
-            f"  {marker.selector}  {plural(counts.pods, 'pod')}",
+            f"  {marker.selector}  {pods}",
             f": {summary}" if counts.pods else "",
         ),
         soft_wrap=console.width == UNLIMITED,
@@ -162,7 +165,7 @@ def _pod_table(marker: MarkerView, now: datetime, width: int, *, roomy: bool) ->
     rows: list[tuple[str | Text, ...]] = []
     for pod in marker.pods:
         for index, result in enumerate(pod.results):
-            beside = (pod.node, _marks(pod)) if index == 0 else ("", "")
+            beside = (pod.node if index == 0 else "", _marks(result))
             rows.append(
                 (
                     pod.name if index == 0 else "",
@@ -181,8 +184,8 @@ def _message(pod: PodView, result: ResultView) -> str:
     return printable(result.message) or ("" if pod.phase == "Running" else pod.phase)
 
 
-def _marks(pod: PodView) -> str:
-    pairs = (*pod.labels.items(), *pod.annotations.items())
+def _marks(result: ResultView) -> str:
+    pairs = (*result.labels.items(), *result.annotations.items())
     return printable(",".join(f"{key.rpartition('/')[2]}={value}" for key, value in pairs))
 
 
@@ -190,18 +193,31 @@ def _problem_lines(problems: Sequence[Problem]) -> Iterator[Text]:
     """One paragraph for each kind of trouble, however many pods have it."""
     groups: dict[tuple[str, str, str], list[Problem]] = {}
     for each in problems:
-        groups.setdefault((each.probe, each.reason, each.message), []).append(each)
+        groups.setdefault((each.probe, each.reason, _SPANS.sub("", each.message)), []).append(each)
     for group in list(groups.values())[:MOST_PROBLEMS]:
         one = group[0]
         who = ", ".join(filter(None, (_names([each.pod for each in group]), one.probe)))
         yield Text.assemble(
             (f"{one.severity}: ", _STYLES[one.severity]),
             f"{who}: " if who else "",
-            f"{printable(one.message)} ({one.reason})",
+            _said(one),
             (f" -> {one.remedy}" if one.remedy else "", "cyan"),
         )
     if len(groups) > MOST_PROBLEMS:
         yield Text(f"and {len(groups) - MOST_PROBLEMS} more: -o json shows all of them")
+
+
+def _said(problem: Problem) -> str:
+    """What is wrong; a result's own message stands in the table already."""
+    return (
+        problem.reason
+        if problem.link == "result" and problem.severity == "broken"
+        else (f"{printable(problem.message)} ({problem.reason})")
+    )
+
+
+_SPANS: Final = re.compile(r"\b\d+s\b")
+"""What differs between pods in the same trouble."""
 
 
 def _names(names: Iterable[str]) -> str:
@@ -220,8 +236,13 @@ def explanation_text(view: ExplanationView, *, width: int, color: bool) -> str:
         console.print(
             Text.assemble((f"{view.namespace}/{view.pod}", "bold"), f"  {view.phase}{place}")
         )
+        _print_gates(console, view)
         if not view.matching:
             console.print("\nNo PodProbeMarker selects this pod.")
+        for each in view.elsewhere:
+            text = f"{each} would, but a marker selects pods of its own namespace only"
+            remedy = f"create it in namespace {view.namespace}"
+            console.print(Text.assemble(f"  {text}", (f" -> {remedy}", "cyan")))
         for match in view.matching:
             console.print()
             console.print(Text.assemble((match.marker, "bold"), f" selects it: {match.selector}"))
@@ -229,6 +250,11 @@ def explanation_text(view: ExplanationView, *, width: int, color: bool) -> str:
                 _print_way(console, way)
         _print_strangers(console, view)
     return _trimmed(capture.get())
+
+
+def _print_gates(console: Console, view: ExplanationView) -> None:
+    if view.readiness_gates:
+        _print_links(console, view.readiness_gates, indent=2)
 
 
 def _print_way(console: Console, way: WayView) -> None:
@@ -239,11 +265,15 @@ def _print_way(console: Console, way: WayView) -> None:
             expand=False,
         )
     )
+    _print_links(console, way.links, indent=4)
+
+
+def _print_links(console: Console, links: Iterable[LinkView], *, indent: int) -> None:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold", ratio=1)
-    for link in way.links:
+    for link in links:
         style = _STYLES[link.standing]
         reason = f" ({link.reason})" if link.reason else ""
         table.add_row(
@@ -251,7 +281,7 @@ def _print_way(console: Console, way: WayView) -> None:
         )
         if link.remedy:
             table.add_row("", "", Text(f"-> {link.remedy}", style="cyan"))
-    console.print(Padding(table, (0, 0, 0, 4), expand=False))
+    console.print(Padding(table, (0, 0, 0, indent), expand=False))
 
 
 def _print_strangers(console: Console, view: ExplanationView) -> None:

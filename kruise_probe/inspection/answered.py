@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Final
 
 from kruise_probe.api.names import REASON_AGENT_STALE, SERVERLESS_PROBES_ANNOTATION
+from kruise_probe.api.times import parse_time
 from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
 from kruise_probe.controllers.pods.marking import CONDITION_STATUS
 from kruise_probe.inspection.link import Case, Link, Standing, broken, waiting
@@ -12,6 +13,8 @@ from kruise_probe.inspection.remedies import manager_remedy, unknown_remedy
 
 LEAST_GRACE_SECONDS: Final = 30
 """How long an obstacle lasts before the daemon says Unknown, at least; longer for long periods."""
+FIRST_PROBE_SECONDS: Final = 10
+"""How long the first probe of a container that runs already may wait, for the load to be even."""
 
 
 def daemon_link(case: Case) -> Link:
@@ -22,6 +25,8 @@ def daemon_link(case: Case) -> Link:
     if snapshot.never_heard_of(node):
         text = f"no daemon was ever heard of on {node}: it has no Lease and reported nothing"
         return broken("daemon", "NoDaemon", text)
+    if snapshot.leases is None:
+        return Link("daemon", Standing.OK, "not known: you may not list leases")
     return Link("daemon", Standing.OK, f"of {node} is alive")
 
 
@@ -30,7 +35,7 @@ def result_link(case: Case) -> Link:
     if state is None:
         if case.snapshot.reports is None and not case.virtual:
             return Link("result", Standing.OK, "not known: you may not list nodepodprobes")
-        return waiting("result", "NoVerdictYet", f"none yet{_first_verdict(case)}")
+        return _no_verdict(case)
     if state.state == ProbeState.UNKNOWN:
         reason, colon, _ = (state.message or "").partition(":")
         known = reason if colon and reason.isalnum() else "Unknown"
@@ -45,26 +50,45 @@ def _told(message: str | None) -> str:
     return f": {message}" if message else ""
 
 
-def _first_verdict(case: Case) -> str:
+def _no_verdict(case: Case) -> Link:
+    """Why there is no result, as far as the clock tells: the delay, the first probes, or too long."""
     probe, now = case.probe.probe, case.snapshot.now
     started_at = case.seen.running_since.get(case.probe.container_name)
+    asked_at = parse_time(case.source.metadata.creation_timestamp)
     delay = timedelta(seconds=probe.effective_initial_delay_seconds)
     if started_at is not None and now < started_at + delay:
-        left = int((started_at + delay - now).total_seconds()) + 1
-        return f"; its initialDelaySeconds end in {left}s"
-    needed = probe.effective_failure_threshold * probe.effective_period_seconds
-    grace = max(needed, LEAST_GRACE_SECONDS)
-    return f"; what keeps it from one is said {grace}s after the probe was first due"
+        left = _seconds(started_at + delay - now)
+        return waiting(
+            "result", "NoVerdictYet", f"none yet; its initialDelaySeconds end in {left}s"
+        )
+    due = max(filter(None, (started_at and started_at + delay, asked_at)), default=None)
+    if due is None or case.virtual:
+        return waiting("result", "NoVerdictYet", "none yet")
+    needed = probe.effective_period_seconds * max(
+        probe.effective_failure_threshold, probe.effective_success_threshold
+    )
+    said_at = due + timedelta(seconds=FIRST_PROBE_SECONDS + max(needed, LEAST_GRACE_SECONDS))
+    if now < said_at:
+        left = _seconds(said_at - now)
+        text = f"none yet; it comes, or what keeps it away is said, within {left}s"
+        return waiting("result", "NoVerdictYet", text)
+    text = f"none, {_seconds(now - due)}s after the probe was first due"
+    return broken("result", "VerdictOverdue", text)
+
+
+def _seconds(span: timedelta) -> int:
+    return int(span.total_seconds()) + 1
 
 
 def provider_link(case: Case) -> Link:
     if SERVERLESS_PROBES_ANNOTATION not in case.seen.pod.annotations:
         text = f"virtual node {case.seen.pod.node}, and the pod has no annotation {SERVERLESS_PROBES_ANNOTATION}"
         return broken("provider", "NotInjected", text)
+    if not case.probe.pod_condition_type:
+        text = "has nowhere to write: the probe names no podConditionType"
+        return broken("provider", "ProviderNowhere", text)
     if case.state is None:
         text = f"has not written condition {case.probe.pod_condition_type} on the pod"
-        if not case.probe.pod_condition_type:
-            text = "has nowhere to write: the probe names no podConditionType"
         return broken("provider", "ProviderSilent", text)
     return Link("provider", Standing.OK, "has written the condition")
 

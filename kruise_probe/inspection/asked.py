@@ -101,7 +101,10 @@ def node_pod_probe_link(case: Case) -> Link:
         return Link(link, Standing.OK, f"{pod.node} asks for it")
     if snapshot.settling(case.source.metadata.creation_timestamp):
         return waiting(link, "MarkerNew", "the marker is seconds old; the manager is at it")
-    if there is None:
+    if pod.node not in snapshot.reports:
+        what = f"there is no NodePodProbe {pod.node}"
+        reason = "EntryMissing"
+    elif there is None:
         what = f"NodePodProbe {pod.node} does not ask for {case.name} of this pod"
         reason = "EntryMissing"
     else:

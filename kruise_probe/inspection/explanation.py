@@ -3,13 +3,17 @@
 The structs are what `-o json` prints; they change as those of `status` do.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
 
 from kruise_probe.api.selectors import Selector
 from kruise_probe.api.times import format_time
-from kruise_probe.inspection.link import Standing
+from kruise_probe.api.v1alpha1 import PodProbeMarker
+from kruise_probe.controllers.compiled import compile_marker
+from kruise_probe.inspection.gates import gates_of
+from kruise_probe.inspection.link import Link, Standing
 from kruise_probe.inspection.selection import selector_text, unmet, why_not
 from kruise_probe.inspection.snapshot import SeenPod, Snapshot
 from kruise_probe.inspection.status import SHAPE_VERSION, check_text
@@ -59,6 +63,8 @@ class StrangerView(_View, frozen=True):
 
 
 class ExplanationView(_View, frozen=True):
+    """`elsewhere` are markers of other namespaces that would select the pod if they were in its own."""
+
     version: int
     time: str
     notes: list[str]
@@ -69,10 +75,18 @@ class ExplanationView(_View, frozen=True):
     matching: list[MatchView]
     not_matching: list[StrangerView]
     strangers_left_out: int
+    readiness_gates: list[LinkView]
+    elsewhere: list[str]
 
 
-def explanation(snapshot: Snapshot, seen: SeenPod, notes: list[str]) -> ExplanationView:
-    """Everything about one pod."""
+def explanation(
+    snapshot: Snapshot,
+    seen: SeenPod,
+    notes: list[str],
+    *,
+    others: Iterable[PodProbeMarker] = (),
+) -> ExplanationView:
+    """Everything about one pod; `others` are markers of whatever namespaces."""
     pod = seen.pod
     matching = snapshot.markers_of(pod)
     strangers = sorted(
@@ -108,6 +122,12 @@ def explanation(snapshot: Snapshot, seen: SeenPod, notes: list[str]) -> Explanat
             for each in strangers[:MOST_STRANGERS]
         ],
         strangers_left_out=max(len(strangers) - MOST_STRANGERS, 0),
+        readiness_gates=[_link_view(each) for each in gates_of(snapshot, seen)],
+        elsewhere=sorted(
+            str(each.key)
+            for each in map(compile_marker, others)
+            if each.key.namespace != pod.namespace and each.selector.matches(pod.labels)
+        ),
     )
 
 
@@ -125,16 +145,18 @@ def _way_view(way: Way) -> WayView:
         container_name=way.probe.container_name,
         check=check_text(way.probe.probe),
         links=[
-            LinkView(
-                link=each.name,
-                standing=each.standing,
-                text=each.text,
-                reason=each.reason,
-                remedy=each.remedy,
-            )
-            for each in way.links
-            if each.text or each.standing is not Standing.OK
+            _link_view(each) for each in way.links if each.text or each.standing is not Standing.OK
         ],
         first_broken=end.name if end else "",
         reason=end.reason if end else "",
+    )
+
+
+def _link_view(link: Link) -> LinkView:
+    return LinkView(
+        link=link.name,
+        standing=link.standing,
+        text=link.text,
+        reason=link.reason,
+        remedy=link.remedy,
     )

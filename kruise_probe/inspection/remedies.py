@@ -2,9 +2,14 @@
 
 from typing import Final
 
-_LOOK_AT_MANAGER: Final = "is the manager running, and what does it say? kubectl -n kruise-system get pods, then kubectl logs"
+_LOOK_AT_MANAGER: Final = (
+    "is the manager running, its gate PodProbeMarkerGate on, and what does it say? "
+    "kubectl -n kruise-system get pods, then kubectl logs"
+)
 
 _REMEDIES: Final = {
+    "NoPods": "compare with: kubectl get pods --show-labels; a marker selects in its own namespace only",
+    "GateUnwritten": "make podConditionType of a marker the gate's name; gates of a pod that exists cannot change",
     "MarkerDeleting": "wait; if it stays, is a manager running? its status says what it waits for: kubectl describe podprobemarker",
     "InvalidSpec": "correct the field that is named, and apply the marker again",
     "PodTerminating": "nothing: its successor is probed as soon as it runs",
@@ -20,10 +25,14 @@ _REMEDIES: Final = {
     "PortNameUnknown": "give the container a port of that name, or write the port's number in the probe",
     "MarkerNew": "look again in a few seconds",
     "ResultNew": "look again in a few seconds",
-    "NoDaemon": "does the DaemonSet run a pod there? kubectl -n kruise-system get pods -o wide; mind taints of the node",
+    "NoDaemon": "does the DaemonSet run a pod there? kubectl -n kruise-system get pods -o wide; mind taints of the node; "
+    "where kruise-probe runs in another namespace, name it with --system-namespace",
     "ProbeAgentStale": "look at the daemon's pod on that node, and whether the node is Ready",
-    "NoVerdictYet": "look again after the probe's period",
+    "NoVerdictYet": "look again by then",
+    "VerdictOverdue": "does the node's container runtime answer? the daemon's log on that node says it; "
+    "results that alternate never reach a threshold above 1",
     "NotInjected": "start the manager with EnablePodProbeMarkerOnServerless=true, then create the pod again",
+    "ProviderNowhere": "give the probe a podConditionType: a provider reports through it alone",
     "ProviderSilent": "ask the provider whether it follows the PodProbeMarker protocol",
     "Conflict": "use another name in one of the two markers",
     "ContainerRestarted": "wait for the initial delay of the new container",

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
+from kruise_probe.api.pods import Pod
 from kruise_probe.api.selectors import Requirement, Selector
 
 
@@ -39,6 +40,28 @@ def _has(key: str, labels: Mapping[str, str]) -> str:
     if key in labels:
         return f"{key}={labels[key]}"
     return f"no label {key}{alike(key, labels)}"
+
+
+def nearest(selector: Selector, pods: Iterable[Pod]) -> Pod | None:
+    """The first pod that `selector` misses by nothing but slips of the pen: in a key, or in a value."""
+    return next(
+        (
+            pod
+            for pod in pods
+            if (missed := unmet(selector, pod.labels))
+            and all(_slipped(each, pod.labels) for each in missed)
+        ),
+        None,
+    )
+
+
+def _slipped(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+    key, values, negated = requirement
+    if negated:
+        return False
+    if key not in labels:
+        return bool(alike(key, labels))
+    return bool(alike(labels[key], values or ()))
 
 
 def alike(wanted: str, there: Iterable[str]) -> str:

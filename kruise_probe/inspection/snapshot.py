@@ -200,6 +200,11 @@ class Snapshot:
         ]
         return sorted(found, key=lambda each: each.key)
 
+    def pods_in(self, namespace: str) -> list[Pod]:
+        """All pods of one namespace, by name."""
+        found = [each.pod for each in self.pods if each.pod.namespace == namespace]
+        return sorted(found, key=lambda pod: pod.name)
+
     @cached_property
     def _by_namespace(self) -> Mapping[str, list[CompiledMarker]]:
         found: dict[str, list[CompiledMarker]] = {}

@@ -4,7 +4,7 @@ The structs are what `-o json` prints, field by field: a field may be added, non
 meaning while `version` stays.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Final
 
 import msgspec
@@ -15,9 +15,10 @@ from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import Condition, PodContainerProbe, PodProbeMarker, ProbeState
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.nodes.plan import is_probed
+from kruise_probe.inspection.gates import gates_of
 from kruise_probe.inspection.link import Standing
 from kruise_probe.inspection.remedies import remedy_of
-from kruise_probe.inspection.selection import selector_text
+from kruise_probe.inspection.selection import nearest, selector_text, why_not
 from kruise_probe.inspection.snapshot import SeenPod, Snapshot
 from kruise_probe.inspection.ways import Way, ways_of
 
@@ -58,13 +59,18 @@ class ProbeView(_View, frozen=True):
 
 
 class ResultView(_View, frozen=True):
-    """The newest result; `state` is Succeeded, Failed, Unknown or Pending, stamps are RFC 3339 or empty."""
+    """The newest result; `state` is Succeeded, Failed, Unknown or Pending, stamps are RFC 3339 or empty.
+
+    `labels` and `annotations` are those on the pod that this probe owns.
+    """
 
     probe: str
     state: str
     since: str
     last_probe_time: str
     message: str
+    labels: dict[str, str]
+    annotations: dict[str, str]
 
 
 class PodView(_View, frozen=True):
@@ -131,18 +137,21 @@ def marker_view(snapshot: Snapshot, marker: PodProbeMarker) -> MarkerView:
         if is_probed(seen.pod):
             counted.append(pods[-1])
         problems += [problem for way in ways if (problem := _problem_of(seen, way))]
+        problems += [
+            _problem(each.standing, each.name, each.reason, each.text, each.remedy, seen=seen)
+            for each in gates_of(snapshot, seen)
+            if each.standing is Standing.BROKEN
+        ]
     problems += _reported_problems(snapshot, marker, {each.link for each in problems})
     if not pods and compiled.selector.requirements and not marker.deleting:
         text = f"no pod of namespace {marker.key.namespace} has {selector_text(compiled.selector)}"
-        problems.append(
-            _problem(
-                Standing.WAITING,
-                "selector",
-                "NoPods",
-                text,
-                "compare with: kubectl get pods --show-labels",
-            )
+        near = nearest(compiled.selector, snapshot.pods_in(marker.key.namespace))
+        text += (
+            f"; nearest is pod {near.name}: {why_not(compiled.selector, near.labels)}"
+            if near
+            else ""
         )
+        problems.append(_problem(Standing.WAITING, "selector", "NoPods", text, remedy_of("NoPods")))
     return MarkerView(
         namespace=marker.key.namespace,
         name=marker.key.name,
@@ -259,7 +268,7 @@ def _pod_view(
     )
 
 
-def _of(values: Mapping[str, str], keys: frozenset[str]) -> dict[str, str]:
+def _of(values: Mapping[str, str], keys: Set[str]) -> dict[str, str]:
     return {key: values[key] for key in sorted(keys & values.keys())}
 
 
@@ -278,8 +287,17 @@ def _result_view(snapshot: Snapshot, seen: SeenPod, way: Way) -> ResultView:
     if way.end is not None and way.end.reason == REASON_AGENT_STALE and way.state is not None:
         state, message = ProbeState.UNKNOWN, way.end.text
         since = (condition and condition.last_transition_time) or ""
+    targets = tuple(way.claim.targets.values()) if way.claim else ()
     return ResultView(
-        probe=way.probe.name, state=state, since=since, last_probe_time=at, message=message
+        probe=way.probe.name,
+        state=state,
+        since=since,
+        last_probe_time=at,
+        message=message,
+        labels=_of(seen.pod.labels, {key for each in targets for key, _ in each.labels}),
+        annotations=_of(
+            seen.pod.annotations, {key for each in targets for key, _ in each.annotations}
+        ),
     )
 
 

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from kruise_probe.api.v1alpha1 import ContainerProbeState, PodContainerProbe
 from kruise_probe.controllers.compiled import CompiledMarker
-from kruise_probe.controllers.pods.claims import claims_of
+from kruise_probe.controllers.pods.claims import Claim, claims_of
 from kruise_probe.controllers.serverless import is_virtual, states_of
 from kruise_probe.inspection import answered, asked
 from kruise_probe.inspection.link import Case, Link, Standing
@@ -20,12 +20,13 @@ from kruise_probe.inspection.snapshot import SeenPod, Snapshot
 
 
 class Way(NamedTuple):
-    """One probe of one pod: the links as far as they go, and the newest result as it is known."""
+    """One probe of one pod: the links as far as they go, the newest result as it is known, what it may write."""
 
     marker: CompiledMarker
     probe: PodContainerProbe
     links: tuple[Link, ...]
     state: ContainerProbeState | None
+    claim: Claim | None
 
     @property
     def name(self) -> str:
@@ -64,7 +65,7 @@ def ways_of(snapshot: Snapshot, seen: SeenPod, marker: CompiledMarker) -> list[W
             virtual,
             states.get(name),
         )
-        ways.append(Way(marker, probe, tuple(_walk(case)), case.state))
+        ways.append(Way(marker, probe, tuple(_walk(case)), case.state, case.claim))
     return ways
 
 

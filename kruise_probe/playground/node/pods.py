@@ -65,6 +65,7 @@ class PodSpec(_Wire, frozen=True):
     containers: tuple[PodContainer, ...] = ()
     init_containers: tuple[PodContainer, ...] | None = None
     node_name: str | None = None
+    scheduler_name: str | None = None
     restart_policy: str | None = None
     readiness_gates: tuple[ReadinessGate, ...] | None = None
     termination_grace_period_seconds: int | None = None

@@ -1,7 +1,7 @@
 """Gives every pod that has no node the one with the fewest pods.
 
 Source: kube-scheduler.
-Differs: counts pods; knows no resources, affinities, taints or gates.
+Differs: counts pods; knows no selectors, resources, affinities, taints or gates.
 """
 
 import asyncio
@@ -16,6 +16,8 @@ from kruise_probe.playground.node.node_api import NodeApi
 from kruise_probe.playground.node.pods import NodePod
 
 RETRY_SECONDS = 0.5
+_OURS = (None, "", "default-scheduler")
+"""Pods that name another scheduler wait for that one."""
 
 log = structlog.get_logger(__name__)
 
@@ -41,7 +43,7 @@ class Scheduler:
     def on_add(self, obj: NodePod, is_initial: bool) -> None:
         if obj.spec.node_name:
             self._bound[obj.uid] = obj.spec.node_name
-        elif self._group and not obj.deleting:
+        elif self._group and not obj.deleting and obj.spec.scheduler_name in _OURS:
             node = self._bound[obj.uid] = self._choose()
             self._group.create_task(self._bind(obj, node), name=f"bind {obj.key}")
 

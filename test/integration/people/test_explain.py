@@ -1,8 +1,11 @@
 """`explain` names the link that is broken, on the real manager and daemon, and says what to do."""
 
+import asyncio
+import sys
 from typing import Any
 
 import pytest
+from support.shell import environment, run
 
 from kruise_probe.api.names import SYSTEM_NAMESPACE
 from kruise_probe.playground.raw_api import marker_path, node_pod_probe_path, pod_path
@@ -107,7 +110,7 @@ ENDED = "  restartPolicy: Never"
         ),
         pytest.param(
             [pod(), marker("exec: {command: ['true']}, initialDelaySeconds: 600")],
-            "result", "NoVerdictYet", "initialDelaySeconds end in", "period",
+            "result", "NoVerdictYet", "initialDelaySeconds end in", "look again",
             id="an-initial-delay-that-is-not-over",
         ),
     ],
@@ -269,4 +272,97 @@ async def test_what_an_absent_manager_leaves_undone_is_named(desk, playground):
         await playground.api.delete(marker_path("marker", desk.namespace))
         assert (await desk.explained("web", "MarkerDeleting")).first_broken == "marker"
     finally:
+        playground.start_manager()
+
+
+async def test_a_readiness_gate_that_a_slip_leaves_unwritten_is_named(desk):
+    gate = "  readinessGates: [{conditionType: example.com/cheked}]"
+    await desk.apply(pod(gate))
+    await desk.apply(marker())
+    await desk.explained("web", "")
+    view = await desk.explanation("web")
+    (found,) = view.readiness_gates
+    assert (found.standing, found.reason) == ("broken", "GateUnwritten")
+    assert "example.com/cheked is not on the pod" in found.text
+    assert "(but example.com/checked)" in found.text
+    assert "podConditionType" in found.remedy
+
+
+async def test_a_marker_of_another_namespace_is_pointed_out(desk, playground, tmp_path):
+    await desk.apply(pod(labels=f"{{app: {desk.namespace}}}"))
+    selector = f"{{matchLabels: {{app: {desk.namespace}}}}}"
+    await desk.apply(marker(name=desk.namespace, selector=selector), namespace="default")
+
+    ran = await run(
+        f"kruise-probe explain -n {desk.namespace} web",
+        kubeconfig=playground.kubeconfig,
+        folder=tmp_path,
+    )
+
+    assert (ran.code, ran.err) == (0, "")
+    assert "No PodProbeMarker selects this pod." in ran.out
+    assert f"default/{desk.namespace} would, but" in ran.out
+    assert f"-> create it in namespace {desk.namespace}" in ran.out
+    await playground.api.delete(marker_path(desk.namespace, "default"))
+
+
+async def test_a_pod_that_is_terminating_is_named(desk, playground):
+    await desk.apply(
+        pod("  terminationGracePeriodSeconds: 600").replace(
+            "sleep, ", "sh, -c, trap '' TERM; sleep "
+        )
+    )
+    await desk.apply(marker())
+    await desk.explained("web", "")
+    await playground.api.delete(pod_path("web", desk.namespace))
+    way = await desk.explained("web", "PodTerminating")
+    assert way.first_broken == "pod"
+    assert "successor" in way.links[-1].remedy
+
+
+async def test_a_pod_without_a_node_is_named_with_the_schedulers_words(desk, playground):
+    await desk.apply(pod().replace("nodeName: node-0", "schedulerName: nobody"))
+    await desk.apply(marker())
+    why = {
+        "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes are available",
+    }  # fmt: skip
+    await playground.api.merge(
+        pod_path("web", desk.namespace, "status"), {"status": {"conditions": [why]}}
+    )
+    way = await desk.explained("web", "PodNotScheduled")
+    assert way.links[-1].text == "the pod has no node yet: 0/1 nodes are available"
+
+
+async def test_a_node_that_was_edited_by_hand_while_no_manager_runs_is_named(desk, playground):
+    await desk.apply(pod())
+    await desk.apply(marker())
+    await desk.explained("web", "")
+    await playground.kill_manager()
+    try:
+        await playground.api.merge(node_pod_probe_path("node-0"), {"spec": {"podProbes": []}})
+        way = await desk.explained("web", "EntryMissing")
+        assert way.first_broken == "NodePodProbe"
+        assert "NodePodProbe node-0 does not ask for marker#checked" in way.links[-1].text
+    finally:
+        playground.start_manager()
+    await desk.explained("web", "")
+
+
+async def test_a_manager_whose_gate_is_off_is_suspected(desk, playground):
+    await playground.kill_manager()
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "kruise_probe", "manager", "--feature-gates=PodProbeMarkerGate=false",
+        "--enable-leader-election=false", "--metrics-addr=0", "--health-probe-addr=0",
+        env=environment(playground.kubeconfig),
+        stderr=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        await desk.apply(pod())
+        await desk.apply(marker())
+        way = await desk.explained("web", "EntryMissing")
+        assert way.first_broken == "NodePodProbe"
+        assert "its gate PodProbeMarkerGate on" in way.links[-1].remedy
+    finally:
+        process.terminate()
+        await process.wait()
         playground.start_manager()

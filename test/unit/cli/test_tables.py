@@ -65,8 +65,8 @@ def test_equal_problems_of_many_pods_are_told_once() -> None:
         markers=[marker()], pods=[healthy_pod(f"pod-{number}") for number in range(9)], states=[]
     )
     text = status_text(status_view(there, there.markers, []), wide=False, width=0, color=False)
-    (line,) = [each for each in text.splitlines() if "waiting: " in each]
-    assert "pod-0, pod-1, pod-2 and 6 more pods, healthy: none yet" in line
+    (line,) = [each for each in text.splitlines() if "broken: " in each]
+    assert "pod-0, pod-1, pod-2 and 6 more pods, healthy: VerdictOverdue -> does the" in line
 
 
 def test_an_explanation_names_broken_link_reason_and_remedy() -> None:

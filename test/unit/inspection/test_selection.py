@@ -2,10 +2,12 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.builders import pod_wire
 
 from kruise_probe.api.meta import LabelSelector
+from kruise_probe.api.resources import PODS
 from kruise_probe.api.selectors import Selector, compile_selector
-from kruise_probe.inspection.selection import alike, selector_text, unmet, why_not
+from kruise_probe.inspection.selection import alike, nearest, selector_text, unmet, why_not
 
 KEYS = st.sampled_from(["app", "tier", "zone"])
 VALUES = st.sampled_from(["a", "b", "c"])
@@ -72,3 +74,19 @@ def test_an_empty_selector_selects_nothing_and_says_so() -> None:
 )
 def test_a_slip_of_the_pen_is_recognised(wanted: str, there: list[str], hint: str) -> None:
     assert alike(wanted, there) == hint
+
+
+@pytest.mark.parametrize(
+    ("labels", "found"),
+    [
+        pytest.param({"app": "wbe", "tier": "front"}, True, id="slip-in-a-value"),
+        pytest.param({"ap": "web", "tier": "front"}, True, id="slip-in-a-key"),
+        pytest.param({"app": "wbe", "tier": "back"}, False, id="and-something-else"),
+        pytest.param({"app": "web", "tier": "front"}, False, id="selected"),
+        pytest.param({}, False, id="no-labels"),
+    ],
+)
+def test_a_pod_that_is_missed_by_a_slip_is_the_nearest(labels: dict[str, str], found: bool) -> None:
+    wanted = compile_selector(LabelSelector(match_labels={"app": "web", "tier": "front"}))
+    pod = PODS.decode(msgspec.json.encode(pod_wire("web-0", labels=labels)))
+    assert nearest(wanted, [pod]) == (pod if found else None)

@@ -150,6 +150,8 @@ def test_the_documented_shape_is_the_shape() -> None:
                         "since": "2026-01-01T00:01:00Z",
                         "lastProbeTime": "2026-01-01T00:01:00Z",
                         "message": "",
+                        "labels": {},
+                        "annotations": {},
                     }
                 ],
                 "labels": {},

@@ -1,5 +1,6 @@
 """The first link that is not in order is named; every other way to say it is in test/integration/people."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from kruise_probe.inspection.ways import ways_of
 Json = dict[str, Any]
 
 OLD = "2026-01-01T00:00:00.000000Z"
+EARLY = datetime(2026, 1, 1, 0, 0, 15, tzinfo=UTC)
 VIRTUAL = node_wire(labels={"type": "virtual-kubelet"})
 PROTOCOL = {"kruise.io/podprobe": "[]"}
 
@@ -114,7 +116,19 @@ def test_a_container_that_does_not_run_says_why(state: Json, says: str) -> None:
         pytest.param(
             {"renewed": OLD, "states": []}, "daemon", "ProbeAgentStale", "silent since", id="silent"
         ),
-        pytest.param({"states": []}, "result", "NoVerdictYet", "none yet", id="no-verdict"),
+        pytest.param(
+            {"states": [], "now": EARLY}, "result", "NoVerdictYet", "within 26s", id="no-verdict"
+        ),
+        pytest.param(
+            {"states": []}, "result", "VerdictOverdue", "91s after", id="no-verdict-for-long"
+        ),
+        pytest.param(
+            {"states": [], "forbidden": ["leases"]},
+            "result",
+            "VerdictOverdue",
+            "none",
+            id="whether-the-daemon-lives-is-not-known",
+        ),
         pytest.param(
             {"states": [state_wire(state="Unknown", message="ExecImpossible: no such file")]},
             "result",
