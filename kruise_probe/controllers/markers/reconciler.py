@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from kruise_probe.api.errors import Conflict, NotFound
+from kruise_probe.api.errors import Conflict, KubeError, NotFound
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.names import MARKER_FINALIZER
 from kruise_probe.api.pods import Pod
@@ -95,25 +95,34 @@ class MarkerReconciler:
             return Result(CATCH_UP_SECONDS)
         if marker.deleting:
             return await self._finish(marker, compiled)
-        finalizers = marker.metadata.finalizers or ()
-        if MARKER_FINALIZER not in finalizers:
-            changed = await self._write_finalizers(marker, (*finalizers, MARKER_FINALIZER))
-            if changed is None:
-                return Result(CATCH_UP_SECONDS)
-            marker = changed
-        if not self._pace.is_due(key):
-            self._pace.request(key)
-            return None
-        return await self._report(marker, compiled)
+        try:
+            held = await self._held(marker)
+        except KubeError:  # such as from a webhook that somebody left behind: the status tells all the same
+            await self._report(marker, compiled)
+            raise
+        if held is None:
+            return Result(CATCH_UP_SECONDS)
+        await self._report(held, compiled)
+        return None
 
-    async def _report(self, marker: PodProbeMarker, compiled: CompiledMarker) -> Result | None:
+    async def _held(self, marker: PodProbeMarker) -> PodProbeMarker | None:
+        """The marker with our finalizer, or None when it has changed meanwhile."""
+        finalizers = marker.metadata.finalizers or ()
+        if MARKER_FINALIZER in finalizers:
+            return marker
+        return await self._write_finalizers(marker, (*finalizers, MARKER_FINALIZER))
+
+    async def _report(self, marker: PodProbeMarker, compiled: CompiledMarker) -> None:
+        """Takes the census, if it is due, and writes what it says."""
+        if not self._pace.is_due(marker.key):
+            self._pace.request(marker.key)
+            return
         time = asyncio.get_running_loop().time
         started_at = time()
         wanted = self._census(marker, compiled)
         self._pace.finished(marker.key, time() - started_at)
         await self._write_status(marker, wanted)
         self._warn(marker, wanted)
-        return None
 
     def _census(self, marker: PodProbeMarker, compiled: CompiledMarker) -> PodProbeMarkerStatus:
         pods = self._caches.matching.pods_of(compiled)

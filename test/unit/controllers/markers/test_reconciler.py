@@ -99,6 +99,28 @@ async def test_observed_generation_advances_whatever_fails(api: FakeApi) -> None
         assert status_of(api)["nodesBehind"] == 2
 
 
+async def test_a_refused_finalizer_hides_no_status(api: FakeApi) -> None:
+    """As Kruise's webhook refuses it while its own gate is off."""
+    refusing = True
+
+    def refuse(write: Write) -> None:
+        if refusing and write.kind == "PodProbeMarker" and not write.subresource:
+            raise Forbidden("admission webhook denied the request", code=403)
+
+    api.before = refuse
+    async with running_manager(api):
+        await settle()
+        assert status_of(api)["observedGeneration"] == 1
+        report(api, {"web-1": "Succeeded"})
+        await settle()
+        assert numbers(api) == (2, 1, 0, 1, 0)
+        refusing = False
+        await settle(700)
+    wire = api.get(MARKERS, "web")
+    assert wire is not None
+    assert wire["metadata"]["finalizers"] == [MARKER_FINALIZER]
+
+
 async def test_a_pod_whose_marks_are_refused_is_named_until_they_are_taken(api: FakeApi) -> None:
     def refuse(write: Write) -> None:
         if write.key.name == "web-1":
