@@ -84,14 +84,16 @@ class Desk:
         now = self.following.snapshot()
         return dataclasses.replace(now, now=now.now + SETTLING + timedelta(seconds=1))
 
-    async def explained(self, pod: str, reason: str, *, probe: str = "checked") -> WayView:
-        """The way of a probe, once it ends with `reason`."""
+    async def explained(
+        self, pod: str, reason: str, *, probe: str = "checked", says: str = ""
+    ) -> WayView:
+        """The way of a probe, once it ends with `reason` and with what its last link `says`."""
         seen: list[str] = []
 
         def ends(snapshot: Snapshot) -> WayView | None:
             way = way_of(self._explain(snapshot, pod), probe)
             seen.append(f"{way.first_broken}/{way.reason}" if way else "no such probe")
-            return way if way and way.reason == reason else None
+            return way if way and way.reason == reason and says in way.links[-1].text else None
 
         try:
             found: WayView = await self.until(f"{pod} ends with {reason}", ends)

@@ -329,8 +329,8 @@ async def test_a_pod_without_a_node_is_named_with_the_schedulers_words(desk, pla
     await playground.api.merge(
         pod_path("web", desk.namespace, "status"), {"status": {"conditions": [why]}}
     )
-    way = await desk.explained("web", "PodNotScheduled")
-    assert way.links[-1].text == "the pod has no node yet: 0/1 nodes are available"
+    way = await desk.explained("web", "PodNotScheduled", says="0/1 nodes are available")
+    assert way.first_broken == "pod"
 
 
 async def test_a_node_that_was_edited_by_hand_while_no_manager_runs_is_named(desk, playground):
