@@ -17,6 +17,7 @@ from kruise_probe.api.v1alpha1 import (
     PodProbeMarker,
     ProbeState,
 )
+from kruise_probe.inspection.status import check_text
 from kruise_probe.playground.node.pods import NodePod
 
 _STATE_OF_CONDITION = {
@@ -37,7 +38,10 @@ class Mark(NamedTuple):
 
 
 class ProbeRow(NamedTuple):
-    """`state` is empty before the first result; `gate` when the pod's readiness waits for it."""
+    """`state` is empty before the first result; `gate` when the pod's readiness waits for it.
+
+    `check` says what the probe does; `marks` are those of the pod that its policies name.
+    """
 
     probe: ProbeName
     state: str
@@ -45,6 +49,8 @@ class ProbeRow(NamedTuple):
     message: str
     reported: str
     gate: bool
+    check: str = ""
+    marks: tuple[Mark, ...] = ()
 
 
 class PodRow(NamedTuple):
@@ -143,7 +149,16 @@ def _probe_row(
         state, since, message = report.state, report.last_transition_time, report.message
     else:
         state, since, message = "", None, None
-    return ProbeRow(name, state, parse_time(since), message or "", reported, kind in gates)
+    return ProbeRow(
+        name,
+        state,
+        parse_time(since),
+        message or "",
+        reported,
+        kind in gates,
+        f"{probe.probe.effective_period_seconds}s {check_text(probe.probe)}",
+        tuple(sorted(set(_marks(pod, [probe])))),
+    )
 
 
 def _marks(pod: NodePod, probes: Iterable[PodContainerProbe]) -> Iterator[Mark]:

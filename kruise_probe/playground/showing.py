@@ -1,9 +1,12 @@
 """Shows a running playground to whoever looks: live on a terminal, in lines elsewhere, as one result for a check."""
 
 import asyncio
+import shutil
+import sys
 from collections import deque
 from collections.abc import Callable
 from datetime import datetime
+from pathlib import Path
 
 from rich.console import Console
 from rich.live import Live
@@ -11,6 +14,7 @@ from rich.live import Live
 from kruise_probe.api.times import utc_now
 from kruise_probe.playground.board import Board
 from kruise_probe.playground.check import Census
+from kruise_probe.playground.diagnosis import Diagnosis
 from kruise_probe.playground.session import Playground
 from kruise_probe.playground.ticker import Line
 from kruise_probe.playground.view import Shown, View, plain_line
@@ -21,13 +25,14 @@ DRAWS_PER_SECOND = 4
 
 def hints(playground: Playground) -> list[str]:
     """What to try, ready to be copied; of the folders the first pod's first container's."""
-    lines = [
-        f"export KUBECONFIG={playground.kubeconfig}    # Ctrl-C ends it all",
-        "kubectl get pods --show-labels -w; kubectl describe podprobemarkers",
-    ]
+    lines = [f"export KUBECONFIG={playground.kubeconfig}    # Ctrl-C ends it all"]
+    if shutil.which("kruise-probe") is None:
+        lines.append(f"export PATH={Path(sys.executable).parent}:$PATH")
+    lines.append("kubectl get pods --show-labels -w")
     containers = [each for node in playground.nodes for each in node.runtime.containers]
     if containers:
         first = min(containers, key=lambda each: each.sandbox.config.name)
+        lines[-1] += f"; kruise-probe explain {first.sandbox.config.name}"
         flip = "; touch hold; echo 5 > players" if (first.folder / "players").exists() else ""
         lines.append(f"cd {first.folder}{flip}")
     return lines
@@ -48,11 +53,22 @@ async def show_live(playground: Playground, ticker: Ticker, console: Console) ->
     """Draws until cancelled."""
     board = Board(playground.client, on_line=ticker.add, on_change=lambda: None)
 
+    diagnosis = Diagnosis(playground.client)
+
     def view() -> View:
-        return View(Shown(board.rows, list(ticker.lines), hints(playground), utc_now()))
+        return View(
+            Shown(
+                board.rows,
+                list(ticker.lines),
+                hints(playground),
+                utc_now(),
+                diagnosis.troubles,
+            )
+        )
 
     async with asyncio.TaskGroup() as group:
         group.create_task(board.run(), name="board")
+        group.create_task(diagnosis.run(), name="diagnosis")
         with Live(
             view(),
             console=console,

@@ -1,4 +1,4 @@
-"""The live view: pods with their probes and marks, what happened, and what to try.
+"""The live view: pods with their probes and marks, what is wrong, what happened, and what to try.
 
 Pure: it shows what it is given. Every pod takes a line, every probe another, so that it fits 80 columns.
 """
@@ -11,11 +11,16 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
+from kruise_probe.playground.diagnosis import Trouble
 from kruise_probe.playground.rows import Mark, PodRow, ProbeRow
 from kruise_probe.playground.ticker import Line
 
-OTHER_COLUMNS = 36
-"""What the columns beside the marks take, about."""
+CHECK_FROM_COLUMNS = 120
+"""From this width on there is room for what each probe does."""
+
+CHECK_COLUMNS = 40
+
+MOST_TROUBLES = 3
 
 LEAST_TICKER_LINES = 3
 
@@ -26,12 +31,13 @@ Stamped = tuple[datetime, Line]
 
 
 class Shown(NamedTuple):
-    """Everything that the view is made of; `hints` stand at the foot."""
+    """Everything that the view is made of; `hints` stand at the foot, `troubles` below the pods."""
 
     rows: Sequence[PodRow]
     lines: Sequence[Stamped]
     hints: Sequence[str]
     now: datetime
+    troubles: Sequence[Trouble] = ()
 
 
 class View:
@@ -43,16 +49,22 @@ class View:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         height = options.height or console.height
         hints = Group(*(Text(hint, style="dim", overflow="fold") for hint in self._shown.hints))
-        free = height - _height(console, options, hints) - 2
-        pods = self._pods(free - LEAST_TICKER_LINES, width=options.max_width)
-        room = max(free - _height(console, options, pods), 0)
+        troubles = Group(*_trouble_lines(self._shown.troubles))
+        fixed = _height(console, options, hints) + _height(console, options, troubles) + 2
+        pods = self._pods(height - fixed - LEAST_TICKER_LINES, width=options.max_width)
+        room = max(height - fixed - _height(console, options, pods), 0)
         lines = [ticker_line(each) for each in self._shown.lines[-room:]] if room else []
         lines += [Text()] * (room - len(lines))
-        yield Group(pods, Text(), *lines, Text(), hints)
+        yield Group(pods, troubles, Text(), *lines, Text(), hints)
 
     def _pods(self, height: int, *, width: int) -> RenderableType:
+        checks = width >= CHECK_FROM_COLUMNS
         table = Table(box=None, expand=True, pad_edge=False, header_style="bold dim")
         table.add_column("POD, PROBE", no_wrap=True)
+        if checks:
+            table.add_column(
+                "EVERY, CHECK", no_wrap=True, overflow="ellipsis", max_width=CHECK_COLUMNS
+            )
         table.add_column("STATE", no_wrap=True)
         table.add_column("SINCE", no_wrap=True, justify="right")
         table.add_column("MARKS, MESSAGE", no_wrap=True, overflow="ellipsis", ratio=1)
@@ -61,10 +73,10 @@ class View:
         while rows and 1 + len(rows[0].probes) <= left:
             row = rows.pop(0)
             left -= 1 + len(row.probes)
-            for cells in pod_cells(row, now=self._shown.now, width=width - OTHER_COLUMNS):
-                table.add_row(*cells)
+            for name, check, *cells in pod_cells(row, now=self._shown.now):
+                table.add_row(name, *([check] if checks else []), *cells)
         if rows:
-            table.add_row(Text(f"… {len(rows)} more", style="dim"))
+            table.add_row(Text(f"… {len(rows)} more, in a taller terminal", style="dim"))
         if not self._shown.rows:
             table.add_row(Text("no pods yet", style="dim"))
         return table
@@ -74,17 +86,29 @@ def _height(console: Console, options: ConsoleOptions, part: RenderableType) -> 
     return len(console.render_lines(part, options.update(height=None)))
 
 
-def pod_cells(row: PodRow, *, now: datetime, width: int) -> Iterator[tuple[Text, ...]]:
-    """The line of the pod, then one line for each of its probes. Keys lose their domain where `width` is short."""
-    marks = _marks(row, whole=True)
-    if marks.cell_len > width:
-        marks = _marks(row, whole=False)
+def _trouble_lines(troubles: Sequence[Trouble]) -> Iterator[Text]:
+    for each in troubles[:MOST_TROUBLES]:
+        yield _cropped(Text.assemble(("! ", "bold red"), (each.text, "red")))
+        if each.remedy:
+            yield _cropped(Text(f"  -> {each.remedy}", style="cyan"))
+    if len(troubles) > MOST_TROUBLES:
+        yield Text(f"! {len(troubles) - MOST_TROUBLES} more: kruise-probe status", style="bold red")
+
+
+def _cropped(line: Text) -> Text:
+    line.no_wrap, line.overflow = True, "ellipsis"
+    return line
+
+
+def pod_cells(row: PodRow, *, now: datetime) -> Iterator[tuple[Text, ...]]:
+    """The line of the pod, then one line for each of its probes with what it has put on the pod."""
     restarts = f" (restarted {row.restarts}x)" if row.restarts else ""
     yield (
         Text(f"{row.title}{restarts}", style="bold"),
+        Text(),
         _pod_state(row),
         Text(),
-        marks,
+        Text(row.ip, style="dim"),
     )
     for probe in row.probes:
         yield _probe_cells(probe, now=now)
@@ -98,24 +122,21 @@ def _pod_state(row: PodRow) -> Text:
     )
 
 
-def _marks(row: PodRow, *, whole: bool) -> Text:
-    return Text("  ").join(
-        [Text(row.ip, style="dim"), *(_mark(each, whole=whole) for each in reversed(row.marks))]
-    )
-
-
-def _mark(mark: Mark, *, whole: bool) -> Text:
-    key = mark.key if whole else mark.key.rpartition("/")[2]
-    return Text(f"{key}={mark.value}", style="magenta" if mark.kind == "label" else "blue")
+def _mark(mark: Mark) -> Text:
+    """Without the key's domain: the lines below have it whole."""
+    text = f"{mark.key.rpartition('/')[2]}={mark.value}"
+    return Text(text, style="magenta" if mark.kind == "label" else "blue")
 
 
 def _probe_cells(row: ProbeRow, *, now: datetime) -> tuple[Text, ...]:
     gate = " (gate)" if row.gate else ""
+    said = [*map(_mark, reversed(row.marks)), *([Text(row.message)] if row.message else [])]
     return (
         Text(f"  {row.probe.probe}{gate}"),
+        Text(row.check, style="dim"),
         Text(row.state or "…", style=_STYLES.get(row.state, "dim")),
         Text(age(row.since, now)),
-        Text(row.message),
+        Text("  ").join(said),
     )
 
 

@@ -32,18 +32,25 @@ def read_metadata(body: bytes) -> Json:
         raise ValueError("the body does not begin as Kubernetes' protobuf does")
     raw = _message(_fields(body[len(_MAGIC) :]), _RAW_FIELD)
     metadata: Json = {}
-    for number, value in _fields(_message(_fields(raw), _METADATA_FIELD)):
+    for number, value in _texts(_message(_fields(raw), _METADATA_FIELD)):
         if number in _TEXTS and value:
             metadata[_TEXTS[number]] = value.decode()
         elif number in _MAPS:
-            entry = dict(_fields(value))
+            entry = dict(_texts(value))
             metadata.setdefault(_MAPS[number], {})[entry[1].decode()] = entry.get(2, b"").decode()
     return {"metadata": metadata}
 
 
 def _message(fields: Iterator[tuple[int, Any]], wanted: int) -> bytes:
-    found: bytes = next((value for number, value in fields if number == wanted), b"")
+    found = next((value for number, value in fields if number == wanted), b"")
+    if not isinstance(found, bytes):
+        raise ValueError(f"field {wanted} is a number, where a message belongs")
     return found
+
+
+def _texts(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """The fields of a message that are no numbers."""
+    return ((number, value) for number, value in _fields(data) if isinstance(value, bytes))
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, Any]]:

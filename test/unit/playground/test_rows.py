@@ -50,7 +50,7 @@ def test_a_probe_with_a_condition_is_shown_as_the_pod_has_it(status: str, state:
     pod = web(condition_wire(KIND, status, message="hi", lastTransitionTime=AT))
     at = datetime(2026, 1, 1, tzinfo=UTC)
     assert row(pod, marker(), reported="Failed").probes == (
-        ProbeRow(NAME, state, at, "hi", "Failed", False),
+        ProbeRow(NAME, state, at, "hi", "Failed", False, "1s exec true"),
     )
 
 

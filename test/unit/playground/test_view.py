@@ -1,12 +1,14 @@
 """The view at the widths that terminals have."""
 
 import io
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from rich.console import Console
 
 from kruise_probe.api.keys import ProbeName
+from kruise_probe.playground.diagnosis import Trouble
 from kruise_probe.playground.rows import Mark, PodRow, ProbeRow
 from kruise_probe.playground.ticker import Line
 from kruise_probe.playground.view import Shown, View, age, plain_line
@@ -16,16 +18,24 @@ COST = Mark("annotation", "controller.kubernetes.io/pod-deletion-cost", "-10")
 STATE = Mark("label", "game.example.com/state", "idle")
 
 
+TROUBLE = Trouble("game#idle on game-0: the pod has no container mian", "correct containerName")
+
+
 def probe(
-    name: str, state: str = "Succeeded", message: str = "fine", *, gate: bool = False
+    name: str,
+    state: str = "Succeeded",
+    message: str = "fine",
+    *,
+    gate: bool = False,
+    marks: tuple[Mark, ...] = (),
 ) -> ProbeRow:
-    return ProbeRow(
-        ProbeName("game", name), state, NOW - timedelta(seconds=7), message, state, gate
-    )
+    since = NOW - timedelta(seconds=7)
+    check = "1s exec cat state"
+    return ProbeRow(ProbeName("game", name), state, since, message, state, gate, check, marks)
 
 
 def pod(name: str, *, ready: str = "True", restarts: int = 0) -> PodRow:
-    probes = (probe("idle"), probe("lobby", "Failed", "x" * 200, gate=True))
+    probes = (probe("idle", marks=(COST, STATE)), probe("lobby", "Failed", "x" * 200, gate=True))
     return PodRow(
         "default", name, name, "Running", ready, "127.10.1.1", restarts, probes, (COST, STATE)
     )
@@ -34,10 +44,16 @@ def pod(name: str, *, ready: str = "True", restarts: int = 0) -> PodRow:
 LINES = [(NOW, Line("game-0", f"line {number}", "good")) for number in range(100)]
 
 
-def drawn(width: int, height: int, *pods: PodRow, hints: tuple[str, ...] = ("hint",)) -> list[str]:
+def drawn(
+    width: int,
+    height: int,
+    *pods: PodRow,
+    hints: tuple[str, ...] = ("hint",),
+    troubles: Sequence[Trouble] = (),
+) -> list[str]:
     console = Console(width=width, height=height, file=io.StringIO(), force_terminal=False)
     with console.capture() as captured:
-        console.print(View(Shown(pods, LINES, hints, NOW)), end="")
+        console.print(View(Shown(pods, LINES, hints, NOW, troubles)), end="")
     return [line.rstrip() for line in captured.get().splitlines()]
 
 
@@ -49,16 +65,27 @@ def test_it_fills_the_terminal_and_no_more(width: int, height: int) -> None:
     assert max(map(len, lines)) <= width
 
 
-def test_80_columns_hold_names_states_and_short_keys() -> None:
+def test_80_columns_hold_names_states_and_what_each_probe_has_written() -> None:
     lines = drawn(80, 24, pod("game-0", ready="False"))
-    assert "state=idle" in lines[1]
-    assert "not ready" in lines[1]
-    assert lines[2].split() == ["idle", "Succeeded", "7s", "fine"]
+    assert lines[1].split() == ["game-0", "not", "ready", "127.10.1.1"]
+    assert lines[2].split() == [
+        "idle", "Succeeded", "7s", "state=idle", "pod-deletion-cost=-10", "fine",
+    ]  # fmt: skip
     assert lines[3].split()[:4] == ["lobby", "(gate)", "Failed", "7s"]
 
 
-def test_wide_terminals_have_whole_keys() -> None:
-    assert "controller.kubernetes.io/pod-deletion-cost=-10" in drawn(140, 24, pod("game-0"))[1]
+def test_wide_terminals_say_what_is_asked() -> None:
+    assert "1s exec cat state" in drawn(140, 24, pod("game-0"))[2]
+    assert "exec cat state" not in "".join(drawn(80, 24, pod("game-0")))
+
+
+def test_what_is_wrong_stands_below_the_pods_with_what_to_do() -> None:
+    lines = drawn(80, 24, pod("game-0"), troubles=[TROUBLE] * 5)
+    assert lines[4] == "! game#idle on game-0: the pod has no container mian"
+    assert lines[5] == "  -> correct containerName"
+    assert "! 2 more: kruise-probe status" in lines
+    assert len(lines) == 24
+    assert lines[-3].endswith("line 99")
 
 
 def test_the_newest_lines_and_the_hints_are_at_the_foot() -> None:
