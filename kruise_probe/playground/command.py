@@ -79,7 +79,8 @@ kruise-probe playground --check          once through, for a script: one line of
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Pods and PodProbeMarkers to apply instead of the sample; may be given several times.",
+    help="Pods and PodProbeMarkers to apply instead of the sample, Deployments and StatefulSets as their pods; may be"
+    " given several times.",
 )
 @_option("--no-sample", is_flag=True, help="Start with nothing applied.")
 @_option(

@@ -12,6 +12,7 @@ import yaml
 
 from kruise_probe.api.errors import AlreadyExists, ApiError, NotFound
 from kruise_probe.client.rest import PatchType, RestClient
+from kruise_probe.playground.workloads import IGNORED, is_workload, pods_of
 
 SAMPLE = Path(__file__).parent / "samples" / "game-servers.yaml"
 
@@ -30,7 +31,7 @@ class Document(NamedTuple):
 
 
 def load(files: Sequence[Path]) -> list[Document]:
-    """The objects of all files, lists taken apart.
+    """The objects of all files: lists taken apart, workloads as their pods, what the playground can do without left out.
 
     Raises:
         BadFile: one of them cannot be read, is no YAML, or holds something that is no object.
@@ -80,7 +81,14 @@ def _objects(place: str, value: Any) -> Iterator[Document]:
     metadata = value.get("metadata")
     if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
         raise BadFile(f"{place}: the {value['kind']} has no metadata.name")
-    yield Document(f"{place} ({value['kind']} {metadata['name']})", value)
+    place = f"{place} ({value['kind']} {metadata['name']})"
+    if is_workload(value):
+        try:
+            yield from (Document(place, pod) for pod in pods_of(value))
+        except ValueError as error:
+            raise BadFile(f"{place}: {error}") from error
+    elif (value["apiVersion"], value["kind"]) not in IGNORED:
+        yield Document(place, value)
 
 
 class _ServedKind(msgspec.Struct, frozen=True):

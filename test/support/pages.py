@@ -21,7 +21,7 @@ ELSEWHERE = {
     r"hack/(cluster|kind-up)|eval .*hack/cluster": "hack/test e2e",
     r"kubectl -n kruise-system rollout": "hack/e2e-installed",
     r"kruise-probe manifests \| kubectl delete": "hack/e2e-installed",
-    r"kubectl (exec|scale)": "Deployments need a real cluster; the recipe's own test does the same by hand",
+    r"kubectl (exec|scale)": "the playground has no Deployments and no exec; the recipe's own test does the same by hand",
 }
 """Commands that the playground cannot take, and who runs them."""
 
@@ -78,19 +78,3 @@ def block(page: str, heading: str, language: str = "yaml") -> Block:
         for each in blocks_of(ROOT / "docs" / page)
         if (each.heading, each.language) == (heading, language)
     )
-
-
-def pods_of(document: Json) -> list[Json]:
-    """The pods that a workload would have: what its controller would create."""
-    if document["kind"] not in ("Deployment", "StatefulSet"):
-        return []
-    spec, name = document["spec"], document["metadata"]["name"]
-    return [
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {**spec["template"]["metadata"], "name": f"{name}-{number}"},
-            "spec": spec["template"]["spec"],
-        }
-        for number in range(spec["replicas"])
-    ]

@@ -9,10 +9,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from support.pages import PAGES, ROOT, Block, block, blocks, blocks_of, pods_of
+from support.pages import PAGES, ROOT, Block, block, blocks, blocks_of
 from support.shell import Ran, environment, run
 
 from kruise_probe.playground.documents import SAMPLE
+from kruise_probe.playground.workloads import is_workload, pods_of
 
 TRANSLATED = "README.zh-CN.md"  # its blocks are held to README.md's
 SCRIPTS = [
@@ -53,10 +54,8 @@ async def test_every_command_runs(shell, desk, hello, each: Block):
 @pytest.mark.parametrize("each", [pytest.param(each, id=each.id) for each in YAML])
 async def test_every_yaml_is_accepted_by_the_server(desk, each: Block):
     for document in each.documents:
-        for pod in pods_of(document):
-            await desk.apply_objects([pod])
-        if document["kind"] in ("Pod", "PodProbeMarker"):
-            await desk.apply_objects([document])
+        pods = pods_of(document) if is_workload(document) else []
+        await desk.apply_objects(pods or [document])
 
 
 async def test_the_explanation_that_is_shown_is_what_is_said(shell, desk, hello):

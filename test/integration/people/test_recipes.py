@@ -7,11 +7,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import yaml
-from support.pages import ROOT, Block, block, blocks_of, pods_of
+from support.pages import ROOT, Block, block, blocks_of
 from support.shell import environment
 from support.world import annotations, condition, labels
 
 from kruise_probe.playground.raw_api import marker_path, pod_path
+from kruise_probe.playground.workloads import is_workload, pods_of
 
 Json = dict[str, Any]
 
@@ -20,7 +21,8 @@ COST = "controller.kubernetes.io/pod-deletion-cost"
 
 async def apply(desk: Any, recipe: Block) -> None:
     for document in recipe.documents:
-        await desk.apply_objects(pods_of(document) or [document])
+        pods = pods_of(document) if is_workload(document) else []
+        await desk.apply_objects(pods or [document])
 
 
 def recipe(heading: str) -> Block:

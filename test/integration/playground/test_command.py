@@ -182,8 +182,8 @@ def test_the_kubeconfig_goes_where_it_was_asked_and_away_at_the_end(start, short
         pytest.param("kind: Pod\nmetadata: {name: x}", "has no apiVersion", id="no-version"),
         pytest.param("", "no object in it", id="empty"),
         pytest.param(
-            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}",
-            "the playground has no Deployment of apps/v1",
+            "apiVersion: batch/v1\nkind: Job\nmetadata: {name: x}",
+            "the playground has no Job of batch/v1",
             id="unknown-kind",
         ),
         pytest.param(

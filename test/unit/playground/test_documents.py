@@ -9,6 +9,7 @@ from kruise_probe.api.resources import MARKERS
 from kruise_probe.api.validation import validate_marker
 from kruise_probe.playground.documents import SAMPLE, BadFile, load
 
+DEPLOYMENT = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, namespace: shop}"
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\n"
 
 
@@ -37,6 +38,8 @@ def test_documents_come_in_their_order_and_lists_are_taken_apart(tmp_path: Path)
         pytest.param("apiVersion: v1\nkind: Pod", "the Pod has no metadata.name", id="no-name"),
         pytest.param("apiVersion: v1\nkind: Pod\nmetadata: {name: 5}", "no metadata.name", id="number-as-name"),
         pytest.param("# nothing", "no object in it", id="empty"),
+        pytest.param(f"{DEPLOYMENT}\nspec: {{}}", "has no spec.template.spec", id="no-template"),
+        pytest.param(f"{DEPLOYMENT}\nspec: {{replicas: 1000, template: {{spec: {{}}}}}}", "0 to 100", id="too-many-pods"),
     ],
 )  # fmt: skip
 def test_a_complaint_names_the_place(tmp_path: Path, text: str, complaint: str) -> None:
@@ -74,3 +77,20 @@ def test_the_sample_shows_every_kind_of_mark() -> None:
     gates = [gate for pod in pods for gate in pod["spec"].get("readinessGates", ())]
     assert [gate["conditionType"] for gate in gates] == [probes["lobby"]["podConditionType"]]
     assert len(pods) == 3
+
+
+def test_a_workload_comes_as_its_pods_and_a_service_not_at_all(tmp_path: Path) -> None:
+    template = "{metadata: {labels: {app: web}}, spec: {containers: []}}"
+    service = "apiVersion: v1\nkind: Service\nmetadata: {name: web}"
+    file = written(
+        tmp_path, f"{DEPLOYMENT}\nspec: {{replicas: 2, template: {template}}}\n---\n{service}"
+    )
+    assert [each.object for each in load([file])] == [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": f"web-{number}", "namespace": "shop", "labels": {"app": "web"}},
+            "spec": {"containers": []},
+        }
+        for number in range(2)
+    ]
