@@ -21,22 +21,32 @@ path_of() {
   esac
 }
 
-# build_binaries NAME...: builds those that are missing. Cold it takes minutes, so it runs at low priority.
-build_binaries() {
-  local name missing=()
-  hold_lock build
+# find_missing NAME...: puts those that are not there into the caller's `missing`.
+find_missing() {
+  local name
+  missing=()
   for name in "$@"; do
     if [[ -x $(path_of "$name") ]]; then continue; fi
     [[ $(path_of "$name") == "$built"/* ]] || die "KUBEBUILDER_ASSETS=$KUBEBUILDER_ASSETS holds no $name; unset it to build one"
     missing+=("$name")
   done
+}
+
+# build_binaries NAME...: builds those that are missing. Cold it takes minutes, so it runs at low priority.
+build_binaries() {
+  local missing=()
+  find_missing "$@"
+  # Whoever has everything does not wait for those who build something else.
+  ((${#missing[@]})) || return 0
+  hold_lock build
+  find_missing "$@"
   ((${#missing[@]})) || return 0
 
   check_go
   say "building ${missing[*]} (Kubernetes $kubernetes_version, etcd $etcd_version); all of them take 5 to 6 minutes on two cores, once"
   mkdir -p "$built"
   rm -rf "$built"/.building.*
-  local scratch
+  local name scratch
   scratch=$(mktemp -d "$built/.building.XXXXXX")
   # A build that was interrupted must never leave half a binary under its final name.
   # shellcheck disable=SC2064  # the folder's name is wanted as it is now

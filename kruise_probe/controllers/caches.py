@@ -124,6 +124,7 @@ class Caches:
         self.matching: Final = Matching(informers.pods.indexer.list)
         self.marked: Final = MarkedPods()
         self.heartbeats: Final = Heartbeats()
+        self._marker_informer = informers.markers
         self._pods = informers.pods.indexer
         self._nodes = informers.nodes.indexer
         self._node_pod_probes = informers.node_pod_probes.indexer
@@ -131,6 +132,11 @@ class Caches:
         self._nodes_of_marker: dict[NamespacedName, set[str]] = {}
         self._newest: dict[str, tuple[str, datetime | None]] = {}
         self._now = now
+
+    @property
+    def marker_watches(self) -> int:
+        """Changes whenever the markers' definition may have changed."""
+        return self._marker_informer.watches
 
     def node(self, name: str) -> Node | None:
         return self._nodes.get(NamespacedName("", name))

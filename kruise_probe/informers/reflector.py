@@ -81,7 +81,11 @@ class _StreamUnusable(Exception):
 
 
 class Reflector(Generic[T]):
-    """Keeps `replica` current. `run` ends by cancellation only, and leaves the replica as it is."""
+    """Keeps `replica` current. `run` ends by cancellation only, and leaves the replica as it is.
+
+    Attributes:
+        watches: how many it has opened.
+    """
 
     def __init__(self, lister_watcher: ListerWatcher[T], replica: Replica[T], *, name: str) -> None:
         self._source = lister_watcher
@@ -89,6 +93,7 @@ class Reflector(Generic[T]):
         self._log = _log.bind(informer=name)
         self._lists_total = lists_total.labels(name)
         self._watches_total = watches_total.labels(name)
+        self.watches = 0
         self._backoff = Backoff()
         self._resource_version = ""
         self._streams = True
@@ -299,6 +304,7 @@ class Reflector(Generic[T]):
     ) -> AsyncIterator[AsyncIterator[WatchEvent[T]]]:
         timeout_seconds = random.randint(*WATCH_SECONDS)
         self._watches_total.inc()
+        self.watches += 1
         async with (
             asyncio.timeout(timeout_seconds + OVERTIME_SECONDS),
             self._source.watch(

@@ -73,6 +73,11 @@ class SharedInformer(Generic[T]):
         return self._reflector.last_sync_resource_version
 
     @property
+    def watches(self) -> int:
+        """How many watches were opened. The server ends all of a kind whose definition is replaced."""
+        return self._reflector.watches
+
+    @property
     def last_error(self) -> str:
         """Why there is no watch right now; empty while the server talks to us."""
         return self._reflector.last_error

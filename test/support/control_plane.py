@@ -28,13 +28,13 @@ CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 class ControlPlane:
-    """etcd, API server and controller manager of the soak's own."""
+    """etcd, API server and controller manager of a test's own; without a `port` on those of the soak."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, port: str = "") -> None:
         self._environ = {
             **os.environ,
             "KRUISE_PROBE_CLUSTER_DIR": str(folder),
-            "KRUISE_PROBE_CLUSTER_PORT": os.environ.get("KRUISE_PROBE_SOAK_PORT", "27443"),
+            "KRUISE_PROBE_CLUSTER_PORT": port or os.environ.get("KRUISE_PROBE_SOAK_PORT", "27443"),
         }
         self.folder = folder
 

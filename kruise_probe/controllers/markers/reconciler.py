@@ -79,6 +79,7 @@ class MarkerReconciler:
         self._serverless = serverless
         self._now = now
         self._pruned: frozenset[str] = frozenset()
+        self._pruned_at_watch = 0
         self._warned: dict[NamespacedName, frozenset[tuple[str, str]]] = {}
         self._deleting_since: dict[NamespacedName, float] = {}
 
@@ -97,7 +98,8 @@ class MarkerReconciler:
             return await self._finish(marker, compiled)
         try:
             held = await self._held(marker)
-        except KubeError:  # such as from a webhook that somebody left behind: the status tells all the same
+        except KubeError:
+            # Such as from a webhook that somebody left behind: the status tells all the same.
             await self._report(marker, compiled)
             raise
         if held is None:
@@ -179,6 +181,8 @@ class MarkerReconciler:
             )
 
     async def _write_status(self, marker: PodProbeMarker, wanted: PodProbeMarkerStatus) -> None:
+        if self._pruned_at_watch != self._caches.marker_watches:
+            self._pruned = frozenset()  # another definition may keep more
         if not differs(wanted, marker.status, self._pruned):
             return
         try:
@@ -193,6 +197,7 @@ class MarkerReconciler:
             return
         self._caches.markers.wrote(answer)
         self._pruned = pruned_fields(wanted, answer.status)
+        self._pruned_at_watch = self._caches.marker_watches
 
     def _warn(self, marker: PodProbeMarker, status: PodProbeMarkerStatus) -> None:
         """One Warning per conflict and per invalid spec: none for what the status, or this process, has said already."""

@@ -1,0 +1,408 @@
+"""Beside the halves of OpenKruise and over its definitions, on a control plane of its own: its CRDs are replaced here.
+
+Kruise's halves are played: what its manager writes into a NodePodProbe, and what its daemon writes into the status.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from support.control_plane import ControlPlane
+from support.embedded_runtime import EmbeddedRuntime, embedded_runtime
+from support.hollow import CONDITION, LABEL, Daemons, Hollow, probe
+from support.kubectl import Kubectl, KubectlError
+from support.pages import blocks
+from support.programs import ALONE, Program, running, until
+from support.world import World, condition, following, labels
+
+from kruise_probe.api.errors import KubeError, NotFound
+from kruise_probe.api.names import MARKER_FINALIZER, SYSTEM_NAMESPACE
+from kruise_probe.client.rest import RestClient
+from kruise_probe.playground.raw_api import RawApi, marker_path, node_pod_probe_path
+from kruise_probe.playground.workspace import free_port
+
+Json = dict[str, Any]
+Holds = Callable[[Json], object]
+KRUISES_CRDS = Path(__file__).parents[2] / "data" / "kruise-crds.yaml"
+REFUSING = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+NODE = "hollow-0"
+pytestmark = pytest.mark.timeout(180)  # the first brings the control plane up
+PORT = os.environ.get("KRUISE_PROBE_COEXISTENCE_PORT", "26443")
+
+
+@pytest.fixture(scope="module")
+def plane(admin: Kubectl) -> Iterator[ControlPlane]:
+    """`admin` says whether there are binaries to run."""
+    plane = ControlPlane(Path(os.environ.get("TMPDIR", "/tmp")) / "kp-beside-kruise", port=PORT)
+    plane.command("up", "--no-node")
+    yield plane
+    plane.command("down")
+
+
+class Cluster(NamedTuple):
+    """A node and a namespace, on Kruise's definitions."""
+
+    plane: ControlPlane
+    kubectl: Kubectl
+    api: RawApi
+    world: World
+    hollow: Hollow
+    daemons: Daemons
+    folder: Path
+
+    @property
+    def namespace(self) -> str:
+        return self.hollow.namespace
+
+    @asynccontextmanager
+    async def manager(self) -> AsyncIterator[Program]:
+        metrics = f"127.0.0.1:{free_port()}"
+        flags = (ALONE, f"--metrics-addr={metrics}")
+        async with running("manager", self.plane.kubeconfig, self.folder, *flags) as program:
+            program.url = f"http://{metrics}"
+            yield program
+
+    async def shown(self, pod: str, status: str) -> Json:
+        return await self.world.pods.until(
+            f"{CONDITION} is {status}",
+            lambda pod: condition(pod, CONDITION).get("status") == status,
+            name=pod,
+            namespace=self.namespace,
+        )
+
+    async def marker(self, what: str = "is there", holds: Holds = bool) -> Json:
+        """The marker, once it `holds`."""
+        return await self.world.markers.until(
+            what, lambda marker: bool(holds(marker)), name="marker", namespace=self.namespace
+        )
+
+    async def report(self, what: str = "is there", holds: Holds = bool) -> Json:
+        """The node's NodePodProbe, once it `holds`."""
+        return await self.world.reports.until(what, lambda npp: bool(holds(npp)), name=NODE)
+
+    async def event(self, reason: str) -> Json:
+        events = self.world.events
+
+        def found() -> list[Json]:
+            return [each for each in events.all() if each["reason"] == reason]
+
+        await events.wait(f"an event {reason}", lambda: bool(found()))
+        return found()[0]
+
+    async def asked(self) -> None:
+        """Until the node is asked to probe something, and its daemon has answered as Kruise's does."""
+        await self.report("asks", lambda npp: npp["spec"].get("podProbes"))
+        await self.daemons.catch_up()
+
+
+@pytest.fixture
+async def cluster(plane: ControlPlane, tmp_path: Path) -> AsyncIterator[Cluster]:
+    kubectl = Kubectl(str(plane.kubeconfig))
+    name = tmp_path.name.replace("_", "-").lower()[:40].strip("-")
+    kubectl.run("create", "-f", str(KRUISES_CRDS))
+    kubectl.run("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    for each in {name, SYSTEM_NAMESPACE}:
+        kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": each}})
+    async with RestClient(config=plane.config(), field_manager="test", user_agent="test") as client:
+        api = RawApi(client)
+        await until("service accounts are there", lambda: _is_there(api, name))
+        async with following(client) as world:
+            hollow = Hollow(api, name)
+            await hollow.add_node(NODE)
+            there = Cluster(plane, kubectl, api, world, hollow, Daemons(api, world), tmp_path)
+            yield there
+            _clear_finalizers(there)
+            await api.delete(f"/api/v1/namespaces/{name}/pods", grace_seconds=0)
+            await api.delete("/api/v1/nodes")
+    crds = "podprobemarkers.apps.kruise.io", "nodepodprobes.apps.kruise.io"
+    kubectl.run("delete", "crd", *crds, "--timeout=30s")
+
+
+async def _is_there(api: RawApi, namespace: str) -> bool:
+    try:
+        await api.get(f"/api/v1/namespaces/{namespace}/serviceaccounts/default")
+    except NotFound:
+        return False
+    return True
+
+
+def _clear_finalizers(cluster: Cluster) -> None:
+    """As the uninstall guide says, for a manager that is gone."""
+    (script,) = [each for each in blocks("sh") if "finalizers" in each.text]
+    assert script.heading == "Uninstall"
+    environ = {**os.environ, "KUBECONFIG": str(cluster.plane.kubeconfig)}
+    subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script.text],
+        env=environ,
+        check=True,
+        timeout=60,
+        stdout=subprocess.DEVNULL,
+    )
+
+
+def crds_of_ours() -> str:
+    command = [sys.executable, "-m", "kruise_probe", "manifests", "--crds-only"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def versions(cluster: Cluster) -> dict[str, str]:
+    """Of everything that a manager writes to."""
+    return {
+        f"{each['kind']} {each['metadata']['name']}": each["metadata"]["resourceVersion"]
+        for kind in ("podprobemarkers", "nodepodprobes", "pods")
+        for each in cluster.kubectl.items(kind, "--all-namespaces")
+    }
+
+
+async def settled(manager: Program) -> None:
+    """It has looked at a marker, a node and a pod, and nothing waits."""
+
+    async def is_settled() -> bool:
+        done = await manager.metric("controller_runtime_reconcile_total")
+        return done >= 3 and await manager.metric("workqueue_depth") == 0
+
+    await manager.until("has looked at everything", is_settled)
+
+
+async def test_our_manager_beside_kruises_daemon_and_over_its_crds(cluster: Cluster) -> None:
+    """No Lease, no field of ours anywhere: results reach pods, and a second manager finds nothing to write."""
+    await cluster.hollow.add_pod(0, node=NODE)
+    web = {"httpGet": {"port": 80}, "periodSeconds": 5}
+    await cluster.hollow.add_marker(probe("web", probe=web))
+    async with cluster.manager():
+        await cluster.asked()
+        pod = await cluster.shown("pod-0", "True")
+        assert labels(pod)[LABEL] == "good"
+        assert "reason" not in condition(pod, CONDITION), "an agent without a Lease is not stale"
+        npp = await cluster.report()
+        (entry,) = npp["spec"]["podProbes"]
+        assert entry["probes"][0]["probe"]["httpGet"] == {"port": 80, "path": "/", "scheme": "HTTP"}
+
+        cluster.daemons.verdict = lambda _pod, _probe: ("Failed", "no")
+        await cluster.daemons.catch_up()
+        assert labels(await cluster.shown("pod-0", "False"))[LABEL] == "bad"
+        await cluster.marker(
+            "is counted",
+            lambda marker: marker.get("status") == {"observedGeneration": 1, "matchedPods": 1},
+        )
+    before = versions(cluster)
+    async with cluster.manager() as second:
+        await settled(second)
+        assert versions(cluster) == before
+
+
+async def test_a_marker_that_no_rule_refused_is_told_by_an_event(cluster: Cluster) -> None:
+    """Kruise's definitions carry no rules and keep no conditions, and its webhook is gone."""
+    await cluster.hollow.add_pod(0, node=NODE)
+    await cluster.hollow.add_marker(probe(podConditionType="Ready"))
+    async with cluster.manager():
+        event = await cluster.event("InvalidSpec")
+        assert event["type"] == "Warning"
+        assert event["involvedObject"]["kind"] == "PodProbeMarker"
+        assert "spec.probes[0].podConditionType" in event["message"]
+        await cluster.asked()
+        pod = await cluster.world.pods.until(
+            "is marked", lambda pod: LABEL in labels(pod), name="pod-0", namespace=cluster.namespace
+        )
+    assert condition(pod, "Ready")["status"] == "True"
+    assert "message" not in condition(pod, "Ready")
+
+
+async def test_our_crds_replace_kruises_and_give_way_to_them_again(cluster: Cluster) -> None:
+    """Markers stay, and each side sees the fields that its definitions have."""
+    await cluster.hollow.add_pod(0, node=NODE)
+    await cluster.hollow.add_marker()
+    async with cluster.manager():
+        await cluster.asked()
+        await cluster.shown("pod-0", "True")
+        replace = ("apply", "--server-side", "--force-conflicts", "-f", "-")
+        cluster.kubectl.run(*replace, stdin=crds_of_ours())
+
+        cluster.daemons.verdict = lambda _pod, _probe: ("Failed", "no")
+        await until_obeyed(cluster, ours=True)
+        await cluster.daemons.catch_up()
+        await cluster.shown("pod-0", "False")
+        marker = await cluster.marker("counts", lambda marker: marker["status"].get("failed") == 1)
+        assert {each["type"] for each in marker["status"]["conditions"]} >= {"Synced", "Degraded"}
+
+        cluster.kubectl.run("replace", "-f", str(KRUISES_CRDS))
+        await until_obeyed(cluster, ours=False)
+        cluster.daemons.verdict = lambda _pod, _probe: ("Succeeded", "fine")
+        await cluster.daemons.catch_up()
+        await cluster.shown("pod-0", "True")
+        await cluster.hollow.remove_marker()
+        await cluster.world.markers.until_gone("marker", cluster.namespace)
+    pod = cluster.world.pods.newest("pod-0", cluster.namespace)
+    assert pod is not None
+    assert labels(pod) == {"app": "web"}
+
+
+async def until_obeyed(cluster: Cluster, *, ours: bool) -> None:
+    """A changed definition is obeyed some moments after it was written; ours refuses what Kruise's takes."""
+    path = marker_path("", cluster.namespace).rstrip("/") + "?dryRun=All"
+    body = {**await cluster.marker(), "metadata": {"name": "trial"}, "status": None}
+    body["spec"] = {**body["spec"], "probes": [probe(podConditionType="Ready")]}
+
+    async def is_obeyed() -> bool:
+        try:
+            await cluster.api.create(path, body)
+        except KubeError:
+            return ours
+        return not ours
+
+    await until("the definition is obeyed", is_obeyed)
+
+
+async def test_kruises_webhook_stops_markers_and_nothing_else(cluster: Cluster) -> None:
+    """Left behind, it refuses every marker; what was there goes on, and all is well when it has gone."""
+    await cluster.hollow.add_pod(0, node=NODE)
+    await cluster.hollow.add_marker()
+    rule = {
+        "apiGroups": ["apps.kruise.io"],
+        "apiVersions": ["v1alpha1"],
+        "operations": ["CREATE", "UPDATE"],
+        "resources": ["podprobemarkers"],
+    }
+    webhook = {
+        "name": "vpodprobemarker.kb.io",
+        "admissionReviewVersions": ["v1"],
+        "clientConfig": {"url": f"https://127.0.0.1:{free_port()}/"},
+        "rules": [rule],
+        "failurePolicy": "Fail",
+        "sideEffects": "None",
+        "timeoutSeconds": 1,
+    }
+    await cluster.api.create(REFUSING, {"metadata": {"name": "kruise"}, "webhooks": [webhook]})
+    try:
+
+        async def is_refused() -> bool:
+            try:
+                cluster.kubectl.run(
+                    "label", "podprobemarkers/marker", "a=b",
+                    "--overwrite", "--dry-run=server", "-n", cluster.namespace,
+                )  # fmt: skip
+            except KubectlError as error:
+                return "vpodprobemarker.kb.io" in str(error)
+            return False
+
+        await until("the webhook refuses", is_refused)
+        async with cluster.manager() as manager:
+            await cluster.asked()
+            await cluster.shown("pod-0", "True")
+            await cluster.marker(
+                "is told of", lambda marker: marker.get("status", {}).get("observedGeneration") == 1
+            )
+            assert "finalizers" not in (await cluster.marker())["metadata"]
+            assert manager.says("vpodprobemarker.kb.io"), "the log names who refuses"
+            await cluster.api.delete(f"{REFUSING}/kruise")
+            await cluster.marker(
+                "has its finalizer",
+                lambda marker: marker["metadata"].get("finalizers") == [MARKER_FINALIZER],
+            )
+    finally:
+        with suppress(NotFound):
+            await cluster.api.delete(f"{REFUSING}/kruise")
+
+
+class Probed(NamedTuple):
+    """A process behind a real CRI, and the file that tells of each tick."""
+
+    uid: str
+    ticks: Path
+
+    async def more_ticks(self, count: int) -> None:
+        wanted = self.seen() + count
+
+        async def have_come() -> bool:
+            return self.seen() >= wanted
+
+        await until("ticks come", have_come)
+
+    def seen(self) -> int:
+        return len(self.ticks.read_text().splitlines()) if self.ticks.exists() else 0
+
+
+def as_kruises_manager_writes(probed: Probed, namespace: str, **more: Any) -> Json:
+    command = ["sh", "-c", f"echo >> {probed.ticks}; echo fine"]
+    asked = {
+        "name": "m#idle",
+        "containerName": "main",
+        "probe": {"exec": {"command": command}, "periodSeconds": 1, **more},
+    }
+    entry = {"name": "p", "namespace": namespace, "uid": probed.uid, "IP": "127.0.0.1"}
+    return {"podProbes": [{**entry, "probes": [asked]}]}
+
+
+@pytest.fixture
+async def runtime(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[EmbeddedRuntime]:
+    async with embedded_runtime(tmp_path_factory.mktemp("r")) as runtime:
+        yield runtime
+
+
+async def test_our_daemon_beside_kruises_manager_and_over_its_crds(
+    cluster: Cluster, runtime: EmbeddedRuntime
+) -> None:
+    """What is pruned of its results is no reason to write them again, nor to forget them when it restarts."""
+    sandbox = runtime.sandbox(pod="p", namespace=cluster.namespace)
+    runtime.start(["sleep", "1000"], sandbox=sandbox)
+    probed = Probed(sandbox.config.uid, cluster.folder / "ticks")
+    await cluster.api.create(
+        node_pod_probe_path("").rstrip("/"),
+        {
+            "apiVersion": "apps.kruise.io/v1alpha1",
+            "kind": "NodePodProbe",
+            "metadata": {"name": NODE},
+            "spec": as_kruises_manager_writes(probed, cluster.namespace),
+        },
+    )
+    flags = (f"--node-name={NODE}", f"--cri-endpoint={runtime.endpoint}")
+    kubeconfig = cluster.plane.kubeconfig
+    async with running("daemon", kubeconfig, cluster.folder, *flags):
+        report = await cluster.report("has a result", lambda npp: "status" in npp)
+        (state,) = report["status"]["podProbeStatuses"][0]["probeStates"]
+        assert (state["name"], state["state"], state["message"]) == ("m#idle", "Succeeded", "fine")
+        assert not {"containerID", "probeHash"} & state.keys(), "Kruise's definition prunes them"
+        await probed.more_ticks(3)
+        assert await cluster.report() == report
+    async with running("daemon", kubeconfig, cluster.folder, *flags):
+        await probed.more_ticks(3)
+        after = await cluster.report()
+        (again,) = after["status"]["podProbeStatuses"][0]["probeStates"]
+        assert (again["state"], again["lastTransitionTime"]) == (
+            "Succeeded",
+            state["lastTransitionTime"],
+        )
+
+
+async def test_without_a_manager_markers_and_namespaces_end_as_the_guide_says(
+    cluster: Cluster,
+) -> None:
+    """And what was deleted before the uninstall has left nothing."""
+    await cluster.hollow.add_pod(0, node=NODE)
+    await cluster.hollow.add_marker()
+    async with cluster.manager():
+        await cluster.asked()
+        await cluster.shown("pod-0", "True")
+    finalizers = (await cluster.marker())["metadata"]["finalizers"]
+    assert finalizers == [MARKER_FINALIZER]
+    await cluster.hollow.remove_pod("pod-0")
+    cluster.kubectl.run("delete", "namespace", cluster.namespace, "--wait=false")
+
+    async def is_deleted_and_stays() -> bool:
+        namespace = cluster.kubectl.get("namespace", cluster.namespace)
+        conditions = namespace["status"].get("conditions", ())
+        return any(
+            each["type"] == "NamespaceFinalizersRemaining" and each["status"] == "True"
+            for each in conditions
+        )
+
+    await until("the namespace waits", is_deleted_and_stays)
+    _clear_finalizers(cluster)
+
+    await cluster.world.markers.until_gone("marker", cluster.namespace)
+    cluster.kubectl.run("wait", "--for=delete", f"namespace/{cluster.namespace}", "--timeout=40s")
