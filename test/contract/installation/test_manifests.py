@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,8 @@ import pytest
 import yaml
 from support.kubectl import Kubectl, KubectlError
 
+from kruise_probe.manifests.crds import all_crds
+from kruise_probe.manifests.dashboard import SIDECAR_LABEL, dashboard
 from kruise_probe.manifests.install import default_install
 from kruise_probe.manifests.monitoring import monitoring
 from kruise_probe.manifests.webhook import webhook
@@ -20,6 +22,7 @@ from kruise_probe.manifests.workloads import Install, daemon, manager
 
 Json = dict[str, Any]
 Identity = tuple[str, str]
+Way = Callable[[Kubectl, str, Path], list[Json]]
 CHECKOUT = Path(__file__).resolve().parents[3]
 CHART = CHECKOUT / "config" / "chart"
 NEWEST = "1.36.3"
@@ -42,12 +45,30 @@ def helm(*arguments: str) -> str:
     return done.stdout
 
 
-def template(*values: str, version: str = NEWEST) -> list[Json]:
+def template(*values: str, version: str = NEWEST, namespace: str = "kruise-system") -> list[Json]:
     settings = [word for each in values for word in ("--set", each)]
     version_flag = ["--kube-version", version]
-    return parsed(
-        helm("template", "r", str(CHART), "-n", "kruise-system", *version_flag, *settings)
-    )
+    return parsed(helm("template", "r", str(CHART), "-n", namespace, *version_flag, *settings))
+
+
+def built(
+    admin: Kubectl,
+    folder: Path,
+    bases: Sequence[str],
+    components: Sequence[str] = (),
+    **more: str,
+) -> list[Json]:
+    """What a kustomization of a user's own makes of bases below config."""
+    config = os.path.relpath(CHECKOUT / "config", folder)
+    kustomization = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": [f"{config}/{each}" for each in bases],
+        "components": [f"{config}/{each}" for each in components],
+        **more,
+    }
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+    return parsed(admin.run("kustomize", str(folder), "--load-restrictor=LoadRestrictionsNone"))
 
 
 @pytest.fixture
@@ -59,9 +80,9 @@ def namespace(admin: Kubectl) -> Iterator[str]:
 
 
 def test_kustomize_makes_the_default_install(admin: Kubectl) -> None:
-    built = parsed(admin.run("kustomize", str(CHECKOUT / "config" / "default")))
+    documents = parsed(admin.run("kustomize", str(CHECKOUT / "config" / "default")))
 
-    assert by_identity(built) == by_identity(default_install(Install()))
+    assert by_identity(documents) == by_identity(default_install(Install()))
 
 
 def test_the_chart_makes_the_default_install(admin: Kubectl) -> None:
@@ -105,25 +126,107 @@ def test_the_chart_says_what_an_old_cluster_lacks(admin: Kubectl) -> None:
     assert not any(kind.startswith("ValidatingAdmissionPolicy") for kind in kinds)
 
 
-@pytest.mark.parametrize("by", ["command", "webhook", "helm"])
-def test_a_real_api_server_takes_it(admin: Kubectl, namespace: str, by: str) -> None:
-    if by != "helm":
-        install = Install(namespace=namespace, webhook=by == "webhook", serverless=True)
-        documents = default_install(install)
-    else:
-        everything = ["manager.networkPolicy.enabled=true", "daemon.listenOnNode=true"]
-        documents = [
-            {**each, "metadata": {**each["metadata"], "namespace": namespace}}
-            for each in template(*everything)
-            if each["kind"] in ("Deployment", "DaemonSet", "NetworkPolicy", "PodDisruptionBudget")
-        ]
-        assert len(documents) == 4
-    listed = {"apiVersion": "v1", "kind": "List", "items": documents}
+EVERYTHING = (
+    "webhook.enabled=true",
+    "featureGates.EnablePodProbeMarkerOnServerless=true",
+    "manager.networkPolicy.enabled=true",
+    "manager.serviceMonitor.enabled=true",
+    "daemon.listenOnNode=true",
+    "daemon.podMonitor.enabled=true",
+    "daemon.socket=/run/x/cri.sock",
+    "dashboard.enabled=true",
+)
+NEEDS_MORE = ("monitoring.coreos.com", "cert-manager.io")
+"""Groups of the Prometheus operator and of cert-manager, which this cluster has not."""
 
+
+def by_command(_admin: Kubectl, namespace: str, _folder: Path) -> list[Json]:
+    return default_install(Install(namespace=namespace))
+
+
+def by_command_with_webhook(_admin: Kubectl, namespace: str, _folder: Path) -> list[Json]:
+    return default_install(Install(namespace=namespace, webhook=True, serverless=True))
+
+
+def by_helm(_admin: Kubectl, namespace: str, _folder: Path) -> list[Json]:
+    return template(namespace=namespace)
+
+
+def by_helm_with_everything(_admin: Kubectl, namespace: str, _folder: Path) -> list[Json]:
+    return template(*EVERYTHING, namespace=namespace)
+
+
+def by_kustomize(admin: Kubectl, namespace: str, folder: Path) -> list[Json]:
+    bases, component = ["default", "prometheus", "samples"], "webhook"
+    return built(admin, folder, bases, [component], namespace=namespace)
+
+
+@pytest.mark.parametrize(
+    "way", [by_command, by_command_with_webhook, by_helm, by_helm_with_everything, by_kustomize]
+)
+def test_a_real_api_server_takes_all_of_it(
+    admin: Kubectl, namespace: str, tmp_path: Path, way: Way
+) -> None:
     admin.run(
+        "apply",
+        "--server-side",
+        "--force-conflicts",
+        "-f",
+        "-",
+        stdin=json.dumps(listed(all_crds())),
+    )
+    admin.run("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    documents = [
+        each
+        for each in way(admin, namespace, tmp_path)
+        if not each["apiVersion"].startswith(NEEDS_MORE)
+    ]
+
+    said = admin.run(
         "apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict",
-        "-f", "-", stdin=json.dumps(listed),
+        "-f", "-", stdin=json.dumps(listed(documents)),
     )  # fmt: skip
+
+    items = [item for each in documents for item in each.get("items", (each,))]
+    assert len(said.splitlines()) == len(items)
+
+
+def listed(documents: list[Json]) -> Json:
+    return {"apiVersion": "v1", "kind": "List", "items": documents}
+
+
+@pytest.mark.parametrize(
+    ("value", "path"),
+    [
+        ("manager.replicas=two", "/manager/replicas"),
+        ("manager.replicsa=2", "/manager"),
+        ("daemon.socket=run/x.sock", "/daemon/socket"),
+        ("daemon.tolerations[0].operater=Exists", "/daemon/tolerations/0"),
+        ("featureGates.PodProbeMarker=true", "/featureGates"),
+        ("featureGates.KruiseDaemon=yes", "/featureGates/KruiseDaemon"),
+        ("image.pullPolicy=Sometimes", "/image/pullPolicy"),
+        ("webhook.enabled=1", "/webhook/enabled"),
+        ("dashbord.enabled=true", "dashbord"),
+    ],
+)
+def test_the_chart_refuses_a_wrong_value_by_its_path(admin: Kubectl, value: str, path: str) -> None:
+    with pytest.raises(AssertionError) as refused:
+        template(value)
+
+    said = str(refused.value)
+    assert "values don't meet the specifications of the schema" in said
+    assert path in said or path.strip("/").replace("/", ".") in said
+
+
+def test_the_dashboard_comes_with_either_way(admin: Kubectl, tmp_path: Path) -> None:
+    name = "ConfigMap", "kruise-probe-dashboard"
+    chart = by_identity(template("dashboard.enabled=true"))[name]
+    kustomize = by_identity(built(admin, tmp_path, ["prometheus"]))[name]
+
+    assert json.loads(chart["data"]["dashboard.json"]) == dashboard()
+    assert json.loads(kustomize["data"]["dashboard.json"]) == dashboard()
+    assert chart["metadata"] == kustomize["metadata"]
+    assert chart["metadata"]["labels"] == SIDECAR_LABEL
 
 
 def test_the_managers_pod_is_restricted_and_the_daemons_is_not(
@@ -167,15 +270,6 @@ def test_the_webhook_is_the_same_by_chart_and_by_command(
 
 
 def test_the_webhook_is_a_component_of_kustomize(admin: Kubectl, tmp_path: Path) -> None:
-    config = os.path.relpath(CHECKOUT / "config", tmp_path)
-    kustomization = {
-        "apiVersion": "kustomize.config.k8s.io/v1beta1",
-        "kind": "Kustomization",
-        "resources": [f"{config}/default"],
-        "components": [f"{config}/webhook"],
-    }
-    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+    documents = built(admin, tmp_path, ["default"], ["webhook"])
 
-    built = parsed(admin.run("kustomize", str(tmp_path), "--load-restrictor=LoadRestrictionsNone"))
-
-    assert by_identity(built) == by_identity(default_install(Install(webhook=True)))
+    assert by_identity(documents) == by_identity(default_install(Install(webhook=True)))
