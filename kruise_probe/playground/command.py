@@ -5,8 +5,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Coroutine, Iterator
-from functools import partial
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,7 +52,12 @@ class Settings(NamedTuple):
     check_seconds: float | None
 
 
-_option = partial(click.option, show_envvar=True)
+def _option(*names: str, **attributes: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """With the variable that is called as its long name, as the flags of manager and daemon have."""
+    long = next(each for each in names if each.startswith("--"))
+    variable = f"KRUISE_PROBE_{long.removeprefix('--').replace('-', '_').upper()}"
+    return click.option(*names, envvar=variable, show_envvar=True, **attributes)
+
 
 _HELP = """Runs an API server, nodes, the manager and the daemons on this machine, without root and without a cluster.
 
@@ -70,7 +74,7 @@ kruise-probe playground --check          once through, for a script: one line of
 @click.command(
     help=_HELP,
     short_help="The whole product on this machine, with no cluster.",
-    context_settings={"auto_envvar_prefix": "KRUISE_PROBE", "show_default": True},
+    context_settings={"show_default": True},
 )
 @_option(
     "-f",

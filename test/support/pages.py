@@ -18,8 +18,10 @@ ELSEWHERE = {
     r"kruise-probe playground": "test/integration/playground/test_command.py",
     r"hack/test": "it runs this test",
     r"hack/(bench|soak)": "it takes its time, and is run by hand",
-    r"hack/(cluster|kind-up)|eval .*hack/cluster": "hack/test e2e",
+    r"hack/(cluster|kind-up|kind-load)|eval .*hack/cluster": "hack/test e2e",
     r"kubectl -n kruise-system rollout": "hack/e2e-installed",
+    r"helm |kubectl label namespace kruise-system": "hack/e2e-installed helm",
+    r"kubectl apply --server-side --kustomize": "hack/e2e-installed kustomize",
     r"kruise-probe manifests \| kubectl delete": "hack/e2e-installed",
     r"kubectl (exec|scale)": "the playground has no Deployments and no exec; the recipe's own test does the same by hand",
 }
