@@ -18,7 +18,7 @@ from typing import NamedTuple, Self
 import aiohttp
 from aiohttp import ClientRequest, ClientResponse
 from aiohttp.abc import AbstractStreamWriter
-from aiohttp.connector import AddrInfoType, Connection
+from aiohttp.connector import NEEDS_CLEANUP_CLOSED, AddrInfoType, Connection
 from multidict import CIMultiDict
 from yarl import URL
 
@@ -112,6 +112,8 @@ class Transport:
                 ssl=tls if tls is not None else True,
                 limit=0,
                 keepalive_timeout=IDLE_SECONDS,
+                # Before Python 3.12.8 a TLS connection that was closed stays open for as long as its peer is silent.
+                enable_cleanup_closed=NEEDS_CLEANUP_CLOSED,
                 socket_factory=_keepalive_socket,
             ),
             cookie_jar=aiohttp.DummyCookieJar(),

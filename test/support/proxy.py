@@ -19,6 +19,7 @@ from pathlib import Path
 import aiohttp
 import yaml
 from aiohttp import web
+from aiohttp.connector import NEEDS_CLEANUP_CLOSED
 from yarl import URL
 
 from kruise_probe.client.config import ClusterConfig
@@ -270,7 +271,9 @@ class FaultyProxy:
 
     @asynccontextmanager
     async def _serving(self) -> AsyncIterator[None]:
-        connector = aiohttp.TCPConnector(ssl=self.upstream.tls or True, limit=0)
+        connector = aiohttp.TCPConnector(
+            ssl=self.upstream.tls or True, limit=0, enable_cleanup_closed=NEEDS_CLEANUP_CLOSED
+        )
         timeout = aiohttp.ClientTimeout(total=None)
         app = web.Application(client_max_size=8 << 20)
         app.router.add_route("*", "/{path:.*}", self._handle)
