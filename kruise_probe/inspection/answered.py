@@ -158,4 +158,15 @@ def _mark_link(case: Case, state: ContainerProbeState, name: str, reason: str, t
     source = case.source
     if case.snapshot.settling(state.last_transition_time, source.metadata.creation_timestamp):
         return waiting(name, "ResultNew", f"{text}; the result is seconds old")
+    refused = _refused(case)
+    if refused:
+        return broken(name, "PodNotMarked", f"{text}; {refused}")
     return broken(name, reason, text, manager_remedy(case.snapshot.manager_trouble))
+
+
+def _refused(case: Case) -> str:
+    """What the marker's status says of this pod, where the API server refuses what should stand on it."""
+    for condition in (case.source.status and case.source.status.conditions) or ():
+        if condition.reason == "PodNotMarked" and f"{case.seen.key}: " in (condition.message or ""):
+            return f"the manager says: {condition.message}"
+    return ""

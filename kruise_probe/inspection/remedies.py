@@ -35,6 +35,9 @@ _REMEDIES: Final = {
     "ProviderNowhere": "give the probe a podConditionType: a provider reports through it alone",
     "ProviderSilent": "ask the provider whether it follows the PodProbeMarker protocol",
     "Conflict": "use another name in one of the two markers",
+    "PodNotMarked": "the API server's words say why: often a policy or a webhook on pods/status",
+    "NodePodProbeTooLarge": "use fewer probes, or shorter commands, for the pods of that node",
+    "NodesBehind": "look at the manager's log: it names what refuses the write",
     "ContainerRestarted": "wait for the initial delay of the new container",
 }
 

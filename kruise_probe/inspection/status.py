@@ -210,7 +210,7 @@ def _reported_problems(
     """
     seen = frozenset() if snapshot.reports is None else _SEEN_IN_REPORTS
     return [
-        _problem(Standing.BROKEN, "marker", each.reason, each.message, "")
+        _problem(Standing.BROKEN, "marker", each.reason, each.message, remedy_of(each.reason))
         for each in (marker.status and marker.status.conditions) or ()
         if each.status == _TROUBLE.get(each.type)
         and each.reason not in seen
@@ -226,6 +226,7 @@ _TOLD_BY: Final = {
     "Deleting": frozenset({"marker"}),
     "InvalidSpec": frozenset({"marker"}),
     "ContainerNotFound": frozenset({"container"}),
+    "PodNotMarked": frozenset({"condition", "marks"}),
     REASON_AGENT_STALE: frozenset({"daemon"}),
     "ClaimedByAnother": frozenset({"condition", "marks"}),
 }

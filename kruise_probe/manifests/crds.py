@@ -152,9 +152,11 @@ def _selector() -> Schema:
     values = list_of(text(most=limits.MAX_LABEL_VALUE), most=limits.MAX_SELECTOR_ITEMS)
     expression = record(
         {
-            "key": ruled(text(most=limits.MAX_CONDITION_TYPE), rules.SELECTOR_KEY),
+            "key": described(
+                "Of a label.", ruled(text(most=limits.MAX_CONDITION_TYPE), rules.SELECTOR_KEY)
+            ),
             "operator": text(enum=["In", "NotIn", "Exists", "DoesNotExist"]),
-            "values": ruled(values, rules.SELECTOR_VALUES),
+            "values": described("To compare with.", ruled(values, rules.SELECTOR_VALUES)),
         },
         required=["key", "operator"],
     )
@@ -163,7 +165,12 @@ def _selector() -> Schema:
         ruled(expression, *rules.SELECTOR_EXPRESSION), most=limits.MAX_SELECTOR_ITEMS
     )
     selector = record(
-        {"matchLabels": ruled(labels, *rules.LABELS), "matchExpressions": expressions}
+        {
+            "matchLabels": described("Labels that a pod must have.", ruled(labels, *rules.LABELS)),
+            "matchExpressions": described(
+                "Requirements that a pod must meet, all of them.", expressions
+            ),
+        }
     )
     return {
         "description": "Label selector of the pods; not empty, and immutable.",
@@ -205,9 +212,11 @@ def _policy() -> Schema:
     annotations = map_of(text(most=limits.MAX_ANNOTATION_VALUE), most=limits.MAX_MARKS)
     policy = record(
         {
-            "state": text(enum=["Succeeded", "Failed"]),
-            "labels": ruled(labels, *rules.LABELS),
-            "annotations": ruled(annotations, *rules.ANNOTATIONS),
+            "state": described("When to write.", text(enum=["Succeeded", "Failed"])),
+            "labels": described("Labels to put on the pod.", ruled(labels, *rules.LABELS)),
+            "annotations": described(
+                "Annotations to put on the pod.", ruled(annotations, *rules.ANNOTATIONS)
+            ),
         },
         required=["state"],
     )
@@ -217,24 +226,29 @@ def _policy() -> Schema:
 def _marker_status() -> Schema:
     condition = record(
         {
-            "type": text(),
+            "type": described("Synced, Conflict or Degraded.", text()),
             "status": text(enum=["True", "False", "Unknown"]),
-            "reason": text(),
-            "message": text(),
-            "lastTransitionTime": date_time(),
-            "observedGeneration": int64(),
+            "reason": described("Why, in a word that does not change.", text()),
+            "message": described("Why, in a sentence, with what to do.", text()),
+            "lastTransitionTime": described("Since when the status is as it is.", date_time()),
+            "observedGeneration": described("The generation that it is about.", int64()),
         },
         required=["type", "status"],
     )
     return record(
         {
-            "observedGeneration": int64(),
-            "matchedPods": int64(),
-            "succeeded": int64(),
-            "failed": int64(),
-            "unknown": int64(),
-            "nodesBehind": int64(),
+            "observedGeneration": described(
+                "The generation of the spec that the manager has seen last.", int64()
+            ),
+            "matchedPods": described("Pods that are selected and can be probed.", int64()),
+            "succeeded": described("Those of them whose probes have all succeeded.", int64()),
+            "failed": described("Those with a failed probe.", int64()),
+            "unknown": described("The others.", int64()),
+            "nodesBehind": described(
+                "Nodes whose NodePodProbe does not show this marker as it is.", int64()
+            ),
             "conditions": {
+                "description": "Whether all of it is in effect, and if not, why.",
                 **list_of(condition),
                 "x-kubernetes-list-type": "map",
                 "x-kubernetes-list-map-keys": ["type"],
@@ -247,32 +261,37 @@ def _node_spec() -> Schema:
     container_probe = record(
         {
             "name": described("<marker>#<probe>", text()),
-            "containerName": text(),
+            "containerName": described("The container to probe.", text()),
             "probe": probe(bounded=False),
         },
         required=["name", "containerName", "probe"],
     )
     pod = record(
         {
-            "name": text(),
-            "namespace": text(),
-            "uid": text(),
-            "IP": text(),
-            "probes": list_of(container_probe),
+            "name": described("Of the pod.", text()),
+            "namespace": described("Of the pod.", text()),
+            "uid": described("Of the pod; another pod of its name has another.", text()),
+            "IP": described("Where network probes go.", text()),
+            "probes": described("What to ask of it.", list_of(container_probe)),
         },
         required=["name", "namespace", "uid", "IP"],
     )
-    return record({"podProbes": list_of(pod)})
+    return record(
+        {"podProbes": described("The pods of this node that are to be probed.", list_of(pod))}
+    )
 
 
 def _node_status() -> Schema:
     state = record(
         {
             "name": described("<marker>#<probe>", text()),
-            "state": text(),
-            "lastProbeTime": date_time(),
-            "lastTransitionTime": date_time(),
-            "message": text(),
+            "state": described("Succeeded, Failed or Unknown.", text()),
+            "lastProbeTime": described(
+                "When it ran last; a result that stays is published again every ten minutes only.",
+                date_time(),
+            ),
+            "lastTransitionTime": described("Since when the state is as it is.", date_time()),
+            "message": described("What it said, at most 1024 bytes.", text()),
             "containerID": described("The container that the result is about.", text()),
             "probeHash": described("Of the probe that gave the result.", text()),
         },
@@ -280,11 +299,11 @@ def _node_status() -> Schema:
     )
     pod = record(
         {
-            "name": text(),
-            "namespace": text(),
-            "uid": text(),
-            "probeStates": list_of(state),
+            "name": described("Of the pod.", text()),
+            "namespace": described("Of the pod.", text()),
+            "uid": described("Of the pod.", text()),
+            "probeStates": described("One for each probe with a result.", list_of(state)),
         },
         required=["name", "namespace", "uid"],
     )
-    return record({"podProbeStatuses": list_of(pod)})
+    return record({"podProbeStatuses": described("The newest results, by pod.", list_of(pod))})

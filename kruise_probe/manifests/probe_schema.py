@@ -4,6 +4,8 @@ Source: core/v1 Probe of Kubernetes 1.36, with `grpc.mode` of 1.37.
 Differs: absent numbers stay absent, as Kruise gives them another meaning than core/v1.
 """
 
+from typing import Final
+
 from kruise_probe.api import validation as limits
 from kruise_probe.manifests import rules
 from kruise_probe.manifests.schema import (
@@ -18,29 +20,37 @@ from kruise_probe.manifests.schema import (
     text,
 )
 
+_NUMBERS: Final = {
+    "initialDelaySeconds": "From the container's start to its first probe. Absent: 0.",
+    "timeoutSeconds": "After which a probe has failed. Absent or 0: 1.",
+    "periodSeconds": "From one probe to the next. Absent or 0: 1.",
+    "successThreshold": "Successes in a row until the state is Succeeded. Absent or 0: 1.",
+    "failureThreshold": "Failures in a row until the state is Failed. Absent or 0: 1.",
+}
+
 
 def probe(*, bounded: bool) -> Schema:
     """`bounded` for markers. A NodePodProbe takes what its manager wrote: one bad probe refused there would stop
     every other probe of the node; the daemon refuses that probe alone.
     """
+    port_of_pod = described("Number, or name of a port of the container.", port(bounded=bounded))
     handlers = {
-        "exec": _exec(bounded=bounded),
-        "httpGet": _http_get(bounded=bounded),
-        "tcpSocket": record(
-            {"host": _host(bounded=bounded), "port": port(bounded=bounded)}, required=["port"]
+        "exec": described(
+            "A command in the container; exit code 0 succeeds.", _exec(bounded=bounded)
         ),
-        "grpc": _grpc(bounded=bounded),
+        "httpGet": described(
+            "A GET request to the pod; 200 to 399 succeed.", _http_get(bounded=bounded)
+        ),
+        "tcpSocket": described(
+            "A connection to the pod; it succeeds when it is made.",
+            record({"host": _host(bounded=bounded), "port": port_of_pod}, required=["port"]),
+        ),
+        "grpc": described("A call of the gRPC health protocol.", _grpc(bounded=bounded)),
     }
     least, most = (0, limits.MAX_SECONDS) if bounded else (None, None)
     numbers = {
-        name: int32(least=least, most=most)
-        for name in (
-            "initialDelaySeconds",
-            "timeoutSeconds",
-            "periodSeconds",
-            "successThreshold",
-            "failureThreshold",
-        )
+        name: described(meaning, int32(least=least, most=most))
+        for name, meaning in _NUMBERS.items()
     }
     schema = record(
         {
@@ -58,10 +68,11 @@ def probe(*, bounded: bool) -> Schema:
 
 
 def _exec(*, bounded: bool) -> Schema:
+    meaning = "The program and its arguments; no shell is put around them."
     if not bounded:
-        return record({"command": list_of(text())})
-    word = text(most=limits.MAX_COMMAND_WORD)
-    return ruled(record({"command": list_of(word, most=limits.MAX_COMMAND)}), rules.COMMAND)
+        return record({"command": described(meaning, list_of(text()))})
+    words = list_of(text(most=limits.MAX_COMMAND_WORD), most=limits.MAX_COMMAND)
+    return ruled(record({"command": described(meaning, words)}), rules.COMMAND)
 
 
 def _http_get(*, bounded: bool) -> Schema:
@@ -70,14 +81,22 @@ def _http_get(*, bounded: bool) -> Schema:
         name = ruled(text(most=limits.MAX_NAME), rules.HEADER_NAME)
         value = path = text(most=limits.MAX_TEXT)
         scheme = ruled(text(most=limits.MAX_NAME), rules.SCHEME)
-    header = record({"name": name, "value": value}, required=["name", "value"])
+    header = record(
+        {"name": described("Of the header.", name), "value": described("Of the header.", value)},
+        required=["name", "value"],
+    )
     return record(
         {
             "host": _host(bounded=bounded),
-            "httpHeaders": list_of(header, most=limits.MAX_HEADERS if bounded else None),
-            "path": {**path, "default": "/"},
-            "port": port(bounded=bounded),
-            "scheme": {**scheme, "default": "HTTP"},
+            "httpHeaders": described(
+                "Sent along. Host does not change where the request goes.",
+                list_of(header, most=limits.MAX_HEADERS if bounded else None),
+            ),
+            "path": described("With the query.", {**path, "default": "/"}),
+            "port": described("Number, or name of a port of the container.", port(bounded=bounded)),
+            "scheme": described(
+                "HTTPS: certificates are not verified.", {**scheme, "default": "HTTP"}
+            ),
         },
         required=["port"],
     )
@@ -91,7 +110,12 @@ def _grpc(*, bounded: bool) -> Schema:
         mode = ruled(text(most=limits.MAX_NAME), rules.MODE)
     meaning = "TLS: with TLS, without verification; Plaintext or absent: without TLS."
     return record(
-        {"port": number, "service": service, "mode": described(meaning, mode)}, required=["port"]
+        {
+            "port": described("Number of the port.", number),
+            "service": described("The service that the health check is about.", service),
+            "mode": described(meaning, mode),
+        },
+        required=["port"],
     )
 
 

@@ -104,6 +104,7 @@ def test_what_only_the_manager_knows_is_told_from_the_markers_status() -> None:
     said = marker(status={"observedGeneration": 1, "conditions": [crowded]})
     (problem,) = only(snapshot(markers=[said], pods=[healthy_pod()])).problems
     assert (problem.reason, problem.message) == ("NodePodProbeTooLarge", "no room")
+    assert "fewer probes" in problem.remedy
 
 
 def test_nodes_that_are_behind_are_seen_in_their_own_objects() -> None:

@@ -222,3 +222,21 @@ def test_on_a_virtual_node_the_provider_stands_for_the_daemon(
 ) -> None:
     found = end_of(snapshot(markers=[marker()], pods=[pod], node=VIRTUAL, renewed=None))
     assert (found and (found.name, found.reason)) == link
+
+
+def test_what_the_api_server_refuses_to_have_on_the_pod_is_told_in_its_words() -> None:
+    refused = (
+        "The API server refuses what should be written on 1 pod: default/web-0: policy says no."
+    )
+    said = condition_wire("Degraded", "True", reason="PodNotMarked", message=refused)
+    there = snapshot(
+        markers=[marker(status={"observedGeneration": 1, "conditions": [said]})],
+        pods=[healthy_pod(), healthy_pod("web-01")],
+        states=[state_wire(state="Failed")],
+    )
+    found, other = end_of(there), end_of(there, pod=1)
+    assert found
+    assert other
+    assert (found.name, found.reason) == ("condition", "PodNotMarked")
+    assert "policy says no" in found.text
+    assert other.reason == "ConditionBehind"
