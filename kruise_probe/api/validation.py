@@ -132,6 +132,15 @@ def validate_probe(probe: Probe, path: str) -> list[FieldError]:
     return [*_handlers(probe, path), *_numbers(probe, path)]
 
 
+def idle_fields(spec: PodProbeMarkerSpec) -> tuple[str, ...]:
+    """Fields that are allowed and change nothing: kubelet needs them to restart a container, which nobody does here."""
+    return tuple(
+        f"spec.probes[{index}].probe.terminationGracePeriodSeconds"
+        for index, each in enumerate(spec.probes or ())
+        if each.probe.termination_grace_period_seconds
+    )
+
+
 def _selector(selector: LabelSelector | None, path: str) -> Iterator[FieldError]:
     labels = (selector and selector.match_labels) or {}
     expressions = (selector and selector.match_expressions) or ()

@@ -22,7 +22,13 @@ from kruise_probe.api.v1alpha1 import (
     PodProbeMarker,
     ProbeState,
 )
-from kruise_probe.api.validation import ErrorKind, FieldError, validate_marker, validate_probe
+from kruise_probe.api.validation import (
+    ErrorKind,
+    FieldError,
+    idle_fields,
+    validate_marker,
+    validate_probe,
+)
 
 _BOUNDS: Final = frozenset({ErrorKind.TOO_MANY, ErrorKind.TOO_LONG})
 """Bounds exist for the cost budget of CEL; a larger marker of older days works as before."""
@@ -71,6 +77,7 @@ class CompiledMarker(msgspec.Struct, frozen=True, eq=False):
         order: what decides between markers that want the same key: the older one, then its name.
         errors: the rules that the spec breaks; the entries concerned are left out of `probes`.
         condition_types, labels, annotations: all names that its probes may write.
+        idle: fields of the spec that change nothing.
     """
 
     key: NamespacedName
@@ -84,6 +91,7 @@ class CompiledMarker(msgspec.Struct, frozen=True, eq=False):
     condition_types: frozenset[str]
     labels: frozenset[str]
     annotations: frozenset[str]
+    idle: tuple[str, ...]
 
     @property
     def live(self) -> bool:
@@ -112,6 +120,7 @@ def compile_marker(marker: PodProbeMarker) -> CompiledMarker:
         condition_types=frozenset(each.condition_type for each in probes if each.condition_type),
         labels=frozenset(key for marks in policies for key in marks.labels),
         annotations=frozenset(key for marks in policies for key in marks.annotations),
+        idle=idle_fields(marker.spec),
     )
 
 

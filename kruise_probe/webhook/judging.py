@@ -9,7 +9,7 @@ import msgspec
 
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES
 from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbeMarker
-from kruise_probe.api.validation import FieldError, validate_marker, validate_probe
+from kruise_probe.api.validation import FieldError, idle_fields, validate_marker, validate_probe
 from kruise_probe.webhook.admission import (
     ALLOWED,
     Request,
@@ -21,7 +21,8 @@ from kruise_probe.webhook.admission import (
 
 
 def judge_marker(request: Request) -> Verdict:
-    """Refuses what breaks a rule; parts that an update leaves as they were are not judged again.
+    """Refuses what breaks a rule, and warns of what has no effect; parts that an update leaves as they were are not
+    judged again.
 
     So a marker from before the rules can be labelled, and loses its finalizer when it is deleted.
     """
@@ -35,7 +36,10 @@ def judge_marker(request: Request) -> Verdict:
     errors = validate_marker(marker.spec, old.spec if old else None)
     if old:
         errors = [each for each in errors if not _is_unchanged(each, old, marker)]
-    return refused(MARKERS.kind, marker.metadata.name, errors) if errors else ALLOWED
+    if errors:
+        return refused(MARKERS.kind, marker.metadata.name, errors)
+    idle = idle_fields(marker.spec)
+    return Verdict(warnings=[f"{each} has no effect: nothing is restarted" for each in idle])
 
 
 def _old_marker(request: Request) -> PodProbeMarker | None:

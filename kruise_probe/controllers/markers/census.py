@@ -217,7 +217,11 @@ def _degraded(
             for (probe, container), count in sorted(containers_missing.items())
         ]
         return Condition(DEGRADED, "True", "ContainerNotFound", f"Not probed: {listed(sentences)}.")
-    return Condition(DEGRADED, "False", "AsExpected", "Every probe of this marker is in use.")
+    in_use = "Every probe of this marker is in use."
+    if compiled.idle:
+        without = f"{in_use} Without effect, as nothing is restarted: {listed(compiled.idle)}."
+        return Condition(DEGRADED, "False", "FieldsWithoutEffect", without)
+    return Condition(DEGRADED, "False", "AsExpected", in_use)
 
 
 def not_marked(refusals: Mapping[NamespacedName, str]) -> Condition:

@@ -37,7 +37,10 @@ def response(request: Request) -> Json:
 
 @pytest.mark.parametrize("row", [pytest.param(row, id=row.id) for row in VALID])
 def test_a_good_marker_is_allowed(row: Row) -> None:
-    assert response(review("CREATE", marker(row.spec))) == {"uid": "u", "allowed": True}
+    found = response(review("CREATE", marker(row.spec)))
+    found.pop("warnings", None)
+
+    assert found == {"uid": "u", "allowed": True}
 
 
 @pytest.mark.parametrize("row", [pytest.param(row, id=row.id) for row in INVALID])
@@ -47,6 +50,15 @@ def test_a_bad_marker_is_refused_and_the_field_named(row: Row) -> None:
     assert found["allowed"] is False
     assert found["status"]["code"] == 422
     assert row.field in {cause["field"] for cause in found["status"]["details"]["causes"]}
+
+
+def test_b13_each_field_without_effect_is_warned_of_once() -> None:
+    spec = edited("probes.0.probe.terminationGracePeriodSeconds", 5)
+    found = response(review("CREATE", marker(spec)))
+
+    assert found["allowed"] is True
+    (warning,) = found["warnings"]
+    assert warning.startswith("spec.probes[0].probe.terminationGracePeriodSeconds has no effect")
 
 
 OLD_BAD = edited("probes.0.podConditionType", "Ready")

@@ -129,6 +129,16 @@ def test_conflicts_are_told_in_words() -> None:
     )
 
 
+def test_b13_fields_without_effect_are_told_of_and_degrade_nothing() -> None:
+    restarting = probe_wire("b", condition="c/b", terminationGracePeriodSeconds=5)
+    idle = marker(probes=[probe_wire("a", condition="c/a"), restarting])
+    said = condition(counted(of=idle), "Degraded")
+
+    assert (said.status, said.reason) == ("False", "FieldsWithoutEffect")
+    assert said.message is not None
+    assert "spec.probes[1].probe.terminationGracePeriodSeconds." in said.message
+
+
 def test_a_condition_keeps_its_stamp_while_its_status_stays() -> None:
     before = [condition_wire("Synced", lastTransitionTime="2025-01-01T00:00:00Z")]
     before += [condition_wire("Conflict", lastTransitionTime="2025-01-01T00:00:00Z")]
