@@ -295,11 +295,21 @@ class Worker:
             self.series.failed += 1
         hung = outcome.timed_out and self.entry.probe.exec is not None
         self._timeouts_in_a_row = self._timeouts_in_a_row + 1 if hung else 0
-        self._ticker.stretch_to(schedule.stretch(self._timeouts_in_a_row, self._thresholds.failure))
+        factor = schedule.stretch(self._timeouts_in_a_row, self._thresholds.failure)
+        self._ticker.stretch_to(factor)
         self._broken = False
+        message = outcome.message if factor == 1 else self._stuck(outcome.message, factor)
         self._publish(
-            threshold.verdict_reached(self._record, verdict, outcome.message, self._thresholds),
+            threshold.verdict_reached(self._record, verdict, message, self._thresholds),
             probed=True,
+        )
+
+    def _stuck(self, message: str, factor: int) -> str:
+        """What somebody can do about commands that pile up in a container; a node agent can do nothing."""
+        every = factor * self._ticker.timing.period_seconds
+        return clean_message(
+            f"{message} (ExecStuck: each time, so it is asked every {every:g} s only; end what the command starts, or "
+            "give the container an init)"
         )
 
     def _could_not_probe(self, error: CouldNotProbe) -> None:

@@ -140,12 +140,31 @@ async def test_b3_execs_that_hang_are_asked_ever_less_often_until_one_succeeds(
         await asyncio.sleep(600)
         assert gaps(node.probers.times)[-5:] == pytest.approx([16.0] * 5)
         assert node.api.state() == "Failed"
+        assert len(node.recorder.events) == 1
         node.probers.answer(OK)
         await asyncio.sleep(16)
         assert node.api.state() == "Succeeded"
         node.probers.attempts.clear()
         await asyncio.sleep(20)
         assert gaps(node.probers.times) == pytest.approx([2.0] * 9)
+
+
+async def test_b5_a_command_that_hangs_each_time_comes_with_advice(node: ScriptedNode) -> None:
+    """Nobody but the pod's owner can keep processes from piling up in its container."""
+    node.probers.answer(HUNG, seconds=1.5)
+    node.api.put(one(exec_probe(period_seconds=2)))
+    async with node.daemon():
+        node.containers.start()
+        await asyncio.sleep(3)
+        assert node.api.message() == "timed out"
+        await asyncio.sleep(60)
+        assert node.api.message().startswith(
+            "timed out (ExecStuck: each time, so it is asked every 16 s"
+        )
+        assert "give the container an init" in node.api.message()
+        node.probers.answer(OK)
+        await asyncio.sleep(20)
+        assert node.api.message() == "ok"
 
 
 async def test_a_tcp_probe_that_times_out_keeps_its_period(node: ScriptedNode) -> None:
