@@ -119,6 +119,14 @@ def test_the_chart_follows_its_values(admin: Kubectl) -> None:
         assert rendered[each["kind"], each["metadata"]["name"]] == each
 
 
+def test_a_probes_series_keep_the_name_of_their_pod(admin: Kubectl) -> None:
+    """They carry namespace, pod and container; so do the operator's own labels, of the daemon's pod."""
+    rendered = by_identity(template("daemon.listenOnNode=true", "daemon.podMonitor.enabled=true"))
+
+    monitor = rendered["PodMonitor", "kruise-probe-daemon"]
+    assert monitor["spec"]["podMetricsEndpoints"] == [{"port": "metrics", "honorLabels": True}]
+
+
 def test_the_chart_says_what_an_old_cluster_lacks(admin: Kubectl) -> None:
     with pytest.raises(AssertionError, match=r"needs Kubernetes 1\.30"):
         template(version="1.29.0")
