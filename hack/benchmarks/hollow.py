@@ -38,6 +38,7 @@ def node(number: int) -> Request:
     body = {
         "metadata": {"name": node_name(number), "labels": {"kruise-probe-bench": "true"}},
         "spec": {"unschedulable": True},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},  # Kruise skips others
     }
     return Request("POST", "/api/v1/nodes", _encode(body), counted_as="POST nodes")
 

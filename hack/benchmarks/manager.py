@@ -215,6 +215,7 @@ class _Run:
     async def all_phases(self) -> None:
         before = await self._on.api.usage()
         async with manager_running(self._on, self._options) as manager:
+            await self._on.nodes.until(lambda _: True, of=set(self._per_node))
             await self._rested(manager)
             self._row("start", manager, manager.ready_seconds, before, await self._on.api.usage())
             await self._phase(manager, "spread", self._create, self._asked(10))

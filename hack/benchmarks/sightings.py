@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from benchmarks import hollow
-from benchmarks.api import Api
+from benchmarks.api import Api, Refused
 
 GOAL_SECONDS = 300.0
 
@@ -107,11 +107,15 @@ class Sightings(Generic[Seen]):
         self._done = asyncio.Event()
 
     async def run(self) -> None:
+        path = f"{self._path}?watch=true&timeoutSeconds=3600&allowWatchBookmarks=false"
         while True:
-            async with self._api.watch(
-                f"{self._path}?watch=true&timeoutSeconds=3600&allowWatchBookmarks=false"
-            ) as lines:
-                await self._follow(lines)
+            try:
+                async with self._api.watch(path) as lines:
+                    await self._follow(lines)
+            except Refused as refusal:
+                if refusal.status != 429:  # a CRD that is new: its storage is not ready
+                    raise
+                await asyncio.sleep(0.5)
 
     async def _follow(self, lines: AsyncIterator[bytes]) -> None:
         async for line in lines:
