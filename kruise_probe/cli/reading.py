@@ -78,7 +78,10 @@ def told(error: KubeError, config: ClusterConfig) -> FatalError:
                 f"{error}; log in again: the credentials of {source} are not accepted"
             )
         case Forbidden():
-            return FatalError(f"{error.message}; ask for the right to list it")
+            narrower = (
+                ", or look at one namespace with -n" if "cluster scope" in error.message else ""
+            )
+            return FatalError(f"{error.message}; ask for the right to list it{narrower}")
         case NotFound() if "podprobemarkers" in error.request:
             return FatalError(
                 "this cluster has no PodProbeMarkers: install the CRDs, "

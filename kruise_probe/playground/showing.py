@@ -20,6 +20,7 @@ from kruise_probe.playground.ticker import Line
 from kruise_probe.playground.view import Shown, View, plain_line
 
 REMEMBERED_LINES = 500
+SAMPLE_POD = "game-0"
 DRAWS_PER_SECOND = 4
 
 
@@ -33,7 +34,8 @@ def hints(playground: Playground) -> list[str]:
     if containers:
         first = min(containers, key=lambda each: each.sandbox.config.name)
         lines[-1] += f"; kruise-probe explain {first.sandbox.config.name}"
-        flip = "; touch hold; echo 5 > players" if (first.folder / "players").exists() else ""
+        is_sample = first.sandbox.config.name == SAMPLE_POD and (first.folder / "players").exists()
+        flip = "; touch hold; echo 5 > players" if is_sample else ""
         lines.append(f"cd {first.folder}{flip}")
     return lines
 
