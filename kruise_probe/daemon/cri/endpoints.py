@@ -133,11 +133,17 @@ class NodeRuntime:
         """
         problems: list[str] = []
         idle: str | None = None
-        for endpoint in filter(_exists, self._candidates):
+        for endpoint in self._candidates:
+            hidden = _why_hidden(endpoint)
+            if hidden:
+                problems.append(_told(endpoint, hidden))
+                continue
+            if not _exists(endpoint):
+                continue
             try:
                 has_pods = await self._has_pods(endpoint)
             except RuntimeFailure as failure:
-                problems.append(f"{endpoint}: {failure}")
+                problems.append(_told(endpoint, str(failure)))
                 continue
             if has_pods:
                 await self._take(endpoint)
@@ -177,4 +183,25 @@ class NodeRuntime:
 
 
 def _exists(endpoint: str) -> bool:
-    return Path(socket_path(endpoint)).is_socket()
+    try:
+        return Path(socket_path(endpoint)).is_socket()
+    except OSError:
+        return False
+
+
+def _told(endpoint: str, failure: str) -> str:
+    text = failure if endpoint in failure else f"{endpoint}: {failure}"
+    if "Permission denied" in failure:
+        return f"{text}; run the daemon as a user that may open the socket, most often root"
+    return text
+
+
+def _why_hidden(endpoint: str) -> str:
+    """Why it cannot even be told whether there is a socket; empty when it can."""
+    try:
+        Path(socket_path(endpoint)).stat()
+    except PermissionError:
+        return "Permission denied"
+    except OSError:
+        return ""
+    return ""

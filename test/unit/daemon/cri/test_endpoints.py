@@ -1,3 +1,5 @@
+import errno
+import os
 import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -168,3 +170,27 @@ def test_another_endpoint_is_refused_at_once(endpoint: str) -> None:
 async def test_calls_before_the_context_say_so() -> None:
     with pytest.raises(RuntimeUnavailable, match="not connected"):
         await GrpcRuntime("/run/x.sock").version()
+
+
+async def test_a_place_that_may_not_be_looked_at_is_told_of(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    place = tmp_path / "containerd.sock"
+
+    def stat(path: Path, *, follow_symlinks: bool = True) -> os.stat_result:
+        if path == place:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return os.stat(path, follow_symlinks=follow_symlinks)
+
+    monkeypatch.setattr(Path, "stat", stat)
+    async with NodeRuntime([str(place)]) as runtime:
+        with pytest.raises(
+            RuntimeUnavailable, match=r"Permission denied; run the daemon as a user"
+        ):
+            await runtime.list_containers()
+
+
+async def test_a_path_that_no_system_takes_is_no_socket() -> None:
+    async with NodeRuntime([f"/{'x' * 5000}"]) as runtime:
+        with pytest.raises(RuntimeUnavailable, match="there is no socket"):
+            await runtime.list_containers()
