@@ -21,6 +21,7 @@ SCRIPTS = [
 ]
 YAML = [each for each in blocks("yaml") if each.page != TRANSLATED]
 SET_BY_HACK_CLUSTER = "export KRUISE_PROBE_CRI_ENDPOINT=unix:///run/containerd/containerd.sock"
+BESIDE_THE_DOCS = sorted([*ROOT.glob("*.md"), *(ROOT / "test").glob("*.md")])
 LISTING = re.compile(r"\d+\.\d+\.\d+\.\d+")
 
 
@@ -85,6 +86,29 @@ def test_the_chinese_readme_has_the_same_commands_and_yaml():
         for name in ("README.md", "README.zh-CN.md")
     )
     assert chinese == english
+
+
+def test_the_chinese_readme_names_the_same_things():
+    """Commands, fields and files within sentences, and where links lead."""
+    english, chinese = (
+        [
+            set(
+                re.findall(
+                    pattern, re.sub(r"```.*?```", "", (ROOT / name).read_text(), flags=re.DOTALL)
+                )
+            )
+            - {"README.md", "README.zh-CN.md"}
+            for pattern in (r"`([^`]+)`", r"\]\(([^)]+)\)")
+        ]
+        for name in ("README.md", "README.zh-CN.md")
+    )
+    assert chinese == english
+
+
+@pytest.mark.parametrize("page", [pytest.param(each, id=each.name) for each in BESIDE_THE_DOCS])
+def test_links_of_pages_beside_the_docs_lead_somewhere(page: Path):
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text())
+    assert [each for each in links if not (page.parent / each).exists()] == []
 
 
 def _without_comments(text: str) -> str:
