@@ -1,5 +1,6 @@
 """The folder of one playground, the mark of its processes, and the guardian over both."""
 
+import random
 import secrets
 import socket
 import subprocess
@@ -17,6 +18,7 @@ SOCKET_PATH_BYTES = 107
 
 LONGEST_BELOW = "/kruise-probe-12345678/node-1000.sock"
 GUARDIAN_SECONDS = 10.0
+PORTS = range(20_000, 32_000)
 
 
 class NoWorkspace(Exception):
@@ -70,7 +72,14 @@ def _make_folder() -> Path:
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listens on right now."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
+    """A TCP port of 127.0.0.1 that nobody listens on right now.
+
+    Below the ports that the kernel gives to outgoing connections: one of those would be taken at any moment.
+
+    Raises:
+        NoWorkspace: none was free.
+    """
+    for port in random.sample(PORTS, k=100):
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise NoWorkspace(f"of the ports {PORTS.start} to {PORTS.stop - 1} of 127.0.0.1 none is free")
