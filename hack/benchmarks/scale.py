@@ -42,6 +42,7 @@ from kruise_probe.informers.shared_informer import SharedInformer
 T = TypeVar("T", bound=KubeObject)
 
 QUIET_SECONDS = 1.0
+STALL_LOOK_SECONDS = 0.005
 
 
 class _Served(Generic[T]):
@@ -194,8 +195,9 @@ async def _one_size(nodes: int, pods: int) -> Row:
     product = build_over(informers, writer, _NoEvents(), Options("kruise-system"), now=utc_now)
     row: Row = {"benchmark": "scale", "nodes": nodes, "pods": pods}
     cpu, wall = time.process_time(), time.perf_counter()
+    stalls = _Stalls()
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(each.run()) for each in informers]
+        tasks = [group.create_task(each.run()) for each in (stalls, *informers)]
         for each in informers:
             await each.wait_for_sync()
         row["list_cpu_s"] = round(time.process_time() - cpu, 2)
@@ -209,11 +211,25 @@ async def _one_size(nodes: int, pods: int) -> Row:
         row["mb"] = round(procfs.resident_mb(os.getpid()) - before, 1)
         row["kb_per_pod"] = round(row["mb"] * 1024 / pods, 2)
         row["writes"] = dict(writer.writes)
+        row["longest_stall_ms"] = round(stalls.longest_seconds * 1000, 1)
         row |= await _one_flip(informers, writer, served[NODE_POD_PROBES])
         for task in tasks:
             task.cancel()
     row["python"] = interpreter()
     return row
+
+
+class _Stalls:
+    """The most CPU time that anything took without handing the loop on: what others had to wait for."""
+
+    def __init__(self) -> None:
+        self.longest_seconds = 0.0
+
+    async def run(self) -> None:
+        while True:
+            used = time.process_time()
+            await asyncio.sleep(STALL_LOOK_SECONDS)
+            self.longest_seconds = max(self.longest_seconds, time.process_time() - used)
 
 
 async def _until(holds: Callable[[], bool]) -> None:

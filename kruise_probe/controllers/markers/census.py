@@ -70,10 +70,31 @@ class Obstacle(NamedTuple):
     left_out: int = 0
 
 
+class Tally:
+    """What the counted pods of one marker come to; `add` them in any order, some now and some later."""
+
+    def __init__(self, compiled: CompiledMarker) -> None:
+        self.compiled: Final = compiled
+        self.verdicts: Final[Counter[ProbeState]] = Counter()
+        self.behind: Final[set[str]] = set()
+        self.silent: Final[Counter[str]] = Counter()
+        self.containers_missing: Final[Counter[tuple[str, str]]] = Counter()
+
+    def add(self, sighting: Sighting) -> None:
+        pod, compiled = sighting.pod, self.compiled
+        if sighting.stale:
+            self.silent[pod.node] += 1
+        self.verdicts[_verdict(compiled, sighting.states)] += 1
+        if sighting.planned and not _shows(compiled, sighting):
+            self.behind.add(pod.node)
+        for probe in compiled.probes:
+            if pod.container(probe.container) is None:
+                self.containers_missing[probe.probe, probe.container] += 1
+
+
 def census(
     marker: PodProbeMarker,
-    compiled: CompiledMarker,
-    sightings: Iterable[Sighting],
+    tally: Tally,
     conflicts: Iterable[Conflict],
     obstacles: Mapping[str, Obstacle],
     now: datetime,
@@ -83,35 +104,22 @@ def census(
     """The status that `marker` should have. `obstacles` are by node; `conflicts` are those that it lost; `refusals` say
     why the API server takes no marks, by pod.
 
-    The generation reported is that of `compiled`, which everything here was decided on; `marker` may be newer.
+    The generation reported is that of the tally, which everything here was decided on; `marker` may be newer.
     """
-    verdicts: Counter[ProbeState] = Counter()
-    behind: set[str] = set()
-    silent: Counter[str] = Counter()
-    containers_missing: Counter[tuple[str, str]] = Counter()
-    for each in sightings:
-        silent[each.pod.node] += each.stale
-        verdicts[_verdict(compiled, each.states)] += 1
-        if each.planned and not _shows(compiled, each):
-            behind.add(each.pod.node)
-        for probe in compiled.probes:
-            if each.pod.container(probe.container) is None:
-                containers_missing[probe.probe, probe.container] += 1
-    matched = verdicts.total()
-    generation = compiled.generation
+    verdicts, generation = tally.verdicts, tally.compiled.generation
     previous = {each.type: each for each in (marker.status and marker.status.conditions) or ()}
     conditions = [
-        _synced(behind, obstacles),
+        _synced(tally.behind, obstacles),
         _conflict(conflicts),
-        _degraded(compiled, containers_missing, matched, obstacles, refusals, +silent),
+        _degraded(tally, obstacles, refusals),
     ]
     return PodProbeMarkerStatus(
         observed_generation=generation,
-        matched_pods=matched,
+        matched_pods=verdicts.total(),
         succeeded=verdicts[ProbeState.SUCCEEDED],
         failed=verdicts[ProbeState.FAILED],
         unknown=verdicts[ProbeState.UNKNOWN],
-        nodes_behind=len(behind),
+        nodes_behind=len(tally.behind),
         conditions=tuple(
             stamped(each, previous.get(each.type), generation, now) for each in conditions
         ),
@@ -173,14 +181,10 @@ def _conflict(conflicts: Iterable[Conflict]) -> Condition:
 
 
 def _degraded(
-    compiled: CompiledMarker,
-    containers_missing: Mapping[tuple[str, str], int],
-    matched: int,
-    obstacles: Mapping[str, Obstacle],
-    refusals: Mapping[NamespacedName, str],
-    silent: Mapping[str, int],
+    tally: Tally, obstacles: Mapping[str, Obstacle], refusals: Mapping[NamespacedName, str]
 ) -> Condition:
     """Of several troubles the first one here: what only a person can put right comes before what may pass."""
+    compiled = tally.compiled
     if compiled.errors:
         return Condition(
             DEGRADED,
@@ -203,18 +207,19 @@ def _degraded(
             f"Some pods are not probed, as the NodePodProbe of their node would exceed 1 MiB: {listed(crowded)}. "
             "Use fewer probes, or shorter commands.",
         )
-    if silent:
-        nodes = [f"{node} ({count} pods)" for node, count in sorted(silent.items())]
+    if tally.silent:
+        nodes = [f"{node} ({count} pods)" for node, count in sorted(tally.silent.items())]
         return Condition(
             DEGRADED,
             "True",
             REASON_AGENT_STALE,
             f"Results are unknown, as the probe agents of these nodes are silent: {listed(nodes)}.",
         )
-    if containers_missing:
+    if tally.containers_missing:
+        matched = tally.verdicts.total()
         sentences = [
             f"container {container!r} of probe {probe!r} is no container or sidecar of {count} of {matched} pods"
-            for (probe, container), count in sorted(containers_missing.items())
+            for (probe, container), count in sorted(tally.containers_missing.items())
         ]
         return Condition(DEGRADED, "True", "ContainerNotFound", f"Not probed: {listed(sentences)}.")
     in_use = "Every probe of this marker is in use."

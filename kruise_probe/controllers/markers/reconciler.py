@@ -10,7 +10,7 @@ Differs: deletion waits for what is really left, wherever it is, not for the pod
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Final, Protocol
 
@@ -27,7 +27,7 @@ from kruise_probe.client.series import PodRef
 from kruise_probe.controllers.caches import Caches
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.markers import census as counting
-from kruise_probe.controllers.markers.census import Obstacle, Sighting, census
+from kruise_probe.controllers.markers.census import Obstacle, Sighting, Tally, census
 from kruise_probe.controllers.markers.pace import CensusPace
 from kruise_probe.controllers.markers.status import differs, encode_status, pruned_fields
 from kruise_probe.controllers.nodes.plan import is_probed
@@ -44,6 +44,10 @@ CATCH_UP_SECONDS: Final = 0.2
 
 DELETION_CHECK_SECONDS: Final = 5.0
 """How often a deletion that waits is looked at without cause, and after which its status says why."""
+
+
+CENSUS_SLICE: Final = 256
+"""Pods that are counted in one go, some 4 ms; then others on the loop have their turn."""
 
 
 class Recorder(Protocol):
@@ -119,16 +123,33 @@ class MarkerReconciler:
         if not self._pace.is_due(marker.key):
             self._pace.request(marker.key)
             return
-        time = asyncio.get_running_loop().time
-        started_at = time()
-        wanted = self._census(marker, compiled)
-        self._pace.finished(marker.key, time() - started_at)
+        wanted = await self._census(marker, compiled)
         await self._write_status(marker, wanted)
         self._warn(marker, wanted)
 
-    def _census(self, marker: PodProbeMarker, compiled: CompiledMarker) -> PodProbeMarkerStatus:
+    async def _census(
+        self, marker: PodProbeMarker, compiled: CompiledMarker
+    ) -> PodProbeMarkerStatus:
+        """Counts slice by slice, so that results need not wait for it: a marker may match all pods of a large cluster.
+
+        What changes meanwhile, and so may be counted before or after, has asked for another census.
+        """
         pods = self._caches.matching.pods_of(compiled)
-        together = {(compiled,)} | {self._caches.matching.markers_of(pod) for pod in pods}
+        tally = Tally(compiled)
+        together: set[tuple[CompiledMarker, ...]] = {(compiled,)}
+        stale: dict[str, bool] = {}
+        seconds = 0.0
+        time = asyncio.get_running_loop().time
+        for first in range(0, len(pods), CENSUS_SLICE):
+            started_at = time()
+            for pod in pods[first : first + CENSUS_SLICE]:
+                together.add(self._caches.matching.markers_of(pod))
+                sighting = self._sighting(pod, stale)
+                if sighting is not None:
+                    tally.add(sighting)
+            seconds += time() - started_at
+            await asyncio.sleep(0)
+        self._pace.finished(marker.key, seconds)
         conflicts = [
             conflict
             for markers in together
@@ -139,15 +160,8 @@ class MarkerReconciler:
             node: Obstacle(outcome.error, outcome.left_out.get(marker.key, 0))
             for node, outcome in self._nodes.outcomes.items()
         }
-        sightings = self._sightings(pods)
         return census(
-            marker,
-            compiled,
-            sightings,
-            conflicts,
-            obstacles,
-            self._now(),
-            refusals=self._refusals(pods),
+            marker, tally, conflicts, obstacles, self._now(), refusals=self._refusals(pods)
         )
 
     def _refusals(self, pods: Iterable[Pod]) -> dict[NamespacedName, str]:
@@ -155,30 +169,25 @@ class MarkerReconciler:
         refusals = self._pods.refusals
         return {each.key: refusals[each.key] for each in pods if each.key in refusals}
 
-    def _sightings(self, pods: Iterable[Pod]) -> Iterator[Sighting]:
-        """The counted pods of a marker: they take part, and their Node exists."""
+    def _sighting(self, pod: Pod, stale: dict[str, bool]) -> Sighting | None:
+        """What counts of a pod; None unless it takes part and its Node exists. `stale` remembers nodes that were asked."""
         caches = self._caches
-        stale: dict[str, bool] = {}
-        for pod in pods:
-            if not is_probed(pod):
-                continue
-            node = caches.node(pod.node)
-            if node is None:
-                continue
-            if is_virtual(node):
-                claims = claims_of(caches.matching.markers_of(pod))
-                states: States = states_of(pod, claims) if self._serverless else {}
-                yield Sighting(pod, None, states, planned=False)
-                continue
-            if pod.node not in stale:
-                stale[pod.node] = bool(caches.stale_message(pod.node))
-            yield Sighting(
-                pod,
-                caches.view(pod.node).entries.get(pod.uid),
-                {} if stale[pod.node] else caches.states_of(pod),
-                planned=pod.node not in self._nodes.rewritten,
-                stale=stale[pod.node],
-            )
+        node = caches.node(pod.node) if is_probed(pod) else None
+        if node is None:
+            return None
+        if is_virtual(node):
+            claims = claims_of(caches.matching.markers_of(pod))
+            states: States = states_of(pod, claims) if self._serverless else {}
+            return Sighting(pod, None, states, planned=False)
+        if pod.node not in stale:
+            stale[pod.node] = bool(caches.stale_message(pod.node))
+        return Sighting(
+            pod,
+            caches.view(pod.node).entries.get(pod.uid),
+            {} if stale[pod.node] else caches.states_of(pod),
+            planned=pod.node not in self._nodes.rewritten,
+            stale=stale[pod.node],
+        )
 
     async def _write_status(self, marker: PodProbeMarker, wanted: PodProbeMarkerStatus) -> None:
         if self._pruned_at_watch != self._caches.marker_watches:

@@ -19,7 +19,7 @@ from support.builders import (
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.v1alpha1 import Condition, PodProbe, PodProbeMarkerStatus
 from kruise_probe.controllers.compiled import compile_marker
-from kruise_probe.controllers.markers.census import Obstacle, Sighting, census
+from kruise_probe.controllers.markers.census import Obstacle, Sighting, Tally, census
 from kruise_probe.controllers.markers.status import differs, encode_status, pruned_fields
 from kruise_probe.controllers.nodes.plan import plan
 from kruise_probe.controllers.pods.claims import Conflict
@@ -41,7 +41,10 @@ def counted(
     obstacles: dict[str, Obstacle] | None = None,
 ) -> PodProbeMarkerStatus:
     of = of or marker(probes=TWO)
-    return census(of, compile_marker(of), sightings, conflicts or [], obstacles or {}, NOW)
+    tally = Tally(compile_marker(of))
+    for each in sightings:
+        tally.add(each)
+    return census(of, tally, conflicts or [], obstacles or {}, NOW)
 
 
 def condition(status: PodProbeMarkerStatus, type: str) -> Condition:
@@ -151,7 +154,7 @@ def test_a_condition_keeps_its_stamp_while_its_status_stays() -> None:
 def test_the_generation_told_is_the_one_decided_on() -> None:
     newer = marker(probes=TWO, generation=9)
     decided = compile_marker(marker(probes=TWO, generation=8))
-    assert census(newer, decided, [], [], {}, NOW).observed_generation == 8
+    assert census(newer, Tally(decided), [], {}, NOW).observed_generation == 8
 
 
 class TestDifference:

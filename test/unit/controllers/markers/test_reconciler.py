@@ -22,6 +22,7 @@ from kruise_probe.api.errors import ConnectionFailed, Forbidden, Invalid, Server
 from kruise_probe.api.names import MARKER_FINALIZER
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.api.times import format_micro_time
+from kruise_probe.controllers.markers import reconciler
 
 Json = dict[str, Any]
 BOTH = (policy_wire("Succeeded", {"healthy": "true"}), policy_wire("Failed", {"sick": "true"}))
@@ -83,6 +84,17 @@ async def test_counts_add_up_to_the_matched_pods(api: FakeApi) -> None:
             ("Degraded", "AsExpected"),
         ):
             assert condition(api, each)[1] == reason
+
+
+async def test_a_census_of_many_slices_counts_every_pod_once(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconciler, "CENSUS_SLICE", 1)
+    async with running_manager(api):
+        await settle()
+        report(api, {"web-1": "Succeeded", "web-2": "Failed"})
+        await settle()
+    assert numbers(api) == (2, 1, 1, 0, 0)
 
 
 async def test_observed_generation_advances_whatever_fails(api: FakeApi) -> None:
