@@ -12,6 +12,7 @@ import pytest
 from support.pages import PAGES, ROOT, Block, block, blocks, blocks_of
 from support.shell import Ran, environment, run
 
+from kruise_probe.api.names import REASON_AGENT_STALE
 from kruise_probe.playground.documents import SAMPLE
 from kruise_probe.playground.workloads import is_workload, pods_of
 
@@ -151,6 +152,13 @@ def test_every_metric_that_is_named_exists_and_every_one_that_exists_is_explaine
         assert named
         assert named <= there
     assert there == named, "docs/metrics.md has every one"
+
+
+def test_every_condition_and_reason_of_a_marker_is_explained():
+    source = (ROOT / "kruise_probe/controllers/markers/census.py").read_text()
+    reasons = set(re.findall(r'"([A-Z][a-z]+(?:[A-Z][a-z]+)*)"', source)) - {"True", "False"}
+    text = (ROOT / "docs/concepts.md").read_text()
+    assert {each for each in {*reasons, REASON_AGENT_STALE} if each not in text} == set()
 
 
 @pytest.mark.skipif(
