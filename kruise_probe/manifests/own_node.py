@@ -75,7 +75,7 @@ def _validations() -> list[dict[str, str]]:
         {
             "expression": "variables.node != ''",
             "message": "this token of the kruise-probe daemon is bound to no node; use the projected token of a "
-            "daemon's pod, or kubectl create token --bound-object-kind=Node (Kubernetes 1.30 or newer)",
+            "daemon's pod, or kubectl create token --bound-object-kind=Node (Kubernetes 1.31 or newer)",
             "reason": "Forbidden",
         },
         {
