@@ -49,6 +49,9 @@ DELETION_CHECK_SECONDS: Final = 5.0
 CENSUS_SLICE: Final = 256
 """Pods that are counted in one go, some 4 ms; then others on the loop have their turn."""
 
+PRUNED_LOOK_SECONDS: Final = 30.0
+"""How often is looked, while the CRD is Kruise's, whether another one keeps the whole status by now."""
+
 
 class Recorder(Protocol):
     """Where Warning events go; `EventRecorder` is one."""
@@ -109,7 +112,7 @@ class MarkerReconciler:
         if held is None:
             return Result(CATCH_UP_SECONDS)
         await self._report(held, compiled)
-        return None
+        return Result(PRUNED_LOOK_SECONDS) if self._pruned else None
 
     async def _held(self, marker: PodProbeMarker) -> PodProbeMarker | None:
         """The marker with our finalizer, or None when it has changed meanwhile."""

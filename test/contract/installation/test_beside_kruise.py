@@ -18,11 +18,12 @@ from support.hollow import CONDITION, LABEL, Daemons, Hollow, probe
 from support.kubectl import Kubectl, KubectlError
 from support.pages import blocks
 from support.programs import ALONE, Program, running, until
-from support.world import World, condition, following, labels
+from support.world import PATIENCE_SECONDS, World, condition, following, labels
 
 from kruise_probe.api.errors import KubeError, NotFound
 from kruise_probe.api.names import MARKER_FINALIZER, SYSTEM_NAMESPACE
 from kruise_probe.client.rest import RestClient
+from kruise_probe.controllers.markers.reconciler import PRUNED_LOOK_SECONDS
 from kruise_probe.playground.raw_api import RawApi, marker_path, node_pod_probe_path, pod_path
 from kruise_probe.playground.workspace import free_port
 
@@ -75,15 +76,30 @@ class Cluster(NamedTuple):
             namespace=self.namespace,
         )
 
-    async def marker(self, what: str = "is there", holds: Holds = bool) -> Json:
+    async def marker(
+        self, what: str = "is there", holds: Holds = bool, *, seconds: float = PATIENCE_SECONDS
+    ) -> Json:
         """The marker, once it `holds`."""
         return await self.world.markers.until(
-            what, lambda marker: bool(holds(marker)), name="marker", namespace=self.namespace
+            what,
+            lambda marker: bool(holds(marker)),
+            name="marker",
+            namespace=self.namespace,
+            seconds=seconds,
         )
 
     async def report(self, what: str = "is there", holds: Holds = bool) -> Json:
         """The node's NodePodProbe, once it `holds`."""
         return await self.world.reports.until(what, lambda npp: bool(holds(npp)), name=NODE)
+
+    async def answered(self) -> None:
+        """Until the daemon's news stand there; while definitions are replaced, a write may be refused."""
+
+        async def nothing_is_left() -> bool:
+            await self.daemons.catch_up()
+            return not self.daemons.behind()
+
+        await until("the daemon has answered", nothing_is_left)
 
     async def event(self, reason: str) -> Json:
         events = self.world.events
@@ -97,7 +113,7 @@ class Cluster(NamedTuple):
     async def asked(self) -> None:
         """Until the node is asked to probe something, and its daemon has answered as Kruise's does."""
         await self.report("asks", lambda npp: npp["spec"].get("podProbes"))
-        await self.daemons.catch_up()
+        await self.answered()
 
 
 @pytest.fixture
@@ -184,7 +200,7 @@ async def test_our_manager_beside_kruises_daemon_and_over_its_crds(cluster: Clus
         assert entry["probes"][0]["probe"]["httpGet"] == {"port": 80, "path": "/", "scheme": "HTTP"}
 
         cluster.daemons.verdict = lambda _pod, _probe: ("Failed", "no")
-        await cluster.daemons.catch_up()
+        await cluster.answered()
         assert labels(await cluster.shown("pod-0", "False"))[LABEL] == "bad"
         await cluster.marker(
             "is counted",
@@ -211,7 +227,7 @@ async def test_our_manager_takes_over_from_kruises(cluster: Cluster) -> None:
         assert cluster.daemons.behind() == [], "another question would have another answer"
 
         cluster.daemons.verdict = lambda _pod, _probe: ("Failed", "no")
-        await cluster.daemons.catch_up()
+        await cluster.answered()
         pod = await cluster.shown("pod-0", "False")
         assert labels(pod) == {"app": "web", LABEL: "bad"}
         await cluster.hollow.remove_marker()
@@ -238,7 +254,7 @@ async def kruises_manager_was_here(cluster: Cluster, marker: Json) -> None:
     spec = {"podProbes": [{**about, "IP": pod["status"]["podIP"], "probes": probes}]}
     await cluster.api.create(node_pod_probe_path("").rstrip("/"), node_pod_probe(spec))
     await cluster.report("is asked")
-    await cluster.daemons.catch_up()
+    await cluster.answered()
     report = await cluster.report("has answered", lambda npp: "status" in npp)
     (state,) = report["status"]["podProbeStatuses"][0]["probeStates"]
     shown = {
@@ -294,15 +310,19 @@ async def test_our_crds_replace_kruises_and_give_way_to_them_again(cluster: Clus
 
         cluster.daemons.verdict = lambda _pod, _probe: ("Failed", "no")
         await until_obeyed(cluster, ours=True)
-        await cluster.daemons.catch_up()
+        await cluster.answered()
         await cluster.shown("pod-0", "False")
-        marker = await cluster.marker("counts", lambda marker: marker["status"].get("failed") == 1)
+        marker = await cluster.marker(
+            "counts",
+            lambda marker: marker["status"].get("failed") == 1,
+            seconds=PRUNED_LOOK_SECONDS + PATIENCE_SECONDS,
+        )
         assert {each["type"] for each in marker["status"]["conditions"]} >= {"Synced", "Degraded"}
 
         cluster.kubectl.run("replace", "-f", str(KRUISES_CRDS))
         await until_obeyed(cluster, ours=False)
         cluster.daemons.verdict = lambda _pod, _probe: ("Succeeded", "fine")
-        await cluster.daemons.catch_up()
+        await cluster.answered()
         await cluster.shown("pod-0", "True")
         await cluster.hollow.remove_marker()
         await cluster.world.markers.until_gone("marker", cluster.namespace)
@@ -369,6 +389,8 @@ async def test_kruises_webhook_stops_markers_and_nothing_else(cluster: Cluster) 
             assert "finalizers" not in (await cluster.marker())["metadata"]
             assert manager.says("vpodprobemarker.kb.io"), "the log names who refuses"
             await cluster.api.delete(f"{REFUSING}/kruise")
+            # Any change of the marker will do: else the manager's next try may be a while off.
+            await until("the marker can be changed", lambda: relabelled(cluster))
             await cluster.marker(
                 "has its finalizer",
                 lambda marker: marker["metadata"].get("finalizers") == [MARKER_FINALIZER],
@@ -376,6 +398,16 @@ async def test_kruises_webhook_stops_markers_and_nothing_else(cluster: Cluster) 
     finally:
         with suppress(NotFound):
             await cluster.api.delete(f"{REFUSING}/kruise")
+
+
+async def relabelled(cluster: Cluster) -> bool:
+    try:
+        await cluster.api.merge(
+            marker_path("marker", cluster.namespace), {"metadata": {"labels": {"a": "b"}}}
+        )
+    except KubeError:
+        return False
+    return True
 
 
 class Probed(NamedTuple):

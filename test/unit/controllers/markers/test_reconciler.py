@@ -223,7 +223,8 @@ async def test_fields_that_kruises_crd_prunes_are_not_written_for_ever(api: Fake
         before = len(api.writes)
         report(api, {"web-1": "Succeeded"})
         await settle(700)
-        assert api.count("PodProbeMarker", since=before) == {}
+        tries = api.count("PodProbeMarker", since=before)["PodProbeMarker/status"]
+        assert tries <= 2, "one for each new watch, as the definition may be another one by then"
         warned = [(each.about, each.reason) for each in recorder.events]
         assert warned == [("PodProbeMarker/broken", "InvalidSpec")]
         api.edit(PODS, "web-2", {"metadata": {"labels": {"app": "other"}}})
