@@ -140,12 +140,14 @@ def test_a_mirror_pod_is_known_by_its_annotation() -> None:
     assert pod.mirror
 
 
-def test_pods_of_one_template_share_their_containers() -> None:
+def test_pods_of_one_template_share_what_they_have_in_common() -> None:
     one = PODS.decode(RECORDED.read_bytes())
     two = PODS.decode(RECORDED.read_bytes())
 
     assert one.containers is two.containers
     assert one.owned is two.owned
+    assert one.labels is two.labels
+    assert one.annotations is two.annotations
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b'{"metadata": 1}', b"\xff"])
