@@ -48,8 +48,8 @@ CLOCK_SLACK_SECONDS = 0.001
 """Added where the loop waits for an instant: timers may fire a hair early, and waiting for the hair is busy work."""
 
 
-class NotLeader(Exception):
-    """A write was about to leave a process whose term has passed, or never began."""
+class NotLeader(KubeError):
+    """A write was about to leave a process whose term has passed, or never began: nobody's mistake, and soon the end."""
 
 
 class LeadershipLost(FatalError):

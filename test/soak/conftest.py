@@ -38,10 +38,28 @@ def random(request: pytest.FixtureRequest) -> Random:
     return Random(seed)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Groups that do not disturb one another, for `--dist loadgroup`: who kills an API server has one to himself."""
+    groups = {
+        "test_chaos": "kills",
+        "test_watches": "kills",
+        "test_handover": "crowds",
+        "test_memory": "crowds",
+        "test_scale": "crowds",
+        "test_steady": "node",
+        "test_restarts": "node",
+    }
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(groups.get(item.path.stem, "embedded")))
+
+
 @pytest.fixture(scope="session")
 def control_plane() -> Iterator[ControlPlane]:
-    folder = Path(os.environ.get("TMPDIR", "/tmp")) / "kp-soak"
-    plane = ControlPlane(folder)
+    """One for each process of the tests."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
+    port = int(os.environ.get("KRUISE_PROBE_SOAK_PORT", "27443")) + 20 * int(worker[2:])
+    folder = Path(os.environ.get("TMPDIR", "/tmp")) / f"kp-soak-{worker}"
+    plane = ControlPlane(folder, port=str(port))
     plane.command("up", "--no-node")
     yield plane
     plane.command("down")

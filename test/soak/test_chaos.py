@@ -167,6 +167,9 @@ class Chaos:
         return wrong
 
     def probes_of(self, pod: Json, markers: dict[str, Json]) -> list[str]:
+        """None of a pod whose status was never written, as the API server was killed in between."""
+        if condition(pod, "Initialized").get("status") != "True":
+            return []
         found = []
         for name, marker in sorted(markers.items()):
             if marker["spec"]["selector"]["matchLabels"].items() <= labels(pod).items():

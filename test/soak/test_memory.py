@@ -24,7 +24,9 @@ PADDING_BYTES = 2_000
 MOST_MB = 120.0
 SHORT_MOST_MB = 60.0
 CHURN_SECONDS = 1_800.0
-GROWTH_MB = 8.0
+SAMPLES = 15
+GROWTH_MB = 4.0
+"""Over the last two thirds of the churn: in the first the allocator's pools lose the order of the initial list."""
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a mount namespace, as a pod has one, needs root")
@@ -49,12 +51,11 @@ async def test_d8_ten_thousand_pods_and_churn_stay_within_bounds(
             first = manager.peak_mb
             say(f"{pods} pods of {size} bytes: {manager.rss_mb:.0f} MB, at most {first:.0f} MB")
             assert first <= (SHORT_MOST_MB if short else MOST_MB)
-            before = manager.rss_mb
-            rounds = 0
             loop = asyncio.get_running_loop()
-            over_at = loop.time() + (3.0 if short else CHURN_SECONDS)
+            churn_seconds = 3.0 if short else CHURN_SECONDS
+            began, rounds, series = loop.time(), 0, [manager.rss_mb]
             async with background(stage.daemons.follow()):
-                while loop.time() < over_at:
+                while loop.time() < began + churn_seconds:
                     rounds += 1
                     numbers = random.sample(range(pods), 50)
                     await side_by_side(stage.hollow.remove_pod(f"pod-{each}") for each in numbers)
@@ -64,6 +65,10 @@ async def test_d8_ten_thousand_pods_and_churn_stay_within_bounds(
                         )
                         for each in numbers
                     )
-            grown = manager.rss_mb - before
-            say(f"{rounds * 50} pods replaced: {manager.rss_mb:.0f} MB, {grown:+.1f} MB")
-            assert grown <= GROWTH_MB
+                    if loop.time() >= began + len(series) * churn_seconds / SAMPLES:
+                        series.append(manager.rss_mb)
+            told = " ".join(f"{each:.0f}" for each in series)
+            say(f"{rounds * 50} pods replaced: {told} MB, at most {manager.peak_mb:.0f} MB")
+            grown = series[-1] - series[len(series) // 3]
+            assert short or grown <= GROWTH_MB
+            assert manager.peak_mb <= (SHORT_MOST_MB if short else MOST_MB)

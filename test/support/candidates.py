@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 from support import programs
 from support.background import background
-from support.hollow import CONDITION, Daemons, Hollow, probe
+from support.hollow import CONDITION, Daemons, Hollow, node_name, probe, side_by_side
 from support.programs import Program
 from support.proxy import FaultyProxy, Seen, faulty_proxy
 from support.world import World, condition
@@ -59,9 +59,10 @@ def lease_flags(seconds: float) -> tuple[str, ...]:
 async def candidates(
     ground: Ground, folder: Path, *flags: str, nodes: int = TALKING_NODES, **pods: Any
 ) -> AsyncIterator[Start]:
-    """What there is to do: a marker, its pods, and results that flip all the time on a few of the nodes.
+    """What there is to do: a marker, its pods, and once all are marked, results that flip all the time on a few nodes.
 
-    Candidates end with the block, if not before. `pods` are arguments of `Hollow.add_pods`.
+    Few, as proxies, daemons and their followers share a process. Candidates end with the block, if not before. `pods`
+    are arguments of `Hollow.add_pods`.
     """
     await ground.hollow.add_nodes(nodes)
     await ground.hollow.add_pods(nodes=nodes, **pods)
@@ -74,11 +75,11 @@ async def candidates(
 
     async def flip() -> None:
         nonlocal turns
+        async with background(ground.daemons.follow()):
+            await all_marked(ground, seconds=600)
         while True:
             turns += 1
-            if not ground.daemons.behind():
-                await ground.world.reports.next_change()
-            await ground.daemons.catch_up()
+            await side_by_side(map(ground.daemons.write, map(node_name, range(TALKING_NODES))))
 
     ground.daemons.verdict = verdict
     async with AsyncExitStack() as stack:
@@ -89,7 +90,7 @@ async def candidates(
             program = await stack.enter_async_context(
                 programs.running("manager", kubeconfig, folder, *flags, name=name)
             )
-            await program.ready()
+            await program.ready(seconds=120)
             return Candidate(program, proxy)
 
         await ground.hollow.add_marker(probe())

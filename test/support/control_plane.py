@@ -15,7 +15,7 @@ from support.hollow import Daemons, Hollow
 from support.programs import SECRETS, InPod
 from support.world import World, following
 
-from kruise_probe.api.errors import AlreadyExists, KubeError
+from kruise_probe.api.errors import AlreadyExists, ConnectionFailed, KubeError
 from kruise_probe.api.names import SYSTEM_NAMESPACE
 from kruise_probe.client.config import ClusterConfig, load_config
 from kruise_probe.client.rest import RestClient
@@ -181,6 +181,17 @@ async def _clean(api: RawApi, namespace: str) -> None:
         path = f"{markers}/{each['metadata']['name']}"
         await api.merge(path, {"metadata": {"finalizers": None}})
         await api.delete(path)
-    await api.delete(f"/api/v1/namespaces/{namespace}/pods", grace_seconds=0)
-    await api.delete("/api/v1/nodes")
-    await api.delete("/apis/apps.kruise.io/v1alpha1/nodepodprobes")
+    for path in (
+        f"/api/v1/namespaces/{namespace}/pods",
+        "/api/v1/nodes",
+        "/apis/apps.kruise.io/v1alpha1/nodepodprobes",
+    ):
+        await _clear(api, path)
+
+
+async def _clear(api: RawApi, path: str) -> None:
+    """Deletes all that stands there; thousands take longer than a request may, so whatever was begun is gone on with."""
+    for _ in range(20):
+        with contextlib.suppress(ConnectionFailed):
+            await api.delete(path, grace_seconds=0)
+            return

@@ -88,9 +88,9 @@ class Program:
     def tail(self, lines: int = 30) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
-    async def ready(self) -> None:
+    async def ready(self, *, seconds: float = PATIENCE_SECONDS) -> None:
         """Returns once /readyz says so."""
-        await self.until("is ready", lambda: self._answers("readyz"))
+        await self.until("is ready", lambda: self._answers("readyz"), seconds=seconds)
 
     async def _answers(self, path: str) -> bool:
         return (await self.get(path))[0] == 200
