@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-DEADLINE_SECONDS = 30
+DEADLINE_SECONDS = 120
 
 
 class Ran(NamedTuple):

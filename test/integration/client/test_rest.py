@@ -490,10 +490,11 @@ async def test_a_rate_is_kept_where_one_is_asked_for() -> None:
         client_of(answer(200, POD), qps=50, burst=1) as (client, server),
         asyncio.TaskGroup() as tasks,
     ):
+        began = asyncio.get_running_loop().time()
         for _ in range(6):
             tasks.create_task(get(client))
 
-    assert server.received[-1].at - server.received[0].at >= 0.09
+    assert server.received[-1].at - began >= 0.09
 
 
 async def test_lists_are_asked_for_compressed_and_nothing_else_is() -> None:
