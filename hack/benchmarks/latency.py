@@ -62,6 +62,7 @@ class _Load:
 
     async def begin(self) -> None:
         """The marker is spread, and every pod shows its first result."""
+        await self._on.nodes.until(lambda _: True, of=set(self._on.hollow.pods_of))
         body = hollow.marker(period_seconds=10)
         await self._on.api.json("POST", hollow.MARKERS_PATH, body)
         per_node = {node: len(pods) for node, pods in self._on.hollow.pods_of.items()}

@@ -89,6 +89,8 @@ async def measure(options: Options) -> list[Row]:
             await _daemons_alone(on, floors, add)
         for row in rows:
             _compare(row, floors)
+            if "per_floor" in row:
+                emit({key: row[key] for key in row if key in _NAMES or "per_floor" in key})
         add(machine.speed())
     return rows
 
@@ -99,6 +101,7 @@ class _Cost(NamedTuple):
 
 
 DAEMONS = "daemons"
+_NAMES = ("benchmark", "label", "phase")
 
 
 def _compare(row: Row, floors: dict[str, list[_Cost]]) -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from benchmarks.reporting import Row
 
 WIDTH, HEIGHT = 640, 320
-LEFT, RIGHT, TOP, BOTTOM = 64, 24, 48, 56
+LEFT, RIGHT, TOP, BOTTOM = 64, 36, 48, 56
 COLOURS = ("#2f6db3", "#d1662b", "#3f8f4f", "#8a5aa8")
 
 Points = Sequence[tuple[float, float]]
@@ -63,7 +63,7 @@ def _charts(rows: list[Row]) -> list[Chart]:
         Chart(
             "performance-time.svg",
             "Manager: CPU from cold to planned",
-            "pods (ten on each node)",
+            "pods",
             "µs per pod",
             {"list and decode": points(of("scale"), "pods", "list_us_per_pod"),
              "all, down to a plan for each node": points(of("scale"), "pods", "us_per_pod")},
@@ -71,7 +71,7 @@ def _charts(rows: list[Row]) -> list[Chart]:
         Chart(
             "performance-memory.svg",
             "Manager: memory of the caches",
-            "pods (ten on each node)",
+            "pods",
             "KB per pod",
             {"pods, nodes and NodePodProbes": points(of("scale"), "pods", "kb_per_pod")},
         ),
