@@ -7,9 +7,9 @@ Source: Kruise pkg/daemon/podprobe/pod_probe_controller.go (syncUpdateNodePodPro
 Differs: compared by value and by meaning; Kruise compares a struct with a pointer and writes every time.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -33,6 +33,8 @@ METADATA_BYTES: Final = 8 << 10
 STEPS: Final = 64
 """Messages are shortened to whole steps of their length, so that a result that changes by a few bytes does
 not change every other message too."""
+
+T = TypeVar("T")
 
 _encoder = msgspec.json.Encoder()
 
@@ -139,16 +141,24 @@ def encoded_bytes(spec: NodePodProbeSpec) -> int:
 
 
 def differs(wanted: NodePodProbeStatus, kept: NodePodProbeStatus | None) -> bool:
-    """Whether `wanted` says something else than what the server keeps.
+    """Whether `wanted` says something else than what the server keeps, in whatever order that stands there.
 
     A newer `lastProbeTime` alone is nothing new. Container id and probe hash count only where the server keeps
-    some, because Kruise's CRD prunes them.
+    some, because Kruise's CRD prunes them. Kruise's daemon keeps no order.
     """
     mine = wanted.pod_probe_statuses or ()
     theirs = (kept and kept.pod_probe_statuses) or ()
     if len(mine) != len(theirs):
         return True
-    return any(_pod_differs(one, other) for one, other in zip(mine, theirs, strict=True))
+    return any(map(_pod_differs, mine, _in_order_of(mine, theirs, lambda pod: pod.uid)))
+
+
+def _in_order_of(mine: Sequence[T], theirs: Sequence[T], key: Callable[[T], str]) -> Iterable[T]:
+    """`theirs`, so that equal keys meet if the keys of both are the same."""
+    if all(key(one) == key(other) for one, other in zip(mine, theirs, strict=True)):
+        return theirs
+    by_key = {key(each): each for each in theirs}
+    return [by_key.get(key(one), other) for one, other in zip(mine, theirs, strict=True)]
 
 
 def _pod_differs(mine: PodProbeStatus, theirs: PodProbeStatus) -> bool:
@@ -158,7 +168,13 @@ def _pod_differs(mine: PodProbeStatus, theirs: PodProbeStatus) -> bool:
         or mine.name != theirs.name
         or mine.namespace != theirs.namespace
         or len(my_states) != len(their_states)
-        or any(map(_state_differs, my_states, their_states))
+        or any(
+            map(
+                _state_differs,
+                my_states,
+                _in_order_of(my_states, their_states, lambda state: state.name),
+            )
+        )
     )
 
 
@@ -183,8 +199,15 @@ def _transition_differs(mine: str | None, theirs: str | None) -> bool:
 
 def newer_probes(wanted: NodePodProbeStatus, kept: NodePodProbeStatus | None) -> bool:
     """Whether any probe ran since the server was told. Only for statuses that do not differ otherwise."""
-    old = [state.last_probe_time for state in _all_states(kept or NodePodProbeStatus())]
-    return [state.last_probe_time for state in _all_states(wanted)] != old
+    return _probe_times(wanted) != _probe_times(kept or NodePodProbeStatus())
+
+
+def _probe_times(status: NodePodProbeStatus) -> dict[tuple[str, str], str | None]:
+    return {
+        (pod.uid, state.name): state.last_probe_time
+        for pod in status.pod_probe_statuses or ()
+        for state in pod.probe_states or ()
+    }
 
 
 def oldest_probe_at(status: NodePodProbeStatus | None) -> datetime | None:

@@ -139,6 +139,33 @@ def test_nothing_equals_nothing() -> None:
     assert not differs(status_of(SPEC, {}), NodePodProbeStatus())
 
 
+def test_the_order_of_what_is_kept_is_nothing_new() -> None:
+    """Kruise's daemon writes its results in none."""
+
+    def whole(*pods: str, probes: str = "ab", **fields: str) -> NodePodProbeStatus:
+        return NodePodProbeStatus(
+            tuple(
+                PodProbeStatus(
+                    pod,
+                    "default",
+                    f"uid-{pod}",
+                    tuple(ContainerProbeState(f"m#{each}", "Failed", **fields) for each in probes),
+                )
+                for pod in pods
+            )
+        )
+
+    kept = whole("y", "x", probes="ba")
+    assert not differs(whole("x", "y"), kept)
+    assert not newer_probes(whole("x", "y"), kept)
+    assert newer_probes(whole("x", "y", last_probe_time="2026-11-21T12:00:00Z"), kept)
+    assert differs(whole("x", "y", message="bad"), kept)
+    assert differs(whole("x", "z"), kept)
+    assert differs(whole("x", "y", probes="ac"), kept)
+    assert differs(whole("x", "y", probes="abc"), kept)
+    assert differs(whole("x", "y"), whole("y", "y"))
+
+
 def test_newer_probes_are_seen() -> None:
     assert not newer_probes(of(), of())
     assert newer_probes(of(), of(last_probe_time="2026-11-21T11:59:00Z"))
