@@ -1,0 +1,31 @@
+"""The corpus of objects as Kruise's halves write them: by name, as JSON.
+
+`test/contract/interop/kruise` makes it, with Go and Kubernetes' own types. Nothing of it was caught on the wire.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+Json = dict[str, Any]
+
+CORPUS = Path(__file__).parents[1] / "data" / "kruise-corpus.jsonl"
+
+
+class Recorded(NamedTuple):
+    """`by` is the half: manager, daemon, or webhook."""
+
+    name: str
+    by: str
+    kind: str
+    object: Json
+
+
+def corpus() -> dict[str, Recorded]:
+    """All of it; every call makes objects of its own."""
+    lines = CORPUS.read_text(encoding="utf-8").splitlines()
+    return {each.name: each for each in (Recorded(**json.loads(line)) for line in lines)}
+
+
+def written(name: str) -> Json:
+    return corpus()[name].object

@@ -1,0 +1,283 @@
+"""Objects as Kruise's halves write them: either of ours goes on where the other left off."""
+
+import asyncio
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from support.builders import Json, node_wire
+from support.fake_api import FakeApi
+from support.kruise_corpus import corpus, written
+from support.running_manager import running_manager, settle
+from support.scripted_node import ScriptedNode
+
+from kruise_probe.api.core import Probe
+from kruise_probe.api.names import SERVERLESS_MARKERS_ANNOTATION, SERVERLESS_PROBES_ANNOTATION
+from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, NODES, PODS, Resource
+from kruise_probe.api.v1alpha1 import NodePodProbe
+from kruise_probe.daemon.probers.prober import Outcome, Target, Verdict
+from kruise_probe.webhook.admission import Request
+from kruise_probe.webhook.annotating import annotate_pod
+
+KINDS: dict[str, Resource[Any]] = {each.kind: each for each in (MARKERS, NODE_POD_PROBES, PODS)}
+TYPES = {
+    "game#idle": "game.kruise.io/idle",
+    "game#web": "game.kruise.io/web",
+    "a-late-one#door": "game.kruise.io/door",
+}
+
+
+def decoded(name: str) -> Any:
+    recorded = corpus()[name]
+    return KINDS[recorded.kind].decode(msgspec.json.encode(recorded.object))
+
+
+def report(name: str) -> NodePodProbe:
+    return NODE_POD_PROBES.decode(msgspec.json.encode(written(name)))
+
+
+def states_of(npp: Json) -> dict[tuple[str, str], Json]:
+    return {
+        (pod["name"], state["name"]): state
+        for pod in npp["status"]["podProbeStatuses"]
+        for state in pod["probeStates"]
+    }
+
+
+# The wire.
+
+
+@pytest.mark.parametrize("name", [each.name for each in corpus().values() if each.kind != "Pod"])
+def test_what_is_read_is_what_stands_there(name: str) -> None:
+    """Times, absent numbers, `IP` and order included: encoded again it is the same JSON."""
+    wire = written(name)
+    read = decoded(name)
+
+    assert json.loads(msgspec.json.encode(read.spec)) == wire["spec"]
+    assert json.loads(msgspec.json.encode(read.status)) == wire["status"]
+
+
+@pytest.mark.parametrize("name", [each.name for each in corpus().values() if each.kind == "Pod"])
+def test_pods_are_read_with_nulls_and_conditions_and_nothing_on_them_is_ours(name: str) -> None:
+    wire = written(name)
+    pod = decoded(name)
+    expected = {
+        each["type"]: (each["status"], each.get("message"), each["lastProbeTime"])
+        for each in wire["status"].get("conditions", ())
+        if each["lastProbeTime"] is not None
+    }
+
+    assert (pod.name, pod.namespace, pod.uid) == (
+        wire["metadata"]["name"],
+        "games",
+        wire["metadata"]["uid"],
+    )
+    assert pod.ip == wire["status"].get("podIP", "")
+    assert {
+        each.type: (each.status, each.message, each.last_probe_time) for each in pod.conditions
+    } == expected
+    assert not any(pod.owned)
+
+
+# Our manager, after Kruise's.
+
+
+def taken_over(npp: str, *pods: str) -> FakeApi:
+    """A cluster in which Kruise's manager has been."""
+    api = FakeApi()
+    api.put(NODES, node_wire())
+    for each in ("marker", "marker-late"):
+        api.put(MARKERS, written(each))
+    for each in pods:
+        api.put(PODS, written(each))
+    api.put(NODE_POD_PROBES, written(npp))
+    return api
+
+
+def stored(api: FakeApi, resource: Resource[Any], name: str) -> Json:
+    found = api.get(resource, name, "games")
+    assert found is not None
+    return found
+
+
+def conditions(pod: Json) -> dict[str, Json]:
+    return {each["type"]: each for each in pod["status"]["conditions"]}
+
+
+@pytest.mark.parametrize(
+    ("npp", "pods"),
+    [
+        pytest.param("report-asked", ("pod-asked", "pod-without-address"), id="asked"),
+        pytest.param("report-answered", ("pod-succeeded", "pod-failed"), id="answered"),
+    ],
+)
+async def test_our_manager_asks_what_kruises_asked_and_leaves_pods_as_they_are(
+    npp: str, pods: tuple[str, ...]
+) -> None:
+    """It writes the owner reference, once, with the spec that it would have planned itself; its next run: nothing."""
+    api = taken_over(npp, *pods)
+    async with running_manager(api):
+        await settle(70)
+    report = stored(api, NODE_POD_PROBES, "node-1")
+    by_pod = {each["name"]: each for each in report["spec"]["podProbes"]}
+    for entry in written(npp)["spec"]["podProbes"]:
+        mine = by_pod.pop(entry["name"])
+        assert {each["name"]: each for each in mine.pop("probes")} == {
+            each["name"]: each for each in entry.pop("probes")
+        }
+        assert mine == entry
+    assert not by_pod
+    assert api.count("Pod") == {}
+    assert api.count("NodePodProbe") == {"NodePodProbe": 1}
+
+    before = len(api.writes)
+    async with running_manager(api):
+        await settle(70)
+    assert api.count(since=before) == {}
+
+
+async def test_an_owned_report_of_kruises_manager_is_not_written_at_all() -> None:
+    """In whatever order it stands there."""
+    api = taken_over("report-answered", "pod-succeeded", "pod-failed")
+    owner = {"apiVersion": "v1", "kind": "Node", "name": "node-1", "uid": "uid-node-1"}
+    api.edit(NODE_POD_PROBES, "node-1", {"metadata": {"ownerReferences": [owner]}})
+    async with running_manager(api):
+        await settle(70)
+
+    assert api.count("NodePodProbe") == {}
+
+
+async def test_results_of_kruises_daemon_reach_pods_as_kruises_manager_would_show_them() -> None:
+    """The same conditions and marks, stamps included, from a status in no order."""
+    api = taken_over("report-answered", "pod-asked", "pod-without-address")
+    address = {"podIP": "127.1.0.2"}
+    api.edit(PODS, "web-1", {"status": address}, namespace="games")
+    async with running_manager(api):
+        await settle()
+
+    for theirs in ("pod-succeeded", "pod-failed"):
+        shown = written(theirs)
+        mine = stored(api, PODS, shown["metadata"]["name"])
+        assert mine["metadata"]["labels"] == shown["metadata"]["labels"]
+        assert mine["metadata"]["annotations"] == shown["metadata"]["annotations"]
+        assert conditions(mine) == conditions(shown)
+    assert api.count("Pod") == {"Pod/status": 2}
+
+
+async def test_unknown_that_kruise_showed_as_false_is_told_as_unknown_once() -> None:
+    """That is a difference on purpose, see docs/differences.md; marks stay."""
+    api = taken_over("report-begun", "pod-begun", "pod-failed")
+    async with running_manager(api):
+        await settle()
+
+    pod = stored(api, PODS, "web-0")
+    assert conditions(pod)["game.kruise.io/idle"]["status"] == "Unknown"
+    assert pod["metadata"]["labels"] == {"app": "game"}
+    assert api.count("Pod") == {"Pod/status": 1}
+
+
+async def test_what_kruises_daemon_has_left_over_changes_nothing() -> None:
+    """Results of probes that nobody asks for any more, and an object that is empty but for its name."""
+    for npp in ("report-left-over", "report-emptied", "report-created"):
+        api = FakeApi()
+        api.put(NODES, node_wire())
+        api.put(PODS, written("pod-asked"))
+        wire = written(npp)
+        wire["metadata"] |= {"uid": "uid-npp", "resourceVersion": "1", "generation": 1}
+        api.put(NODE_POD_PROBES, wire)
+        async with running_manager(api):
+            await settle()
+
+        assert api.count("Pod") == {}, npp
+        assert stored(api, NODE_POD_PROBES, "node-1")["spec"] == {}, npp
+
+
+def test_our_webhook_tells_a_provider_what_kruises_tells_it() -> None:
+    theirs = written("pod-annotated")
+    told = theirs["metadata"].pop("annotations")
+    request = Request(
+        uid="u",
+        operation="CREATE",
+        namespace="games",
+        object=msgspec.Raw(msgspec.json.encode(theirs)),
+    )
+    verdict = annotate_pod(request, [decoded("marker"), decoded("marker-late")])
+    assert verdict.patch
+    (addition,) = verdict.patch
+    mine = addition["value"]
+
+    assert mine[SERVERLESS_MARKERS_ANNOTATION] == told[SERVERLESS_MARKERS_ANNOTATION]
+    assert json.loads(mine[SERVERLESS_PROBES_ANNOTATION]) == json.loads(
+        told[SERVERLESS_PROBES_ANNOTATION]
+    )
+
+
+# Our daemon, after Kruise's, and beside Kruise's manager.
+
+
+def handler_of(probe: Probe) -> str:
+    return "game#idle" if probe.exec else "game#web" if probe.http_get else "a-late-one#door"
+
+
+def node_that_kruise_has_probed(npp: str) -> ScriptedNode:
+    """Its containers have been there for an hour, and every probe says what it said to Kruise's daemon."""
+    node = ScriptedNode()
+    read = report(npp)
+    node.api.put(read.spec, read.status)
+    for pod, ip in (("web-0", "127.1.0.1"), ("web-1", "127.1.0.2")):
+        for container in ("main", "proxy"):
+            node.containers.start(pod, container, id=f"{pod}/{container}", age=3600, ips=(ip,))
+    said = states_of(written("report-answered"))
+
+    async def behave(probe: Probe, target: Target) -> Outcome:
+        pod = target.container_id.partition("/")[0]
+        state = said[pod, handler_of(probe)]
+        verdict = Verdict.SUCCESS if state["state"] == "Succeeded" else Verdict.FAILURE
+        return Outcome(verdict, state.get("message", ""))
+
+    node.probers.behaviour = behave
+    return node
+
+
+async def test_our_daemon_probes_what_kruises_manager_asks() -> None:
+    node = node_that_kruise_has_probed("report-begun")
+    async with node.daemon():
+        await asyncio.sleep(60)
+
+    by_handler = {handler_of(each.probe): each.probe for each in node.probers.attempts}
+    assert by_handler["game#idle"].exec
+    assert by_handler["game#idle"].exec.command == ("/idle.sh", "<5")
+    assert by_handler["game#idle"].effective_period_seconds == 1
+    assert by_handler["game#web"].http_get
+    assert by_handler["game#web"].http_get.port == 8080
+    assert by_handler["game#web"].effective_failure_threshold == 3
+    assert by_handler["a-late-one#door"].tcp_socket
+    expected = states_of(written("report-answered"))
+    assert {
+        tuple(key.split("/")): str(state.state) for key, state in node.api.states().items()
+    } == {key: state["state"] for key, state in expected.items()}
+
+
+@pytest.mark.parametrize(
+    "prunes", [pytest.param(True, id="kruises-crd"), pytest.param(False, id="our-crd")]
+)
+async def test_our_daemon_goes_on_where_kruises_ended_and_writes_nothing(prunes: bool) -> None:
+    """Every result says what it said, in whatever order they stand there: no write, no event, until one is 600 s old."""
+    node = node_that_kruise_has_probed("report-answered")
+    node.api.prunes = prunes
+    async with node.daemon():
+        await asyncio.sleep(200)
+        assert len(node.probers.attempts) > 300
+
+        assert node.api.writes == []
+        assert node.recorder.events == []
+
+
+async def test_our_daemon_drops_what_nobody_asks_for_any_more() -> None:
+    node = node_that_kruise_has_probed("report-left-over")
+    async with node.daemon():
+        await asyncio.sleep(10)
+
+    assert node.api.states() == {}
+    assert len(node.api.writes) == 1
