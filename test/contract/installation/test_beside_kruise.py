@@ -11,10 +11,12 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 from support.control_plane import ControlPlane
 from support.embedded_runtime import EmbeddedRuntime, embedded_runtime
 from support.hollow import CONDITION, LABEL, Daemons, Hollow, probe
+from support.kruise_crds import kruise_crds
 from support.kubectl import Kubectl, KubectlError
 from support.pages import blocks
 from support.programs import ALONE, Program, running, until
@@ -29,7 +31,6 @@ from kruise_probe.playground.workspace import free_port
 
 Json = dict[str, Any]
 Holds = Callable[[Json], object]
-KRUISES_CRDS = Path(__file__).parents[2] / "data" / "kruise-crds.yaml"
 REFUSING = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 NODE = "hollow-0"
 pytestmark = pytest.mark.timeout(180)  # the first brings the control plane up
@@ -116,11 +117,18 @@ class Cluster(NamedTuple):
         await self.answered()
 
 
+def kruises_crds(folder: Path) -> Path:
+    path = folder / "kruise-crds.json"
+    items = {"apiVersion": "v1", "kind": "List", "items": kruise_crds()}
+    path.write_bytes(msgspec.json.encode(items))
+    return path
+
+
 @pytest.fixture
 async def cluster(plane: ControlPlane, tmp_path: Path) -> AsyncIterator[Cluster]:
     kubectl = Kubectl(str(plane.kubeconfig))
     name = tmp_path.name.replace("_", "-").lower()[:40].strip("-")
-    kubectl.run("create", "-f", str(KRUISES_CRDS))
+    kubectl.run("create", "-f", str(kruises_crds(tmp_path)))
     kubectl.run("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
     for each in {name, SYSTEM_NAMESPACE}:
         kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": each}})
@@ -319,7 +327,7 @@ async def test_our_crds_replace_kruises_and_give_way_to_them_again(cluster: Clus
         )
         assert {each["type"] for each in marker["status"]["conditions"]} >= {"Synced", "Degraded"}
 
-        cluster.kubectl.run("replace", "-f", str(KRUISES_CRDS))
+        cluster.kubectl.run("replace", "-f", str(kruises_crds(cluster.folder)))
         await until_obeyed(cluster, ours=False)
         cluster.daemons.verdict = lambda _pod, _probe: ("Succeeded", "fine")
         await cluster.answered()
