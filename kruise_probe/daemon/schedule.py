@@ -20,6 +20,10 @@ from kruise_probe.daemon.identity import handler_bytes
 START_SPREAD_SECONDS: Final = 10.0
 """How long after a start of the daemon a probe without a known state waits at most."""
 
+PHASE_STEP_SECONDS: Final = 0.02
+"""Phases are multiples of it. Of many probes some are due together then, and the loop wakes once for all of them: on a
+quiet machine waking costs as much as a probe does."""
+
 MAX_STRETCH: Final = 8
 """Of the period of a probe whose execs hang."""
 
@@ -60,9 +64,9 @@ def timing_of(pod_uid: str, container: str, probe: Probe) -> Timing:
     text = b"\0".join(
         (pod_uid.encode(), container.encode(), handler_bytes(probe), str(period).encode())
     )
-    share = int.from_bytes(blake2b(text, digest_size=8).digest(), "big") / _FULL
-    # A share next to 1 may round up to the period itself.
-    return Timing(float(period), min(share * period, math.nextafter(period, 0)))
+    steps = round(period / PHASE_STEP_SECONDS)
+    step = int.from_bytes(blake2b(text, digest_size=8).digest(), "big") * steps // _FULL
+    return Timing(float(period), step * PHASE_STEP_SECONDS)
 
 
 def first_due(

@@ -8,6 +8,7 @@ from support.scripted_node import exec_probe
 
 from kruise_probe.api.core import HTTPGetAction, Probe, TCPSocketAction
 from kruise_probe.daemon.schedule import (
+    PHASE_STEP_SECONDS,
     Anchor,
     Timing,
     due_after_restart,
@@ -112,6 +113,8 @@ def test_b7_phases_of_a_thousand_probes_are_flat() -> None:
     seconds = Counter(int(timing.phase_seconds) for timing in phases)
     tenths = Counter(int(timing.phase_seconds * 10) for timing in phases)
 
+    steps = [timing.phase_seconds / PHASE_STEP_SECONDS for timing in phases]
+    assert steps == pytest.approx([round(each) for each in steps])
     assert len(seconds) == 10
     assert all(65 <= count <= 135 for count in seconds.values())
     assert max(tenths.values()) <= 30

@@ -114,7 +114,10 @@ async def test_a_probe_slower_than_its_period_never_overlaps_and_skips_ticks(
         await asyncio.sleep(300)
     assert node.probers.most_in_flight == 1
     assert len(node.probers.times) >= 99
-    assert all(gap == pytest.approx(3.0) for gap in gaps(node.probers.times)[1:])
+    steady = gaps(node.probers.times)[
+        2:
+    ]  # until then it finds its way from the first probe to the phase
+    assert steady == pytest.approx([3.0] * len(steady))
     assert missed_ticks() - before >= 150
 
 
