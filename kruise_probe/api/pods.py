@@ -22,7 +22,9 @@ from kruise_probe.api.names import (
 )
 from kruise_probe.api.sharing import share
 
-_NOTHING: Mapping[str, str] = {}
+SHARED_BYTES = 512
+"""Labels or annotations that are longer are not looked up: they are some pod's own, and the cache would keep them."""
+
 _NONE: frozenset[str] = frozenset()
 _ABSENT = msgspec.Raw()  # a Raw field takes no `| None`: a JSON null arrives as the bytes `null`
 
@@ -55,8 +57,8 @@ class _Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     uid: str = ""
     resource_version: str = ""
     deletion_timestamp: str | None = None
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
+    labels: msgspec.Raw = _ABSENT
+    annotations: msgspec.Raw = _ABSENT
     managed_fields: list[_ManagedFields] | None = None
 
 
@@ -169,7 +171,8 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
 
 _fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _name_sets: dict[tuple[str, ...], frozenset[str]] = {}
-_maps: dict[tuple[tuple[str, str], ...], Mapping[str, str]] = {}
+_map_decoder = msgspec.json.Decoder(dict[str, str] | None)
+_maps: dict[bytes, Mapping[str, str]] = {}
 _shapes: dict[tuple[object, object], tuple[Container, ...]] = {}
 _owned_fields: dict[bytes, Owned] = {}
 
@@ -177,7 +180,7 @@ _owned_fields: dict[bytes, Owned] = {}
 def project(wire: PodWire) -> Pod:
     """Keeps of a decoded pod what `Pod` says; the wire struct may be dropped afterwards."""
     meta, spec, status = wire.metadata, wire.spec, wire.status
-    annotations = meta.annotations
+    annotations = _shared_map(meta.annotations)
     initialized = False
     ours: tuple[PodCondition, ...] = ()
     for each in status.conditions or ():
@@ -191,13 +194,13 @@ def project(wire: PodWire) -> Pod:
         meta.name,
         meta.uid,
         meta.resource_version,
-        _shared_map(meta.labels) if meta.labels else _NOTHING,
-        _kept_annotations(annotations) if annotations else _NOTHING,
+        _shared_map(meta.labels),
+        annotations,
         intern(spec.node_name or ""),
         status.pod_ip or "",
         intern(status.phase or ""),
         meta.deletion_timestamp is not None,
-        annotations is not None and MIRROR_POD_ANNOTATION in annotations,
+        MIRROR_POD_ANNOTATION in annotations,
         initialized,
         _containers(spec),
         _started(status),
@@ -207,19 +210,19 @@ def project(wire: PodWire) -> Pod:
     )
 
 
-def _shared_map(decoded: dict[str, str]) -> Mapping[str, str]:
-    """One map for all pods of a template. Where each pod has its own, this costs a microsecond and saves nothing."""
-    items = tuple(decoded.items())
-    shared = _maps.get(items)
-    if shared is None:
-        interned = {intern(key): intern(value) for key, value in items}
-        shared = share(_maps, tuple(interned.items()), interned)
-    return shared
+def _shared_map(encoded: msgspec.Raw) -> Mapping[str, str]:
+    """Labels or annotations: decoded once for all pods that have the same, as those of one template mostly do."""
+    if len(encoded) > SHARED_BYTES:
+        return _decoded_map(encoded)
+    data = bytes(encoded)
+    shared = _maps.get(data)
+    return share(_maps, data, _decoded_map(data)) if shared is None else shared
 
 
-def _kept_annotations(annotations: dict[str, str]) -> Mapping[str, str]:
-    annotations.pop(LAST_APPLIED_ANNOTATION, None)
-    return _shared_map(annotations) if annotations else _NOTHING
+def _decoded_map(encoded: bytes | msgspec.Raw) -> Mapping[str, str]:
+    decoded = (_map_decoder.decode(encoded) if encoded else None) or {}
+    decoded.pop(LAST_APPLIED_ANNOTATION, None)
+    return {intern(key): intern(text) for key, text in decoded.items()}
 
 
 def _containers(spec: _Spec) -> tuple[Container, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kruise_probe.api.pods import Container, Owned, Pod
+from kruise_probe.api.pods import SHARED_BYTES, Container, Owned, Pod
 from kruise_probe.api.resources import PODS
 
 RECORDED = Path(__file__).parents[2] / "data" / "pod.json"
@@ -147,7 +147,16 @@ def test_pods_of_one_template_share_what_they_have_in_common() -> None:
     assert one.containers is two.containers
     assert one.owned is two.owned
     assert one.labels is two.labels
-    assert one.annotations is two.annotations
+
+
+def test_annotations_are_shared_unless_they_are_long() -> None:
+    def annotated(text: str) -> Pod:
+        return decoded({"metadata": {"name": "a", "annotations": {"note": text}}})
+
+    assert annotated("short").annotations is annotated("short").annotations
+    long = "x" * SHARED_BYTES
+    assert annotated(long).annotations is not annotated(long).annotations
+    assert annotated(long).annotations == {"note": long}
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b'{"metadata": 1}', b"\xff"])
