@@ -114,9 +114,8 @@ async def test_a_probe_slower_than_its_period_never_overlaps_and_skips_ticks(
         await asyncio.sleep(300)
     assert node.probers.most_in_flight == 1
     assert len(node.probers.times) >= 99
-    steady = gaps(node.probers.times)[
-        2:
-    ]  # until then it finds its way from the first probe to the phase
+    # Before that it finds its way from the first probe to the phase.
+    steady = gaps(node.probers.times)[2:]
     assert steady == pytest.approx([3.0] * len(steady))
     assert missed_ticks() - before >= 150
 
