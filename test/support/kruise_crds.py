@@ -21,11 +21,7 @@ _ADDED_FIELDS = {
 
 
 def kruise_crds() -> list[Json]:
-    return [kruise_marker_crd(), _plain(node_pod_probe_crd())]
-
-
-def kruise_marker_crd() -> Json:
-    return _plain(marker_crd())
+    return [_plain(marker_crd()), _plain(node_pod_probe_crd())]
 
 
 def _plain(crd: Json) -> Json:
