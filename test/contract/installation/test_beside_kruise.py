@@ -395,7 +395,11 @@ async def test_kruises_webhook_stops_markers_and_nothing_else(cluster: Cluster) 
                 "is told of", lambda marker: marker.get("status", {}).get("observedGeneration") == 1
             )
             assert "finalizers" not in (await cluster.marker())["metadata"]
-            assert manager.says("vpodprobemarker.kb.io"), "the log names who refuses"
+
+            async def names_it() -> bool:
+                return manager.says("vpodprobemarker.kb.io")
+
+            await manager.until("names who refuses", names_it)
             await cluster.api.delete(f"{REFUSING}/kruise")
             # Any change of the marker will do: else the manager's next try may be a while off.
             await until("the marker can be changed", lambda: relabelled(cluster))
