@@ -102,3 +102,4 @@ async def _until(api: Api, method: str, path: str, body: object, code: int) -> N
         if (await api.send(method, path, body, **query)).code == code:
             return
         await asyncio.sleep(0.2)
+    raise AssertionError(f"{method} {path} never answered {code}")

@@ -7,6 +7,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 from support.contract_api import Api, Target, marker, pod
+from support.programs import until
 
 from kruise_probe.manifests.crds import all_crds
 from kruise_probe.playground.apiserver.server import EmbeddedApiServer
@@ -182,17 +183,19 @@ async def test_leaving_the_block_ends_watches_and_frees_the_port() -> None:
     async with aiohttp.ClientSession() as session:
         async with EmbeddedApiServer(crds=all_crds()) as server:
             api = Api(session, Target(server.url, Path()))
-            watching = asyncio.create_task(_hear(api))
-            await asyncio.sleep(0.1)
+            opened = asyncio.Event()
+            watching = asyncio.create_task(_hear(api, opened))
+            await opened.wait()
         async with asyncio.timeout(5):
             await watching
         with pytest.raises(aiohttp.ClientConnectorError):
             await session.get(server.url)
 
 
-async def _hear(api: Api) -> None:
+async def _hear(api: Api, opened: asyncio.Event) -> None:
     try:
         async with api.watch("/api/v1/pods") as stream:
+            opened.set()
             await stream.ended()
     except aiohttp.ClientError:
         return
@@ -201,10 +204,16 @@ async def _hear(api: Api) -> None:
 async def test_run_serves_until_it_is_cancelled() -> None:
     server = EmbeddedApiServer(crds=all_crds())
     running = asyncio.create_task(server.run())
-    await asyncio.sleep(0.2)
     async with aiohttp.ClientSession() as session:
-        async with session.get(f"{server.url}/healthz") as response:
-            assert response.status == 200
+
+        async def serves() -> bool:
+            try:
+                async with session.get(f"{server.url}/healthz") as response:
+                    return response.status == 200
+            except aiohttp.ClientError:
+                return False
+
+        await until("it serves", serves)
         running.cancel()
         await asyncio.wait([running])
         with pytest.raises(aiohttp.ClientConnectorError):

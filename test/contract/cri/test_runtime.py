@@ -7,6 +7,7 @@ from typing import Protocol
 
 import pytest
 from support.background import background
+from support.programs import until
 
 from kruise_probe.api.times import utc_now
 from kruise_probe.daemon.cri.containers import ContainerWatcher
@@ -44,9 +45,9 @@ async def until_ended(subject: Subject) -> str:
     for _ in range(200):
         status = await subject.runtime.container_status(container_id)
         if status.state is ContainerState.EXITED:
-            break
+            return container_id
         await asyncio.sleep(0.05)
-    return container_id
+    raise AssertionError("the container has not ended")
 
 
 async def test_version_names_the_runtime(subject: Subject) -> None:
@@ -186,9 +187,13 @@ async def test_execs_run_side_by_side(subject: Subject) -> None:
 
 
 async def test_cancelled_exec_ends_its_command(subject: Subject) -> None:
-    task = asyncio.create_task(run(subject, "sh", "-c", "sleep 2; echo late >cancelled"))
-    await asyncio.sleep(0.5)
+    script = "echo >begun; sleep 2; echo late >cancelled"
+    task = asyncio.create_task(run(subject, "sh", "-c", script))
 
+    async def has_begun() -> bool:
+        return (await run(subject, "test", "-e", "begun")).exit_code == 0
+
+    await until("the command has begun", has_begun)
     task.cancel()
     _ = await asyncio.wait([task])
     await asyncio.sleep(2)

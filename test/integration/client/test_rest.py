@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 from prometheus_client import REGISTRY
+from support.programs import until
 from support.scripted_http import (
     Act,
     ScriptedServer,
@@ -451,13 +452,17 @@ async def test_a_fence_that_falls_while_connecting_holds_the_write_back() -> Non
         if fallen:
             raise Fenced
 
-    async with client_of(after(0.1, answer(200, POD)), max_in_flight=1, before_send=fence) as (
+    async with client_of(after(1.0, answer(200, POD)), max_in_flight=1, before_send=fence) as (
         client,
         server,
     ):
         first = asyncio.create_task(patch(client))
         second = asyncio.create_task(patch(client))
-        await asyncio.sleep(0.05)
+
+        async def first_is_there() -> bool:
+            return len(server.received) == 1
+
+        await until("the first is under way", first_is_there)
         fallen = True
         await first
         with pytest.raises(Fenced):

@@ -120,7 +120,7 @@ async def test_a_server_that_is_turned_off_runs_until_cancelled(address: str) ->
     server = HttpServer(address, flag="--addr", handlers={})
     server.bind()
     task = asyncio.create_task(server.run())
-    await asyncio.sleep(0.01)
+    await asyncio.sleep(0)
 
     assert server.address is None
     assert not task.done()
