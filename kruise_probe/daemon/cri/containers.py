@@ -10,6 +10,7 @@ sent something, and no longer when a list shows what it did not tell.
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
@@ -37,7 +38,7 @@ RECONCILE_INTERVAL_SECONDS: Final = 15.0
 """Between two lists otherwise."""
 
 REFRESH_INTERVAL_SECONDS: Final = 0.2
-"""Between two lists at least, whoever asks for one."""
+"""Between two lists that somebody asked for; the first of them does not wait for the others' turn."""
 
 MAX_BACKOFF_SECONDS: Final = 2.0
 """Between two attempts while the runtime is away: it is a socket on the same machine."""
@@ -96,7 +97,9 @@ class ContainerWatcher:
         self._sandboxes: dict[str, SandboxDetail] = {}
         self._views: dict[ContainerKey, ContainerView] = {}
         self._wake = asyncio.Event()
-        self._wanted_age = REFRESH_INTERVAL_SECONDS
+        self._wanted_age = RECONCILE_INTERVAL_SECONDS
+        self._refresh_is_wanted = False
+        self._refreshed_at = -math.inf
         self._told_of: set[str] = set()
         self._stream_is_trusted = False
         self._was_asked = False
@@ -128,7 +131,8 @@ class ContainerWatcher:
 
     def refresh_soon(self) -> None:
         """One more list, soon: somebody knows of a container that is not, or no longer, here."""
-        self._want_list(REFRESH_INTERVAL_SECONDS)
+        self._refresh_is_wanted = True
+        self._wake.set()
 
     async def run(self) -> None:
         """Watches until it is cancelled."""
@@ -167,12 +171,18 @@ class ContainerWatcher:
             return min(self._wanted_age, LIST_INTERVAL_SECONDS)
         return self._wanted_age
 
+    def _due_at(self, listed_at: float) -> float:
+        due = listed_at + self._interval()
+        if self._refresh_is_wanted:
+            due = min(due, self._refreshed_at + REFRESH_INTERVAL_SECONDS)
+        return due
+
     async def _wait_for_work(self, listed_at: float) -> bool:
         """True when the next list is due, False when a container is to be looked at closer."""
         loop = asyncio.get_running_loop()
         while not self._unknown():
             self._wake.clear()
-            left = listed_at + self._interval() - loop.time()
+            left = self._due_at(listed_at) - loop.time()
             if left <= 0:
                 return True
             try:
@@ -184,6 +194,9 @@ class ContainerWatcher:
 
     async def _list(self) -> None:
         self._wanted_age = RECONCILE_INTERVAL_SECONDS
+        if self._refresh_is_wanted:
+            self._refresh_is_wanted = False
+            self._refreshed_at = asyncio.get_running_loop().time()
         told_of, self._told_of = self._told_of, set()
         self.lists += 1
         containers = await self._runtime.list_containers()

@@ -185,6 +185,34 @@ async def test_a_new_subscriber_of_an_unknown_container_asks_for_one_list(
         assert runtime.calls["ListContainers"] == 1
 
 
+async def test_a_new_entry_does_not_wait_for_the_list_of_the_second_to_grow_old(
+    runtime: ScriptedRuntime,
+) -> None:
+    async with watching(runtime) as watcher:
+        await asyncio.sleep(15.01)  # a list was made 10 ms ago
+        runtime.start()
+
+        _ = watcher.subscribe("uid-1", "main", nothing)
+        await asyncio.sleep(0.01)
+
+        assert watcher.find("uid-1", "main") is not None
+
+
+async def test_new_entries_one_after_the_other_share_lists(runtime: ScriptedRuntime) -> None:
+    async with watching(runtime) as watcher:
+        await asyncio.sleep(1.5)
+        runtime.calls.clear()
+
+        for number in range(20):
+            runtime.start(f"uid-{number}")
+            _ = watcher.subscribe(f"uid-{number}", "main", nothing)
+            await asyncio.sleep(0.05)
+
+        assert runtime.calls["ListContainers"] <= 6
+        await asyncio.sleep(0.2)
+        assert all(watcher.find(f"uid-{number}", "main") for number in range(20))
+
+
 async def test_many_wishes_for_a_refresh_are_one_list(runtime: ScriptedRuntime) -> None:
     async with watching(runtime) as watcher:
         _ = watcher.subscribe("uid-1", "main", nothing)
@@ -253,7 +281,7 @@ class TestEventStream:
     ) -> None:
         async with watching(runtime) as watcher:
             _ = watcher.subscribe("uid-1", "main", nothing)
-            await asyncio.sleep(5)
+            await asyncio.sleep(5.5)
             runtime.calls.clear()
             await asyncio.sleep(10)
             assert runtime.calls["ListContainers"] == 10
