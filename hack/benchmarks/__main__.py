@@ -14,6 +14,7 @@ from benchmarks import manager as manager_bench
 from benchmarks import plot as plotting
 from benchmarks import queue as queue_bench
 from benchmarks import scale as scale_bench
+from benchmarks import together as together_bench
 from benchmarks.reporting import Row, medians, say, table
 
 
@@ -101,6 +102,49 @@ def latency(runs: int, cmd: str, rates: tuple[int, ...], seconds: float, **given
     """From a result to the label on the pod, at rising load."""
     options = manager_bench.Options(command=cmd, floor=False, **given)
     _repeat(runs, lambda: latency_bench.measure(options, rates=rates, seconds=seconds))
+
+
+@main.command()
+@manager_options
+@click.option("--pods", default=110)
+@click.option(
+    "--daemon-cmd",
+    default=together_bench.OURS,
+    help="The daemon; {kubeconfig}, {node}, {socket} and {health} (a port) are filled in.",
+)
+@click.option(
+    "--daemon-ready",
+    default="http://127.0.0.1:{health}/readyz",
+    help="URL that answers 200 when it is ready.",
+)
+@click.option(
+    "--rate",
+    "rates",
+    type=int,
+    multiple=True,
+    default=(3, 10, 30),
+    help="Results a second; several one after the other.",
+)
+@click.option("--seconds", default=33.3, help="Of each rate.")
+@runs_option
+def together(
+    runs: int,
+    cmd: str,
+    daemon_cmd: str,
+    daemon_ready: str,
+    rates: tuple[int, ...],
+    seconds: float,
+    **given: Any,
+) -> None:
+    """Manager and daemon, on one node with three probes a pod: from the answer of a pod to its label."""
+    options = together_bench.Options(
+        manager=manager_bench.Options(command=cmd, nodes=1, floor=False, **given),
+        command=daemon_cmd,
+        ready=daemon_ready,
+        rates=rates,
+        seconds=seconds,
+    )
+    _repeat(runs, lambda: together_bench.measure(options))
 
 
 @main.command()

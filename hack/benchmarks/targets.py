@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 from benchmarks.reporting import percentile
 
 HOST = "127.0.0.1"
+EVERY_HOST = "0.0.0.0"
+"""Hollow pods have addresses all over 127/8."""
 
 
 class Doors:
@@ -53,7 +55,10 @@ async def doors(count: int) -> AsyncIterator[Doors]:
 
 
 class Pages:
-    """An HTTP server whose paths answer 200 or 500, as told; `answered` notes the first answer after each change."""
+    """An HTTP server whose paths answer 200 or 500, as told; `answered` notes the first answer after each change.
+
+    Where it listens on every host, a path begins with the address that was called: `127.1.0.7/idle`.
+    """
 
     def __init__(self) -> None:
         self.port = 0
@@ -79,7 +84,7 @@ class Pages:
 
 
 @asynccontextmanager
-async def pages() -> AsyncIterator[Pages]:
+async def pages(host: str = HOST) -> AsyncIterator[Pages]:
     found = Pages()
 
     class Page(asyncio.Protocol):
@@ -87,14 +92,17 @@ async def pages() -> AsyncIterator[Pages]:
             assert isinstance(transport, asyncio.Transport)
             self._transport = transport
             self._request = b""
+            called: str = transport.get_extra_info("sockname")[0]
+            self._pod = called if host == EVERY_HOST else ""
 
         def data_received(self, data: bytes) -> None:
             self._request += data
             if b"\r\n\r\n" in self._request:
-                self._transport.write(found.answer(self._request.split(b" ", 2)[1].decode()))
+                path = self._request.split(b" ", 2)[1].decode()
+                self._transport.write(found.answer(self._pod + path))
                 self._transport.close()
 
-    server = await asyncio.get_running_loop().create_server(Page, HOST, 0, backlog=1024)
+    server = await asyncio.get_running_loop().create_server(Page, host, 0, backlog=1024)
     found.port = server.sockets[0].getsockname()[1]
     try:
         yield found
