@@ -58,7 +58,7 @@ def control_plane() -> Iterator[ControlPlane]:
     """One for each process of the tests."""
     worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
     port = int(os.environ.get("KRUISE_PROBE_SOAK_PORT", "27443")) + 20 * int(worker[2:])
-    folder = Path(os.environ.get("TMPDIR", "/tmp")) / f"kp-soak-{worker}"
+    folder = Path(os.environ.get("TMPDIR", "/tmp")) / f"kp-soak-{port}"
     plane = ControlPlane(folder, port=str(port))
     plane.command("up", "--no-node")
     yield plane
