@@ -99,16 +99,20 @@ def lease_holder(system: Kubectl) -> str:
 def test_a_daemon_that_is_replaced_shows_nothing(system: Kubectl, probed: Kubectl) -> None:
     with probed.watch("pods") as pods:
         pods.until("the pod is seen", lambda newest: "game" in newest)
-        before = status_of(pods.newest["game"], CONDITION)
+        before = len(pods.versions)
         system.run("rollout", "restart", "daemonset/kruise-probe-daemon")
         system.run(
             "rollout", "status", "daemonset/kruise-probe-daemon", "--timeout=90s", timeout=100
         )
-        probed.exec("game", "rm -f /tmp/idle; sleep 1; touch /tmp/idle; sleep 2")
-        shown = {status_of(each, CONDITION) for _, each in pods.versions}
+        assert [each for _, each in pods.versions[before:]] == []
 
-    assert shown <= {before, "True", "False"}
-    assert "Unknown" not in shown
+        was = status_of(pods.newest["game"], CONDITION)
+        probed.exec("game", "rm /tmp/idle" if was == "True" else "touch /tmp/idle")
+        pods.until(
+            "the new daemon's result", lambda newest: status_of(newest["game"], CONDITION) != was
+        )
+
+    assert {status_of(each, CONDITION) for _, each in pods.versions} == {"True", "False"}
 
 
 @pytest.fixture
