@@ -35,6 +35,7 @@ from kruise_probe.daemon.probers.prober import (
     Prober,
     Target,
     Verdict,
+    Waiting,
 )
 from kruise_probe.daemon.readback import Standing, standing_of
 from kruise_probe.daemon.results import Change, Result, Results
@@ -267,13 +268,22 @@ class Worker:
         return True
 
     def _launch(self, prober: Prober, target: Target) -> None:
+        """Starts a probe; a task waits for it, if there is anything to wait for."""
         self._probed = True
-        self._attempt = self._node.spawn(self._run(prober, target, self._generation))
-
-    async def _run(self, prober: Prober, target: Target, generation: int) -> None:
         began = self._loop.time()
         try:
-            outcome = await prober.run(target)
+            begun = prober.start(target)
+        except CouldNotProbe as error:
+            self._could_not_probe(error)
+            return
+        if isinstance(begun, Outcome):
+            self._judge(begun, self._loop.time() - began)
+        else:
+            self._attempt = self._node.spawn(self._wait(begun, began, self._generation))
+
+    async def _wait(self, begun: Waiting, began: float, generation: int) -> None:
+        try:
+            outcome = await begun()
             if generation == self._generation:
                 self._judge(outcome, self._loop.time() - began)
         except CouldNotProbe as error:

@@ -32,7 +32,7 @@ from kruise_probe.client.series import PodRef
 from kruise_probe.daemon.agent import Agent, Options
 from kruise_probe.daemon.cri.containers import ContainerView
 from kruise_probe.daemon.cri.runtime import ContainerState
-from kruise_probe.daemon.probers.prober import Outcome, Target, Verdict
+from kruise_probe.daemon.probers.prober import Outcome, Prober, Target, Verdict, Waiting
 from kruise_probe.informers.handlers import EventHandler
 
 NODE = "node-1"
@@ -181,10 +181,15 @@ async def _always_ok(_: Probe, __: Target) -> Outcome:
 
 
 class FakeProbers:
-    """A prober factory whose probers do what `behaviour` says, and note when they ran."""
+    """A prober factory whose probers do what `behaviour` says, and note when they ran.
+
+    Attributes:
+        at_once: they answer when they are started, as those of tcp do; no `behaviour` may wait then.
+    """
 
     def __init__(self) -> None:
         self.behaviour: Behaviour = _always_ok
+        self.at_once = False
         self.attempts: list[Attempt] = []
         self.in_flight = 0
         self.most_in_flight = 0
@@ -222,10 +227,20 @@ class FakeProbers:
         return [attempt.began for attempt in self.attempts]
 
 
-class FakeProber:
+class FakeProber(Prober):
     def __init__(self, probe: Probe, probers: FakeProbers) -> None:
         self._probe = probe
         self._probers = probers
+
+    def start(self, target: Target) -> Outcome | Waiting:
+        if not self._probers.at_once:
+            return super().start(target)
+        try:
+            _ = self.run(target).send(None)
+        except StopIteration as ended:
+            outcome: Outcome = ended.value
+            return outcome
+        raise AssertionError("this behaviour waits")
 
     async def run(self, target: Target) -> Outcome:
         probers = self._probers

@@ -20,6 +20,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Final, NamedTuple
 
+from kruise_probe.daemon.probers.rounds import round_of
+
 READ_BYTES: Final = 16 * 1024
 
 _LINGER_A_SECOND: Final = struct.pack("ii", 1, 1)
@@ -56,27 +58,45 @@ class BrokenConnection(Exception):
 
 
 class Connection:
-    """One TCP connection. `close` is synchronous, never waits, and must be called."""
+    """One TCP connection. `close` is synchronous, never waits, and must be called once it is connected."""
 
-    __slots__ = ("_address", "_loop", "_socket")
+    __slots__ = ("_address", "_answer_is_due", "_loop", "_socket")
 
     def __init__(self, tcp: socket.socket, address: Address) -> None:
         self._socket = tcp
         self._address = address
         self._loop = asyncio.get_running_loop()
+        self._answer_is_due = False
 
-    async def connect(self) -> None:
-        """Raises: DialFailed."""
+    def __del__(self) -> None:
+        """Nobody came to wait for it."""
+        self._socket.close()
+
+    def begin(self) -> bool:
+        """Connects as far as that goes without waiting; whether it is connected. May be repeated until it is.
+
+        Raises:
+            DialFailed: refused, unreachable, or not an address.
+        """
         destination = (self._address.ip, self._address.port)
         try:
             code = self._socket.connect_ex(destination)
             if code == errno.EINPROGRESS:
                 code = self._socket.connect_ex(destination)
-            if code in _UNDER_WAY:
-                await self._writable()
-                code = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         except OSError as error:
             raise DialFailed(f"dial tcp {self._address}: {_words(error)}") from error
+        if code in _UNDER_WAY:
+            return False
+        self._check(code)
+        return True
+
+    async def connect(self) -> None:
+        """Waits until it is connected. Raises: DialFailed."""
+        if not self.begin():
+            await self._writable()
+            self._check(self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
+
+    def _check(self, code: int) -> None:
         # Without a listener a socket can meet itself, when it is given the very port that it calls.
         if code in _CONNECTED and self._socket.getsockname()[1] == self._address.port:
             code = errno.ECONNREFUSED
@@ -98,6 +118,7 @@ class Connection:
                 await self._writable()
             except OSError as error:
                 raise self._broken("write", error) from error
+        self._answer_is_due = True
 
     async def receive(self) -> bytes:
         """What has arrived, at most 16 KiB; empty at the end.
@@ -105,7 +126,11 @@ class Connection:
         Raises:
             BrokenConnection: reset by the other side, for one.
         """
-        await self._readable()
+        if self._answer_is_due:
+            self._answer_is_due = False
+            await round_of(self._loop).over()
+        else:
+            await self._readable()
         while True:
             try:
                 return self._socket.recv(READ_BYTES)
@@ -202,23 +227,32 @@ class TlsConnection(Connection):
                 await self._writable()
 
 
-async def dial(address: Address) -> Connection:
-    """Connects; the caller closes what it gets.
+def prepare(address: Address) -> Connection:
+    """A connection that was not begun.
 
     Raises:
-        DialFailed: refused, unreachable, or not an address.
+        DialFailed: no descriptors left.
     """
     family = socket.AF_INET6 if ":" in address.ip else socket.AF_INET
     try:
         tcp = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     except OSError as error:
         raise DialFailed(f"dial tcp {address}: socket: {_words(error)}") from error
-    connection = Connection(tcp, address)
+    tcp.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_A_SECOND)
+    return Connection(tcp, address)
+
+
+async def dial(address: Address) -> Connection:
+    """Connects; the caller closes what it gets.
+
+    Raises:
+        DialFailed: refused, unreachable, or not an address.
+    """
+    connection = prepare(address)
     try:
-        tcp.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_A_SECOND)
         await connection.connect()
     except BaseException:
-        tcp.close()
+        connection.close()
         raise
     return connection
 

@@ -27,6 +27,7 @@ from kruise_probe.daemon.probers.prober import (
     REASON_RUNTIME_UNAVAILABLE,
     CouldNotProbe,
     Outcome,
+    Prober,
     Target,
     Verdict,
 )
@@ -38,7 +39,7 @@ _REASONS: Final[dict[type[RuntimeFailure], str]] = {
 }
 
 
-class ExecProber:
+class ExecProber(Prober):
     """Runs a command in the container, through the node's gate."""
 
     def __init__(

@@ -22,7 +22,7 @@ from kruise_probe.daemon.probers.dialing import (
 )
 from kruise_probe.daemon.probers.health_call import CallResult, HealthCall
 from kruise_probe.daemon.probers.messages import clean_message, duration, quote
-from kruise_probe.daemon.probers.prober import Outcome, Target, Verdict
+from kruise_probe.daemon.probers.prober import Outcome, Prober, Target, Verdict
 from kruise_probe.daemon.probers.targets import address_of
 
 TLS_MODE: Final = "TLS"
@@ -30,7 +30,7 @@ TLS_MODE: Final = "TLS"
 _HEALTHY: Final = Outcome(Verdict.SUCCESS, "service healthy")
 
 
-class GrpcProber:
+class GrpcProber(Prober):
     """Calls `grpc.health.v1.Health/Check` of the pod."""
 
     def __init__(self, action: GRPCAction, *, timeout_seconds: float, user_agent: str) -> None:

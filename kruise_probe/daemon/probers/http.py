@@ -24,7 +24,7 @@ from kruise_probe.daemon.probers.dialing import (
 from kruise_probe.daemon.probers.http_request import Headers, InvalidRequest, Url
 from kruise_probe.daemon.probers.http_response import AnswerReader, BadAnswer, Head
 from kruise_probe.daemon.probers.messages import clean_message, quote
-from kruise_probe.daemon.probers.prober import Outcome, Target, Verdict
+from kruise_probe.daemon.probers.prober import Outcome, Prober, Target, Verdict
 from kruise_probe.daemon.probers.targets import address_of
 
 MAX_REQUESTS: Final = 10
@@ -37,7 +37,7 @@ class _Failed(Exception):
     """The probe failed; the text is the message."""
 
 
-class HttpProber:
+class HttpProber(Prober):
     """Sends GET to the pod and follows redirects that stay there."""
 
     def __init__(self, action: HTTPGetAction, *, timeout_seconds: float, user_agent: str) -> None:

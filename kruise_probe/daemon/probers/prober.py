@@ -6,7 +6,9 @@ such a result away when the time is over in the middle of a body.
 """
 
 import enum
-from typing import Final, Protocol
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -61,8 +63,20 @@ class CouldNotProbe(Exception):
         self.message = message
 
 
+Waiting = Callable[[], Coroutine[Any, Any, Outcome]]
+"""What is left of a probe that was begun: call it once, and await the outcome."""
+
+
 class Prober(Protocol):
     """Runs one probe. Knows its own timeout; may be run again, but not while it runs."""
+
+    def start(self, target: Target) -> Outcome | Waiting:
+        """Begins a probe: its outcome where nothing has to be waited for, else what to wait for.
+
+        Raises:
+            CouldNotProbe: as `run`.
+        """
+        return partial(self.run, target)
 
     async def run(self, target: Target) -> Outcome:
         """Probes once and comes back within the probe's timeout (exec: plus a second).

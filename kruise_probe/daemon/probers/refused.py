@@ -7,7 +7,7 @@ Differs: this is the daemon's own defence, for whatever way such a probe came in
 from typing import Final
 
 from kruise_probe.daemon.probers.messages import clean_message
-from kruise_probe.daemon.probers.prober import Outcome, Target, Verdict
+from kruise_probe.daemon.probers.prober import Outcome, Prober, Target, Verdict
 
 _HOST: Final = (
     "HostNotAllowed: {field} is set to {host!r}, and probes go to the pod's own IP only; remove it, "
@@ -15,7 +15,7 @@ _HOST: Final = (
 )
 
 
-class RefusedProber:
+class RefusedProber(Prober):
     """Fails each time with the same message; nothing is sent anywhere."""
 
     def __init__(self, message: str) -> None:

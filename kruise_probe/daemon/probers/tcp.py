@@ -5,33 +5,53 @@ Differs: how the connection ends, see `dialing`.
 """
 
 import asyncio
+from functools import partial
 from typing import Final
 
-from kruise_probe.daemon.probers.dialing import Address, DialFailed, dial
-from kruise_probe.daemon.probers.prober import Outcome, Target, Verdict
+from kruise_probe.daemon.probers.dialing import Address, Connection, DialFailed, prepare
+from kruise_probe.daemon.probers.prober import Outcome, Prober, Target, Verdict, Waiting
 from kruise_probe.daemon.probers.targets import address_of
 
 _CONNECTED: Final = Outcome(Verdict.SUCCESS)
 
 
-class TcpProber:
-    """Connects to a port of the pod and closes."""
+class TcpProber(Prober):
+    """Connects to a port of the pod and closes. A pod of this node has usually answered before that can be awaited."""
 
     def __init__(self, port: int | str, *, timeout_seconds: float) -> None:
         self._port = port
         self._timeout_seconds = timeout_seconds
 
-    async def run(self, target: Target) -> Outcome:
+    def start(self, target: Target) -> Outcome | Waiting:
         address = address_of(target, self._port)
         try:
+            connection = prepare(address)
+            if not connection.begin():
+                return partial(self._wait, connection, address)
+        except DialFailed as failure:
+            return _failed(failure)
+        connection.close()
+        return _CONNECTED
+
+    async def run(self, target: Target) -> Outcome:
+        begun = self.start(target)
+        return begun if isinstance(begun, Outcome) else await begun()
+
+    async def _wait(self, connection: Connection, address: Address) -> Outcome:
+        try:
             async with asyncio.timeout(self._timeout_seconds):
-                connection = await dial(address)
+                await connection.connect()
         except TimeoutError:
             return _timed_out(address)
         except DialFailed as failure:
-            return Outcome(Verdict.FAILURE, str(failure))
-        connection.close()
+            return _failed(failure)
+        finally:
+            connection.close()
         return _CONNECTED
+
+
+def _failed(failure: DialFailed) -> Outcome:
+    return Outcome(Verdict.FAILURE, str(failure))
 
 
 def _timed_out(address: Address) -> Outcome:

@@ -1,6 +1,7 @@
 """tcpSocket against real sockets."""
 
 import asyncio
+import os
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -64,6 +65,25 @@ async def test_no_answer_is_failure_in_time(full_port: int) -> None:
     message = f"dial tcp 127.0.0.1:{full_port}: i/o timeout"
     assert outcome == Outcome(Verdict.FAILURE, message, timed_out=True)
     assert 0.3 <= loop.time() - started_at < 5
+
+
+async def test_what_answers_at_once_is_not_waited_for() -> None:
+    async with serving(silent()) as server:
+        assert prober(server.port).start(Target("127.0.0.1", "")) == Outcome(Verdict.SUCCESS)
+        await asyncio.sleep(0.05)
+    begun = prober(server.port).start(Target("127.0.0.1", ""))
+    assert isinstance(begun, Outcome)
+    assert begun.verdict is Verdict.FAILURE
+
+
+async def test_a_wait_that_is_never_begun_leaves_no_socket(full_port: int) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    begun = prober(full_port).start(Target("127.0.0.1", ""))
+    assert not isinstance(begun, Outcome)
+
+    del begun
+
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 async def test_a_connection_to_itself_is_refused() -> None:

@@ -44,26 +44,35 @@ def missed_ticks() -> float:
     return REGISTRY.get_sample_value("kruise_probe_ticks_missed_total") or 0.0
 
 
+@pytest.fixture(params=[False, True], ids=["waiting", "at-once"])
+def either(node: ScriptedNode, request: pytest.FixtureRequest) -> ScriptedNode:
+    """Probers that are waited for, and such as answer when they are started."""
+    node.probers.at_once = request.param
+    return node
+
+
 # Schedule.
 
 
-async def test_b8_a_new_entry_of_a_running_container_is_probed_at_once(node: ScriptedNode) -> None:
-    node.api.put(spec_of())
-    async with node.daemon():
-        node.containers.start(age=100)
+async def test_b8_a_new_entry_of_a_running_container_is_probed_at_once(
+    either: ScriptedNode,
+) -> None:
+    either.api.put(spec_of())
+    async with either.daemon():
+        either.containers.start(age=100)
         await asyncio.sleep(7)
-        node.api.put(one(exec_probe(period_seconds=300)))
+        either.api.put(one(exec_probe(period_seconds=300)))
         await asyncio.sleep(0.05)
-        assert node.probers.times == [pytest.approx(7, abs=0.05)]
+        assert either.probers.times == [pytest.approx(7, abs=0.05)]
 
 
-async def test_b8_a_new_container_is_probed_at_its_initial_delay(node: ScriptedNode) -> None:
-    node.api.put(one(exec_probe(period_seconds=300, initial_delay_seconds=5)))
-    async with node.daemon():
+async def test_b8_a_new_container_is_probed_at_its_initial_delay(either: ScriptedNode) -> None:
+    either.api.put(one(exec_probe(period_seconds=300, initial_delay_seconds=5)))
+    async with either.daemon():
         await asyncio.sleep(10)
-        node.containers.start(age=0.9)
+        either.containers.start(age=0.9)
         await asyncio.sleep(20)
-        assert node.probers.times == [pytest.approx(14.1, abs=0.05)]
+        assert either.probers.times == [pytest.approx(14.1, abs=0.05)]
 
 
 async def test_b9_a_slow_probe_does_not_drift(node: ScriptedNode) -> None:
@@ -78,17 +87,17 @@ async def test_b9_a_slow_probe_does_not_drift(node: ScriptedNode) -> None:
 
 
 async def test_after_the_first_probe_follows_the_phase_at_least_half_a_period_later(
-    node: ScriptedNode,
+    either: ScriptedNode,
 ) -> None:
-    node.api.put(spec_of())
-    async with node.daemon():
-        node.containers.start()
+    either.api.put(spec_of())
+    async with either.daemon():
+        either.containers.start()
         for number in range(20):
             await asyncio.sleep(0.37)
-            node.probers.attempts.clear()
-            node.api.put(one(exec_probe(f"command-{number}", period_seconds=4)))
+            either.probers.attempts.clear()
+            either.api.put(one(exec_probe(f"command-{number}", period_seconds=4)))
             await asyncio.sleep(16)
-            first, *others = gaps(node.probers.times)
+            first, *others = gaps(either.probers.times)
             assert 2 <= first <= 6
             assert others == pytest.approx([4.0] * len(others))
 
@@ -181,20 +190,20 @@ async def test_a_tcp_probe_that_times_out_keeps_its_period(node: ScriptedNode) -
 # Containers.
 
 
-async def test_a24_a_container_that_does_not_run_is_never_probed(node: ScriptedNode) -> None:
-    node.api.put(one(exec_probe()))
-    async with node.daemon():
-        node.containers.start()
+async def test_a24_a_container_that_does_not_run_is_never_probed(either: ScriptedNode) -> None:
+    either.api.put(one(exec_probe()))
+    async with either.daemon():
+        either.containers.start()
         await asyncio.sleep(5.5)
-        node.containers.stop()
-        node.probers.attempts.clear()
+        either.containers.stop()
+        either.probers.attempts.clear()
         await asyncio.sleep(29)
-        assert node.api.state() == "Succeeded"
+        assert either.api.state() == "Succeeded"
         await asyncio.sleep(2)
-        assert node.api.state() == "Unknown"
-        assert node.api.message().startswith("ContainerNotRunning: ")
-        assert node.probers.attempts == []
-        assert node.recorder.reasons == ["KruiseProbeSucceeded"]
+        assert either.api.state() == "Unknown"
+        assert either.api.message().startswith("ContainerNotRunning: ")
+        assert either.probers.attempts == []
+        assert either.recorder.reasons == ["KruiseProbeSucceeded"]
 
 
 async def test_a14_a_container_that_is_not_created_is_unknown_in_time(node: ScriptedNode) -> None:
@@ -209,17 +218,17 @@ async def test_a14_a_container_that_is_not_created_is_unknown_in_time(node: Scri
 
 
 async def test_a_new_container_keeps_the_state_until_its_threshold_is_met(
-    node: ScriptedNode,
+    either: ScriptedNode,
 ) -> None:
-    node.api.put(one(exec_probe(failure_threshold=3)))
-    async with node.daemon():
-        node.containers.start()
+    either.api.put(one(exec_probe(failure_threshold=3)))
+    async with either.daemon():
+        either.containers.start()
         await asyncio.sleep(5)
-        node.probers.answer(BAD)
+        either.probers.answer(BAD)
         await asyncio.sleep(1.7)
-        node.containers.start()
+        either.containers.start()
         restarted_at = loop_time()
-        assert 1.5 <= await node.api.until("Failed") - restarted_at <= 2.7
+        assert 1.5 <= await either.api.until("Failed") - restarted_at <= 2.7
 
 
 async def test_a_new_container_with_an_initial_delay_is_unknown_at_once(
@@ -325,33 +334,33 @@ async def test_a_shorter_grace_applies_to_an_obstacle_that_lasts(
     ],
 )
 async def test_a41_what_cannot_be_probed_is_unknown_after_the_grace(
-    node: ScriptedNode, reason: str
+    either: ScriptedNode, reason: str
 ) -> None:
-    node.api.put(one(exec_probe(period_seconds=5)))
-    async with node.daemon():
-        node.containers.start()
+    either.api.put(one(exec_probe(period_seconds=5)))
+    async with either.daemon():
+        either.containers.start()
         await asyncio.sleep(20)
-        node.probers.answer(CouldNotProbe(reason, "that is why"))
+        either.probers.answer(CouldNotProbe(reason, "that is why"))
         await asyncio.sleep(29)
-        assert node.api.state() == "Succeeded"
+        assert either.api.state() == "Succeeded"
         await asyncio.sleep(10)
-        assert node.api.state() == "Unknown"
-        assert node.api.message() == f"{reason}: that is why"
-        node.probers.answer(BAD)
+        assert either.api.state() == "Unknown"
+        assert either.api.message() == f"{reason}: that is why"
+        either.probers.answer(BAD)
         await asyncio.sleep(5)
-        assert node.api.state() == "Failed"
+        assert either.api.state() == "Failed"
 
 
 async def test_a_runtime_that_is_away_during_the_attempt_holds_the_state(
-    node: ScriptedNode,
+    either: ScriptedNode,
 ) -> None:
-    node.api.put(one(exec_probe()))
-    async with node.daemon():
-        node.containers.start()
+    either.api.put(one(exec_probe()))
+    async with either.daemon():
+        either.containers.start()
         await asyncio.sleep(5)
-        node.probers.answer(CouldNotProbe(REASON_RUNTIME_UNAVAILABLE, "away"))
+        either.probers.answer(CouldNotProbe(REASON_RUNTIME_UNAVAILABLE, "away"))
         await asyncio.sleep(300)
-        assert node.api.state() == "Succeeded"
+        assert either.api.state() == "Succeeded"
 
 
 @pytest.mark.parametrize(
@@ -389,7 +398,7 @@ async def test_what_the_prober_calls_invalid_is_unknown_at_once(node: ScriptedNo
         assert node.api.message() == "InvalidProbe: no such port"
 
 
-async def test_a_broken_prober_is_isolated_counted_and_logged_once(node: ScriptedNode) -> None:
+async def test_a_broken_prober_is_isolated_counted_and_logged_once(either: ScriptedNode) -> None:
     broken, sound = exec_probe("broken"), exec_probe("sound")
 
     async def behave(probe: Probe, _: Target) -> Outcome:
@@ -397,15 +406,15 @@ async def test_a_broken_prober_is_isolated_counted_and_logged_once(node: Scripte
             raise ZeroDivisionError("oops")
         return OK
 
-    node.probers.behaviour = behave
-    node.api.put(spec_of(pod_of(probe_of(broken, "m#broken"), probe_of(sound, "m#sound"))))
+    either.probers.behaviour = behave
+    either.api.put(spec_of(pod_of(probe_of(broken, "m#broken"), probe_of(sound, "m#sound"))))
     with capture_logs() as logs:
-        async with node.daemon():
-            node.containers.start()
+        async with either.daemon():
+            either.containers.start()
             await asyncio.sleep(60)
-            assert node.api.state("pod/m#sound") == "Succeeded"
-            assert node.api.state("pod/m#broken") == "Unknown"
-            assert node.api.message("pod/m#broken") == "ProberError: ZeroDivisionError: oops"
+            assert either.api.state("pod/m#sound") == "Succeeded"
+            assert either.api.state("pod/m#broken") == "Unknown"
+            assert either.api.message("pod/m#broken") == "ProberError: ZeroDivisionError: oops"
     assert [log["event"] for log in logs if log["log_level"] == "error"] == ["probe could not run"]
 
 
