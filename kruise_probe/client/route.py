@@ -12,7 +12,7 @@ from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from kruise_probe.client.config import ClusterConfig, ConfigError
 
-_HOST = re.compile(r"[!-.0-9:;=A-Z_a-z~]+")
+_HOST = re.compile(r"[0-9A-Za-z._:%-]+")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -102,11 +102,15 @@ def _endpoint(url: SplitResult) -> Endpoint:
         host = host if host.isascii() else host.encode("idna").decode()
     except ValueError as error:
         raise ConfigError(
-            f"{url.geturl()}: is no URL of a server ({error}); write http(s)://host:port"
+            f"{_without_password(url)}: is no URL of a server ({error}); write http(s)://host:port"
         ) from error
     if not _HOST.fullmatch(host):
-        raise ConfigError(f"{url.geturl()}: names no host; write http(s)://host:port")
+        raise ConfigError(f"{_without_password(url)}: names no host; write http(s)://host:port")
     return Endpoint(host, port)
+
+
+def _without_password(url: SplitResult) -> str:
+    return f"{url.scheme}://{url.netloc.rpartition('@')[2]}"
 
 
 def _host_header(server: Endpoint, scheme: str) -> str:
