@@ -123,11 +123,11 @@ class RequestParser:
         if self.busy and self._framing_bytes > MAX_HEAD_BYTES:
             self._refuse(431)
         received, self._received = self._received, []
-        if self._last:
-            self.close()
-        elif self._refusal and not received:
+        if self._refusal and not received:
             self.close()
             raise BadRequest(self._refusal)
+        if self._last:
+            self.close()
         return received
 
     @property
@@ -201,7 +201,8 @@ class RequestParser:
         if len(self._received) >= MAX_WAITING:
             self._refuse(400)
             return
-        self._last = not self._keep_alive
+        # After an upgrade comes a protocol that we do not speak.
+        self._last = not self._keep_alive or self._parser.should_upgrade()
         request = Request(
             self._parser.get_method().decode(),
             path,
@@ -221,7 +222,8 @@ class RequestParser:
         self._body_bytes = 0
 
     def _refuse(self, status: int) -> None:
-        self._refusal = self._refusal or status
+        if not self._last:
+            self._refusal = self._refusal or status
 
     def _too_large(self, length: str) -> bool:
         return len(length) > 12 or not length.isdigit() or int(length) > self._max_body_bytes

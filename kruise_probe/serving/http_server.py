@@ -80,7 +80,6 @@ class Connection(asyncio.Protocol):
         if self._answering is None:
             self.abort()
         else:
-            self._waiting.clear()
             self._parser.close()
             self._ending = True
 
@@ -263,14 +262,7 @@ class HttpListener:
                 await asyncio.get_running_loop().create_future()
             finally:
                 server.close()
-                try:
-                    for connection in tuple(self._connections):
-                        connection.finish()
-                    await self._all_lost(STOP_SECONDS)
-                finally:
-                    for connection in tuple(self._connections):
-                        connection.abort()
-                    await self._all_lost(CLOSE_SECONDS)
+                await self._end()
 
     # What its connections call.
 
@@ -296,6 +288,16 @@ class HttpListener:
         except Exception:
             log.exception("request failed", method=request.method, path=request.path)
             return Response.of_status(500)
+
+    async def _end(self) -> None:
+        try:
+            for connection in tuple(self._connections):
+                connection.finish()
+            await self._all_lost(STOP_SECONDS)
+        finally:
+            for connection in tuple(self._connections):
+                connection.abort()
+            await self._all_lost(CLOSE_SECONDS)
 
     async def _all_lost(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
