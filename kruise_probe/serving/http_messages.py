@@ -235,7 +235,6 @@ def _split(target: str) -> tuple[str, Mapping[str, Sequence[str]]]:
     Raises:
         ValueError: it has neither, or more parameters than anybody means.
     """
-    target = target.partition("#")[0]
     if not target.startswith("/"):
         scheme, separator, rest = target.partition("://")
         if not separator or scheme.lower() not in ("http", "https"):

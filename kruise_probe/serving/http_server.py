@@ -188,7 +188,7 @@ class Connection(asyncio.Protocol):
             self._ending = True
             transport.abort()
             return
-        if close:
+        if close or self._ending:
             self._ending = True
             transport.close()
             self._within(CLOSE_SECONDS)

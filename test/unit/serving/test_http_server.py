@@ -224,6 +224,20 @@ async def test_a_refusal_comes_after_the_answers_before_it() -> None:
         assert [status for status, _ in answers(client.take())] == [200, 413]
 
 
+async def test_what_cannot_be_read_while_an_answer_is_taken_ends_the_connection_after_it() -> None:
+    async with serving(echo) as listener:
+        client = connect(listener)
+        client.stuck = True
+        client.receive(GET)
+        await asyncio.sleep(1)
+        client.receive(b"\0")
+        client.drain()
+        await asyncio.sleep(0.1)
+
+        assert answers(client.take()) == [(200, b"GET /a ")]
+        assert client.lost
+
+
 async def test_a_client_that_asks_is_told_to_send_its_body() -> None:
     async with serving(echo) as listener:
         client = connect(listener)
