@@ -62,7 +62,10 @@ class HttpConnection(asyncio.Protocol):
         """Hands a whole request to the socket, in this very step; only when `usable`."""
         self._answer = AnswerParser(tunnel=tunnel)
         self._streaming = False
-        self.transport.write(data)
+        if self._over or self._closed:  # since it was made; nobody would tell again
+            self._fail(Broken("the connection was closed without an answer"))
+        else:
+            self.transport.write(data)
 
     async def head(self) -> AnswerParser:
         """The answer as soon as its head is there.
@@ -100,6 +103,8 @@ class HttpConnection(asyncio.Protocol):
     def secured(self, transport: asyncio.Transport) -> None:
         """From now on it speaks through `transport`, which is TLS above the one that it had."""
         self._transport = transport
+        if self._answer is not None and not self._answer.reusable:
+            self.close()  # a proxy's tunnel, and something in it before anything was asked
         self._answer = None
 
     def close(self) -> None:

@@ -50,12 +50,13 @@ class Pool:
             if connection.usable:
                 return connection
             connection.close()
-        connection = await self._dial(self._lost)
-        self._open.add(connection)
-        if self._closed:
+        if not self._closed:
+            connection = await self._dial(self._lost)
+            self._open.add(connection)
+            if not self._closed:
+                return connection
             connection.close()
-            raise DialFailed("the client has been closed")
-        return connection
+        raise DialFailed("the client has been closed")
 
     def give_back(self, connection: HttpConnection) -> None:
         """Keeps it for the next request if it can carry one, closes it otherwise."""

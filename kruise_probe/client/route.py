@@ -97,8 +97,12 @@ def _by_proxy(route: Route, url: SplitResult) -> Route:
 
 
 def _endpoint(url: SplitResult) -> Endpoint:
+    if url.scheme not in _DEFAULT_PORTS:
+        raise ConfigError(
+            f"{_without_password(url)}: only http and https are spoken; write http(s)://host:port"
+        )
     try:
-        host, port = url.hostname or "", url.port or _DEFAULT_PORTS.get(url.scheme, 80)
+        host, port = url.hostname or "", url.port or _DEFAULT_PORTS[url.scheme]
         host = host if host.isascii() else host.encode("idna").decode()
     except ValueError as error:
         raise ConfigError(

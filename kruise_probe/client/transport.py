@@ -37,7 +37,7 @@ class Stream:
 
     def __init__(self, connection: HttpConnection, pool: Pool, request: Request) -> None:
         self._connection = connection
-        self._pool = pool
+        self._pool: Pool | None = pool
         self._request = request
 
     async def read_chunk(self, *, deadline_seconds: float) -> bytes:
@@ -59,7 +59,9 @@ class Stream:
             raise ConnectionFailed(f"{self._request}: {error}") from error
 
     def close(self) -> None:
-        self._pool.give_back(self._connection)
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.give_back(self._connection)
 
 
 class Answer(NamedTuple):

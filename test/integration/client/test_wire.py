@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.scripted_http import ScriptedServer, answer, silence, stream
+from support.scripted_http import ScriptedServer, answer, raw, silence, stream
 
 from kruise_probe.api.errors import ConnectionFailed
 from kruise_probe.api.resources import PODS
@@ -281,6 +281,53 @@ async def test_a_server_that_goes_away_over_tls_is_noticed_before_the_next_reque
         await client.request_raw("POST", "/b", b"{}")
 
     assert [each.target for each in server.received] == ["/a", "/b"]
+
+
+async def test_what_is_no_http_over_tls_is_a_failure_and_the_next_request_a_new_connection(
+    pair: Generation, server_tls: ssl.SSLContext
+) -> None:
+    script = [raw(b"SSH-2.0-OpenSSH\r\n" * 1000), answer(200, b"{}")]
+    async with (
+        ScriptedServer(script).running(server_tls) as server,
+        client_of(by_name(server), pair) as client,
+    ):
+        with pytest.raises(ConnectionFailed, match="this is no HTTP"):
+            await client.get_raw("/a")
+        await client.get_raw("/b")
+
+    assert server.connections == 2
+
+
+async def test_a_watch_that_has_ended_leaves_its_connection_to_the_next() -> None:
+    async with (
+        ScriptedServer([answer(200, b"")]).running() as server,
+        client_of(server.url) as client,
+    ):
+        for _ in range(2):
+            async with client.watch(PODS, timeout_seconds=60) as events:
+                assert [each async for each in events] == []
+
+    assert server.connections == 1
+
+
+async def test_a_large_stream_arrives_whole_over_tls_however_slowly_it_is_read(
+    pair: Generation, server_tls: ssl.SSLContext
+) -> None:
+    line = b'{"type":"ADDED","object":{"metadata":{"name":"%s","resourceVersion":"1"}}}\n' % (
+        b"x" * 5000
+    )
+    async with (
+        ScriptedServer([stream(*[line * 20] * 50, finished=True)]).running(server_tls) as server,
+        client_of(by_name(server), pair) as client,
+        client.watch(PODS, timeout_seconds=60) as events,
+    ):
+        count = 0
+        async for _ in events:
+            count += 1
+            if count % 100 == 0:
+                await asyncio.sleep(0.01)
+
+    assert count == 1000
 
 
 @pytest.mark.parametrize("target", ["/a b", "/a\r\nHost: x", "", "/\u00e9"])

@@ -74,6 +74,18 @@ async def test_bytes_that_nobody_asked_for_end_an_idle_connection() -> None:
     used.close()
 
 
+async def test_a_connection_that_ended_before_its_first_request_says_so_at_once() -> None:
+    """As between its TLS handshake and the step of whoever waited for it."""
+    for ends in (FakeTransport.receive_eof, FakeTransport.abort):
+        connection, other = connected()
+        ends(other)
+        await asyncio.sleep(0)
+        connection.send(GET)
+        with pytest.raises(Broken, match="without an answer"):
+            await connection.whole()
+        assert other.take() == b""
+
+
 async def test_an_answer_before_its_request_was_read_leaves_nothing_to_use() -> None:
     connection, other = connected()
     other.stuck = True

@@ -75,6 +75,8 @@ def test_through_a_proxy_plain_http_names_the_server_in_each_request() -> None:
         pytest.param("https://a b:6443", None, id="space"),
         pytest.param("https://k8s.example", "http://me:hidden@proxy:99999", id="proxy-port"),
         pytest.param("https://k8s.example", "http://me:hidden@/", id="no-proxy-host"),
+        pytest.param("https://k8s.example", "socks5://me:hidden@proxy", id="socks"),
+        pytest.param("k8s.example:6443", None, id="no-scheme"),
     ],
 )
 def test_what_is_no_url_is_said_without_its_password(server: str, proxy: str | None) -> None:
