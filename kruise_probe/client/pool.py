@@ -52,7 +52,8 @@ class Pool:
             connection.close()
         if not self._closed:
             connection = await self._dial(self._lost)
-            self._open.add(connection)
+            if connection.usable:  # or it has told of its end already; sending will say so
+                self._open.add(connection)
             if not self._closed:
                 return connection
             connection.close()

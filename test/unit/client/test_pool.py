@@ -104,6 +104,20 @@ async def test_closing_the_pool_closes_what_is_idle_and_what_is_under_way(loopti
     pool.give_back(busy)
 
 
+async def test_closing_does_not_wait_for_one_that_ended_while_it_was_made(looptime: float) -> None:
+    async def dial(on_lost: Callable[[HttpConnection], None]) -> HttpConnection:
+        connection = HttpConnection(on_lost)
+        FakeTransport(connection).abort()
+        await asyncio.sleep(0)
+        return connection
+
+    pool = Pool(dial)
+    await pool.take()
+    await pool.close()
+
+    assert looptime == 0
+
+
 async def test_a_connection_that_is_made_too_late_is_closed() -> None:
     server = Server(dial_seconds=1)
     pool = Pool(server.dial)
