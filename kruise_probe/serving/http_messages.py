@@ -114,12 +114,9 @@ class RequestParser:
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self._last = (
-                True  # its request is there; what follows is a protocol that we do not speak
-            )
+            pass  # its request is there, and known to be the last
         except httptools.HttpParserError:
-            if not self._last:
-                self._refuse(400)
+            self._refuse(400)
         if self.busy and self._framing_bytes > MAX_HEAD_BYTES:
             self._refuse(431)
         received, self._received = self._received, []
