@@ -6,25 +6,22 @@ Differs: one server can carry all three (the daemon's does); what fails is 503, 
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 
 import structlog
-from aiohttp import web
 from prometheus_client import REGISTRY, disable_created_metrics
 from prometheus_client.exposition import choose_encoder
 
 from kruise_probe.serving.address import Address, listen
 from kruise_probe.serving.health import Checks
+from kruise_probe.serving.http_messages import Request, Response
+from kruise_probe.serving.http_server import Handler, HttpListener, Limits
+from kruise_probe.serving.routing import Router
 
 log = structlog.get_logger(__name__)
 
 # Go's client has no `_created` series: half as many names, and the same ones.
 disable_created_metrics()  # type: ignore[no-untyped-call]
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-STOP_SECONDS = 0.5
-"""How long an answer under way may take when the process ends."""
 
 IDLE_SECONDS = 15.0
 
@@ -78,32 +75,27 @@ class HttpServer:
         if self._socket is None:
             await asyncio.get_running_loop().create_future()
             return
-        runner = web.AppRunner(
-            self._application(),
-            access_log=None,
-            handle_signals=False,
-            handler_cancellation=True,
-            keepalive_timeout=IDLE_SECONDS,
-            shutdown_timeout=STOP_SECONDS,
+        listener = HttpListener(
+            self._socket, self._router(), limits=Limits(idle_seconds=IDLE_SECONDS)
         )
         try:
-            await runner.setup()
-            await web.SockSite(runner, self._socket).start()
-            log.info("listening", address=str(self.address), paths=sorted(self._handlers))
-            await asyncio.get_running_loop().create_future()
+            await listener.run(
+                lambda: log.info(
+                    "listening", address=str(self.address), paths=sorted(self._handlers)
+                )
+            )
         finally:
-            await runner.cleanup()
             self.close()
 
-    def _application(self) -> web.Application:
-        application = web.Application()
+    def _router(self) -> Router:
+        router = Router()
         for path, handler in self._handlers.items():
             if isinstance(handler, HealthEndpoint):
-                application.router.add_get(path, handler.all)
-                application.router.add_get(f"{path}/{{name:.*}}", handler.one)
+                router.add("GET", path, handler.all)
+                router.add_below("GET", path, handler.one)
             else:
-                application.router.add_get(path, handler)
-        return application
+                router.add("GET", path, handler)
+        return router
 
 
 class HealthEndpoint:
@@ -116,27 +108,26 @@ class HealthEndpoint:
         self._endpoint = endpoint
         self._checks = checks
 
-    async def all(self, request: web.Request) -> web.Response:
-        report = await self._checks.report(exclude=frozenset(request.query.getall("exclude", [])))
+    async def all(self, request: Request) -> Response:
+        report = await self._checks.report(exclude=frozenset(request.query.get("exclude", ())))
         if not report.healthy:
-            return web.Response(status=503, text=report.text(self._endpoint))
+            return Response.of_text(report.text(self._endpoint), status=503)
         listed = "verbose" in request.query
-        return web.Response(text=report.text(self._endpoint) if listed else "ok")
+        return Response.of_text(report.text(self._endpoint) if listed else "ok")
 
-    async def one(self, request: web.Request) -> web.Response:
+    async def one(self, request: Request, name: str) -> Response:
         """One check: 200 `ok`, 503 with what is wrong, or 404. Without a name it is all of them."""
-        name = request.match_info["name"]
         if not name:
             return await self.all(request)
         result = await self._checks.report_one(name)
         if result is None:
-            raise web.HTTPNotFound
+            return Response.of_status(404)
         if result.problem is None:
-            return web.Response(text="ok")
-        return web.Response(status=503, text=f"{name} failed: {result.problem}\n")
+            return Response.of_text("ok")
+        return Response.of_text(f"{name} failed: {result.problem}\n", status=503)
 
 
-async def metrics_handler(request: web.Request) -> web.Response:
+async def metrics_handler(request: Request) -> Response:
     """The default registry, as text or OpenMetrics, whichever is asked for."""
-    encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-    return web.Response(body=encode(REGISTRY), headers={"Content-Type": content_type})
+    encode, content_type = choose_encoder(request.headers.get("accept", ""))
+    return Response(body=encode(REGISTRY), content_type=content_type)

@@ -7,24 +7,26 @@ Differs: every review is answered by a pure function, so an answer takes what de
 import asyncio
 import socket
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import structlog
-from aiohttp import web
 from prometheus_client import Counter, Histogram
 
 from kruise_probe.serving.address import Address, listen
-from kruise_probe.webhook.admission import BadReview, Request, Verdict, answer, read
+from kruise_probe.serving.http_messages import Request, Response
+from kruise_probe.serving.http_server import Handler, HttpListener, Limits
+from kruise_probe.serving.routing import Router
+from kruise_probe.webhook import admission
+from kruise_probe.webhook.admission import BadReview, Verdict, answer, read
 from kruise_probe.webhook.serving_context import ServingContext
 
-Decide = Callable[[Request], Verdict]
+Decide = Callable[[admission.Request], Verdict]
 
 MAX_REVIEW_BYTES: Final = 16 * 2**20
 """Two objects of 3 MiB, an API server's limit for a request, with every character escaped."""
 IDLE_SECONDS: Final = 120.0
 """An API server gives an idle connection up after 90: it must never meet one that we have closed."""
-STOP_SECONDS: Final = 0.5
 
 _REQUESTS: Final = Counter(
     "controller_runtime_webhook_requests_total",
@@ -76,44 +78,41 @@ class WebhookServer:
         """Waits for a certificate, then serves."""
         self.bind()
         await self._serving.loaded.wait()
-        application = web.Application(client_max_size=MAX_REVIEW_BYTES)
+        if self._socket is None:  # turned off
+            await asyncio.get_running_loop().create_future()
+            return
+        router = Router()
         for path, decide in self._decide.items():
-            application.router.add_post(path, _handler(path, decide))
-        runner = web.AppRunner(
-            application,
-            access_log=None,
-            handle_signals=False,
-            keepalive_timeout=IDLE_SECONDS,
-            shutdown_timeout=STOP_SECONDS,
+            router.add("POST", path, _handler(path, decide))
+        listener = HttpListener(
+            self._socket,
+            router,
+            limits=Limits(idle_seconds=IDLE_SECONDS, max_body_bytes=MAX_REVIEW_BYTES),
+            tls=self._serving.context,
         )
         try:
-            await runner.setup()
-            assert self._socket is not None
-            site = web.SockSite(runner, self._socket, ssl_context=self._serving.context)
-            await site.start()
-            _log.info("listening", address=self._address, paths=sorted(self._decide))
-            await asyncio.get_running_loop().create_future()
+            await listener.run(
+                lambda: _log.info("listening", address=self._address, paths=sorted(self._decide))
+            )
         finally:
-            await runner.cleanup()
-            if self._socket is not None:
-                self._socket.close()
-                self._socket = None
+            self._socket.close()
+            self._socket = None
 
 
-def _handler(path: str, decide: Decide) -> Callable[[web.Request], Awaitable[web.Response]]:
+def _handler(path: str, decide: Decide) -> Handler:
     latency = _LATENCY.labels(path)
 
-    async def handle(request: web.Request) -> web.Response:
+    async def handle(request: Request) -> Response:
         started = time.perf_counter()
         try:
-            review = read(await request.read())
+            review = read(request.body)
             body = answer(review, decide(review))
         except BadReview as error:
             _REQUESTS.labels(path, 400).inc()
-            return web.Response(status=400, text=str(error))
+            return Response.of_text(str(error), status=400)
         finally:
             latency.observe(time.perf_counter() - started)
         _REQUESTS.labels(path, 200).inc()
-        return web.Response(body=body, content_type="application/json")
+        return Response(body=body, content_type="application/json")
 
     return handle

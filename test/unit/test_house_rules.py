@@ -2,7 +2,10 @@
 
 import re
 import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 GENERATED = "_pb"
@@ -81,3 +84,30 @@ def test_packages_have_words_and_no_code() -> None:
     ]
 
     assert not wrong, f"a docstring, and nothing else: {wrong}"
+
+
+@pytest.mark.parametrize(
+    "imports",
+    [
+        pytest.param("import kruise_probe.cli.daemon", id="daemon"),
+        pytest.param(
+            "import kruise_probe.cli.manager; from kruise_probe.webhook import service",
+            id="manager-with-webhook",
+        ),
+    ],
+)
+def test_what_users_run_does_not_import_the_library_of_the_playground(imports: str) -> None:
+    """It costs each process 8 MB."""
+    program = (
+        f"import sys; {imports}; print({{'aiohttp', 'yarl', 'multidict'}} & sys.modules.keys())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+        timeout=30,
+    )
+
+    assert done.stdout.strip() == "set()"

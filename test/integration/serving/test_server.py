@@ -155,3 +155,42 @@ async def _outcome(url: str) -> str:
     except aiohttp.ClientError:
         return "no answer"
     return "answered"
+
+
+async def test_a_connection_serves_many_requests_and_says_what_is_wrong_with_the_last() -> None:
+    async with serving(Checks()) as url:
+        reader, writer = await asyncio.open_connection(*url.removeprefix("http://").split(":"))
+        for _ in range(3):
+            writer.write(b"HEAD /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 OK\r\n")
+        writer.write(
+            b"POST /readyz HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n" + b"x" * 1000
+        )
+        async with asyncio.timeout(10):
+            refusal = await reader.read()
+        writer.close()
+
+    assert refusal.startswith(b"HTTP/1.1 413 ")
+    assert b"Connection: close" in refusal
+
+
+async def test_a_check_is_cancelled_when_whoever_asked_goes_away() -> None:
+    checks, asked, cancelled = Checks(), asyncio.Event(), asyncio.Event()
+
+    async def hanging() -> str | None:
+        asked.set()
+        try:
+            await asyncio.get_running_loop().create_future()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+        return None
+
+    checks.add("hangs", hanging)
+    async with serving(checks) as url:
+        _, writer = await asyncio.open_connection(*url.removeprefix("http://").split(":"))
+        writer.write(b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
+        await asked.wait()
+        writer.close()
+        async with asyncio.timeout(1):
+            await cancelled.wait()

@@ -6,6 +6,7 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -55,12 +56,21 @@ async def served(folder: Path) -> AsyncIterator[WebhookServer]:
         yield server
 
 
+def trusting(authority: bytes) -> ssl.SSLContext:
+    """Without the strict checks of Python 3.13, which Go does not have."""
+    context = ssl.create_default_context(cadata=authority.decode())
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return context
+
+
 async def post(server: WebhookServer, authority: bytes, body: bytes) -> tuple[int, str]:
-    tls = ssl.create_default_context(cadata=authority.decode())
+    tls = trusting(authority)
     async with (
         asyncio.timeout(10),
         aiohttp.ClientSession() as session,
-        session.post(f"https://localhost:{server.port}{PATH}", data=body, ssl=tls) as answer,
+        session.post(
+            f"https://localhost:{server.port}{PATH}", data=BytesIO(body), ssl=tls
+        ) as answer,
     ):
         return answer.status, await answer.text()
 
@@ -109,3 +119,28 @@ async def test_files_that_come_late_and_change_are_served(tmp_path: Path) -> Non
         await until_served(server, second)
         with pytest.raises(aiohttp.ClientConnectorCertificateError):
             await post(server, first.authority, b"{}")
+
+
+async def test_a_review_of_megabytes_is_read_and_one_beyond_any_bound_refused(
+    tmp_path: Path,
+) -> None:
+    keep(tmp_path, pair := generation())
+    async with served(tmp_path) as server:
+        await until_served(server, pair)
+        large = json.dumps(REVIEW).encode() + b" " * 8_000_000
+
+        assert (await post(server, pair.authority, large))[0] == 200
+        assert (await post(server, pair.authority, large * 3))[0] == 413
+
+
+async def test_the_end_does_not_wait_for_silent_clients(tmp_path: Path) -> None:
+    keep(tmp_path, pair := generation())
+    tls = trusting(pair.authority)
+    time = asyncio.get_running_loop().time
+    async with served(tmp_path) as server:
+        await until_served(server, pair)
+        _, writer = await asyncio.open_connection("localhost", server.port, ssl=tls)
+        begun = time()
+
+    assert time() - begun < 5
+    writer.transport.abort()

@@ -1,0 +1,349 @@
+"""The way to a server over real sockets: proxies, names with several addresses, peers that say nothing."""
+
+import asyncio
+import base64
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.scripted_http import ScriptedServer, answer, raw, silence, stream
+
+from kruise_probe.api.errors import ConnectionFailed
+from kruise_probe.api.resources import PODS
+from kruise_probe.api.times import utc_now
+from kruise_probe.client import dialing
+from kruise_probe.client.config import ClusterConfig
+from kruise_probe.client.credentials import StaticCredentials
+from kruise_probe.client.rest import RestClient
+from kruise_probe.webhook.certificates import Generation, new_generation
+
+
+@pytest.fixture(scope="module")
+def pair() -> Generation:
+    return new_generation(["localhost"], now=utc_now(), lifetime=timedelta(hours=1))
+
+
+@pytest.fixture
+def server_tls(pair: Generation, tmp_path: Path) -> ssl.SSLContext:
+    both = tmp_path / "pair.pem"
+    both.write_bytes(pair.certificate + pair.key)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(both)
+    return context
+
+
+def client_of(url: str, pair: Generation | None = None, proxy: str | None = None) -> RestClient:
+    tls = trusting(pair) if pair else None
+    config = ClusterConfig(server=url, tls=tls, credentials=StaticCredentials(), proxy=proxy)
+    return RestClient(config=config, field_manager="m", user_agent="u")
+
+
+def trusting(pair: Generation) -> ssl.SSLContext:
+    """As `tls_context`, whose authority is a file: without the strict checks of Python 3.13."""
+    context = ssl.create_default_context(cadata=pair.authority.decode())
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return context
+
+
+def by_name(server: ScriptedServer) -> str:
+    return server.url.replace("127.0.0.1", "localhost")
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[socket.socket]:
+    """Every socket that connects to somewhere."""
+    made: list[socket.socket] = []
+    original = socket.socket
+
+    class Remembered(original):  # type: ignore[misc, valid-type]  # a class made of a name
+        def connect(self, address: object) -> None:
+            made.append(self)
+            super().connect(address)
+
+    monkeypatch.setattr(socket, "socket", Remembered)
+    return made
+
+
+class Proxy:
+    """Takes CONNECT and forwards; keeps the heads that it was sent. With `says` it answers that instead."""
+
+    def __init__(self, says: bytes = b"") -> None:
+        self.heads: list[str] = []
+        self.says = says
+        self.url = ""
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["Proxy"]:
+        server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+        self.url = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with server:
+            yield self
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            head = (await reader.readuntil(b"\r\n\r\n")).decode()
+            self.heads.append(head)
+            if self.says:
+                writer.write(self.says)
+                await reader.read()
+            elif head.startswith("CONNECT"):
+                host, _, port = head.split(" ")[1].rpartition(":")
+                below, above = await asyncio.open_connection(host, int(port))
+                writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(_pump(reader, above))
+                    group.create_task(_pump(below, writer))
+        writer.close()
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(ConnectionError):
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+    writer.close()
+
+
+async def test_tls_goes_through_a_proxy_in_a_tunnel(
+    pair: Generation, server_tls: ssl.SSLContext
+) -> None:
+    async with (
+        ScriptedServer([answer(200, {"major": "1"})]).running(server_tls) as server,
+        Proxy().running() as proxy,
+        client_of(by_name(server), pair, f"http://me:pass%20word@{proxy.url}") as client,
+    ):
+        for _ in range(3):
+            assert b"major" in await client.get_raw("/version")
+
+    (head,) = proxy.heads
+    assert head.startswith(f"CONNECT {by_name(server).removeprefix('https://')} HTTP/1.1\r\n")
+    assert f"Basic {base64.b64encode(b'me:pass word').decode()}" in head
+    assert all("proxy-authorization" not in each.headers for each in server.received)
+
+
+@pytest.mark.parametrize(
+    ("says", "words"),
+    [
+        pytest.param(b"HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n", "answers 407", id="407"),
+        pytest.param(b"SSH-2.0\r\n", "no HTTP", id="not-http"),
+        pytest.param(b"HTTP/1.1 200 OK\r\n\r\nhello", "speaks before", id="speaks-first"),
+    ],
+)
+async def test_a_proxy_that_makes_no_tunnel_is_named(
+    pair: Generation, says: bytes, words: str
+) -> None:
+    async with (
+        Proxy(says).running() as proxy,
+        client_of("https://localhost:6443", pair, f"http://{proxy.url}") as client,
+    ):
+        with pytest.raises(
+            ConnectionFailed,
+            match=rf"cannot connect to localhost:6443 through the proxy {proxy.url}: .*{words}",
+        ):
+            await client.get_raw("/version")
+
+
+async def test_plain_http_is_asked_of_the_proxy_by_its_whole_url() -> None:
+    async with (
+        ScriptedServer([answer(200, {"major": "1"})]).running() as proxy,
+        client_of("http://k8s.example/c", proxy=proxy.url.replace("//", "//me:pw@")) as client,
+    ):
+        await client.get_raw("/version")
+
+    (received,) = proxy.received
+    assert received.target == "http://k8s.example/c/version"
+    assert received.headers["host"] == "k8s.example"
+    assert received.headers["proxy-authorization"].startswith("Basic ")
+
+
+async def test_of_several_addresses_one_that_answers_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As where a name has an IPv6 address that leads nowhere."""
+    async with (
+        ScriptedServer([answer(200, {"major": "1"})]).running() as server,
+        client_of("http://k8s.test:1") as client,
+    ):
+        port = int(server.url.rpartition(":")[2])
+        addresses = [("127.0.0.2", 1), ("127.0.0.1", port)]
+        resolve_to(monkeypatch, addresses)
+        assert b"major" in await client.get_raw("/version")
+
+
+async def test_of_several_addresses_that_refuse_the_reason_is_told_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    resolve_to(monkeypatch, [("127.0.0.2", 1), ("127.0.0.3", 1)])
+    async with client_of("http://k8s.test:1") as client:
+        with pytest.raises(
+            ConnectionFailed, match=r"cannot connect to k8s.test:1: Connection refused$"
+        ):
+            await client.get_raw("/version")
+
+
+def resolve_to(monkeypatch: pytest.MonkeyPatch, addresses: list[tuple[str, int]]) -> None:
+    async def getaddrinfo(*_: Any, **__: Any) -> Any:
+        return [
+            (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", each) for each in addresses
+        ]
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
+
+
+async def test_an_unknown_name_is_said_in_words() -> None:
+    async with client_of("http://k8s.invalid:1") as client:
+        with pytest.raises(ConnectionFailed, match=r"cannot connect to k8s.invalid:1: [A-Z]"):
+            await client.get_raw("/version")
+
+
+@asynccontextmanager
+async def mute() -> AsyncIterator[int]:
+    """Accepts and says nothing; gives its port."""
+    held: list[asyncio.StreamWriter] = []
+    server = await asyncio.start_server(lambda _, writer: held.append(writer), "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        for each in held:
+            each.close()
+
+
+async def test_a_peer_that_never_shakes_hands_costs_the_deadline(
+    monkeypatch: pytest.MonkeyPatch, pair: Generation
+) -> None:
+    monkeypatch.setattr(dialing, "SECURE_SECONDS", 0.2)
+    async with mute() as port, client_of(f"https://localhost:{port}", pair) as client:
+        with pytest.raises(ConnectionFailed, match=r"no TLS within 0.2 s"):
+            await client.get_raw("/version")
+
+
+async def test_a_peer_that_closes_instead_of_shaking_hands_is_told(pair: Generation) -> None:
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server, client_of(f"https://localhost:{port}", pair) as client:
+        with pytest.raises(ConnectionFailed, match=r"cannot connect to localhost:.*closed|reset"):
+            await client.get_raw("/version")
+
+
+async def test_a_proxy_that_is_silent_costs_the_deadline(
+    monkeypatch: pytest.MonkeyPatch, pair: Generation
+) -> None:
+    monkeypatch.setattr(dialing, "SECURE_SECONDS", 0.2)
+    async with (
+        mute() as port,
+        client_of("https://k8s.test:6443", pair, f"http://127.0.0.1:{port}") as client,
+    ):
+        with pytest.raises(ConnectionFailed, match=r"through the proxy .*no answer within 0.2 s"):
+            await client.get_raw("/version")
+
+
+async def test_no_descriptor_is_left_however_silent_the_peers_are(
+    pair: Generation, server_tls: ssl.SSLContext, made: list[socket.socket]
+) -> None:
+    """A watch, a request under way, idle connections and one whose handshake hangs, all over TLS."""
+    script = [answer(200, b"{}"), stream(), silence]
+    async with ScriptedServer(script).running(server_tls) as server, mute() as port:
+        client = client_of(by_name(server), pair)
+        hanging = client_of(f"https://localhost:{port}", pair)
+        async with hanging, client:
+            await client.get_raw("/version")
+            watch = client.watch(PODS, timeout_seconds=60)
+            await watch.__aenter__()
+            tasks = [
+                asyncio.create_task(client.get_raw("/version")),
+                asyncio.create_task(hanging.get_raw("/version")),
+            ]
+            await server.until_received(3)
+            await asyncio.sleep(0.05)
+            tasks[1].cancel()
+            await asyncio.wait(tasks[1:])
+        left = [each for each in made if each.fileno() != -1]
+        with pytest.raises(ConnectionFailed):
+            await tasks[0]
+        await watch.__aexit__(None, None, None)
+
+    assert made
+    assert not left
+
+
+async def test_a_server_that_goes_away_over_tls_is_noticed_before_the_next_request(
+    pair: Generation, server_tls: ssl.SSLContext
+) -> None:
+    async def once(received: Any, writer: asyncio.StreamWriter) -> None:
+        await answer(200, b"{}")(received, writer)
+        writer.close()
+
+    async with (
+        ScriptedServer([once, once]).running(server_tls) as server,
+        client_of(by_name(server), pair) as client,
+    ):
+        await client.request_raw("POST", "/a", b"{}")
+        await asyncio.sleep(0.05)
+        await client.request_raw("POST", "/b", b"{}")
+
+    assert [each.target for each in server.received] == ["/a", "/b"]
+
+
+async def test_what_is_no_http_over_tls_is_a_failure_and_the_next_request_a_new_connection(
+    pair: Generation, server_tls: ssl.SSLContext
+) -> None:
+    script = [raw(b"SSH-2.0-OpenSSH\r\n" * 1000), answer(200, b"{}")]
+    async with (
+        ScriptedServer(script).running(server_tls) as server,
+        client_of(by_name(server), pair) as client,
+    ):
+        with pytest.raises(ConnectionFailed, match="this is no HTTP"):
+            await client.get_raw("/a")
+        await client.get_raw("/b")
+
+    assert server.connections == 2
+
+
+async def test_a_watch_that_has_ended_leaves_its_connection_to_the_next() -> None:
+    async with (
+        ScriptedServer([answer(200, b"")]).running() as server,
+        client_of(server.url) as client,
+    ):
+        for _ in range(2):
+            async with client.watch(PODS, timeout_seconds=60) as events:
+                assert [each async for each in events] == []
+
+    assert server.connections == 1
+
+
+async def test_a_large_stream_arrives_whole_over_tls_however_slowly_it_is_read(
+    pair: Generation, server_tls: ssl.SSLContext
+) -> None:
+    line = b'{"type":"ADDED","object":{"metadata":{"name":"%s","resourceVersion":"1"}}}\n' % (
+        b"x" * 5000
+    )
+    async with (
+        ScriptedServer([stream(*[line * 20] * 50, finished=True)]).running(server_tls) as server,
+        client_of(by_name(server), pair) as client,
+        client.watch(PODS, timeout_seconds=60) as events,
+    ):
+        count = 0
+        async for _ in events:
+            count += 1
+            if count % 100 == 0:
+                await asyncio.sleep(0.01)
+
+    assert count == 1000
+
+
+@pytest.mark.parametrize("target", ["/a b", "/a\r\nHost: x", "", "/\u00e9"])
+async def test_a_target_that_would_be_something_else_on_the_wire_is_not_sent(target: str) -> None:
+    async with (
+        ScriptedServer([answer(200, b"{}")]).running() as server,
+        client_of(server.url) as client,
+    ):
+        with pytest.raises(ConnectionFailed, match="quote it"):
+            await client.get_raw(target)
+
+    assert not server.received

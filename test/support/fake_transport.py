@@ -1,0 +1,96 @@
+"""One end of a TCP connection without a socket: what is written to it is kept, the other end is the test's."""
+
+import asyncio
+
+
+class FakeTransport(asyncio.Transport):
+    """Behaves as a selector event loop's transport; `stuck` makes the other side take nothing."""
+
+    def __init__(self, protocol: asyncio.Protocol) -> None:
+        super().__init__()
+        self._protocol = protocol
+        self._loop = asyncio.get_running_loop()
+        self._high = 64 * 1024
+        self.written = b""
+        self.buffered = b""
+        self.stuck = False
+        self.reading = True
+        self.eof_written = False
+        self.closing = False
+        self.lost = False
+        protocol.connection_made(self)
+
+    # The other side.
+
+    def receive(self, data: bytes) -> None:
+        """Data comes in, as far as anybody reads."""
+        if not self.closing and self.reading:
+            self._protocol.data_received(data)
+
+    def receive_eof(self) -> None:
+        if not self.closing and not self._protocol.eof_received():
+            self.close()
+
+    def take(self) -> bytes:
+        """What was written since the last time."""
+        taken, self.written = self.written, b""
+        return taken
+
+    def drain(self) -> None:
+        """The other side takes what was held up."""
+        self.stuck = False
+        self.written += self.buffered
+        self.buffered = b""
+        self._protocol.resume_writing()
+        if self.closing:
+            self._lose(None)
+
+    # What protocols use.
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        assert not self.eof_written, "written after the end"
+        if self.lost:
+            return
+        if not self.stuck:
+            self.written += bytes(data)
+            return
+        self.buffered += bytes(data)
+        if len(self.buffered) > self._high:
+            self._protocol.pause_writing()
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._high = 64 * 1024 if high is None else high
+
+    def get_write_buffer_size(self) -> int:
+        return len(self.buffered)
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        self.eof_written = True
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def close(self) -> None:
+        if not self.closing:
+            self.closing = True
+            if not self.buffered:
+                self._loop.call_soon(self._lose, None)
+
+    def abort(self, error: Exception | None = None) -> None:
+        self.closing = True
+        self.buffered = b""
+        self._loop.call_soon(self._lose, error)
+
+    def _lose(self, error: Exception | None) -> None:
+        if not self.lost:
+            self.lost = True
+            self._protocol.connection_lost(error)

@@ -1,0 +1,223 @@
+"""Answers out of bytes, however those are cut."""
+
+import gzip
+import zlib
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kruise_probe.client.answers import MAX_FRAMING_BYTES, AnswerParser, BadAnswer
+
+OK = b"HTTP/1.1 200 OK\r\n"
+BODY = b'{"kind":"Pod"}' * 20
+
+
+def cut(data: bytes, at: list[int]) -> Iterator[bytes]:
+    """`data` in portions that begin at each of `at`."""
+    places = sorted({0, *(each % (len(data) + 1) for each in at), len(data)})
+    for start, stop in pairwise(places):
+        yield data[start:stop]
+
+
+def sized(body: bytes, *fields: bytes) -> bytes:
+    lines = b"".join(each + b"\r\n" for each in fields)
+    return OK + lines + b"Content-Length: %d\r\n\r\n" % len(body) + body
+
+
+def chunked(body: bytes, *fields: bytes, trailer: bytes = b"") -> bytes:
+    lines = b"".join(each + b"\r\n" for each in fields)
+    chunks = b"".join(
+        b"%x\r\n%s\r\n" % (len(body[i : i + 7]), body[i : i + 7]) for i in range(0, len(body), 7)
+    )
+    return (
+        OK + lines + b"Transfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n" + trailer + b"\r\n"
+    )
+
+
+INTERIM = b"HTTP/1.1 100 Continue\r\nRetry-After: 7\r\n\r\n"
+PACKED = gzip.compress(BODY)
+BY_END = b"HTTP/1.0 200 OK\r\n\r\n"
+
+ANSWERS = [
+    pytest.param(sized(BODY), BODY, True, id="content-length"),
+    pytest.param(sized(b""), b"", True, id="empty"),
+    pytest.param(chunked(BODY), BODY, True, id="chunked"),
+    pytest.param(chunked(BODY, trailer=b"Content-Encoding: br\r\n"), BODY, True, id="trailer"),
+    pytest.param(INTERIM + INTERIM + sized(BODY), BODY, True, id="interim"),
+    pytest.param(sized(BODY, b"Connection: close"), BODY, False, id="closes"),
+    pytest.param(sized(BODY).replace(b"1.1", b"1.0"), BODY, False, id="http-1.0"),
+    pytest.param(sized(PACKED, b"content-encoding: GZIP"), BODY, True, id="gzip"),
+    pytest.param(chunked(PACKED, b"Content-Encoding: gzip"), BODY, True, id="gzip-chunked"),
+    pytest.param(sized(PACKED * 3, b"Content-Encoding: gzip"), BODY * 3, True, id="gzip-members"),
+    pytest.param(sized(b"", b"Content-Encoding: gzip"), b"", True, id="gzip-of-nothing"),
+    pytest.param(sized(BODY, b"Content-Encoding: identity"), BODY, True, id="identity"),
+    pytest.param(BY_END + BODY, BODY, False, id="until-the-end"),
+    pytest.param(
+        BY_END[:-2] + b"Content-Encoding: gzip\r\n\r\n" + PACKED, BODY, False, id="gzip-until-end"
+    ),
+]
+
+
+@pytest.mark.parametrize(("data", "body", "reusable"), ANSWERS)
+@given(at=st.lists(st.integers(min_value=0), max_size=12))
+def test_an_answer_is_the_same_however_it_is_cut(
+    data: bytes, body: bytes, reusable: bool, at: list[int]
+) -> None:
+    parser, received = AnswerParser(), b""
+    for portion in cut(data, at):
+        parser.feed(portion)
+        received += parser.take()
+
+    assert parser.complete or parser.end()
+    assert (parser.status, received + parser.take(), parser.reusable) == (200, body, reusable)
+    assert parser.pending_bytes == 0
+
+
+@pytest.mark.parametrize(("data", "body", "reusable"), ANSWERS)
+def test_an_answer_that_is_cut_off_is_never_taken_for_a_whole_one(
+    data: bytes, body: bytes, reusable: bool
+) -> None:
+    for end in range(len(data)):
+        parser = AnswerParser()
+        try:
+            parser.feed(data[:end])
+            whole = parser.end()
+        except BadAnswer:
+            continue
+        if whole:
+            assert data.startswith((BY_END, BY_END[:-2])), "only the end itself can end it"
+
+
+FRAGMENTS = st.sampled_from(
+    [OK, b"HTTP/1.1 ", b"101 x", b"204\r\n", b"\r\n", b"\r\n\r\n", b"Content-Length: 3", b": ", b"0",
+     b"Transfer-Encoding: chunked", b"Content-Encoding: gzip", PACKED, b"Connection: close", b"\0",
+     b"Upgrade: h2c\r\nConnection: upgrade\r\n", b"ffffffffffffffff\r\n", b"-1", INTERIM, b"a"]
+)  # fmt: skip
+
+
+@given(
+    st.one_of(st.binary(max_size=300), st.lists(FRAGMENTS, max_size=12).map(b"".join)),
+    st.lists(st.integers(min_value=0), max_size=8),
+    st.booleans(),
+)
+def test_no_bytes_however_cut_do_more_than_be_refused(
+    data: bytes, at: list[int], tunnel: bool
+) -> None:
+    parser = AnswerParser(tunnel=tunnel)
+    with suppress(BadAnswer):
+        for portion in cut(data, at):
+            parser.feed(portion)
+            parser.take()
+        parser.end()
+
+    assert not parser.reusable
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        pytest.param(b"SSH-2.0-OpenSSH\r\n", "no HTTP", id="not-http"),
+        pytest.param(
+            b"HTTP/1.1 101 x\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\n", "protocol", id="101"
+        ),
+        pytest.param(b"HTTP/1.1 099 x\r\n\r\n", "99 is no status", id="no-status"),
+        pytest.param(sized(BODY, b"Content-Encoding: br"), "'br'", id="brotli"),
+        pytest.param(sized(BODY, b"Content-Encoding: gzip"), "unpacked", id="no-gzip"),
+        pytest.param(sized(PACKED[:-3], b"Content-Encoding: gzip"), "cut off", id="half-gzip"),
+        pytest.param(sized(b"", b"Content-Length: 5"), "no HTTP", id="two-lengths"),
+        pytest.param(chunked(b"a", b"Content-Length: 5"), "no HTTP", id="length-and-chunks"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_in_words(data: bytes, words: str) -> None:
+    parser = AnswerParser()
+    with pytest.raises(BadAnswer, match=words):
+        parser.feed(data)
+
+
+@pytest.mark.parametrize(
+    "endless",
+    [
+        pytest.param([OK, b"a: ", *[b"b" * 1000] * 1000], id="one-field"),
+        pytest.param([OK, *[b"a: b\r\n" * 100] * 1000], id="many-fields"),
+        pytest.param([INTERIM * 10] * 2000, id="interim-answers"),
+        pytest.param(
+            [OK + b"Transfer-Encoding: chunked\r\n\r\n0\r\n", *[b"a: b\r\n" * 100] * 1000],
+            id="trailers",
+        ),
+        pytest.param(
+            [OK + b"Transfer-Encoding: chunked\r\n\r\n1;", *[b"a" * 1000] * 1000],
+            id="chunk-extension",
+        ),
+        pytest.param([b"\r\n" * 100] * 5000, id="empty-lines"),
+    ],
+)
+def test_what_is_no_body_has_a_bound(endless: list[bytes]) -> None:
+    parser, fed = AnswerParser(), 0
+    with pytest.raises(BadAnswer):  # noqa: PT012 - which of them is the last does not matter
+        for portion in endless:
+            fed += len(portion)
+            parser.feed(portion)
+
+    assert fed <= MAX_FRAMING_BYTES + 2000
+
+
+def test_a_body_has_none() -> None:
+    parser = AnswerParser()
+    parser.feed(OK + b"Content-Length: 10000000\r\n\r\n")
+    for _ in range(100):
+        parser.feed(b"x" * 100_000)
+
+    assert (parser.complete, parser.pending_bytes) == (True, 10_000_000)
+
+
+def test_a_small_answer_may_unpack_to_a_large_one() -> None:
+    parser = AnswerParser()
+    packer = zlib.compressobj(wbits=31)
+    packed = packer.compress(bytes(20_000_000)) + packer.flush()
+    parser.feed(sized(packed, b"Content-Encoding: gzip"))
+
+    assert (parser.complete, len(parser.take())) == (True, 20_000_000)
+
+
+@pytest.mark.parametrize("surplus", [b"x", b"\r\n", sized(b""), b"HTTP/1.1 408 Timeout\r\n\r\n"])
+@pytest.mark.parametrize("together", [True, False])
+def test_what_comes_after_an_answer_spoils_the_connection_and_not_the_answer(
+    surplus: bytes, together: bool
+) -> None:
+    parser = AnswerParser()
+    for portion in [sized(BODY) + surplus] if together else [sized(BODY), surplus]:
+        parser.feed(portion)
+
+    assert (parser.complete, parser.take(), parser.status) == (True, BODY, 200)
+    assert parser.reusable == (together and surplus == b"\r\n"), "an empty line says nothing"
+
+
+@pytest.mark.parametrize(
+    ("data", "status", "complete", "reusable"),
+    [
+        pytest.param(OK + b"\r\n", 200, True, True, id="success-ends-with-its-head"),
+        pytest.param(OK + b"Content-Length: 5\r\n\r\n", 200, True, True, id="length-means-nothing"),
+        pytest.param(OK + b"\r\nx", 200, True, False, id="speaks-first"),
+        pytest.param(
+            b"HTTP/1.1 407 No\r\nContent-Length: 2\r\n\r\nno", 407, True, True, id="refusal"
+        ),
+    ],
+)
+def test_a_tunnel_begins_after_the_head(
+    data: bytes, status: int, complete: bool, reusable: bool
+) -> None:
+    parser = AnswerParser(tunnel=True)
+    parser.feed(data)
+
+    assert (parser.status, parser.complete, parser.reusable) == (status, complete, reusable)
+
+
+def test_when_to_come_again_is_read_in_any_case_of_letters() -> None:
+    parser = AnswerParser()
+    parser.feed(INTERIM + sized(b"", b"RETRY-after: 3"))
+
+    assert parser.retry_after == "3"
