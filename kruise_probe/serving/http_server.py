@@ -96,7 +96,8 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=0)
+        # Paused as soon as one byte is left over. With 0 asyncio's TLS would pause when none is, until more is read.
+        self._transport.set_write_buffer_limits(high=1, low=0)
         self._within(READ_SECONDS)
         self._server.opened(self)
 

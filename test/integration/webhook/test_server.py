@@ -96,6 +96,26 @@ async def test_a_review_is_answered(tmp_path: Path) -> None:
     assert json.loads(text)["response"] == {"uid": "u", "allowed": True}
 
 
+async def test_one_connection_carries_review_after_review(tmp_path: Path) -> None:
+    """An API server keeps its connection; one that stalls makes it wait for its whole timeout."""
+    keep(tmp_path, pair := generation())
+    body = json.dumps(REVIEW).encode()
+    async with served(tmp_path) as server:
+        await until_served(server, pair)
+        async with (
+            asyncio.timeout(10),
+            aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(ssl=trusting(pair.authority), limit=1)
+            ) as session,
+        ):
+            for _ in range(20):
+                async with session.post(
+                    f"https://localhost:{server.port}{PATH}", data=BytesIO(body)
+                ) as answer:
+                    assert answer.status == 200
+                    await answer.read()
+
+
 async def test_what_is_no_review_is_a_bad_request(tmp_path: Path) -> None:
     keep(tmp_path, pair := generation())
     async with served(tmp_path) as server:
