@@ -63,7 +63,7 @@ def installed(admin: Kubectl) -> None:
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}
     admin.apply(namespace, *all_crds(), *manager_rbac(SYSTEM), *daemon_rbac(SYSTEM))
     admin.apply(*own_node_policy(SYSTEM))
-    admin.run("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    admin.until_established()
 
 
 def kubeconfig_of(admin: Kubectl, account: str, folder: Path, *bound_to_node: str) -> str:

@@ -32,7 +32,7 @@ def admin() -> Iterator[Kubectl]:
     system = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}
     own = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
     kubectl.apply(system, own, *all_crds())
-    kubectl.run("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    kubectl.until_established()
     inside = Kubectl(kubeconfig, namespace=NAMESPACE)
     yield inside
     # No manager is left that would take the finalizer off a marker that a failure has left.

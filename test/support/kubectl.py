@@ -43,6 +43,11 @@ class Kubectl:
         listed = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
         self.run("apply", "-f", "-", stdin=json.dumps(listed))
 
+    def until_established(self) -> None:
+        """Waits for our definitions only: other tests may be taking theirs away."""
+        names = (f"crd/{plural}.apps.kruise.io" for plural in ("podprobemarkers", "nodepodprobes"))
+        self.run("wait", "--for=condition=Established", *names, "--timeout=30s")
+
     def get(self, *arguments: str) -> Object:
         found: Object = json.loads(self.run("get", *arguments, "-o", "json"))
         return found

@@ -129,7 +129,7 @@ async def cluster(plane: ControlPlane, tmp_path: Path) -> AsyncIterator[Cluster]
     kubectl = Kubectl(str(plane.kubeconfig))
     name = tmp_path.name.replace("_", "-").lower()[:40].strip("-")
     kubectl.run("create", "-f", str(kruises_crds(tmp_path)))
-    kubectl.run("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    kubectl.until_established()
     for each in {name, SYSTEM_NAMESPACE}:
         kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": each}})
     async with RestClient(config=plane.config(), field_manager="test", user_agent="test") as client:

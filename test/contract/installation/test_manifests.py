@@ -183,7 +183,7 @@ def test_a_real_api_server_takes_all_of_it(
         "-",
         stdin=json.dumps(listed(all_crds())),
     )
-    admin.run("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    admin.until_established()
     documents = [
         each
         for each in way(admin, namespace, tmp_path)

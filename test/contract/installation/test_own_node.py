@@ -63,7 +63,7 @@ def installation(admin: Kubectl) -> Iterator[Installation]:
         *apart([*daemon_rbac(there.namespace), *own_node_policy(there.namespace)], unique),
     ]
     admin.apply(*all_crds())
-    admin.run("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    admin.until_established()
     admin.apply(*objects)
     for name in (there.own, there.other):
         metadata = {"name": name}
