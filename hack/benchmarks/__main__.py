@@ -109,7 +109,7 @@ def latency(runs: int, cmd: str, rates: tuple[int, ...], seconds: float, **given
 @click.option("--pods", default=110)
 @click.option(
     "--daemon-cmd",
-    default=together_bench.OURS,
+    default=daemon_bench.OURS,
     help="The daemon; {kubeconfig}, {node}, {socket} and {health} (a port) are filled in.",
 )
 @click.option(

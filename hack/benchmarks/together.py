@@ -5,7 +5,6 @@ their containers run in a scripted runtime. Three probes of period 1 s for each 
 """
 
 import asyncio
-import sys
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -30,11 +29,6 @@ WARM_UP_SECONDS = 3.0
 LATE_SECONDS = 5.0
 LOOK_SECONDS = 0.05
 PROBES_PER_POD = 3
-
-OURS = (
-    f"{sys.executable} -m kruise_probe daemon --kubeconfig {{kubeconfig}} --node-name {{node}} "
-    "--cri-endpoint unix://{socket} --addr 127.0.0.1:{health}"
-)
 
 
 @dataclass(frozen=True, kw_only=True)

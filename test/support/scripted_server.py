@@ -14,12 +14,21 @@ Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 @dataclass
 class ScriptedServer:
-    """`requests` are the heads of HTTP requests, `ends` what each connection ended with after its script."""
+    """`requests` are the heads of HTTP requests; of `connections` those `ended` whose script is over."""
 
     host: str
     port: int = 0
     connections: int = 0
+    ended: int = 0
     requests: list[str] = field(default_factory=list)
+    one_ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def until_ended(self, connections: int) -> None:
+        """Waits until so many have come and gone."""
+        async with asyncio.timeout(10):
+            while self.ended < connections:
+                self.one_ended.clear()
+                await self.one_ended.wait()
 
 
 @asynccontextmanager
@@ -37,6 +46,10 @@ async def serving(
         with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             await act(reader, writer)
         writer.close()
+        with contextlib.suppress(OSError, asyncio.CancelledError):
+            await writer.wait_closed()
+        server.ended += 1
+        server.one_ended.set()
 
     listening = await asyncio.start_server(connected, host, 0, ssl=tls)
     server.port = listening.sockets[0].getsockname()[1]

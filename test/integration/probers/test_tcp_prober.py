@@ -23,7 +23,7 @@ def prober(port: int | str, timeout: float = 2.0) -> TcpProber:
 async def test_success_is_a_connection(host: str) -> None:
     async with serving(silent(), host=host) as server:
         assert await prober(server.port).run(Target(host, "")) == Outcome(Verdict.SUCCESS)
-        await asyncio.sleep(0.05)
+        await server.until_ended(1)
 
     assert server.connections == 1
 
@@ -70,7 +70,7 @@ async def test_no_answer_is_failure_in_time(full_port: int) -> None:
 async def test_what_answers_at_once_is_not_waited_for() -> None:
     async with serving(silent()) as server:
         assert prober(server.port).start(Target("127.0.0.1", "")) == Outcome(Verdict.SUCCESS)
-        await asyncio.sleep(0.05)
+        await server.until_ended(1)
     begun = prober(server.port).start(Target("127.0.0.1", ""))
     assert isinstance(begun, Outcome)
     assert begun.verdict is Verdict.FAILURE
@@ -106,9 +106,9 @@ async def test_the_server_reads_a_plain_end() -> None:
             ends.append(str(error))
 
     async with serving(lambda _: script) as server:
-        for _ in range(50):
+        for number in range(50):
             _ = await prober(server.port).run(Target("127.0.0.1", ""))
-            await asyncio.sleep(0.002)
+            await server.until_ended(number + 1)
 
     assert ends == [b""] * 50
 
@@ -124,6 +124,6 @@ async def test_a_thousand_probes_leave_no_thousand_sockets_waiting() -> None:
         for _ in range(1000):
             _ = await prober(server.port).run(Target("127.0.0.1", ""))
             await asyncio.sleep(0)  # the server lives on the same loop
-        await asyncio.sleep(0.2)
+        await server.until_ended(1000)
 
         assert time_waits(server) < 50
