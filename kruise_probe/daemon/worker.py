@@ -9,9 +9,9 @@ created, is waited for without attempts; a hanging exec is asked less often.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -20,6 +20,7 @@ from kruise_probe.api.core import Probe
 from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.daemon import metrics, schedule, threshold
 from kruise_probe.daemon.aim import Containers, Missing, aim_at, target_of
+from kruise_probe.daemon.attempts import Attempts, Spawn
 from kruise_probe.daemon.cri.containers import ContainerView
 from kruise_probe.daemon.diff import Entry, edit_of, refusal_of
 from kruise_probe.daemon.identity import handler_type, probe_hash
@@ -33,9 +34,7 @@ from kruise_probe.daemon.probers.prober import (
     CouldNotProbe,
     Outcome,
     Prober,
-    Target,
     Verdict,
-    Waiting,
 )
 from kruise_probe.daemon.readback import Standing, standing_of
 from kruise_probe.daemon.results import Change, Result, Results
@@ -63,7 +62,7 @@ class Node(NamedTuple):
     containers: Containers
     prober_factory: Callable[[Probe], Prober]
     results: Results
-    spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+    spawn: Spawn
     on_transition: Callable[[Entry, Result], None]
     now: Callable[[], datetime]
 
@@ -108,9 +107,12 @@ class Worker:
         self._broken = False
         self._unsubscribe: Callable[[], None] = _nothing
 
-        self._attempt: asyncio.Task[None] | None = None
-        # Counts questions: the verdict of an attempt that was begun under another number is late.
-        self._generation = 0
+        self._attempts = Attempts(
+            node.spawn,
+            on_outcome=self._judge,
+            on_failure=self._not_probed,
+            on_end=self._ticker.probe_ended,
+        )
         self._grace_timer: asyncio.TimerHandle | None = None
 
     def _configure(self) -> None:
@@ -151,7 +153,7 @@ class Worker:
         edit = edit_of(old.probe, entry.probe)
         ask_again = (
             edit.handler
-            or (edit.timeout and self._attempt is not None)
+            or (edit.timeout and self._attempts.under_way)
             or (old.ip != entry.ip and self._record.obstacle is not None)
         )
         if any(edit):
@@ -185,11 +187,9 @@ class Worker:
         self._grace_timer = None
 
     def _discard_attempt(self) -> None:
-        self._generation += 1
         self._timeouts_in_a_row = 0
         self._ticker.stretch_to(1)
-        if self._attempt is not None:
-            self._attempt.cancel()
+        self._attempts.discard()
 
     def _restart_timer(self, *, ask_again: bool) -> None:
         due = self._first_due()
@@ -257,44 +257,17 @@ class Worker:
     # An attempt.
 
     def _tick(self) -> bool:
-        if self._attempt is not None:
+        if self._attempts.under_way:
             return False
         try:
             view = self._running_container()
-            if view is not None and self._prober is not None:
-                self._launch(self._prober, target_of(view, self.entry.ip))
         except Exception as error:  # noqa: BLE001 - one bad probe never stops another
             self._report_broken(error)
+            return True
+        if view is not None and self._prober is not None:
+            self._probed = True
+            self._attempts.begin(self._prober, target_of(view, self.entry.ip))
         return True
-
-    def _launch(self, prober: Prober, target: Target) -> None:
-        """Starts a probe; a task waits for it, if there is anything to wait for."""
-        self._probed = True
-        began = self._loop.time()
-        try:
-            begun = prober.start(target)
-        except CouldNotProbe as error:
-            self._could_not_probe(error)
-            return
-        if isinstance(begun, Outcome):
-            self._judge(begun, self._loop.time() - began)
-        else:
-            self._attempt = self._node.spawn(self._wait(begun, began, self._generation))
-
-    async def _wait(self, begun: Waiting, began: float, generation: int) -> None:
-        try:
-            outcome = await begun()
-            if generation == self._generation:
-                self._judge(outcome, self._loop.time() - began)
-        except CouldNotProbe as error:
-            if generation == self._generation:
-                self._could_not_probe(error)
-        except Exception as error:  # noqa: BLE001 - one bad probe never stops another
-            if generation == self._generation:
-                self._report_broken(error)
-        finally:
-            self._attempt = None
-            self._ticker.probe_ended()
 
     def _judge(self, outcome: Outcome, seconds: float) -> None:
         if outcome.verdict is Verdict.SUCCESS:
@@ -321,6 +294,12 @@ class Worker:
             f"{message} (ExecStuck: each time, so it is asked every {every:g} s only; end what the command starts, or "
             "give the container an init)"
         )
+
+    def _not_probed(self, error: Exception) -> None:
+        if isinstance(error, CouldNotProbe):
+            self._could_not_probe(error)
+        else:
+            self._report_broken(error)
 
     def _could_not_probe(self, error: CouldNotProbe) -> None:
         self.series.unknown += 1

@@ -20,11 +20,10 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-from kruise_probe.daemon.probers.rounds import round_of
+from kruise_probe.daemon.probers.rounds import end_of_round
 
 READ_BYTES: Final = 16 * 1024
 
-_LINGER_A_SECOND: Final = struct.pack("ii", 1, 1)
 _RESET: Final = struct.pack("ii", 1, 0)
 _CONNECTED: Final = frozenset({0, errno.EISCONN})
 _UNDER_WAY: Final = frozenset({errno.EINPROGRESS, errno.EALREADY, errno.EINTR})
@@ -108,16 +107,28 @@ class Connection:
         tls = context.wrap_socket(self._socket, do_handshake_on_connect=False)
         return TlsConnection(tls, self._address)
 
+    def offer(self, data: bytes) -> bytes:
+        """Sends as much as goes without waiting; what is left. Raises: BrokenConnection."""
+        try:
+            return data[self._socket.send(data) :]
+        except BlockingIOError:
+            return data
+        except OSError as error:
+            raise self._broken("write", error) from error
+
+    def take(self) -> bytes | None:
+        """What has arrived, at most 16 KiB; empty at the end, None if there is nothing. Raises: BrokenConnection."""
+        try:
+            return self._socket.recv(READ_BYTES)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            raise self._broken("read", error) from error
+
     async def send(self, data: bytes) -> None:
         """Raises: BrokenConnection."""
-        left = memoryview(data)
-        while left:
-            try:
-                left = left[self._socket.send(left) :]
-            except BlockingIOError:
-                await self._writable()
-            except OSError as error:
-                raise self._broken("write", error) from error
+        while data := self.offer(data):
+            await self._writable()
         self._answer_is_due = True
 
     async def receive(self) -> bytes:
@@ -128,25 +139,26 @@ class Connection:
         """
         if self._answer_is_due:
             self._answer_is_due = False
-            await round_of(self._loop).over()
-        else:
+            await self._round()
+        while (arrived := self.take()) is None:
             await self._readable()
-        while True:
-            try:
-                return self._socket.recv(READ_BYTES)
-            except BlockingIOError:
-                await self._readable()
-            except OSError as error:
-                raise self._broken("read", error) from error
+        return arrived
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self._socket.close()
 
     def _broken(self, what: str, error: OSError) -> BrokenConnection:
         return BrokenConnection(f"{what} tcp {self._address}: {what}: {_words(error)}")
+
+    async def _round(self) -> None:
+        future: asyncio.Future[None] = self._loop.create_future()
+        timer = self._loop.call_at(end_of_round(self._loop), _wake, future)
+        try:
+            await future
+        finally:
+            timer.cancel()
 
     async def _readable(self) -> None:
         loop, descriptor = self._loop, self._socket.fileno()
@@ -238,7 +250,7 @@ def prepare(address: Address) -> Connection:
         tcp = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     except OSError as error:
         raise DialFailed(f"dial tcp {address}: socket: {_words(error)}") from error
-    tcp.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_A_SECOND)
+    tcp.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
     return Connection(tcp, address)
 
 

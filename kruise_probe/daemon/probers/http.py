@@ -19,12 +19,21 @@ from kruise_probe.daemon.probers.dialing import (
     DialFailed,
     dial,
     dial_tls,
+    prepare,
     unverified_tls,
 )
 from kruise_probe.daemon.probers.http_request import Headers, InvalidRequest, Url
 from kruise_probe.daemon.probers.http_response import AnswerReader, BadAnswer, Head
 from kruise_probe.daemon.probers.messages import clean_message, quote
-from kruise_probe.daemon.probers.prober import Outcome, Prober, Target, Verdict
+from kruise_probe.daemon.probers.prober import (
+    Asked,
+    Begun,
+    Outcome,
+    Prober,
+    Target,
+    Verdict,
+    Waiting,
+)
 from kruise_probe.daemon.probers.targets import address_of
 
 MAX_REQUESTS: Final = 10
@@ -34,7 +43,10 @@ _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 
 
 class _Failed(Exception):
-    """The probe failed; the text is the message."""
+    """The probe failed; the text says why."""
+
+
+_PROBLEMS: Final = (DialFailed, BrokenConnection, BadAnswer, InvalidRequest, _Failed)
 
 
 class HttpProber(Prober):
@@ -46,18 +58,15 @@ class HttpProber(Prober):
         self._headers = Headers(action.http_headers or (), user_agent=user_agent)
         self._prepared: tuple[Target, Url, bytes] | None = None
 
-    async def run(self, target: Target) -> Outcome:
+    def start(self, target: Target) -> Begun:
         url, request = self._prepare(target)
-        attempt = _Attempt(url)
-        try:
-            if self._headers.problem:
-                raise _Failed(f"Get {quote(url.text)}: {self._headers.problem}")
-            async with asyncio.timeout(self._timeout_seconds):
-                return await self._exchange(attempt, request)
-        except TimeoutError:
-            return Outcome(Verdict.FAILURE, clean_message(attempt.timed_out()), timed_out=True)
-        except (_Failed, InvalidRequest) as failure:
-            return Outcome(Verdict.FAILURE, clean_message(str(failure)))
+        return _Attempt(url, request, self._headers, self._timeout_seconds).start()
+
+    async def run(self, target: Target) -> Outcome:
+        begun = self.start(target)
+        if isinstance(begun, Asked):
+            begun = begun.look()
+        return begun if isinstance(begun, Outcome) else await begun()
 
     def _prepare(self, target: Target) -> tuple[Url, bytes]:
         """URL and request are the same each time, until the pod gets another address."""
@@ -66,24 +75,6 @@ class HttpProber(Prober):
             url = Url.of_action(self._action.scheme, address, self._action.path)
             self._prepared = (target, url, self._headers.request(url))
         return self._prepared[1:]
-
-    async def _exchange(self, attempt: "_Attempt", request: bytes) -> Outcome:
-        for number in range(1, MAX_REQUESTS + 1):
-            connection = await attempt.connect()
-            try:
-                head = await attempt.ask(connection, request)
-                step = _next_step(head, attempt.url, followed=number)
-                if isinstance(step, Outcome):
-                    return step
-                if step is None:
-                    return _judge(head.status, await attempt.body(connection))
-            finally:
-                connection.close()
-            request = self._headers.redirected(
-                step.url, previous=attempt.url, relative=step.relative
-            )
-            attempt.follow(step.url)
-        raise AssertionError("the last request is never followed by another")
 
 
 class _Redirect(NamedTuple):
@@ -117,56 +108,130 @@ def _judge(status: int, body: bytes) -> Outcome:
     return Outcome(Verdict.SUCCESS, text, warning=True)
 
 
-class _Attempt:
-    """One probe under way: which URL it is at, and how far, for the words of a failure."""
+class _Attempt(Asked):
+    """One probe under way: which URL it is at, and how far.
 
-    def __init__(self, url: Url) -> None:
-        self.url = url
+    What needs no waiting is done where it is started and looked at; whatever does is left to `_finish`.
+    """
+
+    def __init__(self, url: Url, request: bytes, headers: Headers, timeout_seconds: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._deadline = self._loop.time() + timeout_seconds
+        self._headers = headers
+        self._url = url
+        self._unsent = request
+        self._requests = 1
+        self._reader = AnswerReader()
+        self._connection: Connection | None = None
+
+    def start(self) -> Begun:
+        if self._url.scheme != "http" or self._headers.problem:
+            return self._finish
+        try:
+            self._connection = prepare(self._url.address)
+            if not self._connection.begin():
+                return self._finish
+            self._unsent = self._connection.offer(self._unsent)
+        except _PROBLEMS as problem:
+            return self._ended(self._failure(problem))
+        return self._finish if self._unsent else self
+
+    def look(self) -> Outcome | Waiting:
+        try:
+            while (outcome := self._progress()) is None:
+                arrived = self._connection.take() if self._connection else None
+                if arrived is None:
+                    return self._finish
+                self._reader.feed(arrived)
+        except _PROBLEMS as problem:
+            outcome = self._failure(problem)
+        return self._ended(outcome)
+
+    async def _finish(self) -> Outcome:
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                while (outcome := self._progress()) is None:
+                    connection = await self._sent()
+                    self._reader.feed(await connection.receive())
+        except TimeoutError:
+            text = clean_message(self._timed_out())
+            outcome = Outcome(Verdict.FAILURE, text, timed_out=True)
+        except _PROBLEMS as problem:
+            outcome = self._failure(problem)
+        finally:
+            self._close()
+        return outcome
+
+    def _progress(self) -> Outcome | None:
+        """The outcome, if what has arrived decides it. A redirect that is followed takes away the connection.
+
+        Raises:
+            BadAnswer: the body is not written as its head says.
+            _Failed, InvalidRequest: there is no following this redirect.
+        """
+        head = self._reader.head
+        if head is None:
+            return None
+        step = _next_step(head, self._url, followed=self._requests)
+        if isinstance(step, _Redirect):
+            self._follow(step)
+            return None
+        if step is None:
+            self._reader.read_body()
+            return _judge(head.status, self._reader.body) if self._reader.complete else None
+        return step
+
+    def _follow(self, step: _Redirect) -> None:
+        self._unsent = self._headers.redirected(
+            step.url, previous=self._url, relative=step.relative
+        )
+        self._close()
+        self._url = step.url
+        self._requests += 1
         self._reader = AnswerReader()
 
-    def follow(self, url: Url) -> None:
-        self.url = url
-        self._reader = AnswerReader()
+    async def _sent(self) -> Connection:
+        """The connection, with the request sent."""
+        if self._connection is None:
+            self._connection = await self._connected()
+        elif self._unsent:
+            await self._connection.connect()
+        if self._unsent:
+            unsent, self._unsent = self._unsent, b""
+            await self._connection.send(unsent)
+        return self._connection
 
-    def timed_out(self) -> str:
+    async def _connected(self) -> Connection:
+        if self._headers.problem:
+            raise _Failed(self._headers.problem)
+        if self._url.scheme == "https":
+            return await dial_tls(self._url.address, unverified_tls("http/1.1"))
+        if self._url.scheme == "http":
+            return await dial(self._url.address)
+        raise _Failed(f"unsupported protocol scheme {quote(self._url.scheme)}")
+
+    def _ended(self, outcome: Outcome) -> Outcome:
+        self._close()
+        return outcome
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _timed_out(self) -> str:
         if self._reader.head is not None:
             return (
                 "context deadline exceeded "
                 "(Client.Timeout or context cancellation while reading body)"
             )
-        return self._failed(
+        return self._getting(
             "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
         )
 
-    async def connect(self) -> Connection:
-        try:
-            if self.url.scheme == "https":
-                return await dial_tls(self.url.address, unverified_tls("http/1.1"))
-            if self.url.scheme == "http":
-                return await dial(self.url.address)
-        except DialFailed as failure:
-            raise _Failed(self._failed(str(failure))) from failure
-        raise _Failed(self._failed(f"unsupported protocol scheme {quote(self.url.scheme)}"))
+    def _failure(self, problem: Exception) -> Outcome:
+        text = str(problem) if self._reader.head is not None else self._getting(str(problem))
+        return Outcome(Verdict.FAILURE, clean_message(text))
 
-    async def ask(self, connection: Connection, request: bytes) -> Head:
-        reader = self._reader
-        try:
-            await connection.send(request)
-            while reader.head is None:
-                reader.feed(await connection.receive())
-        except (BrokenConnection, BadAnswer) as failure:
-            raise _Failed(self._failed(str(failure))) from failure
-        return reader.head
-
-    async def body(self, connection: Connection) -> bytes:
-        reader = self._reader
-        try:
-            reader.read_body()
-            while not reader.complete:
-                reader.feed(await connection.receive())
-        except (BrokenConnection, BadAnswer) as failure:
-            raise _Failed(str(failure)) from failure
-        return reader.body
-
-    def _failed(self, problem: str) -> str:
-        return f"Get {quote(self.url.text)}: {problem}"
+    def _getting(self, problem: str) -> str:
+        return f"Get {quote(self._url.text)}: {problem}"

@@ -5,6 +5,7 @@ Differs: a request or command that does not end in time is a failure in every ph
 such a result away when the time is over in the middle of a body.
 """
 
+import abc
 import enum
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -67,11 +68,25 @@ Waiting = Callable[[], Coroutine[Any, Any, Outcome]]
 """What is left of a probe that was begun: call it once, and await the outcome."""
 
 
+class Asked(abc.ABC):
+    """A probe whose answer is there in a moment: to be looked for once, at the end of the round.
+
+    Dropped without a look, it leaves nothing behind.
+    """
+
+    @abc.abstractmethod
+    def look(self) -> "Outcome | Waiting":
+        """What came of it, or what is left to wait for."""
+
+
+Begun = Outcome | Asked | Waiting
+
+
 class Prober(Protocol):
     """Runs one probe. Knows its own timeout; may be run again, but not while it runs."""
 
-    def start(self, target: Target) -> Outcome | Waiting:
-        """Begins a probe: its outcome where nothing has to be waited for, else what to wait for.
+    def start(self, target: Target) -> Begun:
+        """Begins a probe: its outcome where nothing has to be waited for, else how to come by it.
 
         Raises:
             CouldNotProbe: as `run`.
