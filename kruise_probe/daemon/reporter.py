@@ -16,6 +16,7 @@ import structlog
 from kruise_probe.api.errors import ApiError, KubeError, NotFound
 from kruise_probe.api.keys import NamespacedName, ProbeKey
 from kruise_probe.api.resources import NODE_POD_PROBES, KubeObject, Resource
+from kruise_probe.api.storage import stored_bytes
 from kruise_probe.api.v1alpha1 import NodePodProbe, NodePodProbeStatus
 from kruise_probe.client.request import PatchType
 from kruise_probe.daemon import metrics
@@ -24,7 +25,6 @@ from kruise_probe.daemon.schedule import CLOCK_SLACK_SECONDS
 from kruise_probe.daemon.status import (
     Fitted,
     differs,
-    encoded_bytes,
     fit,
     newer_probes,
     oldest_probe_at,
@@ -113,7 +113,7 @@ class Reporter:
             self._kept_version = ""
             return
         if before is None or before.spec != node_pod_probe.spec:
-            self._spec_bytes = encoded_bytes(node_pod_probe.spec)
+            self._spec_bytes = stored_bytes(node_pod_probe.spec)
             self.changed(Change.MESSAGE)
         if before is None or before.uid != node_pod_probe.uid:
             self._kept_version = ""

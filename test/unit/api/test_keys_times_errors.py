@@ -97,3 +97,9 @@ def test_the_servers_wish_to_wait_is_kept() -> None:
 
     assert error.retry_after_seconds == 3.0
     assert error_of(429, None, retry_after_seconds=1.5).retry_after_seconds == 1.5
+
+
+def test_a_wish_beyond_numbers_is_none() -> None:
+    error = error_of(503, Status(details=StatusDetails(retry_after_seconds=10**400)))
+
+    assert error.retry_after_seconds is None
