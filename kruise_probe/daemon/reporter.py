@@ -45,6 +45,9 @@ FIRST_BACKOFF_SECONDS: Final = 0.25
 MAX_BACKOFF_SECONDS: Final = 10.0
 """So long at most do results wait once the API server is back; kubelet repeats its node's status as often."""
 
+MAX_WISH_SECONDS: Final = 60.0
+"""So long at most is a Retry-After obeyed: no proxy holds a node's results back for a day."""
+
 REFRESH_STAGGER: Final = 0.05
 """A refresh comes up to this share of its interval later, so that nodes which began together drift apart."""
 
@@ -229,7 +232,7 @@ class Reporter:
         self._failures += 1
         backoff = min(FIRST_BACKOFF_SECONDS * 2 ** min(self._failures - 1, 16), MAX_BACKOFF_SECONDS)
         wish = (isinstance(error, ApiError) and error.retry_after_seconds) or 0.0
-        wait = max(backoff * random.uniform(0.5, 1.0), wish)
+        wait = max(backoff * random.uniform(0.5, 1.0), min(wish, MAX_WISH_SECONDS))
         self._not_before = asyncio.get_running_loop().time() + wait
         metrics.STATUS_WRITE_FAILURES.inc()
         if isinstance(error, NotFound):
