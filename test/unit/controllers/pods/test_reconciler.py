@@ -259,8 +259,8 @@ async def test_a_key_that_kubectl_writes_is_neither_written_for_ever_nor_waited_
 ) -> None:
     """As an annotation it is none for a policy, but an older marker may have it, and an older manager have written it."""
     key = "kubectl.kubernetes.io/last-applied-configuration"
-    marks = {"labels": {}, "annotations": {}} | {field: {key: "x"}}
-    policy = policy_wire("Succeeded", marks["labels"], marks["annotations"])
+    marks = {key: "x"}
+    policy = policy_wire("Succeeded", *((marks, None) if field == "labels" else (None, marks)))
     api.put(MARKERS, marker_wire(probes=[probe_wire(policies=[policy])]))
     owned = owned_fields(annotations=[key])
     api.put(PODS, pod_wire(annotations={key: "x"}, owned=owned))
@@ -377,7 +377,7 @@ class TestAValueThatTheServerRefuses:
             await settle(10)
             assert api.get(MARKERS, "web") is None
             labels, annotations, conditions = shown(api)
-            assert (labels, annotations, conditions.keys()) == ({}, {}, {"example.com/bad"})
+            assert (labels, annotations, [*conditions]) == ({}, {}, ["example.com/bad"])
 
     async def test_is_measured_as_what_was_shown_at_once(self, api: FakeApi) -> None:
         def measured() -> float:
