@@ -166,12 +166,14 @@ def _targets(
 def has_residue(pod: Pod, marker: CompiledMarker, claims: Claims) -> bool:
     """Whether `pod` still carries something that we wrote, `marker` names, and no live marker claims.
 
-    A condition that stays on the pod as a readiness gate is none: nobody will take it away.
+    A condition that stays on the pod as a readiness gate is none: nobody will take it away. Nor is a mark that the
+    cache does not show: what cannot be seen is never removed, and would be waited for without an end.
     """
     owned = pod.owned
-    if (owned.labels & marker.labels) - claims.labels:
+    if not pod.labels.keys().isdisjoint((owned.labels & marker.labels) - claims.labels):
         return True
-    if (owned.annotations & marker.annotations) - claims.annotations:
+    left_annotations = (owned.annotations & marker.annotations) - claims.annotations
+    if not pod.annotations.keys().isdisjoint(left_annotations):
         return True
     left = (owned.condition_types & marker.condition_types) - claims.condition_types
     return bool(left - pod.readiness_gates)
