@@ -10,7 +10,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Final
 
-from kruise_probe.api.errors import Invalid, KubeError
+from kruise_probe.api.errors import KubeError
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import PODS
@@ -105,17 +105,14 @@ class PodReconciler:
         """
         try:
             return await self._patch(pod, changes), None
-        except Invalid as error:
-            parts = parts_of(changes, claims_of(self._caches.matching.markers_of(pod)))
-            if pod_is_gone(error):
-                raise
-            if len(parts) == 1:
-                self._record(pod.key, pod, {parts[0].marker: refusal(error)})
-                raise
         except KubeError as error:
-            if why := refusal(error):
-                self._record(pod.key, pod, {EVERY_MARKER: why})
-            raise
+            why = refusal(error)
+            if not why:
+                raise
+            parts = parts_of(changes, claims_of(self._caches.matching.markers_of(pod)))
+            if len(parts) == 1:
+                self._record(pod.key, pod, {parts[0].marker: why})
+                raise
         return await self._write_parts(pod, parts)
 
     async def _write_parts(self, pod: Pod, parts: Iterable[Part]) -> tuple[Pod, KubeError | None]:
