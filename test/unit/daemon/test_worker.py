@@ -206,6 +206,19 @@ async def test_a24_a_container_that_does_not_run_is_never_probed(either: Scripte
         assert either.recorder.reasons == ["KruiseProbeSucceeded"]
 
 
+async def test_a_container_of_which_the_runtime_tells_nothing_is_unknown_with_the_reason(
+    either: ScriptedNode,
+) -> None:
+    either.api.put(one(exec_probe()))
+    async with either.daemon():
+        either.containers.start()
+        await asyncio.sleep(5)
+        either.containers.lose("no answer")
+        await asyncio.sleep(31)
+        assert either.api.state() == "Unknown"
+        assert either.api.message() == "ContainerNotRunning: container main is Unknown: no answer"
+
+
 async def test_a14_a_container_that_is_not_created_is_unknown_in_time(node: ScriptedNode) -> None:
     node.api.put(one(exec_probe(period_seconds=20, failure_threshold=3)))
     async with node.daemon():
