@@ -303,13 +303,14 @@ class Worker:
 
     def _could_not_probe(self, error: CouldNotProbe) -> None:
         self.series.unknown += 1
-        if error.reason == REASON_RUNTIME_UNAVAILABLE:
+        if error.reason == REASON_RUNTIME_UNAVAILABLE and not self._node.containers.available:
             self._record = threshold.put_on_hold(self._record)
         elif error.reason == REASON_INVALID_PROBE:
             self._publish(threshold.refused(clean_message(str(error))))
         else:
             of_container = error.reason in _CONTAINER_REASONS
-            if of_container:
+            is_lost = error.reason == REASON_RUNTIME_UNAVAILABLE and self._record.obstacle is None
+            if of_container or is_lost:  # If the runtime itself is away, a list says so now.
                 self._node.containers.refresh_soon()
             self._not_reached(clean_message(str(error)), of_container=of_container)
 

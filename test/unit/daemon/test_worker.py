@@ -367,12 +367,38 @@ async def test_a41_what_cannot_be_probed_is_unknown_after_the_grace(
 async def test_a_runtime_that_is_away_during_the_attempt_holds_the_state(
     either: ScriptedNode,
 ) -> None:
+    """An attempt may notice it up to a second before the next list does."""
     either.api.put(one(exec_probe()))
     async with either.daemon():
         either.containers.start()
         await asyncio.sleep(5)
         either.probers.answer(CouldNotProbe(REASON_RUNTIME_UNAVAILABLE, "away"))
-        await asyncio.sleep(300)
+        for _ in range(10):
+            await asyncio.sleep(1)
+            either.containers.set_available(False)
+            await asyncio.sleep(60)
+            either.containers.set_available(True)
+        assert either.api.state() == "Succeeded"
+        assert either.recorder.reasons == ["KruiseProbeSucceeded"]
+
+
+async def test_a_runtime_that_cannot_reach_this_container_while_it_lists_makes_it_unknown(
+    either: ScriptedNode,
+) -> None:
+    """As with a container whose shim has died."""
+    either.api.put(one(exec_probe(period_seconds=5)))
+    async with either.daemon():
+        either.containers.start()
+        await asyncio.sleep(20)
+        either.probers.answer(CouldNotProbe(REASON_RUNTIME_UNAVAILABLE, "ttrpc: closed"))
+        await asyncio.sleep(29)
+        assert either.api.state() == "Succeeded"
+        await asyncio.sleep(10)
+        assert either.api.state() == "Unknown"
+        assert either.api.message() == "RuntimeUnavailable: ttrpc: closed"
+        assert either.containers.refreshes == 1
+        either.probers.answer(OK)
+        await asyncio.sleep(5)
         assert either.api.state() == "Succeeded"
 
 
