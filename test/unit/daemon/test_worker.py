@@ -682,6 +682,78 @@ async def test_when_the_object_vanishes_all_probes_stop(node: ScriptedNode) -> N
         assert node.api.state() == "Succeeded"
 
 
+async def vanish_and_come_back(node: ScriptedNode, *, after_seconds: float) -> None:
+    """Somebody deletes the object by hand, and the manager repairs it."""
+    assert node.api.object is not None
+    spec = node.api.object.spec
+    node.api.delete()
+    await asyncio.sleep(after_seconds)
+    node.api.put(spec)
+
+
+async def test_a_repaired_object_has_its_states_at_once_and_none_of_them_is_news(
+    either: ScriptedNode,
+) -> None:
+    good, bad = exec_probe("good", period_seconds=20), exec_probe("bad", period_seconds=20)
+
+    async def behave(probe: Probe, _: Target) -> Outcome:
+        return OK if probe == good else BAD
+
+    either.probers.behaviour = behave
+    either.api.put(spec_of(pod_of(probe_of(good, "m#good"), probe_of(bad, "m#bad"))))
+    async with either.daemon():
+        either.containers.start(age=100)
+        await asyncio.sleep(50)
+        states, events = either.api.states(), list(either.recorder.events)
+        for after in (0.0, 0.5, 30.0):
+            either.probers.attempts.clear()
+            await vanish_and_come_back(either, after_seconds=after)
+            await asyncio.sleep(0.01)
+            said = {
+                name: (state.state, state.last_transition_time)
+                for name, state in either.api.states().items()
+            }
+            assert said == {
+                name: (state.state, state.last_transition_time) for name, state in states.items()
+            }
+            assert either.probers.attempts == []
+            await asyncio.sleep(50)
+            assert either.api.states()["pod/m#good"].last_transition_time == (
+                states["pod/m#good"].last_transition_time
+            )
+            assert len(either.probers.attempts) >= 4
+        assert either.recorder.events == events
+
+
+async def test_an_object_that_comes_back_late_is_a_new_one(node: ScriptedNode) -> None:
+    node.api.put(one(exec_probe(period_seconds=20)))
+    async with node.daemon():
+        node.containers.start(age=100)
+        await asyncio.sleep(5)
+        node.probers.answer(OK, seconds=0.5)
+        await vanish_and_come_back(node, after_seconds=61)
+        await asyncio.sleep(0.4)
+        assert node.api.states() == {}
+        await asyncio.sleep(0.3)
+        assert node.api.state() == "Succeeded"
+        assert len(node.recorder.events) == 2
+
+
+async def test_what_changed_while_the_object_was_away_is_news(node: ScriptedNode) -> None:
+    node.api.put(one(exec_probe(initial_delay_seconds=5)))
+    async with node.daemon():
+        node.containers.start(age=100)
+        await asyncio.sleep(5)
+        spec = node.api.object and node.api.object.spec
+        assert spec
+        node.api.delete()
+        node.containers.start()
+        await asyncio.sleep(0.5)
+        node.api.put(spec)
+        await asyncio.sleep(0.2)
+        assert node.api.message().startswith("ContainerRestarted: ")
+
+
 async def test_a22_five_probes_of_one_container_have_five_outcomes(node: ScriptedNode) -> None:
     async def behave(probe: Probe, _: Target) -> Outcome:
         assert probe.exec
