@@ -55,7 +55,8 @@ def aim_at(containers: Containers, entry: Entry) -> ContainerView | Missing | No
             REASON_CONTAINER_NOT_CREATED, f"the runtime has no container {name} of pod {entry.pod}"
         )
     if view.state is not ContainerState.RUNNING:
-        return Missing(REASON_CONTAINER_NOT_RUNNING, f"container {name} is {view.state.value}")
+        why = f": {view.problem}" if view.problem else ""
+        return Missing(REASON_CONTAINER_NOT_RUNNING, f"container {name} is {view.state.value}{why}")
     return view
 
 

@@ -120,6 +120,8 @@ class Reporter:
             self.changed(Change.MESSAGE)
         if before is None or before.uid != node_pod_probe.uid:
             self._kept_version = ""
+            if not (node_pod_probe.status and node_pod_probe.status.pod_probe_statuses):
+                self.changed(Change.STATE)  # A new object: it lacks what is known already.
         self._observe_status(node_pod_probe)
 
     def _observe_status(self, node_pod_probe: NodePodProbe) -> None:

@@ -1,13 +1,15 @@
 """Keeps exactly one running worker for every probe that the NodePodProbe names.
 
 Source: kubelet pkg/kubelet/prober/prober_manager.go; Kruise pkg/daemon/podprobe/pod_probe_controller.go (sync).
-Differs: edits reach the running worker; what a predecessor published is handed to the workers at the start.
+Differs: edits reach the running worker; what a predecessor published is handed to the workers at the start, and
+what was published when the object was deleted to those of one that comes soon after.
 """
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from functools import partial
+from typing import Final
 
 import structlog
 
@@ -23,6 +25,9 @@ from kruise_probe.daemon.readback import Recorded, recorded_in, result_for
 from kruise_probe.daemon.results import Result, Results
 from kruise_probe.daemon.schedule import Anchor
 from kruise_probe.daemon.worker import Node, Worker
+
+REPAIR_SECONDS: Final = 60.0
+"""So long after its deletion a NodePodProbe that comes back goes on where it was."""
 
 
 class Supervisor:
@@ -49,6 +54,8 @@ class Supervisor:
         self._log = structlog.get_logger()
         self._entries: Mapping[ProbeKey, Entry] = {}
         self._workers: dict[ProbeKey, Worker] = {}
+        self._kept: dict[ProbeKey, Result] = {}
+        self._keep_until = 0.0
         self._node: Node | None = None
         self._running = asyncio.Event()
 
@@ -83,7 +90,7 @@ class Supervisor:
         await self._running.wait()
 
     def apply(self, node_pod_probe: NodePodProbe | None, *, first: bool = False) -> None:
-        """Makes the workers those of `node_pod_probe`; None stops them all.
+        """Makes the workers those of `node_pod_probe`; None stops them all, and keeps what they found for a repair.
 
         With `first` the object is what this daemon found when it started: its status is read back, and its
         containers may have been probed before.
@@ -92,6 +99,7 @@ class Supervisor:
         change = diff(self._entries, desired)
         self._entries = desired
         recorded = recorded_in(node_pod_probe.status) if first and node_pod_probe else {}
+        self._keep(node_pod_probe)
         for key in change.removed:
             self._remove(key)
         for entry in change.changed:
@@ -99,12 +107,19 @@ class Supervisor:
         for entry in change.added:
             self._guarded(entry, partial(self._add, entry, recorded, first=first))
 
+    def _keep(self, node_pod_probe: NodePodProbe | None) -> None:
+        now = asyncio.get_running_loop().time()
+        if node_pod_probe is None:
+            self._kept = dict(self._results.newest)
+            self._keep_until = now + REPAIR_SECONDS
+        elif now > self._keep_until:
+            self._kept.clear()
+
     def _add(self, entry: Entry, recorded: Recorded, *, first: bool) -> None:
         if self._node is None:
             raise RuntimeError("the supervisor does not run yet")
-        worker = Worker(
-            entry, self._node, recorded=result_for(entry.key, recorded), from_start=first
-        )
+        known = result_for(entry.key, recorded) or self._kept.pop(entry.key, None)
+        worker = Worker(entry, self._node, recorded=known, from_start=first)
         self._workers[entry.key] = worker
         worker.start()
 

@@ -71,7 +71,7 @@ class Worker:
     """Runs one entry until halted. Never two probes of it at once.
 
     Args:
-        recorded: the result that a predecessor of this daemon published and that was read back.
+        recorded: what was published of the entry before: read back, or kept from before the object went.
         from_start: the entry stood in the spec when this daemon started.
     """
 
@@ -238,9 +238,10 @@ class Worker:
         delayed = self.entry.probe.effective_initial_delay_seconds > 0
         self._publish(threshold.container_changed(self._record, initial_delay=replaced and delayed))
         due = self._first_due()
-        if due > self._loop.time() or not ran_before:
+        is_known = standing is Standing.SAME and self._record.state is not ProbeState.UNKNOWN
+        if due > self._loop.time() or not (is_known or ran_before):
             self._ticker.tick_at(due)
-        elif standing is Standing.SAME and self._record.state is not ProbeState.UNKNOWN:
+        elif is_known:
             self._ticker.tick_on_phase()
         else:
             self._ticker.tick_at(
@@ -303,13 +304,14 @@ class Worker:
 
     def _could_not_probe(self, error: CouldNotProbe) -> None:
         self.series.unknown += 1
-        if error.reason == REASON_RUNTIME_UNAVAILABLE:
+        if error.reason == REASON_RUNTIME_UNAVAILABLE and not self._node.containers.available:
             self._record = threshold.put_on_hold(self._record)
         elif error.reason == REASON_INVALID_PROBE:
             self._publish(threshold.refused(clean_message(str(error))))
         else:
             of_container = error.reason in _CONTAINER_REASONS
-            if of_container:
+            is_lost = error.reason == REASON_RUNTIME_UNAVAILABLE and self._record.obstacle is None
+            if of_container or is_lost:  # If the runtime itself is away, a list says so now.
                 self._node.containers.refresh_soon()
             self._not_reached(clean_message(str(error)), of_container=of_container)
 

@@ -47,7 +47,7 @@ _UNKNOWN_REMEDIES: Final = {
     "ContainerNotRunning": "make the container run first: kubectl describe pod, kubectl logs --previous",
     "PortNameUnknown": "give the container a port of that name, or write the port's number in the probe",
     "PodIPUnknown": "the pod has no address yet: kubectl describe pod",
-    "RuntimeUnavailable": "is the container runtime of the node running? the daemon's log names the socket",
+    "RuntimeUnavailable": "the node's container runtime has lost touch with this container: delete the pod, or restart the runtime",
     "InvalidProbe": "correct the probe as the message says",
 }
 

@@ -152,6 +152,14 @@ class FakeContainers:
         self._views[key] = msgspec.structs.replace(self._views[key], state=ContainerState.EXITED)
         self._notify()
 
+    def lose(self, problem: str, pod: str = "pod", container: str = "main") -> None:
+        """The runtime lists the container, and tells nothing of it."""
+        key = (f"uid-{pod}", container)
+        self._views[key] = msgspec.structs.replace(
+            self._views[key], state=ContainerState.UNKNOWN, problem=problem
+        )
+        self._notify()
+
     def remove(self, pod: str = "pod", container: str = "main") -> None:
         del self._views[f"uid-{pod}", container]
         self._notify()

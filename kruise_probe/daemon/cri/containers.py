@@ -5,8 +5,9 @@ sandbox. Where the runtime has an event stream that has proven itself, lists fol
 every 15 seconds makes sure that no event was missed.
 
 Source: kubelet pkg/kubelet/pleg/generic.go and evented.go.
-Differs: only containers that somebody subscribed to are looked at closer; a stream is trusted when it has
-sent something, and no longer when a list shows what it did not tell.
+Differs: only containers that somebody subscribed to are looked at closer; the runtime is away when it does not list,
+and a status that fails costs its container alone; a stream is trusted when it has sent something, and no longer
+when a list shows what it did not tell.
 """
 
 import asyncio
@@ -18,15 +19,14 @@ from typing import Final, NamedTuple
 import msgspec
 import structlog
 
+from kruise_probe.daemon.cri.answers import Answers
 from kruise_probe.daemon.cri.runtime import (
-    ContainerDetail,
     ContainerInfo,
+    ContainerNotFound,
     ContainerState,
     NotSupported,
     Runtime,
     RuntimeFailure,
-    RuntimeUnavailable,
-    SandboxDetail,
 )
 
 log = structlog.get_logger(__name__)
@@ -46,8 +46,6 @@ MAX_BACKOFF_SECONDS: Final = 2.0
 STREAM_RETRY_SECONDS: Final = 600.0
 """Until a runtime without an event stream is asked again: it may have been upgraded."""
 
-_PARALLEL_STATUSES: Final = 8
-
 
 class ContainerKey(NamedTuple):
     pod_uid: str
@@ -58,7 +56,8 @@ class ContainerView(msgspec.Struct, frozen=True):
     """The newest container of one name in one pod.
 
     `started_at` and `ips` are known of a container that runs; `ips` is empty for a pod in the
-    host's network. `sandbox_ready` is what the sandbox was when the container was first looked at.
+    host's network. `sandbox_ready` is what the sandbox was when the container was first looked at. One that
+    runs and of which the runtime does not tell more is in the state UNKNOWN; `problem` says why, for people.
     """
 
     id: str
@@ -69,6 +68,7 @@ class ContainerView(msgspec.Struct, frozen=True):
     sandbox_id: str = ""
     sandbox_ready: bool = True
     ips: tuple[str, ...] = ()
+    problem: str = ""
 
 
 Callback = Callable[[], None]
@@ -81,7 +81,7 @@ class ContainerWatcher:
     `available` has changed. Cancelling `run` leaves the last views as they are.
 
     Attributes:
-        available: the runtime answers; until the first answer it does not.
+        available: the runtime answered when it was last asked for a list; before the first it did not.
         problem: why it is not available, for people; empty when it is.
         lists: how many lists were asked for so far.
     """
@@ -93,8 +93,8 @@ class ContainerWatcher:
         self._runtime = runtime
         self._subscribers: dict[ContainerKey, list[Callback]] = {}
         self._newest: dict[ContainerKey, ContainerInfo] = {}
-        self._details: dict[str, ContainerDetail] = {}
-        self._sandboxes: dict[str, SandboxDetail] = {}
+        self._details = Answers(runtime.container_status, on_news=self._hear_of)
+        self._sandboxes = Answers(runtime.sandbox_status, on_news=self._hear_of)
         self._views: dict[ContainerKey, ContainerView] = {}
         self._wake = asyncio.Event()
         self._wanted_age = RECONCILE_INTERVAL_SECONDS
@@ -137,28 +137,28 @@ class ContainerWatcher:
     async def run(self) -> None:
         """Watches until it is cancelled."""
         async with asyncio.TaskGroup() as group:
-            _ = group.create_task(self._keep_listing(), name="containers: list")
+            _ = group.create_task(self._keep_listing(group), name="containers: list")
             _ = group.create_task(self._follow_events(), name="containers: events")
 
-    async def _keep_listing(self) -> None:
+    async def _keep_listing(self, group: asyncio.TaskGroup) -> None:
         loop = asyncio.get_running_loop()
         backoff = REFRESH_INTERVAL_SECONDS
         listed_at = loop.time()
         list_is_due = True
         while True:
-            try:
-                if list_is_due:
-                    listed_at = loop.time()
+            if list_is_due:
+                listed_at = loop.time()
+                try:
                     await self._list()
-                await self._look_closer()
-            except RuntimeFailure as failure:
-                self._set_available(False, str(failure))
-                await asyncio.sleep(backoff)
-                backoff = min(backoff * 2, MAX_BACKOFF_SECONDS)
-                list_is_due = True
-                continue
-            backoff = REFRESH_INTERVAL_SECONDS
-            self._set_available(True, "")
+                except RuntimeFailure as failure:
+                    self._set_available(False, str(failure))
+                    await asyncio.sleep(backoff)
+                    backoff = min(backoff * 2, MAX_BACKOFF_SECONDS)
+                    continue
+                backoff = REFRESH_INTERVAL_SECONDS
+                self._publish(self._subscribers)
+                self._set_available(True, "")
+            self._look_closer(group)
             list_is_due = await self._wait_for_work(listed_at)
 
     def _want_list(self, age_seconds: float) -> None:
@@ -180,7 +180,7 @@ class ContainerWatcher:
     async def _wait_for_work(self, listed_at: float) -> bool:
         """True when the next list is due, False when a container is to be looked at closer."""
         loop = asyncio.get_running_loop()
-        while not self._unknown():
+        while not self._unasked():
             self._wake.clear()
             left = self._due_at(listed_at) - loop.time()
             if left <= 0:
@@ -206,55 +206,49 @@ class ContainerWatcher:
         ):
             log.debug("the event stream missed a container; listing every second")
             self._stream_is_trusted = False
-        ids = {container.id for container in self._newest.values()}
-        sandboxes = {container.sandbox_id for container in self._newest.values()}
-        self._details = {id: detail for id, detail in self._details.items() if id in ids}
-        self._sandboxes = {id: it for id, it in self._sandboxes.items() if id in sandboxes}
+        self._details.keep({container.id for container in self._newest.values()})
+        self._sandboxes.keep({container.sandbox_id for container in self._newest.values()})
 
-    def _unknown(self) -> list[ContainerInfo]:
-        """Subscribed containers that run and were not looked at."""
+    def _unasked(self) -> list[ContainerInfo]:
+        """Subscribed containers that run, and of which something is to be asked."""
         return [
             container
             for key in self._subscribers
-            if (container := self._newest.get(key)) is not None and self._is_unknown(container)
+            if (container := self._newest.get(key)) is not None
+            and container.state is ContainerState.RUNNING
+            and (self._details.is_due(container.id) or self._sandboxes.is_due(container.sandbox_id))
         ]
+
+    def _look_closer(self, group: asyncio.TaskGroup) -> None:
+        for container in self._unasked():
+            self._details.ask(container.id, group)
+            self._sandboxes.ask(container.sandbox_id, group)
+
+    def _hear_of(self, id: str) -> None:
+        """An id of a container or sandbox has an answer or a failure, or may be asked for again."""
+        if self._details.failure(id) or self._sandboxes.failure(id):
+            # It may be gone, or the whole runtime: the next list tells.
+            self._want_list(LIST_INTERVAL_SECONDS)
+        self._publish(
+            key
+            for key in self._subscribers
+            if (container := self._newest.get(key)) and id in (container.id, container.sandbox_id)
+        )
 
     def _is_unknown(self, container: ContainerInfo) -> bool:
         return container.state is ContainerState.RUNNING and not (
-            container.id in self._details and container.sandbox_id in self._sandboxes
+            self._details.get(container.id) and self._sandboxes.get(container.sandbox_id)
         )
 
-    async def _look_closer(self) -> None:
-        unknown = self._unknown()
-        for start in range(0, len(unknown), _PARALLEL_STATUSES):
-            try:
-                async with asyncio.TaskGroup() as group:
-                    for container in unknown[start : start + _PARALLEL_STATUSES]:
-                        _ = group.create_task(self._ask_for(container))
-            except* RuntimeUnavailable as away:
-                raise RuntimeUnavailable(str(away.exceptions[0])) from away
-        self._publish()
+    def _failure(self, container: ContainerInfo) -> RuntimeFailure | None:
+        return self._details.failure(container.id) or self._sandboxes.failure(container.sandbox_id)
 
-    async def _ask_for(self, container: ContainerInfo) -> None:
-        """A container or sandbox that is gone in between is seen so by the next list."""
-        try:
-            if container.id not in self._details:
-                self._details[container.id] = await self._runtime.container_status(container.id)
-            if container.sandbox_id not in self._sandboxes:
-                sandbox = await self._runtime.sandbox_status(container.sandbox_id)
-                self._sandboxes[container.sandbox_id] = sandbox
-        except RuntimeUnavailable:
-            raise
-        except RuntimeFailure as failure:
-            log.debug("no status of a container", container=container.id, error=str(failure))
-            self._newest = {
-                key: other for key, other in self._newest.items() if other.id != container.id
-            }
-            self._want_list(LIST_INTERVAL_SECONDS)
-
-    def _publish(self) -> None:
+    def _publish(self, keys: Iterable[ContainerKey]) -> None:
         changed: list[ContainerKey] = []
-        for key in self._subscribers:
+        for key in keys:
+            container = self._newest.get(key)
+            if container and self._is_unknown(container) and not self._failure(container):
+                continue  # The view of before stands until there is an answer.
             view = self._view(key)
             if view == self._views.get(key):
                 continue
@@ -269,17 +263,23 @@ class ContainerWatcher:
         container = self._newest.get(key)
         if container is None:
             return None
+        state, problem = container.state, ""
+        if self._is_unknown(container) and (failure := self._failure(container)):
+            if isinstance(failure, ContainerNotFound):
+                return None
+            state, problem = ContainerState.UNKNOWN, str(failure)
         detail = self._details.get(container.id)
         sandbox = self._sandboxes.get(container.sandbox_id)
         return ContainerView(
             id=container.id,
-            state=container.state,
+            state=state,
             attempt=container.attempt,
             created_at_ns=container.created_at_ns,
             started_at=detail.started_at if detail else None,
             sandbox_id=container.sandbox_id,
             sandbox_ready=sandbox.ready if sandbox else True,
             ips=sandbox.ips if sandbox else (),
+            problem=problem,
         )
 
     def _set_available(self, available: bool, problem: str) -> None:

@@ -1,6 +1,7 @@
 """The container runtime behind a CRI socket. Everything of gRPC ends here.
 
-Source: k8s.io/cri-client pkg/remote_runtime.go.
+Source: k8s.io/cri-client pkg/remote_runtime.go; CRI-O internal/oci/runtime_oci.go (ExecSyncContainer) and conmon
+runner/config/config.go (TimedOutMessage) for how CRI-O tells of a command whose time is over.
 Differs: an exec is given up half a second after its timeout, where kubelet waits for two minutes more; errors
 have types.
 """
@@ -76,6 +77,8 @@ _NOT_RUNNING_WORDS = re.compile(
     r"container is in CONTAINER_\w+ state|not created or running|is not running|not running"
     r"|stopped container|no running task|task \S+ not found|process does not exist"
 )
+_CRIO_TIMED_OUT: Final = (-1, b"command timed out")
+"""CRI-O's answer for a command whose time was over; the exit code of one that has ended is never negative."""
 
 A = TypeVar("A")
 
@@ -146,6 +149,8 @@ class GrpcRuntime:
             )
         except grpc.aio.AioRpcError as error:
             raise _exec_failure(error, timeout_seconds) from error
+        if (answer.exit_code, answer.stderr) == _CRIO_TIMED_OUT:
+            raise _timed_out(timeout_seconds)
         return ExecResult(
             answer.exit_code, answer.stdout[:MAX_OUTPUT_BYTES], answer.stderr[:MAX_OUTPUT_BYTES]
         )
@@ -184,7 +189,9 @@ class GrpcRuntime:
         if code is grpc.StatusCode.NOT_FOUND:
             return ContainerNotFound(words)
         if code in _UNAVAILABLE or _NOT_READY_WORDS.search(words):
-            return RuntimeUnavailable(f"the container runtime at {self.endpoint} is away: {words}")
+            return RuntimeUnavailable(
+                f"no answer from the container runtime at {self.endpoint}: {words}"
+            )
         return RuntimeFailure(f"the container runtime refused: {words}")
 
 
@@ -207,14 +214,18 @@ def socket_path(endpoint: str) -> str:
 def _exec_failure(error: grpc.aio.AioRpcError, timeout_seconds: float) -> RuntimeFailure:
     code, words = error.code(), error.details() or "no reason given"
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return ExecTimeout(f"command timed out after {timeout_seconds:g}s")
+        return _timed_out(timeout_seconds)
     if code in _UNAVAILABLE or _NOT_READY_WORDS.search(words):
-        return RuntimeUnavailable(f"the container runtime is away: {words}")
+        return RuntimeUnavailable(f"no answer from the container runtime: {words}")
     if _NOT_RUNNING_WORDS.search(words):
         return ContainerNotRunning(words)
     if code is grpc.StatusCode.NOT_FOUND:
         return ContainerNotFound(words)
     return ExecImpossible(words)
+
+
+def _timed_out(timeout_seconds: float) -> ExecTimeout:
+    return ExecTimeout(f"command timed out after {timeout_seconds:g}s")
 
 
 def _info(container: pb.Container) -> ContainerInfo:

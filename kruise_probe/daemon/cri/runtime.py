@@ -1,7 +1,7 @@
 """What the daemon asks of a container runtime, and what can go wrong when it asks.
 
     RuntimeFailure                 the call gave no answer that is worth anything
-    ├── RuntimeUnavailable         nobody answers, or not in time: the runtime is away
+    ├── RuntimeUnavailable         nobody answers, or not in time: the runtime is away, if it does not list either
     ├── NotSupported               this runtime has no such call (events, before containerd 1.7)
     ├── ContainerNotFound          the runtime knows no such container or sandbox
     ├── ContainerNotRunning        it knows it, but it does not run

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.background import background
-from support.fake_runtime import ScriptedRuntime, hang, refuse, served, succeed
+from support.fake_runtime import ScriptedRuntime, exit_with, hang, refuse, served, succeed
 
 from kruise_probe.daemon.cri.containers import ContainerWatcher
 from kruise_probe.daemon.cri.endpoints import NodeRuntime
@@ -96,6 +96,19 @@ async def test_a_runtime_that_never_ends_an_exec_is_not_waited_for(socket: Path)
         await until("the stream is cancelled", holds=lambda: not scripted.in_flight)
 
 
+async def test_cri_o_tells_by_its_answer_that_the_time_is_over(socket: Path) -> None:
+    scripted = ScriptedRuntime()
+    container = scripted.start()
+    scripted.on_exec("hangs", script=exit_with(-1, b"", b"command timed out"))
+    scripted.on_exec("says so itself", script=exit_with(1, b"", b"command timed out"))
+    async with served(scripted, socket) as endpoint, GrpcRuntime(endpoint) as runtime:
+        with pytest.raises(ExecTimeout, match="command timed out after 2s"):
+            await runtime.exec_sync(container.id, ["hangs"], timeout_seconds=2)
+        result = await runtime.exec_sync(container.id, ["says so itself"], timeout_seconds=2)
+
+    assert result.exit_code == 1
+
+
 async def test_megabytes_of_output_are_cut(socket: Path) -> None:
     scripted = ScriptedRuntime()
     container = scripted.start()
@@ -111,7 +124,7 @@ async def test_no_socket_is_an_absent_runtime_at_once(socket: Path) -> None:
     loop = asyncio.get_running_loop()
     async with GrpcRuntime(f"unix://{socket}") as runtime:
         started_at = loop.time()
-        with pytest.raises(RuntimeUnavailable, match="is away"):
+        with pytest.raises(RuntimeUnavailable, match="no answer"):
             await runtime.version()
         assert loop.time() - started_at < 10
 

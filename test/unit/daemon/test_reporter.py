@@ -420,6 +420,16 @@ async def test_the_end_takes_two_seconds_at_most() -> None:
     assert loop_time() - began <= 2.001
 
 
+async def test_an_object_that_took_the_place_of_another_unseen_is_written_at_once() -> None:
+    async with reporting() as r:
+        r.put(0)
+        await asyncio.sleep(5)
+        r.api.object = None
+        r.api.put(r.spec)
+        await settle()
+        assert r.write_times == [pytest.approx(0, abs=0.1), pytest.approx(5, abs=0.1)]
+
+
 async def test_results_that_were_read_back_are_refreshed_when_they_are_due() -> None:
     probed_at = EPOCH - timedelta(seconds=300)
     state = ContainerProbeState("m#p0", "Succeeded", format_time(probed_at))

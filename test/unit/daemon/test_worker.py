@@ -206,6 +206,19 @@ async def test_a24_a_container_that_does_not_run_is_never_probed(either: Scripte
         assert either.recorder.reasons == ["KruiseProbeSucceeded"]
 
 
+async def test_a_container_of_which_the_runtime_tells_nothing_is_unknown_with_the_reason(
+    either: ScriptedNode,
+) -> None:
+    either.api.put(one(exec_probe()))
+    async with either.daemon():
+        either.containers.start()
+        await asyncio.sleep(5)
+        either.containers.lose("no answer")
+        await asyncio.sleep(31)
+        assert either.api.state() == "Unknown"
+        assert either.api.message() == "ContainerNotRunning: container main is Unknown: no answer"
+
+
 async def test_a14_a_container_that_is_not_created_is_unknown_in_time(node: ScriptedNode) -> None:
     node.api.put(one(exec_probe(period_seconds=20, failure_threshold=3)))
     async with node.daemon():
@@ -354,12 +367,38 @@ async def test_a41_what_cannot_be_probed_is_unknown_after_the_grace(
 async def test_a_runtime_that_is_away_during_the_attempt_holds_the_state(
     either: ScriptedNode,
 ) -> None:
+    """An attempt may notice it up to a second before the next list does."""
     either.api.put(one(exec_probe()))
     async with either.daemon():
         either.containers.start()
         await asyncio.sleep(5)
         either.probers.answer(CouldNotProbe(REASON_RUNTIME_UNAVAILABLE, "away"))
-        await asyncio.sleep(300)
+        for _ in range(10):
+            await asyncio.sleep(1)
+            either.containers.set_available(False)
+            await asyncio.sleep(60)
+            either.containers.set_available(True)
+        assert either.api.state() == "Succeeded"
+        assert either.recorder.reasons == ["KruiseProbeSucceeded"]
+
+
+async def test_a_runtime_that_cannot_reach_this_container_while_it_lists_makes_it_unknown(
+    either: ScriptedNode,
+) -> None:
+    """As with a container whose shim has died."""
+    either.api.put(one(exec_probe(period_seconds=5)))
+    async with either.daemon():
+        either.containers.start()
+        await asyncio.sleep(20)
+        either.probers.answer(CouldNotProbe(REASON_RUNTIME_UNAVAILABLE, "ttrpc: closed"))
+        await asyncio.sleep(29)
+        assert either.api.state() == "Succeeded"
+        await asyncio.sleep(10)
+        assert either.api.state() == "Unknown"
+        assert either.api.message() == "RuntimeUnavailable: ttrpc: closed"
+        assert either.containers.refreshes == 1
+        either.probers.answer(OK)
+        await asyncio.sleep(5)
         assert either.api.state() == "Succeeded"
 
 
@@ -641,6 +680,78 @@ async def test_when_the_object_vanishes_all_probes_stop(node: ScriptedNode) -> N
         node.api.put(one(exec_probe()))
         await asyncio.sleep(2)
         assert node.api.state() == "Succeeded"
+
+
+async def vanish_and_come_back(node: ScriptedNode, *, after_seconds: float) -> None:
+    """Somebody deletes the object by hand, and the manager repairs it."""
+    assert node.api.object is not None
+    spec = node.api.object.spec
+    node.api.delete()
+    await asyncio.sleep(after_seconds)
+    node.api.put(spec)
+
+
+async def test_a_repaired_object_has_its_states_at_once_and_none_of_them_is_news(
+    either: ScriptedNode,
+) -> None:
+    good, bad = exec_probe("good", period_seconds=20), exec_probe("bad", period_seconds=20)
+
+    async def behave(probe: Probe, _: Target) -> Outcome:
+        return OK if probe == good else BAD
+
+    either.probers.behaviour = behave
+    either.api.put(spec_of(pod_of(probe_of(good, "m#good"), probe_of(bad, "m#bad"))))
+    async with either.daemon():
+        either.containers.start(age=100)
+        await asyncio.sleep(50)
+        states, events = either.api.states(), list(either.recorder.events)
+        for after in (0.0, 0.5, 30.0):
+            either.probers.attempts.clear()
+            await vanish_and_come_back(either, after_seconds=after)
+            await asyncio.sleep(0.01)
+            said = {
+                name: (state.state, state.last_transition_time)
+                for name, state in either.api.states().items()
+            }
+            assert said == {
+                name: (state.state, state.last_transition_time) for name, state in states.items()
+            }
+            assert either.probers.attempts == []
+            await asyncio.sleep(50)
+            assert either.api.states()["pod/m#good"].last_transition_time == (
+                states["pod/m#good"].last_transition_time
+            )
+            assert len(either.probers.attempts) >= 4
+        assert either.recorder.events == events
+
+
+async def test_an_object_that_comes_back_late_is_a_new_one(node: ScriptedNode) -> None:
+    node.api.put(one(exec_probe(period_seconds=20)))
+    async with node.daemon():
+        node.containers.start(age=100)
+        await asyncio.sleep(5)
+        node.probers.answer(OK, seconds=0.5)
+        await vanish_and_come_back(node, after_seconds=61)
+        await asyncio.sleep(0.4)
+        assert node.api.states() == {}
+        await asyncio.sleep(0.3)
+        assert node.api.state() == "Succeeded"
+        assert len(node.recorder.events) == 2
+
+
+async def test_what_changed_while_the_object_was_away_is_news(node: ScriptedNode) -> None:
+    node.api.put(one(exec_probe(initial_delay_seconds=5)))
+    async with node.daemon():
+        node.containers.start(age=100)
+        await asyncio.sleep(5)
+        spec = node.api.object and node.api.object.spec
+        assert spec
+        node.api.delete()
+        node.containers.start()
+        await asyncio.sleep(0.5)
+        node.api.put(spec)
+        await asyncio.sleep(0.2)
+        assert node.api.message().startswith("ContainerRestarted: ")
 
 
 async def test_a22_five_probes_of_one_container_have_five_outcomes(node: ScriptedNode) -> None:

@@ -11,10 +11,12 @@ from support.fake_runtime import ScriptedRuntime
 
 from kruise_probe.daemon.cri.containers import ContainerKey, ContainerWatcher, newest
 from kruise_probe.daemon.cri.runtime import (
+    ContainerDetail,
     ContainerInfo,
     ContainerNotFound,
     ContainerState,
     RuntimeUnavailable,
+    SandboxDetail,
 )
 
 
@@ -267,6 +269,116 @@ async def test_a_status_that_fails_for_long_costs_a_list_a_second(
         del runtime.failures[call]
         await asyncio.sleep(1.1)
         assert watcher.find("uid-1", "main") is not None
+
+
+class PartlyDeaf(ScriptedRuntime):
+    """Lists, and gives no status of the container or sandbox of id `deaf`, for `patience` seconds each time."""
+
+    deaf = ""
+    patience = 0.0
+
+    async def container_status(self, container_id: str) -> ContainerDetail:
+        await self._listen_for(container_id)
+        return await super().container_status(container_id)
+
+    async def sandbox_status(self, sandbox_id: str) -> SandboxDetail:
+        await self._listen_for(sandbox_id)
+        return await super().sandbox_status(sandbox_id)
+
+    async def _listen_for(self, id: str) -> None:
+        if id == self.deaf:
+            self.calls[id] += 1
+            await asyncio.sleep(self.patience)
+            raise RuntimeUnavailable(f"no answer about {id}")
+
+
+@pytest.mark.parametrize("deaf", ["container-0", "sandbox-uid-0"])
+@pytest.mark.parametrize(
+    ("patience", "calls"),
+    [pytest.param(0.0, 30, id="fails-at-once"), pytest.param(5.0, 5, id="hangs")],
+)
+async def test_a_status_that_fails_costs_its_container_only(
+    deaf: str, patience: float, calls: int
+) -> None:
+    runtime = PartlyDeaf()
+    runtime.deaf, runtime.patience = deaf, patience
+    async with watching(runtime) as watcher:
+        heard: list[bool] = []
+        for number in range(20):
+            runtime.start(f"uid-{number}")
+            _ = watcher.subscribe(f"uid-{number}", "main", lambda: heard.append(watcher.available))
+        await asyncio.sleep(0.5)
+        assert all(watcher.find(f"uid-{number}", "main") for number in range(1, 20))
+        await asyncio.sleep(5)
+        runtime.calls.clear()
+        heard.clear()
+
+        for number in range(20, 50):
+            new = runtime.start(f"uid-{number}")
+            _ = watcher.subscribe(f"uid-{number}", "main", nothing)
+            await asyncio.sleep(0.25)
+            found = watcher.find(f"uid-{number}", "main")
+            assert found is not None
+            assert found.started_at == new.started_at
+            await asyncio.sleep(0.75)
+
+        assert watcher.available
+        assert heard == []
+        assert runtime.calls["ListContainers"] <= 60
+        assert runtime.calls[deaf] == calls
+        view = watcher.find("uid-0", "main")
+        assert view is not None
+        assert (view.state, view.problem) == (ContainerState.UNKNOWN, f"no answer about {deaf}")
+        runtime.deaf = ""
+        await asyncio.sleep(6.1)
+        view = watcher.find("uid-0", "main")
+        assert view is not None
+        assert (view.state, view.problem) == (ContainerState.RUNNING, "")
+        assert view.ips
+
+
+async def test_containers_of_one_sandbox_share_its_status() -> None:
+    slow = PartlyDeaf()
+    slow.deaf, slow.patience = "sandbox-uid-1", 3.0
+    async with watching(slow) as watcher:
+        for name in ("main", "sidecar", "other"):
+            slow.start("uid-1", name)
+            _ = watcher.subscribe("uid-1", name, nothing)
+        await asyncio.sleep(4)
+
+        assert slow.calls["sandbox-uid-1"] == 1
+
+
+async def test_a_runtime_that_dies_before_the_status_is_away_at_the_next_list(
+    runtime: ScriptedRuntime,
+) -> None:
+    async with watching(runtime) as watcher:
+        runtime.start("uid-1")
+        _ = watcher.subscribe("uid-1", "main", nothing)
+        await asyncio.sleep(1.5)
+        before = watcher.find("uid-1", "main")
+        gone = RuntimeUnavailable("connection refused")
+        runtime.failures["ContainerStatus"] = gone
+        runtime.start("uid-2")
+        _ = watcher.subscribe("uid-2", "main", nothing)
+        await asyncio.sleep(0.3)
+        assert watcher.available
+
+        runtime.failures["ListContainers"] = gone
+        await asyncio.sleep(1)
+
+        assert not watcher.available
+        assert watcher.find("uid-1", "main") == before
+        runtime.calls.clear()
+        await asyncio.sleep(30)
+        assert runtime.calls["ContainerStatus"] == 0
+        runtime.failures.clear()
+        await asyncio.sleep(2.1)
+        assert watcher.available
+        assert watcher.find("uid-1", "main") == before
+        view = watcher.find("uid-2", "main")
+        assert view is not None
+        assert view.state is ContainerState.RUNNING
 
 
 class TestEventStream:
