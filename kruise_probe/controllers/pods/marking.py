@@ -24,7 +24,7 @@ from kruise_probe.api.names import REASON_AGENT_STALE, REASON_PROBE_REMOVED
 from kruise_probe.api.pods import NOTHING_OWNED, Pod, PodCondition
 from kruise_probe.api.times import format_time, parse_time
 from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
-from kruise_probe.controllers.pods.claims import Claims, Values
+from kruise_probe.controllers.pods.claims import Claims, Values, claims_on
 
 CONDITION_STATUS: Final = {
     ProbeState.SUCCEEDED.value: "True",
@@ -67,6 +67,7 @@ def marking(
     (serverless providers).
     """
     changes = Changes({}, {}, [], [])
+    claims = claims_on(pod, claims)
     if states:
         _apply_states(pod, claims, states, stale, writes_conditions, now, changes)
     if pod.owned is not NOTHING_OWNED:

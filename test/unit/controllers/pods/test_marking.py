@@ -9,6 +9,7 @@ from support import strategies
 from support.builders import (
     Json,
     condition_wire,
+    container_wire,
     marker,
     owned_fields,
     pod,
@@ -190,6 +191,19 @@ class TestResidue:
         changes = mark(there, NO_CLAIMS, {})
         assert changes == Changes({"l": None}, {"a": None}, [], ["c/x"])
 
+    def test_what_only_a_probe_of_a_container_that_the_pod_lacks_claims_goes(self) -> None:
+        """Whatever is recorded for it, as somebody may have edited the NodePodProbe."""
+        there = pod(
+            labels={"ok": "1"},
+            annotations={"cost": "10"},
+            conditions=[condition_wire(C)],
+            containers=[container_wire("another")],
+            owned=owned_fields(labels=["ok"], annotations=["cost"], conditions=[C]),
+        )
+        for results in ({}, states(state())):
+            changes = mark(there, claims(*BOTH), results)
+            assert changes == Changes({"ok": None}, {"cost": None}, [], [C])
+
     def test_a_readiness_gates_condition_stays_as_it_was_with_a_reason(self) -> None:
         there = pod(
             conditions=[
@@ -264,7 +278,10 @@ def test_where_a_provider_writes_conditions_only_marks_are_written() -> None:
 
 
 def test_a_pod_without_any_metadata_maps_is_marked() -> None:
-    bare = PODS.decode(b'{"metadata": {"name": "p", "namespace": "n", "uid": "u"}}')
+    bare = PODS.decode(
+        b'{"metadata": {"name": "p", "namespace": "n", "uid": "u"},'
+        b' "spec": {"containers": [{"name": "main"}]}}'
+    )
     changes = mark(bare, claims(*BOTH), states(state()))
     assert changes is not None
     assert changes.labels == {"ok": "1", "same": "ok"}
