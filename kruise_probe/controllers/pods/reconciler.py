@@ -30,7 +30,8 @@ class PodReconciler:
     """Writes the marks of pods, at most one patch per pod and change.
 
     `serverless` is the gate of the serverless protocol. `on_refusal` is called with a pod whose marks the API server
-    will not take, and again when that has changed, so that markers may tell.
+    will not take, and again when that has changed, so that markers may tell; `on_answer` with a pod and what was
+    to change on it when its patch is no longer under way, so that a marker's end may go on that waited for it.
     Cancelling a reconcile leaves the pod as the API server has it.
     """
 
@@ -41,12 +42,14 @@ class PodReconciler:
         *,
         serverless: bool,
         on_refusal: Callable[[Pod], None],
+        on_answer: Callable[[Pod, Changes], None],
         now: Callable[[], datetime],
     ) -> None:
         self._caches = caches
         self._client = client
         self._serverless = serverless
         self._on_refusal = on_refusal
+        self._on_answer = on_answer
         self._now = now
         self._seen_at: dict[NamespacedName, float] = {}
         self._refusals: dict[NamespacedName, str] = {}
@@ -68,13 +71,7 @@ class PodReconciler:
             self._record(key, pod, "")
             return None
         try:
-            written = await self._client.patch(
-                PODS,
-                key,
-                encode_patch(pod, changes),
-                patch_type=PatchType.STRATEGIC_MERGE,
-                subresource="status",
-            )
+            written = await self._write(pod, changes)
         except KubeError as error:
             if pod_is_gone(error):
                 self._record(key, None, "")
@@ -83,11 +80,28 @@ class PodReconciler:
             if seen_at is not None:
                 self._seen_at.setdefault(key, seen_at)
             raise
-        self._caches.pods.wrote(written)
         self._record(key, pod, "")
         if seen_at is not None:
             RESULT_TO_CONDITION.observe(asyncio.get_running_loop().time() - seen_at)
         return Result(CONTESTED_SECONDS) if self._changes(written) is not None else None
+
+    async def _write(self, pod: Pod, changes: Changes) -> Pod:
+        """Patches the pod; whoever waits for marks to go waits for this too."""
+        marked = self._caches.marked
+        marked.sent(pod, changes)
+        try:
+            written = await self._client.patch(
+                PODS,
+                pod.key,
+                encode_patch(pod, changes),
+                patch_type=PatchType.STRATEGIC_MERGE,
+                subresource="status",
+            )
+            self._caches.pods.wrote(written)
+            return written
+        finally:
+            marked.answered(pod)
+            self._on_answer(pod, changes)
 
     def _record(self, key: NamespacedName, pod: Pod | None, refused: str) -> None:
         """A pod that is gone is told of no more; its end has its markers counted anyway."""
