@@ -157,6 +157,25 @@ def marker(*, period_seconds: int) -> dict[str, Any]:
     }
 
 
+def spec(node: str, pods: list[tuple[str, str]], period_seconds: int | None) -> Request:
+    """The patch that asks a node for the probes of `marker`, for its pods (name, uid); None takes them away."""
+    probes = [
+        {"name": f"{MARKER}#{each['name']}", "containerName": "main", "probe": each["probe"]}
+        for each in marker(period_seconds=period_seconds or 0)["spec"]["probes"]
+    ]
+    entries = [
+        {"name": name, "namespace": NAMESPACE, "uid": uid, "IP": "127.0.0.1", "probes": probes}
+        for name, uid in pods
+    ]
+    return Request(
+        "PATCH",
+        f"{NODE_POD_PROBES_PATH}/{node}?fieldManager=kruise-probe-manager",
+        _encode({"spec": {"podProbes": None if period_seconds is None else entries}}),
+        MERGE,
+        counted_as="PATCH nodepodprobes",
+    )
+
+
 def results(
     node: str, pods: list[tuple[str, str]], state: str, probed_at: str, moved_at: str
 ) -> Request:

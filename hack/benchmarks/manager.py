@@ -3,8 +3,8 @@
 Each phase is timed from the first request that causes it to the watch event of the last object that shows it. What
 the manager used and wrote is read after it has come to rest, so that late work counts too.
 
-The floor is a bare loop of the patches that a manager cannot avoid, over the same pods, with 48 connections and
-with the same watches open.
+The floor is a bare loop of the patches that a manager cannot avoid, over the same pods and nodes, with 48 connections
+and with the same watches open. That of the pods is measured before, between and after the manager's two lives.
 """
 
 import asyncio
@@ -81,12 +81,20 @@ async def measure(options: Options) -> list[Row]:
     async with stage(options) as on:
         add(machine.speed())
         floors: dict[str, list[_Cost]] = {}
+        run = _Run(on, options, add)
+
+        async def floor() -> None:
+            if options.floor:
+                await _floor(on, floors, add)
+
+        await floor()
+        await run.first_life()
+        await floor()
+        await run.second_life()
+        await floor()
         if options.floor:
-            await _floor(on, floors, add)
-        await _Run(on, options, add).all_phases()
-        if options.floor:
-            await _floor(on, floors, add)
             await _daemons_alone(on, floors, add)
+            await _spread_alone(on, floors, add)
         for row in rows:
             _compare(row, floors)
             if "per_floor" in row:
@@ -117,7 +125,7 @@ def _compare(row: Row, floors: dict[str, list[_Cost]]) -> None:
     own_cpu = row["cpu_s"] + row["apiserver_cpu_s"]
     row["per_floor"] = round(row["wall_s"] / wall, 2)
     row["cpu_per_floor"] = round(own_cpu / cpu, 2)
-    if row["phase"] != "delete" and DAEMONS in floors:
+    if row["phase"] in ("first results", "flip") and DAEMONS in floors:
         daemons = floors[DAEMONS][0]
         row["per_floor_and_daemons"] = round(row["wall_s"] / (wall + daemons.wall_seconds), 2)
         row["cpu_per_floor_and_daemons"] = round(own_cpu / (cpu + daemons.cpu_seconds), 2)
@@ -168,6 +176,21 @@ async def _daemons_alone(
     add(row)
 
 
+async def _spread_alone(
+    on: Stage, floors: dict[str, list[_Cost]], add: Callable[[Row], None]
+) -> None:
+    """The patches that tell every node of its probes, with nobody to work them out; twice each."""
+    for _ in range(2):
+        for phase, period_seconds in (("spread", 10), ("edit", 20), ("", None)):
+            patches = [
+                hollow.spec(node, pods, period_seconds) for node, pods in on.hollow.pods_of.items()
+            ]
+            cost, row = await _bare_loop(on, phase, patches)
+            if phase:
+                floors.setdefault(phase, []).append(cost)
+                add(row)
+
+
 async def _bare_loop(on: Stage, phase: str, requests: list[Request]) -> tuple[_Cost, Row]:
     loop = asyncio.get_running_loop()
     before, cpu, started_at = await on.api.usage(), procfs.cpu_seconds(os.getpid()), loop.time()
@@ -215,7 +238,7 @@ class _Run:
         self._add = add
         self._per_node = {node: len(pods) for node, pods in on.hollow.pods_of.items()}
 
-    async def all_phases(self) -> None:
+    async def first_life(self) -> None:
         before = await self._on.api.usage()
         async with manager_running(self._on, self._options) as manager:
             await self._on.nodes.until(lambda _: True, of=set(self._per_node))
@@ -233,6 +256,8 @@ class _Run:
                 )
             again = self._results("Failed", "2026-01-01T00:03:00Z", "2026-01-01T00:02:00Z")
             await self._phase(manager, "same again", again, None)
+
+    async def second_life(self) -> None:
         before = await self._on.api.usage()
         async with manager_running(self._on, self._options) as manager:
             await self._rested(manager)

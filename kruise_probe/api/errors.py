@@ -10,6 +10,7 @@
 Source: apimachinery pkg/api/errors; the `Status` object of the server's answer.
 """
 
+from contextlib import suppress
 from typing import ClassVar
 
 import msgspec
@@ -147,7 +148,8 @@ def error_of(
         and status.details
         and status.details.retry_after_seconds
     ):
-        retry_after_seconds = float(status.details.retry_after_seconds)
+        with suppress(OverflowError):  # hundreds of digits are no wish
+            retry_after_seconds = float(status.details.retry_after_seconds)
     kind = ServerError if code >= 500 else _BY_CODE.get(code, ApiError)
     if reason == "AlreadyExists":
         kind = AlreadyExists

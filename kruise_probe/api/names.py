@@ -21,6 +21,8 @@ PROTOCOL_ANNOTATIONS: Final = frozenset(
 
 MIRROR_POD_ANNOTATION: Final = "kubernetes.io/config.mirror"
 LAST_APPLIED_ANNOTATION: Final = "kubectl.kubernetes.io/last-applied-configuration"
+APPARMOR_ANNOTATION_PREFIX: Final = "container.apparmor.security.beta.kubernetes.io/"
+DELETION_COST_ANNOTATION: Final = "controller.kubernetes.io/pod-deletion-cost"
 VIRTUAL_NODE_LABEL: Final = "type"
 VIRTUAL_NODE_VALUE: Final = "virtual-kubelet"
 

@@ -180,7 +180,7 @@ _owned_fields: dict[bytes, Owned] = {}
 def project(wire: PodWire) -> Pod:
     """Keeps of a decoded pod what `Pod` says; the wire struct may be dropped afterwards."""
     meta, spec, status = wire.metadata, wire.spec, wire.status
-    annotations = _shared_map(meta.annotations)
+    annotations = _annotations(meta.annotations)
     initialized = False
     ours: tuple[PodCondition, ...] = ()
     for each in status.conditions or ():
@@ -221,8 +221,15 @@ def _shared_map(encoded: msgspec.Raw) -> Mapping[str, str]:
 
 def _decoded_map(encoded: bytes | msgspec.Raw) -> Mapping[str, str]:
     decoded = (_map_decoder.decode(encoded) if encoded else None) or {}
-    decoded.pop(LAST_APPLIED_ANNOTATION, None)
     return {intern(key): intern(text) for key, text in decoded.items()}
+
+
+def _annotations(encoded: msgspec.Raw) -> Mapping[str, str]:
+    """Without what kubectl keeps of the applied object: it is long, and nobody reads it."""
+    found = _shared_map(encoded)
+    if LAST_APPLIED_ANNOTATION not in found:
+        return found
+    return {key: text for key, text in found.items() if key != LAST_APPLIED_ANNOTATION}
 
 
 def _containers(spec: _Spec) -> tuple[Container, ...]:

@@ -39,6 +39,11 @@ OWN_SELECTOR_KEY: Final = (
     "occurs in this marker's own selector; writing it would change which pods match"
 )
 PROTOCOL_KEY: Final = "belongs to the serverless protocol"
+KUBERNETES_KEY: Final = "is for Kubernetes itself to write; use a key of your own"
+DELETION_COST: Final = (
+    "controller.kubernetes.io/pod-deletion-cost must be a 32bit integer without a plus sign or leading zeros, "
+    "such as -10"
+)
 HANDLER_NEEDED: Final = "must specify a handler: exec, httpGet, tcpSocket or grpc"
 HANDLER_EXCESS: Final = "may not specify more than 1 handler type"
 COMMAND_NEEDED: Final = "must hold the program and its arguments"

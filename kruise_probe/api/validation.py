@@ -17,10 +17,11 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from kruise_probe.api import remedies
+from kruise_probe.api.annotations import annotation_value_error, reserved_key_error
 from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, Probe, TCPSocketAction
 from kruise_probe.api.labels import annotation_key_error, label_key_error, label_value_error
 from kruise_probe.api.meta import LabelSelector
-from kruise_probe.api.names import NATIVE_POD_CONDITIONS, PROTOCOL_ANNOTATIONS
+from kruise_probe.api.names import NATIVE_POD_CONDITIONS
 from kruise_probe.api.v1alpha1 import (
     MarkerPolicy,
     PodContainerProbe,
@@ -286,10 +287,12 @@ def _label_map(labels: Mapping[str, str], path: str) -> Iterator[FieldError]:
 
 def _annotation_map(annotations: Mapping[str, str], path: str) -> Iterator[FieldError]:
     for key, value in annotations.items():
-        if key in PROTOCOL_ANNOTATIONS:
-            yield FieldError(path, ErrorKind.FORBIDDEN, f"key {key!r} {remedies.PROTOCOL_KEY}")
+        if problem := reserved_key_error(key):
+            yield FieldError(path, ErrorKind.FORBIDDEN, f"key {key!r} {problem}")
         elif problem := annotation_key_error(key):
             yield FieldError(path, ErrorKind.INVALID, problem, key)
+        if problem := annotation_value_error(key, value):
+            yield FieldError(path, ErrorKind.INVALID, problem, value)
         yield from _capped(value, MAX_ANNOTATION_VALUE, f"{path}[{key}]")
 
 

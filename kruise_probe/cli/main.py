@@ -1,7 +1,8 @@
 """`kruise-probe`: the group of commands, `--mode`, and how errors leave the process.
 
 Every refusal is one line on stderr, `kruise-probe <command>: <what, where, what to do>`, and an exit code: 2 when
-the command line was wrong, 1 when anything else was. A traceback is a defect.
+the command line was wrong, 1 when anything else was. A traceback is a defect. Nothing is said where nobody reads
+the output any more (`| head`).
 """
 
 import difflib
@@ -16,6 +17,7 @@ import click
 
 from kruise_probe import version
 from kruise_probe.api.errors import FatalError
+from kruise_probe.cli.failures import output_failure
 
 MODE_VARIABLE: Final = "KRUISE_PROBE_MODE"
 MODES: Final = ("manager", "daemon")
@@ -142,7 +144,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if _serves(given, os.environ):
         # The first process of a container gets no signal that it has no handler for, and imports take half a second.
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-    sys.exit(run(given, os.environ))
+    code = run(given, os.environ)
+    sys.exit(code if _all_written() else code or EXIT_FAILURE)
+
+
+def _all_written() -> bool:
+    """Leaves nothing for the interpreter to write at its end: what fails there is exit code 120 and a complaint."""
+    try:
+        if sys.stdout:  # there is none where it was closed, `>&-`
+            sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return False
+    return True
 
 
 def _serves(arguments: Sequence[str], environment: Mapping[str, str]) -> bool:
@@ -171,6 +185,13 @@ def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
         return 130
     except (FatalError, click.ClickException) as error:
         click.echo(f"kruise-probe: {_one_line(str(error))}", err=True)
+        return EXIT_FAILURE
+    except (OSError, BaseExceptionGroup) as error:
+        failure = output_failure(error)
+        if failure is None:
+            raise
+        if not isinstance(failure, BrokenPipeError):
+            click.echo(f"kruise-probe: cannot write the output: {failure.strerror}", err=True)
         return EXIT_FAILURE
     return outcome if isinstance(outcome, int) else 0
 

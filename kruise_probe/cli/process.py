@@ -18,6 +18,7 @@ from typing import Any, Final, NoReturn
 import structlog
 
 from kruise_probe.api.errors import FatalError
+from kruise_probe.cli.failures import first_of
 
 GRACE_SECONDS: Final = 4.5
 """From the signal to the end: users are promised five."""
@@ -66,13 +67,6 @@ def tune_garbage_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER, 20, 50)
-
-
-def first_of(error: BaseException) -> BaseException:
-    """The error itself, or the first of a group of them."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 class _Stopping:

@@ -23,7 +23,7 @@ from kruise_probe.api.errors import (
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, KubeObject, Resource
 from kruise_probe.api.times import utc_now
 from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbeMarker
-from kruise_probe.cli.process import first_of
+from kruise_probe.cli.failures import first_of
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.lister_watcher import ResourceListerWatcher
 from kruise_probe.client.rest import RestClient

@@ -25,13 +25,15 @@ def retry_after_seconds(header: str | None, at: datetime) -> float | None:
         return None
     try:
         return max(float(int(header)), 0.0)
+    except OverflowError:
+        return None
     except ValueError:
         pass
     try:
-        until = parsedate_to_datetime(header)
-    except ValueError:
+        until = parsedate_to_datetime(header).astimezone(UTC)
+    except (ValueError, OverflowError):
         return None
-    return max((until.astimezone(UTC) - at).total_seconds(), 0.0)
+    return max((until - at).total_seconds(), 0.0)
 
 
 def wait_before_retry(

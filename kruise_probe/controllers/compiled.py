@@ -10,10 +10,11 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from kruise_probe.api.annotations import annotation_value_error, reserved_key_error
 from kruise_probe.api.core import GRPCAction, HTTPGetAction, Probe, TCPSocketAction
 from kruise_probe.api.keys import NamespacedName, ProbeName
 from kruise_probe.api.labels import annotation_key_error, label_key_error, label_value_error
-from kruise_probe.api.names import NATIVE_POD_CONDITIONS, PROTOCOL_ANNOTATIONS
+from kruise_probe.api.names import NATIVE_POD_CONDITIONS
 from kruise_probe.api.selectors import Selector, compile_selector
 from kruise_probe.api.v1alpha1 import (
     ContainerProbe,
@@ -171,7 +172,9 @@ def _policies(
                     annotations={
                         key: value
                         for key, value in (policy.annotations or {}).items()
-                        if key not in PROTOCOL_ANNOTATIONS and not annotation_key_error(key)
+                        if not reserved_key_error(key)
+                        and not annotation_key_error(key)
+                        and not annotation_value_error(key, value)
                     },
                 ),
             )

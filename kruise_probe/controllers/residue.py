@@ -30,18 +30,22 @@ class MarkedPods:
         self._unseen = unseen
 
     def sent(self, pod: Pod, changes: Changes) -> None:
-        """A patch is on its way, at most one per pod; what it puts there counts until `answered`."""
-        written = Owned(
-            condition_types=frozenset(each.type for each in changes.conditions),
-            labels=_written(changes.labels),
-            annotations=_written(changes.annotations),
-        )
+        """A pod is being patched, in one piece or in parts; what it puts there counts until `answered`."""
+        labels, annotations = _written(changes.labels), _written(changes.annotations)
         self._sent[pod.key] = msgspec.structs.replace(
-            pod, owned=written, conditions=tuple(changes.conditions)
+            pod,
+            labels={**pod.labels, **labels},
+            annotations={**pod.annotations, **annotations},
+            conditions=tuple(changes.conditions),
+            owned=Owned(
+                condition_types=frozenset(each.type for each in changes.conditions),
+                labels=frozenset(labels),
+                annotations=frozenset(annotations),
+            ),
         )
 
     def answered(self, pod: Pod) -> None:
-        """The patch is done, or has failed; what it left there is `unseen` from now on."""
+        """All of it is done, or has failed; what it left there is `unseen` from now on."""
         del self._sent[pod.key]
 
     def arriving(self) -> list[Pod]:
@@ -91,5 +95,5 @@ def _concerns(owned: Owned, marker: CompiledMarker) -> bool:
     )
 
 
-def _written(values: Mapping[str, str | None]) -> frozenset[str]:
-    return frozenset(key for key, value in values.items() if value is not None)
+def _written(values: Mapping[str, str | None]) -> dict[str, str]:
+    return {key: value for key, value in values.items() if value is not None}

@@ -16,6 +16,7 @@ import structlog
 from kruise_probe.api.errors import ApiError, KubeError, NotFound
 from kruise_probe.api.keys import NamespacedName, ProbeKey
 from kruise_probe.api.resources import NODE_POD_PROBES, KubeObject, Resource
+from kruise_probe.api.storage import stored_bytes
 from kruise_probe.api.v1alpha1 import NodePodProbe, NodePodProbeStatus
 from kruise_probe.client.request import PatchType
 from kruise_probe.daemon import metrics
@@ -24,7 +25,6 @@ from kruise_probe.daemon.schedule import CLOCK_SLACK_SECONDS
 from kruise_probe.daemon.status import (
     Fitted,
     differs,
-    encoded_bytes,
     fit,
     newer_probes,
     oldest_probe_at,
@@ -44,6 +44,9 @@ LAST_WRITE_SECONDS: Final = 2.0
 FIRST_BACKOFF_SECONDS: Final = 0.25
 MAX_BACKOFF_SECONDS: Final = 10.0
 """So long at most do results wait once the API server is back; kubelet repeats its node's status as often."""
+
+MAX_WISH_SECONDS: Final = 60.0
+"""So long at most is a Retry-After obeyed: no proxy holds a node's results back for a day."""
 
 REFRESH_STAGGER: Final = 0.05
 """A refresh comes up to this share of its interval later, so that nodes which began together drift apart."""
@@ -113,7 +116,7 @@ class Reporter:
             self._kept_version = ""
             return
         if before is None or before.spec != node_pod_probe.spec:
-            self._spec_bytes = encoded_bytes(node_pod_probe.spec)
+            self._spec_bytes = stored_bytes(node_pod_probe.spec)
             self.changed(Change.MESSAGE)
         if before is None or before.uid != node_pod_probe.uid:
             self._kept_version = ""
@@ -229,7 +232,7 @@ class Reporter:
         self._failures += 1
         backoff = min(FIRST_BACKOFF_SECONDS * 2 ** min(self._failures - 1, 16), MAX_BACKOFF_SECONDS)
         wish = (isinstance(error, ApiError) and error.retry_after_seconds) or 0.0
-        wait = max(backoff * random.uniform(0.5, 1.0), wish)
+        wait = max(backoff * random.uniform(0.5, 1.0), min(wish, MAX_WISH_SECONDS))
         self._not_before = asyncio.get_running_loop().time() + wait
         metrics.STATUS_WRITE_FAILURES.inc()
         if isinstance(error, NotFound):

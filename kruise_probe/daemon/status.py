@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 
 from kruise_probe.api.keys import ProbeKey, ProbeName
+from kruise_probe.api.storage import MAX_OBJECT_BYTES, stored_bytes
 from kruise_probe.api.times import format_time, parse_time
 from kruise_probe.api.v1alpha1 import (
     ContainerProbeState,
@@ -24,11 +25,8 @@ from kruise_probe.api.v1alpha1 import (
 )
 from kruise_probe.daemon.results import Result
 
-MAX_OBJECT_BYTES: Final = 1 << 20
-"""Of a whole NodePodProbe as JSON; etcd refuses 1.5 MiB."""
-
 METADATA_BYTES: Final = 8 << 10
-"""What metadata may take of it."""
+"""What metadata may take of an object."""
 
 STEPS: Final = 64
 """Messages are shortened to whole steps of their length, so that a result that changes by a few bytes does
@@ -82,16 +80,19 @@ def _stamp(at: datetime | None) -> str | None:
 
 
 def fit(status: NodePodProbeStatus, spec_bytes: int) -> Fitted:
-    """`status` with its messages shortened in proportion, if the whole object would grow too large."""
+    """`status` with its messages shortened in proportion, if the whole object would grow too large.
+
+    `spec_bytes` is its spec's size as stored.
+    """
     room = MAX_OBJECT_BYTES - METADATA_BYTES - spec_bytes
-    size = len(_encoder.encode(status))
+    size = stored_bytes(status)
     if size <= room:
         return Fitted(status, 0)
     messages = sum(_message_bytes(state) for state in _all_states(status))
     step = max(STEPS * (room - (size - messages)) // max(messages, 1), 0)
     while True:
         shorter = _shortened(status, min(step, STEPS - 1))
-        if step <= 0 or len(_encoder.encode(shorter)) <= room:
+        if step <= 0 or stored_bytes(shorter) <= room:
             count = sum(
                 before.message != after.message
                 for before, after in zip(_all_states(status), _all_states(shorter), strict=True)
@@ -106,7 +107,7 @@ def _all_states(status: NodePodProbeStatus) -> Iterator[ContainerProbeState]:
 
 
 def _message_bytes(state: ContainerProbeState) -> int:
-    return len(_encoder.encode(state.message)) - 2 if state.message else 0
+    return stored_bytes(state.message) - 2 if state.message else 0
 
 
 def _shortened(status: NodePodProbeStatus, step: int) -> NodePodProbeStatus:
@@ -134,10 +135,6 @@ def _cut(message: str | None, step: int) -> str | None:
 def patch_of(status: NodePodProbeStatus) -> bytes:
     """JSON merge patch that makes `status` the object's status; it names no resource version."""
     return b'{"status":%b}' % _encoder.encode(status)
-
-
-def encoded_bytes(spec: NodePodProbeSpec) -> int:
-    return len(_encoder.encode(spec))
 
 
 def differs(wanted: NodePodProbeStatus, kept: NodePodProbeStatus | None) -> bool:

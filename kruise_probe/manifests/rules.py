@@ -12,8 +12,13 @@ Source: apiextensions/v1 ValidationRule; apiserver pkg/cel/library for what a ca
 
 from typing import Final
 
-from kruise_probe.api import labels, remedies
-from kruise_probe.api.names import NATIVE_POD_CONDITIONS, PROTOCOL_ANNOTATIONS
+from kruise_probe.api import annotations, labels, remedies
+from kruise_probe.api.names import (
+    APPARMOR_ANNOTATION_PREFIX,
+    DELETION_COST_ANNOTATION,
+    NATIVE_POD_CONDITIONS,
+    PROTOCOL_ANNOTATIONS,
+)
 
 Rule = dict[str, str]
 
@@ -77,6 +82,7 @@ LABEL_VALUES: Final = _rule(
 LABELS: Final = (LABEL_KEYS, LABEL_VALUES)
 
 _ANNOTATION_KEY = _is_key("k", dns_label=_ANY_CASE_DNS_LABEL)
+_COST = f"self[{_literal(DELETION_COST_ANNOTATION)}]"
 ANNOTATIONS: Final = (
     _rule(
         f"self.all(k, {_ANNOTATION_KEY})",
@@ -87,6 +93,19 @@ ANNOTATIONS: Final = (
         f"{_list(PROTOCOL_ANNOTATIONS)}.all(k, !(k in self))",
         f"key {' or '.join(sorted(PROTOCOL_ANNOTATIONS))} {remedies.PROTOCOL_KEY}",
         reason=FORBIDDEN,
+    ),
+    _rule(
+        f"{_list(annotations.KUBERNETES_ANNOTATIONS)}.all(k, !(k in self)) && "
+        f"!self.exists(k, k.startsWith({_literal(APPARMOR_ANNOTATION_PREFIX)}))",
+        f"key {', '.join(sorted(annotations.KUBERNETES_ANNOTATIONS))} or {APPARMOR_ANNOTATION_PREFIX}* "
+        f"{remedies.KUBERNETES_KEY}",
+        reason=FORBIDDEN,
+    ),
+    _rule(
+        f"!({_literal(DELETION_COST_ANNOTATION)} in self) || "
+        f"({_COST}.matches('^({annotations.COST_PATTERN})$') && "
+        f"int({_COST}) >= {annotations.MIN_COST} && int({_COST}) <= {annotations.MAX_COST})",
+        remedies.DELETION_COST,
     ),
 )
 

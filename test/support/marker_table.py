@@ -107,6 +107,16 @@ BAD_VALUES = {
     "value-with-newline": "a\n",
     "value-of-another-script": "да",
 }
+COST = "controller.kubernetes.io/pod-deletion-cost"
+BAD_COSTS = (
+    *("", "low", "+1", "01", "00", "1.0", " 1", "1\n", "1_0", "-", "--1", "0x1", "\u0661"),
+    *("2147483648", "-2147483649", "-99999999999", "9" * 30),
+)
+KUBERNETES_KEYS = (
+    "kubernetes.io/config.mirror",
+    "kubectl.kubernetes.io/last-applied-configuration",
+    "container.apparmor.security.beta.kubernetes.io/main",
+)
 NATIVE = (
     "PodScheduled",
     "PodReadyToStartContainers",
@@ -188,11 +198,11 @@ def _good_probes() -> Iterator[Row]:
     yield Row("condition-longest", edited("probes.0.podConditionType", f"{'p' * 253}/{'n' * 62}"))
     both = [policy("Succeeded"), policy("Failed", annotations={"a": "b"})]
     yield Row("policy-of-each-state", edited("probes.0.markerPolicy", both))
-    deletion_cost = {"controller.kubernetes.io/pod-deletion-cost": "-5"}
-    yield Row(
-        "policy-deletion-cost",
-        edited("probes.0.markerPolicy", [policy(annotations=deletion_cost)]),
-    )
+    for cost in ("0", "10", "-0", "-007", f"-{'0' * 5000}5", "2147483647", "-2147483648"):
+        yield Row(
+            f"policy-deletion-cost-{cost[:12]}",
+            edited("probes.0.markerPolicy", [policy(annotations={COST: cost})]),
+        )
     text = "не число\n" * 10
     yield Row(
         "annotation-of-any-text",
@@ -219,7 +229,10 @@ def _largest() -> Json:
     """Every list at its bound, so that the API server's budget at run time is used as far as it can be."""
     marks = {
         "labels": {f"{'p' * 60}.example/{n:060}": "v" * 63 for n in range(32)},
-        "annotations": {f"{'p' * 60}.example/{n:060}": "v" for n in range(32)},
+        "annotations": {
+            COST: "-2147483648",
+            **{f"{'p' * 60}.example/{n:060}": "v" for n in range(31)},
+        },
     }
     headers = [{"name": f"X-{n:060}", "value": "v" * 20} for n in range(32)]
     probes = [
@@ -399,6 +412,11 @@ def _bad_policies() -> Iterator[Row]:
     )
     for name in ("kruise.io/podprobe", "kruise.io/podprobemarker-list"):
         yield row(f"protocol-{name}", [policy(annotations={name: "x"})], f"{at}[0].annotations")
+    for name in KUBERNETES_KEYS:
+        yield row(f"kubernetes-{name}", [policy(annotations={name: "x"})], f"{at}[0].annotations")
+    for cost in BAD_COSTS:
+        bad = [policy(), policy("Succeeded", annotations={COST: cost, "a": "b"})]
+        yield row(f"deletion-cost-{cost!r}", bad, f"{at}[1].annotations")
     selector = {"matchExpressions": [expression("In", "a", key="app")]}
     own = edited("probes.0.markerPolicy", [policy(labels={"app": "b"})])
     yield Row(

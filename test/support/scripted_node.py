@@ -32,7 +32,7 @@ from kruise_probe.client.series import PodRef
 from kruise_probe.daemon.agent import Agent, Options
 from kruise_probe.daemon.cri.containers import ContainerView
 from kruise_probe.daemon.cri.runtime import ContainerState
-from kruise_probe.daemon.probers.prober import Outcome, Prober, Target, Verdict, Waiting
+from kruise_probe.daemon.probers.prober import Begun, Outcome, Prober, Target, Verdict
 from kruise_probe.informers.handlers import EventHandler
 
 NODE = "node-1"
@@ -232,7 +232,7 @@ class FakeProber(Prober):
         self._probe = probe
         self._probers = probers
 
-    def start(self, target: Target) -> Outcome | Waiting:
+    def start(self, target: Target) -> Begun:
         if not self._probers.at_once:
             return super().start(target)
         try:

@@ -164,13 +164,18 @@ class MarkerReconciler:
             for node, outcome in self._nodes.outcomes.items()
         }
         return census(
-            marker, tally, conflicts, obstacles, self._now(), refusals=self._refusals(pods)
+            marker,
+            tally,
+            conflicts,
+            obstacles,
+            self._now(),
+            refusals=self._refusals(compiled, pods),
         )
 
-    def _refusals(self, pods: Iterable[Pod]) -> dict[NamespacedName, str]:
-        """Those of these pods whose marks the API server refuses, and why."""
-        refusals = self._pods.refusals
-        return {each.key: refusals[each.key] for each in pods if each.key in refusals}
+    def _refusals(self, marker: CompiledMarker, pods: Iterable[Pod]) -> dict[NamespacedName, str]:
+        """Those of these pods on which the API server refuses what `marker` wants, and why."""
+        name, why_refused = marker.key.name, self._pods.why_refused
+        return {each.key: why for each in pods if (why := why_refused(each.key, name))}
 
     def _sighting(self, pod: Pod, stale: dict[str, bool]) -> Sighting | None:
         """What counts of a pod; None unless it takes part and its Node exists. `stale` remembers nodes that were asked."""
@@ -257,7 +262,7 @@ class MarkerReconciler:
             else f"{len(holding)} NodePodProbes still hold entries of this marker: {counting.listed(holding)}."
         )
         news = {counting.SYNCED: Condition(counting.SYNCED, "False", "Deleting", message)}
-        refusals = self._refusals(self._caches.marked.of_marker(compiled))
+        refusals = self._refusals(compiled, self._caches.marked.of_marker(compiled))
         if refusals:
             news[counting.DEGRADED] = counting.not_marked(refusals)
         current = marker.status or PodProbeMarkerStatus()

@@ -12,17 +12,15 @@ from typing import Final, NamedTuple
 import msgspec
 
 from kruise_probe.api.keys import NamespacedName, ProbeName
+from kruise_probe.api.storage import MAX_OBJECT_BYTES, stored_bytes
 from kruise_probe.api.v1alpha1 import ContainerProbe, PodProbe
 
-MAX_OBJECT_BYTES: Final = 1024 * 1024
 RESERVED_BYTES: Final = 32 * 1024
 """For metadata, managed fields included."""
 STATE_BYTES: Final = 320
 """Room in the status for one state beside its name: times, container id, hash, and a short message."""
 POD_STATUS_BYTES: Final = 160
 """Room in the status for a pod beside its names: uid and punctuation."""
-
-_encode = msgspec.json.Encoder().encode
 
 
 class Fitted(NamedTuple):
@@ -38,7 +36,7 @@ def object_bytes(entries: Sequence[PodProbe]) -> int:
         STATE_BYTES + _name_bytes(probe) for each in entries for probe in each.probes or ()
     )
     statuses = sum(POD_STATUS_BYTES + len(each.name) + len(each.namespace) for each in entries)
-    return RESERVED_BYTES + len(_encode(entries)) + states + statuses
+    return RESERVED_BYTES + stored_bytes(entries) + states + statuses
 
 
 def fit(
@@ -78,7 +76,7 @@ def fit(
         left_out[marker] += 1
         dropped.update((uid, probe.name) for probe in groups[group])
         room += sum(
-            len(_encode(probe)) + 1 + STATE_BYTES + _name_bytes(probe) for probe in groups[group]
+            stored_bytes(probe) + 1 + STATE_BYTES + _name_bytes(probe) for probe in groups[group]
         )
     return Fitted(_without(entries, dropped), dict(left_out))
 
@@ -97,4 +95,4 @@ def _without(entries: Sequence[PodProbe], dropped: set[tuple[str, str]]) -> tupl
 
 
 def _name_bytes(probe: ContainerProbe) -> int:
-    return len(_encode(probe.name))
+    return stored_bytes(probe.name)

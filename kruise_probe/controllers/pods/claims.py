@@ -178,12 +178,14 @@ def _targets(
 def has_residue(pod: Pod, marker: CompiledMarker, claims: Claims) -> bool:
     """Whether `pod` still carries something that we wrote, `marker` names, and no live marker claims that may probe it.
 
-    A condition that stays on the pod as a readiness gate is none once it says so.
+    A condition that stays on the pod as a readiness gate is none once it says so. Nor is a mark that the cache does not
+    show: what cannot be seen is never removed, and would be waited for without an end.
     """
     owned, claims = pod.owned, claims_on(pod, claims)
-    if (owned.labels & marker.labels) - claims.labels:
+    if not pod.labels.keys().isdisjoint((owned.labels & marker.labels) - claims.labels):
         return True
-    if (owned.annotations & marker.annotations) - claims.annotations:
+    left_annotations = (owned.annotations & marker.annotations) - claims.annotations
+    if not pod.annotations.keys().isdisjoint(left_annotations):
         return True
     left = (owned.condition_types & marker.condition_types) - claims.condition_types
     return bool(left - kept_gates(pod))

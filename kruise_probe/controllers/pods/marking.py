@@ -134,7 +134,7 @@ def _condition(
         status=status,
         reason=reason,
         message=message,
-        last_probe_time=state.last_probe_time if parse_time(state.last_probe_time) else None,
+        last_probe_time=_canonical(state.last_probe_time),
         last_transition_time=(
             None
             if current is not None and current.status == status
@@ -143,6 +143,12 @@ def _condition(
             else _transition_time(current, state, now)
         ),
     )
+
+
+def _canonical(stamp: str | None) -> str | None:
+    """As the API server writes it: what it would refuse costs this stamp, and no more than that."""
+    at = parse_time(stamp)
+    return None if at is None else format_time(at)
 
 
 def _transition_time(

@@ -1,4 +1,4 @@
-"""One strategic merge patch of `pods/status` for all changes of a pod.
+"""One strategic merge patch of `pods/status` for all changes of a pod, or, should that be invalid, one for each part.
 
 It carries `metadata.uid`: a pod that was replaced under the same name answers 422 instead of taking the marks of
 its predecessor. It names nothing but our own keys and condition types, so no concurrent writer loses anything.
@@ -6,7 +6,8 @@ its predecessor. It names nothing but our own keys and condition types, so no co
 Source: apimachinery strategicpatch (merge key `type` of conditions, `$patch: delete`).
 """
 
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -19,12 +20,24 @@ from kruise_probe.api.errors import (
     KubeError,
     NotFound,
 )
+from kruise_probe.api.keys import ProbeName
 from kruise_probe.api.pods import Pod, PodCondition
+from kruise_probe.controllers.pods.claims import Claims
 from kruise_probe.controllers.pods.marking import Changes
 
 MAX_REFUSAL_CHARS: Final = 200
 
+EVERY_MARKER: Final = ""
+"""In place of a marker's name: what is refused is not one marker's alone."""
+
 _encoder = msgspec.json.Encoder()
+
+
+class Part(NamedTuple):
+    """Changes that stand or fall together, and the name of the marker that wants them."""
+
+    marker: str
+    changes: Changes
 
 
 def encode_patch(pod: Pod, changes: Changes) -> bytes:
@@ -53,6 +66,36 @@ def _entry(condition: PodCondition, current: PodCondition | None) -> dict[str, s
     if condition.last_transition_time:
         entry["lastTransitionTime"] = condition.last_transition_time
     return entry
+
+
+def parts_of(changes: Changes, claims: Claims) -> list[Part]:
+    """Conditions and what is to be removed, then the labels and annotations of each marker on their own.
+
+    So a value that the API server does not take costs its marker those, and nobody else anything.
+    """
+    left = Changes(dict(changes.labels), dict(changes.annotations), *changes[2:])
+    by_marker: dict[str, Changes] = {}
+    for claim in claims.claims:
+        marker = ProbeName.parse(claim.name).marker
+        part = by_marker.setdefault(marker, Changes({}, {}, [], []))
+        for targets in claim.targets.values():
+            _move(targets.labels, left.labels, part.labels)
+            _move(targets.annotations, left.annotations, part.annotations)
+    parts = [Part(EVERY_MARKER, left), *(Part(*each) for each in by_marker.items())]
+    return [each for each in parts if each.changes]
+
+
+def _move(
+    targets: Iterable[tuple[str, str | None]],
+    left: dict[str, str | None],
+    part: dict[str, str | None],
+) -> None:
+    """Moves the values that are to be written under the keys of `targets`."""
+    for key, _ in targets:
+        value = left.get(key)
+        if value is not None:
+            part[key] = value
+            del left[key]
 
 
 def pod_is_gone(error: KubeError) -> bool:

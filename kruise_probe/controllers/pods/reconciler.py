@@ -5,8 +5,10 @@ Differs: one pod per key instead of one node; a patch instead of an update of th
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from types import MappingProxyType
+from typing import Final
 
 from kruise_probe.api.errors import KubeError
 from kruise_probe.api.keys import NamespacedName
@@ -17,17 +19,29 @@ from kruise_probe.controllers.caches import Caches
 from kruise_probe.controllers.metrics import RESULT_TO_CONDITION
 from kruise_probe.controllers.pods.claims import Claims, claims_of
 from kruise_probe.controllers.pods.marking import Changes, States, marking
-from kruise_probe.controllers.pods.patch import encode_patch, pod_is_gone, refusal
+from kruise_probe.controllers.pods.patch import (
+    EVERY_MARKER,
+    Part,
+    encode_patch,
+    parts_of,
+    pod_is_gone,
+    refusal,
+)
 from kruise_probe.controllers.serverless import is_virtual, states_of
 from kruise_probe.controllers.writer import Writer
 from kruise_probe.workqueue.consume import Result
 
-CONTESTED_SECONDS = 1.0
+Refused = Mapping[str, str]
+"""Why the API server does not take what is to be written on a pod, by the marker that wants it."""
+
+NOT_REFUSED: Final[Refused] = MappingProxyType({})
+
+CONTESTED_SECONDS: Final = 1.0
 """Pause before a pod is looked at again whose answer shows that somebody undid what we wrote."""
 
 
 class PodReconciler:
-    """Writes the marks of pods, at most one patch per pod and change.
+    """Writes the marks of pods, one patch per pod and change; only where that is refused as invalid, one for each part.
 
     `serverless` is the gate of the serverless protocol. `on_refusal` is called with a pod whose marks the API server
     will not take, and again when that has changed, so that markers may tell; `on_answer` with a pod and what was
@@ -52,12 +66,12 @@ class PodReconciler:
         self._on_answer = on_answer
         self._now = now
         self._seen_at: dict[NamespacedName, float] = {}
-        self._refusals: dict[NamespacedName, str] = {}
+        self._refusals: dict[NamespacedName, Refused] = {}
 
-    @property
-    def refusals(self) -> Mapping[NamespacedName, str]:
-        """Why the API server refuses the marks of a pod, by pod. Each is tried again all the same, ever less often."""
-        return self._refusals
+    def why_refused(self, key: NamespacedName, marker: str) -> str:
+        """What the API server has against the marks of a marker on a pod, or empty. It is asked again, ever less often."""
+        refused = self._refusals.get(key, NOT_REFUSED)
+        return refused.get(marker) or refused.get(EVERY_MARKER, "")
 
     def result_seen(self, key: NamespacedName) -> None:
         """Starts the clock of a result that has to get to the pod; the first of several counts."""
@@ -68,44 +82,79 @@ class PodReconciler:
         pod = self._caches.pods.get(key)
         changes = self._changes(pod) if pod is not None else None
         if pod is None or changes is None:
-            self._record(key, pod, "")
+            self._record(key, pod, NOT_REFUSED)
             return None
+        self._caches.marked.sent(pod, changes)
         try:
-            written = await self._write(pod, changes)
+            written, failure = await self._write(pod, changes)
         except KubeError as error:
             if pod_is_gone(error):
-                self._record(key, None, "")
+                self._record(key, None, NOT_REFUSED)
                 return None
-            self._record(key, pod, refusal(error) or self._refusals.get(key, ""))
             if seen_at is not None:
                 self._seen_at.setdefault(key, seen_at)
             raise
-        self._record(key, pod, "")
+        finally:
+            self._caches.marked.answered(pod)
+            self._on_answer(pod, changes)
         if seen_at is not None:
             RESULT_TO_CONDITION.observe(asyncio.get_running_loop().time() - seen_at)
+        if failure is not None:
+            raise failure
+        self._record(key, pod, NOT_REFUSED)
         return Result(CONTESTED_SECONDS) if self._changes(written) is not None else None
 
-    async def _write(self, pod: Pod, changes: Changes) -> Pod:
-        """Patches the pod; whoever waits for marks to go waits for this too."""
-        marked = self._caches.marked
-        marked.sent(pod, changes)
-        try:
-            written = await self._client.patch(
-                PODS,
-                pod.key,
-                encode_patch(pod, changes),
-                patch_type=PatchType.STRATEGIC_MERGE,
-                subresource="status",
-            )
-            self._caches.pods.wrote(written)
-            return written
-        finally:
-            marked.answered(pod)
-            self._on_answer(pod, changes)
+    async def _write(self, pod: Pod, changes: Changes) -> tuple[Pod, KubeError | None]:
+        """The pod with everything that it takes, and why not all of it.
 
-    def _record(self, key: NamespacedName, pod: Pod | None, refused: str) -> None:
+        Raises:
+            KubeError: nothing was written, or what failed has nothing to do with what was sent.
+        """
+        try:
+            return await self._patch(pod, changes), None
+        except KubeError as error:
+            why = refusal(error)
+            if not why:
+                raise
+            parts = parts_of(changes, claims_of(self._caches.matching.markers_of(pod)))
+            if len(parts) == 1:
+                self._record(pod.key, pod, {parts[0].marker: why})
+                raise
+        return await self._write_parts(pod, parts)
+
+    async def _write_parts(self, pod: Pod, parts: Iterable[Part]) -> tuple[Pod, KubeError | None]:
+        """As `_write`, with one patch for each part, so that a bad one costs its marker and nobody else."""
+        refused: dict[str, str] = {}
+        written, failure = None, None
+        for part in parts:
+            try:
+                written = await self._patch(pod, part.changes)
+            except KubeError as error:
+                why = refusal(error)
+                if not why:
+                    raise
+                refused[part.marker], failure = why, error
+        if failure is not None:
+            self._record(pod.key, pod, refused)
+            if written is None:
+                raise failure
+        assert written is not None, "there are two parts at least"
+        return written, failure
+
+    async def _patch(self, pod: Pod, changes: Changes) -> Pod:
+        written = await self._client.patch(
+            PODS,
+            pod.key,
+            encode_patch(pod, changes),
+            patch_type=PatchType.STRATEGIC_MERGE,
+            subresource="status",
+        )
+        self._caches.pods.wrote(written)
+        return written
+
+    def _record(self, key: NamespacedName, pod: Pod | None, refused: Refused) -> None:
         """A pod that is gone is told of no more; its end has its markers counted anyway."""
-        if self._refusals.get(key, "") == refused:
+        if self._refusals.get(key, NOT_REFUSED) == refused:
             return
         if refused:
             self._refusals[key] = refused

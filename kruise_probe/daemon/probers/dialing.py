@@ -14,11 +14,8 @@ import contextlib
 import errno
 import os
 import socket
-import ssl
 import struct
-from collections.abc import Callable
-from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from kruise_probe.daemon.probers.rounds import end_of_round
 
@@ -96,16 +93,25 @@ class Connection:
             self._check(self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
 
     def _check(self, code: int) -> None:
-        # Without a listener a socket can meet itself, when it is given the very port that it calls.
-        if code in _CONNECTED and self._socket.getsockname()[1] == self._address.port:
+        if code in _CONNECTED and self._met_itself():
             code = errno.ECONNREFUSED
         if code not in _CONNECTED:
             raise DialFailed(f"dial tcp {self._address}: connect: {_code_words(code)}")
 
-    def over_tls(self, context: ssl.SSLContext) -> "TlsConnection":
-        """The same connection for TLS; this object is empty from then on."""
-        tls = context.wrap_socket(self._socket, do_handshake_on_connect=False)
-        return TlsConnection(tls, self._address)
+    def _met_itself(self) -> bool:
+        """Where nobody listens, a socket that is given the very port that it calls is connected to itself."""
+        own = self._socket.getsockname()
+        if own[1] != self._address.port:
+            return False
+        try:
+            return bool(own[:2] == self._socket.getpeername()[:2])
+        except OSError:
+            return False  # it was closed by the other side already, so there was one
+
+    @property
+    def socket(self) -> socket.socket:
+        """For somebody else to own; whoever takes it away leaves this object empty."""
+        return self._socket
 
     def offer(self, data: bytes) -> bytes:
         """Sends as much as goes without waiting; what is left. Raises: BrokenConnection."""
@@ -114,7 +120,7 @@ class Connection:
         except BlockingIOError:
             return data
         except OSError as error:
-            raise self._broken("write", error) from error
+            raise self.broken("write", error) from error
 
     def take(self) -> bytes | None:
         """What has arrived, at most 16 KiB; empty at the end, None if there is nothing. Raises: BrokenConnection."""
@@ -123,7 +129,7 @@ class Connection:
         except BlockingIOError:
             return None
         except OSError as error:
-            raise self._broken("read", error) from error
+            raise self.broken("read", error) from error
 
     async def send(self, data: bytes) -> None:
         """Raises: BrokenConnection."""
@@ -149,7 +155,8 @@ class Connection:
             self._socket.shutdown(socket.SHUT_WR)
         self._socket.close()
 
-    def _broken(self, what: str, error: OSError) -> BrokenConnection:
+    def broken(self, what: str, error: OSError) -> BrokenConnection:
+        """What went wrong, in the words for it; `what` is read or write."""
         return BrokenConnection(f"{what} tcp {self._address}: {what}: {_words(error)}")
 
     async def _round(self) -> None:
@@ -177,66 +184,6 @@ class Connection:
             await future
         finally:
             loop.remove_writer(descriptor)
-
-
-class TlsConnection(Connection):
-    """TLS over a connected socket."""
-
-    __slots__ = ("_tls",)
-
-    def __init__(self, tls: ssl.SSLSocket, address: Address) -> None:
-        super().__init__(tls, address)
-        self._tls = tls
-
-    async def connect(self) -> None:
-        """Shakes hands. Raises: DialFailed."""
-        try:
-            with contextlib.suppress(ssl.SSLWantReadError):
-                self._tls.do_handshake()
-            await self._readable()
-            if socket.socket.recv(self._tls, 5, socket.MSG_PEEK) == b"HTTP/":
-                raise DialFailed("http: server gave HTTP response to HTTPS client")
-            await self._until_done(self._tls.do_handshake)
-        except ssl.SSLError as error:
-            raise DialFailed(_tls_words(error)) from error
-        except OSError as error:
-            raise DialFailed(str(self._broken("read", error))) from error
-
-    @property
-    def protocol(self) -> str | None:
-        """What ALPN agreed on."""
-        return self._tls.selected_alpn_protocol()
-
-    async def send(self, data: bytes) -> None:
-        left = memoryview(data)
-        while left:
-            try:
-                left = left[await self._until_done(self._tls.send, left) :]
-            except OSError as error:
-                raise self._broken("write", error) from error
-
-    async def receive(self) -> bytes:
-        try:
-            received: bytes = await self._until_done(self._tls.recv, READ_BYTES)
-        except ssl.SSLEOFError:
-            return b""
-        except OSError as error:
-            raise self._broken("read", error) from error
-        return received
-
-    def close(self) -> None:
-        with contextlib.suppress(OSError, ValueError):
-            self._tls.unwrap()
-        super().close()
-
-    async def _until_done(self, step: Callable[..., Any], *arguments: Any) -> Any:
-        while True:
-            try:
-                return step(*arguments)
-            except ssl.SSLWantReadError:
-                await self._readable()
-            except ssl.SSLWantWriteError:
-                await self._writable()
 
 
 def prepare(address: Address) -> Connection:
@@ -269,37 +216,6 @@ async def dial(address: Address) -> Connection:
     return connection
 
 
-async def dial_tls(address: Address, context: ssl.SSLContext) -> TlsConnection:
-    """Connects and shakes hands; no server name is sent, as the server is known by its address.
-
-    Raises:
-        DialFailed: no connection, or no TLS.
-    """
-    plain = await dial(address)
-    try:
-        tls = plain.over_tls(context)
-    except BaseException:
-        plain.close()
-        raise
-    try:
-        await tls.connect()
-    except BaseException:
-        tls.close()
-        raise
-    return tls
-
-
-@cache
-def unverified_tls(*protocols: str) -> ssl.SSLContext:
-    """Made once: TLS 1.2 or newer, any certificate, any key that OpenSSL can read; ALPN offers `protocols`."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    context.set_ciphers("DEFAULT:@SECLEVEL=0")
-    context.set_alpn_protocols(list(protocols))
-    return context
-
-
 def _wake(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
@@ -311,12 +227,3 @@ def _words(error: OSError) -> str:
 
 def _code_words(code: int) -> str:
     return _WORDS.get(code) or os.strerror(code).lower()
-
-
-def _tls_words(error: ssl.SSLError) -> str:
-    if error.reason == "WRONG_VERSION_NUMBER":
-        return "tls: first record does not look like a TLS handshake"
-    if isinstance(error, ssl.SSLEOFError):
-        return "EOF"
-    reason = (error.reason or str(error)).replace("_", " ").lower()
-    return f"tls: {reason}"

@@ -17,13 +17,12 @@ from kruise_probe.daemon.probers.dialing import (
     Connection,
     DialFailed,
     dial,
-    dial_tls,
-    unverified_tls,
 )
 from kruise_probe.daemon.probers.health_call import CallResult, HealthCall
 from kruise_probe.daemon.probers.messages import clean_message, duration, quote
 from kruise_probe.daemon.probers.prober import Outcome, Prober, Target, Verdict
 from kruise_probe.daemon.probers.targets import address_of
+from kruise_probe.daemon.probers.tls_dialing import dial_tls, unverified_tls
 
 TLS_MODE: Final = "TLS"
 

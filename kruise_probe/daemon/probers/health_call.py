@@ -16,6 +16,7 @@ import h2.events
 import h2.exceptions
 import msgspec
 
+from kruise_probe.daemon.probers.http2_frames import Frames
 from kruise_probe.daemon.probers.messages import quote
 
 HEALTH_PATH: Final = "/grpc.health.v1.Health/Check"
@@ -61,6 +62,7 @@ class HealthCall:
     ) -> None:
         self.connected = False
         self.result: CallResult | None = None
+        self._frames = Frames()
         self._status = 0
         self._content_type = b""
         self._answer = bytearray()
@@ -90,7 +92,7 @@ class HealthCall:
             self._end("Unavailable", "error reading from server: EOF")
             return
         try:
-            events = self._http2.receive_data(data)
+            events = self._http2.receive_data(self._frames.without_farewells(data))
         except h2.exceptions.ProtocolError as error:
             self._end("Unavailable", f"error reading server preface: {_words(error)}")
             return

@@ -18,9 +18,7 @@ from kruise_probe.daemon.probers.dialing import (
     Connection,
     DialFailed,
     dial,
-    dial_tls,
     prepare,
-    unverified_tls,
 )
 from kruise_probe.daemon.probers.http_request import Headers, InvalidRequest, Url
 from kruise_probe.daemon.probers.http_response import AnswerReader, BadAnswer, Head
@@ -34,7 +32,9 @@ from kruise_probe.daemon.probers.prober import (
     Verdict,
     Waiting,
 )
+from kruise_probe.daemon.probers.rounds import end_of_round
 from kruise_probe.daemon.probers.targets import address_of
+from kruise_probe.daemon.probers.tls_dialing import dial_tls, unverified_tls
 
 MAX_REQUESTS: Final = 10
 """Of one probe: the first, and nine redirects."""
@@ -65,6 +65,8 @@ class HttpProber(Prober):
     async def run(self, target: Target) -> Outcome:
         begun = self.start(target)
         if isinstance(begun, Asked):
+            loop = asyncio.get_running_loop()
+            await asyncio.sleep(end_of_round(loop) - loop.time())
             begun = begun.look()
         return begun if isinstance(begun, Outcome) else await begun()
 

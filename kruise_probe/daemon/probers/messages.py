@@ -11,7 +11,10 @@ MAX_MESSAGE_BYTES: Final = 1024
 """Of one message in UTF-8, as in Kruise."""
 
 _ENOUGH_BYTES: Final = 8 * MAX_MESSAGE_BYTES
-"""What is looked at of an output of megabytes; the rest could only follow a cut."""
+"""What is looked at of an output of megabytes, from its first byte that shows; the rest could only follow a cut."""
+
+_HIDDEN: Final = bytes(range(0x21)) + b"\x7f"
+"""Blanks and control bytes; a table that is aligned to the right begins with many."""
 
 _BLANKS = re.compile(r"[\t\n\v\f\r\x85\u2028\u2029]+")
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufeff]+")
@@ -24,9 +27,9 @@ def clean_message(text: bytes | str) -> str:
     `echo full` prints is `full`.
     """
     if isinstance(text, bytes):
-        text = text[:_ENOUGH_BYTES].decode(errors="replace")
+        text = text.lstrip(_HIDDEN)[:_ENOUGH_BYTES].decode(errors="replace")
     else:
-        text = text[:_ENOUGH_BYTES]
+        text = text.lstrip(_HIDDEN.decode())[:_ENOUGH_BYTES]
     if not (text.isascii() and text.isprintable()):
         text = _CONTROLS.sub("", _BLANKS.sub(" ", text.strip()))
     text = text.strip()

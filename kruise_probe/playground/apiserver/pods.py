@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Final
 
+from kruise_probe.api.annotations import is_deletion_cost
+from kruise_probe.api.names import DELETION_COST_ANNOTATION
 from kruise_probe.playground.apiserver.failures import (
     Cause,
     duplicate,
@@ -106,19 +108,21 @@ class PodRules(Rules):
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
     def validate(self, new: Json) -> Sequence[Cause]:
-        return list(_spec_problems(new.get("spec") or {}))
+        return [*_cost_problems(new), *_spec_problems(new.get("spec") or {})]
 
     def validate_update(self, new: Json, old: Json) -> Sequence[Cause]:
+        costs = [] if list(_cost_problems(old)) else _cost_problems(new)
         if _frozen_part(new["spec"]) == _frozen_part(old["spec"]):
-            return list(_spec_problems(new["spec"]))
+            return [*costs, *_spec_problems(new["spec"])]
         return [
+            *costs,
             forbidden_field(
                 "spec",
                 "pod updates may not change fields other than `spec.containers[*].image`,"
                 "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations`"
                 " (only additions to existing tolerations),`spec.terminationGracePeriodSeconds`"
                 " (allow it to be set to 1 if it was previously negative)",
-            )
+            ),
         ]
 
     def grace_seconds(self, stored: Json, requested: int | None) -> int | None:
@@ -130,6 +134,13 @@ class PodRules(Rules):
             spec.get("terminationGracePeriodSeconds", 0) if requested is None else requested
         )
         return seconds if seconds >= 0 else 1
+
+
+def _cost_problems(pod: Json) -> Iterator[Cause]:
+    cost = (pod["metadata"].get("annotations") or {}).get(DELETION_COST_ANNOTATION)
+    if cost is not None and not is_deletion_cost(cost):
+        field = f"metadata.annotations[{DELETION_COST_ANNOTATION}]"
+        yield invalid_value(field, cost, "must be a 32bit integer")
 
 
 def _keep_observed_generations(status: Json, before: Json) -> None:

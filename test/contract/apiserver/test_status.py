@@ -31,6 +31,43 @@ async def test_the_status_of_a_pod_takes_labels_and_annotations(api: Api) -> Non
     assert patched.meta["annotations"] == {"a": "b"}
 
 
+COST = "controller.kubernetes.io/pod-deletion-cost"
+
+
+@pytest.mark.parametrize("cost", ["0", "-0", "-007", "2147483647", "-2147483648"])
+@pytest.mark.parametrize("subresource", ["", "/status"])
+async def test_a_pod_takes_integers_as_its_deletion_cost(
+    api: Api, cost: str, subresource: str
+) -> None:
+    await api.create("pods", pod("p"))
+    patch = {"metadata": {"annotations": {COST: cost}}}
+    patched = await api.strategic(api.path("pods", "p") + subresource, patch)
+    assert patched.meta["annotations"] == {COST: cost}
+
+
+@pytest.mark.parametrize(
+    "cost", ["", "low", "+1", "01", "00", "1.0", " 1", "1_0", "-", "2147483648", "-2147483649"]
+)
+@pytest.mark.parametrize("subresource", ["", "/status"])
+async def test_a_pod_takes_nothing_else_as_its_deletion_cost(
+    api: Api, cost: str, subresource: str
+) -> None:
+    await api.create("pods", pod("p"))
+    patch = {"metadata": {"annotations": {COST: cost}}, "status": {"conditions": [CONDITION]}}
+    refused = await api.strategic(api.path("pods", "p") + subresource, patch)
+    assert (refused.code, refused.body["reason"]) == (422, "Invalid"), refused
+    field, message = (
+        f"metadata.annotations[{COST}]",
+        f'Invalid value: "{cost}": must be a 32bit integer',
+    )
+    assert refused.body["message"] == f'Pod "p" is invalid: {field}: {message}'
+    assert refused.body["details"]["causes"] == [
+        {"reason": "FieldValueInvalid", "message": message, "field": field}
+    ]
+    created = await api.post(api.path("pods"), pod("q", annotations={COST: cost}))
+    assert created.code == 422, created
+
+
 async def test_the_status_of_a_pod_ignores_owners(api: Api) -> None:
     await api.create("pods", pod("p"))
     owner = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"}

@@ -146,6 +146,32 @@ async def test_watch_tells_every_change(shell: Shell, playground, desk):
     assert seen[0] == "Succeeded"
 
 
+@pytest.mark.parametrize("form", ["json", "table"])
+async def test_watch_ends_without_a_word_when_nobody_reads_any_more(
+    shell: Shell, playground, desk, form
+):
+    process = await asyncio.create_subprocess_exec(
+        "kruise-probe", "status", "-n", desk.namespace, "--watch", "-o", form,
+        env=environment(playground.kubeconfig),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout
+    assert process.stderr
+    try:
+        async with asyncio.timeout(20):
+            await process.stdout.readline()
+            process._transport.get_pipe_transport(1).close()
+            (desk.folder("web") / "bad").touch()
+            err = await process.stderr.read()
+            code = await process.wait()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert (code, err.decode()) == (1, "")
+
+
 def state(line: bytes) -> str:
     found: str = json.loads(line)["markers"][0]["pods"][0]["results"][0]["state"]
     return found

@@ -1,7 +1,12 @@
 """httpGet against real sockets. Verdicts and messages were compared with those of kubelet 1.36's own prober."""
 
 import asyncio
+import contextlib
+import socket
+import ssl
+import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,8 +21,10 @@ from support.scripted_server import (
 )
 
 from kruise_probe.api.core import HTTPGetAction, HTTPHeader
+from kruise_probe.daemon.probers.dialing import Address, DialFailed
 from kruise_probe.daemon.probers.http import HttpProber
 from kruise_probe.daemon.probers.prober import Outcome, Target, Verdict
+from kruise_probe.daemon.probers.tls_dialing import dial_tls
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
@@ -337,6 +344,45 @@ class TestHttps:
 
         assert outcome.verdict is Verdict.FAILURE
         assert not outcome.timed_out
+
+    async def test_server_that_wants_a_certificate(self, tmp_path: Path) -> None:
+        context = self_signed(tmp_path)
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(tmp_path / "certificate.pem")
+
+        async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+            tls = context.wrap_bio(incoming, outgoing, server_side=True)
+            while data := await reader.read(65536):
+                _ = incoming.write(data)
+                with contextlib.suppress(ssl.SSLError):
+                    tls.do_handshake()
+                writer.write(outgoing.read())
+
+        async with serving(lambda _: script) as server:
+            outcome = await probe(server, scheme="HTTPS")
+
+        assert outcome == Outcome(
+            Verdict.FAILURE,
+            f'Get "https://127.0.0.1:{server.port}/": remote error: tls: certificate required',
+        )
+
+    # Where ssl cannot wrap a socket, it drops the half-made one without closing it.
+    @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+    async def test_server_that_resets_before_the_handshake(self) -> None:
+        class ResetFirst(ssl.SSLContext):
+            def wrap_socket(self, sock: socket.socket, *_: Any, **more: Any) -> ssl.SSLSocket:
+                accepted, _peer = listener.accept()
+                accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                accepted.close()
+                return super().wrap_socket(sock, **more)
+
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            address = Address(*listener.getsockname())
+            context = ResetFirst(ssl.PROTOCOL_TLS_CLIENT)
+            context.check_hostname = False
+            with pytest.raises(DialFailed, match="connection reset by peer"):
+                await dial_tls(address, context)
 
     async def test_large_body(self, tmp_path: Path) -> None:
         flood = flooding(b"HTTP/1.1 200 OK\r\n\r\n", b"x" * 65536)

@@ -96,6 +96,18 @@ async def test_a_connection_to_itself_is_refused() -> None:
             await connection.connect()
 
 
+async def test_the_same_port_on_both_sides_is_no_connection_to_itself() -> None:
+    async with serving(silent(), host="127.0.0.9") as server:
+        with socket.socket() as own:
+            own.setblocking(False)
+            own.bind(("127.0.0.1", server.port))
+            connection = Connection(own, Address("127.0.0.9", server.port))
+
+            await connection.connect()
+            connection.close()
+        await server.until_ended(1)
+
+
 async def test_the_server_reads_a_plain_end() -> None:
     ends: list[bytes | str] = []
 

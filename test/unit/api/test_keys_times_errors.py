@@ -57,10 +57,17 @@ def test_stamps_are_read_and_unreadable_ones_are_absent(
     assert parse_time(text) == expected
 
 
-@given(st.datetimes(timezones=st.just(UTC), min_value=datetime(1970, 1, 1)))  # noqa: DTZ001 - hypothesis adds the zone
+@given(st.datetimes(timezones=st.just(UTC), min_value=datetime(1, 1, 1)))  # noqa: DTZ001 - hypothesis adds the zone
 def test_stamps_round_trip_at_their_resolution(at: datetime) -> None:
     assert parse_time(format_micro_time(at)) == at
     assert parse_time(format_time(at)) == at.replace(microsecond=0)
+
+
+def test_early_years_have_four_digits() -> None:
+    """Go reads no others."""
+    at = datetime(1, 1, 1, tzinfo=UTC)
+    assert format_time(at) == "0001-01-01T00:00:00Z"
+    assert format_micro_time(at) == "0001-01-01T00:00:00.000000Z"
 
 
 def test_the_wall_clock_is_aware() -> None:
@@ -97,3 +104,9 @@ def test_the_servers_wish_to_wait_is_kept() -> None:
 
     assert error.retry_after_seconds == 3.0
     assert error_of(429, None, retry_after_seconds=1.5).retry_after_seconds == 1.5
+
+
+def test_a_wish_beyond_numbers_is_none() -> None:
+    error = error_of(503, Status(details=StatusDetails(retry_after_seconds=10**400)))
+
+    assert error.retry_after_seconds is None

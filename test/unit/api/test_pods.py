@@ -32,6 +32,14 @@ def test_a_recorded_pod_keeps_what_decisions_need() -> None:
     assert pod.readiness_gates == {"game.io/idle"}
 
 
+def test_what_kubectl_keeps_is_left_out_as_an_annotation_only() -> None:
+    """What the manager writes it has to see; a label of that name is one like others."""
+    key = "kubectl.kubernetes.io/last-applied-configuration"
+    marks = {key: "x", "a": "b"}
+    pod = decoded({"metadata": {"name": "a", "labels": marks, "annotations": marks}})
+    assert (pod.labels, pod.annotations) == (marks, {"a": "b"})
+
+
 def test_sidecars_are_containers_and_plain_init_containers_are_not() -> None:
     pod = PODS.decode(RECORDED.read_bytes())
 

@@ -1,5 +1,6 @@
 """The command line as a person meets it: one line per mistake, exit code 2 for usage, 1 for failures."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -190,6 +191,62 @@ def test_the_version_says_what_it_was_built_from(
     assert "commit" not in version.build()
     assert run(["--version"], {}) == 0
     assert capsys.readouterr().out.startswith(f"kruise-probe {version.TEXT} (")
+
+
+COMMAND = [sys.executable, "-m", "kruise_probe"]
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("arguments", ["manifests", "--version", "manager --help"])
+def test_output_that_cannot_be_written_is_one_line(arguments: str, unbuffered: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*COMMAND, *arguments.split()],
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+
+    told = "kruise-probe: cannot write the output: No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, told)
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("arguments", ["manifests", "--version"])
+def test_output_that_nobody_reads_is_no_reason_for_words(arguments: str, unbuffered: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as pipe:
+        done = subprocess.run(
+            [*COMMAND, *arguments.split()],
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+            stdout=pipe,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_a_broken_pipe_that_is_not_our_output_is_a_defect_and_shows() -> None:
+    script = (
+        "from kruise_probe.cli import main as it\n"
+        "def work(**_): raise ExceptionGroup('of tasks', [BrokenPipeError('of a socket')])\n"
+        "it.cli.main = work\n"
+        "it.main(['manifests'])"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=False
+    )
+
+    assert done.returncode == 1
+    assert "BrokenPipeError: of a socket" in done.stderr
 
 
 @pytest.mark.parametrize(

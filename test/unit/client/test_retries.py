@@ -1,5 +1,6 @@
 """When a refused request is sent again."""
 
+import math
 from datetime import UTC, datetime
 
 import pytest
@@ -20,12 +21,33 @@ AT = datetime(2026, 11, 21, 10, 0, 0, tzinfo=UTC)
         pytest.param("Sat, 21 Nov 2026 10:00:07 GMT", 7.0, id="date"),
         pytest.param("Sat, 21 Nov 2026 09:00:00 GMT", 0.0, id="date-that-has-passed"),
         pytest.param("soon", None, id="unreadable"),
+        pytest.param("9" * 400, None, id="seconds-beyond-numbers"),
+        pytest.param("9" * 5000, None, id="seconds-beyond-reading"),
+        pytest.param("Fri, 31 Dec 9999 23:59:59 -1200", None, id="date-beyond-calendars"),
+        pytest.param(f"Sat, 21 Nov {'9' * 30} 10:00:07 GMT", None, id="year-beyond-numbers"),
         pytest.param("", None, id="empty"),
         pytest.param(None, None, id="absent"),
     ],
 )
 def test_retry_after_is_seconds_or_a_date(header: str | None, seconds: float | None) -> None:
     assert retry_after_seconds(header, AT) == seconds
+
+
+digits = st.integers(0, 10**400).map(str)
+dates = st.builds(
+    "{}, {} Nov {} {}:{}:{} {}{}".format,
+    st.sampled_from(["Sat", "Fri"]),
+    *(st.integers(0, 99) | digits for _ in range(5)),
+    st.sampled_from(["GMT ", "+", "-"]),
+    st.integers(0, 9999) | digits,
+)
+
+
+@given(digits | dates | st.text(max_size=40), st.sampled_from(["", "-"]))
+def test_no_header_makes_reading_it_fail(header: str, sign: str) -> None:
+    seconds = retry_after_seconds(sign + header, AT)
+
+    assert seconds is None or 0 <= seconds < math.inf
 
 
 @pytest.mark.parametrize(

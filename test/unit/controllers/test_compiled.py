@@ -9,6 +9,7 @@ from support.builders import marker, policy_wire, probe_wire
 from kruise_probe.controllers.compiled import compile_marker
 
 Json = dict[str, Any]
+COST = "controller.kubernetes.io/pod-deletion-cost"
 
 
 @pytest.mark.parametrize(
@@ -80,6 +81,29 @@ def test_an_invalid_probe_is_left_out_and_the_others_stay(bad: Json) -> None:
             {},
             {},
             id="protocol-annotations",
+        ),
+        pytest.param(
+            policy_wire(
+                "Succeeded",
+                None,
+                {
+                    "kubectl.kubernetes.io/last-applied-configuration": "{}",
+                    "kubernetes.io/config.mirror": "a",
+                    "container.apparmor.security.beta.kubernetes.io/main": "unconfined",
+                },
+            ),
+            {},
+            {},
+            id="annotations-of-kubernetes-itself",
+        ),
+        pytest.param(
+            policy_wire("Succeeded", None, {COST: "low", "cost": "low"}),
+            {},
+            {"cost": "low"},
+            id="deletion-cost-that-is-no-number",
+        ),
+        pytest.param(
+            policy_wire("Succeeded", None, {COST: "-10"}), {}, {COST: "-10"}, id="deletion-cost"
         ),
         pytest.param(
             policy_wire("Succeeded", None, {"any": "text of any kind"}),

@@ -42,6 +42,16 @@ def test_what_is_left_fits_as_far_as_it_may_be_left_out(limit: int) -> None:
     assert sum(result.left_out.values()) + sum(map(len, probed(result).values())) == 10
 
 
+def test_a_command_counts_as_it_is_stored() -> None:
+    def wanted(letter: str) -> tuple[PodProbe, ...]:
+        handler = {"exec": {"command": ["sh", "-c", letter * 100]}}
+        return entries(2, compile_marker(marker("old", probes=[probe_wire(handler=handler)])))
+
+    plain, escaped = object_bytes(wanted("x")), object_bytes(wanted("<"))
+    assert escaped - plain == 2 * 100 * len("u003c")
+    assert fitted(wanted("<"), (), plain).left_out == {OLD.key: 1}
+
+
 def test_the_younger_marker_gives_way_first_and_no_more_than_needed() -> None:
     wanted = entries(3, OLD, NEW)
     result = fitted(wanted, (), object_bytes(wanted) - 1)

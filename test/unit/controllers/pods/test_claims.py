@@ -175,6 +175,15 @@ def test_an_owner_without_its_container_keeps_what_it_owns_from_others_only() ->
     assert claims_on(pod(), claims_of((other,))) is claims_of((other,))
 
 
+def test_a_mark_that_the_cache_does_not_show_is_no_residue() -> None:
+    """Nobody would ever take it away."""
+    policies = [policy_wire("Succeeded", {"l": "1"}, {"a": "1"})]
+    ending = compile_marker(marker(deleting=True, probes=[probe_wire(policies=policies)]))
+    assert not has_residue(
+        pod(owned=owned_fields(labels=["l"], annotations=["a"])), ending, claims_of(())
+    )
+
+
 def test_conflicts_name_the_marker_that_lost() -> None:
     markers = [compile_marker(marker(each, probes=[probe_wire()])) for each in ("a", "b")]
     (conflict,) = claims_of(tuple(markers)).conflicts

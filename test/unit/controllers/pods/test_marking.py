@@ -67,6 +67,23 @@ def test_states_become_statuses(result: str, status: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("reported", "sent"),
+    [
+        pytest.param("2026-01-01T00:01:00Z", "2026-01-01T00:01:00Z", id="as-it-should-be"),
+        pytest.param("2026-01-01t00:01:00Z", "2026-01-01T00:01:00Z", id="lower-case"),
+        pytest.param("2026-01-01T02:01:00.5+02:00", "2026-01-01T00:01:00Z", id="of-another-zone"),
+        pytest.param("0001-01-01T00:00:00Z", "0001-01-01T00:00:00Z", id="first-year"),
+    ],
+)
+def test_stamps_are_sent_as_the_api_server_reads_them(reported: str, sent: str) -> None:
+    """It would refuse the whole patch else."""
+    changes = mark(pod(), claims(), states(state(probed=reported, moved=reported)))
+    assert changes is not None
+    (condition,) = changes.conditions
+    assert (condition.last_probe_time, condition.last_transition_time) == (sent, sent)
+
+
+@pytest.mark.parametrize(
     ("result", "labels", "annotations"),
     [
         pytest.param("Succeeded", {"same": "ok", "ok": "1", "bad": None}, {"cost": "10"}, id="ok"),

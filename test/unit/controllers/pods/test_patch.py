@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from support.builders import condition_wire, pod
+from support.builders import condition_wire, marker, pod, policy_wire, probe_wire
 
 from kruise_probe.api.errors import (
     Conflict,
@@ -14,8 +14,10 @@ from kruise_probe.api.errors import (
     ServerError,
 )
 from kruise_probe.api.pods import PodCondition
+from kruise_probe.controllers.compiled import compile_marker
+from kruise_probe.controllers.pods.claims import claims_of
 from kruise_probe.controllers.pods.marking import Changes
-from kruise_probe.controllers.pods.patch import encode_patch, pod_is_gone
+from kruise_probe.controllers.pods.patch import encode_patch, parts_of, pod_is_gone
 
 
 def test_a_patch_carries_the_uid_and_nothing_but_our_keys() -> None:
@@ -59,6 +61,26 @@ def test_a_patch_carries_the_uid_and_nothing_but_our_keys() -> None:
 def test_marks_alone_touch_no_status() -> None:
     body = msgspec.json.decode(encode_patch(pod(), Changes({"l": "1"}, {}, [], [])))
     assert set(body) == {"metadata"}
+
+
+def test_parts_are_what_is_everybodys_and_the_values_of_each_marker() -> None:
+    both = [policy_wire("Succeeded", {"l": "1"}, {"a": "1"}), policy_wire("Failed", {"m": "1"})]
+    first = marker("one", probes=[probe_wire("p", policies=both)])
+    policies = [policy_wire("Succeeded", None, {"b": "2"})]
+    other = marker("two", probes=[probe_wire("p", condition="c/y", policies=policies)])
+    claims = claims_of((compile_marker(first), compile_marker(other)))
+    condition = PodCondition("c/x", "True")
+    changes = Changes({"l": "1", "m": None}, {"a": "1", "b": "2"}, [condition], ["c/gone"])
+
+    assert parts_of(changes, claims) == [
+        ("", Changes({"m": None}, {}, [condition], ["c/gone"])),
+        ("one", Changes({"l": "1"}, {"a": "1"}, [], [])),
+        ("two", Changes({}, {"b": "2"}, [], [])),
+    ]
+    assert parts_of(Changes({}, {"b": "2"}, [], []), claims) == [
+        ("two", Changes({}, {"b": "2"}, [], []))
+    ]
+    assert changes.labels == {"l": "1", "m": None}
 
 
 @pytest.mark.parametrize(

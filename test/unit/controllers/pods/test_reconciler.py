@@ -20,7 +20,7 @@ from support.builders import (
 from support.fake_api import LATENCY_SECONDS, FakeApi, Write
 from support.running_manager import loop_clock, running_manager, settle
 
-from kruise_probe.api.errors import ServerError
+from kruise_probe.api.errors import Invalid, ServerError
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.api.times import format_micro_time
 
@@ -254,6 +254,28 @@ async def test_marks_that_somebody_takes_away_come_back(api: FakeApi) -> None:
         assert shown(api)[0] == {"healthy": "true", "mine": "1"}
 
 
+@pytest.mark.parametrize("field", ["labels", "annotations"])
+async def test_a_key_that_kubectl_writes_is_neither_written_for_ever_nor_waited_for(
+    api: FakeApi, field: str
+) -> None:
+    """As an annotation it is none for a policy, but an older marker may have it, and an older manager have written it."""
+    key = "kubectl.kubernetes.io/last-applied-configuration"
+    marks = {key: "x"}
+    policy = policy_wire("Succeeded", *((marks, None) if field == "labels" else (None, marks)))
+    api.put(MARKERS, marker_wire(probes=[probe_wire(policies=[policy])]))
+    owned = owned_fields(annotations=[key])
+    api.put(PODS, pod_wire(annotations={key: "x"}, owned=owned))
+    async with running_manager(api):
+        await settle()
+        report(api, state_wire())
+        await settle(30)
+        assert api.count("Pod") == {"Pod/status": 1}
+        api.remove(MARKERS, "web")
+        await settle(30)
+        assert api.get(MARKERS, "web") is None
+        assert shown(api)[0] == {}
+
+
 async def test_a_pod_replaced_under_its_name_never_takes_its_predecessors_marks(
     api: FakeApi,
 ) -> None:
@@ -288,6 +310,123 @@ async def test_one_bad_pod_delays_no_other(api: FakeApi) -> None:
         api.before = lambda write: None
         await settle(60)
         assert shown(api, "web-0")[0] == {"healthy": "true"}
+
+
+class TestAValueThatTheServerRefuses:
+    """Of two markers on one pod, `bad` writes it; `web` writes a condition, a label and an annotation."""
+
+    @pytest.fixture
+    def api(self, api: FakeApi) -> FakeApi:
+        probe = probe_wire(
+            condition="example.com/bad", policies=[policy_wire("Succeeded", None, {"worse": "low"})]
+        )
+        api.put(MARKERS, marker_wire("bad", created="2025-01-01T00:00:00Z", probes=[probe]))
+
+        def refuse(write: Write) -> None:
+            if "worse" in write.body.get("metadata", {}).get("annotations", {}):
+                raise Invalid('metadata.annotations[worse]: Invalid value: "low"', code=422)
+
+        api.before = refuse
+        return api
+
+    def degraded(self, api: FakeApi, marker: str) -> tuple[str, str]:
+        wire = api.get(MARKERS, marker)
+        assert wire is not None
+        found = {each["type"]: each for each in wire["status"]["conditions"]}
+        return found["Degraded"]["reason"], found["Degraded"]["message"]
+
+    async def test_costs_its_marker_that_value_and_nobody_else_anything(self, api: FakeApi) -> None:
+        async with running_manager(api):
+            await settle()
+            report(api, state_wire("bad#healthy"), state_wire())
+            await settle()
+            labels, annotations, conditions = shown(api)
+            assert (labels, annotations) == ({"healthy": "true"}, {"cost": "10"})
+            assert {each["status"] for each in conditions.values()} == {"True"}
+            assert conditions.keys() == {"example.com/healthy", "example.com/bad"}
+            await settle(2)
+            reason, message = self.degraded(api, "bad")
+            assert reason == "PodNotMarked"
+            assert '422 metadata.annotations[worse]: Invalid value: "low"' in message
+            assert self.degraded(api, "web")[0] == "AsExpected"
+
+            api.edit(
+                MARKERS, "bad", {"spec": {"probes": [probe_wire(condition="example.com/bad")]}}
+            )
+            await settle(2)
+            assert self.degraded(api, "bad")[0] == "AsExpected"
+
+    async def test_is_tried_again_ever_less_often(self, api: FakeApi) -> None:
+        async with running_manager(api):
+            await settle()
+            report(api, state_wire("bad#healthy"), state_wire())
+            await settle(60)
+            before = len(api.writes)
+            await settle(600)
+            assert 1 <= api.count("Pod", since=before)["Pod/status"] <= 20
+            api.before = lambda write: None
+            await settle(2000)
+            assert shown(api)[1] == {"cost": "10", "worse": "low"}
+
+    async def test_does_not_keep_the_marks_of_a_marker_that_goes(self, api: FakeApi) -> None:
+        async with running_manager(api):
+            await settle()
+            report(api, state_wire())
+            await settle()
+            report(api, state_wire("bad#healthy"), state_wire())
+            api.remove(MARKERS, "web")
+            await settle(10)
+            assert api.get(MARKERS, "web") is None
+            labels, annotations, conditions = shown(api)
+            assert (labels, annotations, [*conditions]) == ({}, {}, ["example.com/bad"])
+
+    async def test_is_measured_as_what_was_shown_at_once(self, api: FakeApi) -> None:
+        def measured() -> float:
+            name = "kruise_probe_result_to_condition_seconds_count"
+            return REGISTRY.get_sample_value(name) or 0.0
+
+        async with running_manager(api):
+            await settle()
+            before = measured()
+            report(api, state_wire("bad#healthy"), state_wire())
+            await settle()
+            assert measured() == before + 1
+            api.before = lambda write: None
+            await settle(60)
+            assert measured() == before + 1
+
+    async def test_trouble_between_the_parts_is_made_up_for(self, api: FakeApi) -> None:
+        refuse, seen = api.before, 0
+
+        def fail_once(write: Write) -> None:
+            nonlocal seen
+            refuse(write)
+            seen += write.kind == "Pod"
+            if seen == 2:
+                raise ServerError("no")
+
+        api.before = fail_once
+        async with running_manager(api):
+            await settle()
+            report(api, state_wire("bad#healthy"), state_wire())
+            await settle(5)
+            assert shown(api)[:2] == ({"healthy": "true"}, {"cost": "10"})
+
+    async def test_a_pod_that_goes_meanwhile_is_no_trouble(self, api: FakeApi) -> None:
+        refuse = api.before
+
+        def go(write: Write) -> None:
+            refuse(write)
+            if write.kind == "Pod":
+                api.remove(PODS, "web-0")
+
+        api.before = go
+        async with running_manager(api):
+            await settle()
+            report(api, state_wire("bad#healthy"), state_wire())
+            await settle(60)
+            assert api.count("Pod") == {"Pod/status": 2}
+            assert self.degraded(api, "bad")[0] == "AsExpected"
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 import contextlib
 
+import h2.config
+import h2.connection
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -59,3 +61,42 @@ def test_an_end_before_any_answer_is_not_a_connection() -> None:
 
     assert not started.connected
     assert started.result == CallResult("Unavailable", "error reading from server: EOF")
+
+
+SERVING = CallResult("OK", serving="SERVING")
+ERROR_FREE_FAREWELL = b"\0\0\x08\x07\0\0\0\0\0" + (1).to_bytes(4) + (0).to_bytes(4)
+
+
+def answer_of(asked: HealthCall, *, farewell: bytes) -> bytes:
+    """What a server says that first takes leave and then answers SERVING."""
+    server = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))
+    server.initiate_connection()
+    _ = server.receive_data(asked.bytes_to_send())
+    greeting = server.data_to_send()
+    server.send_headers(1, [(":status", "200"), ("content-type", "application/grpc")])
+    server.send_data(1, b"\0\0\0\0\x02\x08\x01")
+    server.send_headers(1, [("grpc-status", "0")], end_stream=True)
+    return bytes(greeting + farewell + server.data_to_send())
+
+
+@given(st.integers(1, 200))
+def test_a_server_that_takes_leave_may_still_answer(piece_bytes: int) -> None:
+    asked = call()
+    answer = answer_of(asked, farewell=ERROR_FREE_FAREWELL)
+    for at in range(0, len(answer), piece_bytes):
+        asked.feed(answer[at : at + piece_bytes])
+
+    assert asked.connected
+    assert asked.result == SERVING
+
+
+@pytest.mark.parametrize(
+    ("last_stream", "error"), [(0, 0), (1, 2)], ids=["before our call", "for an error"]
+)
+def test_a_server_that_leaves_has_not_answered(last_stream: int, error: int) -> None:
+    asked = call()
+    farewell = b"\0\0\x08\x07\0\0\0\0\0" + last_stream.to_bytes(4) + error.to_bytes(4)
+    asked.feed(answer_of(asked, farewell=farewell))
+
+    assert asked.result is not None
+    assert asked.result.code == "Unavailable"

@@ -55,6 +55,15 @@ def test_any_output_makes_a_message_that_a_status_can_hold(output: bytes | str) 
     assert clean_message(message) == message
 
 
+@pytest.mark.parametrize("hidden", [" ", "\n", "\x00", "\x7f", " \t\x1b\r\n"])
+@pytest.mark.parametrize("count", [9000, 8 << 20])
+def test_what_does_not_show_does_not_hide_what_follows(hidden: str, count: int) -> None:
+    output = (hidden * count)[:count] + "full\n"
+
+    assert clean_message(output) == "full"
+    assert clean_message(output.encode()) == "full"
+
+
 def test_only_the_beginning_of_megabytes_is_looked_at() -> None:
     assert clean_message(b"x" * (16 << 20)) == "x" * MAX_MESSAGE_BYTES
 
