@@ -122,7 +122,7 @@ class Caches:
         self.markers: Final = MutationCache(informers.markers.indexer)
         self.node_pod_probes: Final = MutationCache(informers.node_pod_probes.indexer)
         self.matching: Final = Matching(informers.pods.indexer.list)
-        self.marked: Final = MarkedPods()
+        self.marked: Final = MarkedPods(self.pods.unseen)
         self.heartbeats: Final = Heartbeats()
         self._marker_informer = informers.markers
         self._pods = informers.pods.indexer

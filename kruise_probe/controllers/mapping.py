@@ -20,6 +20,7 @@ from kruise_probe.controllers.caches import Caches, ProbesChange, agent_of
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.markers.pace import CensusPace
 from kruise_probe.controllers.nodes.plan import is_probed
+from kruise_probe.controllers.pods.claims import kept_gates
 from kruise_probe.controllers.serverless import is_virtual
 from kruise_probe.workqueue.priority import Priority
 from kruise_probe.workqueue.rate_limiting import WorkQueue
@@ -132,8 +133,8 @@ class PodEvents:
         self._left_behind(old, new)
 
     def _left_behind(self, old: Pod, new: Pod) -> None:
-        """Marks came or went: what waits for that before a marker may end."""
-        if old.owned == new.owned:
+        """Marks came, went, or were let go of: what waits for that before a marker may end."""
+        if old.owned == new.owned and kept_gates(old) == kept_gates(new):
             return
         deleting = self._caches.matching.deleting(new.namespace)
         if deleting:

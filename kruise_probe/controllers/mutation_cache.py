@@ -52,6 +52,17 @@ class MutationCache(Generic[T]):
         if self._written[oldest][1] < now:
             del self._written[oldest]
 
+    def unseen(self) -> list[T]:
+        """What was written and the store does not show yet; of what the store holds at all, as the rest is gone."""
+        now = asyncio.get_running_loop().time()
+        return [
+            written
+            for key, (written, believed_until) in self._written.items()
+            if believed_until >= now
+            and (stored := self._store.get(key)) is not None
+            and is_older(stored.resource_version, written.resource_version)
+        ]
+
     def forget(self, key: NamespacedName) -> None:
         """The object is gone, or what we wrote turned out not to stand."""
         self._written.pop(key, None)

@@ -19,7 +19,9 @@ from kruise_probe.controllers.manager import Cache, Runnable
 from kruise_probe.controllers.markers.pace import CensusPace
 from kruise_probe.controllers.markers.reconciler import MarkerReconciler, Recorder
 from kruise_probe.controllers.nodes.reconciler import NodeReconciler
+from kruise_probe.controllers.pods.marking import Changes
 from kruise_probe.controllers.pods.reconciler import PodReconciler
+from kruise_probe.controllers.residue import touches
 from kruise_probe.controllers.writer import Writer
 from kruise_probe.workqueue.rate_limiting import WorkQueue
 
@@ -98,8 +100,20 @@ def build_over(
         deleting = caches.matching.deleting(pod.namespace).values()
         keys.counts({*caches.matching.markers_of(pod), *deleting})
 
+    def answered(pod: Pod, changes: Changes) -> None:
+        deleting = caches.matching.deleting(pod.namespace).values()
+        waiting = [each for each in deleting if touches(changes, each)]
+        if waiting:
+            keys.node(pod.node)
+            keys.counts(waiting)
+
     pods = PodReconciler(
-        caches, writer, serverless=options.serverless, on_refusal=refusal_changed, now=now
+        caches,
+        writer,
+        serverless=options.serverless,
+        on_refusal=refusal_changed,
+        on_answer=answered,
+        now=now,
     )
     nodes = NodeReconciler(caches, writer, on_outcome=nodes_changed)
     agents = AgentReconciler(

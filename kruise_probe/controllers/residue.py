@@ -1,24 +1,56 @@
-"""Where our marks are: pods filed by what their `managedFields` say that we wrote.
+"""Where our marks are: pods filed by what their `managedFields` say that we wrote, and patches that may write more.
 
 Few different sets of marks occur in a namespace, so whether a marker left anything anywhere is answered by a look
-at each set, not at each pod.
+at each set, not at each pod. A patch counts from the moment it is sent until the informer shows what came of it:
+it may have been decided while a marker that is now being deleted still named something.
 
 Source: no counterpart; Kruise does not know its own marks.
 Differs: as said.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import msgspec
 
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.pods import NOTHING_OWNED, Owned, Pod
 from kruise_probe.controllers.compiled import CompiledMarker
+from kruise_probe.controllers.pods.marking import Changes
 
 
 class MarkedPods:
-    """The pods that carry anything of ours, by namespace and by what."""
+    """The pods that carry anything of ours, by namespace and by what.
 
-    def __init__(self) -> None:
+    `unseen` gives the pods as patches left them that were answered, and that the informer does not show yet.
+    """
+
+    def __init__(self, unseen: Callable[[], Iterable[Pod]]) -> None:
         self._pods: dict[str, dict[Owned, dict[NamespacedName, Pod]]] = {}
+        self._sent: dict[NamespacedName, Pod] = {}
+        self._unseen = unseen
+
+    def sent(self, pod: Pod, changes: Changes) -> None:
+        """A pod is being patched, in one piece or in parts; what it puts there counts until `answered`."""
+        labels, annotations = _written(changes.labels), _written(changes.annotations)
+        self._sent[pod.key] = msgspec.structs.replace(
+            pod,
+            labels={**pod.labels, **labels},
+            annotations={**pod.annotations, **annotations},
+            conditions=tuple(changes.conditions),
+            owned=Owned(
+                condition_types=frozenset(each.type for each in changes.conditions),
+                labels=frozenset(labels),
+                annotations=frozenset(annotations),
+            ),
+        )
+
+    def answered(self, pod: Pod) -> None:
+        """All of it is done, or has failed; what it left there is `unseen` from now on."""
+        del self._sent[pod.key]
+
+    def arriving(self) -> list[Pod]:
+        """Pods with what patches put there, as far as the informer does not show it yet."""
+        return [*self._sent.values(), *self._unseen()]
 
     def set_pod(self, old: Pod | None, new: Pod) -> None:
         """Follows a pod that appeared or changed."""
@@ -36,11 +68,32 @@ class MarkedPods:
             del by_owned[pod.owned]
 
     def of_marker(self, marker: CompiledMarker) -> Iterator[Pod]:
-        """The pods that carry anything of ours that `marker` names, whoever claims it now."""
+        """The pods that carry anything of ours that `marker` names, whoever claims it now, or that may come to."""
         for owned, pods in self._pods.get(marker.key.namespace, {}).items():
-            if (
-                owned.labels & marker.labels
-                or owned.annotations & marker.annotations
-                or owned.condition_types & marker.condition_types
-            ):
+            if _concerns(owned, marker):
                 yield from pods.values()
+        for pod in self.arriving():
+            if pod.namespace == marker.key.namespace and _concerns(pod.owned, marker):
+                yield pod
+
+
+def touches(changes: Changes, marker: CompiledMarker) -> bool:
+    """Whether `changes` put on a pod, or take from it, anything that `marker` names."""
+    touched = Owned(
+        condition_types=frozenset([*(each.type for each in changes.conditions), *changes.deleted]),
+        labels=frozenset(changes.labels),
+        annotations=frozenset(changes.annotations),
+    )
+    return _concerns(touched, marker)
+
+
+def _concerns(owned: Owned, marker: CompiledMarker) -> bool:
+    return bool(
+        owned.labels & marker.labels
+        or owned.annotations & marker.annotations
+        or owned.condition_types & marker.condition_types
+    )
+
+
+def _written(values: Mapping[str, str | None]) -> dict[str, str]:
+    return {key: value for key, value in values.items() if value is not None}

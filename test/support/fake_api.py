@@ -73,6 +73,7 @@ class FakeApi:
     Attributes:
         writes: what the manager wrote, in order, refused requests included.
         before: called before each write with it; raises what the write shall fail with.
+        latency_seconds: by kind, how long a write is under way before it is done; `LATENCY_SECONDS` if not given.
         prune: called with each custom object before it is stored; removes what a CRD does not know.
     """
 
@@ -83,6 +84,7 @@ class FakeApi:
         self.writes: list[Write] = []
         self.before: Callable[[Write], None] = lambda write: None
         self.prune: Callable[[Json], None] = lambda wire: None
+        self.latency_seconds: dict[str, float] = {}
         self._wire: dict[tuple[str, NamespacedName], Json] = {}
         self._uids = 0
 
@@ -176,7 +178,7 @@ class FakeApi:
 
     async def _admit(self, write: Write) -> None:
         self.writes.append(write)
-        await asyncio.sleep(LATENCY_SECONDS)
+        await asyncio.sleep(self.latency_seconds.get(write.kind, LATENCY_SECONDS))
         self.before(write)
 
     def _store(self, resource: Resource[T], key: NamespacedName, wire: Json) -> T:

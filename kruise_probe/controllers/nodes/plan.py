@@ -39,15 +39,17 @@ def plan(
     current: Sequence[PodProbe],
     *,
     deleting: Mapping[NamespacedName, CompiledMarker],
+    arriving: Iterable[Pod] = (),
     namespace: str = "",
 ) -> tuple[PodProbe, ...]:
     """The entries that the node's NodePodProbe should hold, ordered by namespace and name.
 
-    `pods` are all pods of the node. `deleting` holds the markers that are being deleted. With `namespace` only that
-    namespace is ours, and entries of others in `current` are kept.
+    `pods` are all pods of the node. `deleting` holds the markers that are being deleted, `arriving` pods of the node
+    as patches under way leave them. With `namespace` only that namespace is ours, and entries of others in `current`
+    are kept.
     """
     pods = list(pods)
-    kept = _kept_of_deleted(pods, matches, current, deleting) if deleting else {}
+    kept = _kept_of_deleted([*pods, *arriving], matches, current, deleting) if deleting else {}
     entries: list[PodProbe] = []
     for pod in pods:
         if is_probed(pod):

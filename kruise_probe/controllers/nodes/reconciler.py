@@ -114,11 +114,17 @@ class NodeReconciler:
         matches: dict[str, tuple[CompiledMarker, ...]] = {
             pod.uid: self._caches.matching.markers_of(pod) for pod in pods
         }
+        deleting = self._caches.matching.all_deleting
         wanted = plan(
             pods,
             lambda pod: matches[pod.uid],
             current,
-            deleting=self._caches.matching.all_deleting,
+            deleting=deleting,
+            arriving=(
+                [each for each in self._caches.marked.arriving() if each.uid in matches]
+                if deleting
+                else ()
+            ),
             namespace=self._caches.namespace,
         )
         ranks: dict[NamespacedName, object] = {

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from cachetools import LRUCache, cached
 
 from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.names import REASON_PROBE_REMOVED
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.controllers.compiled import NO_MARKS, CompiledMarker, CompiledProbe, Marks
@@ -38,6 +39,7 @@ class Claim(NamedTuple):
     """What one probe writes on a pod; `targets` by state, without Unknown, which leaves marks alone."""
 
     name: str
+    container: str
     condition_type: str
     targets: Mapping[str, Targets]
 
@@ -84,26 +86,35 @@ def claims_of(markers: tuple[CompiledMarker, ...]) -> Claims:
     owners: dict[tuple[str, str], tuple[NamespacedName, str]] = {}
     conflicts: list[Conflict] = []
     ordered = sorted((each for each in markers if each.live), key=lambda each: each.order)
-    claims = [
+    claims = tuple(
         _claim(marker.key, probe, owners, conflicts)
         for marker in ordered
         for probe in marker.probes
-    ]
-    return Claims(
-        claims=tuple(claims),
-        condition_types=_names(owners, "condition type"),
-        labels=_names(owners, "label"),
-        annotations=_names(owners, "annotation"),
-        label_values=_values(each.labels for claim in claims for each in claim.targets.values()),
-        annotation_values=_values(
-            each.annotations for claim in claims for each in claim.targets.values()
-        ),
-        conflicts=tuple(conflicts),
     )
+    return _together(claims, tuple(conflicts))
 
 
-def _names(owners: Iterable[tuple[str, str]], kind: str) -> frozenset[str]:
-    return frozenset(name for each, name in owners if each == kind)
+def claims_on(pod: Pod, claims: Claims) -> Claims:
+    """Those of `claims` that can come true on `pod`: a container that it does not have is never probed.
+
+    Who owns what stays as it is; but nothing is kept for an owner that could never put it right.
+    """
+    containers = {each.name for each in pod.containers}
+    kept = tuple(each for each in claims.claims if each.container in containers)
+    return claims if len(kept) == len(claims.claims) else _together(kept, claims.conflicts)
+
+
+def _together(claims: tuple[Claim, ...], conflicts: tuple[Conflict, ...]) -> Claims:
+    targets = [each for claim in claims for each in claim.targets.values()]
+    return Claims(
+        claims=claims,
+        condition_types=frozenset(each.condition_type for each in claims if each.condition_type),
+        labels=frozenset(key for each in targets for key, _ in each.labels),
+        annotations=frozenset(key for each in targets for key, _ in each.annotations),
+        label_values=_values(each.labels for each in targets),
+        annotation_values=_values(each.annotations for each in targets),
+        conflicts=conflicts,
+    )
 
 
 def _values(targets: Iterable[Iterable[tuple[str, str | None]]]) -> Values:
@@ -140,6 +151,7 @@ def _claim(
     condition_type = probe.condition_type
     return Claim(
         name=probe.name,
+        container=probe.container,
         condition_type=(
             condition_type if condition_type and won("condition type", condition_type) else ""
         ),
@@ -164,16 +176,24 @@ def _targets(
 
 
 def has_residue(pod: Pod, marker: CompiledMarker, claims: Claims) -> bool:
-    """Whether `pod` still carries something that we wrote, `marker` names, and no live marker claims.
+    """Whether `pod` still carries something that we wrote, `marker` names, and no live marker claims that may probe it.
 
-    A condition that stays on the pod as a readiness gate is none: nobody will take it away. Nor is a mark that the
-    cache does not show: what cannot be seen is never removed, and would be waited for without an end.
+    A condition that stays on the pod as a readiness gate is none once it says so. Nor is a mark that the cache does not
+    show: what cannot be seen is never removed, and would be waited for without an end.
     """
-    owned = pod.owned
+    owned, claims = pod.owned, claims_on(pod, claims)
     if not pod.labels.keys().isdisjoint((owned.labels & marker.labels) - claims.labels):
         return True
     left_annotations = (owned.annotations & marker.annotations) - claims.annotations
     if not pod.annotations.keys().isdisjoint(left_annotations):
         return True
     left = (owned.condition_types & marker.condition_types) - claims.condition_types
-    return bool(left - pod.readiness_gates)
+    return bool(left - kept_gates(pod))
+
+
+def kept_gates(pod: Pod) -> frozenset[str]:
+    """Our conditions that stay on `pod` although nobody probes them, as its readiness waits for them, and that say so."""
+    ours = pod.owned.condition_types & pod.readiness_gates
+    if not ours:
+        return ours
+    return ours - {each.type for each in pod.conditions if each.reason != REASON_PROBE_REMOVED}

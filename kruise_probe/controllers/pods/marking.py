@@ -9,7 +9,8 @@ in whatever order things happened, and a pod that has been changed accordingly n
 - What we wrote and nobody claims any more is removed, and so is a value that its owner never writes: it is left of
   a marker that matched before, or of an older policy. A condition that a readiness gate waits for stays with
   its status, reason `ProbeRemoved`, so that deleting a marker takes no pod out of service.
-- While the node's agent is silent, conditions are Unknown with reason `ProbeAgentStale` and marks are kept.
+- While the node's agent is silent, conditions are Unknown with reason `ProbeAgentStale` and marks are kept; those that we
+  wrote also where no state is recorded any more, and they stay so until there is one again.
 - A difference in `lastProbeTime` only is no change.
 
 Source: Kruise pkg/controller/nodepodprobe (updatePodProbeStatus).
@@ -24,7 +25,7 @@ from kruise_probe.api.names import REASON_AGENT_STALE, REASON_PROBE_REMOVED
 from kruise_probe.api.pods import NOTHING_OWNED, Pod, PodCondition
 from kruise_probe.api.times import format_time, parse_time
 from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
-from kruise_probe.controllers.pods.claims import Claims, Values
+from kruise_probe.controllers.pods.claims import Claim, Claims, Values, claims_on
 
 CONDITION_STATUS: Final = {
     ProbeState.SUCCEEDED.value: "True",
@@ -34,6 +35,8 @@ CONDITION_STATUS: Final = {
 
 States = Mapping[str, ContainerProbeState]
 """By the name of the probe, `<marker>#<probe>`."""
+
+_NO_STATE: Final = ContainerProbeState(name="", state=ProbeState.UNKNOWN.value)
 
 
 class Changes(NamedTuple):
@@ -67,7 +70,8 @@ def marking(
     (serverless providers).
     """
     changes = Changes({}, {}, [], [])
-    if states:
+    claims = claims_on(pod, claims)
+    if states or stale:
         _apply_states(pod, claims, states, stale, writes_conditions, now, changes)
     if pod.owned is not NOTHING_OWNED:
         _remove_residue(pod, claims, changes)
@@ -85,8 +89,8 @@ def _apply_states(
 ) -> None:
     labels, annotations = pod.labels, pod.annotations
     for claim in claims.claims:
-        state = states.get(claim.name)
-        if state is None or state.state not in CONDITION_STATUS:
+        state = _state(pod, claim, states, stale)
+        if state is None:
             continue
         if claim.condition_type and writes_conditions:
             condition = _condition(pod, claim.condition_type, state, stale, now)
@@ -100,6 +104,14 @@ def _apply_states(
             for key, value in targets.annotations:
                 if annotations.get(key) != value:
                     changes.annotations[key] = value
+
+
+def _state(pod: Pod, claim: Claim, states: States, stale: str) -> ContainerProbeState | None:
+    """The recorded state; none at all is one too for a condition of ours that nobody vouches for any more."""
+    state = states.get(claim.name)
+    if state is not None and state.state in CONDITION_STATUS:
+        return state
+    return _NO_STATE if stale and claim.condition_type in pod.owned.condition_types else None
 
 
 def _condition(

@@ -44,7 +44,8 @@ class PodReconciler:
     """Writes the marks of pods, one patch per pod and change; only where that is refused as invalid, one for each part.
 
     `serverless` is the gate of the serverless protocol. `on_refusal` is called with a pod whose marks the API server
-    will not take, and again when that has changed, so that markers may tell.
+    will not take, and again when that has changed, so that markers may tell; `on_answer` with a pod and what was
+    to change on it when its patch is no longer under way, so that a marker's end may go on that waited for it.
     Cancelling a reconcile leaves the pod as the API server has it.
     """
 
@@ -55,12 +56,14 @@ class PodReconciler:
         *,
         serverless: bool,
         on_refusal: Callable[[Pod], None],
+        on_answer: Callable[[Pod, Changes], None],
         now: Callable[[], datetime],
     ) -> None:
         self._caches = caches
         self._client = client
         self._serverless = serverless
         self._on_refusal = on_refusal
+        self._on_answer = on_answer
         self._now = now
         self._seen_at: dict[NamespacedName, float] = {}
         self._refusals: dict[NamespacedName, Refused] = {}
@@ -81,6 +84,7 @@ class PodReconciler:
         if pod is None or changes is None:
             self._record(key, pod, NOT_REFUSED)
             return None
+        self._caches.marked.sent(pod, changes)
         try:
             written, failure = await self._write(pod, changes)
         except KubeError as error:
@@ -90,6 +94,9 @@ class PodReconciler:
             if seen_at is not None:
                 self._seen_at.setdefault(key, seen_at)
             raise
+        finally:
+            self._caches.marked.answered(pod)
+            self._on_answer(pod, changes)
         if seen_at is not None:
             RESULT_TO_CONDITION.observe(asyncio.get_running_loop().time() - seen_at)
         if failure is not None:

@@ -135,6 +135,24 @@ class TestPods:
         assert set(asked.nodes) == ({"node-1"} if nodes else set())
         assert asked.counted == ({"web"} if counted else set())
 
+    async def test_a_gate_that_is_let_go_of_asks_for_what_a_deletion_waits_for(self) -> None:
+        def gated(**more: str) -> Pod:
+            gate = "example.com/healthy"
+            return pod(
+                labels={},
+                readiness_gates=[gate],
+                conditions=[condition_wire(gate, **more)],
+                owned=owned_fields(conditions=[gate]),
+            )
+
+        asked = Asked()
+        asked.marker_events.on_add(marker(deleting=True), is_initial=False)
+        asked.forget()
+        asked.pod_events.on_update(gated(), gated(message="news"))
+        assert (set(asked.nodes), asked.counted) == (set(), set())
+        asked.pod_events.on_update(gated(), gated(reason="ProbeRemoved"))
+        assert (set(asked.nodes), asked.counted) == ({"node-1"}, {"web"})
+
     async def test_a_pod_that_starts_to_match_asks_for_everything(self) -> None:
         asked = Asked().matched()
         asked.pod_events.on_update(pod(labels={}), pod())

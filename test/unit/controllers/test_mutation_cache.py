@@ -55,6 +55,19 @@ async def test_a_write_whose_event_never_comes_is_forgotten() -> None:
     assert cache.get(pod().key) is None
 
 
+async def test_what_the_store_does_not_show_yet_is_unseen() -> None:
+    store, cache = caches()
+    cache.wrote(at("7"))
+    assert cache.unseen() == [], "the store holds no such object any more"
+    store.put(at("5"))
+    assert cache.unseen() == [at("7")]
+    store.put(at("7"))
+    assert cache.unseen() == []
+    store.put(at("5"))
+    await asyncio.sleep(LONGEST_LAG_SECONDS + 1)
+    assert cache.unseen() == []
+
+
 async def test_an_echo_is_known_once() -> None:
     _, cache = caches()
     cache.wrote(at("7"))

@@ -396,6 +396,79 @@ class TestFinalizer:
         assert kept["reason"] == "ProbeRemoved"
         assert pod["metadata"]["labels"] == {"app": "web"}
 
+    async def test_a_readiness_gate_says_so_before_the_entry_and_the_marker_go(
+        self, api: FakeApi
+    ) -> None:
+        api.put(PODS, pod_wire("web-1", readiness_gates=["example.com/healthy"]))
+        api.edit(MARKERS, "web", {"spec": {"probes": [probe_wire()]}})
+        async with running_manager(api):
+            await settle()
+            report(api, {"web-1": "Succeeded"})
+            await settle()
+            before = len(api.writes)
+            api.latency_seconds["Pod"] = 1.0
+            api.remove(MARKERS, "web")
+            await settle(0.5)
+            on_node = [each.kind for each in api.writes[before:] if each.key.name != "node-2"]
+            assert on_node == ["Pod"]
+            await settle(1.0)  # the patch's end asks, not the check every few seconds
+        on_node = [each.kind for each in api.writes[before:] if each.key.name != "node-2"]
+        assert on_node == ["Pod", "NodePodProbe", "PodProbeMarker"]
+        assert api.get(MARKERS, "web") is None
+
+    @pytest.mark.parametrize("informer_lags", [False, True])
+    @pytest.mark.parametrize("refused", [False, True])
+    async def test_a_mark_that_is_under_way_is_waited_for(
+        self, api: FakeApi, informer_lags: bool, refused: bool
+    ) -> None:
+        """A patch is decided while the marker lives, and answered when it is to go."""
+
+        def refuse(write: Write) -> None:
+            if write.kind == "Pod":
+                api.before = lambda write: None
+                raise ServerError("no")
+
+        async with running_manager(api):
+            await settle()
+            if refused:
+                api.before = refuse
+            if informer_lags:
+                api.sources["pods"].hold()
+            api.latency_seconds["Pod"] = 1.0
+            report(api, {"web-1": "Succeeded"})
+            await settle(0.5)
+            before = len(api.writes)
+            api.remove(MARKERS, "web")
+            await settle(0.4)
+            on_node = [each.kind for each in api.writes[before:] if each.key.name != "node-2"]
+            assert on_node == []
+            await settle(1.5)
+            api.sources["pods"].release()
+            await settle(1.5)
+        assert api.get(MARKERS, "web") is None
+        on_node = [each.kind for each in api.writes[before:] if each.key.name != "node-2"]
+        assert on_node == [*([] if refused else ["Pod"]), "NodePodProbe", "PodProbeMarker"]
+        pod = api.get(PODS, "web-1")
+        assert pod is not None
+        assert pod["metadata"]["labels"] == {"app": "web"}
+
+    async def test_marks_go_though_another_marker_names_them_that_can_never_probe_the_pod(
+        self, api: FakeApi
+    ) -> None:
+        rival = probe_wire(container="absent", policies=BOTH)
+        api.put(MARKERS, marker_wire("zz", probes=[rival]))
+        async with running_manager(api):
+            await settle()
+            report(api, {"web-1": "Succeeded"})
+            await settle()
+            api.remove(MARKERS, "web")
+            await settle()
+        assert api.get(MARKERS, "web") is None
+        pod = api.get(PODS, "web-1")
+        assert pod is not None
+        assert pod["metadata"]["labels"] == {"app": "web"}
+        assert [each["type"] for each in pod["status"]["conditions"]] == ["Initialized"]
+
     async def test_a_marker_that_vanishes_without_it_leaves_nothing_either(
         self, api: FakeApi
     ) -> None:

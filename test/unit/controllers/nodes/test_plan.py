@@ -171,13 +171,19 @@ class TestDeletion:
         entries = planned([pod(), marked], [self.ENDING, self.OTHER], self.current(pod()))
         assert names(entries) == {"web-0": ["gateway#p"]}
 
-    def test_a_condition_that_stays_as_a_gate_does_not_keep_them(self) -> None:
-        gated = pod(
-            conditions=[condition_wire("example.com/healthy", reason="ProbeRemoved")],
-            readiness_gates=["example.com/healthy"],
-            owned=owned_fields(conditions=["example.com/healthy"]),
-        )
-        assert names(planned([gated], [self.ENDING], self.current(gated))) == {}
+    def test_a_condition_that_stays_as_a_gate_keeps_them_until_it_says_so(self) -> None:
+        def gated(**more: str) -> Pod:
+            return pod(
+                conditions=[condition_wire("example.com/healthy", **more)],
+                readiness_gates=["example.com/healthy"],
+                owned=owned_fields(conditions=["example.com/healthy"]),
+            )
+
+        kept, gone = gated(), gated(reason="ProbeRemoved")
+        assert names(planned([kept], [self.ENDING], self.current(kept))) == {
+            "web-0": ["way#healthy"]
+        }
+        assert names(planned([gone], [self.ENDING], self.current(gone))) == {}
 
     def test_nothing_new_is_planned_for_it(self) -> None:
         marked = pod(labels={"app": "web", "l": "1"}, owned=owned_fields(labels=["l"]))

@@ -11,6 +11,7 @@ from support import strategies
 from support.builders import (
     Json,
     condition_wire,
+    container_wire,
     marker,
     owned_fields,
     pod,
@@ -21,7 +22,7 @@ from support.builders import (
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.resources import MARKERS
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
-from kruise_probe.controllers.pods.claims import NO_CLAIMS, claims_of, has_residue
+from kruise_probe.controllers.pods.claims import NO_CLAIMS, claims_of, claims_on, has_residue
 
 
 def compiled(wire: Json) -> CompiledMarker:
@@ -116,36 +117,62 @@ def test_everything_that_a_marker_names_is_owned_by_exactly_one_probe(wires: lis
 @pytest.mark.parametrize(
     ("on_the_pod", "rival", "left"),
     [
-        pytest.param({"labels": ["l"]}, False, True, id="our-label"),
-        pytest.param({"annotations": ["a"]}, False, True, id="our-annotation"),
-        pytest.param({"conditions": ["c/x"]}, False, True, id="our-condition"),
-        pytest.param({"conditions": ["c/gate"]}, False, False, id="a-gate-stays-and-counts-not"),
-        pytest.param({"labels": ["other"]}, False, False, id="not-of-this-marker"),
-        pytest.param({"labels": ["l"]}, True, False, id="claimed-by-another-by-now"),
-        pytest.param({}, False, False, id="nothing-of-ours"),
+        pytest.param({"labels": ["l"]}, "", True, id="our-label"),
+        pytest.param({"annotations": ["a"]}, "", True, id="our-annotation"),
+        pytest.param({"conditions": ["c/x"]}, "", True, id="our-condition"),
+        pytest.param({"conditions": ["c/gate"]}, "", True, id="a-gate-that-does-not-say-so-yet"),
+        pytest.param({"conditions": ["c/kept"]}, "", False, id="a-gate-stays-and-counts-not"),
+        pytest.param({"labels": ["other"]}, "", False, id="not-of-this-marker"),
+        pytest.param({"labels": ["l"]}, "main", False, id="claimed-by-another-by-now"),
+        pytest.param({"labels": ["l"]}, "side", False, id="claimed-for-a-sidecar"),
+        pytest.param({"labels": ["l"]}, "setup", True, id="claimed-for-a-plain-init-container"),
+        pytest.param({"labels": ["l"]}, "absent", True, id="claimed-for-no-container-of-this-pod"),
+        pytest.param({}, "", False, id="nothing-of-ours"),
     ],
 )
 def test_residue_is_what_we_wrote_and_nobody_claims(
-    on_the_pod: dict[str, list[str]], rival: bool, left: bool
+    on_the_pod: dict[str, list[str]], rival: str, left: bool
 ) -> None:
+    """`rival` is the container of another marker's probe."""
     policies = [policy_wire("Succeeded", {"l": "1"}, {"a": "1"})]
     ending = marker(
         deleting=True,
         probes=[
             probe_wire("p", condition="c/x", policies=policies),
             probe_wire("g", condition="c/gate"),
+            probe_wire("k", condition="c/kept"),
         ],
     )
-    other = marker("other", probes=[probe_wire(policies=policies)])
+    other = marker("other", probes=[probe_wire(policies=policies, container=rival or "main")])
     claims = claims_of((compile_marker(other),) if rival else ())
     of = pod(
         labels={"l": "1"},
         annotations={"a": "1"},
-        conditions=[condition_wire("c/x"), condition_wire("c/gate")],
-        readiness_gates=["c/gate"],
+        init_containers=[container_wire("setup"), container_wire("side", sidecar=True)],
+        conditions=[
+            condition_wire("c/x"),
+            condition_wire("c/gate"),
+            condition_wire("c/kept", reason="ProbeRemoved"),
+        ],
+        readiness_gates=["c/gate", "c/kept"],
         owned=owned_fields(**on_the_pod) if on_the_pod else None,
     )
     assert has_residue(of, compile_marker(ending), claims) is left
+
+
+def test_an_owner_without_its_container_keeps_what_it_owns_from_others_only() -> None:
+    policies = [policy_wire("Succeeded", {"l": "1"}, {"a": "1"})]
+    owner, other = (
+        compile_marker(marker(name, probes=[probe_wire(policies=policies, container=container)]))
+        for name, container in (("a", "absent"), ("b", "main"))
+    )
+    claims = claims_of((owner, other))
+    found = claims_on(pod(), claims)
+    assert [(each.name, each.condition_type) for each in found.claims] == [("b#healthy", "")]
+    assert not any((found.condition_types, found.labels, found.annotations))
+    assert not any((found.label_values, found.annotation_values))
+    assert found.conflicts == claims.conflicts
+    assert claims_on(pod(), claims_of((other,))) is claims_of((other,))
 
 
 def test_a_mark_that_the_cache_does_not_show_is_no_residue() -> None:

@@ -9,6 +9,7 @@ from support import strategies
 from support.builders import (
     Json,
     condition_wire,
+    container_wire,
     marker,
     owned_fields,
     pod,
@@ -188,6 +189,36 @@ class TestStaleness:
         )
         assert mark(there, claims(), states(state()), stale="silent") is None
 
+    def test_what_we_wrote_turns_unknown_without_a_recorded_state_too(self) -> None:
+        """As after the NodePodProbe was deleted: nobody is left who could say otherwise."""
+        there = pod(
+            labels={"ok": "1", "same": "ok"},
+            conditions=[condition_wire(C, lastProbeTime="2026-01-01T00:00:00Z")],
+            owned=owned_fields(labels=["ok", "same"], conditions=[C]),
+        )
+        changes = mark(there, claims(*BOTH), {}, stale="silent")
+        assert changes is not None
+        assert (changes.labels, changes.annotations, changes.deleted) == ({}, {}, [])
+        (condition,) = changes.conditions
+        assert (condition.status, condition.reason, condition.message) == (
+            "Unknown",
+            "ProbeAgentStale",
+            "silent",
+        )
+        assert condition.last_probe_time is None
+        assert condition.last_transition_time == "2026-01-01T12:00:00Z"
+
+    @pytest.mark.parametrize("stale", ["silent", ""])
+    def test_without_a_state_it_is_said_once_and_stays_until_there_is_one(self, stale: str) -> None:
+        there = pod(
+            conditions=[condition_wire(C, "Unknown", reason="ProbeAgentStale", message="silent")],
+            owned=owned_fields(conditions=[C]),
+        )
+        assert mark(there, claims(), {}, stale=stale) is None
+
+    def test_a_condition_that_somebody_else_wrote_is_left_alone_without_a_state(self) -> None:
+        assert mark(pod(conditions=[condition_wire(C)]), claims(), {}, stale="silent") is None
+
     def test_an_unknown_of_the_node_replaces_the_reason(self) -> None:
         there = pod(conditions=[condition_wire(C, "Unknown", reason="ProbeAgentStale")])
         changes = mark(there, claims(), states(state(state="Unknown")))
@@ -206,6 +237,19 @@ class TestResidue:
         )
         changes = mark(there, NO_CLAIMS, {})
         assert changes == Changes({"l": None}, {"a": None}, [], ["c/x"])
+
+    def test_what_only_a_probe_of_a_container_that_the_pod_lacks_claims_goes(self) -> None:
+        """Whatever is recorded for it, as somebody may have edited the NodePodProbe."""
+        there = pod(
+            labels={"ok": "1"},
+            annotations={"cost": "10"},
+            conditions=[condition_wire(C)],
+            containers=[container_wire("another")],
+            owned=owned_fields(labels=["ok"], annotations=["cost"], conditions=[C]),
+        )
+        for results in ({}, states(state())):
+            changes = mark(there, claims(*BOTH), results)
+            assert changes == Changes({"ok": None}, {"cost": None}, [], [C])
 
     def test_a_readiness_gates_condition_stays_as_it_was_with_a_reason(self) -> None:
         there = pod(
@@ -281,7 +325,10 @@ def test_where_a_provider_writes_conditions_only_marks_are_written() -> None:
 
 
 def test_a_pod_without_any_metadata_maps_is_marked() -> None:
-    bare = PODS.decode(b'{"metadata": {"name": "p", "namespace": "n", "uid": "u"}}')
+    bare = PODS.decode(
+        b'{"metadata": {"name": "p", "namespace": "n", "uid": "u"},'
+        b' "spec": {"containers": [{"name": "main"}]}}'
+    )
     changes = mark(bare, claims(*BOTH), states(state()))
     assert changes is not None
     assert changes.labels == {"ok": "1", "same": "ok"}
@@ -308,11 +355,11 @@ def claims_on(of: Pod, wires: list[Json]) -> Claims:
     )
 
 
-def settled(wire: Json, wires: list[Json], results: list[Json]) -> Json:
+def settled(wire: Json, wires: list[Json], results: list[Json], stale: str = "") -> Json:
     """The pod after marking has been applied once."""
     recorded = {each["name"]: msgspec.convert(each, ContainerProbeState) for each in results}
     of = decoded(wire)
-    changes = mark(of, claims_on(of, wires), recorded)
+    changes = mark(of, claims_on(of, wires), recorded, stale)
     return wire if changes is None else applied(wire, changes)
 
 
@@ -334,6 +381,24 @@ def test_a_marked_pod_needs_no_more_marking(
 ) -> None:
     once = settled(wire, wires, results)
     assert settled(once, wires, results) is once
+
+
+@given(
+    strategies.pods(namespace="default"),
+    strategies.marker_sets(namespaces=("default",)),
+    strategies.results(),
+    strategies.results(),
+)
+def test_a_silent_agents_pod_shows_no_result_of_ours_and_needs_no_more_marking(
+    wire: Json, wires: list[Json], older: list[Json], left: list[Json]
+) -> None:
+    """Whatever is `left` of what was recorded."""
+    stale = settled(settled(wire, wires, older), wires, left, "silent")
+    of = decoded(stale)
+    claimed = claims_on(of, wires).condition_types & of.owned.condition_types
+    shown = [each.status for each in of.conditions if each.type in claimed]
+    assert set(shown) <= {"Unknown"}
+    assert settled(stale, wires, left, "silent") is stale
 
 
 @given(

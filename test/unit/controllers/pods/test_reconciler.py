@@ -18,10 +18,11 @@ from support.builders import (
     state_wire,
 )
 from support.fake_api import LATENCY_SECONDS, FakeApi, Write
-from support.running_manager import running_manager, settle
+from support.running_manager import loop_clock, running_manager, settle
 
 from kruise_probe.api.errors import Invalid, ServerError
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
+from kruise_probe.api.times import format_micro_time
 
 POLICIES = (
     policy_wire("Succeeded", {"healthy": "true"}, {"cost": "10"}),
@@ -475,6 +476,32 @@ class TestSilentAgents:
             assert "reason" not in condition
             assert condition["lastTransitionTime"] > "2026-01-01T00:01:00Z"
             assert api.count("Pod") == {"Pod/status": 3}
+
+    async def test_conditions_turn_unknown_though_the_recorded_states_are_lost(
+        self, api: FakeApi
+    ) -> None:
+        api.put(LEASES, lease_wire())
+        async with running_manager(api):
+            await settle()
+            report(api, state_wire(probed="2026-01-01T00:00:05Z"))
+            await settle()
+            api.remove(NODE_POD_PROBES, "node-1")
+            await settle(60)
+            labels, annotations, conditions = shown(api)
+            assert (labels, annotations) == ({"healthy": "true"}, {"cost": "10"})
+            condition = conditions["example.com/healthy"]
+            assert (condition["status"], condition["reason"]) == ("Unknown", "ProbeAgentStale")
+        before = len(api.writes)
+        async with running_manager(api):
+            await settle(70)
+            assert api.count(since=before) == {}
+            api.put(LEASES, lease_wire(renewed=format_micro_time(loop_clock())))
+            await settle()
+            assert api.count("Pod", since=before) == {}
+            report(api, state_wire(probed="2026-01-01T00:02:30Z"))
+            await settle()
+            condition = shown(api)[2]["example.com/healthy"]
+            assert (condition["status"], condition.get("reason")) == ("True", None)
 
     async def test_renewals_in_time_change_nothing(self, api: FakeApi) -> None:
         api.put(LEASES, lease_wire())
