@@ -191,7 +191,7 @@ class Caches:
     def follow_pod_deletion(self, pod: Pod) -> None:
         self.matching.remove_pod(pod)
         self.marked.remove_pod(pod)
-        self.pods.forget(pod.key)
+        self.pods.deleted(pod)
 
     def follow_marker(self, marker: PodProbeMarker) -> tuple[CompiledMarker | None, CompiledMarker]:
         """Takes in a marker that appeared, or whose spec or deletion changed; returns it before and after."""
@@ -201,7 +201,7 @@ class Caches:
         return before, after
 
     def follow_marker_deletion(self, marker: PodProbeMarker) -> CompiledMarker:
-        self.markers.forget(marker.key)
+        self.markers.deleted(marker)
         return self.matching.remove_marker(marker.key) or compile_marker(marker)
 
     def follow_node_pod_probe(self, old: NodePodProbe | None, new: NodePodProbe) -> ProbesChange:
@@ -228,7 +228,7 @@ class Caches:
 
     def follow_node_pod_probe_deletion(self, gone: NodePodProbe) -> ProbesChange:
         name = gone.key.name
-        self.node_pod_probes.forget(gone.key)
+        self.node_pod_probes.deleted(gone)
         self._newest.pop(name, None)
         before = self._views.pop(name, _EMPTY_VIEW)
         markers = self._file_entries(name, before.entries, {})

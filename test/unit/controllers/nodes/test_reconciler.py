@@ -1,6 +1,6 @@
 """NodePodProbes exist with their Nodes and ask for what markers and pods say. The whole product over a fake API server."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from support.builders import (
@@ -18,9 +18,17 @@ from support.fake_api import FakeApi, Write
 from support.running_manager import running_manager, settle
 
 from kruise_probe.api.errors import ServerError
-from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, NODES, PODS
+from kruise_probe.api.resources import (
+    MARKERS,
+    NODE_POD_PROBES,
+    NODES,
+    PODS,
+    KubeObject,
+    Resource,
+)
 
 Json = dict[str, Any]
+T = TypeVar("T", bound=KubeObject)
 
 
 @pytest.fixture
@@ -195,6 +203,27 @@ async def test_a_nodepodprobe_deleted_by_hand_comes_back(api: FakeApi) -> None:
         api.remove(NODE_POD_PROBES, "node-1")
         await settle()
         assert asked(api) == {"web-0": ["web#healthy"]}
+
+
+async def test_a_nodepodprobe_deleted_before_the_answer_to_a_patch_comes_back() -> None:
+    class SlowAnswers(FakeApi):
+        async def patch(self, resource: Resource[T], *args: Any, **more: Any) -> T:
+            answer = await super().patch(resource, *args, **more)
+            if resource.kind == "NodePodProbe":
+                self.remove(NODE_POD_PROBES, "node-1")
+                await settle(0.5)
+            return answer
+
+    api = SlowAnswers()
+    api.put(NODES, node_wire())
+    api.put(PODS, pod_wire())
+    api.put(MARKERS, marker_wire())
+    async with running_manager(api):
+        await settle()
+        api.put(PODS, pod_wire("web-1"))
+        await settle()
+        assert set(asked(api)) == {"web-0", "web-1"}
+        assert api.count("NodePodProbe") == {"NodePodProbe": 3}
 
 
 class TestNodes:
