@@ -338,7 +338,10 @@ class NodeEvents:
 
 
 class LeaseEvents:
-    """Heartbeats. A renewal in time costs a dictionary entry: the timer at the old expiry looks again."""
+    """Heartbeats. A renewal in time costs a dictionary entry: the timer at the old expiry looks again.
+
+    Whatever makes a Lease expire sooner than that asks for a look at once.
+    """
 
     def __init__(
         self,
@@ -363,9 +366,11 @@ class LeaseEvents:
         node = agent_of(new)
         if not node:
             return
-        known = self._caches.heartbeats.get(node) is not None
+        before = self._caches.heartbeats.get(node)
         self._caches.heartbeats.observe(node, new, self._now())
-        if not known or self._is_silent(node) or _duration(old) != _duration(new):
+        after = self._caches.heartbeats.get(node)
+        sooner = before is None or after is None or after.expires_at < before.expires_at
+        if sooner or self._is_silent(node):
             self._keys.agents.add(node)
 
     def on_delete(self, last_known: Lease) -> None:
@@ -373,10 +378,6 @@ class LeaseEvents:
         if node:
             self._caches.heartbeats.forget(node)
             self._keys.agents.add(node)
-
-
-def _duration(lease: Lease) -> int | None:
-    return lease.spec.lease_duration_seconds if lease.spec is not None else None
 
 
 def wake_pods(caches: Caches, keys: Keys, node: str) -> None:

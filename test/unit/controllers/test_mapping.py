@@ -213,6 +213,10 @@ class TestLeases:
         "act",
         [
             pytest.param(lambda on: on.on_update(lease(), lease(seconds=10)), id="duration"),
+            pytest.param(
+                lambda on: on.on_update(lease(), lease(renewed="2025-12-31T23:00:00Z")),
+                id="set-back",
+            ),
             pytest.param(lambda on: on.on_delete(lease()), id="deleted"),
         ],
     )
