@@ -173,6 +173,16 @@ async def test_a_container_with_a_startup_probe_enters_once_it_has_started(api: 
         assert asked(api) == {"web-0": ["web#healthy"]}
 
 
+PROBE = {"name": "web#healthy", "containerName": "main", "probe": {"exec": {"command": ["true"]}}}
+TWICE = {
+    "name": "web-0",
+    "namespace": "default",
+    "uid": "uid-default-web-0",
+    "IP": "127.1.0.1",
+    "probes": [PROBE | {"probe": {"exec": {"command": ["false"]}}}, PROBE],
+}
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -181,6 +191,7 @@ async def test_a_container_with_a_startup_probe_enters_once_it_has_started(api: 
             {"spec": {"podProbes": [{"name": "x", "namespace": "y", "uid": "z", "IP": ""}]}},
             id="replaced",
         ),
+        pytest.param({"spec": {"podProbes": [TWICE]}}, id="duplicated"),
         pytest.param({"metadata": {"ownerReferences": None}}, id="disowned"),
     ],
 )
