@@ -1,7 +1,8 @@
 """Makes one NodePodProbe ask for what its node should probe. Key: the node's name.
 
 A NodePodProbe exists exactly while its Node does, virtual nodes excepted. Patches carry no resourceVersion: nobody
-else writes the spec, and the daemon's status is not ours to conflict with.
+else writes the spec, and the daemon's status is not ours to conflict with. A manager of one namespace has others beside
+it: there a patch holds their entries as they were read, so it must not meet newer ones.
 
 Source: Kruise pkg/controller/podprobemarker (updateNodePodProbes), pkg/controller/nodepodprobe (syncNodePodProbe).
 Differs: the Node is looked up before anything is created; one node's failure is that node's alone.
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kruise_probe.api.core import Node
-from kruise_probe.api.errors import AlreadyExists, KubeError, NotFound
+from kruise_probe.api.errors import AlreadyExists, Conflict, KubeError, NotFound
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.meta import OwnerReference
 from kruise_probe.api.resources import NODE_POD_PROBES
@@ -29,7 +30,7 @@ from kruise_probe.controllers.writer import Writer
 from kruise_probe.workqueue.consume import Result
 
 CATCH_UP_SECONDS = 0.2
-"""Until the next look when the API server knows of an object's birth or end before the cache does."""
+"""Until the next look when the API server knows of an object's birth, change or end before the cache does."""
 
 _encoder = msgspec.json.Encoder()
 
@@ -162,13 +163,18 @@ class NodeReconciler:
         owners: tuple[OwnerReference, ...] | None,
     ) -> Result | None:
         body: dict[str, Any] = {"spec": {"podProbes": wanted or None}}
+        metadata: dict[str, Any] = {}
         if owners is not None:
-            body["metadata"] = {"ownerReferences": owners}
+            metadata["ownerReferences"] = owners
+        if self._caches.namespace:
+            metadata["resourceVersion"] = stored.resource_version
+        if metadata:
+            body["metadata"] = metadata
         try:
             answer = await self._client.patch(
                 NODE_POD_PROBES, stored.key, _encoder.encode(body), patch_type=PatchType.MERGE
             )
-        except NotFound:
+        except (NotFound, Conflict):
             self._caches.node_pod_probes.forget(stored.key)
             return Result(CATCH_UP_SECONDS)
         self._written(answer, wanted)

@@ -341,6 +341,27 @@ class TestOneNamespaceOnly:
             await settle()
             assert asked(api) == {"db-0": ["db#up"]}
 
+    async def test_entries_that_others_wrote_a_moment_ago_are_left_as_they_are(
+        self, api: FakeApi
+    ) -> None:
+        theirs = {"name": "db-0", "namespace": "other", "uid": "u", "IP": "127.2.0.1"}
+        async with running_manager(api, namespace="default"):
+            await settle()
+            npps = api.sources["nodepodprobes"]
+            npps.hold()
+            wire = api.get(NODE_POD_PROBES, "node-1")
+            assert wire is not None
+            both = [*wire["spec"]["podProbes"], theirs | {"probes": [PROBE]}]
+            api.edit(NODE_POD_PROBES, "node-1", {"spec": {"podProbes": both}})
+            before = len(api.writes)
+            api.put(PODS, pod_wire("web-1"))
+            await settle(1)
+            assert asked(api).keys() == {"web-0", "db-0"}
+            assert api.count("NodePodProbe", since=before)["NodePodProbe"] <= 6
+            npps.release()
+            await settle()
+            assert asked(api).keys() == {"web-0", "web-1", "db-0"}
+
     async def test_results_of_other_namespaces_are_nobodys_business(self, api: FakeApi) -> None:
         stranger = pod_wire("db-0", namespace="other")
         statuses = [pod_status_wire(stranger, state_wire("db#up"))]
