@@ -8,6 +8,7 @@ Source: Kruise pkg/controller/podprobemarker (updateNodePodProbes), pkg/controll
 Differs: the Node is looked up before anything is created; one node's failure is that node's alone.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -31,6 +32,8 @@ from kruise_probe.workqueue.consume import Result
 
 CATCH_UP_SECONDS = 0.2
 """Until the next look when the API server knows of an object's birth, change or end before the cache does."""
+LONGEST_CATCH_UP_SECONDS = 2.0
+"""After this time the cache is not just late: it may never show the object, as one that does not decode."""
 
 _encoder = msgspec.json.Encoder()
 
@@ -60,6 +63,7 @@ class NodeReconciler:
         self._on_outcome = on_outcome
         self._outcomes: dict[str, NodeOutcome] = {}
         self._rewritten: dict[str, tuple[tuple[PodProbe, ...], tuple[PodProbe, ...]]] = {}
+        self._behind: dict[str, tuple[str, float]] = {}
 
     @property
     def outcomes(self) -> Mapping[str, NodeOutcome]:
@@ -87,6 +91,7 @@ class NodeReconciler:
         except KubeError as error:
             self._record(name, NodeOutcome(_first_sentence(error), left_out), markers)
             raise
+        self._behind.pop(name, None)
         self._record(name, NodeOutcome("", left_out), markers)
         return None
 
@@ -96,7 +101,7 @@ class NodeReconciler:
         name = node.metadata.name
         current = (stored.spec.pod_probes or ()) if stored is not None else ()
         wanted, ranks = self._plan(name, current)
-        markers |= ranks.keys()
+        markers.update(ranks)
         owners = _owners(node, stored)
         if stored is not None and owners is None and self._stands(name, wanted, current):
             return {}, None
@@ -151,8 +156,8 @@ class NodeReconciler:
         }
         try:
             answer = await self._client.create(NODE_POD_PROBES, _encoder.encode(body))
-        except AlreadyExists:
-            return Result(CATCH_UP_SECONDS)
+        except AlreadyExists as error:
+            return self._catch_up(name, "", error)
         self._written(answer, wanted)
         return None
 
@@ -174,11 +179,27 @@ class NodeReconciler:
             answer = await self._client.patch(
                 NODE_POD_PROBES, stored.key, _encoder.encode(body), patch_type=PatchType.MERGE
             )
-        except (NotFound, Conflict):
+        except (NotFound, Conflict) as error:
             self._caches.node_pod_probes.forget(stored.key)
-            return Result(CATCH_UP_SECONDS)
+            return self._catch_up(stored.key.name, stored.resource_version, error)
         self._written(answer, wanted)
         return None
+
+    def _catch_up(self, name: str, version: str, error: KubeError) -> Result:
+        """Looks again soon, until the cache has shown the same version (empty for nothing) for too long.
+
+        Raises:
+            KubeError: it has; so the node's outcome tells, and the tries get fewer.
+        """
+        now = asyncio.get_running_loop().time()
+        behind = self._behind.get(name)
+        if behind is None or behind[0] != version:
+            self._behind[name] = (version, now)
+        elif now - behind[1] >= LONGEST_CATCH_UP_SECONDS:
+            raise KubeError(
+                f"the NodePodProbe is not as it was seen last; if the log says that it does not decode, delete it ({error})"
+            ) from error
+        return Result(CATCH_UP_SECONDS)
 
     def _written(self, answer: NodePodProbe, wanted: tuple[PodProbe, ...]) -> None:
         """Remembers the answer; where the server pruned or defaulted, also that this is as good as it gets."""

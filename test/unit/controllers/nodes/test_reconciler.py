@@ -237,6 +237,39 @@ async def test_a_nodepodprobe_deleted_before_the_answer_to_a_patch_comes_back() 
         assert api.count("NodePodProbe") == {"NodePodProbe": 3}
 
 
+async def test_an_entry_without_ip_is_replaced_as_any_other(api: FakeApi) -> None:
+    api.put(NODE_POD_PROBES, npp_wire(entries=[{"name": "x", "namespace": "y", "uid": "z"}]))
+    async with running_manager(api):
+        await settle()
+        assert asked(api) == {"web-0": ["web#healthy"]}
+
+
+async def test_one_that_never_comes_into_view_is_tried_ever_less_often_and_told_of(
+    api: FakeApi,
+) -> None:
+    async with running_manager(api):
+        await settle()
+        npps = api.sources["nodepodprobes"]
+        npps.hold()
+        api.put(NODE_POD_PROBES, npp_wire("node-2"))
+        api.put(NODES, node_wire("node-2"))
+        api.put(PODS, pod_wire("web-2", node="node-2"))
+        before = len(api.writes)
+        await settle(600)
+        assert api.count("NodePodProbe", since=before)["NodePodProbe"] < 60
+        marker = api.get(MARKERS, "web")
+        assert marker is not None
+        synced = next(each for each in marker["status"]["conditions"] if each["type"] == "Synced")
+        assert "node-2: the NodePodProbe is not as it was seen last" in synced["message"]
+
+        npps.release()
+        await settle()
+        assert asked(api, "node-2") == {"web-2": ["web#healthy"]}
+        marker = api.get(MARKERS, "web")
+        assert marker is not None
+        assert marker["status"]["nodesBehind"] == 0
+
+
 class TestNodes:
     async def test_the_nodepodprobe_goes_with_its_node_and_stays_gone(self, api: FakeApi) -> None:
         async with running_manager(api):
