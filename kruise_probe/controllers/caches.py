@@ -13,7 +13,6 @@ from typing import Any, Final, NamedTuple
 
 from kruise_probe.api.core import Lease, Node
 from kruise_probe.api.keys import NamespacedName, ProbeName
-from kruise_probe.api.names import AGENT_LEASE_PREFIX, LEADER_ELECTION_ID
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import (
     LEASES,
@@ -248,14 +247,6 @@ class Caches:
         for marker in new - old:
             self._nodes_of_marker.setdefault(marker, set()).add(node)
         return old | new
-
-
-def agent_of(lease: Lease) -> str:
-    """The node whose agent renews `lease`; empty for a Lease of something else."""
-    name = lease.key.name
-    if name == LEADER_ELECTION_ID or not name.startswith(AGENT_LEASE_PREFIX):
-        return ""
-    return name.removeprefix(AGENT_LEASE_PREFIX)
 
 
 def _spec_differs(old: NodePodProbe, new: NodePodProbe) -> bool:
