@@ -124,6 +124,19 @@ def test_the_policy_fails_closed() -> None:
     assert binding["spec"]["validationActions"] == ["Deny"]
 
 
+def test_a_marker_without_a_spec_can_lose_its_finalizer_while_nobody_answers() -> None:
+    """Kruise's definition allows it; CEL fails on a field that is not there."""
+    objects = webhook("kruise-system")
+
+    (validating,) = [each for each in objects if each["kind"] == "ValidatingWebhookConfiguration"]
+    (markers, _) = validating["webhooks"]
+    assert markers["failurePolicy"] == "Fail"
+    assert [each["expression"] for each in markers["matchConditions"]] == [
+        "!(request.operation != 'CREATE' && has(object.spec) == has(oldObject.spec) && "
+        "(!has(object.spec) || object.spec == oldObject.spec))"
+    ]
+
+
 def test_the_webhook_may_touch_its_own_certificate_and_nothing_else() -> None:
     objects = webhook("kruise-system", serverless=True)
 
