@@ -55,6 +55,19 @@ NATIVE_POD_CONDITIONS: Final = frozenset(
 )
 
 
+LEADERS_NAMESAKE: Final = LEADER_ELECTION_ID.removeprefix(AGENT_LEASE_PREFIX)
+"""The one node whose Lease would be the managers'."""
+
+
 def agent_lease_name(node: str) -> str:
-    """Name of the Lease by which the daemon of `node` shows that it lives."""
-    return f"{AGENT_LEASE_PREFIX}{node}"
+    """Name of the Lease by which the daemon of `node` shows that it lives.
+
+    The leader's namesake gets one more hyphen: that makes a Lease of no other node, as no node's name begins with it.
+    """
+    return f"{AGENT_LEASE_PREFIX}{'-' if node == LEADERS_NAMESAKE else ''}{node}"
+
+
+def node_of_agent_lease(name: str) -> str:
+    """The node whose daemon renews the Lease of this name; empty for a Lease of something else."""
+    node = name.removeprefix(AGENT_LEASE_PREFIX).removeprefix("-")
+    return node if agent_lease_name(node) == name else ""

@@ -26,10 +26,12 @@ _ABSENT = msgspec.Raw(b"null")
 
 
 class _EntryWire(msgspec.Struct, frozen=True, gc=False):
+    """The IP is required by today's CRDs; an entry from before them is no reason to lose sight of the whole object."""
+
     name: str
     namespace: str
     uid: str
-    ip: str = msgspec.field(name="IP")
+    ip: str = msgspec.field(default="", name="IP")
     probes: msgspec.Raw = _ABSENT
 
 

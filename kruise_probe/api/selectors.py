@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from cachetools import LRUCache, cached
 
+from kruise_probe.api.labels import label_key_error, label_value_error
 from kruise_probe.api.meta import LabelSelector
 
 COMPILED_SELECTORS = 4096
@@ -61,7 +62,8 @@ def compile_selector(selector: LabelSelector | None) -> Selector:
     """Compiles; the same selector is compiled once.
 
     Raises:
-        ValueError: an operator that does not exist, or In/NotIn without values. The message names it.
+        ValueError: what the API server would refuse in a selector: an operator that does not exist, values missing or
+            in excess, a key or value that no label can have. The message names it.
     """
     if selector is None:
         return Selector(())
@@ -76,22 +78,23 @@ def compile_selector(selector: LabelSelector | None) -> Selector:
 def _compile(
     labels: tuple[tuple[str, str], ...], expressions: tuple[tuple[str, str, tuple[str, ...]], ...]
 ) -> Selector:
-    requirements = [Requirement(key, frozenset({value}), negated=False) for key, value in labels]
+    requirements = [_requirement(key, "In", (value,)) for key, value in labels]
     requirements += [_requirement(key, operator, values) for key, operator, values in expressions]
     return Selector(tuple(requirements))
 
 
 def _requirement(key: str, operator: str, values: tuple[str, ...]) -> Requirement:
-    match operator:
-        case "Exists" | "DoesNotExist":
-            return Requirement(key, None, negated=operator == "DoesNotExist")
-        case "In" | "NotIn":
-            if not values:
-                raise ValueError(
-                    f"selector requirement on {key!r}: operator {operator} needs at least one value"
-                )
-            return Requirement(key, frozenset(values), negated=operator == "NotIn")
-        case _:
-            raise ValueError(
-                f"selector requirement on {key!r}: {operator!r} is no operator; use In, NotIn, Exists or DoesNotExist"
-            )
+    problem = label_key_error(key) or next(filter(None, map(label_value_error, values)), None)
+    if problem is None:
+        match operator:
+            case "Exists" | "DoesNotExist":
+                if not values:
+                    return Requirement(key, None, negated=operator == "DoesNotExist")
+                problem = f"operator {operator} takes no values"
+            case "In" | "NotIn":
+                if values:
+                    return Requirement(key, frozenset(values), negated=operator == "NotIn")
+                problem = f"operator {operator} needs at least one value"
+            case _:
+                problem = f"{operator!r} is no operator; use In, NotIn, Exists or DoesNotExist"
+    raise ValueError(f"selector requirement on {key!r}: {problem}")

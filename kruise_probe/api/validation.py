@@ -74,6 +74,9 @@ class ErrorKind(StrEnum):
     TOO_LONG = "Too long"
 
 
+BOUNDS: Final = frozenset({ErrorKind.TOO_MANY, ErrorKind.TOO_LONG})
+"""Bounds exist for the cost budget of CEL; a larger marker of older days works as before."""
+
 _CAUSES: Final = {
     ErrorKind.REQUIRED: "FieldValueRequired",
     ErrorKind.INVALID: "FieldValueInvalid",

@@ -284,6 +284,7 @@ def _webhook(
     options = service.Options(
         address=flags.webhook_addr,
         system_namespace=flags.system_namespace,
+        serverless=flags.feature_gates.enabled(SERVERLESS),
         certificate_folder=flags.webhook_cert_dir,
     )
     markers = parts.informers.markers

@@ -13,7 +13,6 @@ from typing import Any, Final, NamedTuple
 
 from kruise_probe.api.core import Lease, Node
 from kruise_probe.api.keys import NamespacedName, ProbeName
-from kruise_probe.api.names import AGENT_LEASE_PREFIX, LEADER_ELECTION_ID
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import (
     LEASES,
@@ -191,7 +190,7 @@ class Caches:
     def follow_pod_deletion(self, pod: Pod) -> None:
         self.matching.remove_pod(pod)
         self.marked.remove_pod(pod)
-        self.pods.forget(pod.key)
+        self.pods.deleted(pod)
 
     def follow_marker(self, marker: PodProbeMarker) -> tuple[CompiledMarker | None, CompiledMarker]:
         """Takes in a marker that appeared, or whose spec or deletion changed; returns it before and after."""
@@ -201,7 +200,7 @@ class Caches:
         return before, after
 
     def follow_marker_deletion(self, marker: PodProbeMarker) -> CompiledMarker:
-        self.markers.forget(marker.key)
+        self.markers.deleted(marker)
         return self.matching.remove_marker(marker.key) or compile_marker(marker)
 
     def follow_node_pod_probe(self, old: NodePodProbe | None, new: NodePodProbe) -> ProbesChange:
@@ -228,7 +227,7 @@ class Caches:
 
     def follow_node_pod_probe_deletion(self, gone: NodePodProbe) -> ProbesChange:
         name = gone.key.name
-        self.node_pod_probes.forget(gone.key)
+        self.node_pod_probes.deleted(gone)
         self._newest.pop(name, None)
         before = self._views.pop(name, _EMPTY_VIEW)
         markers = self._file_entries(name, before.entries, {})
@@ -248,14 +247,6 @@ class Caches:
         for marker in new - old:
             self._nodes_of_marker.setdefault(marker, set()).add(node)
         return old | new
-
-
-def agent_of(lease: Lease) -> str:
-    """The node whose agent renews `lease`; empty for a Lease of something else."""
-    name = lease.key.name
-    if name == LEADER_ELECTION_ID or not name.startswith(AGENT_LEASE_PREFIX):
-        return ""
-    return name.removeprefix(AGENT_LEASE_PREFIX)
 
 
 def _spec_differs(old: NodePodProbe, new: NodePodProbe) -> bool:

@@ -24,15 +24,13 @@ from kruise_probe.api.v1alpha1 import (
     ProbeState,
 )
 from kruise_probe.api.validation import (
-    ErrorKind,
+    BOUNDS,
     FieldError,
     idle_fields,
     validate_marker,
     validate_probe,
 )
 
-_BOUNDS: Final = frozenset({ErrorKind.TOO_MANY, ErrorKind.TOO_LONG})
-"""Bounds exist for the cost budget of CEL; a larger marker of older days works as before."""
 _NO_SELECTOR: Final = Selector(())
 
 
@@ -102,7 +100,7 @@ class CompiledMarker(msgspec.Struct, frozen=True, eq=False):
 
 def compile_marker(marker: PodProbeMarker) -> CompiledMarker:
     """Never raises: what is wrong with the marker ends up in `errors`."""
-    errors = [each for each in validate_marker(marker.spec) if each.kind not in _BOUNDS]
+    errors = [each for each in validate_marker(marker.spec) if each.kind not in BOUNDS]
     try:
         selector = compile_selector(marker.spec.selector)
     except ValueError:  # validate_marker says the same with a path
@@ -143,7 +141,7 @@ def _probes(marker: PodProbeMarker, selector_keys: frozenset[str]) -> tuple[Comp
 
 def _is_valid(probe: PodContainerProbe) -> bool:
     named = bool(probe.name) and "#" not in probe.name and bool(probe.container_name)
-    return named and all(each.kind in _BOUNDS for each in validate_probe(probe.probe, ""))
+    return named and all(each.kind in BOUNDS for each in validate_probe(probe.probe, ""))
 
 
 def _condition_type(condition_type: str | None) -> str:

@@ -14,9 +14,10 @@ from typing import Final, NamedTuple
 
 from kruise_probe.api.core import Lease, Node
 from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.names import node_of_agent_lease
 from kruise_probe.api.pods import NOTHING_OWNED, Pod
 from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbeMarker
-from kruise_probe.controllers.caches import Caches, ProbesChange, agent_of
+from kruise_probe.controllers.caches import Caches, ProbesChange
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.markers.pace import CensusPace
 from kruise_probe.controllers.nodes.plan import is_probed
@@ -339,7 +340,10 @@ class NodeEvents:
 
 
 class LeaseEvents:
-    """Heartbeats. A renewal in time costs a dictionary entry: the timer at the old expiry looks again."""
+    """Heartbeats. A renewal in time costs a dictionary entry: the timer at the old expiry looks again.
+
+    Whatever makes a Lease expire sooner than that asks for a look at once.
+    """
 
     def __init__(
         self,
@@ -355,29 +359,27 @@ class LeaseEvents:
         self._now = now
 
     def on_add(self, obj: Lease, is_initial: bool) -> None:
-        node = agent_of(obj)
+        node = node_of_agent_lease(obj.key.name)
         if node:
             self._caches.heartbeats.observe(node, obj, self._now())
             self._keys.agents.add(node, Priority.LOW if is_initial else Priority.NORMAL)
 
     def on_update(self, old: Lease, new: Lease) -> None:
-        node = agent_of(new)
+        node = node_of_agent_lease(new.key.name)
         if not node:
             return
-        known = self._caches.heartbeats.get(node) is not None
+        before = self._caches.heartbeats.get(node)
         self._caches.heartbeats.observe(node, new, self._now())
-        if not known or self._is_silent(node) or _duration(old) != _duration(new):
+        after = self._caches.heartbeats.get(node)
+        sooner = before is None or after is None or after.expires_at < before.expires_at
+        if sooner or self._is_silent(node):
             self._keys.agents.add(node)
 
     def on_delete(self, last_known: Lease) -> None:
-        node = agent_of(last_known)
+        node = node_of_agent_lease(last_known.key.name)
         if node:
             self._caches.heartbeats.forget(node)
             self._keys.agents.add(node)
-
-
-def _duration(lease: Lease) -> int | None:
-    return lease.spec.lease_duration_seconds if lease.spec is not None else None
 
 
 def wake_pods(caches: Caches, keys: Keys, node: str) -> None:

@@ -3,12 +3,17 @@
 Between the answer to a patch and its watch event the store shows the state before. Whoever decides on that writes
 the same again. Here the answer itself is read until the store has caught up.
 
+The answer to a patch may also come after the event of the object's deletion. It would be read for a minute as if the
+object stood; so the deletion is remembered as long, and such an answer is not.
+
 Source: client-go tools/cache/mutation_cache.go.
-Differs: entries go as soon as the informer reports them, not by time-to-live alone.
+Differs: entries go as soon as the informer reports them, not by time-to-live alone; deletions are remembered.
 """
 
 import asyncio
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from cachetools import TTLCache
 
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.resources import KubeObject
@@ -21,12 +26,28 @@ LONGEST_LAG_SECONDS: Final = 60.0
 """A written object whose event never came within this time is not believed any longer."""
 
 
+LONGEST_MEMORY: Final = 4096
+"""Deletions remembered at most: far more than are seen while a patch is under way."""
+
+
+class _Grave(NamedTuple):
+    uid: str
+    resource_version: str
+
+    def holds(self, obj: KubeObject) -> bool:
+        """Whether `obj` is what was deleted, or something older still."""
+        return obj.uid == self.uid or is_older(obj.resource_version, self.resource_version)
+
+
 class MutationCache(Generic[T]):
     """The newer of what the store holds and what was written; bounded by the writes of a minute."""
 
     def __init__(self, store: Indexer[T]) -> None:
         self._store = store
         self._written: dict[NamespacedName, tuple[T, float]] = {}
+        self._deleted: TTLCache[NamespacedName, _Grave] = TTLCache(
+            LONGEST_MEMORY, LONGEST_LAG_SECONDS, lambda: asyncio.get_running_loop().time()
+        )
 
     def __len__(self) -> int:
         return len(self._written)
@@ -45,7 +66,10 @@ class MutationCache(Generic[T]):
         return written
 
     def wrote(self, obj: T) -> None:
-        """Remembers the server's answer to a write."""
+        """Remembers the server's answer to a write, unless the object's deletion was seen before it."""
+        grave = self._deleted.get(obj.key)
+        if grave is not None and grave.holds(obj):
+            return
         now = asyncio.get_running_loop().time()
         self._written[obj.key] = (obj, now + LONGEST_LAG_SECONDS)
         oldest = next(iter(self._written))
@@ -64,8 +88,13 @@ class MutationCache(Generic[T]):
         ]
 
     def forget(self, key: NamespacedName) -> None:
-        """The object is gone, or what we wrote turned out not to stand."""
+        """What we wrote turned out not to stand."""
         self._written.pop(key, None)
+
+    def deleted(self, last_known: T) -> None:
+        """The informer saw the object's end. A uid never comes back; a version may be that of an earlier namesake."""
+        self.forget(last_known.key)
+        self._deleted[last_known.key] = _Grave(last_known.uid, last_known.resource_version)
 
     def is_echo(self, obj: T) -> bool:
         """Whether an event only brings back what we wrote; whatever older was remembered is dropped."""

@@ -23,31 +23,46 @@ class Heartbeat(NamedTuple):
 
     Attributes:
         renewed: the stamp in the Lease, as it stands there; for messages.
-        expires_at: when the agent counts as silent.
+        renewed_at: the same stamp read: a time of the node's clock.
+        counts_from: the renewal by our own clock.
+        duration: how long the Lease lasts.
     """
 
     renewed: str
-    expires_at: datetime
+    renewed_at: datetime
+    counts_from: datetime
+    duration: timedelta
+
+    @property
+    def expires_at(self) -> datetime:
+        """When the agent counts as silent, by our own clock."""
+        return self.counts_from + self.duration
+
+    def is_outlived_by(self, result_at: datetime) -> bool:
+        """Whether a result came after the expiry. The node's clock stamps both, so that only is asked."""
+        return result_at - self.renewed_at > self.duration
 
 
 def heartbeat(lease: Lease, previous: Heartbeat | None, now: datetime) -> Heartbeat | None:
     """Reads a Lease; None while nobody ever renewed it.
 
-    The stamp is of the node's clock. A renewal that we see happen (`previous` has another stamp) counts from `now`,
-    our own clock, so that a node whose clock is off is neither silent nor alive by that; a Lease that we see for
-    the first time (we may have been restarted) counts from its stamp, but never from the future.
+    The stamp is of the node's clock. A renewal that we see happen (newer than that of `previous`) counts from `now`,
+    our own clock, so that a node whose clock is off is neither silent nor alive by that. Anything else counts from its
+    stamp, but never from the future: a stamp that was set back, and a Lease that we see for the first time. We may
+    have been restarted, and an agent that fell silent before that is silent still: counted from now, its pods' old
+    results would come back to life for the length of a Lease at every restart.
     """
     spec = lease.spec
     renewed_at = parse_time(spec.renew_time) if spec else None
     if spec is None or renewed_at is None:
         return None
-    renewed = spec.renew_time or ""
+    counts_from = min(renewed_at, now)
+    if previous is not None and renewed_at > previous.renewed_at:
+        counts_from = now
+    elif previous is not None and renewed_at == previous.renewed_at:
+        counts_from = previous.counts_from
     duration = timedelta(seconds=max(spec.lease_duration_seconds or DEFAULT_LEASE_SECONDS, 1))
-    if previous is None:
-        return Heartbeat(renewed, min(renewed_at, now) + duration)
-    if previous.renewed == renewed:
-        return previous
-    return Heartbeat(renewed, now + duration)
+    return Heartbeat(spec.renew_time or "", renewed_at, counts_from, duration)
 
 
 def newest_result_at(status: NodePodProbeStatus | None) -> datetime | None:
@@ -68,7 +83,7 @@ def stale_message(node: str, beat: Heartbeat | None, newest: datetime | None, no
     """
     if beat is None or now < beat.expires_at:
         return ""
-    if newest is not None and newest > beat.expires_at:
+    if newest is not None and beat.is_outlived_by(newest):
         return ""
     return f"The probe agent of node {node} is silent since {beat.renewed}; the last result may be out of date."
 

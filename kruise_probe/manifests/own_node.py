@@ -9,7 +9,13 @@ Differs: also the Lease by which the daemon shows that it lives, and the host th
 
 from typing import Any, Final
 
-from kruise_probe.api.names import AGENT_LEASE_PREFIX, GROUP, LEADER_ELECTION_ID, VERSION
+from kruise_probe.api.names import (
+    AGENT_LEASE_PREFIX,
+    GROUP,
+    LEADERS_NAMESAKE,
+    VERSION,
+    agent_lease_name,
+)
 from kruise_probe.manifests.rbac import DAEMON
 
 POLICY: Final = "kruise-probe-daemon-own-node"
@@ -69,6 +75,12 @@ def _node() -> str:
     )
 
 
+def _lease() -> str:
+    """CEL: what `agent_lease_name` says of the node."""
+    namesake = f"'{agent_lease_name(LEADERS_NAMESAKE)}'"
+    return f"variables.node == '{LEADERS_NAMESAKE}' ? {namesake} : '{AGENT_LEASE_PREFIX}' + variables.node"
+
+
 def _validations() -> list[dict[str, str]]:
     on_node = "' of node ' + variables.node"
     return [
@@ -84,9 +96,7 @@ def _validations() -> list[dict[str, str]]:
             "reason": "Forbidden",
         },
         {
-            "expression": "request.resource.resource != 'leases' || "
-            f"(request.name == '{AGENT_LEASE_PREFIX}' + variables.node && "
-            f"request.name != '{LEADER_ELECTION_ID}')",
+            "expression": f"request.resource.resource != 'leases' || request.name == ({_lease()})",
             "messageExpression": f"'Lease ' + request.name + ' is not the one' + {on_node}",
             "reason": "Forbidden",
         },

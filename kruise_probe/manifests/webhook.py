@@ -58,8 +58,11 @@ def _validating(namespace: str, *, cert_manager: bool) -> Manifest:
         namespace, "podprobemarkers", VALIDATE_MARKERS, _rule(GROUP, VERSION), policy="Fail"
     )
     # A finalizer comes and goes without asking: the manager must be able to start, and a marker to be deleted,
-    # while nobody answers.
-    unchanged = "request.operation != 'CREATE' && object.spec == oldObject.spec"
+    # while nobody answers. Kruise's definition lets markers be without a spec, and an expression that fails refuses.
+    unchanged = (
+        "request.operation != 'CREATE' && has(object.spec) == has(oldObject.spec) && "
+        "(!has(object.spec) || object.spec == oldObject.spec)"
+    )
     markers["matchConditions"] = [{"name": "spec-changes", "expression": f"!({unchanged})"}]
     return _configuration(
         "ValidatingWebhookConfiguration",

@@ -17,7 +17,7 @@ from kruise_probe.api.names import SERVERLESS_MARKERS_ANNOTATION, SERVERLESS_PRO
 from kruise_probe.api.resources import PODS
 from kruise_probe.api.selectors import compile_selector
 from kruise_probe.api.v1alpha1 import PodContainerProbe, PodProbeMarker
-from kruise_probe.api.validation import validate_probe
+from kruise_probe.api.validation import BOUNDS, validate_probe
 from kruise_probe.webhook.admission import ALLOWED, Request, Verdict
 
 
@@ -49,7 +49,7 @@ def annotate_pod(request: Request, markers: Iterable[PodProbeMarker]) -> Verdict
         for marker in sorted(markers, key=_age)
         if not marker.deleting and _matches(marker, pod.labels)
         for probe in marker.spec.probes or ()
-        if probe.container_name in containers and not validate_probe(probe.probe, "")
+        if probe.container_name in containers and _is_valid(probe)
     ]
     chosen = list(_first_of_each(probes))
     if not chosen:
@@ -72,6 +72,10 @@ def _matches(marker: PodProbeMarker, labels: Any) -> bool:
         return compile_selector(marker.spec.selector).matches(labels)
     except ValueError:  # a marker from before the rules
         return False
+
+
+def _is_valid(probe: PodContainerProbe) -> bool:
+    return all(each.kind in BOUNDS for each in validate_probe(probe.probe, ""))
 
 
 def _first_of_each(

@@ -15,6 +15,7 @@ from kruise_probe.manifests.webhook import (
     dns_names,
 )
 from kruise_probe.manifests.workloads import WEBHOOK_SECRET
+from kruise_probe.webhook.admission import ALLOWED, Request, Verdict
 from kruise_probe.webhook.annotating import annotate_pod
 from kruise_probe.webhook.certificates import Pace
 from kruise_probe.webhook.given import GivenCertificates
@@ -35,10 +36,16 @@ class Runnable(Protocol):
 
 
 class Options(NamedTuple):
-    """`certificate_folder` empty: certificates of its own, kept in the Secret of the system namespace."""
+    """What a person chose.
+
+    Attributes:
+        certificate_folder: empty for certificates of its own, kept in the Secret of the system namespace.
+        serverless: gate `EnablePodProbeMarkerOnServerless`. While it is off pods are let through as they are.
+    """
 
     address: str
     system_namespace: str
+    serverless: bool
     certificate_folder: str = ""
     pace: Pace = Pace()
 
@@ -76,6 +83,12 @@ def build(
             now=now,
             pace=options.pace,
         )
+
+    def judge_pod(request: Request) -> Verdict:
+        if not options.serverless:
+            return ALLOWED
+        return annotate_pod(request, markers_of(request.namespace))
+
     server = WebhookServer(
         options.address,
         flag=FLAG,
@@ -83,7 +96,7 @@ def build(
         decide={
             VALIDATE_MARKERS: judge_marker,
             VALIDATE_NODE_POD_PROBES: judge_node_pod_probe,
-            MUTATE_PODS: lambda request: annotate_pod(request, markers_of(request.namespace)),
+            MUTATE_PODS: judge_pod,
         },
     )
     server.bind()

@@ -26,7 +26,7 @@ from kruise_probe.api.v1alpha1 import (
     ProbeState,
 )
 from kruise_probe.controllers.compiled import CompiledMarker
-from kruise_probe.controllers.nodes.plan import probes_of_marker
+from kruise_probe.controllers.nodes.plan import probes_of_marker, unordered_probes
 from kruise_probe.controllers.pods.claims import Conflict
 from kruise_probe.controllers.pods.marking import States
 
@@ -148,8 +148,8 @@ def _shows(compiled: CompiledMarker, sighting: Sighting) -> bool:
     if there == wanted:
         return True
     name = compiled.key.name
-    mine = {each.name: each for each in there if ProbeName.parse(each.name).marker == name}
-    return mine == {each.name: each for each in wanted}
+    mine = [each for each in there if ProbeName.parse(each.name).marker == name]
+    return unordered_probes(mine) == unordered_probes(wanted)
 
 
 def _synced(behind: set[str], obstacles: Mapping[str, Obstacle]) -> Condition:

@@ -127,14 +127,16 @@ def _kept_of_deleted(
 
 
 def same_entries(left: Sequence[PodProbe], right: Sequence[PodProbe]) -> bool:
-    """Whether both ask for the same probes of the same pods, in whatever order."""
+    """Whether both ask for the same probes of the same pods, in whatever order, and for none twice."""
     if tuple(left) == tuple(right):
         return True
     return len(left) == len(right) and _unordered(left) == _unordered(right)
 
 
 def _unordered(entries: Sequence[PodProbe]) -> dict[tuple[str, str, str], object]:
-    return {
-        _place(entry): (entry.ip, {each.name: each for each in entry.probes or ()})
-        for entry in entries
-    }
+    return {_place(entry): (entry.ip, unordered_probes(entry.probes or ())) for entry in entries}
+
+
+def unordered_probes(probes: Sequence[ContainerProbe]) -> object:
+    """Equal for the same probes in another order. The count is there for a name that stands twice."""
+    return len(probes), {each.name: each for each in probes}

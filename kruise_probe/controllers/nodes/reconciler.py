@@ -1,12 +1,14 @@
 """Makes one NodePodProbe ask for what its node should probe. Key: the node's name.
 
 A NodePodProbe exists exactly while its Node does, virtual nodes excepted. Patches carry no resourceVersion: nobody
-else writes the spec, and the daemon's status is not ours to conflict with.
+else writes the spec, and the daemon's status is not ours to conflict with. A manager of one namespace has others beside
+it: there a patch holds their entries as they were read, so it must not meet newer ones.
 
 Source: Kruise pkg/controller/podprobemarker (updateNodePodProbes), pkg/controller/nodepodprobe (syncNodePodProbe).
 Differs: the Node is looked up before anything is created; one node's failure is that node's alone.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -14,7 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kruise_probe.api.core import Node
-from kruise_probe.api.errors import AlreadyExists, KubeError, NotFound
+from kruise_probe.api.errors import AlreadyExists, Conflict, KubeError, NotFound
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.meta import OwnerReference
 from kruise_probe.api.resources import NODE_POD_PROBES
@@ -29,7 +31,9 @@ from kruise_probe.controllers.writer import Writer
 from kruise_probe.workqueue.consume import Result
 
 CATCH_UP_SECONDS = 0.2
-"""Until the next look when the API server knows of an object's birth or end before the cache does."""
+"""Until the next look when the API server knows of an object's birth, change or end before the cache does."""
+LONGEST_CATCH_UP_SECONDS = 2.0
+"""After this time the cache is not just late: it may never show the object, as one that does not decode."""
 
 _encoder = msgspec.json.Encoder()
 
@@ -59,6 +63,7 @@ class NodeReconciler:
         self._on_outcome = on_outcome
         self._outcomes: dict[str, NodeOutcome] = {}
         self._rewritten: dict[str, tuple[tuple[PodProbe, ...], tuple[PodProbe, ...]]] = {}
+        self._behind: dict[str, tuple[str, float]] = {}
 
     @property
     def outcomes(self) -> Mapping[str, NodeOutcome]:
@@ -86,6 +91,7 @@ class NodeReconciler:
         except KubeError as error:
             self._record(name, NodeOutcome(_first_sentence(error), left_out), markers)
             raise
+        self._behind.pop(name, None)
         self._record(name, NodeOutcome("", left_out), markers)
         return None
 
@@ -95,7 +101,7 @@ class NodeReconciler:
         name = node.metadata.name
         current = (stored.spec.pod_probes or ()) if stored is not None else ()
         wanted, ranks = self._plan(name, current)
-        markers |= ranks.keys()
+        markers.update(ranks)
         owners = _owners(node, stored)
         if stored is not None and owners is None and self._stands(name, wanted, current):
             return {}, None
@@ -156,8 +162,8 @@ class NodeReconciler:
         }
         try:
             answer = await self._client.create(NODE_POD_PROBES, _encoder.encode(body))
-        except AlreadyExists:
-            return Result(CATCH_UP_SECONDS)
+        except AlreadyExists as error:
+            return self._catch_up(name, "", error)
         self._written(answer, wanted)
         return None
 
@@ -168,17 +174,38 @@ class NodeReconciler:
         owners: tuple[OwnerReference, ...] | None,
     ) -> Result | None:
         body: dict[str, Any] = {"spec": {"podProbes": wanted or None}}
+        metadata: dict[str, Any] = {}
         if owners is not None:
-            body["metadata"] = {"ownerReferences": owners}
+            metadata["ownerReferences"] = owners
+        if self._caches.namespace:
+            metadata["resourceVersion"] = stored.resource_version
+        if metadata:
+            body["metadata"] = metadata
         try:
             answer = await self._client.patch(
                 NODE_POD_PROBES, stored.key, _encoder.encode(body), patch_type=PatchType.MERGE
             )
-        except NotFound:
+        except (NotFound, Conflict) as error:
             self._caches.node_pod_probes.forget(stored.key)
-            return Result(CATCH_UP_SECONDS)
+            return self._catch_up(stored.key.name, stored.resource_version, error)
         self._written(answer, wanted)
         return None
+
+    def _catch_up(self, name: str, version: str, error: KubeError) -> Result:
+        """Looks again soon, until the cache has shown the same version (empty for nothing) for too long.
+
+        Raises:
+            KubeError: it has; so the node's outcome tells, and the tries get fewer.
+        """
+        now = asyncio.get_running_loop().time()
+        behind = self._behind.get(name)
+        if behind is None or behind[0] != version:
+            self._behind[name] = (version, now)
+        elif now - behind[1] >= LONGEST_CATCH_UP_SECONDS:
+            raise KubeError(
+                f"the NodePodProbe is not as it was seen last; if the log says that it does not decode, delete it ({error})"
+            ) from error
+        return Result(CATCH_UP_SECONDS)
 
     def _written(self, answer: NodePodProbe, wanted: tuple[PodProbe, ...]) -> None:
         """Remembers the answer; where the server pruned or defaulted, also that this is as good as it gets."""

@@ -57,9 +57,15 @@ class Cluster:
         await self.client.create(resource, msgspec.json.encode(body), namespace=namespace)
 
     async def patch(
-        self, resource: Resource[Any], name: str, patch: Json, subresource: str = ""
+        self,
+        resource: Resource[Any],
+        name: str,
+        patch: Json,
+        subresource: str = "",
+        *,
+        namespace: str = "default",
     ) -> None:
-        key = NamespacedName("default" if resource.namespaced else "", name)
+        key = NamespacedName(namespace if resource.namespaced else "", name)
         await self.client.patch(
             resource,
             key,
@@ -68,11 +74,18 @@ class Cluster:
             subresource=subresource,
         )
 
-    async def pod(self, name: str, *, gates: tuple[str, ...] = (), node: str = "node-1") -> None:
+    async def pod(
+        self,
+        name: str,
+        *,
+        gates: tuple[str, ...] = (),
+        node: str = "node-1",
+        namespace: str = "default",
+    ) -> None:
         wire = {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": name, "namespace": "default", "labels": {"app": "web"}},
+            "metadata": {"name": name, "namespace": namespace, "labels": {"app": "web"}},
             "spec": {
                 "nodeName": node,
                 "containers": [{"name": "main", "image": "none"}],
@@ -82,7 +95,7 @@ class Cluster:
         await self.create(PODS, wire)
         ready = {"type": "Initialized", "status": "True"}
         status = {"phase": "Running", "podIP": "127.1.0.1", "conditions": [ready]}
-        await self.patch(PODS, name, {"status": status}, "status")
+        await self.patch(PODS, name, {"status": status}, "status", namespace=namespace)
 
     async def planned(self, *pods: str) -> None:
         """Until the node is asked to probe exactly these."""
@@ -140,11 +153,11 @@ async def cluster(crds: list[Json], tmp_path: Path) -> AsyncIterator[Cluster]:
 
 
 @asynccontextmanager
-async def manager(cluster: Cluster) -> AsyncIterator[None]:
+async def manager(cluster: Cluster, *, namespace: str = "") -> AsyncIterator[None]:
     async with RestClient(
         config=cluster.client.config, field_manager=MANAGER_FIELD_MANAGER, user_agent="test"
     ) as client:
-        options = Options("kruise-system")
+        options = Options("kruise-system", namespace=namespace)
         async with running(build(client, RecordingRecorder(), options, now=utc_now)):
             yield
 
@@ -302,3 +315,25 @@ async def test_the_finalizer_is_added_without_losing_a_concurrent_one(cluster: C
     marker = cluster.server.object("podprobemarkers.apps.kruise.io", "web", "default")
     assert marker is not None
     assert set(added) | {MARKER_FINALIZER} == set(marker["metadata"]["finalizers"])
+
+
+async def test_managers_of_two_namespaces_leave_each_others_entries(cluster: Cluster) -> None:
+    names: set[str] = set()
+    await cluster.client.request_raw(
+        "POST", "/api/v1/namespaces", msgspec.json.encode({"metadata": {"name": "other"}})
+    )
+    for namespace in ("default", "other"):
+        await cluster.create(MARKERS, marker_wire(namespace=namespace))
+    async with manager(cluster, namespace="default"), manager(cluster, namespace="other"):
+        for number in range(10):
+            async with asyncio.TaskGroup() as group:
+                for namespace in ("default", "other"):
+                    name = f"{namespace}-{number}"
+                    names.add(name)
+                    group.create_task(cluster.pod(name, namespace=namespace))
+        await cluster.planned(*names)
+    seen: set[str] = set()
+    for each in cluster.world.reports.history[NamespacedName("", "node-1")]:
+        asked = {entry["name"] for entry in each["spec"].get("podProbes", ())}
+        assert asked >= seen, "no pod was deleted"
+        seen = asked

@@ -4,7 +4,7 @@ import asyncio
 import json
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from io import BytesIO
 from pathlib import Path
@@ -13,10 +13,12 @@ from typing import Any
 import aiohttp
 import pytest
 from support.background import background
+from support.builders import marker, pod_wire
 from support.marker_table import GOOD
 
 from kruise_probe.api.times import utc_now
-from kruise_probe.webhook import given
+from kruise_probe.manifests.webhook import MUTATE_PODS, VALIDATE_MARKERS
+from kruise_probe.webhook import given, service
 from kruise_probe.webhook.certificates import Generation, new_generation
 from kruise_probe.webhook.given import GivenCertificates
 from kruise_probe.webhook.judging import judge_marker
@@ -63,22 +65,24 @@ def trusting(authority: bytes) -> ssl.SSLContext:
     return context
 
 
-async def post(server: WebhookServer, authority: bytes, body: bytes) -> tuple[int, str]:
+async def post(
+    server: WebhookServer, authority: bytes, body: bytes, path: str = PATH
+) -> tuple[int, str]:
     tls = trusting(authority)
     async with (
         asyncio.timeout(10),
         aiohttp.ClientSession() as session,
         session.post(
-            f"https://localhost:{server.port}{PATH}", data=BytesIO(body), ssl=tls
+            f"https://localhost:{server.port}{path}", data=BytesIO(body), ssl=tls
         ) as answer,
     ):
         return answer.status, await answer.text()
 
 
-async def until_served(server: WebhookServer, pair: Generation) -> None:
+async def until_served(server: WebhookServer, pair: Generation, path: str = PATH) -> None:
     for _ in range(500):
         try:
-            if (await post(server, pair.authority, json.dumps(REVIEW).encode()))[0] == 200:
+            if (await post(server, pair.authority, json.dumps(REVIEW).encode(), path))[0] == 200:
                 return
         except aiohttp.ClientConnectorError:
             await asyncio.sleep(0.02)
@@ -165,3 +169,25 @@ async def test_the_end_does_not_wait_for_silent_clients(tmp_path: Path) -> None:
 
     assert time() - begun < 5
     writer.transport.abort()
+
+
+@pytest.mark.parametrize("gate", [True, False])
+async def test_pods_are_told_of_probes_with_the_gate_only(gate: bool, tmp_path: Path) -> None:
+    keep(tmp_path, pair := generation())
+    options = service.Options(
+        "127.0.0.1:0", "kruise-system", gate, certificate_folder=str(tmp_path)
+    )
+    nobody: Any = None  # certificates are given, so nothing is asked of the API server
+    parts = service.build(nobody, options, markers_of=lambda _: [marker()], now=utc_now)
+    request = {"uid": "u", "operation": "CREATE", "namespace": "default", "object": pod_wire()}
+    async with AsyncExitStack() as running:
+        for each in parts.services:
+            await running.enter_async_context(background(each.run()))
+        await until_served(parts.server, pair, VALIDATE_MARKERS)
+        body = json.dumps({"request": request}).encode()
+        code, text = await post(parts.server, pair.authority, body, MUTATE_PODS)
+
+    assert code == 200
+    response = json.loads(text)["response"]
+    assert response["allowed"] is True
+    assert ("patch" in response) is gate

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from kruise_probe.api.meta import LabelSelector, LabelSelectorRequirement
 from kruise_probe.api.selectors import compile_selector
+from kruise_probe.api.v1alpha1 import PodProbeMarkerSpec
+from kruise_probe.api.validation import validate_marker
 
 KEYS = st.sampled_from(["a", "b", "c"])
 VALUES = st.sampled_from(["1", "2", "3"])
@@ -75,8 +77,42 @@ def test_no_selector_matches_nothing() -> None:
         pytest.param(LabelSelectorRequirement("a", "in", ("1",)), id="unknown-operator"),
         pytest.param(LabelSelectorRequirement("a", "In"), id="in-without-values"),
         pytest.param(LabelSelectorRequirement("a", "NotIn", ()), id="not-in-without-values"),
+        pytest.param(LabelSelectorRequirement("a", "Exists", ("1",)), id="exists-with-values"),
+        pytest.param(LabelSelectorRequirement("-a", "Exists"), id="no-key"),
+        pytest.param(LabelSelectorRequirement("a", "NotIn", ("-",)), id="no-value"),
     ],
 )
 def test_a_wrong_requirement_is_refused_by_name(requirement: LabelSelectorRequirement) -> None:
-    with pytest.raises(ValueError, match="'a'"):
+    with pytest.raises(ValueError, match="a'"):
         compile_selector(LabelSelector(match_expressions=(requirement,)))
+
+
+POOR_KEYS = KEYS | st.sampled_from(["", "-", "a/b/c"])
+POOR_VALUES = VALUES | st.sampled_from(["", "-", "x" * 64])
+POOR_SELECTORS = st.builds(
+    LabelSelector,
+    match_labels=st.dictionaries(POOR_KEYS, POOR_VALUES, max_size=2),
+    match_expressions=st.lists(
+        st.builds(
+            LabelSelectorRequirement,
+            key=POOR_KEYS,
+            operator=st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist", "in"]),
+            values=st.lists(POOR_VALUES, max_size=2).map(tuple),
+        ),
+        max_size=2,
+    ).map(tuple),
+)
+
+
+@given(selector=POOR_SELECTORS)
+def test_what_breaks_a_rule_does_not_compile_and_all_else_does(selector: LabelSelector) -> None:
+    errors = [
+        each
+        for each in validate_marker(PodProbeMarkerSpec(selector))
+        if each.path.startswith("spec.selector.")
+    ]
+    if errors:
+        with pytest.raises(ValueError, match="selector requirement on"):
+            compile_selector(selector)
+    else:
+        compile_selector(selector)

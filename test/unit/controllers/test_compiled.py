@@ -139,9 +139,17 @@ def test_of_probes_with_one_name_the_first_counts() -> None:
     assert [each.condition_type for each in compiled.probes] == ["one"]
 
 
-def test_a_selector_that_cannot_be_read_matches_nothing() -> None:
-    bad = {"matchExpressions": [{"key": "a", "operator": "Almost"}]}
-    compiled = compile_marker(marker(selector=bad))
+@pytest.mark.parametrize(
+    "bad",
+    [
+        pytest.param({"key": "a", "operator": "Almost"}, id="operator"),
+        pytest.param({"key": "a", "operator": "Exists", "values": ["1"]}, id="values"),
+        pytest.param({"key": "-bad", "operator": "DoesNotExist"}, id="key"),
+    ],
+)
+def test_a_selector_that_breaks_a_rule_matches_nothing(bad: Json) -> None:
+    selector = {"matchLabels": {"a": "1"}, "matchExpressions": [bad]}
+    compiled = compile_marker(marker(selector=selector))
     assert not compiled.selector.matches({"a": "1"})
     assert compiled.errors
 

@@ -25,7 +25,7 @@ from support.running_manager import START, informers_over
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.pods import Pod
 from kruise_probe.controllers import mapping
-from kruise_probe.controllers.caches import Caches, agent_of
+from kruise_probe.controllers.caches import Caches
 from kruise_probe.controllers.markers.pace import CensusPace
 from kruise_probe.workqueue.priority import Priority
 from kruise_probe.workqueue.rate_limiting import WorkQueue
@@ -231,6 +231,10 @@ class TestLeases:
         "act",
         [
             pytest.param(lambda on: on.on_update(lease(), lease(seconds=10)), id="duration"),
+            pytest.param(
+                lambda on: on.on_update(lease(), lease(renewed="2025-12-31T23:00:00Z")),
+                id="set-back",
+            ),
             pytest.param(lambda on: on.on_delete(lease()), id="deleted"),
         ],
     )
@@ -250,10 +254,6 @@ class TestLeases:
         asked.silent = True
         asked.lease_events.on_update(lease(), lease(renewed="2026-01-01T00:00:10Z"))
         assert asked.agents == {"node-1"}
-
-    def test_leases_of_other_things_are_nobodys_heartbeat(self) -> None:
-        assert agent_of(lease("node-1")) == "node-1"
-        assert agent_of(lease("manager")) == ""
 
 
 class TestNodes:

@@ -3,6 +3,7 @@
 import asyncio
 
 import msgspec
+import pytest
 from support.builders import pod
 
 from kruise_probe.api.pods import Pod
@@ -10,8 +11,8 @@ from kruise_probe.controllers.mutation_cache import LONGEST_LAG_SECONDS, Mutatio
 from kruise_probe.informers.store import Store
 
 
-def at(version: str, ip: str = "") -> Pod:
-    return msgspec.structs.replace(pod(), resource_version=version, ip=ip)
+def at(version: str, ip: str = "", *, uid: str = "uid") -> Pod:
+    return msgspec.structs.replace(pod(), resource_version=version, ip=ip, uid=uid)
 
 
 def caches() -> tuple[Store[Pod], MutationCache[Pod]]:
@@ -81,3 +82,31 @@ async def test_a_later_event_ends_the_wait_and_is_no_echo() -> None:
     cache.wrote(at("7"))
     assert not cache.is_echo(at("8"))
     assert len(cache) == 0
+
+
+class TestAfterADeletion:
+    @pytest.mark.parametrize(
+        "late",
+        [
+            pytest.param(at("7"), id="of-what-was-deleted"),
+            pytest.param(at("9"), id="of-what-was-deleted-as-a-list-told"),
+            pytest.param(at("6", uid="former"), id="of-an-earlier-namesake"),
+        ],
+    )
+    async def test_the_late_answer_to_a_write_is_not_believed(self, late: Pod) -> None:
+        _, cache = caches()
+        cache.deleted(at("8"))
+        cache.wrote(late)
+        assert cache.get(pod().key) is None
+
+    async def test_what_was_made_anew_is_read(self) -> None:
+        _, cache = caches()
+        cache.deleted(at("8"))
+        cache.wrote(at("9", uid="new"))
+        assert cache.get(pod().key) == at("9", uid="new")
+
+    async def test_what_was_written_before_is_forgotten(self) -> None:
+        _, cache = caches()
+        cache.wrote(at("7"))
+        cache.deleted(at("8"))
+        assert cache.get(pod().key) is None

@@ -7,6 +7,7 @@ from support.builders import lease, npp, pod_status_wire, pod_wire, state_wire
 
 from kruise_probe.api.core import Lease, LeaseSpec
 from kruise_probe.api.meta import ObjectMeta
+from kruise_probe.api.times import parse_time
 from kruise_probe.controllers.staleness import (
     Heartbeat,
     Heartbeats,
@@ -16,11 +17,18 @@ from kruise_probe.controllers.staleness import (
 )
 
 NOON = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
-BEAT = Heartbeat("2026-01-01T11:59:00Z", NOON)
+MINUTE = timedelta(minutes=1)
+BEAT = Heartbeat("2026-01-01T11:59:00Z", NOON - MINUTE, NOON - MINUTE, MINUTE)
 
 
 def after(seconds: float) -> datetime:
     return NOON + timedelta(seconds=seconds)
+
+
+def beat_of(clock_error: float) -> Heartbeat:
+    """Renewed a minute before noon by a node whose clock is so many seconds ahead, and seen by us."""
+    renewed_at = NOON - MINUTE + timedelta(seconds=clock_error)
+    return Heartbeat(renewed_at.isoformat(), renewed_at, NOON - MINUTE, MINUTE)
 
 
 @pytest.mark.parametrize(
@@ -31,6 +39,12 @@ def after(seconds: float) -> datetime:
         pytest.param(BEAT, after(-30), after(9), True, id="expired-with-older-results"),
         pytest.param(BEAT, after(5), after(9), False, id="a-result-since-then"),
         pytest.param(None, after(-9000), after(9000), False, id="never-had-a-lease"),
+        pytest.param(beat_of(90), after(85), after(9), True, id="the-nodes-clock-is-ahead"),
+        pytest.param(beat_of(90), after(95), after(9), False, id="ahead-and-a-result-since-then"),
+        pytest.param(beat_of(-90), after(-95), after(9), True, id="the-nodes-clock-is-behind"),
+        pytest.param(
+            beat_of(-90), after(-85), after(9), False, id="behind-and-a-result-since-then"
+        ),
     ],
 )
 def test_stale_means_expired_and_nothing_newer(
@@ -61,13 +75,41 @@ def test_a_lease_seen_first_counts_from_its_stamp_but_never_from_the_future(
 
 @pytest.mark.parametrize("clock_error", [-7200, 0, 7200])
 def test_a_renewal_that_we_see_counts_from_our_own_clock(clock_error: float) -> None:
-    renewed = heartbeat(lease(renewed=after(clock_error).isoformat()), BEAT, NOON)
+    renewal = lease(renewed=after(clock_error).isoformat())
+    renewed = heartbeat(renewal, beat_of(clock_error), NOON)
     assert renewed is not None
     assert renewed.expires_at == after(60)
 
 
+@pytest.mark.parametrize(
+    ("clock_error", "expires_at"),
+    [
+        pytest.param(-3600, after(-3540), id="into-the-past"),
+        pytest.param(20, after(60), id="from-a-clock-that-was-ahead"),
+    ],
+)
+def test_a_stamp_that_was_set_back_is_no_renewal(clock_error: float, expires_at: datetime) -> None:
+    edited = heartbeat(lease(renewed=after(clock_error).isoformat()), beat_of(7200), NOON)
+    assert edited is not None
+    assert edited.expires_at == expires_at
+
+
 def test_a_lease_that_was_touched_but_not_renewed_expires_as_before() -> None:
     assert heartbeat(lease(renewed=BEAT.renewed), BEAT, after(50)) == BEAT
+
+
+def test_another_duration_counts_from_the_renewal_that_we_saw() -> None:
+    beat = beat_of(7200)
+    shorter = heartbeat(lease(renewed=beat.renewed, seconds=10), beat, NOON)
+    assert shorter is not None
+    assert shorter.expires_at == NOON - MINUTE + timedelta(seconds=10)
+
+
+def test_absurd_stamps_are_compared_all_the_same() -> None:
+    for stamp in ("0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"):
+        beat = heartbeat(lease(renewed=stamp), None, NOON)
+        for newest in (parse_time("0001-01-01T00:00:00Z"), parse_time("9999-12-31T23:59:59Z")):
+            assert isinstance(stale_message("node-1", beat, newest, after(9000)), str)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kruise_probe.api.names import LEADER_ELECTION_ID, agent_lease_name
+from kruise_probe.api.names import agent_lease_name
 from kruise_probe.manifests.crds import marker_crd, node_pod_probe_crd
 from kruise_probe.manifests.own_node import own_node_policy
 from kruise_probe.manifests.rbac import daemon_rbac, manager_rbac
@@ -106,13 +106,15 @@ def test_short_names() -> None:
     assert node_pod_probe_crd()["spec"]["names"]["shortNames"] == ["npp"]
 
 
-def test_a_node_called_manager_does_not_get_the_managers_lease() -> None:
-    """Its Lease would be named as that of the leader election."""
+def test_a_node_called_manager_gets_a_lease_beside_the_managers() -> None:
     policy, _ = own_node_policy("kruise-system")
     rules = [each["expression"] for each in policy["spec"]["validations"]]
+    lease = (
+        "variables.node == 'manager' ? 'kruise-probe--manager' : 'kruise-probe-' + variables.node"
+    )
 
-    assert agent_lease_name("manager") == LEADER_ELECTION_ID
-    assert any(f"request.name != '{LEADER_ELECTION_ID}'" in each for each in rules)
+    assert agent_lease_name("manager") == "kruise-probe--manager"
+    assert f"request.resource.resource != 'leases' || request.name == ({lease})" in rules
 
 
 def test_the_policy_fails_closed() -> None:
@@ -120,6 +122,19 @@ def test_the_policy_fails_closed() -> None:
 
     assert policy["spec"]["failurePolicy"] == "Fail"
     assert binding["spec"]["validationActions"] == ["Deny"]
+
+
+def test_a_marker_without_a_spec_can_lose_its_finalizer_while_nobody_answers() -> None:
+    """Kruise's definition allows it; CEL fails on a field that is not there."""
+    objects = webhook("kruise-system")
+
+    (validating,) = [each for each in objects if each["kind"] == "ValidatingWebhookConfiguration"]
+    (markers, _) = validating["webhooks"]
+    assert markers["failurePolicy"] == "Fail"
+    assert [each["expression"] for each in markers["matchConditions"]] == [
+        "!(request.operation != 'CREATE' && has(object.spec) == has(oldObject.spec) && "
+        "(!has(object.spec) || object.spec == oldObject.spec))"
+    ]
 
 
 def test_the_webhook_may_touch_its_own_certificate_and_nothing_else() -> None:

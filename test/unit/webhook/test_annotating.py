@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from kruise_probe.api.v1alpha1 import PodProbeMarker
+from kruise_probe.api.validation import MAX_COMMAND
 from kruise_probe.webhook.admission import Request, answer
 from kruise_probe.webhook.annotating import annotate_pod
 
@@ -98,6 +99,13 @@ def test_other_annotations_stay_and_a_forged_one_goes() -> None:
 )
 def test_a_pod_without_probes_is_left_as_it_is(markers: list[PodProbeMarker]) -> None:
     assert annotate_pod(pod(), markers).patch == ()
+
+
+def test_a_probe_from_before_the_bounds_is_told_too() -> None:
+    long = {"exec": {"command": ["x"] * (MAX_COMMAND + 1)}}
+    found = annotations_of(pod(), marker("m", probe("p", "c", probe=long)))
+
+    assert json.loads(found[PROBES])[0]["probe"] == long
 
 
 def test_a_sidecar_can_be_probed() -> None:

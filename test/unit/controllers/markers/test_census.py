@@ -74,6 +74,8 @@ def test_a_pod_counts_once(seen: list[str], verdict: str) -> None:
 
 
 NONE: States = {}
+ONCE = entry(pod(), marker(probes=TWO))
+TWICE = msgspec.structs.replace(ONCE, probes=(*(ONCE.probes or ()), *(ONCE.probes or ())))
 
 
 @pytest.mark.parametrize(
@@ -93,6 +95,7 @@ NONE: States = {}
             1,
             id="a-removed-probe-still-there",
         ),
+        pytest.param(Sighting(pod(), TWICE, NONE), 1, id="a-probe-standing-twice"),
         pytest.param(
             Sighting(pod(), entry(pod(), marker(probes=TWO), marker("way2")), NONE),
             0,

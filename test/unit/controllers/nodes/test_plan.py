@@ -276,3 +276,11 @@ def test_the_same_entries_in_another_order_are_the_same() -> None:
 def test_different_entries_are_different(other: Pod) -> None:
     assert not same_entries(planned([pod()], [marker()]), planned([other], [marker()]))
     assert not same_entries(planned([pod()], [marker()]), ())
+
+
+def test_a_probe_that_stands_twice_is_not_the_same_as_once() -> None:
+    (once,) = planned([pod()], [marker()])
+    (another,) = planned([pod()], [marker(probes=[probe_wire(periodSeconds=7)])])
+    twice = msgspec.structs.replace(once, probes=(another.probes or ()) + (once.probes or ()))
+    assert not same_entries((once,), (twice,))
+    assert not same_entries((twice,), (once,))

@@ -1,6 +1,6 @@
 """NodePodProbes exist with their Nodes and ask for what markers and pods say. The whole product over a fake API server."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from support.builders import (
@@ -18,9 +18,17 @@ from support.fake_api import FakeApi, Write
 from support.running_manager import running_manager, settle
 
 from kruise_probe.api.errors import ServerError
-from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, NODES, PODS
+from kruise_probe.api.resources import (
+    MARKERS,
+    NODE_POD_PROBES,
+    NODES,
+    PODS,
+    KubeObject,
+    Resource,
+)
 
 Json = dict[str, Any]
+T = TypeVar("T", bound=KubeObject)
 
 
 @pytest.fixture
@@ -165,6 +173,16 @@ async def test_a_container_with_a_startup_probe_enters_once_it_has_started(api: 
         assert asked(api) == {"web-0": ["web#healthy"]}
 
 
+PROBE = {"name": "web#healthy", "containerName": "main", "probe": {"exec": {"command": ["true"]}}}
+TWICE = {
+    "name": "web-0",
+    "namespace": "default",
+    "uid": "uid-default-web-0",
+    "IP": "127.1.0.1",
+    "probes": [PROBE | {"probe": {"exec": {"command": ["false"]}}}, PROBE],
+}
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -173,6 +191,7 @@ async def test_a_container_with_a_startup_probe_enters_once_it_has_started(api: 
             {"spec": {"podProbes": [{"name": "x", "namespace": "y", "uid": "z", "IP": ""}]}},
             id="replaced",
         ),
+        pytest.param({"spec": {"podProbes": [TWICE]}}, id="duplicated"),
         pytest.param({"metadata": {"ownerReferences": None}}, id="disowned"),
     ],
 )
@@ -195,6 +214,60 @@ async def test_a_nodepodprobe_deleted_by_hand_comes_back(api: FakeApi) -> None:
         api.remove(NODE_POD_PROBES, "node-1")
         await settle()
         assert asked(api) == {"web-0": ["web#healthy"]}
+
+
+async def test_a_nodepodprobe_deleted_before_the_answer_to_a_patch_comes_back() -> None:
+    class SlowAnswers(FakeApi):
+        async def patch(self, resource: Resource[T], *args: Any, **more: Any) -> T:
+            answer = await super().patch(resource, *args, **more)
+            if resource.kind == "NodePodProbe":
+                self.remove(NODE_POD_PROBES, "node-1")
+                await settle(0.5)
+            return answer
+
+    api = SlowAnswers()
+    api.put(NODES, node_wire())
+    api.put(PODS, pod_wire())
+    api.put(MARKERS, marker_wire())
+    async with running_manager(api):
+        await settle()
+        api.put(PODS, pod_wire("web-1"))
+        await settle()
+        assert set(asked(api)) == {"web-0", "web-1"}
+        assert api.count("NodePodProbe") == {"NodePodProbe": 3}
+
+
+async def test_an_entry_without_ip_is_replaced_as_any_other(api: FakeApi) -> None:
+    api.put(NODE_POD_PROBES, npp_wire(entries=[{"name": "x", "namespace": "y", "uid": "z"}]))
+    async with running_manager(api):
+        await settle()
+        assert asked(api) == {"web-0": ["web#healthy"]}
+
+
+async def test_one_that_never_comes_into_view_is_tried_ever_less_often_and_told_of(
+    api: FakeApi,
+) -> None:
+    async with running_manager(api):
+        await settle()
+        npps = api.sources["nodepodprobes"]
+        npps.hold()
+        api.put(NODE_POD_PROBES, npp_wire("node-2"))
+        api.put(NODES, node_wire("node-2"))
+        api.put(PODS, pod_wire("web-2", node="node-2"))
+        before = len(api.writes)
+        await settle(600)
+        assert api.count("NodePodProbe", since=before)["NodePodProbe"] < 60
+        marker = api.get(MARKERS, "web")
+        assert marker is not None
+        synced = next(each for each in marker["status"]["conditions"] if each["type"] == "Synced")
+        assert "node-2: the NodePodProbe is not as it was seen last" in synced["message"]
+
+        npps.release()
+        await settle()
+        assert asked(api, "node-2") == {"web-2": ["web#healthy"]}
+        marker = api.get(MARKERS, "web")
+        assert marker is not None
+        assert marker["status"]["nodesBehind"] == 0
 
 
 class TestNodes:
@@ -300,6 +373,27 @@ class TestOneNamespaceOnly:
             api.remove(MARKERS, "web")
             await settle()
             assert asked(api) == {"db-0": ["db#up"]}
+
+    async def test_entries_that_others_wrote_a_moment_ago_are_left_as_they_are(
+        self, api: FakeApi
+    ) -> None:
+        theirs = {"name": "db-0", "namespace": "other", "uid": "u", "IP": "127.2.0.1"}
+        async with running_manager(api, namespace="default"):
+            await settle()
+            npps = api.sources["nodepodprobes"]
+            npps.hold()
+            wire = api.get(NODE_POD_PROBES, "node-1")
+            assert wire is not None
+            both = [*wire["spec"]["podProbes"], theirs | {"probes": [PROBE]}]
+            api.edit(NODE_POD_PROBES, "node-1", {"spec": {"podProbes": both}})
+            before = len(api.writes)
+            api.put(PODS, pod_wire("web-1"))
+            await settle(1)
+            assert asked(api).keys() == {"web-0", "db-0"}
+            assert api.count("NodePodProbe", since=before)["NodePodProbe"] <= 6
+            npps.release()
+            await settle()
+            assert asked(api).keys() == {"web-0", "web-1", "db-0"}
 
     async def test_results_of_other_namespaces_are_nobodys_business(self, api: FakeApi) -> None:
         stranger = pod_wire("db-0", namespace="other")

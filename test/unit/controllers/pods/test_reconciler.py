@@ -517,6 +517,34 @@ class TestSilentAgents:
                 await settle(10)
             assert api.count(since=before) == {}
 
+    @pytest.mark.parametrize(
+        "edited",
+        [
+            pytest.param(lease_wire(renewed="2025-12-31T23:00:00Z"), id="set-back"),
+            pytest.param(lease_wire(seconds=1), id="shortened"),
+        ],
+    )
+    async def test_a_lease_made_to_expire_by_hand_has_expired(
+        self, api: FakeApi, edited: dict[str, Any]
+    ) -> None:
+        api.put(LEASES, lease_wire())
+        async with running_manager(api):
+            await settle()
+            report(api, state_wire(probed="2025-12-31T22:59:00Z"))
+            await settle()
+            assert shown(api)[2]["example.com/healthy"]["status"] == "True"
+            api.put(LEASES, edited)
+            await settle(1)
+            assert shown(api)[2]["example.com/healthy"]["reason"] == "ProbeAgentStale"
+
+    async def test_a_dead_agent_of_a_node_whose_clock_is_ahead_is_stale(self, api: FakeApi) -> None:
+        api.put(LEASES, lease_wire(renewed="2026-01-01T02:00:00Z"))
+        async with running_manager(api):
+            await settle()
+            report(api, state_wire(probed="2026-01-01T02:00:05Z"))
+            await settle(70)
+            assert shown(api)[2]["example.com/healthy"]["reason"] == "ProbeAgentStale"
+
     async def test_a_daemon_without_a_lease_is_never_stale(self, api: FakeApi) -> None:
         async with running_manager(api):
             await settle()
