@@ -61,9 +61,9 @@ async def test_a_pod_takes_nothing_else_as_its_deletion_cost(
         f'Invalid value: "{cost}": must be a 32bit integer',
     )
     assert refused.body["message"] == f'Pod "p" is invalid: {field}: {message}'
-    assert refused.body["details"]["causes"] == [
-        {"reason": "FieldValueInvalid", "message": message, "field": field}
-    ]
+    cause = {"reason": "FieldValueInvalid", "message": message, "field": field}
+    # A real one looks twice, except at a status.
+    assert refused.body["details"]["causes"] in ([cause], [cause, cause])
     created = await api.post(api.path("pods"), pod("q", annotations={COST: cost}))
     assert created.code == 422, created
 
