@@ -26,6 +26,7 @@ from kruise_probe.api.errors import (
     ServerError,
     TooManyRequests,
     Unauthorized,
+    wish_seconds,
 )
 from kruise_probe.api.resources import KubeObject, ListPage
 from kruise_probe.api.watching import EventType, WatchEvent
@@ -135,7 +136,7 @@ class Reflector(Generic[T]):
                 # The server answers, but the version is gone. The list that this takes need not wait for
                 # the end of a backing off that an outage caused, only keep its distance to the last list.
                 started_at = min(started_at, self._listed_at)
-            delay_seconds = self._backoff.delay_after(time() - started_at)
+            delay_seconds = max(self._backoff.delay_after(time() - started_at), wish_seconds(error))
             self._report(error, delay_seconds)
             await asyncio.sleep(delay_seconds)
 

@@ -343,6 +343,19 @@ class TestWatch:
         versions = [each.resource_version for each in source.requests[1:]]
         assert len(set(versions)) == 1
 
+    @pytest.mark.parametrize(
+        ("wish", "least"),
+        [pytest.param(20, 20, id="honoured"), pytest.param(86_400, 60, id="up-to-a-minute")],
+    )
+    async def test_the_servers_wish_is_the_least_delay(
+        self, source: FakeSource[ApiObject], informer: Informer, wish: float, least: float
+    ) -> None:
+        source.on_watch = failing(TooManyRequests("later", retry_after_seconds=wish))
+        async with running(informer, for_seconds=80):
+            assert informer.has_synced
+        refused, listed = source.requests
+        assert least <= listed.at - refused.at <= 1.2 * least
+
     async def test_recovery_after_a_long_outage_takes_half_a_minute_at_most(
         self, source: FakeSource[ApiObject], informer: Informer
     ) -> None:
