@@ -10,10 +10,19 @@
 Source: apimachinery pkg/api/errors; the `Status` object of the server's answer.
 """
 
+import random
 from contextlib import suppress
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import msgspec
+
+MAX_WISH_SECONDS: Final = 60.0
+"""So long at most is a Retry-After obeyed after the request that it answered: no proxy holds a node's results back
+for a day."""
+
+WISH_JITTER: Final = 0.2
+"""A wait that the server asked for is stretched by up to this share, so that refused clients do not come back
+together; never shortened, the server named the least."""
 
 
 class Status(msgspec.Struct, frozen=True, rename="camel"):
@@ -158,3 +167,15 @@ def error_of(
     return kind(
         message, code=code, reason=reason, request=request, retry_after_seconds=retry_after_seconds
     )
+
+
+def wish_seconds(error: BaseException | None) -> float:
+    """How long the server asked to be left alone by `error`, jittered; 0.0 when it did not.
+
+    For whoever tries again later. Heartbeats and leader election do not ask: their deadlines are shorter than a wish
+    that outlives its request.
+    """
+    wish = error.retry_after_seconds if isinstance(error, ApiError) else None
+    if wish is None:
+        return 0.0
+    return min(wish, MAX_WISH_SECONDS) * (1 + WISH_JITTER * random.random())

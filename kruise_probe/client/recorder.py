@@ -30,6 +30,7 @@ from kruise_probe.api.errors import (
     NotFound,
     ServerError,
     TooManyRequests,
+    wish_seconds,
 )
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.resources import EVENTS, Resource
@@ -208,7 +209,8 @@ class EventRecorder:
         )
         series.tries += 1
         if passing and series.tries < MAX_TRIES:
-            self._postpone(series, RETRY_SECONDS * random.uniform(0.5, 1.0))
+            wait = max(RETRY_SECONDS * random.uniform(0.5, 1.0), wish_seconds(error))
+            self._postpone(series, wait)
             return
         series.tries = 0
         series.pending = False

@@ -8,15 +8,14 @@ other than 503 is the caller's to retry, as it may have taken effect.
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
+from kruise_probe.api.errors import WISH_JITTER
+
 MAX_REFUSALS = 10
 """How often one request is sent again after 429 or 503; client-go's number."""
 
 MAX_RESETS = 2
 """How often a repeatable request is sent again at once after its connection broke: a pool may hold more than
 one connection that the server has closed."""
-
-JITTER = 0.2
-"""A wait is stretched by up to this share; never shortened, the server named the least."""
 
 
 def retry_after_seconds(header: str | None, at: datetime) -> float | None:
@@ -50,5 +49,5 @@ def wait_before_retry(
     """
     if status not in (429, 503) or wish_seconds is None or refusals >= MAX_REFUSALS:
         return None
-    wait = max(wish_seconds, 0.05) * (1 + JITTER * chance)
+    wait = max(wish_seconds, 0.05) * (1 + WISH_JITTER * chance)
     return wait if wait < left_seconds else None

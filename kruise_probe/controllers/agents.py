@@ -30,13 +30,16 @@ class AgentReconciler:
         self._silent: set[str] = set()
 
     def is_silent(self, node: str) -> bool:
-        """As it was found last; decisions ask `Caches.stale_message`, which is never behind."""
-        return node in self._silent
+        """As it was found last, here or for one of its pods; decisions ask `Caches.stale_message`, never behind."""
+        return node in self._silent or node in self._caches.called_stale
 
     async def reconcile(self, node: str) -> Result | None:
         silent = self._caches.node(node) is not None and bool(self._caches.stale_message(node))
-        if silent != (node in self._silent):
+        was_silent = node in self._silent if silent else self.is_silent(node)
+        if silent != was_silent:
             (self._silent.add if silent else self._silent.discard)(node)
+            if not silent:
+                self._caches.called_stale.discard(node)
             AGENTS_STALE.set(len(self._silent))
             self._on_change(node)
         beat = self._caches.heartbeats.get(node)

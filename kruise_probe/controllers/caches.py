@@ -123,6 +123,9 @@ class Caches:
         self.matching: Final = Matching(informers.pods.indexer.list)
         self.marked: Final = MarkedPods(self.pods.unseen)
         self.heartbeats: Final = Heartbeats()
+        self.called_stale: Final[set[str]] = set()
+        """Nodes whose results were found stale since their pods were last woken. The wall clock of that finding may be
+        ahead of the timers of `agents`: without this nobody would take it back."""
         self._marker_informer = informers.markers
         self._pods = informers.pods.indexer
         self._nodes = informers.nodes.indexer
@@ -169,7 +172,10 @@ class Caches:
         now = self._now()
         if now < beat.expires_at:
             return ""
-        return stale_message(node, beat, self._newest_result_at(node), now)
+        message = stale_message(node, beat, self._newest_result_at(node), now)
+        if message:
+            self.called_stale.add(node)
+        return message
 
     def _newest_result_at(self, node: str) -> datetime | None:
         """Found once per state of the NodePodProbe: every pod of a silent node asks."""

@@ -13,7 +13,7 @@ from typing import Final, Protocol, TypeVar
 
 import structlog
 
-from kruise_probe.api.errors import ApiError, KubeError, NotFound
+from kruise_probe.api.errors import KubeError, NotFound, wish_seconds
 from kruise_probe.api.keys import NamespacedName, ProbeKey
 from kruise_probe.api.resources import NODE_POD_PROBES, KubeObject, Resource
 from kruise_probe.api.storage import stored_bytes
@@ -44,9 +44,6 @@ LAST_WRITE_SECONDS: Final = 2.0
 FIRST_BACKOFF_SECONDS: Final = 0.25
 MAX_BACKOFF_SECONDS: Final = 10.0
 """So long at most do results wait once the API server is back; kubelet repeats its node's status as often."""
-
-MAX_WISH_SECONDS: Final = 60.0
-"""So long at most is a Retry-After obeyed: no proxy holds a node's results back for a day."""
 
 REFRESH_STAGGER: Final = 0.05
 """A refresh comes up to this share of its interval later, so that nodes which began together drift apart."""
@@ -233,8 +230,7 @@ class Reporter:
     def _failed(self, error: Exception) -> None:
         self._failures += 1
         backoff = min(FIRST_BACKOFF_SECONDS * 2 ** min(self._failures - 1, 16), MAX_BACKOFF_SECONDS)
-        wish = (isinstance(error, ApiError) and error.retry_after_seconds) or 0.0
-        wait = max(backoff * random.uniform(0.5, 1.0), min(wish, MAX_WISH_SECONDS))
+        wait = max(backoff * random.uniform(0.5, 1.0), wish_seconds(error))
         self._not_before = asyncio.get_running_loop().time() + wait
         metrics.STATUS_WRITE_FAILURES.inc()
         if isinstance(error, NotFound):

@@ -26,6 +26,7 @@ from kruise_probe.api.errors import (
     ServerError,
     TooManyRequests,
     Unauthorized,
+    wish_seconds,
 )
 from kruise_probe.api.resources import KubeObject, ListPage
 from kruise_probe.api.watching import EventType, WatchEvent
@@ -49,9 +50,13 @@ STREAM_SECONDS: Final = 30.0
 STREAM_SILENCE_SECONDS: Final = 10.0
 """A streamed list is given up after two tries, 30 s in all, or 10 s without an event in one of them."""
 
+STREAM_REFUSALS: Final = 5
+"""A streamed list that is refused with 5xx for the fifth time, none accepted in between, is read in pages, this time:
+a proxy may refuse streams only. That takes 12 to 24 s where each refusal comes at once."""
+
 SERVER_ERRORS: Final = 3
-"""Refusals (5xx) of one version in a row after which it is taken for lost: a restored etcd or a server
-that lags for good answers "too large resource version" for ever."""
+"""Refusals (5xx) of one version, no event in between, after which it is taken for lost: a restored etcd or a server
+that lags for good answers "too large resource version" for ever, some of them after accepting the watch."""
 
 _PASSING = (Unauthorized, Forbidden, TooManyRequests, ServerError)
 """Refusals that say nothing about what was asked."""
@@ -98,6 +103,7 @@ class Reflector(Generic[T]):
         self._resource_version = ""
         self._streams = True
         self._stream_tries = 0
+        self._stream_refusals = 0
         self._stream_deadline: float | None = None
         self._server_errors = 0
         self._listed_at = 0.0
@@ -130,7 +136,7 @@ class Reflector(Generic[T]):
                 # The server answers, but the version is gone. The list that this takes need not wait for
                 # the end of a backing off that an outage caused, only keep its distance to the last list.
                 started_at = min(started_at, self._listed_at)
-            delay_seconds = self._backoff.delay_after(time() - started_at)
+            delay_seconds = max(self._backoff.delay_after(time() - started_at), wish_seconds(error))
             self._report(error, delay_seconds)
             await asyncio.sleep(delay_seconds)
 
@@ -215,6 +221,7 @@ class Reflector(Generic[T]):
         try:
             async with self._open(send_initial_events=True) as events:
                 opened = True
+                self._stream_refusals = 0
                 await self._take_initial_events(events)
                 await self._follow(events)
         except Exception as error:
@@ -223,9 +230,15 @@ class Reflector(Generic[T]):
             if opened:
                 self._count_unfinished_stream()
                 raise
-            if not isinstance(error, ApiError) or isinstance(error, (*_PASSING, NotFound)):
+            if isinstance(error, ServerError):
+                self._stream_refusals += 1
+                if self._stream_refusals < STREAM_REFUSALS:
+                    raise
+                self._log.info("streamed list refused, listing in pages", reason=str(error))
+            elif not isinstance(error, ApiError) or isinstance(error, (*_PASSING, NotFound)):
                 raise
-            self._give_up_streams(str(error))
+            else:
+                self._give_up_streams(str(error))
             await self._list_by_pages()
             await self._watch()
 
@@ -289,12 +302,12 @@ class Reflector(Generic[T]):
 
     async def _watch(self) -> None:
         async with self._open(send_initial_events=False) as events:
-            self._server_errors = 0
             await self._follow(events)
 
     async def _follow(self, events: AsyncIterator[WatchEvent[T]]) -> None:
         async for event in events:
             self._heard()
+            self._server_errors = 0
             self._replica.apply(event)
             self._advance(event.resource_version)
 

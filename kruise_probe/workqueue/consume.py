@@ -2,8 +2,8 @@
 
 The contract of a reconcile: it gets a key, reads what is true now from caches, and makes it so. It may
 be called at any time, any number of times, never twice at once for one key. It returns a `Result`
-(None is "done"), or raises: then it is tried again after a growing delay, unless it raised
-`TerminalError`.
+(None is "done"), or raises: then it is tried again after a growing delay, or after the one that the API
+server asked for if that is longer, unless it raised `TerminalError`.
 
 Source: controller-runtime pkg/internal/controller/controller.go (reconcileHandler), pkg/reconcile.
 Differs: a terminal error also forgets the key's failures; workers hand the loop on between keys.
@@ -18,7 +18,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 import structlog
 from structlog.contextvars import bind_contextvars
 
-from kruise_probe.api.errors import KubeError
+from kruise_probe.api.errors import KubeError, wish_seconds
 from kruise_probe.workqueue.metrics import ReconcileMetrics
 from kruise_probe.workqueue.priority import Priority
 from kruise_probe.workqueue.queue import ShutDown
@@ -127,7 +127,7 @@ class _Consumer(Generic[K]):
         except Exception as error:  # noqa: BLE001 - one bad key must not stop the others
             if deadline.expired():
                 self._metrics.timeouts.inc()
-            self._queue.add_rate_limited(key, priority)
+            self._queue.add_rate_limited(key, priority, at_least_seconds=wish_seconds(error))
             self._failed()
             self._log_retry(key, error, timed_out=deadline.expired())
         else:

@@ -1,7 +1,7 @@
 """The queue that controllers use: de-duplicating, with priorities, delays and retries.
 
 Source: client-go util/workqueue/rate_limiting_queue.go.
-Differs: nothing.
+Differs: a failed key can be told a least delay, the server's wish.
 """
 
 from collections.abc import Hashable
@@ -26,9 +26,11 @@ class WorkQueue(DelayingQueue[K]):
         super().__init__(name=name)
         self._rate_limiter = rate_limiter or default_controller_rate_limiter()
 
-    def add_rate_limited(self, key: K, priority: Priority = Priority.NORMAL) -> None:
-        """Adds `key` after a delay that grows with each call, until `forget`."""
-        self.add_after(key, self._rate_limiter.when(key), priority)
+    def add_rate_limited(
+        self, key: K, priority: Priority = Priority.NORMAL, *, at_least_seconds: float = 0.0
+    ) -> None:
+        """Adds `key` after a delay that grows with each call, until `forget`; after `at_least_seconds` if that is longer."""
+        self.add_after(key, max(self._rate_limiter.when(key), at_least_seconds), priority)
 
     def forget(self, key: K) -> None:
         """Ends the growth of delays of `key`; one that runs is left as it is."""

@@ -1,7 +1,7 @@
 """The manager's product over a fake API server, running for the length of a test."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
@@ -55,12 +55,16 @@ def informers_over(api: FakeApi) -> Informers:
 
 @asynccontextmanager
 async def running_manager(
-    api: FakeApi, *, namespace: str = "", serverless: bool = False
+    api: FakeApi,
+    *,
+    namespace: str = "",
+    serverless: bool = False,
+    now: Callable[[], datetime] = loop_clock,
 ) -> AsyncIterator[RecordingRecorder]:
     """The product over the fake API server; yields the events that it records."""
     recorder = RecordingRecorder()
     options = Options("kruise-system", namespace=namespace, serverless=serverless)
-    async with running(build_over(informers_over(api), api, recorder, options, now=loop_clock)):
+    async with running(build_over(informers_over(api), api, recorder, options, now=now)):
         yield recorder
 
 

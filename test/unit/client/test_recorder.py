@@ -19,6 +19,7 @@ from kruise_probe.api.errors import (
     KubeError,
     NotFound,
     ServerError,
+    TooManyRequests,
 )
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.resources import Resource
@@ -219,6 +220,28 @@ async def test_what_may_pass_is_tried_again(error: KubeError) -> None:
         await asyncio.sleep(45)
 
     assert events.only["count"] == 1
+
+
+@pytest.mark.parametrize(
+    ("wish", "least"),
+    [pytest.param(20, 20, id="honoured"), pytest.param(86_400, 60, id="up-to-a-minute")],
+)
+async def test_the_servers_wish_is_the_least_wait(wish: float, least: float) -> None:
+    events = FakeEvents()
+    tries: list[float] = []
+
+    def fault() -> None:
+        tries.append(asyncio.get_running_loop().time())
+        if len(tries) == 1:
+            raise TooManyRequests("later", retry_after_seconds=wish)
+
+    events.fault = fault
+    async with running(events) as recorder:
+        failed(recorder)
+        await asyncio.sleep(80)
+
+    refused, written = tries
+    assert least <= written - refused <= 1.2 * least + 0.1
 
 
 @pytest.mark.parametrize(

@@ -169,6 +169,31 @@ class TestInitialList:
             assert informer.has_synced
         assert all(each.streamed for each in source.requests)
 
+    @pytest.mark.parametrize("code", [501, 502, 503, 504])
+    async def test_c8_comes_in_pages_where_something_in_between_lets_no_stream_through(
+        self, source: FakeSource[ApiObject], informer: Informer, code: int
+    ) -> None:
+        def refuse_streams() -> None:
+            if source.requests[-1].streamed:
+                raise ServerError("no streams", code=code)
+
+        source.on_watch = refuse_streams
+        async with running(informer, for_seconds=25):
+            assert informer.has_synced
+            source.put(thing("d"))
+            await asyncio.sleep(0.1)
+            assert_equal_to(source, informer)
+            assert [(each.verb, each.streamed) for each in source.requests] == [
+                *[("watch", True)] * 5,
+                ("list", False),
+                ("watch", False),
+            ]
+            source.on_watch = lambda: None
+            source.drop_watches(Expired("too old"))
+            await asyncio.sleep(30)
+            assert_equal_to(source, informer)
+            assert source.requests[-1].streamed
+
     async def test_pages_that_were_compacted_away_are_read_again_at_once(
         self, source: FakeSource[ApiObject], informer: Informer
     ) -> None:
@@ -318,6 +343,19 @@ class TestWatch:
         versions = [each.resource_version for each in source.requests[1:]]
         assert len(set(versions)) == 1
 
+    @pytest.mark.parametrize(
+        ("wish", "least"),
+        [pytest.param(20, 20, id="honoured"), pytest.param(86_400, 60, id="up-to-a-minute")],
+    )
+    async def test_the_servers_wish_is_the_least_delay(
+        self, source: FakeSource[ApiObject], informer: Informer, wish: float, least: float
+    ) -> None:
+        source.on_watch = failing(TooManyRequests("later", retry_after_seconds=wish))
+        async with running(informer, for_seconds=80):
+            assert informer.has_synced
+        refused, listed = source.requests
+        assert least <= listed.at - refused.at <= 1.2 * least
+
     async def test_recovery_after_a_long_outage_takes_half_a_minute_at_most(
         self, source: FakeSource[ApiObject], informer: Informer
     ) -> None:
@@ -367,6 +405,32 @@ class TestWatch:
             await asyncio.sleep(20)
             assert_equal_to(source, informer)
         assert source.lists == 2
+
+    async def test_a_version_that_fails_after_each_acceptance_is_given_up(
+        self, source: FakeSource[ApiObject], informer: Informer
+    ) -> None:
+        def end_plain_watches() -> None:
+            if not source.requests[-1].streamed:
+                loop = asyncio.get_running_loop()
+                loop.call_soon(source.drop_watches, ServerError("etcd is away"))
+
+        async with running(informer, for_seconds=61):
+            source.on_watch = end_plain_watches
+            source.drop_watches()
+            await asyncio.sleep(20)
+            assert_equal_to(source, informer)
+        assert [each.streamed for each in source.requests] == [True, False, False, False, True]
+
+    async def test_an_event_ends_the_count_of_a_versions_failures(
+        self, source: FakeSource[ApiObject], informer: Informer
+    ) -> None:
+        async with running(informer, for_seconds=61):
+            for _ in range(5):
+                source.drop_watches(ServerError("etcd is away"))
+                await asyncio.sleep(40)
+                source.put(thing("a"))
+                await asyncio.sleep(1)
+        assert source.lists == 1
 
     async def test_the_version_to_go_on_from_never_goes_back(
         self, source: FakeSource[ApiObject], informer: Informer

@@ -7,7 +7,7 @@ from prometheus_client import REGISTRY
 from structlog.contextvars import merge_contextvars
 from structlog.testing import LogCapture
 
-from kruise_probe.api.errors import ConnectionFailed, ServerError
+from kruise_probe.api.errors import ConnectionFailed, ServerError, TooManyRequests
 from kruise_probe.workqueue.consume import Reconcile, Result, TerminalError, run_workers
 from kruise_probe.workqueue.priority import Priority
 from kruise_probe.workqueue.rate_limiters import ItemExponentialFailureRateLimiter
@@ -95,6 +95,24 @@ async def test_what_a_reconcile_ends_with_decides_when_its_key_comes_again(
     queue.add("a")
     await consume(queue, reconcile, seconds=50)
     assert reconcile.times == times
+
+
+@pytest.mark.parametrize(
+    ("wish", "least"),
+    [pytest.param(20, 20, id="honoured"), pytest.param(86_400, 60, id="up-to-a-minute")],
+)
+async def test_the_servers_wish_is_the_least_delay(
+    queue: WorkQueue[str], wish: float, least: float
+) -> None:
+    reconcile = Recorded(
+        TooManyRequests("later", retry_after_seconds=wish),
+        ServerError("away", retry_after_seconds=1),
+    )
+    queue.add("a")
+    await consume(queue, reconcile, seconds=100)
+    _, second, third = reconcile.times
+    assert least <= second <= 1.2 * least
+    assert third - second == pytest.approx(2, abs=0.01)
 
 
 @pytest.mark.parametrize(

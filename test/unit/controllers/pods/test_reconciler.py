@@ -1,5 +1,7 @@
 """Results get to pods: exactly, once, and only while they are true. The whole product over a fake API server."""
 
+from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -21,6 +23,7 @@ from support.fake_api import LATENCY_SECONDS, FakeApi, Write
 from support.running_manager import loop_clock, running_manager, settle
 
 from kruise_probe.api.errors import Invalid, ServerError
+from kruise_probe.api.names import agent_lease_name
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.api.times import format_micro_time
 
@@ -563,6 +566,42 @@ class TestSilentAgents:
         async with running_manager(api):
             await settle(70)
         assert api.count(since=before) == {}
+
+    @pytest.mark.parametrize(
+        "heard",
+        [
+            pytest.param(
+                lambda api: api.put(LEASES, lease_wire(renewed="2026-01-01T00:00:10Z")),
+                id="renewal",
+            ),
+            pytest.param(
+                lambda api: report(api, state_wire(probed="2026-01-01T00:02:10Z")), id="result"
+            ),
+            pytest.param(
+                lambda api: api.remove(LEASES, agent_lease_name("node-1"), "kruise-system"),
+                id="no-lease-any-more",
+            ),
+        ],
+    )
+    @pytest.mark.parametrize("back", [False, True], ids=["steps-forward", "and-back-again"])
+    async def test_what_a_clock_that_steps_made_unknown_comes_back(
+        self, api: FakeApi, heard: Callable[[FakeApi], None], back: bool
+    ) -> None:
+        step = timedelta()
+        api.put(LEASES, lease_wire())
+        async with running_manager(api, now=lambda: loop_clock() + step):
+            await settle()
+            report(api, state_wire(probed="2026-01-01T00:00:05Z"))
+            await settle()
+            step = timedelta(seconds=120)
+            api.edit(PODS, "web-0", {"metadata": {"labels": {"looked": "at"}}})
+            await settle(1)
+            assert shown(api)[2]["example.com/healthy"]["reason"] == "ProbeAgentStale"
+            if back:
+                step = timedelta()
+            heard(api)
+            await settle(1)
+            assert shown(api)[2]["example.com/healthy"]["status"] == "True"
 
     async def test_newer_results_of_another_daemon_end_it(self, api: FakeApi) -> None:
         api.put(LEASES, lease_wire(renewed="2025-12-31T23:00:00Z"))
