@@ -1,4 +1,4 @@
-"""Tokens that somebody else replaces."""
+"""Tokens and certificates that somebody else replaces."""
 
 import asyncio
 import os
@@ -6,6 +6,7 @@ from pathlib import Path
 
 from kruise_probe.client.credentials import (
     ConfigError,
+    Identity,
     ReloadedCredentials,
     StaticCredentials,
     TokenFile,
@@ -87,12 +88,12 @@ async def test_static_credentials_have_nothing_else_to_try() -> None:
 async def test_refused_requests_share_one_run_of_the_plugin() -> None:
     runs = 0
 
-    def plugin() -> str:
+    def plugin() -> Identity:
         nonlocal runs
         runs += 1
-        return f"Bearer {runs}"
+        return Identity(f"Bearer {runs}")
 
-    credentials = ReloadedCredentials("Bearer 0", plugin)
+    credentials = ReloadedCredentials(Identity("Bearer 0"), plugin)
     async with asyncio.TaskGroup() as tasks:
         renewals = [tasks.create_task(credentials.renew("Bearer 0")) for _ in range(10)]
 
@@ -101,10 +102,40 @@ async def test_refused_requests_share_one_run_of_the_plugin() -> None:
 
 
 async def test_a_plugin_that_fails_leaves_the_refusal_as_it_is() -> None:
-    def plugin() -> str:
+    def plugin() -> Identity:
         raise ConfigError("the plugin failed")
 
-    credentials = ReloadedCredentials("Bearer 0", plugin)
+    credentials = ReloadedCredentials(Identity("Bearer 0"), plugin)
 
     assert not await credentials.renew("Bearer 0")
     assert credentials.authorization() == "Bearer 0"
+
+
+async def test_a_certificate_is_another_when_its_content_is() -> None:
+    """There is no header to compare; a request that was sent before the change is sent again without another look."""
+    found = Identity(None, "client.pem", None, b"one")
+    presented: list[bytes] = []
+    credentials = ReloadedCredentials(
+        found, lambda: found, lambda identity: presented.append(identity.content)
+    )
+    assert not await credentials.renew(None, credentials.version)
+    before = credentials.version
+    found = found._replace(content=b"two")
+
+    assert [await credentials.renew(None, before) for _ in range(3)] == [True] * 3
+    assert not await credentials.renew(None, credentials.version)
+    assert presented == [b"two"]
+
+
+async def test_a_certificate_that_cannot_be_presented_leaves_the_refusal_as_it_is() -> None:
+    def present(_: Identity) -> None:
+        raise ConfigError("the key is another's")
+
+    credentials = ReloadedCredentials(
+        Identity(None, "client.pem", None, b"one"),
+        lambda: Identity(None, "client.pem", None, b"two"),
+        present,
+    )
+
+    assert not await credentials.renew(None, 0)
+    assert not await credentials.renew(None, 0)
