@@ -11,6 +11,7 @@ or ignored as it does.
 import logging
 import os
 import ssl
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -151,19 +152,35 @@ def _load(paths: str, where: str) -> Any:
 
 @contextmanager
 def _captured_errors() -> Iterator[list[str]]:
-    """Collects what the package logs: a failed exec plugin is an error line to it, and then no credentials."""
+    """Collects what the package logs: a failed exec plugin is an error line to it, and then no credentials.
+
+    Only what this thread says is its word; the loop goes on and logs meanwhile.
+    """
     messages: list[str] = []
+    thread = threading.get_ident()
+
+    def ours(record: logging.LogRecord) -> bool:
+        return record.thread == thread and record.levelno >= logging.ERROR
+
+    def not_ours(record: logging.LogRecord) -> bool:
+        return not ours(record)
 
     class Collector(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             messages.append(" ".join(record.getMessage().split()))
 
-    root, collector = logging.getLogger(), Collector(logging.ERROR)
-    others, root.handlers = root.handlers, [collector]
+    root, collector = logging.getLogger(), Collector()
+    collector.addFilter(ours)
+    others = tuple(root.handlers)
+    for handler in others:
+        handler.addFilter(not_ours)
+    root.addHandler(collector)
     try:
         yield messages
     finally:
-        root.handlers = others
+        root.removeHandler(collector)
+        for handler in others:
+            handler.removeFilter(not_ours)
 
 
 def _identity(configuration: Any, where: str) -> Identity:
