@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 import structlog
 
 from kruise_probe.api.errors import FatalError
+from kruise_probe.client.blocking import in_daemon_thread
 
 log = structlog.get_logger(__name__)
 
@@ -43,6 +44,10 @@ class Credentials(Protocol):
         """
         ...
 
+    def close(self) -> None:
+        """Ends what is under way; they may be used again."""
+        ...
+
 
 class StaticCredentials:
     """What stays as it is: a literal token, or nothing."""
@@ -57,6 +62,9 @@ class StaticCredentials:
 
     async def renew(self, refused: str | None, since: int = 0) -> bool:
         return refused != self._authorization
+
+    def close(self) -> None:
+        pass
 
 
 class TokenFile:
@@ -85,6 +93,9 @@ class TokenFile:
         self._seen = None
         self._read_if_changed()
         return self._authorization != refused
+
+    def close(self) -> None:
+        pass
 
     def _read_if_changed(self) -> None:
         try:
@@ -117,8 +128,9 @@ class Identity(NamedTuple):
 class ReloadedCredentials:
     """Credentials of a kubeconfig, whose exec plugin or files may have newer ones when asked again.
 
-    `load` blocks (it may run a program), so it runs in a thread; requests that were refused meanwhile
-    share one run. `present` makes new connections present a certificate that is new; it runs on the loop.
+    `load` blocks (it may run a program), so it runs in a thread; whoever is refused before a run has ended takes
+    that run's answer. It goes on when all who wait have given up: a slow plugin serves the next request. `close`
+    ends it; a client that shares these credentials and waits is refused then. `present` makes new connections present a certificate that is new; it runs on the loop.
     Both raise ConfigError when they have nothing; then the refusal stands.
     """
 
@@ -132,19 +144,33 @@ class ReloadedCredentials:
         self._identity = identity
         self._load = load
         self._present = present
-        self._renewing = asyncio.Lock()
+        self._renewing: asyncio.Task[None] | None = None
 
     def authorization(self) -> str | None:
         return self._identity.authorization
 
     async def renew(self, refused: str | None, since: int = 0) -> bool:
-        async with self._renewing:
-            if self._is(refused, since):
-                try:
-                    self._take(await asyncio.to_thread(self._load))
-                except ConfigError as error:
-                    log.warning("credentials could not be renewed", error=str(error))
-            return not self._is(refused, since)
+        if self._is(refused, since):
+            if self._renewing is None:
+                self._renewing = asyncio.create_task(self._reload(), name="renewal of credentials")
+                self._renewing.add_done_callback(self._reloaded)
+            await asyncio.wait((self._renewing,))  # unlike awaiting it: our end is not its end
+        return not self._is(refused, since)
+
+    def close(self) -> None:
+        if self._renewing is not None:
+            self._renewing.cancel()
+
+    async def _reload(self) -> None:
+        try:
+            self._take(await in_daemon_thread(self._load))
+        except ConfigError as error:
+            log.warning("credentials could not be renewed", error=str(error))
+
+    def _reloaded(self, task: asyncio.Task[None]) -> None:
+        self._renewing = None
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("credentials could not be renewed", exc_info=error)
 
     def _is(self, authorization: str | None, version: int) -> bool:
         return (self._identity.authorization, self.version) == (authorization, version)

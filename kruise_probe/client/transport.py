@@ -98,6 +98,7 @@ class Transport:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._credentials.close()
         if self._pool is not None:
             await self._pool.close()
 

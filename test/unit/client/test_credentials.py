@@ -2,7 +2,11 @@
 
 import asyncio
 import os
+import threading
 from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
 
 from kruise_probe.client.credentials import (
     ConfigError,
@@ -99,6 +103,76 @@ async def test_refused_requests_share_one_run_of_the_plugin() -> None:
 
     assert all(each.result() for each in renewals)
     assert (runs, credentials.authorization()) == (1, "Bearer 1")
+
+
+async def test_refused_requests_share_a_run_that_brings_nothing_new() -> None:
+    runs = 0
+
+    def plugin() -> Identity:
+        nonlocal runs
+        runs += 1
+        return Identity("Bearer 0")
+
+    credentials = ReloadedCredentials(Identity("Bearer 0"), plugin)
+    async with asyncio.TaskGroup() as tasks:
+        renewals = [tasks.create_task(credentials.renew("Bearer 0")) for _ in range(6)]
+
+    assert not any(each.result() for each in renewals)
+    assert runs == 1
+    await credentials.renew("Bearer 0")
+    assert runs == 2
+
+
+class Slow:
+    """A plugin that ends when it is let go."""
+
+    def __init__(self) -> None:
+        self.runs = 0
+        self.let_go = threading.Event()
+
+    def __call__(self) -> Identity:
+        self.runs += 1
+        assert self.let_go.wait(20)
+        return Identity(f"Bearer {self.runs}")
+
+
+async def test_a_plugin_slower_than_the_request_serves_the_next_one() -> None:
+    plugin = Slow()
+    credentials = ReloadedCredentials(Identity("Bearer 0"), plugin)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(30):
+            await credentials.renew("Bearer 0")
+    waiting = asyncio.create_task(credentials.renew("Bearer 0"))
+    await asyncio.sleep(0)
+    plugin.let_go.set()
+
+    assert await waiting
+    assert (plugin.runs, credentials.authorization()) == (1, "Bearer 1")
+
+
+async def test_closing_ends_a_run_and_refuses_those_who_wait() -> None:
+    plugin = Slow()
+    credentials = ReloadedCredentials(Identity("Bearer 0"), plugin)
+    waiting = asyncio.create_task(credentials.renew("Bearer 0"))
+    await asyncio.sleep(0)
+    others = asyncio.all_tasks() - {waiting, asyncio.current_task()}
+    credentials.close()
+
+    assert not await waiting
+    assert all(each.cancelled() for each in others)
+    plugin.let_go.set()
+    assert await credentials.renew("Bearer 0")
+
+
+async def test_a_failure_that_nobody_foresaw_is_logged_and_the_next_one_looks_again() -> None:
+    found: list[Identity] = []
+    credentials = ReloadedCredentials(Identity("Bearer 0"), lambda: found[0])
+    with capture_logs() as logs:
+        assert not await credentials.renew("Bearer 0")
+    found.append(Identity("Bearer 1"))
+
+    assert [each["log_level"] for each in logs] == ["error"]
+    assert await credentials.renew("Bearer 0")
 
 
 async def test_a_plugin_that_fails_leaves_the_refusal_as_it_is() -> None:
