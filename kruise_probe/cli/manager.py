@@ -5,6 +5,7 @@ import os
 import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import click
@@ -25,6 +26,7 @@ from kruise_probe.cli.types import (
     bool_flag,
     flag,
 )
+from kruise_probe.client.blocking import in_daemon_thread
 from kruise_probe.client.config import ClusterConfig, load_config
 from kruise_probe.client.recorder import EventRecorder
 from kruise_probe.client.rest import RestClient
@@ -209,7 +211,7 @@ async def run_manager(flags: ManagerFlags) -> None:
     health.add("loop", lag.check)
     ready.add("loop", lag.check)
     services = [lag, *_servers(flags, health, ready)]
-    config = load_config(flags.kubeconfig)
+    config = await in_daemon_thread(partial(load_config, flags.kubeconfig))
     _log.info("starting", version=version.TEXT, server=config.server)
     identity = f"{socket.gethostname()}_{os.getpid()}_{os.urandom(4).hex()}"
     async with _client(config, flags) as election_client:
