@@ -18,6 +18,7 @@ from kruise_probe.cli.gates import DAEMON, PROBE_MARKERS, FeatureGates
 from kruise_probe.cli.options import SILENCE_SECONDS, shared_flags
 from kruise_probe.cli.process import run_until_signalled
 from kruise_probe.cli.types import DURATION, LISTEN_ADDRESS, OPTIONAL_OBJECT_NAME, Duration, flag
+from kruise_probe.client.blocking import in_daemon_thread
 from kruise_probe.client.config import ClusterConfig, load_config
 from kruise_probe.client.lister_watcher import ResourceListerWatcher
 from kruise_probe.client.recorder import EventRecorder
@@ -130,7 +131,7 @@ async def run_daemon(flags: DaemonFlags, runtime: NodeRuntime) -> None:
         },
     )
     server.bind()
-    config = load_config(flags.kubeconfig)
+    config = await in_daemon_thread(partial(load_config, flags.kubeconfig))
     _log.info("starting", version=version.TEXT, node=flags.node_name, server=config.server)
     off = [gate.name for gate in (PROBE_MARKERS, DAEMON) if not flags.feature_gates.enabled(gate)]
     async with asyncio.TaskGroup() as group:

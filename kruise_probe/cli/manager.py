@@ -5,6 +5,7 @@ import os
 import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import click
@@ -25,11 +26,12 @@ from kruise_probe.cli.types import (
     bool_flag,
     flag,
 )
+from kruise_probe.client.blocking import in_daemon_thread
 from kruise_probe.client.config import ClusterConfig, load_config
 from kruise_probe.client.recorder import EventRecorder
 from kruise_probe.client.rest import RestClient
 from kruise_probe.controllers import product
-from kruise_probe.controllers.leader_election import LeaderElector
+from kruise_probe.controllers.leader_election import JITTER_FACTOR, LeaderElector
 from kruise_probe.controllers.manager import Manager, Runnable
 from kruise_probe.serving.health import Checks, silence_check
 from kruise_probe.serving.logs import configure_logs
@@ -190,16 +192,19 @@ def check_durations(flags: ManagerFlags) -> None:
     if not flags.enable_leader_election:
         return
     lease, renew = flags.leader_election_lease_duration, flags.leader_election_renew_deadline
-    if lease <= renew:
+    retry = flags.leader_election_retry_period
+    if int(lease) <= renew:  # a Lease holds whole seconds
         raise click.UsageError(
-            f"--leader-election-lease-duration ({lease:g}s) must be greater than "
-            f"--leader-election-renew-deadline ({renew:g}s)"
+            f"--leader-election-lease-duration ({lease:g}s) in whole seconds must be greater than "
+            f"--leader-election-renew-deadline ({renew:g}s): write {int(renew) + 1}s or more"
         )
-    if renew <= flags.leader_election_retry_period * 1.2:
+    if renew <= JITTER_FACTOR * retry:
         raise click.UsageError(
-            f"--leader-election-renew-deadline ({renew:g}s) must be greater than 1.2 times "
-            f"--leader-election-retry-period ({flags.leader_election_retry_period:g}s)"
+            f"--leader-election-renew-deadline ({renew:g}s) must be greater than {JITTER_FACTOR} times "
+            f"--leader-election-retry-period ({retry:g}s)"
         )
+    if retry <= 0:
+        raise click.UsageError("--leader-election-retry-period must be greater than 0, such as 2s")
 
 
 async def run_manager(flags: ManagerFlags) -> None:
@@ -209,7 +214,7 @@ async def run_manager(flags: ManagerFlags) -> None:
     health.add("loop", lag.check)
     ready.add("loop", lag.check)
     services = [lag, *_servers(flags, health, ready)]
-    config = load_config(flags.kubeconfig)
+    config = await in_daemon_thread(partial(load_config, flags.kubeconfig))
     _log.info("starting", version=version.TEXT, server=config.server)
     identity = f"{socket.gethostname()}_{os.getpid()}_{os.urandom(4).hex()}"
     async with _client(config, flags) as election_client:

@@ -61,7 +61,7 @@ def load_config(
 ) -> ClusterConfig:
     """Finds the cluster: `kubeconfig` > $KUBECONFIG > the pod's service account > ~/.kube/config.
 
-    Blocks (reads files, may run a kubeconfig's exec plugin): call it before the loop has work.
+    Blocks (reads files, may run a kubeconfig's exec plugin, which may hang): on a loop that listens to signals call it in a thread.
 
     Raises:
         ConfigError: one line that says what was wrong, where, and what to do.

@@ -22,10 +22,11 @@ class Broken(Exception):
 class HttpConnection(asyncio.Protocol):
     """Made by `dialing`, kept by `pool`. Requests are sent by whoever holds it, one after the other.
 
-    `on_lost` is called once, when its descriptor is about to be given back.
+    `on_lost` is called once, when its descriptor is about to be given back. `version` is the pool's.
     """
 
     def __init__(self, on_lost: Callable[["HttpConnection"], None]) -> None:
+        self.version = 0
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
         self._tcp: asyncio.Transport | None = None

@@ -11,6 +11,7 @@ or ignored as it does.
 import logging
 import os
 import ssl
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +24,7 @@ from kubernetes.config import ConfigException, list_kube_config_contexts, load_k
 from kruise_probe.client.credentials import (
     ConfigError,
     Credentials,
+    Identity,
     ReloadedCredentials,
     StaticCredentials,
 )
@@ -63,19 +65,26 @@ def read(paths: str, origin: str) -> Kubeconfig:
         )
     tls = _tls(configuration, where) if server.startswith("https") else None
 
-    def reload() -> str | None:
-        renewed = _load(paths, where)
-        if tls is not None:
-            _present_certificate(tls, renewed, where)
-        return _authorization(renewed)
+    def reload() -> Identity:
+        renewed = _identity(_load(paths, where), where)
+        # Tried elsewhere first: what does not fit must not replace what does.
+        _present(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), renewed, where)
+        return renewed
 
-    authorization = _authorization(configuration)
+    def present(renewed: Identity) -> None:
+        if tls is not None:
+            _present(tls, renewed, where)
+
+    identity = _identity(configuration, where)
+    if tls is not None:
+        _present(tls, identity, where)
+    may_change = identity.authorization or (identity.certificate_file and tls is not None)
     authority = configuration.ssl_ca_cert
     return Kubeconfig(
         server=server,
         tls=tls,
-        credentials=ReloadedCredentials(authorization, reload)
-        if authorization
+        credentials=ReloadedCredentials(identity, reload, present)
+        if may_change
         else StaticCredentials(),
         authority=AuthorityFile(Path(authority), tls) if authority and tls is not None else None,
         server_name=configuration.tls_server_name,
@@ -143,43 +152,65 @@ def _load(paths: str, where: str) -> Any:
 
 @contextmanager
 def _captured_errors() -> Iterator[list[str]]:
-    """Collects what the package logs: a failed exec plugin is an error line to it, and then no credentials."""
+    """Collects what the package logs: a failed exec plugin is an error line to it, and then no credentials.
+
+    Only what this thread says is its word; the loop goes on and logs meanwhile.
+    """
     messages: list[str] = []
+    thread = threading.get_ident()
+
+    def ours(record: logging.LogRecord) -> bool:
+        return record.thread == thread and record.levelno >= logging.ERROR
+
+    def not_ours(record: logging.LogRecord) -> bool:
+        return not ours(record)
 
     class Collector(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             messages.append(" ".join(record.getMessage().split()))
 
-    root, collector = logging.getLogger(), Collector(logging.ERROR)
-    others, root.handlers = root.handlers, [collector]
+    root, collector = logging.getLogger(), Collector()
+    collector.addFilter(ours)
+    others = tuple(root.handlers)
+    for handler in others:
+        handler.addFilter(not_ours)
+    root.addHandler(collector)
     try:
         yield messages
     finally:
-        root.handlers = others
+        root.removeHandler(collector)
+        for handler in others:
+            handler.removeFilter(not_ours)
 
 
-def _authorization(configuration: Any) -> str | None:
-    """The header's value; the package renamed its key in release 36."""
+def _identity(configuration: Any, where: str) -> Identity:
     keys: dict[str, str] = configuration.api_key
-    return keys.get("BearerToken") or keys.get("authorization")
+    # The package renamed its key in release 36.
+    authorization = keys.get("BearerToken") or keys.get("authorization")
+    certificate, key = configuration.cert_file, configuration.key_file
+    if not certificate:
+        return Identity(authorization)
+    try:
+        content = b"".join(Path(each).read_bytes() for each in (certificate, key) if each)
+    except OSError as error:
+        raise ConfigError(
+            f"{where}: {error.filename} cannot be read ({error.strerror}); make it readable for this user"
+        ) from error
+    return Identity(authorization, certificate, key, content)
 
 
 def _tls(configuration: Any, where: str) -> ssl.SSLContext:
     authority = configuration.ssl_ca_cert
-    context = tls_context(
+    return tls_context(
         Path(authority) if authority else None,
         origin=where,
         verify=bool(configuration.verify_ssl),
     )
-    _present_certificate(context, configuration, where)
-    return context
 
 
-def _present_certificate(context: ssl.SSLContext, configuration: Any, where: str) -> None:
-    if configuration.cert_file:
-        use_client_certificate(
-            context, configuration.cert_file, configuration.key_file, origin=where
-        )
+def _present(context: ssl.SSLContext, identity: Identity, where: str) -> None:
+    if identity.certificate_file:
+        use_client_certificate(context, identity.certificate_file, identity.key_file, origin=where)
 
 
 def _one_line(error: Exception) -> str:

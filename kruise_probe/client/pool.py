@@ -28,11 +28,13 @@ class _Idle(NamedTuple):
 class Pool:
     """Gives connections out, takes them back, and closes all of them in the end.
 
-    `dial` makes one that reports its own end to the function that it is given.
+    `dial` makes one that reports its own end to the function that it is given. `version` says of what version a
+    connection must be made to be used again: an older one presented a client certificate that has been replaced.
     """
 
-    def __init__(self, dial: Dial) -> None:
+    def __init__(self, dial: Dial, version: Callable[[], int] = lambda: 0) -> None:
         self._dial = dial
+        self._version = version
         self._idle: deque[_Idle] = deque()
         self._open: set[HttpConnection] = set()
         self._sweep: asyncio.TimerHandle | None = None
@@ -47,11 +49,13 @@ class Pool:
         """
         while self._idle:
             connection = self._idle.pop().connection
-            if connection.usable:
+            if connection.usable and connection.version == self._version():
                 return connection
             connection.close()
         if not self._closed:
+            version = self._version()
             connection = await self._dial(self._lost)
+            connection.version = version
             if connection.usable:  # or it has told of its end already; sending will say so
                 self._open.add(connection)
             if not self._closed:

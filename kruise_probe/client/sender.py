@@ -1,6 +1,6 @@
 """How one request becomes one answer: its deadline, its turn, and what is sent again.
 
-Sent again are 429 and 503 that say when, a request whose token was refused and could be renewed, and one whose
+Sent again are 429 and 503 that say when, a request whose credentials were refused and could be renewed, and one whose
 connection broke where a second copy does no harm. All that waiting happens within the request's deadline.
 
 Source: client-go rest/request.go and with_retry.go.
@@ -91,7 +91,7 @@ class Sender:
         while True:
             if self._bucket is not None:
                 await self._bucket.take()
-            authorization = self._credentials.authorization()
+            version, authorization = self._credentials.version, self._credentials.authorization()
             try:
                 answer = await send(request, authorization)
             except ConnectionBroken:
@@ -105,7 +105,7 @@ class Sender:
             if (
                 answer.status == 401
                 and not renewed
-                and await self._credentials.renew(authorization)
+                and await self._credentials.renew(authorization, version)
             ):
                 renewed = True
                 self._metrics.retried(request.method, "401")

@@ -84,6 +84,7 @@ class Transport:
         self, config: ClusterConfig, *, user_agent: str, before_send: Callable[[], None] | None
     ) -> None:
         self._authority = config.authority
+        self._credentials = config.credentials
         self._route = Route.of(config)
         self._user_agent = user_agent
         self._before_send = before_send
@@ -91,10 +92,13 @@ class Transport:
         self._pool: Pool | None = None
 
     async def __aenter__(self) -> Self:
-        self._pool = Pool(lambda on_lost: dial(self._route, on_lost))
+        self._pool = Pool(
+            lambda on_lost: dial(self._route, on_lost), lambda: self._credentials.version
+        )
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._credentials.close()
         if self._pool is not None:
             await self._pool.close()
 

@@ -4,7 +4,7 @@ What a client can do wrong ends in an answer that says so or in a closed connect
 of a connection has its deadline, and there is a bound to connections, heads, bodies and requests in waiting.
 
 Source: Go net/http server.go (conn.serve, Shutdown; ReadTimeout, IdleTimeout, WriteTimeout).
-Differs: no streams, no HTTP/2; a handler is cancelled when its client goes away.
+Differs: no streams, no HTTP/2; a handler is cancelled when its client breaks the connection.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, NamedTuple, cast
 
@@ -127,6 +128,16 @@ class Connection(asyncio.Protocol):
                 self._read_on()
         elif self._waiting:
             self._transport_of().pause_reading()
+
+    def eof_received(self) -> bool:
+        """Whoever says no more may still listen: what was asked is answered first. TLS has no such half."""
+        if self._answering is None or not self._transport_of().can_write_eof():
+            return False
+        if self._waiting:
+            self._waiting[-1] = replace(self._waiting[-1], close=True)
+        else:
+            self._ending = True
+        return True
 
     def pause_writing(self) -> None:
         self._written.clear()

@@ -80,17 +80,19 @@ class CertificateKeeper:
 
     async def run(self) -> None:
         """One round after the other; a failed one is tried again soon."""
+        overtaken = False
         while True:
             try:
                 async with asyncio.timeout(DEADLINE_SECONDS):
                     await self._round()
-            except Conflict:  # another replica took the step
-                pause = 0.0
             except (KubeError, TimeoutError, OSError) as error:
-                self._failed(str(error) or type(error).__name__)
-                pause = RETRY_SECONDS
+                if isinstance(error, Conflict) and not overtaken:  # another replica took the step
+                    overtaken, pause = True, 0.0
+                else:
+                    self._failed(str(error) or type(error).__name__)
+                    pause = RETRY_SECONDS
             else:
-                self.last_error = ""
+                self.last_error, overtaken = "", False
                 pause = min(POLL_SECONDS, self._pace.settle.total_seconds() / 3)
             await asyncio.sleep(pause)
 

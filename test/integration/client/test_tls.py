@@ -1,15 +1,18 @@
 """TLS towards the API server: whom we trust, whom we ask for, and who we are."""
 
 import asyncio
+import json
 import ssl
+import stat
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
-from support.scripted_http import ScriptedServer, answer
+from support.scripted_http import Received, ScriptedServer, answer, refusal
 
-from kruise_probe.api.errors import ConnectionFailed
+from kruise_probe.api.errors import ConnectionFailed, Unauthorized
 from kruise_probe.client.config import load_config
 from kruise_probe.client.rest import RestClient
 
@@ -29,6 +32,7 @@ def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("server", "DNS:kubernetes.default"),
         ("ip", "IP:127.0.0.1"),
         ("client", "DNS:me"),
+        ("renewed", "DNS:me"),
     ):
         openssl(
             "req", "-x509", *key, "-keyout", f"{name}.key", "-out", f"{name}.crt", "-CA", "ca.crt",
@@ -143,3 +147,67 @@ async def test_an_authority_that_was_replaced_is_trusted_without_a_restart(
                 asked = [group.create_task(client.get_raw("/version")) for _ in range(3)]
 
     assert all(b"major" in each.result() for each in asked)
+
+
+class Accepting:
+    """An act that refuses every client certificate but that of `name`."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    async def __call__(self, received: Received, writer: asyncio.StreamWriter) -> None:
+        subject = dict(each[0] for each in writer.get_extra_info("peercert")["subject"])
+        allowed = subject["commonName"] == self.name
+        await (answer(200, {"major": "1"}) if allowed else refusal(401))(received, writer)
+
+
+def _files(pki: Path, folder: Path) -> dict[str, object]:
+    return {"client-certificate": str(folder / "now.pem")}
+
+
+def _plugin(pki: Path, folder: Path) -> dict[str, object]:
+    """Prints what stands in a file."""
+    path = folder / "plugin"
+    path.write_text(f"#!/bin/sh\ncat {folder}/credential\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(path)}}
+
+
+def _issue(pki: Path, folder: Path, name: str) -> None:
+    """Certificate and key in one file, as kubelet keeps them, and as a plugin prints them."""
+    certificate, key = ((pki / f"{name}.{kind}").read_text() for kind in ("crt", "key"))
+    (folder / "now.pem").write_text(certificate + key)
+    credential = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "status": {"clientCertificateData": certificate, "clientKeyData": key},
+    }
+    (folder / "credential").write_text(json.dumps(credential))
+
+
+@pytest.mark.parametrize("user", [_files, _plugin])
+async def test_a_client_certificate_that_was_replaced_is_presented_without_a_restart(
+    pki: Path, tmp_path: Path, user: Callable[[Path, Path], dict[str, object]]
+) -> None:
+    """On every connection: those that were kept presented the old one."""
+    accepting = Accepting("client")
+    _issue(pki, tmp_path, "client")
+    cluster: dict[str, object] = {"certificate-authority": str(pki / "ca.crt")}
+    tls = server_tls(pki, "ip", ask_for_client=True)
+    async with ScriptedServer([accepting]).running(tls) as server:
+        write_kubeconfig(tmp_path / "kubeconfig", server.url, cluster, user(pki, tmp_path))
+        config = load_config(str(tmp_path / "kubeconfig"), {})
+        async with RestClient(config=config, field_manager="m", user_agent="u") as client:
+
+            async def ask() -> list[bytes]:
+                async with asyncio.TaskGroup() as group:
+                    asked = [group.create_task(client.get_raw("/version")) for _ in range(3)]
+                return [each.result() for each in asked]
+
+            await ask()
+            accepting.name = "renewed"
+            with pytest.raises(Unauthorized):
+                await client.get_raw("/version")
+            _issue(pki, tmp_path, "renewed")
+            assert await client.get_raw("/version")
+            assert len(await ask()) == 3

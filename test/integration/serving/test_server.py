@@ -1,6 +1,8 @@
 """The endpoints over real sockets."""
 
 import asyncio
+import socket
+import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -174,7 +176,8 @@ async def test_a_connection_serves_many_requests_and_says_what_is_wrong_with_the
     assert b"Connection: close" in refusal
 
 
-async def test_a_check_is_cancelled_when_whoever_asked_goes_away() -> None:
+async def test_a_check_is_cancelled_when_whoever_asked_breaks_the_connection() -> None:
+    """By a reset: a mere end may be a half, and be waited behind."""
     checks, asked, cancelled = Checks(), asyncio.Event(), asyncio.Event()
 
     async def hanging() -> str | None:
@@ -191,6 +194,31 @@ async def test_a_check_is_cancelled_when_whoever_asked_goes_away() -> None:
         _, writer = await asyncio.open_connection(*url.removeprefix("http://").split(":"))
         writer.write(b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
         await asked.wait()
+        at_once = struct.pack("ii", 1, 0)
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
         writer.close()
         async with asyncio.timeout(1):
             await cancelled.wait()
+
+
+async def test_a_client_that_half_closes_after_its_request_is_answered() -> None:
+    """As `nc -N` does."""
+    checks = Checks()
+
+    async def taking_a_moment() -> str | None:
+        for _ in range(10):
+            await asyncio.sleep(0)
+        return None
+
+    checks.add("slow", taking_a_moment)
+    async with serving(checks) as url:
+        host, _, port = url.removeprefix("http://").partition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
+        writer.write_eof()
+        async with asyncio.timeout(5):
+            said = await reader.read()
+        writer.close()
+
+    assert said.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert said.endswith(b"\r\n\r\nok")

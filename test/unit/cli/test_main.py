@@ -74,8 +74,18 @@ WITHOUT_SERVERS = ["--metrics-addr=0", "--health-probe-addr=0"]
         ),
         pytest.param(
             ["manager", "--leader-election-lease-duration=5s"],
-            "must be greater than --leader-election-renew-deadline (10s)",
+            "must be greater than --leader-election-renew-deadline (10s): write 11s or more",
             id="lease-shorter-than-deadline",
+        ),
+        pytest.param(
+            ["manager", "--leader-election-lease-duration=10.5s"],
+            "(10.5s) in whole seconds must be greater",
+            id="lease-longer-by-less-than-a-second",
+        ),
+        pytest.param(
+            ["manager", "--leader-election-retry-period=0"],
+            "must be greater than 0, such as 2s",
+            id="no-retry-period",
         ),
         pytest.param(
             ["manager", "--leader-election-retry-period=9s"],

@@ -1,6 +1,8 @@
 """Where the API server is, and what is said when that cannot be made out."""
 
+import asyncio
 import json
+import logging
 import os
 import stat
 import subprocess
@@ -183,6 +185,42 @@ async def test_an_exec_plugin_is_asked_again_when_its_token_is_refused(tmp_path:
     assert first == "Bearer run-1"
     assert await credentials.renew(first)
     assert credentials.authorization() == "Bearer run-2"
+
+
+async def test_what_the_loop_logs_while_a_plugin_runs_is_not_the_plugins(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    printed = tmp_path / "printed"
+    credential = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "status": {"token": "one"},
+    }
+    printed.write_text(json.dumps(credential))
+    path = kubeconfig(tmp_path / "k", user=plugin(tmp_path / "plugin", f"cat {printed}"))
+    credentials = load_config(path, {}).credentials
+    printed.unlink()
+    os.mkfifo(printed)
+    renewing = asyncio.create_task(credentials.renew("Bearer one"))
+    with await asyncio.to_thread(printed.open, "w") as pipe:  # the plugin runs, and waits
+        elsewhere = logging.getLogger("elsewhere")
+        elsewhere.error("trouble elsewhere")
+        elsewhere.warning("more of it")
+        credential["status"] = {"token": "two"}
+        json.dump(credential, pipe)
+
+    assert await renewing
+    assert credentials.authorization() == "Bearer two"
+    assert caplog.messages == ["trouble elsewhere", "more of it"]
+
+
+async def test_what_the_package_says_of_a_failed_plugin_is_not_logged_as_well(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(ConfigError, match="returned 3"):
+        load_config(kubeconfig(tmp_path / "k", user=plugin(tmp_path / "p", "exit 3")), {})
+
+    assert not caplog.messages
 
 
 def _no_service_account(tmp_path: Path) -> tuple[str | None, dict[str, str]]:

@@ -1,11 +1,16 @@
-"""Tokens that somebody else replaces."""
+"""Tokens and certificates that somebody else replaces."""
 
 import asyncio
 import os
+import threading
 from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
 
 from kruise_probe.client.credentials import (
     ConfigError,
+    Identity,
     ReloadedCredentials,
     StaticCredentials,
     TokenFile,
@@ -87,12 +92,12 @@ async def test_static_credentials_have_nothing_else_to_try() -> None:
 async def test_refused_requests_share_one_run_of_the_plugin() -> None:
     runs = 0
 
-    def plugin() -> str:
+    def plugin() -> Identity:
         nonlocal runs
         runs += 1
-        return f"Bearer {runs}"
+        return Identity(f"Bearer {runs}")
 
-    credentials = ReloadedCredentials("Bearer 0", plugin)
+    credentials = ReloadedCredentials(Identity("Bearer 0"), plugin)
     async with asyncio.TaskGroup() as tasks:
         renewals = [tasks.create_task(credentials.renew("Bearer 0")) for _ in range(10)]
 
@@ -100,11 +105,111 @@ async def test_refused_requests_share_one_run_of_the_plugin() -> None:
     assert (runs, credentials.authorization()) == (1, "Bearer 1")
 
 
+async def test_refused_requests_share_a_run_that_brings_nothing_new() -> None:
+    runs = 0
+
+    def plugin() -> Identity:
+        nonlocal runs
+        runs += 1
+        return Identity("Bearer 0")
+
+    credentials = ReloadedCredentials(Identity("Bearer 0"), plugin)
+    async with asyncio.TaskGroup() as tasks:
+        renewals = [tasks.create_task(credentials.renew("Bearer 0")) for _ in range(6)]
+
+    assert not any(each.result() for each in renewals)
+    assert runs == 1
+    await credentials.renew("Bearer 0")
+    assert runs == 2
+
+
+class Slow:
+    """A plugin that ends when it is let go."""
+
+    def __init__(self) -> None:
+        self.runs = 0
+        self.let_go = threading.Event()
+
+    def __call__(self) -> Identity:
+        self.runs += 1
+        assert self.let_go.wait(20)
+        return Identity(f"Bearer {self.runs}")
+
+
+async def test_a_plugin_slower_than_the_request_serves_the_next_one() -> None:
+    plugin = Slow()
+    credentials = ReloadedCredentials(Identity("Bearer 0"), plugin)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(30):
+            await credentials.renew("Bearer 0")
+    waiting = asyncio.create_task(credentials.renew("Bearer 0"))
+    await asyncio.sleep(0)
+    plugin.let_go.set()
+
+    assert await waiting
+    assert (plugin.runs, credentials.authorization()) == (1, "Bearer 1")
+
+
+async def test_closing_ends_a_run_and_refuses_those_who_wait() -> None:
+    plugin = Slow()
+    credentials = ReloadedCredentials(Identity("Bearer 0"), plugin)
+    waiting = asyncio.create_task(credentials.renew("Bearer 0"))
+    await asyncio.sleep(0)
+    others = asyncio.all_tasks() - {waiting, asyncio.current_task()}
+    credentials.close()
+
+    assert not await waiting
+    assert all(each.cancelled() for each in others)
+    plugin.let_go.set()
+    assert await credentials.renew("Bearer 0")
+
+
+async def test_a_failure_that_nobody_foresaw_is_logged_and_the_next_one_looks_again() -> None:
+    found: list[Identity] = []
+    credentials = ReloadedCredentials(Identity("Bearer 0"), lambda: found[0])
+    with capture_logs() as logs:
+        assert not await credentials.renew("Bearer 0")
+    found.append(Identity("Bearer 1"))
+
+    assert [each["log_level"] for each in logs] == ["error"]
+    assert await credentials.renew("Bearer 0")
+
+
 async def test_a_plugin_that_fails_leaves_the_refusal_as_it_is() -> None:
-    def plugin() -> str:
+    def plugin() -> Identity:
         raise ConfigError("the plugin failed")
 
-    credentials = ReloadedCredentials("Bearer 0", plugin)
+    credentials = ReloadedCredentials(Identity("Bearer 0"), plugin)
 
     assert not await credentials.renew("Bearer 0")
     assert credentials.authorization() == "Bearer 0"
+
+
+async def test_a_certificate_is_another_when_its_content_is() -> None:
+    """There is no header to compare; a request that was sent before the change is sent again without another look."""
+    found = Identity(None, "client.pem", None, b"one")
+    presented: list[bytes] = []
+    credentials = ReloadedCredentials(
+        found, lambda: found, lambda identity: presented.append(identity.content)
+    )
+    assert not await credentials.renew(None, credentials.version)
+    before = credentials.version
+    found = found._replace(content=b"two")
+
+    assert [await credentials.renew(None, before) for _ in range(3)] == [True] * 3
+    assert not await credentials.renew(None, credentials.version)
+    assert presented == [b"two"]
+
+
+async def test_a_certificate_that_cannot_be_presented_leaves_the_refusal_as_it_is() -> None:
+    def present(_: Identity) -> None:
+        raise ConfigError("the key is another's")
+
+    credentials = ReloadedCredentials(
+        Identity(None, "client.pem", None, b"one"),
+        lambda: Identity(None, "client.pem", None, b"two"),
+        present,
+    )
+
+    assert not await credentials.renew(None, 0)
+    assert not await credentials.renew(None, 0)

@@ -129,3 +129,21 @@ async def test_a_connection_that_is_made_too_late_is_closed() -> None:
         await taking
     await asyncio.sleep(0)
     assert server.others[0].lost
+
+
+async def test_a_connection_of_an_older_version_is_not_used_again() -> None:
+    version = 0
+    server = Server()
+    pool = Pool(server.dial, lambda: version)
+    idle, used = await pool.take(), await pool.take()
+    pool.give_back(idle)
+    version = 1
+    pool.give_back(used)
+    fresh = await pool.take()
+    await asyncio.sleep(0)
+
+    assert fresh not in (idle, used)
+    assert [each.lost for each in server.others] == [True, True, False]
+    pool.give_back(fresh)
+    assert await pool.take() is fresh
+    await pool.close()

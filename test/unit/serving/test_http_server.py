@@ -165,18 +165,71 @@ class Hanging:
         raise AssertionError
 
 
-@pytest.mark.parametrize("goes", [FakeTransport.receive_eof, FakeTransport.abort])
-async def test_a_handler_is_cancelled_when_its_client_goes_away(goes: object) -> None:
+async def test_a_handler_is_cancelled_when_its_client_goes_away() -> None:
     handler = Hanging()
     async with serving(handler) as listener:
         client = connect(listener)
         client.receive(GET)
         await asyncio.sleep(1)
-        assert callable(goes)
-        goes(client)
+        client.abort()
         await asyncio.sleep(0.1)
 
         assert (handler.cancelled, client.lost, client.take()) == (1, True, b"")
+
+
+async def slow(request: Request) -> Response:
+    await asyncio.sleep(1)
+    return await echo(request)
+
+
+@pytest.mark.parametrize("after", [0.0, 0.5], ids=["at-once", "under-way"])
+@pytest.mark.parametrize(
+    ("sent", "expected"),
+    [
+        pytest.param(GET, [b"GET /a "], id="one"),
+        pytest.param(GET + POST, [b"GET /a ", b"POST /p hello"], id="two"),
+        pytest.param(GET + POST[:-1], [b"GET /a "], id="one-and-a-half"),
+    ],
+)
+async def test_a_client_that_says_no_more_is_answered(
+    sent: bytes, expected: list[bytes], after: float
+) -> None:
+    async with serving(slow) as listener:
+        client = connect(listener)
+        client.receive(sent)
+        await asyncio.sleep(after)
+        client.receive_eof()
+        await asyncio.sleep(len(expected) + 0.1)
+        said = client.take()
+
+        assert answers(said) == [(200, each) for each in expected]
+        assert said.count(b"Connection: close") == 1
+        assert client.lost
+
+
+@pytest.mark.parametrize("sent", [b"", GET[:10], GET], ids=["nothing", "half", "answered"])
+async def test_a_client_that_waits_for_nothing_is_gone_when_it_says_no_more(sent: bytes) -> None:
+    async with serving(echo) as listener:
+        client = connect(listener)
+        client.receive(sent)
+        await asyncio.sleep(0.1)
+        client.receive_eof()
+        await asyncio.sleep(0)
+
+        assert client.lost
+
+
+async def test_tls_has_no_half_that_could_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    handler = Hanging()
+    async with serving(handler) as listener:
+        client = connect(listener)
+        monkeypatch.setattr(client, "can_write_eof", lambda: False)
+        client.receive(GET)
+        await asyncio.sleep(1)
+        client.receive_eof()
+        await asyncio.sleep(0.1)
+
+        assert (handler.cancelled, client.lost) == (1, True)
 
 
 async def test_a_handler_has_a_deadline(looptime: float) -> None:

@@ -33,6 +33,8 @@ class Store:
         self.bundle = ""
         self.bundles: list[str] = []
         self.refusing = False
+        self.always_in_conflict = False
+        self.patches = 0
 
     async def get(self, resource: Resource[Any], key: NamespacedName) -> Any:
         await asyncio.sleep(0)
@@ -51,12 +53,13 @@ class Store:
     ) -> Any:
         await asyncio.sleep(0)
         patch = json.loads(body)
+        self.patches += 1
         if key != SECRET:
             assert patch_type is PatchType.STRATEGIC_MERGE
             self.bundle = patch["webhooks"][0]["clientConfig"]["caBundle"]
             self.bundles.append(self.bundle)
             return None
-        if patch["metadata"]["resourceVersion"] != str(self.version):
+        if self.always_in_conflict or patch["metadata"]["resourceVersion"] != str(self.version):
             raise Conflict("somebody was faster")
         self.version += 1
         merged = {**self.data, **patch["data"]}
@@ -139,6 +142,22 @@ async def test_a_refusal_is_said_and_tried_again(store: Store) -> None:
 
         store.refusing = False
         await asyncio.sleep(5)
+        assert made.last_error == ""
+        assert serving.loaded.is_set()
+
+
+async def test_who_is_always_in_conflict_is_told_and_does_not_write_without_a_pause(
+    store: Store,
+) -> None:
+    made, serving = keeper(store)
+    store.always_in_conflict = True
+    async with background(made.run()):
+        await asyncio.sleep(4.5)
+        assert store.patches == 6, "one at once after the first, then one a second"
+        assert "somebody was faster" in made.last_error
+
+        store.always_in_conflict = False
+        await asyncio.sleep(1)
         assert made.last_error == ""
         assert serving.loaded.is_set()
 

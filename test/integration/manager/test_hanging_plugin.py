@@ -1,0 +1,44 @@
+"""A manager, and a daemon, that wait for an exec plugin at the start end when they are told to."""
+
+import asyncio
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from support import programs
+
+PROMISED_SECONDS = 5.0
+
+KUBECONFIG = """\
+apiVersion: v1
+kind: Config
+current-context: here
+clusters: [{{name: here, cluster: {{server: "http://127.0.0.1:1"}}}}]
+contexts: [{{name: here, context: {{cluster: here, user: me}}}}]
+users: [{{name: me, user: {{exec: {{apiVersion: client.authentication.k8s.io/v1, command: {plugin}}}}}}}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("mode", "flags"),
+    [
+        pytest.param("manager", (), id="manager"),
+        pytest.param("manager", ("--health-probe-addr=0",), id="manager-without-ports"),
+        pytest.param("daemon", ("--node-name=n",), id="daemon"),
+        pytest.param("daemon", ("--node-name=n", "--addr=0"), id="daemon-without-ports"),
+    ],
+)
+async def test_sigterm_ends_it(mode: str, flags: tuple[str, ...], tmp_path: Path) -> None:
+    plugin, pipe = tmp_path / "plugin", tmp_path / "pipe"
+    os.mkfifo(pipe)
+    plugin.write_text(f"#!/bin/sh\nexec cat {pipe}\n")
+    plugin.chmod(plugin.stat().st_mode | stat.S_IXUSR)
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(KUBECONFIG.format(plugin=plugin))
+
+    async with programs.running(mode, kubeconfig, tmp_path, *flags) as program:
+        with await asyncio.to_thread(pipe.open, "w"):  # the plugin runs, until this is closed
+            code, seconds = await program.terminate()
+
+    assert (code, seconds < PROMISED_SECONDS) == (0, True), (code, seconds)

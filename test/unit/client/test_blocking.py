@@ -1,0 +1,50 @@
+"""Blocking calls, and a process that does not wait for them."""
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from kruise_probe.client.blocking import in_daemon_thread
+
+GIVES_UP = """
+import asyncio, threading
+from kruise_probe.client.blocking import in_daemon_thread
+
+async def main():
+    try:
+        async with asyncio.timeout(0):
+            await in_daemon_thread(go_on.wait)
+    except TimeoutError:
+        print("given up")
+
+go_on = threading.Event()
+asyncio.run(main())
+"""
+AND_IT_ENDS_LATER = """
+(thread,) = [each for each in threading.enumerate() if each.daemon]
+go_on.set()
+thread.join()
+"""
+
+
+async def test_the_answer_is_the_calls() -> None:
+    assert await in_daemon_thread(threading.get_ident) != threading.get_ident()
+    with pytest.raises(ZeroDivisionError):
+        await in_daemon_thread(lambda: 1 // 0)
+
+
+@pytest.mark.parametrize("then", ["", AND_IT_ENDS_LATER], ids=["hangs", "ends-after-the-loop"])
+def test_a_process_waits_for_no_call_that_was_given_up(then: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", GIVES_UP + then],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[3],
+        timeout=30,
+    )
+
+    assert (done.stdout, done.stderr) == ("given up\n", "")
