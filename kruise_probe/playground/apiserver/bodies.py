@@ -13,7 +13,15 @@ import yaml
 
 from kruise_probe.playground.apiserver import protobuf
 from kruise_probe.playground.apiserver.deleting import DeleteOptions
-from kruise_probe.playground.apiserver.failures import Failure, bad_request, unsupported_media_type
+from kruise_probe.playground.apiserver.failures import (
+    Failure,
+    Target,
+    bad_request,
+    invalid,
+    invalid_value,
+    unsupported,
+    unsupported_media_type,
+)
 from kruise_probe.playground.apiserver.kinds import Kind
 from kruise_probe.playground.apiserver.patches import PatchRefused, json_patch, merge_patch
 from kruise_probe.playground.apiserver.requests import is_true
@@ -32,6 +40,8 @@ class PatchType(StrEnum):
 
 _YAML: Final = "application/yaml"
 _JSON: Final = ("application/json", "")
+_POLICIES: Final = ("Foreground", "Background", "Orphan")
+_DRY_RUN: Final = "All"
 
 
 def media_type(content_type: str) -> str:
@@ -166,7 +176,7 @@ def read_delete_options(body: bytes, query: Mapping[str, str]) -> DeleteOptions:
     """DeleteOptions of the body, or else of the query.
 
     Raises:
-        Failure: 400.
+        Failure: 400, or 422 for values that there are not.
     """
     try:
         sent = _decode_delete_options(body) if body.strip() else _DeleteOptions()
@@ -175,7 +185,10 @@ def read_delete_options(body: bytes, query: Mapping[str, str]) -> DeleteOptions:
             sent.grace_period_seconds = int(grace)
     except (msgspec.MsgspecError, ValueError) as error:
         raise _unrecognized("DeleteOptions", str(error), body) from error
-    policy = sent.propagation_policy or query.get("propagationPolicy") or ""
+    if sent.propagation_policy is None:
+        sent.propagation_policy = query.get("propagationPolicy")
+    _check_delete_options(sent)
+    policy = sent.propagation_policy or ""
     if sent.orphan_dependents is not None and not policy:
         policy = "Orphan" if sent.orphan_dependents else "Background"
     preconditions = sent.preconditions or _Preconditions()
@@ -186,6 +199,21 @@ def read_delete_options(body: bytes, query: Mapping[str, str]) -> DeleteOptions:
         policy,
         dry_run=bool(sent.dry_run or wants_dry_run(query)),
     )
+
+
+def _check_delete_options(sent: _DeleteOptions) -> None:
+    """As apimachinery pkg/apis/meta/v1/validation (ValidateDeleteOptions), `nil` among the values included."""
+    causes = []
+    policy, dry_run = sent.propagation_policy, sent.dry_run or []
+    if policy is not None and sent.orphan_dependents is not None:
+        why = "orphanDependents and deletionPropagation cannot be both set"
+        causes.append(invalid_value("propagationPolicy", policy, why))
+    if policy is not None and policy not in _POLICIES:
+        causes.append(unsupported("propagationPolicy", policy, [*_POLICIES, "nil"]))
+    if any(each != _DRY_RUN for each in dry_run):
+        causes.append(unsupported("dryRun", dry_run, [_DRY_RUN]))
+    if causes:
+        raise invalid(Target("meta.k8s.io", "", "DeleteOptions"), causes)
 
 
 class _BindingTarget(msgspec.Struct):

@@ -183,6 +183,62 @@ async def test_an_orphaned_dependent_stays_and_forgets_its_owner(api: Api) -> No
     assert "ownerReferences" not in left.meta
 
 
+SUPPORTED = 'supported values: "Foreground", "Background", "Orphan", "nil"'
+
+
+@pytest.mark.parametrize("kind", ["pods", "podprobemarkers"])
+@pytest.mark.parametrize(
+    ("options", "reason", "field", "message"),
+    [
+        pytest.param(
+            {"propagationPolicy": "foreground"},
+            "FieldValueNotSupported",
+            "propagationPolicy",
+            f'Unsupported value: "foreground": {SUPPORTED}',
+            id="policy",
+        ),
+        pytest.param(
+            {"propagationPolicy": ""},
+            "FieldValueNotSupported",
+            "propagationPolicy",
+            f'Unsupported value: "": {SUPPORTED}',
+            id="empty-policy",
+        ),
+        pytest.param(
+            {"propagationPolicy": "Orphan", "orphanDependents": True},
+            "FieldValueInvalid",
+            "propagationPolicy",
+            'Invalid value: "Orphan": orphanDependents and deletionPropagation cannot be both set',
+            id="both",
+        ),
+        pytest.param(
+            {"dryRun": ["x"]},
+            "FieldValueNotSupported",
+            "dryRun",
+            'supported values: "All"',
+            id="dry-run",
+        ),
+    ],
+)
+async def test_options_that_there_are_not_delete_nothing(
+    api: Api, kind: str, options: dict[str, object], reason: str, field: str, message: str
+) -> None:
+    await api.create(kind, pod("x", node="") if kind == "pods" else marker("x"))
+    for path in (api.path(kind, "x"), api.path(kind)):
+        refused = await api.delete(path, options)
+        assert (refused.code, refused.body["reason"]) == (422, "Invalid"), refused
+        assert refused.body["message"].startswith('DeleteOptions.meta.k8s.io "" is invalid: ')
+        assert refused.body["details"]["kind"] == "DeleteOptions"
+        (cause,) = refused.body["details"]["causes"]
+        assert (cause["reason"], cause["field"]) == (reason, field)
+        assert cause["message"].endswith(message)
+    if list(options) == ["propagationPolicy"] and options["propagationPolicy"]:
+        refused = await api.delete(api.path(kind, "x"), **options)
+        assert (refused.code, refused.body["reason"]) == (422, "Invalid"), refused
+    left = await api.get(api.path(kind, "x"))
+    assert (left.code, "deletionTimestamp" in left.meta) == (200, False)
+
+
 async def test_a_namespace_takes_everything_with_it(api: Api) -> None:
     name = f"{api.namespace}-b"
     created = await api.post(api.path("namespaces"), {"metadata": {"name": name}})
