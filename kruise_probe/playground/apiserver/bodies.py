@@ -1,7 +1,7 @@
 """Reads the bodies of requests.
 
-Source: apiserver pkg/endpoints/handlers/{create,update,patch,delete}.go.
-Differs: no protobuf, no server-side apply.
+Source: apiserver pkg/endpoints/handlers/{create,update,patch}.go.
+Differs: of protobuf no more than kubectl sends, no server-side apply.
 """
 
 from collections.abc import Mapping
@@ -12,16 +12,7 @@ import msgspec
 import yaml
 
 from kruise_probe.playground.apiserver import protobuf
-from kruise_probe.playground.apiserver.deleting import DeleteOptions
-from kruise_probe.playground.apiserver.failures import (
-    Failure,
-    Target,
-    bad_request,
-    invalid,
-    invalid_value,
-    unsupported,
-    unsupported_media_type,
-)
+from kruise_probe.playground.apiserver.failures import Failure, bad_request, unsupported_media_type
 from kruise_probe.playground.apiserver.kinds import Kind
 from kruise_probe.playground.apiserver.patches import PatchRefused, json_patch, merge_patch
 from kruise_probe.playground.apiserver.requests import is_true
@@ -38,10 +29,8 @@ class PatchType(StrEnum):
     APPLY = "application/apply-patch+yaml"
 
 
-_YAML: Final = "application/yaml"
-_JSON: Final = ("application/json", "")
-_POLICIES: Final = ("Foreground", "Background", "Orphan")
-_DRY_RUN: Final = "All"
+YAML: Final = "application/yaml"
+JSON: Final = ("application/json", "")
 
 
 def media_type(content_type: str) -> str:
@@ -58,11 +47,11 @@ def read_object(kind: Kind, body: bytes, content_type: str) -> Json:
         return _read_protobuf(kind, body)
     sent = _decode(body, content_type, kind.kind)
     if not isinstance(sent, dict):
-        raise _unrecognized(kind.kind, "json: cannot unmarshal into an object", body)
+        raise unrecognized(kind.kind, "json: cannot unmarshal into an object", body)
     if not isinstance(sent.get("metadata") or {}, dict):
-        raise _unrecognized(kind.kind, "json: cannot unmarshal metadata into an object", body)
+        raise unrecognized(kind.kind, "json: cannot unmarshal metadata into an object", body)
     if kind.custom and not sent.get("kind"):
-        raise _unrecognized(kind.kind, f"Object 'Kind' is missing in '{_shown(body)}'", body)
+        raise unrecognized(kind.kind, f"Object 'Kind' is missing in '{_shown(body)}'", body)
     version, name = sent.get("apiVersion") or kind.api_version, sent.get("kind") or kind.kind
     if version != kind.api_version and kind.custom:
         raise bad_request(
@@ -80,15 +69,19 @@ def read_object(kind: Kind, body: bytes, content_type: str) -> Json:
 def _decode(body: bytes, content_type: str, kind: str) -> Any:
     media = media_type(content_type)
     try:
-        if media in _JSON:
+        if media in JSON:
             return msgspec.json.decode(body)
-        if media == _YAML:
+        if media == YAML:
             return yaml.safe_load(body)
     except (msgspec.DecodeError, yaml.YAMLError) as error:
-        raise _unrecognized(
+        raise unrecognized(
             kind, f"couldn't get version/kind; json parse error: {error}", body
         ) from error
-    raise unsupported_media_type(
+    raise unknown_format()
+
+
+def unknown_format() -> Failure:
+    return unsupported_media_type(
         "the body of the request was in an unknown format - accepted media types include:"
         " application/json, application/yaml"
     )
@@ -98,10 +91,10 @@ def _read_protobuf(kind: Kind, body: bytes) -> Json:
     try:
         return protobuf.read_metadata(body)
     except (ValueError, KeyError) as error:
-        raise _unrecognized(kind.kind, str(error), b"") from error
+        raise unrecognized(kind.kind, str(error), b"") from error
 
 
-def _unrecognized(kind: str, why: str, body: bytes) -> Failure:
+def unrecognized(kind: str, why: str, body: bytes) -> Failure:
     return bad_request(
         f"the object provided is unrecognized (must be of type {kind}): {why} ({_shown(body)})"
     )
@@ -156,66 +149,6 @@ def _patch_type(kind: Kind, content_type: str) -> PatchType:
     return PatchType(media)
 
 
-class _Preconditions(msgspec.Struct, rename="camel"):
-    uid: str | None = None
-    resource_version: str | None = None
-
-
-class _DeleteOptions(msgspec.Struct, rename="camel"):
-    grace_period_seconds: int | None = None
-    orphan_dependents: bool | None = None
-    propagation_policy: str | None = None
-    preconditions: _Preconditions | None = None
-    dry_run: list[str] | None = None
-
-
-_decode_delete_options = msgspec.json.Decoder(_DeleteOptions).decode
-
-
-def read_delete_options(body: bytes, query: Mapping[str, str]) -> DeleteOptions:
-    """DeleteOptions of the body, or else of the query.
-
-    Raises:
-        Failure: 400, or 422 for values that there are not.
-    """
-    try:
-        sent = _decode_delete_options(body) if body.strip() else _DeleteOptions()
-        grace = query.get("gracePeriodSeconds")
-        if sent.grace_period_seconds is None and grace:
-            sent.grace_period_seconds = int(grace)
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise _unrecognized("DeleteOptions", str(error), body) from error
-    if sent.propagation_policy is None:
-        sent.propagation_policy = query.get("propagationPolicy")
-    _check_delete_options(sent)
-    policy = sent.propagation_policy or ""
-    if sent.orphan_dependents is not None and not policy:
-        policy = "Orphan" if sent.orphan_dependents else "Background"
-    preconditions = sent.preconditions or _Preconditions()
-    return DeleteOptions(
-        sent.grace_period_seconds,
-        preconditions.uid or "",
-        preconditions.resource_version or "",
-        policy,
-        dry_run=bool(sent.dry_run or wants_dry_run(query)),
-    )
-
-
-def _check_delete_options(sent: _DeleteOptions) -> None:
-    """As apimachinery pkg/apis/meta/v1/validation (ValidateDeleteOptions), `nil` among the values included."""
-    causes = []
-    policy, dry_run = sent.propagation_policy, sent.dry_run or []
-    if policy is not None and sent.orphan_dependents is not None:
-        why = "orphanDependents and deletionPropagation cannot be both set"
-        causes.append(invalid_value("propagationPolicy", policy, why))
-    if policy is not None and policy not in _POLICIES:
-        causes.append(unsupported("propagationPolicy", policy, [*_POLICIES, "nil"]))
-    if any(each != _DRY_RUN for each in dry_run):
-        causes.append(unsupported("dryRun", dry_run, [_DRY_RUN]))
-    if causes:
-        raise invalid(Target("meta.k8s.io", "", "DeleteOptions"), causes)
-
-
 class _BindingTarget(msgspec.Struct):
     name: str
 
@@ -233,7 +166,7 @@ def read_binding(body: bytes) -> str:
     try:
         return msgspec.json.decode(body, type=_Binding).target.name
     except msgspec.MsgspecError as error:
-        raise _unrecognized("Binding", str(error), body) from error
+        raise unrecognized("Binding", str(error), body) from error
 
 
 def wants_dry_run(query: Mapping[str, str]) -> bool:

@@ -12,10 +12,10 @@ import msgspec
 from kruise_probe.playground.apiserver.bodies import (
     apply_patch,
     read_binding,
-    read_delete_options,
     read_object,
     wants_dry_run,
 )
+from kruise_probe.playground.apiserver.delete_options import read_delete_options
 from kruise_probe.playground.apiserver.deleting import Deleted, Remover
 from kruise_probe.playground.apiserver.failures import (
     Cause,
@@ -249,7 +249,7 @@ class Handlers:
         return Answer(201 if written.created else 200, body, tuple(written.warnings))
 
     def _delete(self, call: Call) -> Answer:
-        options = read_delete_options(call.body, call.query)
+        options = read_delete_options(call.body, call.query, call.headers.get("content-type", ""))
         stored = self._registry.get(call.kind, call.path.key)
         deleted = self._remover.delete(call.kind, stored, options)
         return Answer(200, self._deleted(call.kind, deleted))
@@ -261,7 +261,7 @@ class Handlers:
         return kind.whole(deleted.stored)
 
     def _delete_collection(self, call: Call) -> Answer:
-        options = read_delete_options(call.body, call.query)
+        options = read_delete_options(call.body, call.query, call.headers.get("content-type", ""))
         query = parse_list_query(call.query)
         scope = scope_of(call.kind, call.path.namespace, query)
         page = list_page(self._registry, call.kind, scope, query)

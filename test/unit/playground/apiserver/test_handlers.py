@@ -27,6 +27,7 @@ NODES = "/api/v1/nodes"
 MARKERS = "/apis/apps.kruise.io/v1alpha1/namespaces/ns/podprobemarkers"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
@@ -170,6 +171,25 @@ def test_delete_options_that_make_no_sense(server: Server, grace: object) -> Non
     assert refusal(server, "DELETE", f"{PODS}/p", {"gracePeriodSeconds": grace}).code == 400
     assert refusal(server, "DELETE", f"{PODS}/p", b"{").code == 400
     assert refusal(server, "DELETE", f"{PODS}/p", []).code == 400
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b"{}", id="json"),
+        pytest.param(b"k8s\x00\x12\x01\x0a", id="cut-off"),
+        pytest.param(b"k8s\x00\x12\x02\x20\x01", id="wrong-type"),
+        pytest.param(b"k8s\x00\x0a\x05\x12\x03Pod", id="another-kind"),
+    ],
+)
+def test_delete_options_that_are_bad_protobuf(server: Server, body: bytes) -> None:
+    server.ask("POST", PODS, pod(node="n"))
+    assert refusal(server, "DELETE", f"{PODS}/p", body, form=PROTOBUF).code == 400
+    assert "deletionTimestamp" not in server.body("GET", f"{PODS}/p")["metadata"]
+
+
+def test_other_objects_in_protobuf_are_of_no_known_form(server: Server) -> None:
+    assert refusal(server, "POST", PODS, b"k8s\x00", form=PROTOBUF).code == 415
 
 
 @pytest.mark.parametrize("body", [b"{", [], {}, {"target": 5}])
