@@ -308,6 +308,18 @@ async def test_a_namespace_takes_everything_with_it(api: Api) -> None:
     await api.until_gone(api.path("namespaces", name))
 
 
+@pytest.mark.parametrize("name", ["default", "kube-system", "kube-public"])
+async def test_a_namespace_of_the_system_stays(api: Api, name: str) -> None:
+    path = api.path("namespaces", name)
+    for options in ({"dryRun": ["All"]}, {"preconditions": {"uid": "another"}}, {}):
+        refused = await api.delete(path, options)
+        assert (refused.code, refused.body["reason"]) == (403, "Forbidden")
+        why = f'namespaces "{name}" is forbidden: this namespace may not be deleted'
+        assert refused.body["message"] == why
+        assert refused.body["details"] == {"name": name, "kind": "namespaces"}
+    assert (await api.get(path)).body["status"]["phase"] == "Active"
+
+
 async def test_a_pod_that_finished_its_grace_can_still_report(api: Api) -> None:
     await api.create("pods", pod("p"))
     await api.delete(api.path("pods", "p"))
