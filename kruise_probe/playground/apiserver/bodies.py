@@ -104,13 +104,12 @@ def _shown(body: bytes) -> str:
     return body[:1024].decode(errors="replace")
 
 
-def apply_patch(kind: Kind, old: Json, body: bytes, content_type: str) -> Json:
+def apply_patch(kind: Kind, old: Json, body: bytes, patch_type: PatchType) -> Json:
     """What the patch makes of `old`.
 
     Raises:
-        Failure: 400, 415 or 422.
+        Failure: 400 or 422.
     """
-    patch_type = _patch_type(kind, content_type)
     try:
         patch = msgspec.json.decode(body)
     except msgspec.DecodeError as error:
@@ -131,7 +130,12 @@ def apply_patch(kind: Kind, old: Json, body: bytes, content_type: str) -> Json:
     return patched
 
 
-def _patch_type(kind: Kind, content_type: str) -> PatchType:
+def patch_type_of(kind: Kind, content_type: str) -> PatchType:
+    """How the body of a PATCH is meant; to be asked first, whether or not there is such an object.
+
+    Raises:
+        Failure: 415.
+    """
     accepted = [PatchType.JSON, PatchType.MERGE]
     if not kind.custom:
         accepted.append(PatchType.STRATEGIC_MERGE)

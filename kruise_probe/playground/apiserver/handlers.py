@@ -11,6 +11,7 @@ import msgspec
 
 from kruise_probe.playground.apiserver.bodies import (
     apply_patch,
+    patch_type_of,
     read_binding,
     read_object,
     wants_dry_run,
@@ -230,10 +231,9 @@ class Handlers:
     def _patch(self, call: Call) -> Answer:
         options = _options(call, "PatchOptions")
         kind, key = call.kind, call.path.key
+        patch_type = patch_type_of(kind, call.headers.get("content-type", ""))
         stored = self._registry.get(kind, key)
-        patched = apply_patch(
-            kind, kind.decode(stored), call.body, call.headers.get("content-type", "")
-        )
+        patched = apply_patch(kind, kind.decode(stored), call.body, patch_type)
         name = (patched.get("metadata") or {}).get("name")
         if name != key.name:
             raise bad_request(

@@ -200,9 +200,11 @@ def test_bindings_that_make_no_sense(server: Server, body: object) -> None:
 
 def test_server_side_apply_says_what_to_do_instead(server: Server) -> None:
     server.ask("POST", PODS, pod())
-    refused = refusal(server, "PATCH", f"{PODS}/p", {}, form="application/apply-patch+yaml")
-    assert refused.code == 415
-    assert "kubectl apply without --server-side" in str(refused)
+    for name in ("p", "new"):
+        path = f"{PODS}/{name}"
+        refused = refusal(server, "PATCH", path, {}, form="application/apply-patch+yaml")
+        assert refused.code == 415
+        assert "kubectl apply without --server-side" in str(refused)
 
 
 def test_a_dry_run_of_a_deletion_deletes_nothing(server: Server) -> None:
