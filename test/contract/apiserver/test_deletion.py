@@ -164,6 +164,25 @@ async def test_an_owner_that_was_never_there_counts_as_gone(api: Api) -> None:
     await api.until_gone(api.path("pods", "p"))
 
 
+NEVER = {"kind": "Pod", "name": "never", "uid": "3b7e1d0c-0000-0000-0000-000000000000"}
+
+
+@pytest.mark.parametrize(
+    ("version", "kind"), [("example.com/v1", "Unserved"), ("v1", "Unserved"), ("v7", "Pod")]
+)
+async def test_an_owner_of_an_unserved_kind_counts_as_there(
+    api: Api, version: str, kind: str
+) -> None:
+    gone = {**NEVER, "apiVersion": "v1"}
+    unknown = {**NEVER, "apiVersion": version, "kind": kind, "uid": NEVER["uid"][::-1]}
+    owners = {"one": [unknown], "both": [gone, unknown], "z": [gone]}
+    for name, references in owners.items():
+        await api.create("pods", pod(name, node="", ownerReferences=references))
+    await api.until_gone(api.path("pods", "z"))
+    left = (await api.get(api.path("pods"))).body["items"]
+    assert [each["metadata"]["name"] for each in left] == ["both", "one"]
+
+
 async def test_an_orphaned_dependent_stays_and_forgets_its_owner(api: Api) -> None:
     owner = await api.create("podprobemarkers", marker("owner"))
     body = pod("p", node="")
