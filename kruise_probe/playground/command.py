@@ -127,7 +127,7 @@ def playground(
     settings = Settings(
         documents=_documents(files, no_sample=no_sample),
         nodes=nodes,
-        kubeconfig_out=kubeconfig_out,
+        kubeconfig_out=kubeconfig_out and kubeconfig_out.absolute(),  # the guardian runs in /
         wanted_states=1 if files else 2,
         check_seconds=check_timeout if checking else None,
     )

@@ -1,7 +1,7 @@
 """Reads the bodies of requests.
 
-Source: apiserver pkg/endpoints/handlers/{create,update,patch,delete}.go.
-Differs: no protobuf, no server-side apply.
+Source: apiserver pkg/endpoints/handlers/{create,update,patch}.go.
+Differs: of protobuf no more than kubectl sends, no server-side apply.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,6 @@ import msgspec
 import yaml
 
 from kruise_probe.playground.apiserver import protobuf
-from kruise_probe.playground.apiserver.deleting import DeleteOptions
 from kruise_probe.playground.apiserver.failures import Failure, bad_request, unsupported_media_type
 from kruise_probe.playground.apiserver.kinds import Kind
 from kruise_probe.playground.apiserver.patches import PatchRefused, json_patch, merge_patch
@@ -30,8 +29,8 @@ class PatchType(StrEnum):
     APPLY = "application/apply-patch+yaml"
 
 
-_YAML: Final = "application/yaml"
-_JSON: Final = ("application/json", "")
+YAML: Final = "application/yaml"
+JSON: Final = ("application/json", "")
 
 
 def media_type(content_type: str) -> str:
@@ -48,11 +47,11 @@ def read_object(kind: Kind, body: bytes, content_type: str) -> Json:
         return _read_protobuf(kind, body)
     sent = _decode(body, content_type, kind.kind)
     if not isinstance(sent, dict):
-        raise _unrecognized(kind.kind, "json: cannot unmarshal into an object", body)
+        raise unrecognized(kind.kind, "json: cannot unmarshal into an object", body)
     if not isinstance(sent.get("metadata") or {}, dict):
-        raise _unrecognized(kind.kind, "json: cannot unmarshal metadata into an object", body)
+        raise unrecognized(kind.kind, "json: cannot unmarshal metadata into an object", body)
     if kind.custom and not sent.get("kind"):
-        raise _unrecognized(kind.kind, f"Object 'Kind' is missing in '{_shown(body)}'", body)
+        raise unrecognized(kind.kind, f"Object 'Kind' is missing in '{_shown(body)}'", body)
     version, name = sent.get("apiVersion") or kind.api_version, sent.get("kind") or kind.kind
     if version != kind.api_version and kind.custom:
         raise bad_request(
@@ -70,15 +69,19 @@ def read_object(kind: Kind, body: bytes, content_type: str) -> Json:
 def _decode(body: bytes, content_type: str, kind: str) -> Any:
     media = media_type(content_type)
     try:
-        if media in _JSON:
+        if media in JSON:
             return msgspec.json.decode(body)
-        if media == _YAML:
+        if media == YAML:
             return yaml.safe_load(body)
     except (msgspec.DecodeError, yaml.YAMLError) as error:
-        raise _unrecognized(
+        raise unrecognized(
             kind, f"couldn't get version/kind; json parse error: {error}", body
         ) from error
-    raise unsupported_media_type(
+    raise unknown_format()
+
+
+def unknown_format() -> Failure:
+    return unsupported_media_type(
         "the body of the request was in an unknown format - accepted media types include:"
         " application/json, application/yaml"
     )
@@ -88,10 +91,10 @@ def _read_protobuf(kind: Kind, body: bytes) -> Json:
     try:
         return protobuf.read_metadata(body)
     except (ValueError, KeyError) as error:
-        raise _unrecognized(kind.kind, str(error), b"") from error
+        raise unrecognized(kind.kind, str(error), b"") from error
 
 
-def _unrecognized(kind: str, why: str, body: bytes) -> Failure:
+def unrecognized(kind: str, why: str, body: bytes) -> Failure:
     return bad_request(
         f"the object provided is unrecognized (must be of type {kind}): {why} ({_shown(body)})"
     )
@@ -101,13 +104,12 @@ def _shown(body: bytes) -> str:
     return body[:1024].decode(errors="replace")
 
 
-def apply_patch(kind: Kind, old: Json, body: bytes, content_type: str) -> Json:
+def apply_patch(kind: Kind, old: Json, body: bytes, patch_type: PatchType) -> Json:
     """What the patch makes of `old`.
 
     Raises:
-        Failure: 400, 415 or 422.
+        Failure: 400 or 422.
     """
-    patch_type = _patch_type(kind, content_type)
     try:
         patch = msgspec.json.decode(body)
     except msgspec.DecodeError as error:
@@ -128,7 +130,12 @@ def apply_patch(kind: Kind, old: Json, body: bytes, content_type: str) -> Json:
     return patched
 
 
-def _patch_type(kind: Kind, content_type: str) -> PatchType:
+def patch_type_of(kind: Kind, content_type: str) -> PatchType:
+    """How the body of a PATCH is meant; to be asked first, whether or not there is such an object.
+
+    Raises:
+        Failure: 415.
+    """
     accepted = [PatchType.JSON, PatchType.MERGE]
     if not kind.custom:
         accepted.append(PatchType.STRATEGIC_MERGE)
@@ -144,48 +151,6 @@ def _patch_type(kind: Kind, content_type: str) -> PatchType:
             f" {', '.join(accepted)}"
         )
     return PatchType(media)
-
-
-class _Preconditions(msgspec.Struct, rename="camel"):
-    uid: str | None = None
-    resource_version: str | None = None
-
-
-class _DeleteOptions(msgspec.Struct, rename="camel"):
-    grace_period_seconds: int | None = None
-    orphan_dependents: bool | None = None
-    propagation_policy: str | None = None
-    preconditions: _Preconditions | None = None
-    dry_run: list[str] | None = None
-
-
-_decode_delete_options = msgspec.json.Decoder(_DeleteOptions).decode
-
-
-def read_delete_options(body: bytes, query: Mapping[str, str]) -> DeleteOptions:
-    """DeleteOptions of the body, or else of the query.
-
-    Raises:
-        Failure: 400.
-    """
-    try:
-        sent = _decode_delete_options(body) if body.strip() else _DeleteOptions()
-        grace = query.get("gracePeriodSeconds")
-        if sent.grace_period_seconds is None and grace:
-            sent.grace_period_seconds = int(grace)
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise _unrecognized("DeleteOptions", str(error), body) from error
-    policy = sent.propagation_policy or query.get("propagationPolicy") or ""
-    if sent.orphan_dependents is not None and not policy:
-        policy = "Orphan" if sent.orphan_dependents else "Background"
-    preconditions = sent.preconditions or _Preconditions()
-    return DeleteOptions(
-        sent.grace_period_seconds,
-        preconditions.uid or "",
-        preconditions.resource_version or "",
-        policy,
-        dry_run=bool(sent.dry_run or wants_dry_run(query)),
-    )
 
 
 class _BindingTarget(msgspec.Struct):
@@ -205,7 +170,7 @@ def read_binding(body: bytes) -> str:
     try:
         return msgspec.json.decode(body, type=_Binding).target.name
     except msgspec.MsgspecError as error:
-        raise _unrecognized("Binding", str(error), body) from error
+        raise unrecognized("Binding", str(error), body) from error
 
 
 def wants_dry_run(query: Mapping[str, str]) -> bool:

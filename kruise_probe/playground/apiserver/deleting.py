@@ -1,6 +1,7 @@
 """Deletes objects: at once, after a grace period, or once their finalizers are gone.
 
-Source: apiserver pkg/registry/rest/delete.go (BeforeDelete), pkg/registry/generic/registry/store.go (Delete).
+Source: apiserver pkg/registry/rest/delete.go (BeforeDelete), pkg/registry/generic/registry/store.go (Delete),
+pkg/admission/plugin/namespace/lifecycle (namespaces that stay).
 Differs: nothing.
 """
 
@@ -8,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from kruise_probe.api.times import format_time, parse_time
-from kruise_probe.playground.apiserver.failures import conflict
+from kruise_probe.playground.apiserver.failures import conflict, forbidden
 from kruise_probe.playground.apiserver.kinds import Kind
 from kruise_probe.playground.apiserver.registry import Registry
 from kruise_probe.playground.apiserver.schema import Json
@@ -16,6 +17,7 @@ from kruise_probe.playground.apiserver.store import Stored
 
 ORPHAN = "orphan"
 FOREGROUND = "foregroundDeletion"
+_IMMORTAL_NAMESPACES = frozenset({"default", "kube-system", "kube-public"})
 _POLICY_FINALIZERS = {"Orphan": ORPHAN, "Foreground": FOREGROUND}
 
 
@@ -46,8 +48,10 @@ class Remover:
         """Deletes, or marks as being deleted.
 
         Raises:
-            Failure: 409, a precondition does not hold.
+            Failure: 403, the namespace has to stay; 409, a precondition does not hold.
         """
+        if kind.resource == "namespaces" and stored.key.name in _IMMORTAL_NAMESPACES:
+            raise forbidden(kind.target(stored.key.name), "this namespace may not be deleted")
         _check_preconditions(kind, stored, options)
         new = kind.decode(stored)
         now = self._registry.now()

@@ -1,7 +1,7 @@
 """HTTP: finds out what a request is about, lets faults have their way, answers.
 
 Source: apiserver pkg/server/config.go (DefaultBuildHandlerChain), pkg/endpoints/request.
-Differs: static bearer tokens are all the authentication there is.
+Differs: static bearer tokens are all the authentication there is; web pages are kept out.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ import msgspec
 import structlog
 from aiohttp import web
 
+from kruise_probe.playground.apiserver.browsers import check_no_web_page
 from kruise_probe.playground.apiserver.discovery import Discovery, version
 from kruise_probe.playground.apiserver.failures import (
     Failure,
@@ -89,6 +90,7 @@ class Frontend:
         """Answers any request; refusals as metav1.Status."""
         asked = Asked("", "", "", "")
         try:
+            check_no_web_page(request.headers)
             user = self._authenticated(request)
             plain = self._plain(request)
             if plain is not None:

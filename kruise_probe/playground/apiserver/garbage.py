@@ -1,7 +1,7 @@
 """Ends what has lost its reason: dependents of deleted owners, contents of terminating namespaces, old events.
 
 Source: kubernetes pkg/controller/garbagecollector, pkg/controller/namespace, events' time to live.
-Differs: one sweep after each deletion instead of a graph; owners are looked up by uid among served kinds only.
+Differs: one sweep after each deletion instead of a graph; owners are looked up by uid.
 """
 
 import asyncio
@@ -30,6 +30,7 @@ class GarbageCollector:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._remover = Remover(registry)
+        self._served = {(each.api_version, each.kind) for each in registry.kinds.values()}
 
     async def run(self) -> None:
         """Sweeps after every deletion, and once in a while."""
@@ -64,10 +65,15 @@ class GarbageCollector:
         ]
 
     def _collect(self, kind: Kind, stored: Stored, uids: set[str]) -> None:
-        if stored.owners and uids.isdisjoint(stored.owners):
+        if stored.owners and uids.isdisjoint(stored.owners) and self._can_tell(kind, stored):
             self._remover.delete(kind, stored, DeleteOptions(policy="Background"))
         elif stored.ending:
             self._carry_out_policy(kind, stored, kind.decode(stored))
+
+    def _can_tell(self, kind: Kind, stored: Stored) -> bool:
+        """Whether all its owners are of served kinds; of others nobody knows whether they are there."""
+        references = kind.decode(stored)["metadata"]["ownerReferences"]
+        return self._served.issuperset((each["apiVersion"], each["kind"]) for each in references)
 
     def _carry_out_policy(self, kind: Kind, stored: Stored, decoded: Json) -> None:
         finalizers = decoded["metadata"].get("finalizers") or []

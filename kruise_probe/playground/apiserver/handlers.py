@@ -11,11 +11,12 @@ import msgspec
 
 from kruise_probe.playground.apiserver.bodies import (
     apply_patch,
+    patch_type_of,
     read_binding,
-    read_delete_options,
     read_object,
     wants_dry_run,
 )
+from kruise_probe.playground.apiserver.delete_options import read_delete_options
 from kruise_probe.playground.apiserver.deleting import Deleted, Remover
 from kruise_probe.playground.apiserver.failures import (
     Cause,
@@ -230,10 +231,9 @@ class Handlers:
     def _patch(self, call: Call) -> Answer:
         options = _options(call, "PatchOptions")
         kind, key = call.kind, call.path.key
+        patch_type = patch_type_of(kind, call.headers.get("content-type", ""))
         stored = self._registry.get(kind, key)
-        patched = apply_patch(
-            kind, kind.decode(stored), call.body, call.headers.get("content-type", "")
-        )
+        patched = apply_patch(kind, kind.decode(stored), call.body, patch_type)
         name = (patched.get("metadata") or {}).get("name")
         if name != key.name:
             raise bad_request(
@@ -249,7 +249,7 @@ class Handlers:
         return Answer(201 if written.created else 200, body, tuple(written.warnings))
 
     def _delete(self, call: Call) -> Answer:
-        options = read_delete_options(call.body, call.query)
+        options = read_delete_options(call.body, call.query, call.headers.get("content-type", ""))
         stored = self._registry.get(call.kind, call.path.key)
         deleted = self._remover.delete(call.kind, stored, options)
         return Answer(200, self._deleted(call.kind, deleted))
@@ -261,7 +261,7 @@ class Handlers:
         return kind.whole(deleted.stored)
 
     def _delete_collection(self, call: Call) -> Answer:
-        options = read_delete_options(call.body, call.query)
+        options = read_delete_options(call.body, call.query, call.headers.get("content-type", ""))
         query = parse_list_query(call.query)
         scope = scope_of(call.kind, call.path.namespace, query)
         page = list_page(self._registry, call.kind, scope, query)

@@ -1,6 +1,7 @@
-"""Reads the few objects that kubectl sends as protobuf: `kubectl create namespace`, `create serviceaccount`.
+"""Reads the little that kubectl sends as protobuf: `kubectl create namespace`, `create serviceaccount`, `drain`.
 
-Of such an object only metadata is read; that is all that those commands set.
+Of an object only metadata is read; that is all that those commands set. `drain`, and Go's typed clients, send
+DeleteOptions.
 
 Source: apimachinery pkg/runtime/serializer/protobuf (envelope), meta/v1/generated.proto (field numbers).
 Differs: everything else is refused, and a client that can will send JSON.
@@ -16,9 +17,12 @@ METADATA_ONLY: Final = frozenset({"Namespace", "ServiceAccount"})
 """Kinds that can be read."""
 
 _MAGIC: Final = b"k8s\x00"
+_TYPE_FIELD: Final = 1
 _RAW_FIELD: Final = 2
+_KIND_FIELD: Final = 2
 _METADATA_FIELD: Final = 1
 _TEXTS: Final = {1: "name", 2: "generateName", 3: "namespace"}
+_PRECONDITIONS: Final = {1: "uid", 2: "resourceVersion"}
 _MAPS: Final = {11: "labels", 12: "annotations"}
 
 
@@ -28,17 +32,58 @@ def read_metadata(body: bytes) -> Json:
     Raises:
         ValueError: no Kubernetes protobuf.
     """
-    if not body.startswith(_MAGIC):
-        raise ValueError("the body does not begin as Kubernetes' protobuf does")
-    raw = _message(_fields(body[len(_MAGIC) :]), _RAW_FIELD)
     metadata: Json = {}
-    for number, value in _texts(_message(_fields(raw), _METADATA_FIELD)):
+    for number, value in _texts(_message(_fields(_raw(body)), _METADATA_FIELD)):
         if number in _TEXTS and value:
             metadata[_TEXTS[number]] = value.decode()
         elif number in _MAPS:
             entry = dict(_texts(value))
             metadata.setdefault(_MAPS[number], {})[entry[1].decode()] = entry.get(2, b"").decode()
     return {"metadata": metadata}
+
+
+def read_delete_options(body: bytes) -> Json:
+    """DeleteOptions, as their JSON has them.
+
+    Raises:
+        ValueError: no Kubernetes protobuf, or that of another kind.
+    """
+    kind = _message(_fields(_message(_fields(_unwrapped(body)), _TYPE_FIELD)), _KIND_FIELD)
+    if kind not in (b"", b"DeleteOptions"):
+        raise ValueError(f"the body is of kind {kind.decode(errors='replace')!r}")
+    options: Json = {}
+    for number, value in _fields(_raw(body)):
+        match number, value:
+            case 1, int():
+                options["gracePeriodSeconds"] = value - (1 << 64) if value >> 63 else value
+            case 2, bytes():
+                options["preconditions"] = {
+                    _PRECONDITIONS[each]: text.decode()
+                    for each, text in _texts(value)
+                    if each in _PRECONDITIONS
+                }
+            case 3, int():
+                options["orphanDependents"] = bool(value)
+            case 4, bytes():
+                options["propagationPolicy"] = value.decode()
+            case 5, bytes():
+                options.setdefault("dryRun", []).append(value.decode())
+            case ((1 | 2 | 3 | 4 | 5), _):
+                raise ValueError(f"field {number} is of another type")
+            case _:
+                pass  # an option that this server has no use for
+    return options
+
+
+def _unwrapped(body: bytes) -> bytes:
+    """runtime.Unknown: the type and the bytes of an object."""
+    if not body.startswith(_MAGIC):
+        raise ValueError("the body does not begin as Kubernetes' protobuf does")
+    return body[len(_MAGIC) :]
+
+
+def _raw(body: bytes) -> bytes:
+    return _message(_fields(_unwrapped(body)), _RAW_FIELD)
 
 
 def _message(fields: Iterator[tuple[int, Any]], wanted: int) -> bytes:

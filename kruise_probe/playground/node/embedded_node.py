@@ -129,8 +129,15 @@ def _install_python(binaries: Path) -> None:
     program.chmod(0o755)
 
 
+def _capacity() -> dict[str, str]:
+    """What this machine has, as kubelet counts it; every node of a playground names the whole of it."""
+    kibibytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 1024
+    return {"cpu": str(os.cpu_count() or 1), "memory": f"{kibibytes}Ki", "pods": POD_CAPACITY}
+
+
 def _node(name: str, block: AddressBlock, now: datetime) -> dict[str, Any]:
     at = format_time(now)
+    capacity = _capacity()
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -143,8 +150,8 @@ def _node(name: str, block: AddressBlock, now: datetime) -> dict[str, Any]:
                 {"type": "InternalIP", "address": block.node_ip},
                 {"type": "Hostname", "address": name},
             ],
-            "capacity": {"pods": POD_CAPACITY},
-            "allocatable": {"pods": POD_CAPACITY},
+            "capacity": capacity,
+            "allocatable": capacity,
             "conditions": [
                 {
                     "type": "Ready",

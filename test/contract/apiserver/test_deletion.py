@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 
 import pytest
-from support.contract_api import Api, marker, node_pod_probe, pod
+from support.contract_api import PROTOBUF, Answer, Api, marker, node_pod_probe, pod
 
 FINALIZER = "example.com/held"
 
@@ -164,6 +164,25 @@ async def test_an_owner_that_was_never_there_counts_as_gone(api: Api) -> None:
     await api.until_gone(api.path("pods", "p"))
 
 
+NEVER = {"kind": "Pod", "name": "never", "uid": "3b7e1d0c-0000-0000-0000-000000000000"}
+
+
+@pytest.mark.parametrize(
+    ("version", "kind"), [("example.com/v1", "Unserved"), ("v1", "Unserved"), ("v7", "Pod")]
+)
+async def test_an_owner_of_an_unserved_kind_counts_as_there(
+    api: Api, version: str, kind: str
+) -> None:
+    gone = {**NEVER, "apiVersion": "v1"}
+    unknown = {**NEVER, "apiVersion": version, "kind": kind, "uid": NEVER["uid"][::-1]}
+    owners = {"one": [unknown], "both": [gone, unknown], "z": [gone]}
+    for name, references in owners.items():
+        await api.create("pods", pod(name, node="", ownerReferences=references))
+    await api.until_gone(api.path("pods", "z"))
+    left = (await api.get(api.path("pods"))).body["items"]
+    assert [each["metadata"]["name"] for each in left] == ["both", "one"]
+
+
 async def test_an_orphaned_dependent_stays_and_forgets_its_owner(api: Api) -> None:
     owner = await api.create("podprobemarkers", marker("owner"))
     body = pod("p", node="")
@@ -181,6 +200,110 @@ async def test_an_orphaned_dependent_stays_and_forgets_its_owner(api: Api) -> No
     left = await api.get(api.path("pods", "p"))
     assert left.code == 200
     assert "ownerReferences" not in left.meta
+
+
+SUPPORTED = 'supported values: "Foreground", "Background", "Orphan", "nil"'
+
+
+@pytest.mark.parametrize("kind", ["pods", "podprobemarkers"])
+@pytest.mark.parametrize(
+    ("options", "reason", "name", "message"),
+    [
+        pytest.param(
+            {"propagationPolicy": "foreground"},
+            "FieldValueNotSupported",
+            "propagationPolicy",
+            f'Unsupported value: "foreground": {SUPPORTED}',
+            id="policy",
+        ),
+        pytest.param(
+            {"propagationPolicy": ""},
+            "FieldValueNotSupported",
+            "propagationPolicy",
+            f'Unsupported value: "": {SUPPORTED}',
+            id="empty-policy",
+        ),
+        pytest.param(
+            {"propagationPolicy": "Orphan", "orphanDependents": True},
+            "FieldValueInvalid",
+            "propagationPolicy",
+            'Invalid value: "Orphan": orphanDependents and deletionPropagation cannot be both set',
+            id="both",
+        ),
+        pytest.param(
+            {"dryRun": ["x"]},
+            "FieldValueNotSupported",
+            "dryRun",
+            'supported values: "All"',
+            id="dry-run",
+        ),
+    ],
+)
+async def test_options_that_there_are_not_delete_nothing(
+    api: Api, kind: str, options: dict[str, object], reason: str, name: str, message: str
+) -> None:
+    await api.create(kind, pod("x", node="") if kind == "pods" else marker("x"))
+    for path in (api.path(kind, "x"), api.path(kind)):
+        refused = await api.delete(path, options)
+        assert (refused.code, refused.body["reason"]) == (422, "Invalid"), refused
+        assert refused.body["message"].startswith('DeleteOptions.meta.k8s.io "" is invalid: ')
+        assert refused.body["details"]["kind"] == "DeleteOptions"
+        (cause,) = refused.body["details"]["causes"]
+        assert (cause["reason"], cause["field"]) == (reason, name)
+        assert cause["message"].endswith(message)
+    for query in ({"propagationPolicy": "foreground"}, {"dryRun": "x"}):
+        refused = await api.delete(api.path(kind, "x"), **query)
+        assert (refused.code, refused.body["reason"]) == (422, "Invalid"), refused
+    left = await api.get(api.path(kind, "x"))
+    assert (left.code, "deletionTimestamp" in left.meta) == (200, False)
+
+
+def protobuf(raw: bytes) -> bytes:
+    """What Go's typed clients send: the envelope, with the type and the bytes of an object."""
+    of_type = field(1, b"v1") + field(2, b"DeleteOptions")
+    return b"k8s\x00" + field(1, of_type) + field(2, raw) + field(3, b"") + field(4, b"")
+
+
+def field(number: int, value: bytes | int) -> bytes:
+    """A field of a protobuf message; numbers and lengths below 128."""
+    if isinstance(value, int):
+        return bytes([number << 3, value])
+    return bytes([number << 3 | 2, len(value)]) + value
+
+
+@pytest.mark.parametrize("kind", ["pods", "podprobemarkers"])
+async def test_options_may_come_as_protobuf(api: Api, kind: str) -> None:
+    created = await api.create(kind, pod("x", node="") if kind == "pods" else marker("x"))
+    path = api.path(kind, "x")
+
+    async def delete(raw: bytes) -> Answer:
+        return await api.send("DELETE", path, protobuf(raw), content_type=PROTOBUF)
+
+    assert (await delete(field(5, b"All"))).code == 200
+    assert (await delete(field(2, field(1, b"another")))).code == 409
+    assert (await delete(field(2, field(2, b"1")))).code == 409
+    assert (await delete(field(4, b"foreground"))).code == 422
+    assert (await delete(field(3, 1) + field(4, b"Orphan"))).code == 422
+    assert (await api.get(path)).revision == created.revision
+    uid = created.meta["uid"].encode()
+    gone = await delete(field(1, 0) + field(2, field(1, uid)) + field(4, b"Background"))
+    assert gone.code == 200
+    assert (await api.get(path)).code == 404
+
+
+async def test_a_grace_period_may_come_as_protobuf(api: Api) -> None:
+    await api.create("pods", pod("p"))
+    path = api.path("pods", "p")
+    deleted = await api.send("DELETE", path, protobuf(field(1, 20)), content_type=PROTOBUF)
+    assert deleted.meta["deletionGracePeriodSeconds"] == 20
+
+
+async def test_options_in_an_unknown_form_delete_nothing(api: Api) -> None:
+    await api.create("podprobemarkers", marker())
+    path = api.path("podprobemarkers", "m")
+    refused = await api.send("DELETE", path, b"{}", content_type="text/plain")
+    assert (refused.code, refused.body["reason"]) == (415, "UnsupportedMediaType")
+    assert (await api.get(path)).code == 200
 
 
 async def test_a_namespace_takes_everything_with_it(api: Api) -> None:
@@ -202,6 +325,18 @@ async def test_a_namespace_takes_everything_with_it(api: Api) -> None:
         api.path("podprobemarkers", "held", namespace=name), {"metadata": {"finalizers": None}}
     )
     await api.until_gone(api.path("namespaces", name))
+
+
+@pytest.mark.parametrize("name", ["default", "kube-system", "kube-public"])
+async def test_a_namespace_of_the_system_stays(api: Api, name: str) -> None:
+    path = api.path("namespaces", name)
+    for options in ({"dryRun": ["All"]}, {"preconditions": {"uid": "another"}}, {}):
+        refused = await api.delete(path, options)
+        assert (refused.code, refused.body["reason"]) == (403, "Forbidden")
+        why = f'namespaces "{name}" is forbidden: this namespace may not be deleted'
+        assert refused.body["message"] == why
+        assert refused.body["details"] == {"name": name, "kind": "namespaces"}
+    assert (await api.get(path)).body["status"]["phase"] == "Active"
 
 
 async def test_a_pod_that_finished_its_grace_can_still_report(api: Api) -> None:

@@ -253,3 +253,14 @@ async def test_namespaces_come_and_go(api: Api, kubectl: Run) -> None:
     assert "created" in await kubectl("create", "namespace", name)
     assert "deleted" in await kubectl("delete", "namespace", name)
     assert (await api.get(api.path("namespaces", name))).code == 404
+
+
+async def test_drain_deletes_the_pods_of_a_node(api: Api, kubectl: Run) -> None:
+    name = f"n-{api.unique}"
+    labels = {"contract": api.unique}
+    node = await api.post(api.path("nodes"), {"metadata": {"name": name, "labels": labels}})
+    assert node.code == 201
+    await api.create("pods", pod("p", node=name))
+    drained = await kubectl("drain", name, "--force", "--grace-period=0", "--disable-eviction")
+    assert "pod/p deleted" in drained
+    assert (await api.get(api.path("pods", "p"))).code == 404

@@ -169,3 +169,14 @@ async def test_a_patch_of_the_selector_of_a_marker_is_refused(api: Api) -> None:
     refused = await api.merge(api.path("podprobemarkers", "m"), patch)
     assert (refused.code, refused.body["reason"]) == (422, "Invalid")
     assert {each["field"] for each in refused.body["details"]["causes"]} == {"spec.selector"}
+
+
+@pytest.mark.parametrize("kind", ["pods", "podprobemarkers"])
+@pytest.mark.parametrize("form", ["text/plain", "application/json", "application/yaml"])
+async def test_a_patch_in_an_unknown_form_is_refused_before_its_object_is_missed(
+    api: Api, kind: str, form: str
+) -> None:
+    path = api.path(kind, "never")
+    refused = await api.send("PATCH", path, {}, content_type=form)
+    assert (refused.code, refused.body["reason"]) == (415, "UnsupportedMediaType")
+    assert (await api.merge(path, {})).code == 404

@@ -11,13 +11,17 @@ from pathlib import Path
 
 import pytest
 
+import kruise_probe
+
 COMMAND = (sys.executable, "-m", "kruise_probe", "playground")
+SOURCE = Path(kruise_probe.__file__).parents[1]
+"""Where the tested package is, for a command that is started in another folder."""
 
 
 class Command:
     """A started playground whose temporary files are in a folder of the test's own."""
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
+    def __init__(self, folder: Path, *arguments: str, cwd: Path | None = None) -> None:
         self.folder = folder / "tmp"
         self.folder.mkdir()
         self.process = subprocess.Popen(
@@ -25,8 +29,9 @@ class Command:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "TMPDIR": str(self.folder)},
+            env={**os.environ, "TMPDIR": str(self.folder), "PYTHONPATH": str(SOURCE)},
             start_new_session=True,
+            cwd=cwd,
         )
 
     def end(self, *, timeout: float = 60) -> tuple[int, str, str]:
@@ -77,8 +82,8 @@ def short_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def start(short_folder: Path) -> Iterator[Callable[..., Command]]:
     started: list[Command] = []
 
-    def begin(*arguments: str) -> Command:
-        started.append(Command(short_folder, *arguments))
+    def begin(*arguments: str, cwd: Path | None = None) -> Command:
+        started.append(Command(short_folder, *arguments, cwd=cwd))
         return started[-1]
 
     yield begin
@@ -164,9 +169,11 @@ def test_nothing_is_left_however_it_ends(start, number, moment):
         assert code == 0
 
 
-def test_the_kubeconfig_goes_where_it_was_asked_and_away_at_the_end(start, short_folder):
+@pytest.mark.parametrize("relative", [False, True], ids=["absolute", "relative"])
+def test_the_kubeconfig_goes_where_it_was_asked_and_away_at_the_end(start, short_folder, relative):
     kubeconfig = short_folder / "kubeconfig"
-    playground = start("--kubeconfig-out", str(kubeconfig), "--no-sample")
+    asked = kubeconfig.name if relative else str(kubeconfig)
+    playground = start("--kubeconfig-out", asked, "--no-sample", cwd=short_folder)
     playground.read_until("export KUBECONFIG")
     assert "127.0.0.1" in kubeconfig.read_text()
     playground.process.terminate()

@@ -52,6 +52,20 @@ async def test_a_pod_is_scheduled_runs_and_says_so(space):
         assert condition(pod, kind)["status"] == "True"
 
 
+def total_memory() -> int:
+    """Of this machine, in KiB."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("MemTotal:"))
+
+
+async def test_a_node_says_what_this_machine_has(space):
+    node = await space.playground.api.get("/api/v1/nodes/node-0")
+
+    capacity = node["status"]["capacity"]
+    assert capacity == {"cpu": str(os.cpu_count()), "memory": f"{total_memory()}Ki", "pods": "110"}
+    assert node["status"]["allocatable"] == capacity
+
+
 async def test_two_pods_have_two_addresses_and_can_bind_the_same_port(space):
     program = (
         'import os, socket, time; s = socket.create_server((os.environ["POD_IP"], 7001));'

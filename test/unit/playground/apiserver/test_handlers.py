@@ -27,6 +27,7 @@ NODES = "/api/v1/nodes"
 MARKERS = "/apis/apps.kruise.io/v1alpha1/namespaces/ns/podprobemarkers"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
@@ -172,6 +173,25 @@ def test_delete_options_that_make_no_sense(server: Server, grace: object) -> Non
     assert refusal(server, "DELETE", f"{PODS}/p", []).code == 400
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b"{}", id="json"),
+        pytest.param(b"k8s\x00\x12\x01\x0a", id="cut-off"),
+        pytest.param(b"k8s\x00\x12\x02\x20\x01", id="wrong-type"),
+        pytest.param(b"k8s\x00\x0a\x05\x12\x03Pod", id="another-kind"),
+    ],
+)
+def test_delete_options_that_are_bad_protobuf(server: Server, body: bytes) -> None:
+    server.ask("POST", PODS, pod(node="n"))
+    assert refusal(server, "DELETE", f"{PODS}/p", body, form=PROTOBUF).code == 400
+    assert "deletionTimestamp" not in server.body("GET", f"{PODS}/p")["metadata"]
+
+
+def test_other_objects_in_protobuf_are_of_no_known_form(server: Server) -> None:
+    assert refusal(server, "POST", PODS, b"k8s\x00", form=PROTOBUF).code == 415
+
+
 @pytest.mark.parametrize("body", [b"{", [], {}, {"target": 5}])
 def test_bindings_that_make_no_sense(server: Server, body: object) -> None:
     server.ask("POST", PODS, pod())
@@ -180,9 +200,11 @@ def test_bindings_that_make_no_sense(server: Server, body: object) -> None:
 
 def test_server_side_apply_says_what_to_do_instead(server: Server) -> None:
     server.ask("POST", PODS, pod())
-    refused = refusal(server, "PATCH", f"{PODS}/p", {}, form="application/apply-patch+yaml")
-    assert refused.code == 415
-    assert "kubectl apply without --server-side" in str(refused)
+    for name in ("p", "new"):
+        path = f"{PODS}/{name}"
+        refused = refusal(server, "PATCH", path, {}, form="application/apply-patch+yaml")
+        assert refused.code == 415
+        assert "kubectl apply without --server-side" in str(refused)
 
 
 def test_a_dry_run_of_a_deletion_deletes_nothing(server: Server) -> None:

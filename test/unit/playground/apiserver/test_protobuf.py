@@ -1,10 +1,13 @@
 """Kubernetes' protobuf, as far as it is read."""
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kruise_probe.playground.apiserver.protobuf import read_metadata
+from kruise_probe.playground.apiserver.protobuf import read_delete_options, read_metadata
+from kruise_probe.playground.apiserver.schema import Json
 
 
 def varint(number: int) -> bytes:
@@ -32,13 +35,27 @@ def test_names_and_labels_are_read() -> None:
     }
 
 
-@given(st.binary(max_size=60))
-def test_anything_else_is_refused_in_one_way(body: bytes) -> None:
-    for sent in (body, b"k8s\x00" + body):
+@pytest.mark.parametrize("read", [read_metadata, read_delete_options])
+@given(body=st.binary(max_size=60))
+def test_anything_else_is_refused_in_one_way(read: Callable[[bytes], Json], body: bytes) -> None:
+    for sent in (body, b"k8s\x00" + body, b"k8s\x00" + text(2, body)):
         try:
-            read_metadata(sent)
+            read(sent)
         except (ValueError, KeyError, UnicodeDecodeError):
             continue
+
+
+def test_delete_options_are_read_as_their_json_has_them() -> None:
+    preconditions = text(1, b"u") + text(2, b"7")
+    raw = varint(1 << 3) + varint(2**64 - 1) + text(2, preconditions) + varint(3 << 3) + varint(0)
+    raw += text(4, b"Orphan") + text(5, b"All") + text(5, b"x") + varint(6 << 3) + varint(1)
+    assert read_delete_options(b"k8s\x00" + text(2, raw)) == {
+        "gracePeriodSeconds": -1,
+        "preconditions": {"uid": "u", "resourceVersion": "7"},
+        "orphanDependents": False,
+        "propagationPolicy": "Orphan",
+        "dryRun": ["All", "x"],
+    }
 
 
 def test_json_is_no_protobuf() -> None:
