@@ -48,11 +48,11 @@ class Remover:
         """Deletes, or marks as being deleted.
 
         Raises:
-            Failure: 403, the namespace has to stay; 409, a precondition does not hold.
+            Failure: 409, a precondition does not hold; 403, the namespace has to stay.
         """
+        _check_preconditions(kind, stored, options)
         if kind.resource == "namespaces" and stored.key.name in _IMMORTAL_NAMESPACES:
             raise forbidden(kind.target(stored.key.name), "this namespace may not be deleted")
-        _check_preconditions(kind, stored, options)
         new = kind.decode(stored)
         now = self._registry.now()
         if kind.resource == "namespaces":
