@@ -159,6 +159,7 @@ async def test_the_lease_has_the_owner_of_the_node_pod_probe(node: ScriptedNode)
         node.api.delete()
         node.api.lease = None
         await asyncio.sleep(15)
+        assert node.api.lease, "made anew"
         assert node.api.lease["metadata"]["ownerReferences"] == second
 
     assert [each["uid"] for each in (*first, *second)] == ["uid-node-1", "uid-node-2"]
