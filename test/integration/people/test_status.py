@@ -176,6 +176,17 @@ async def test_watch_ends_without_a_word_when_nobody_reads_any_more(
     assert (code, err.decode()) == (1, "")
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("asked", ["status", "explain pod/web"])
+async def test_output_that_cannot_be_written_is_one_line(shell: Shell, desk, asked, unbuffered):
+    ran = await shell(
+        f"PYTHONUNBUFFERED={unbuffered} kruise-probe {asked} -n {desk.namespace} >/dev/full"
+    )
+
+    told = "kruise-probe: cannot write the output: No space left on device\n"
+    assert (ran.code, ran.err) == (1, told)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 async def test_watch_gives_the_terminal_back_when_it_is_ended(
     shell: Shell, playground, desk, number
