@@ -13,6 +13,7 @@ import pytest
 import yaml
 from support.kubectl import Kubectl, KubectlError
 
+from kruise_probe.cli.gates import SERVERLESS, parse_gates
 from kruise_probe.manifests.crds import all_crds
 from kruise_probe.manifests.dashboard import SIDECAR_LABEL, dashboard
 from kruise_probe.manifests.install import default_install
@@ -117,6 +118,24 @@ def test_the_chart_follows_its_values(admin: Kubectl) -> None:
     assert rendered["DaemonSet", "kruise-probe-daemon"] == daemon(install)
     for each in monitoring("kruise-system"):
         assert rendered[each["kind"], each["metadata"]["name"]] == each
+
+
+@pytest.mark.parametrize(
+    "gates",
+    [
+        "EnablePodProbeMarkerOnServerless=true",
+        "AllAlpha=true",
+        "AllAlpha=false",
+        "AllAlpha=true,EnablePodProbeMarkerOnServerless=false",
+        "AllAlpha=false,EnablePodProbeMarkerOnServerless=true",
+        "AllBeta=true",
+    ],
+)
+def test_the_chart_reads_gates_as_the_manager_does(admin: Kubectl, gates: str) -> None:
+    settings = [f"featureGates.{each}" for each in gates.split(",")]
+    kinds = {each["kind"] for each in template("webhook.enabled=true", *settings)}
+
+    assert ("MutatingWebhookConfiguration" in kinds) == parse_gates(gates).enabled(SERVERLESS)
 
 
 def test_a_probes_series_keep_the_name_of_their_pod(admin: Kubectl) -> None:
