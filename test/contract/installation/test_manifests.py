@@ -14,12 +14,14 @@ import yaml
 from support.kubectl import Kubectl, KubectlError
 
 from kruise_probe.cli.gates import SERVERLESS, parse_gates
+from kruise_probe.cli.types import LISTEN_ADDRESS
 from kruise_probe.manifests.crds import all_crds
 from kruise_probe.manifests.dashboard import SIDECAR_LABEL, dashboard
 from kruise_probe.manifests.install import default_install
 from kruise_probe.manifests.monitoring import monitoring
 from kruise_probe.manifests.webhook import webhook
 from kruise_probe.manifests.workloads import Install, daemon, manager
+from kruise_probe.serving.address import Address
 
 Json = dict[str, Any]
 Identity = tuple[str, str]
@@ -136,6 +138,17 @@ def test_the_chart_reads_gates_as_the_manager_does(admin: Kubectl, gates: str) -
     kinds = {each["kind"] for each in template("webhook.enabled=true", *settings)}
 
     assert ("MutatingWebhookConfiguration" in kinds) == parse_gates(gates).enabled(SERVERLESS)
+
+
+@pytest.mark.parametrize("node_ip", ["10.0.0.1", "fd00::5"])
+def test_the_daemon_listens_on_its_node_of_either_family(admin: Kubectl, node_ip: str) -> None:
+    rendered = by_identity(template("daemon.listenOnNode=true"))
+    pod = rendered["DaemonSet", "kruise-probe-daemon"]["spec"]["template"]["spec"]
+    (said,) = [each for each in pod["containers"][0]["args"] if each.startswith("--addr=")]
+    flag, _, address = said.replace("$(NODE_IP)", node_ip).partition("=")
+
+    taken = LISTEN_ADDRESS.convert(address, None, None)
+    assert Address.parse(taken, flag=flag) == (node_ip, 10221)
 
 
 def test_a_probes_series_keep_the_name_of_their_pod(admin: Kubectl) -> None:
