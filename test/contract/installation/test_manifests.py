@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shutil
 import subprocess
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -149,6 +150,27 @@ def test_the_daemon_listens_on_its_node_of_either_family(admin: Kubectl, node_ip
 
     taken = LISTEN_ADDRESS.convert(address, None, None)
     assert Address.parse(taken, flag=flag) == (node_ip, 10221)
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_chart_is_one_that_others_depend_on(
+    admin: Kubectl, tmp_path: Path, enabled: bool
+) -> None:
+    """What their condition reads, helm hands down, beside what is global."""
+    own = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    needed = {each: own[each] for each in ("name", "version")}
+    above = {
+        "apiVersion": "v2",
+        "name": "above",
+        "version": "0.1.0",
+        "dependencies": [{**needed, "condition": "kruise-probe.enabled"}],
+    }
+    (tmp_path / "Chart.yaml").write_text(yaml.safe_dump(above))
+    values = {"global": {"imageRegistry": "example.com"}, "kruise-probe": {"enabled": enabled}}
+    (tmp_path / "values.yaml").write_text(yaml.safe_dump(values))
+    shutil.copytree(CHART, tmp_path / "charts" / "kruise-probe")
+
+    assert bool(parsed(helm("template", "r", str(tmp_path), "--kube-version", NEWEST))) == enabled
 
 
 def test_a_probes_series_keep_the_name_of_their_pod(admin: Kubectl) -> None:
