@@ -111,7 +111,7 @@ class Heartbeat:
 
     async def _patch(self) -> None:
         renewal: dict[str, object] = {"spec": self._spec()}
-        owners = self._missing_owners()
+        owner, owners = self._owner, self._missing_owners()
         if owners is None:
             await self._send(renewal)
             return
@@ -120,11 +120,10 @@ class Heartbeat:
         except Forbidden as error:
             # OwnerReferencesPermissionEnforcement asks for a right to delete; life matters more than tidiness.
             await self._send(renewal)
-            if self._refused != self._owner:
-                self._log.warning(
-                    "the Lease cannot name its Node, and stays after it", error=str(error)
-                )
-            self._refused = self._owner
+            self._refused = owner
+            self._log.warning(
+                "the Lease cannot name its Node, and stays after it", error=str(error)
+            )
 
     async def _send(self, renewal: dict[str, object]) -> None:
         answer = await self._client.patch(
