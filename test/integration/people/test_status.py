@@ -191,7 +191,7 @@ async def test_output_that_cannot_be_written_is_one_line(shell: Shell, desk, ask
 async def test_watch_gives_the_terminal_back_when_it_is_ended(
     shell: Shell, playground, desk, number
 ):
-    async with on_terminal(playground, desk, "xterm") as (process, terminal):
+    async with on_terminal(playground, desk, "xterm") as (process, terminal, _):
         said = await told(terminal, "Succeeded")
         assert ALTERNATE_SCREEN in said
         process.send_signal(number)
@@ -200,8 +200,17 @@ async def test_watch_gives_the_terminal_back_when_it_is_ended(
         assert await process.wait() == 128 + number
 
 
+async def test_watch_ends_without_a_word_with_its_terminal(shell: Shell, playground, desk):
+    async with on_terminal(playground, desk, "xterm") as (process, terminal, hang_up):
+        await told(terminal, "Succeeded")
+        hang_up()
+        process.send_signal(signal.SIGHUP)
+        err = (await process.stderr.read()).decode()
+        assert (await process.wait(), err) == (128 + signal.SIGHUP, "")
+
+
 async def test_watch_prints_changes_on_a_dumb_terminal(shell: Shell, playground, desk):
-    async with on_terminal(playground, desk, "dumb") as (_, terminal):
+    async with on_terminal(playground, desk, "dumb") as (_, terminal, _):
         assert ALTERNATE_SCREEN not in await told(terminal, "Succeeded")
 
 
@@ -210,7 +219,7 @@ ALTERNATE_SCREEN, LEAVE_SCREEN, SHOW_CURSOR = "\x1b[?1049h", "\x1b[?1049l", "\x1
 
 @asynccontextmanager
 async def on_terminal(playground, desk, term: str):
-    """`status --watch` with its output on a terminal; yields the process and what the terminal shows."""
+    """`status --watch` with its output on a terminal; yields the process, what is shown, and what hangs up."""
     controller, terminal = pty.openpty()
     reader = asyncio.StreamReader()
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
@@ -221,10 +230,11 @@ async def on_terminal(playground, desk, term: str):
         env={**environment(playground.kubeconfig), "TERM": term},
         stdin=terminal,
         stdout=terminal,
+        stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     try:
         async with asyncio.timeout(20):
-            yield process, reader
+            yield process, reader, transport.close
     finally:
         if process.returncode is None:
             process.kill()
