@@ -1,6 +1,7 @@
 """`kruise-probe status`: what is probed, what came out, and what is wrong."""
 
 import asyncio
+import signal
 import sys
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -125,14 +126,21 @@ def _on_screen(console: Console, question: Question) -> bool:
 async def _show_screen(
     console: Console, snapshot: Look, changed: asyncio.Event, question: Question, notes: list[str]
 ) -> None:
-    """Draws until cancelled; what does not fit is cut at the foot."""
-    with Live(console=console, screen=True, auto_refresh=False) as live:
-        while True:
-            changed.clear()
-            view = _view(snapshot(), question, notes, missing_is_fatal=False)
-            lines = Text.from_ansi(_text(view, question), no_wrap=True, overflow="crop")
-            live.update(lines, refresh=True)
-            await _next_look(changed)
+    """Draws until cancelled; what does not fit is cut at the foot.
+
+    Raises:
+        Signalled: the terminal is gone; its SIGHUP may come later, or never.
+    """
+    try:
+        with Live(console=console, screen=True, auto_refresh=False) as live:
+            while True:
+                changed.clear()
+                view = _view(snapshot(), question, notes, missing_is_fatal=False)
+                lines = Text.from_ansi(_text(view, question), no_wrap=True, overflow="crop")
+                live.update(lines, refresh=True)
+                await _next_look(changed)
+    except OSError as error:
+        raise Signalled(signal.SIGHUP) from error
 
 
 async def _print_changes(
