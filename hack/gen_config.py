@@ -30,6 +30,10 @@ TOO_OLD = """\
 {{- fail "admissionPolicy.enabled needs Kubernetes 1.30; without it each daemon's token can write for every node" }}
 {{- end }}
 """
+GATE = "EnablePodProbeMarkerOnServerless"
+SERVERLESS = (  # as the manager reads its gates: one said by name wins over its stage
+    f'hasKey .Values.featureGates "{GATE}" | ternary .Values.featureGates.{GATE} .Values.featureGates.AllAlpha'
+)
 
 Manifest = dict[str, Any]
 
@@ -139,7 +143,7 @@ def _chart_webhook() -> str:
 {{{{- if .Values.webhook.certManager }}}}
 {given}{{{{- else }}}}
 {own}{{{{- end }}}}
-{{{{- if .Values.featureGates.EnablePodProbeMarkerOnServerless }}}}
+{{{{- if {SERVERLESS} }}}}
 ---
 {{{{- if .Values.webhook.certManager }}}}
 {given_mutating}{{{{- else }}}}

@@ -21,6 +21,10 @@ class OwnerReference(msgspec.Struct, frozen=True, rename={"api_version": "apiVer
     name: str
     uid: str
 
+    @property
+    def is_node(self) -> bool:
+        return self.kind == "Node" and self.api_version == "v1"
+
 
 class ObjectMeta(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
     """Stamps stay strings (see `times`); `generation` moves with the spec only."""

@@ -1,6 +1,7 @@
 """`kruise-probe status`: what is probed, what came out, and what is wrong."""
 
 import asyncio
+import signal
 import sys
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -27,6 +28,7 @@ from kruise_probe.client.config import ClusterConfig, load_config
 from kruise_probe.client.rest import RestClient
 from kruise_probe.inspection.snapshot import Snapshot
 from kruise_probe.inspection.status import StatusView, status_view
+from kruise_probe.serving.signals import Signalled, until_signal
 
 PACE_SECONDS: Final = 0.5
 """Between two looks of --watch at least."""
@@ -71,16 +73,16 @@ def status(
     all_namespaces: bool,
     watch: bool,
     output: str,
-) -> None:
+) -> int:
     if all_namespaces and (namespace or marker):
         raise click.UsageError("-A goes with neither -n nor the name of a marker")
     config = load_config(kubeconfig)
     where = "" if all_namespaces else namespace or config.namespace
     question = Question(where, marker.rpartition("/")[2], output, system_namespace)
-    run(_watch(config, question) if watch else _once(config, question), config)
+    return run(_watch(config, question) if watch else _once(config, question), config)
 
 
-async def _once(config: ClusterConfig, question: Question) -> None:
+async def _once(config: ClusterConfig, question: Question) -> int:
     async with client_of(config) as client:
         reader = _reader(client, question)
         view = _view(await reader.read(), question, reader.notes)
@@ -89,38 +91,56 @@ async def _once(config: ClusterConfig, question: Question) -> None:
         where = f"namespace {question.namespace}" if question.namespace else "any namespace"
         elsewhere = "; -A looks at all namespaces" if question.namespace else ""
         click.echo(f"There are no PodProbeMarkers in {where}{elsewhere}.", err=True)
+    return 0
 
 
-async def _watch(config: ClusterConfig, question: Question) -> None:
+async def _watch(config: ClusterConfig, question: Question) -> int:
+    """Ends by a signal only: where that would leave a screen behind, in order, with the exit code that shells give."""
     async with client_of(config) as client:
         reader = _reader(client, question)
         first = await reader.read()
         _view(first, question, reader.notes)
         async with reader.follow(first) as following:
-            show = _show_screen if _on_screen(question) else _print_changes
-            await show(following.snapshot, following.changed, question, reader.notes)
+            asked = (following.snapshot, following.changed, question, reader.notes)
+            console = Console()
+            if not _on_screen(console, question):
+                await _print_changes(*asked)
+            else:
+                try:
+                    await until_signal(_show_screen(console, *asked))
+                except Signalled as signalled:
+                    return 128 + signalled.number
+    return 0
 
 
 def _reader(client: RestClient, question: Question) -> Reader:
     return Reader(client, namespace=question.namespace, system_namespace=question.system_namespace)
 
 
-def _on_screen(question: Question) -> bool:
-    return sys.stdout.isatty() and question.form in ("table", "wide")
+def _on_screen(console: Console, question: Question) -> bool:
+    """A dumb terminal has no screen to come back from."""
+    capable = sys.stdout.isatty() and not console.is_dumb_terminal
+    return capable and question.form in ("table", "wide")
 
 
 async def _show_screen(
-    snapshot: Look, changed: asyncio.Event, question: Question, notes: list[str]
+    console: Console, snapshot: Look, changed: asyncio.Event, question: Question, notes: list[str]
 ) -> None:
-    """Draws until cancelled; what does not fit is cut at the foot."""
-    console = Console()
-    with Live(console=console, screen=True, auto_refresh=False) as live:
-        while True:
-            changed.clear()
-            view = _view(snapshot(), question, notes, missing_is_fatal=False)
-            lines = Text.from_ansi(_text(view, question), no_wrap=True, overflow="crop")
-            live.update(lines, refresh=True)
-            await _next_look(changed)
+    """Draws until cancelled; what does not fit is cut at the foot.
+
+    Raises:
+        Signalled: the terminal is gone; its SIGHUP may come later, or never.
+    """
+    try:
+        with Live(console=console, screen=True, auto_refresh=False) as live:
+            while True:
+                changed.clear()
+                view = _view(snapshot(), question, notes, missing_is_fatal=False)
+                lines = Text.from_ansi(_text(view, question), no_wrap=True, overflow="crop")
+                live.update(lines, refresh=True)
+                await _next_look(changed)
+    except OSError as error:
+        raise Signalled(signal.SIGHUP) from error
 
 
 async def _print_changes(

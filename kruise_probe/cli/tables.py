@@ -3,6 +3,7 @@
 Somewhere else than on a terminal nothing is cut and nothing coloured.
 """
 
+import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
@@ -73,7 +74,9 @@ def status_text(view: StatusView, *, wide: bool, width: int, color: bool) -> str
 
 
 def _console(width: int, color: bool) -> Console:
+    """Draws for `capture` alone: what it writes to its file on the way out is nobody's output."""
     return Console(
+        file=io.StringIO(),
         width=width or UNLIMITED,
         force_terminal=color,
         color_system="standard" if color else None,

@@ -163,6 +163,10 @@ class Agent:
         if respec:
             self._supervisor.apply(node_pod_probe, first=first)
         self._reporter.observe(node_pod_probe)
+        owners = node_pod_probe.metadata.owner_references if node_pod_probe is not None else None
+        for each in owners or ():
+            if each.is_node and each.name == self._node_name:
+                self._heartbeat.owned_by(each)
 
     def is_own(self, node_pod_probe: NodePodProbe) -> bool:
         return node_pod_probe.metadata.name == self._node_name

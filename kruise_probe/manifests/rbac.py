@@ -31,7 +31,7 @@ MANAGER_CLUSTER_RULES: Final = [
 """`podprobemarkers` patch is for the finalizer; `nodepodprobes/status` is not here, as it is the daemon's."""
 
 MANAGER_SYSTEM_RULES: Final = [
-    _rule("coordination.k8s.io", ["leases"], [*_READ, "create", "update", "patch"]),
+    _rule("coordination.k8s.io", ["leases"], [*_READ, "create", "patch"]),
 ]
 """In the system namespace: leader election, and the daemons' Leases."""
 

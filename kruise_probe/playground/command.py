@@ -5,7 +5,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from kruise_probe.playground.showing import Ticker, check, show_lines, show_live
 from kruise_probe.playground.ticker import Line
 from kruise_probe.playground.workspace import NoWorkspace
 from kruise_probe.serving.logs import configure_logs
+from kruise_probe.serving.signals import Signalled, until_signal
 
 INTERRUPTED = 130
 
@@ -135,9 +136,9 @@ def playground(
         _check_free(kubeconfig_out)
     configure_logs(format="text", level="error")
     try:
-        return asyncio.run(
-            _until_signal(_run(settings), interrupted=INTERRUPTED if checking else 0)
-        )
+        return asyncio.run(until_signal(_run(settings)))
+    except Signalled:
+        return INTERRUPTED if checking else 0
     except (*_KNOWN_ERRORS, BaseExceptionGroup) as error:
         known = [each for each in _leaves(error) if isinstance(each, _KNOWN_ERRORS)]
         if not known:
@@ -171,25 +172,6 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
             yield from _leaves(each)
     else:
         yield error
-
-
-async def _until_signal(work: Coroutine[Any, Any, int], *, interrupted: int) -> int:
-    """Runs `work`; the first SIGINT, SIGTERM or SIGHUP cancels it, further ones are not heard."""
-    task = asyncio.create_task(work, name="playground command")
-    caught: list[int] = []
-
-    def catch(number: int) -> None:
-        if not caught:
-            caught.append(number)
-            task.cancel()
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, catch, number)
-    await asyncio.wait((task,))
-    if task.cancelled():
-        return interrupted
-    return task.result()
 
 
 async def _run(settings: Settings) -> int:

@@ -17,7 +17,7 @@ import msgspec
 from kruise_probe.api.core import ExecAction, Probe
 from kruise_probe.api.errors import NotFound
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.meta import ObjectMeta
+from kruise_probe.api.meta import ObjectMeta, OwnerReference
 from kruise_probe.api.resources import LEASES, NODE_POD_PROBES, Resource
 from kruise_probe.api.v1alpha1 import (
     ContainerProbe,
@@ -276,15 +276,18 @@ class FakeApi:
     Attributes:
         prunes: True drops the fields that Kruise's CRD does not have.
         fail: called before each request with its kind; may raise, or wait.
+        node: the owner of what is put.
     """
 
     def __init__(self) -> None:
         self.object: NodePodProbe | None = None
         self.prunes = False
+        self.node = OwnerReference("v1", "Node", NODE, "uid-node-1")
         self.fail: Callable[[str], Awaitable[None]] | None = None
         self.writes: list[Write] = []
         self.lease: dict[str, Any] | None = None
         self.lease_writes: list[float] = []
+        self.lease_patches: list[dict[str, Any]] = []
         self._version = 100
         self._written = asyncio.Event()
         self._handlers: list[EventHandler[NodePodProbe]] = []
@@ -319,11 +322,12 @@ class FakeApi:
     # The manager's half.
 
     def put(self, spec: NodePodProbeSpec, status: NodePodProbeStatus | None = None) -> None:
-        """Writes the spec; `status` too where given."""
+        """Writes the spec; `status` too where given. Its owner is the Node, as the manager says."""
         before = self.object
         uid = before.uid if before else f"uid-{self._version}"
         kept = status if status is not None else before and before.status
-        self._store(NodePodProbe(ObjectMeta(NODE, uid=uid), spec, kept or None))
+        metadata = ObjectMeta(NODE, uid=uid, owner_references=(self.node,))
+        self._store(NodePodProbe(metadata, spec, kept or None))
 
     def delete(self) -> None:
         before, self.object = self.object, None
@@ -395,7 +399,11 @@ class FakeApi:
     def _patch_lease(self, body: bytes) -> Any:
         if self.lease is None:
             raise NotFound("no such lease")
-        self.lease["spec"].update(json.loads(body)["spec"])
+        patch = json.loads(body)
+        assert set(patch) <= {"spec", "metadata"}
+        self.lease["spec"].update(patch["spec"])
+        self.lease["metadata"].update(patch.get("metadata", {}))
+        self.lease_patches.append(patch)
         self.lease_writes.append(loop_time())
         return LEASES.decode(json.dumps(self.lease).encode())
 

@@ -243,7 +243,7 @@ def _owners(node: Node, stored: NodePodProbe | None) -> tuple[OwnerReference, ..
     """The owner references to write, or None when the Node is among them already and no other Node is."""
     present = (stored.metadata.owner_references or ()) if stored is not None else ()
     owner = _owner(node)
-    nodes = [each for each in present if each.kind == "Node" and each.api_version == "v1"]
+    nodes = [each for each in present if each.is_node]
     if nodes == [owner]:
         return None
     return (*(each for each in present if each not in nodes), owner)

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shutil
 import subprocess
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -13,12 +14,15 @@ import pytest
 import yaml
 from support.kubectl import Kubectl, KubectlError
 
+from kruise_probe.cli.gates import SERVERLESS, parse_gates
+from kruise_probe.cli.types import LISTEN_ADDRESS
 from kruise_probe.manifests.crds import all_crds
 from kruise_probe.manifests.dashboard import SIDECAR_LABEL, dashboard
 from kruise_probe.manifests.install import default_install
 from kruise_probe.manifests.monitoring import monitoring
 from kruise_probe.manifests.webhook import webhook
 from kruise_probe.manifests.workloads import Install, daemon, manager
+from kruise_probe.serving.address import Address
 
 Json = dict[str, Any]
 Identity = tuple[str, str]
@@ -117,6 +121,56 @@ def test_the_chart_follows_its_values(admin: Kubectl) -> None:
     assert rendered["DaemonSet", "kruise-probe-daemon"] == daemon(install)
     for each in monitoring("kruise-system"):
         assert rendered[each["kind"], each["metadata"]["name"]] == each
+
+
+@pytest.mark.parametrize(
+    "gates",
+    [
+        "EnablePodProbeMarkerOnServerless=true",
+        "AllAlpha=true",
+        "AllAlpha=false",
+        "AllAlpha=true,EnablePodProbeMarkerOnServerless=false",
+        "AllAlpha=false,EnablePodProbeMarkerOnServerless=true",
+        "AllBeta=true",
+    ],
+)
+def test_the_chart_reads_gates_as_the_manager_does(admin: Kubectl, gates: str) -> None:
+    settings = [f"featureGates.{each}" for each in gates.split(",")]
+    kinds = {each["kind"] for each in template("webhook.enabled=true", *settings)}
+
+    assert ("MutatingWebhookConfiguration" in kinds) == parse_gates(gates).enabled(SERVERLESS)
+
+
+@pytest.mark.parametrize("node_ip", ["10.0.0.1", "fd00::5"])
+def test_the_daemon_listens_on_its_node_of_either_family(admin: Kubectl, node_ip: str) -> None:
+    rendered = by_identity(template("daemon.listenOnNode=true"))
+    pod = rendered["DaemonSet", "kruise-probe-daemon"]["spec"]["template"]["spec"]
+    (said,) = [each for each in pod["containers"][0]["args"] if each.startswith("--addr=")]
+    flag, _, address = said.replace("$(NODE_IP)", node_ip).partition("=")
+
+    taken = LISTEN_ADDRESS.convert(address, None, None)
+    assert Address.parse(taken, flag=flag) == (node_ip, 10221)
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_chart_is_one_that_others_depend_on(
+    admin: Kubectl, tmp_path: Path, enabled: bool
+) -> None:
+    """What their condition reads, helm hands down, beside what is global."""
+    own = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    needed = {each: own[each] for each in ("name", "version")}
+    above = {
+        "apiVersion": "v2",
+        "name": "above",
+        "version": "0.1.0",
+        "dependencies": [{**needed, "condition": "kruise-probe.enabled"}],
+    }
+    (tmp_path / "Chart.yaml").write_text(yaml.safe_dump(above))
+    values = {"global": {"imageRegistry": "example.com"}, "kruise-probe": {"enabled": enabled}}
+    (tmp_path / "values.yaml").write_text(yaml.safe_dump(values))
+    shutil.copytree(CHART, tmp_path / "charts" / "kruise-probe")
+
+    assert bool(parsed(helm("template", "r", str(tmp_path), "--kube-version", NEWEST))) == enabled
 
 
 def test_a_probes_series_keep_the_name_of_their_pod(admin: Kubectl) -> None:

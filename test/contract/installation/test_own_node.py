@@ -175,11 +175,15 @@ def test_the_own_node_is_allowed(
     mine, name = installation.own, uuid.uuid4().hex
     assert send(daemon, status_of(mine)).code == 200
     assert send(daemon, renewal_of(installation, mine)).code == 200
+    uid = admin.run("get", "node", mine, "-o", "jsonpath={.metadata.uid}")
+    node = {"apiVersion": "v1", "kind": "Node", "name": mine, "uid": uid}
+    owned = {"metadata": {"ownerReferences": [node]}}
+    assert daemon.send("PATCH", lease_of(installation, mine), owned).code == 200
     assert daemon.send("POST", event_named(), event(mine, name)).code == 201
     assert daemon.send("PATCH", event_named(name), {"count": 2}).code == 200
     assert daemon.send("GET", f"{NODE_POD_PROBES}/{mine}").code == 200
     admin.run("delete", "lease", f"kruise-probe-{mine}", "--namespace", installation.namespace)
-    renewed = lease(mine, installation.namespace)
+    renewed = lease(mine, installation.namespace, **owned["metadata"])
     assert daemon.send("POST", leases(installation.namespace), renewed).code == 201
 
 

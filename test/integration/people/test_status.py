@@ -2,7 +2,11 @@
 
 import asyncio
 import json
+import os
+import pty
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -170,6 +174,83 @@ async def test_watch_ends_without_a_word_when_nobody_reads_any_more(
             process.kill()
             await process.wait()
     assert (code, err.decode()) == (1, "")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("asked", ["status", "explain pod/web"])
+async def test_output_that_cannot_be_written_is_one_line(shell: Shell, desk, asked, unbuffered):
+    ran = await shell(
+        f"PYTHONUNBUFFERED={unbuffered} kruise-probe {asked} -n {desk.namespace} >/dev/full"
+    )
+
+    told = "kruise-probe: cannot write the output: No space left on device\n"
+    assert (ran.code, ran.err) == (1, told)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+async def test_watch_gives_the_terminal_back_when_it_is_ended(
+    shell: Shell, playground, desk, number
+):
+    async with on_terminal(playground, desk, "xterm") as (process, terminal, _):
+        said = await told(terminal, "Succeeded")
+        assert ALTERNATE_SCREEN in said
+        process.send_signal(number)
+        said = await told(terminal, LEAVE_SCREEN)
+        assert SHOW_CURSOR in said
+        assert await process.wait() == 128 + number
+
+
+async def test_watch_ends_without_a_word_with_its_terminal(shell: Shell, playground, desk):
+    async with on_terminal(playground, desk, "xterm") as (process, terminal, hang_up):
+        await told(terminal, "Succeeded")
+        hang_up()
+        process.send_signal(signal.SIGHUP)
+        err = (await process.stderr.read()).decode()
+        assert (await process.wait(), err) == (128 + signal.SIGHUP, "")
+
+
+async def test_watch_prints_changes_on_a_dumb_terminal(shell: Shell, playground, desk):
+    async with on_terminal(playground, desk, "dumb") as (_, terminal, _):
+        assert ALTERNATE_SCREEN not in await told(terminal, "Succeeded")
+
+
+ALTERNATE_SCREEN, LEAVE_SCREEN, SHOW_CURSOR = "\x1b[?1049h", "\x1b[?1049l", "\x1b[?25h"
+
+
+@asynccontextmanager
+async def on_terminal(playground, desk, term: str):
+    """`status --watch` with its output on a terminal; yields the process, what is shown, and what hangs up."""
+    controller, terminal = pty.openpty()
+    reader = asyncio.StreamReader()
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(controller, "rb", buffering=0)
+    )
+    process = await asyncio.create_subprocess_exec(
+        "kruise-probe", "status", "-n", desk.namespace, "--watch",
+        env={**environment(playground.kubeconfig), "TERM": term},
+        stdin=terminal,
+        stdout=terminal,
+        stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        async with asyncio.timeout(20):
+            yield process, reader, transport.close
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        transport.close()
+        os.close(terminal)
+
+
+async def told(terminal: asyncio.StreamReader, text: str) -> str:
+    """What the terminal was told up to `text`."""
+    said = ""
+    while text not in said:
+        more = await terminal.read(4096)
+        assert more, said
+        said += more.decode()
+    return said
 
 
 def state(line: bytes) -> str:

@@ -49,7 +49,9 @@ def test_other_booleans_are_refused(text: str) -> None:
         GO_BOOL.convert(text, None, None)
 
 
-@pytest.mark.parametrize("text", [":8080", "127.0.0.1:8080", "[::1]:8080", "localhost:0"])
+@pytest.mark.parametrize(
+    "text", [":8080", "127.0.0.1:8080", "[::1]:8080", "[10.0.0.1]:8080", "localhost:0"]
+)
 def test_addresses_to_listen_on(text: str) -> None:
     assert LISTEN_ADDRESS.convert(text, None, None) == text
 

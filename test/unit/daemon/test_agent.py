@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from datetime import datetime
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -143,6 +144,26 @@ async def test_a26_one_event_a_transition(node: ScriptedNode) -> None:
         await asyncio.sleep(60)
     assert node.recorder.reasons == ["KruiseProbeFailed", "KruiseProbeSucceeded"]
     assert [event.message for event in node.recorder.events] == ["bad", "ok"]
+
+
+async def test_the_lease_has_the_owner_of_the_node_pod_probe(node: ScriptedNode) -> None:
+    node.api.put(one(exec_probe()))
+    async with node.daemon():
+        await asyncio.sleep(15)
+        assert node.api.lease is not None
+        first = node.api.lease["metadata"]["ownerReferences"]
+        node.api.node = msgspec.structs.replace(node.api.node, uid="uid-node-2")
+        node.api.put(one(exec_probe()))
+        await asyncio.sleep(15)
+        second = node.api.lease["metadata"]["ownerReferences"]
+        node.api.delete()
+        node.api.lease = None
+        await asyncio.sleep(15)
+        assert node.api.lease, "made anew"
+        assert node.api.lease["metadata"]["ownerReferences"] == second
+
+    assert [each["uid"] for each in (*first, *second)] == ["uid-node-1", "uid-node-2"]
+    assert {name for each in first for name in each} == {"apiVersion", "kind", "name", "uid"}
 
 
 # Figures.

@@ -6,19 +6,20 @@ import pytest
 from structlog.testing import capture_logs
 from support.scripted_node import NODE, FakeApi, gaps, settle, wall_clock
 
-from kruise_probe.api.errors import AlreadyExists, ConnectionFailed, NotFound
+from kruise_probe.api.errors import AlreadyExists, ConnectionFailed, Forbidden, NotFound
+from kruise_probe.api.meta import OwnerReference
 from kruise_probe.daemon.heartbeat import Heartbeat
 
 
 @asynccontextmanager
-async def beating(api: FakeApi) -> AsyncIterator[None]:
+async def beating(api: FakeApi) -> AsyncIterator[Heartbeat]:
     heartbeat = Heartbeat(
         client=api, node_name=NODE, system_namespace="kruise-system", now=wall_clock
     )
     task = asyncio.create_task(heartbeat.run())
     try:
         await settle()
-        yield
+        yield heartbeat
     finally:
         task.cancel()
         await asyncio.wait([task])
@@ -116,3 +117,68 @@ async def test_a_request_that_hangs_is_given_up() -> None:
         api.fail = None
         await asyncio.sleep(15)
     assert max(gaps(api.lease_writes)) < 25
+
+
+def owner(uid: str = "uid-1") -> OwnerReference:
+    return OwnerReference("v1", "Node", NODE, uid)
+
+
+def written(uid: str = "uid-1") -> dict[str, str]:
+    return {"apiVersion": "v1", "kind": "Node", "name": NODE, "uid": uid}
+
+
+def owners(api: FakeApi) -> list[dict[str, str]]:
+    assert api.lease is not None
+    found: list[dict[str, str]] = api.lease["metadata"].get("ownerReferences", [])
+    return found
+
+
+async def test_the_node_becomes_the_owner_with_the_next_renewal_and_renewals_stay_small() -> None:
+    api = FakeApi()
+    async with beating(api) as heartbeat:
+        assert owners(api) == []
+        heartbeat.owned_by(owner())
+        await asyncio.sleep(60)
+    assert owners(api) == [written()]
+    assert gaps(api.lease_writes) == pytest.approx([10.0] * 6)
+    assert [set(each) for each in api.lease_patches] == [{"spec", "metadata"}] + [{"spec"}] * 5
+
+
+async def test_a_node_that_is_made_anew_takes_the_place_of_the_one_before() -> None:
+    api = FakeApi()
+    stranger = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "uid-d"}
+    api.lease = {"metadata": {"name": "x", "ownerReferences": [written(), stranger]}, "spec": {}}
+    async with beating(api) as heartbeat:
+        heartbeat.owned_by(owner("uid-2"))
+        await asyncio.sleep(20)
+    assert owners(api) == [stranger, written("uid-2")]
+
+
+async def test_a_lease_that_comes_back_has_its_owner_from_the_start() -> None:
+    api = FakeApi()
+    async with beating(api) as heartbeat:
+        heartbeat.owned_by(owner())
+        api.lease = None
+        await asyncio.sleep(10)
+        assert owners(api) == [written()]
+
+
+async def test_a_cluster_that_refuses_the_owner_gets_renewals_without_it() -> None:
+    api = FakeApi()
+    asked = 0
+
+    async def refuse(kind: str) -> None:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            raise Forbidden("cannot set an ownerRef on a resource you can't delete")
+
+    with capture_logs() as logs:
+        async with beating(api) as heartbeat:
+            heartbeat.owned_by(owner())
+            api.fail = refuse
+            await asyncio.sleep(60)
+    assert owners(api) == []
+    assert gaps(api.lease_writes) == pytest.approx([10.0] * 6)
+    assert asked == 7, "one more than renewals"
+    assert [log["log_level"] for log in logs] == ["warning"]

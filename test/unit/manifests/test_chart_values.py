@@ -16,6 +16,7 @@ SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 TEMPLATES = "\n".join(each.read_text() for each in sorted((CHART / "templates").iterdir()))
 OPTIONAL = {
+    "enabled",
     "global",
     *(f"featureGates.{each}" for each in SCHEMA["properties"]["featureGates"]["properties"]),
 }

@@ -13,6 +13,7 @@ from kruise_probe.serving.address import Address, BindError, listen
         pytest.param(":8080", Address("", 8080), id="every-interface"),
         pytest.param("127.0.0.1:0", Address("127.0.0.1", 0), id="any-port"),
         pytest.param("[::1]:80", Address("::1", 80), id="v6"),
+        pytest.param("[10.0.0.1]:80", Address("10.0.0.1", 80), id="v4-in-brackets"),
         pytest.param("localhost:80", Address("localhost", 80), id="name"),
         pytest.param("0", None, id="off"),
         pytest.param("", None, id="off-too"),
