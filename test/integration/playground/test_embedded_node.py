@@ -238,7 +238,12 @@ async def test_a_deleted_pod_is_asked_to_end_and_leaves_no_process_and_no_folder
     stop_listening()
 
     assert asked == [True]
-    assert processes_of(container.id) == []
+
+    async def all_ended() -> bool:
+        """A process that is killed takes a moment to die."""
+        return processes_of(container.id) == []
+
+    await until("what it had started has ended", all_ended)
     assert not container.folder.parent.exists()
 
 
