@@ -157,11 +157,27 @@ def marker(*, period_seconds: int) -> dict[str, Any]:
     }
 
 
-def spec(node: str, pods: list[tuple[str, str]], period_seconds: int | None) -> Request:
-    """The patch that asks a node for the probes of `marker`, for its pods (name, uid); None takes them away."""
+def node_pod_probe(node: str) -> Request:
+    body = {
+        "apiVersion": "apps.kruise.io/v1alpha1",
+        "kind": "NodePodProbe",
+        "metadata": {"name": node},
+        "spec": {},
+    }
+    counted_as = "POST nodepodprobes"
+    return Request("POST", NODE_POD_PROBES_PATH, _encode(body), counted_as=counted_as)
+
+
+def no_node_pod_probe(node: str) -> Request:
+    path = f"{NODE_POD_PROBES_PATH}/{node}"
+    return Request("DELETE", path, counted_as="DELETE nodepodprobes")
+
+
+def spec(node: str, pods: list[tuple[str, str]], period_seconds: int) -> Request:
+    """The patch that asks a node for the probes of `marker`, for its pods (name, uid)."""
     probes = [
         {"name": f"{MARKER}#{each['name']}", "containerName": "main", "probe": each["probe"]}
-        for each in marker(period_seconds=period_seconds or 0)["spec"]["probes"]
+        for each in marker(period_seconds=period_seconds)["spec"]["probes"]
     ]
     entries = [
         {"name": name, "namespace": NAMESPACE, "uid": uid, "IP": "127.0.0.1", "probes": probes}
@@ -170,7 +186,7 @@ def spec(node: str, pods: list[tuple[str, str]], period_seconds: int | None) -> 
     return Request(
         "PATCH",
         f"{NODE_POD_PROBES_PATH}/{node}?fieldManager=kruise-probe-manager",
-        _encode({"spec": {"podProbes": None if period_seconds is None else entries}}),
+        _encode({"spec": {"podProbes": entries}}),
         MERGE,
         counted_as="PATCH nodepodprobes",
     )

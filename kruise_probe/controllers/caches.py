@@ -121,7 +121,7 @@ class Caches:
         self.markers: Final = MutationCache(informers.markers.indexer)
         self.node_pod_probes: Final = MutationCache(informers.node_pod_probes.indexer)
         self.matching: Final = Matching(informers.pods.indexer.list)
-        self.marked: Final = MarkedPods(self.pods.unseen)
+        self.marked: Final = MarkedPods(self.pods)
         self.heartbeats: Final = Heartbeats()
         self.called_stale: Final[set[str]] = set()
         """Nodes whose results were found stale since their pods were last woken. The wall clock of that finding may be

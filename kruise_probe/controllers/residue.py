@@ -8,30 +8,33 @@ Source: no counterpart; Kruise does not know its own marks.
 Differs: as said.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.pods import NOTHING_OWNED, Owned, Pod
 from kruise_probe.controllers.compiled import CompiledMarker
+from kruise_probe.controllers.mutation_cache import MutationCache
 from kruise_probe.controllers.pods.marking import Changes
 
 
 class MarkedPods:
     """The pods that carry anything of ours, by namespace and by what.
 
-    `unseen` gives the pods as patches left them that were answered, and that the informer does not show yet.
+    `written` has the pods as patches left them that were answered, and that the informer does not show yet.
     """
 
-    def __init__(self, unseen: Callable[[], Iterable[Pod]]) -> None:
+    def __init__(self, written: MutationCache[Pod]) -> None:
         self._pods: dict[str, dict[Owned, dict[NamespacedName, Pod]]] = {}
         self._sent: dict[NamespacedName, Pod] = {}
-        self._unseen = unseen
+        self._written = written
 
     def sent(self, pod: Pod, changes: Changes) -> None:
         """A pod is being patched, in one piece or in parts; what it puts there counts until `answered`."""
-        labels, annotations = _written(changes.labels), _written(changes.annotations)
+        labels, annotations = _put(changes.labels), _put(changes.annotations)
+        if not (labels or annotations or changes.conditions):
+            return
         self._sent[pod.key] = msgspec.structs.replace(
             pod,
             labels={**pod.labels, **labels},
@@ -45,12 +48,17 @@ class MarkedPods:
         )
 
     def answered(self, pod: Pod) -> None:
-        """All of it is done, or has failed; what it left there is `unseen` from now on."""
-        del self._sent[pod.key]
+        """All of it is done, or has failed; what it left there is in `written` from now on."""
+        self._sent.pop(pod.key, None)
 
-    def arriving(self) -> list[Pod]:
-        """Pods with what patches put there, as far as the informer does not show it yet."""
-        return [*self._sent.values(), *self._unseen()]
+    def arriving_on(self, pods: Iterable[Pod]) -> list[Pod]:
+        """Those of `pods` that the informer does not show yet as patches leave them, as these do."""
+        found: list[Pod] = []
+        for pod in pods:
+            for each in (self._sent.get(pod.key), self._written.get(pod.key)):
+                if each is not None and each is not pod and each.uid == pod.uid:
+                    found.append(each)
+        return found
 
     def set_pod(self, old: Pod | None, new: Pod) -> None:
         """Follows a pod that appeared or changed."""
@@ -72,19 +80,19 @@ class MarkedPods:
         for owned, pods in self._pods.get(marker.key.namespace, {}).items():
             if _concerns(owned, marker):
                 yield from pods.values()
-        for pod in self.arriving():
+        for pod in (*self._sent.values(), *self._written.unseen()):
             if pod.namespace == marker.key.namespace and _concerns(pod.owned, marker):
                 yield pod
 
 
 def touches(changes: Changes, marker: CompiledMarker) -> bool:
-    """Whether `changes` put on a pod, or take from it, anything that `marker` names."""
-    touched = Owned(
-        condition_types=frozenset([*(each.type for each in changes.conditions), *changes.deleted]),
-        labels=frozenset(changes.labels),
-        annotations=frozenset(changes.annotations),
+    """Whether `changes` put anything on a pod that `marker` names. What they take away is there until an event says so."""
+    put = Owned(
+        condition_types=frozenset(each.type for each in changes.conditions),
+        labels=frozenset(_put(changes.labels)),
+        annotations=frozenset(_put(changes.annotations)),
     )
-    return _concerns(touched, marker)
+    return _concerns(put, marker)
 
 
 def _concerns(owned: Owned, marker: CompiledMarker) -> bool:
@@ -95,5 +103,5 @@ def _concerns(owned: Owned, marker: CompiledMarker) -> bool:
     )
 
 
-def _written(values: Mapping[str, str | None]) -> dict[str, str]:
+def _put(values: Mapping[str, str | None]) -> dict[str, str]:
     return {key: value for key, value in values.items() if value is not None}

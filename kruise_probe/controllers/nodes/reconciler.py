@@ -126,11 +126,7 @@ class NodeReconciler:
             lambda pod: matches[pod.uid],
             current,
             deleting=deleting,
-            arriving=(
-                [each for each in self._caches.marked.arriving() if each.uid in matches]
-                if deleting
-                else ()
-            ),
+            arriving=self._caches.marked.arriving_on(pods) if deleting else (),
             namespace=self._caches.namespace,
         )
         ranks: dict[NamespacedName, object] = {
