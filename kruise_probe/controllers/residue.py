@@ -53,12 +53,12 @@ class MarkedPods:
 
     def arriving_on(self, pods: Iterable[Pod]) -> list[Pod]:
         """Those of `pods` that the informer does not show yet as patches leave them, as these do."""
-        found: list[Pod] = []
-        for pod in pods:
-            for each in (self._sent.get(pod.key), self._written.get(pod.key)):
-                if each is not None and each is not pod and each.uid == pod.uid:
-                    found.append(each)
-        return found
+        return [
+            each
+            for pod in pods
+            for each in (self._sent.get(pod.key), self._written.get(pod.key))
+            if each is not None and each is not pod and each.uid == pod.uid
+        ]
 
     def set_pod(self, old: Pod | None, new: Pod) -> None:
         """Follows a pod that appeared or changed."""
