@@ -42,7 +42,9 @@ from kruise_probe.daemon.schedule import Anchor
 from kruise_probe.daemon.threshold import Record
 from kruise_probe.daemon.ticker import Ticker
 
-_CONTAINER_REASONS = frozenset({REASON_CONTAINER_NOT_CREATED, REASON_CONTAINER_NOT_RUNNING})
+_REASONS_TO_LOOK = frozenset(
+    {REASON_CONTAINER_NOT_CREATED, REASON_CONTAINER_NOT_RUNNING, REASON_RUNTIME_UNAVAILABLE}
+)
 
 
 def _nothing() -> None: ...
@@ -309,11 +311,12 @@ class Worker:
         elif error.reason == REASON_INVALID_PROBE:
             self._publish(threshold.refused(clean_message(str(error))))
         else:
-            of_container = error.reason in _CONTAINER_REASONS
-            is_lost = error.reason == REASON_RUNTIME_UNAVAILABLE and self._record.obstacle is None
-            if of_container or is_lost:  # If the runtime itself is away, a list says so now.
+            if error.reason in _REASONS_TO_LOOK and self._record.obstacle is None:
+                # Its container may be gone, or the runtime itself: a list says so now.
                 self._node.containers.refresh_soon()
-            self._not_reached(clean_message(str(error)), of_container=of_container)
+            # Not one of the container, whatever the reason: it runs by the list, which may go on saying so of one
+            # whose shim has died.
+            self._not_reached(clean_message(str(error)), of_container=False)
 
     def _report_broken(self, error: Exception) -> None:
         metrics.WORKER_ERRORS.inc()

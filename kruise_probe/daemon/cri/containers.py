@@ -319,20 +319,34 @@ class ContainerWatcher:
 
 
 def newest(containers: Sequence[ContainerInfo]) -> dict[ContainerKey, ContainerInfo]:
-    """Of the containers of each name in each pod the last attempt, and of one attempt the youngest."""
-    chosen: dict[ContainerKey, ContainerInfo] = {}
+    """Of the containers of each name in each pod the last attempt, and of one attempt the youngest.
+
+    Of several sandboxes first the one in which it runs: attempts may be counted anew in a new sandbox, whose
+    container only runs when those of the old one are over.
+    """
+    of_sandboxes: dict[tuple[str, str, str], ContainerInfo] = {}
     for container in containers:
         if not container.pod_uid:
             continue
+        place = container.pod_uid, container.name, container.sandbox_id
+        other = of_sandboxes.get(place)
+        if other is None or _age(container) > _age(other):
+            of_sandboxes[place] = container
+    chosen: dict[ContainerKey, ContainerInfo] = {}
+    for container in of_sandboxes.values():
         key = ContainerKey(container.pod_uid, container.name)
         other = chosen.get(key)
-        if other is None or _age(container) > _age(other):
+        if other is None or _precedence(container) > _precedence(other):
             chosen[key] = container
     return chosen
 
 
 def _age(container: ContainerInfo) -> tuple[int, int]:
     return container.attempt, container.created_at_ns
+
+
+def _precedence(container: ContainerInfo) -> tuple[bool, int, int]:
+    return container.state is ContainerState.RUNNING, *_age(container)
 
 
 def _changed(before: Collection[ContainerInfo], after: Collection[ContainerInfo]) -> set[str]:

@@ -25,6 +25,8 @@ from support.scripted_node import (
 from kruise_probe.api.core import ExecAction, GRPCAction, Probe, TCPSocketAction
 from kruise_probe.api.v1alpha1 import NodePodProbeSpec
 from kruise_probe.daemon.probers.prober import (
+    REASON_CONTAINER_NOT_CREATED,
+    REASON_CONTAINER_NOT_RUNNING,
     REASON_EXEC_IMPOSSIBLE,
     REASON_INVALID_PROBE,
     REASON_PORT_NAME_UNKNOWN,
@@ -346,6 +348,8 @@ async def test_a_shorter_grace_applies_to_an_obstacle_that_lasts(
         pytest.param(REASON_PORT_NAME_UNKNOWN, 0, id="port-name-unknown"),
         # As with a container whose shim has died.
         pytest.param(REASON_RUNTIME_UNAVAILABLE, 1, id="no-answer-from-a-runtime-that-lists"),
+        pytest.param(REASON_CONTAINER_NOT_CREATED, 1, id="no-such-container-though-listed"),
+        pytest.param(REASON_CONTAINER_NOT_RUNNING, 1, id="not-running-though-listed-as-such"),
     ],
 )
 async def test_a41_what_cannot_be_probed_is_unknown_after_the_grace(

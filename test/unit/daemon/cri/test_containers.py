@@ -467,10 +467,16 @@ async def test_a_runtime_that_is_away_from_the_start_is_told_of_once(
     assert (line["log_level"], line["error"]) == ("warning", "there is no socket at /none")
 
 
-def info(id: str, *, attempt: int = 0, created_at_ns: int = 1, uid: str = "uid") -> ContainerInfo:
-    return ContainerInfo(
-        id, "main", uid, "default", "pod", "sandbox", ContainerState.EXITED, created_at_ns, attempt
-    )
+def info(
+    id: str,
+    *,
+    attempt: int = 0,
+    created_at_ns: int = 1,
+    uid: str = "uid",
+    sandbox: str = "sandbox",
+    state: ContainerState = ContainerState.EXITED,
+) -> ContainerInfo:
+    return ContainerInfo(id, "main", uid, "default", "pod", sandbox, state, created_at_ns, attempt)
 
 
 @given(
@@ -489,3 +495,25 @@ def test_newest_is_the_last_attempt_and_of_it_the_youngest(containers: list[Cont
     assert {key: container.id for key, container in chosen.items()} == {
         ContainerKey("uid", "main"): "twin"
     }
+
+
+@given(
+    st.permutations(
+        [
+            info("old", attempt=0, created_at_ns=1, sandbox="old"),
+            info("last of the old", attempt=5, created_at_ns=2, sandbox="old"),
+            info("before it", attempt=0, created_at_ns=3, sandbox="new"),
+            info("runs", attempt=1, created_at_ns=4, sandbox="new", state=ContainerState.RUNNING),
+        ]
+    )
+)
+def test_one_that_runs_in_a_new_sandbox_is_newer_than_any_of_the_old(
+    containers: list[ContainerInfo],
+) -> None:
+    assert newest(containers)[ContainerKey("uid", "main")].id == "runs"
+
+
+def test_of_one_sandbox_the_last_attempt_counts_whether_it_runs_or_not() -> None:
+    lasting = info("lasting", attempt=0, state=ContainerState.RUNNING)
+    made = info("made", attempt=1, state=ContainerState.CREATED)
+    assert newest([lasting, made])[ContainerKey("uid", "main")].id == "made"
