@@ -18,7 +18,7 @@ from kruise_probe.api.names import node_of_agent_lease
 from kruise_probe.api.pods import NOTHING_OWNED, Pod
 from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbeMarker
 from kruise_probe.controllers.caches import Caches, ProbesChange
-from kruise_probe.controllers.compiled import CompiledMarker
+from kruise_probe.controllers.compiled import CompiledMarker, CompiledProbe
 from kruise_probe.controllers.markers.pace import CensusPace
 from kruise_probe.controllers.nodes.plan import is_probed
 from kruise_probe.controllers.pods.claims import kept_gates
@@ -232,12 +232,16 @@ class MarkerEvents:
 
 
 def _marks_differ(before: CompiledMarker, after: CompiledMarker) -> bool:
-    """Whether an edit concerns what is written on pods."""
+    """Whether an edit concerns what is written on pods; a container that a pod does not have takes its marks away."""
     if before.deleting != after.deleting or before.selector != after.selector:
         return True
-    return [(each.name, each.condition_type, each.policies) for each in before.probes] != [
-        (each.name, each.condition_type, each.policies) for each in after.probes
+    return [_written_of(each) for each in before.probes] != [
+        _written_of(each) for each in after.probes
     ]
+
+
+def _written_of(probe: CompiledProbe) -> tuple[object, ...]:
+    return probe.name, probe.container, probe.condition_type, probe.policies
 
 
 def _plans_differ(before: CompiledMarker, after: CompiledMarker) -> bool:

@@ -274,6 +274,7 @@ class TestMarkers:
         [
             pytest.param([{"periodSeconds": 7}], False, True, id="period"),
             pytest.param([{"condition": "c/new"}], True, False, id="condition-type"),
+            pytest.param([{"container": "other"}], True, True, id="container"),
         ],
     )
     async def test_an_edit_asks_for_what_it_concerns(
