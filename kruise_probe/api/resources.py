@@ -61,6 +61,7 @@ class _ListMeta(
 
 
 class _ListWire(msgspec.Struct, Generic[W], frozen=True):
+    kind: str | None = None
     metadata: _ListMeta = _ListMeta()
     items: list[W] | None = None
 
@@ -150,6 +151,9 @@ class Resource(Generic[T]):
 
 
 def _page(wire: _ListWire[Any], items: list[T], undecodable: list[Undecodable]) -> ListPage[T]:
+    """A Status or another object is no empty list, whatever its HTTP status: all that is known would go by it."""
+    if wire.kind and not wire.kind.endswith("List"):
+        raise msgspec.ValidationError(f"it is of kind {wire.kind}")
     return ListPage(
         items,
         undecodable,

@@ -137,6 +137,7 @@ def with_mode(arguments: Sequence[str], environment: Mapping[str, str]) -> list[
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line and exits with its code."""
+    _open_closed_streams()
     os.environ.setdefault(
         "GRPC_VERBOSITY", "NONE"
     )  # or grpcio writes to stderr when a runtime restarts
@@ -148,11 +149,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(code if _all_written() else code or EXIT_FAILURE)
 
 
+def _open_closed_streams() -> None:
+    """Gives a process that was started without a stream (`>&-`) the null device for it, as Go does.
+
+    Else nobody may ask what standard output is, and the first socket gets its number.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - it stays open to the end
+
+
 def _all_written() -> bool:
     """Leaves nothing for the interpreter to write at its end: what fails there is exit code 120 and a complaint."""
     try:
-        if sys.stdout:  # there is none where it was closed, `>&-`
-            sys.stdout.flush()
+        sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return False

@@ -22,11 +22,13 @@ class Broken(Exception):
 class HttpConnection(asyncio.Protocol):
     """Made by `dialing`, kept by `pool`. Requests are sent by whoever holds it, one after the other.
 
-    `on_lost` is called once, when its descriptor is about to be given back. `version` is the pool's.
+    `on_lost` is called once, when its descriptor is about to be given back. `version` is the pool's; `requests`
+    counts what it has carried, proxies' tunnels apart.
     """
 
     def __init__(self, on_lost: Callable[["HttpConnection"], None]) -> None:
         self.version = 0
+        self.requests = 0
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
         self._tcp: asyncio.Transport | None = None
@@ -63,6 +65,7 @@ class HttpConnection(asyncio.Protocol):
         """Hands a whole request to the socket, in this very step; only when `usable`."""
         self._answer = AnswerParser(tunnel=tunnel)
         self._streaming = False
+        self.requests += not tunnel
         if self._over or self._closed:  # since it was made; nobody would tell again
             self._fail(Broken("the connection was closed without an answer"))
         else:

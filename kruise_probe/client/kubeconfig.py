@@ -187,6 +187,8 @@ def _identity(configuration: Any, where: str) -> Identity:
     keys: dict[str, str] = configuration.api_key
     # The package renamed its key in release 36.
     authorization = keys.get("BearerToken") or keys.get("authorization")
+    if authorization:  # which a token file's last line end is no part of
+        authorization = authorization.strip()
     certificate, key = configuration.cert_file, configuration.key_file
     if not certificate:
         return Identity(authorization)

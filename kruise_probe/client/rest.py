@@ -100,9 +100,12 @@ class RestClient:
         )
         body = await self._perform(request)
         try:
-            return resource.decode_list(body)
+            page = resource.decode_list(body)
         except msgspec.MsgspecError as error:
             raise ConnectionFailed(f"{request}: the answer is no list: {error}") from error
+        if page.continue_token and page.continue_token == continue_token:
+            raise ConnectionFailed(f"{request}: the list has no end: its next page is this page")
+        return page
 
     @asynccontextmanager
     async def watch(

@@ -1,8 +1,8 @@
 """Whether a refused request is sent again, and when: pure rules.
 
 Source: client-go rest/with_retry.go.
-Differs: waits are jittered upwards, so that refused clients do not come back together; an answer 5xx
-other than 503 is the caller's to retry, as it may have taken effect.
+Differs: waits are jittered upwards, so that refused clients do not come back together; a server that says "at once"
+every time is asked less and less often; an answer 5xx other than 503 is the caller's to retry, as it may have taken effect.
 """
 
 from datetime import UTC, datetime
@@ -13,9 +13,12 @@ from kruise_probe.api.errors import WISH_JITTER
 MAX_REFUSALS = 10
 """How often one request is sent again after 429 or 503; client-go's number."""
 
+SHORTEST_SECONDS = 0.05
+"""Wait before the first repetition where the server asked for less than a second; it doubles with each."""
+
 MAX_RESETS = 2
 """How often a repeatable request is sent again at once after its connection broke: a pool may hold more than
-one connection that the server has closed."""
+one connection that the server has closed. One that was made for this request is no such; the next break is the answer."""
 
 
 def retry_after_seconds(header: str | None, at: datetime) -> float | None:
@@ -49,5 +52,6 @@ def wait_before_retry(
     """
     if status not in (429, 503) or wish_seconds is None or refusals >= MAX_REFUSALS:
         return None
-    wait = max(wish_seconds, 0.05) * (1 + WISH_JITTER * chance)
+    shortest = SHORTEST_SECONDS * 2**refusals if wish_seconds < 1 else 0.0
+    wait = max(wish_seconds, shortest) * (1 + WISH_JITTER * chance)
     return wait if wait < left_seconds else None

@@ -94,10 +94,10 @@ class Sender:
             version, authorization = self._credentials.version, self._credentials.authorization()
             try:
                 answer = await send(request, authorization)
-            except ConnectionBroken:
+            except ConnectionBroken as broken:
                 if not request.repeatable or resets >= MAX_RESETS:
                     raise
-                resets += 1
+                resets = MAX_RESETS if broken.was_new else resets + 1
                 self._metrics.retried(request.method, "<error>")
                 continue
             if 200 <= answer.status < 300:

@@ -29,7 +29,14 @@ _UNPRINTABLE = re.compile(r"[^\t -~]")
 
 
 class ConnectionBroken(ConnectionFailed):
-    """The connection ended without a whole answer; the request may or may not have been carried out."""
+    """The connection ended without a whole answer; the request may or may not have been carried out.
+
+    `was_new` when it had been made for this request.
+    """
+
+    def __init__(self, message: str, *, was_new: bool = False) -> None:
+        super().__init__(message)
+        self.was_new = was_new
 
 
 class Stream:
@@ -114,7 +121,7 @@ class Transport:
         try:
             return _whole(await connection.whole(), connection)
         except Broken as error:
-            raise ConnectionBroken(f"{request}: {error}") from error
+            raise _broken(request, error, connection) from error
         except BadAnswer as error:
             raise ConnectionFailed(f"{request}: {error}") from error
         finally:
@@ -134,7 +141,7 @@ class Transport:
                 return Answer(200, None, b"", stream)
             return _whole(await connection.whole(), connection)
         except Broken as error:
-            raise ConnectionBroken(f"{request}: {error}") from error
+            raise _broken(request, error, connection) from error
         except BadAnswer as error:
             raise ConnectionFailed(f"{request}: {error}") from error
         finally:
@@ -225,6 +232,10 @@ class Transport:
         if self._route.tls is None:
             lines.append(self._route.proxy_header)
         return "".join(lines)
+
+
+def _broken(request: Request, error: Broken, connection: HttpConnection) -> ConnectionBroken:
+    return ConnectionBroken(f"{request}: {error}", was_new=connection.requests == 1)
 
 
 def _whole(answer: AnswerParser, connection: HttpConnection) -> Answer:

@@ -85,7 +85,7 @@ kruise-probe playground --check          once through, for a script: one line of
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Pods and PodProbeMarkers to apply instead of the sample, Deployments and StatefulSets as their pods; may be"
-    " given several times.",
+    " given several times; - is standard input.",
 )
 @_option("--no-sample", is_flag=True, help="Start with nothing applied.")
 @_option(

@@ -3,6 +3,7 @@
 Every complaint is one line: which file, which document, what is wrong.
 """
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +16,8 @@ from kruise_probe.client.rest import PatchType, RestClient
 from kruise_probe.playground.workloads import IGNORED, is_workload, pods_of
 
 SAMPLE = Path(__file__).parent / "samples" / "game-servers.yaml"
+
+STANDARD_INPUT = Path("-")
 
 Json = dict[str, Any]
 
@@ -46,7 +49,8 @@ def load(files: Sequence[Path]) -> list[Document]:
 
 def _load_one(file: Path) -> Iterator[Document]:
     try:
-        parsed = list(yaml.safe_load_all(file.read_text()))
+        text = sys.stdin.read() if file == STANDARD_INPUT else file.read_text()
+        parsed = list(yaml.safe_load_all(text))
     except OSError as error:
         raise BadFile(f"{file}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

@@ -360,7 +360,28 @@ async def test_a_server_that_always_breaks_is_given_up() -> None:
         with pytest.raises(ConnectionFailed):
             await get(client)
 
-    assert len(server.received) == 3
+    assert len(server.received) == 2
+
+
+async def test_every_connection_of_the_pool_may_have_been_closed_meanwhile() -> None:
+    async with client_of(after(0.05, answer(200, {})), max_in_flight=4) as (client, server):
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(2):
+                tasks.create_task(client.get_raw("/version"))
+        server.script = [reset, reset, answer(200, POD)]
+        await get(client)
+
+    assert len(server.received) == 2 + 3
+
+
+async def test_a_list_whose_next_page_is_the_page_itself_is_an_error() -> None:
+    page = answer(200, {"kind": "PodList", "metadata": {"continue": "again"}, "items": []})
+    async with client_of(page) as (client, server):
+        first = await client.list_page(PODS)
+        with pytest.raises(ConnectionFailed, match="has no end"):
+            await client.list_page(PODS, continue_token=first.continue_token)
+
+    assert len(server.received) == 2
 
 
 async def test_an_idle_connection_that_the_server_closed_costs_no_failure() -> None:

@@ -187,6 +187,13 @@ async def test_output_that_cannot_be_written_is_one_line(shell: Shell, desk, ask
     assert (ran.code, ran.err) == (1, told)
 
 
+@pytest.mark.parametrize("asked", ["status", "explain pod/web"])
+async def test_without_any_output_there_is_no_reason_for_words(shell: Shell, desk, asked):
+    ran = await shell(f"kruise-probe {asked} -n {desk.namespace} >&-")
+
+    assert (ran.code, ran.err) == (0, "")
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 async def test_watch_gives_the_terminal_back_when_it_is_ended(
     shell: Shell, playground, desk, number

@@ -68,9 +68,17 @@ def test_an_empty_list_in_any_spelling_is_empty(data: bytes) -> None:
     assert page == ([], [], "", "")
 
 
-def test_what_is_no_list_raises() -> None:
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b'"no"', id="no-object"),
+        pytest.param(b'{"kind": "Status", "metadata": {}, "status": "Failure"}', id="status"),
+        pytest.param(b'{"kind": "Pod", "metadata": {"resourceVersion": "7"}}', id="one-object"),
+    ],
+)
+def test_what_is_no_list_raises(data: bytes) -> None:
     with pytest.raises(msgspec.MsgspecError):
-        PODS.decode_list(b'"no"')
+        PODS.decode_list(data)
 
 
 def test_recorded_node_and_lease_decode() -> None:

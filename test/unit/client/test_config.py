@@ -158,6 +158,15 @@ async def test_a_token_file_of_a_kubeconfig_is_read_again_when_refused(tmp_path:
     assert credentials.authorization() == "Bearer two"
 
 
+async def test_the_line_end_of_a_token_file_is_no_part_of_the_token(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("one\n")
+
+    found = load_config(kubeconfig(tmp_path / "k", user={"tokenFile": str(token)}), {})
+
+    assert found.credentials.authorization() == "Bearer one"
+
+
 def plugin(path: Path, body: str) -> dict[str, object]:
     path.write_text(f"#!/bin/sh\n{body}\n")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)

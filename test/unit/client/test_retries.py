@@ -69,6 +69,21 @@ def test_a_request_is_sent_again_only_where_the_server_said_when(
     assert wait_before_retry(status, wish, refusals=refusals, left_seconds=left, chance=0.0) == wait
 
 
+def test_a_server_that_says_at_once_every_time_is_not_asked_more_than_ten_times_in_ten_seconds() -> (
+    None
+):
+    waits = [
+        wait_before_retry(429, 0.0, refusals=n, left_seconds=30, chance=0.0) or math.inf
+        for n in range(MAX_REFUSALS)
+    ]
+
+    assert sum(waits) > 10
+
+
+def test_a_wish_of_whole_seconds_is_kept_however_often_it_is_said() -> None:
+    assert wait_before_retry(429, 1.0, refusals=9, left_seconds=30, chance=0.0) == 1.0
+
+
 @given(
     wish=st.floats(min_value=0, max_value=20),
     chance=st.floats(min_value=0, max_value=1, exclude_max=True),

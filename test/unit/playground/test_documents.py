@@ -1,5 +1,6 @@
 """Files of objects."""
 
+import io
 from pathlib import Path
 
 import msgspec
@@ -54,6 +55,12 @@ def test_a_complaint_names_the_place(tmp_path: Path, text: str, complaint: str) 
 def test_what_cannot_be_read_is_named(tmp_path: Path, name: str) -> None:
     with pytest.raises(BadFile, match="cannot be read"):
         load([tmp_path / name])
+
+
+def test_standard_input_is_a_file_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(POD))
+
+    assert [each.place for each in load([Path("-")])] == ["-, document 1 (Pod web)"]
 
 
 def test_a_binary_file_is_no_text(tmp_path: Path) -> None:
