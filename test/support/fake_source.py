@@ -143,9 +143,9 @@ class FakeSource(Generic[T]):
         last: T = stamp(self.objects.pop(key), str(self._version))
         self._record(WatchEvent(EventType.DELETED, last, str(self._version)))
 
-    def bookmark(self) -> None:
+    def bookmark(self, *, ends_initial_events: bool = False) -> None:
         """Sends all watches a bookmark at the newest version."""
-        self._send(WatchEvent(EventType.BOOKMARK, None, str(self._version)))
+        self._send(WatchEvent(EventType.BOOKMARK, None, str(self._version), ends_initial_events))
 
     def drop_watches(self, error: Exception | None = None) -> None:
         """Ends all watches: in order, or by `error`."""

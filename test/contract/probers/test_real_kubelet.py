@@ -10,11 +10,16 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import grpc
+import grpc.aio
 import msgspec
 import pytest
+from grpc_health.v1._async import HealthServicer
+from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
 from support.fake_runtime import ScriptedRuntime
 from support.scripted_server import Script, ScriptedServer, answering, serving, silent
 
@@ -221,3 +226,65 @@ async def test_real_kubelet_is_refused_alike(kubelet: Kubelet) -> None:
         ours = await prober.run(Target("127.0.0.1", ""))
 
         assert (result_of(ours), ours.message) == (theirs["result"], theirs["message"])
+
+
+class Health(HealthServicer):
+    """Answers from its table; `act` comes first."""
+
+    def __init__(self, act: Callable[[Any], Any] | None = None) -> None:
+        super().__init__()
+        self._act = act
+
+    async def Check(self, request: Any, context: Any) -> Any:
+        if self._act:
+            await self._act(context)
+        return await super().Check(request, context)
+
+
+async def refuse(context: Any) -> None:
+    await context.abort(grpc.StatusCode.PERMISSION_DENIED, "größer als 100%")
+
+
+async def dawdle(_: Any) -> None:
+    await asyncio.sleep(30)
+
+
+@pytest.mark.parametrize(
+    ("servicer", "service"),
+    [
+        pytest.param(Health, None, id="no-service"),
+        pytest.param(Health, "", id="empty-service"),
+        pytest.param(Health, "up", id="serving"),
+        pytest.param(Health, "down", id="not-serving"),
+        pytest.param(Health, "unclear", id="unknown"),
+        pytest.param(Health, "nobody/knows", id="no-such-service"),
+        pytest.param(None, None, id="unimplemented"),
+        pytest.param(partial(Health, refuse), None, id="refused"),
+        pytest.param(partial(Health, dawdle), None, id="slow"),
+    ],
+)
+async def test_a15_real_kubelet_says_the_same_of_a_grpc_server(
+    kubelet: Kubelet, servicer: Callable[[], Health] | None, service: str | None
+) -> None:
+    server = grpc.aio.server()
+    if servicer:
+        table = servicer()
+        add_HealthServicer_to_server(table, server)
+        for name, status in (("", 1), ("up", 1), ("down", 2), ("unclear", 0)):
+            await table.set(name, status)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        raw_probe = {"grpc": {"port": port, **({} if service is None else {"service": service})}}
+        theirs = await asyncio.to_thread(kubelet.probe, "127.0.0.1", raw_probe, 0.5)
+        prober = prober_for(
+            msgspec.convert(raw_probe, Probe),
+            gate=ExecGate(ScriptedRuntime(), max_concurrent=1),
+            user_agent="kube-probe/.",
+        )
+        prober._timeout_seconds = 0.5  # type: ignore[attr-defined]
+        ours = await prober.run(Target("127.0.0.1", ""))
+    finally:
+        await server.stop(grace=None)
+
+    assert (result_of(ours), ours.message) == (theirs["result"], theirs["message"].strip())

@@ -345,6 +345,9 @@ async def test_a_connection_that_breaks_is_replaced_where_a_second_copy_does_no_
         await call(client)
 
     assert len(server.received) == 2
+    host = server.url.removeprefix("http://")
+    labels = {"code": "<error>", "verb": server.received[0].method, "host": host}
+    assert REGISTRY.get_sample_value("rest_client_request_retries_total", labels) == 1
 
 
 async def test_a_creation_is_never_sent_twice() -> None:

@@ -4,8 +4,8 @@ import asyncio
 import base64
 import socket
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, closing, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -211,6 +211,37 @@ async def mute() -> AsyncIterator[int]:
         server.close()
         for each in held:
             each.close()
+
+
+@pytest.fixture
+def full_port() -> Iterator[int]:
+    """A port whose queue is full: a connection to it neither comes about nor fails."""
+    with ExitStack() as stack:
+        listening = stack.enter_context(closing(socket.socket()))
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(0)
+        for _ in range(4):
+            waiting = stack.enter_context(closing(socket.socket()))
+            waiting.setblocking(False)
+            _ = waiting.connect_ex(listening.getsockname())
+        yield listening.getsockname()[1]
+
+
+async def test_c15_an_address_that_takes_no_connection_costs_the_deadline(
+    monkeypatch: pytest.MonkeyPatch, full_port: int
+) -> None:
+    assert dialing.CONNECT_SECONDS == 5
+    monkeypatch.setattr(dialing, "CONNECT_SECONDS", 0.2)
+    time = asyncio.get_running_loop().time
+    async with client_of(f"http://127.0.0.1:{full_port}") as client:
+        begun = time()
+        with pytest.raises(ConnectionFailed, match=r"cannot connect to .*: no answer within 0.2 s"):
+            await client.get_raw("/version")
+        with pytest.raises(ConnectionFailed, match=r"cannot connect to .*: no answer within 0.2 s"):
+            async with client.watch(PODS, timeout_seconds=60):
+                pass
+
+    assert time() - begun < 10
 
 
 async def test_a_peer_that_never_shakes_hands_costs_the_deadline(

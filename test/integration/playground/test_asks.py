@@ -111,6 +111,14 @@ async def test_a25_a_probe_waits_for_the_startup_probe_of_its_container(space):
         "has the free one's result", lambda each: condition(each, "example.com/free")
     )
     assert not condition(pod, KIND)
+    report = space.world.reports.newest("node-0")
+    asked = [
+        each["name"]
+        for entry in report["spec"]["podProbes"]
+        if entry["uid"] == pod["metadata"]["uid"]
+        for each in entry["probes"]
+    ]
+    assert asked == ["marker#free"], "the node is not asked for it yet"
     (space.folder() / "started").touch()
     await space.until("has the gated one's result", is_status("True"))
 

@@ -86,6 +86,20 @@ async def test_the_state_of_the_service_decides(service: str | None, outcome: Ou
         assert await probe(port, service=service) == outcome
 
 
+def time_waits(port: int) -> int:
+    wanted = f":{port:04X}"
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(wanted in (row[1][-5:], row[2][-5:]) and row[3] == "06" for row in rows)
+
+
+async def test_b11_no_connection_is_remembered_after_its_probe() -> None:
+    async with health_server(Scripted()) as port:
+        for _ in range(200):
+            assert (await probe(port)).verdict is Verdict.SUCCESS
+
+        assert time_waits(port) < 10
+
+
 async def test_unknown_service() -> None:
     async with health_server(Scripted()) as port:
         outcome = await probe(port, service="nobody/knows" * 20)
@@ -193,6 +207,15 @@ class TestTls:
 
         assert outcome.verdict is Verdict.FAILURE
         assert outcome.message.startswith("error: failed to connect service at ")
+
+    async def test_b11_no_connection_is_remembered_after_its_probe(
+        self, credentials: grpc.ServerCredentials
+    ) -> None:
+        async with health_server(Scripted(), credentials) as port:
+            for _ in range(50):
+                assert (await probe(port, mode="TLS")).verdict is Verdict.SUCCESS
+
+            assert time_waits(port) < 10
 
     async def test_probe_without_tls(self, credentials: grpc.ServerCredentials) -> None:
         async with health_server(Scripted(), credentials) as port:

@@ -8,9 +8,9 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
-from support.scripted_server import ScriptedServer, serving, silent
+from support.scripted_server import serving, silent
 
-from kruise_probe.daemon.probers.dialing import Address, Connection, DialFailed
+from kruise_probe.daemon.probers.dialing import Address, Connection, DialFailed, dial
 from kruise_probe.daemon.probers.prober import Outcome, Target, Verdict
 from kruise_probe.daemon.probers.tcp import TcpProber
 
@@ -125,8 +125,8 @@ async def test_the_server_reads_a_plain_end() -> None:
     assert ends == [b""] * 50
 
 
-def time_waits(server: ScriptedServer) -> int:
-    wanted = f":{server.port:04X}"
+def time_waits(port: int) -> int:
+    wanted = f":{port:04X}"
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return sum(wanted in (row[1][-5:], row[2][-5:]) and row[3] == "06" for row in rows)
 
@@ -138,4 +138,33 @@ async def test_a_thousand_probes_leave_no_thousand_sockets_waiting() -> None:
             await asyncio.sleep(0)  # the server lives on the same loop
         await server.until_ended(1000)
 
-        assert time_waits(server) < 50
+        assert time_waits(server.port) < 50
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+async def test_b11_nor_does_a_server_whose_end_comes_in_the_same_moment(is_read: bool) -> None:
+    """As that of a compiled one does, before a second call of the prober's could reset the connection."""
+    connections = 300
+    ends: list[bytes] = []
+    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
+
+        def serve() -> None:
+            for _ in range(connections):
+                connection, _ = listening.accept()
+                with closing(connection):
+                    connection.sendall(b"220 mail.example.com ready\r\n")
+                    ends.append(connection.recv(1))
+
+        served = asyncio.create_task(asyncio.to_thread(serve))
+        port = listening.getsockname()[1]
+        for _ in range(connections):
+            connection = await dial(Address("127.0.0.1", port))
+            if is_read:
+                _ = await connection.receive()
+            else:
+                await connection._readable()  # it has come, and nobody wants it
+            connection.close()
+        await served
+
+    assert ends == [b""] * connections
+    assert time_waits(port) < 10

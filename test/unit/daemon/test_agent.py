@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from prometheus_client import REGISTRY, generate_latest
 from support.scripted_node import (
     BAD,
     HUNG,
@@ -476,3 +477,28 @@ async def test_no_object_however_absurd_stops_the_daemon_or_another_probe(
         await asyncio.sleep(3)
         assert list(node.api.states()) == ["sound/marker#probe"]
         assert agent.probe_count == 1
+
+
+async def test_b21_after_pods_have_come_and_gone_there_are_no_more_series_than_before(
+    node: ScriptedNode,
+) -> None:
+    def series() -> set[str]:
+        lines = generate_latest(REGISTRY).decode().splitlines()
+        return {line.rsplit(" ", 1)[0] for line in lines if not line.startswith("#")}
+
+    steady = pod_of(probe_of(exec_probe(), "m#p"), name="steady")
+    node.containers.start("steady")
+    node.api.put(spec_of(steady))
+    async with node.daemon():
+        await asyncio.sleep(2)
+        before = series()
+        for number in range(1000):
+            name = f"web-{number}"
+            node.containers.start(name)
+            node.api.put(spec_of(steady, pod_of(probe_of(exec_probe(), "m#p"), name=name)))
+            await asyncio.sleep(1.5)
+            node.containers.remove(name)
+        assert any("web-999" in each for each in series())
+        node.api.put(spec_of(steady))
+        await asyncio.sleep(2)
+        assert series() == before

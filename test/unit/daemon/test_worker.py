@@ -77,6 +77,16 @@ async def test_b8_a_new_container_is_probed_at_its_initial_delay(either: Scripte
         assert either.probers.times == [pytest.approx(14.1, abs=0.05)]
 
 
+async def test_b8_a_restart_of_the_daemon_within_the_initial_delay_changes_nothing_about_it(
+    either: ScriptedNode,
+) -> None:
+    either.api.put(one(exec_probe(period_seconds=300, initial_delay_seconds=60)))
+    either.containers.start(age=20)
+    async with either.daemon():
+        await asyncio.sleep(100)
+        assert either.probers.times == [pytest.approx(40, abs=0.05)]
+
+
 async def test_b9_a_slow_probe_does_not_drift(node: ScriptedNode) -> None:
     node.probers.answer(OK, seconds=0.7)
     node.api.put(one(exec_probe()))

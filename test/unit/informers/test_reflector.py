@@ -108,6 +108,23 @@ class TestInitialList:
             assert_equal_to(source, informer)
         assert sum(each.streamed for each in source.requests) == 1
 
+    async def test_c8_changes_before_the_end_of_a_streamed_list_are_changes(
+        self, source: FakeSource[ApiObject], informer: Informer
+    ) -> None:
+        source.ends_initial_events = False
+        async with running(informer):
+            assert len(informer.lister.list()) == 3
+            source.delete(thing("a").key)
+            source.put(thing("b"))
+            source.put(thing("d"))
+            await asyncio.sleep(0.1)
+            assert not informer.has_synced
+            source.bookmark(ends_initial_events=True)
+            await asyncio.sleep(0.1)
+            assert informer.has_synced
+            assert_equal_to(source, informer)
+        assert source.lists == 1
+
     async def test_c9_a_stream_that_never_ends_is_given_up_within_thirty_seconds(
         self, source: FakeSource[ApiObject], informer: Informer
     ) -> None:

@@ -296,6 +296,41 @@ class TestNodes:
         assert [each["uid"] for each in wire["metadata"]["ownerReferences"]] == ["uid-node-1"]
         assert api.count("NodePodProbe") == {"NodePodProbe": 1}
 
+    async def test_a_former_node_is_no_owner_beside_the_one_that_came_back(
+        self, api: FakeApi
+    ) -> None:
+        wire = npp_wire(owner_uid="the-former-node")
+        (former,) = wire["metadata"]["ownerReferences"]
+        wire["metadata"]["ownerReferences"].append({**former, "uid": "uid-node-1"})
+        api.put(NODE_POD_PROBES, wire)
+        async with running_manager(api):
+            await settle()
+        wire = api.get(NODE_POD_PROBES, "node-1") or {}
+        assert [each["uid"] for each in wire["metadata"]["ownerReferences"]] == ["uid-node-1"]
+
+    async def test_one_that_was_made_anew_meanwhile_is_not_deleted_for_its_predecessor(
+        self, api: FakeApi
+    ) -> None:
+        deletions = 0
+
+        def another_comes_first(write: Write) -> None:
+            nonlocal deletions
+            if write.verb == "delete":
+                deletions += 1
+                api.remove(NODE_POD_PROBES, "node-2")
+                api.put(NODES, node_wire("node-2"))
+                anew = npp_wire("node-2", owner_uid="uid-node-2")
+                anew["metadata"]["uid"] = "anew"
+                api.put(NODE_POD_PROBES, anew)
+
+        api.put(NODE_POD_PROBES, npp_wire("node-2"))
+        api.before = another_comes_first
+        async with running_manager(api):
+            await settle(60)
+        wire = api.get(NODE_POD_PROBES, "node-2") or {}
+        assert wire["metadata"]["uid"] == "anew"
+        assert deletions == 1
+
     async def test_a_node_that_turns_virtual_loses_it(self, api: FakeApi) -> None:
         async with running_manager(api):
             await settle()

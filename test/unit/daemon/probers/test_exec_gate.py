@@ -175,6 +175,16 @@ async def test_a_longer_timeout_does_not_join_a_call_that_ends_sooner(
     assert [call.timeout_seconds for call in runtime.execs] == [1, 3]
 
 
+async def test_the_same_timeout_joins_a_call_that_has_started(runtime: ScriptedRuntime) -> None:
+    runtime.on_exec("check", script=succeed(after_seconds=0.8))
+    async with gate_of(runtime) as gate, asyncio.TaskGroup() as waiters:
+        _ = waiters.create_task(gate.execute(key("check"), timeout_seconds=1))
+        await asyncio.sleep(0.5)
+        _ = waiters.create_task(gate.execute(key("check"), timeout_seconds=1))
+
+    assert len(runtime.execs) == 1
+
+
 async def test_a_call_that_nobody_waits_for_is_given_up(runtime: ScriptedRuntime) -> None:
     runtime.on_exec("check", script=hang())
     async with gate_of(runtime) as gate, asyncio.TaskGroup() as waiters:

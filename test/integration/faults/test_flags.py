@@ -1,0 +1,213 @@
+"""What flags of both programs change, seen from outside: at the API server, at the runtime, at their own endpoints."""
+
+import asyncio
+import itertools
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from support import programs
+from support.background import background
+from support.fake_runtime import ExecCall, ScriptedRuntime, hang, served
+from support.hollow import CONDITION, node_name, probe
+from support.programs import Program
+from support.world import condition
+
+from kruise_probe.daemon.cri.runtime import ExecResult
+from kruise_probe.playground.raw_api import node_pod_probe_path
+
+Json = dict[str, Any]
+
+NODE = node_name(0)
+
+
+def state_of(report: Json) -> Json:
+    """The one result of a report that has one; else nothing."""
+    for entry in (report.get("status") or {}).get("podProbeStatuses") or ():
+        for each in entry["probeStates"]:
+            return dict(each)
+    return {}
+
+
+@asynccontextmanager
+async def daemon(
+    arena: Any, runtime: ScriptedRuntime, *flags: str, commands: int = 1
+) -> AsyncIterator[Program]:
+    """A daemon that is asked to run `check <n>` in one container, each once a second."""
+    runtime.start("uid-1", "main")
+    probes = [
+        {
+            "name": f"marker#p{number}",
+            "containerName": "main",
+            "probe": {"exec": {"command": ["check", str(number)]}, "timeoutSeconds": 600},
+        }
+        for number in range(commands)
+    ]
+    entry = {"name": "pod", "namespace": "default", "uid": "uid-1", "IP": "", "probes": probes}
+    await arena.hollow.add_node(NODE)
+    await arena.api.create(
+        node_pod_probe_path("").rstrip("/"),
+        {
+            "apiVersion": "apps.kruise.io/v1alpha1",
+            "kind": "NodePodProbe",
+            "metadata": {"name": NODE},
+            "spec": {"podProbes": [entry]},
+        },
+    )
+    with tempfile.TemporaryDirectory(prefix="cri-") as folder:
+        async with served(runtime, Path(folder) / "cri.sock") as endpoint:
+            kubeconfig = arena.proxy.write_kubeconfig(arena.folder)
+            wanted = (f"--node-name={NODE}", f"--cri-endpoint={endpoint}", *flags)
+            async with programs.running("daemon", kubeconfig, arena.folder, *wanted) as program:
+                yield program
+
+
+async def test_max_concurrent_execs(arena: Any) -> None:
+    runtime = ScriptedRuntime()
+    for number in range(6):
+        runtime.on_exec("check", str(number), script=hang())
+
+    async def queued() -> bool:
+        return runtime.in_flight == 2
+
+    async with daemon(arena, runtime, "--max-concurrent-execs=2", commands=6) as program:
+        await program.until("two run", queued)
+        await asyncio.sleep(1.5)  # all of the others were due meanwhile
+        assert runtime.most_in_flight == 2
+        assert await program.metric("kruise_probe_exec_in_flight") == 2
+
+
+async def test_message_sync_interval(arena: Any) -> None:
+    runtime = ScriptedRuntime()
+    numbers = itertools.count()
+
+    async def talkative(_: ExecCall) -> ExecResult:
+        return ExecResult(0, str(next(numbers)).encode(), b"")
+
+    runtime.on_exec("check", "0", script=talkative)
+    seen: list[int] = []
+
+    def three_in_a_row(report: Json) -> bool:
+        if message := state_of(report).get("message"):
+            seen.append(int(message))
+        return any({each, each + 1, each + 2} <= set(seen) for each in seen)
+
+    async with daemon(arena, runtime, "--message-sync-interval=0"):
+        await arena.world.reports.until("each message is published", three_in_a_row, name=NODE)
+
+
+async def test_result_refresh_interval(arena: Any) -> None:
+    times: set[str] = set()
+
+    def refreshed(report: Json) -> bool:
+        if state := state_of(report):
+            assert state["state"] == "Succeeded"
+            times.add(state["lastProbeTime"])
+        return len(times) >= 3
+
+    async with daemon(arena, ScriptedRuntime(), "--result-refresh-interval=1s"):
+        await arena.world.reports.until("the same is published again", refreshed, name=NODE)
+
+
+async def test_system_namespace_of_the_daemon_is_where_its_lease_is(arena: Any) -> None:
+    await arena.api.create("/api/v1/namespaces", {"metadata": {"name": "elsewhere"}})
+    async with daemon(arena, ScriptedRuntime(), "--system-namespace=elsewhere"):
+        await arena.proxy.until(
+            "it has a Lease",
+            lambda: any(each.about_leases and each.code == 201 for each in arena.proxy.log),
+        )
+    (lease,) = arena.server.objects("leases.coordination.k8s.io")
+    assert lease["metadata"]["namespace"] == "elsewhere"
+    assert lease["metadata"]["name"] == f"kruise-probe-{NODE}"
+    assert lease["spec"]["leaseDurationSeconds"] == 60
+
+
+async def test_readiness_of_the_daemon_names_all_that_it_looks_at(arena: Any) -> None:
+    runtime = ScriptedRuntime()
+    async with daemon(arena, runtime) as program:
+        await program.ready()
+        text = (await program.get("readyz?verbose"))[1]
+    assert named(text) == {"loop", "runtime", "cache nodepodprobes", "watch nodepodprobes"}
+
+
+async def test_rest_config_qps_and_burst(arena: Any) -> None:
+    await arena.hollow.add_nodes(1)
+    await arena.hollow.add_pods(20, nodes=1)
+    qps, burst = 10, 2
+    flags = (f"--rest-config-qps={qps}", f"--rest-config-burst={burst}")
+    async with arena.manager(*flags) as manager, background(arena.daemons.follow()):
+        await manager.ready()
+        await arena.hollow.add_marker(probe())
+        await arena.world.pods.wait(
+            "all are marked",
+            lambda: all(condition(each, CONDITION) for each in arena.world.pods.all()),
+        )
+    sent = [each.at for each in arena.proxy.log if each.resource == "pods/status"]
+    assert len(sent) == 20
+    assert sent[-1] - sent[0] >= (len(sent) - burst - 2) / qps
+
+
+async def test_workers_sync_period_and_readiness_of_the_manager(arena: Any) -> None:
+    await arena.hollow.add_nodes(1)
+    await arena.hollow.add_pods(1, nodes=1)
+    port = programs.free_port()
+    flags = ("--podprobemarker-workers=3", "--nodepodprobe-workers=5", "--sync-period=1s")
+    async with arena.manager(*flags, f"--metrics-addr=127.0.0.1:{port}") as manager:
+        await manager.ready()
+        text = (await manager.get("readyz?verbose"))[1]
+        caches = ("podprobemarkers", "pods", "nodes", "nodepodprobes", "leases")
+        assert named(text) == {"loop"} | {
+            f"{what} {each}" for what in ("cache", "watch") for each in caches
+        }
+        await arena.hollow.add_marker(probe())
+        url = f"http://127.0.0.1:{port}/metrics"
+        told = (await programs.fetch(url))[1]
+        workers = {
+            line.split('"')[1]: float(line.rsplit(" ", 1)[1])
+            for line in told.splitlines()
+            if line.startswith("controller_runtime_max_concurrent_reconciles{")
+        }
+        assert workers["podprobemarker"] == 3
+        assert workers["nodepodprobe"] == 5
+
+        async def looked_at_again() -> bool:
+            told = (await programs.fetch(url))[1]
+            return programs.sum_of("controller_runtime_reconcile_total", told) >= 40
+
+        await manager.until("it looks at everything again and again", looked_at_again)
+        assert arena.server.faults.count(code=409) == 0
+
+
+async def test_where_leaders_are_elected_and_for_how_long(arena: Any) -> None:
+    await arena.api.create("/api/v1/namespaces", {"metadata": {"name": "elsewhere"}})
+    kubeconfig = arena.proxy.write_kubeconfig(arena.folder)
+    flags = (
+        "--leader-election-namespace=elsewhere",
+        "--leader-election-id=chosen",
+        "--leader-election-lease-duration=21s",
+    )
+    async with programs.running("manager", kubeconfig, arena.folder, *flags) as manager:
+        await manager.ready()
+        (lease,) = arena.server.objects("leases.coordination.k8s.io")
+    assert lease["metadata"]["namespace"] == "elsewhere"
+    assert lease["metadata"]["name"] == "chosen"
+    assert lease["spec"]["leaseDurationSeconds"] == 21
+    (lease,) = arena.server.objects("leases.coordination.k8s.io")
+    assert not lease["spec"].get("holderIdentity"), "it was given back"
+
+
+async def test_caches_that_do_not_sync_in_time_end_the_manager(arena: Any) -> None:
+    arena.proxy.black_hole()
+    async with arena.manager("--controller-cache-sync-timeout=1s") as manager:
+        async with asyncio.timeout(30):
+            assert await manager.process.wait() == 1
+        assert manager.says("podprobemarkers")
+
+
+def named(verbose: str) -> set[str]:
+    """The checks of a listing, all of which are well."""
+    lines = [line for line in verbose.splitlines() if line.startswith("[")]
+    assert all(line.startswith("[+]") for line in lines), verbose
+    return {line.removeprefix("[+]").removesuffix(" ok") for line in lines}
