@@ -36,6 +36,7 @@ QUIET_SHARE = 0.03
 """A manager that uses less of a processor than this, a second long, is at rest."""
 
 REST_SECONDS = 30.0
+IDLE_SECONDS = 20.0
 
 OURS = (
     f"{sys.executable} -m kruise_probe manager --kubeconfig {{kubeconfig}} --enable-leader-election=false "
@@ -266,6 +267,7 @@ class _Run:
         async with manager_running(self._on, self._options) as manager:
             await self._rested(manager)
             self._row("restart", manager, manager.ready_seconds, before, await self._on.api.usage())
+            await self._idle(manager)
             await self._phase(manager, "delete", self._delete, self._gone)
             left = sum(not each.bare for each in self._on.pods.objects.values())
             if left:
@@ -321,6 +323,13 @@ class _Run:
             used = procfs.cpu_seconds(manager.pid)
             await asyncio.sleep(0.5)
             quiet = quiet + 1 if procfs.cpu_seconds(manager.pid) - used <= QUIET_SHARE / 2 else 0
+
+    async def _idle(self, manager: Measured) -> None:
+        """What it takes when nothing happens."""
+        before = await self._on.api.usage()
+        manager.lap()
+        await asyncio.sleep(IDLE_SECONDS)
+        self._row("idle", manager, IDLE_SECONDS, before, await self._on.api.usage())
 
     async def _create(self) -> None:
         await self._on.api.json(

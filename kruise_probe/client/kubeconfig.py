@@ -4,8 +4,7 @@ The only module that imports `kubernetes`; it is imported only when a kubeconfig
 reports in many ways (its own exception, KeyErrors, a line on the root logger) leaves here as ConfigError.
 
 Source: client-go tools/clientcmd.
-Differs: reading is the official Python package's, so what it does not know (impersonation, SOCKS) is refused
-or ignored as it does.
+Differs: reading is the official Python package's, so what it does not know (impersonation, SOCKS) is refused.
 """
 
 import logging
@@ -30,6 +29,8 @@ from kruise_probe.client.credentials import (
 )
 from kruise_probe.client.tls import AuthorityFile, tls_context, use_client_certificate
 
+_IMPERSONATION = frozenset({"as", "as-uid", "as-groups", "as-user-extra"})
+
 
 class Kubeconfig(NamedTuple):
     """What the current context of a kubeconfig says."""
@@ -50,8 +51,9 @@ def read(paths: str, origin: str) -> Kubeconfig:
         ConfigError: one line that says what was wrong, where, and what to do.
     """
     where = f"{origin} {paths}"
-    _check_files(paths, where)
+    users = _users(paths, where)
     context = _current_context(paths, where)
+    _refuse_impersonation(users.get(context.get("user")), where)
     configuration = _load(paths, where)
     server = str(configuration.host).rstrip("/")
     if not server.startswith(("http://", "https://")):
@@ -93,8 +95,9 @@ def read(paths: str, origin: str) -> Kubeconfig:
     )
 
 
-def _check_files(paths: str, where: str) -> None:
-    """Says what is wrong with a file before the package stumbles over it in its own words."""
+def _users(paths: str, where: str) -> dict[Any, Any]:
+    """What the files say of users, by name; what is wrong with a file is said here, before the package stumbles over it."""
+    users: dict[Any, Any] = {}
     found = False
     for name in filter(None, paths.split(os.pathsep)):
         path = Path(name).expanduser()
@@ -113,8 +116,22 @@ def _check_files(paths: str, where: str) -> None:
             ) from error
         if not isinstance(content, dict):
             raise ConfigError(f"{where}: is empty or no mapping; write a kubeconfig to it")
+        entries = content.get("users")
+        for each in entries if isinstance(entries, list) else ():
+            if isinstance(each, dict) and isinstance(each.get("name"), str):
+                users.setdefault(each["name"], each.get("user"))
     if not found:
         raise ConfigError(f"{where}: does not exist; correct the path or leave it out")
+    return users
+
+
+def _refuse_impersonation(user: Any, where: str) -> None:
+    """The package would leave it out, and act with all that the user may do."""
+    asked = sorted(_IMPERSONATION.intersection(user)) if isinstance(user, dict) else []
+    if any(user[key] for key in asked):
+        raise ConfigError(
+            f"{where}: impersonation ({', '.join(asked)}) is not supported; use credentials of that user's own"
+        )
 
 
 def _current_context(paths: str, where: str) -> dict[str, Any]:

@@ -323,6 +323,11 @@ def _config(**changes: object) -> Callable[[Path], tuple[str | None, dict[str, s
             "exec plugin .*/no/such/plugin",
             id="plugin-that-is-missing",
         ),
+        pytest.param(
+            _config(user={"token": "t", "as": "jane", "as-groups": ["dev"]}),
+            r"impersonation \(as, as-groups\) is not supported; use credentials",
+            id="impersonation",
+        ),
     ],
 )
 async def test_what_is_wrong_is_said_in_one_line(
