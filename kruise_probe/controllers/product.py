@@ -11,11 +11,15 @@ from typing import NamedTuple
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.pods import Pod
 from kruise_probe.client.rest import RestClient
-from kruise_probe.controllers import mapping
 from kruise_probe.controllers.agents import AgentReconciler
 from kruise_probe.controllers.caches import Caches, Informers, build_informers
 from kruise_probe.controllers.controller import Controller
 from kruise_probe.controllers.manager import Cache, Runnable
+from kruise_probe.controllers.mapping.keys import Keys, Stagger
+from kruise_probe.controllers.mapping.markers import MarkerEvents
+from kruise_probe.controllers.mapping.node_pod_probes import NodePodProbeEvents
+from kruise_probe.controllers.mapping.nodes import LeaseEvents, NodeEvents, wake_pods
+from kruise_probe.controllers.mapping.pods import PodEvents
 from kruise_probe.controllers.markers.pace import CensusPace
 from kruise_probe.controllers.markers.reconciler import MarkerReconciler, Recorder
 from kruise_probe.controllers.nodes.reconciler import NodeReconciler
@@ -84,12 +88,12 @@ def build_over(
     caches = Caches(informers, namespace=options.namespace, now=now)
     marker_queue: WorkQueue[NamespacedName] = WorkQueue(name=MARKER_CONTROLLER)
     pace = CensusPace(marker_queue)
-    keys = mapping.Keys(
+    keys = Keys(
         pods=WorkQueue(name=POD_CONTROLLER),
         nodes=WorkQueue(name=NODE_CONTROLLER),
         agents=WorkQueue(name=AGENT_CONTROLLER),
         census=pace,
-        stagger=mapping.Stagger(),
+        stagger=Stagger(),
     )
 
     def nodes_changed(markers: Iterable[NamespacedName]) -> None:
@@ -116,9 +120,7 @@ def build_over(
         now=now,
     )
     nodes = NodeReconciler(caches, writer, on_outcome=nodes_changed)
-    agents = AgentReconciler(
-        caches, on_change=lambda node: mapping.wake_pods(caches, keys, node), now=now
-    )
+    agents = AgentReconciler(caches, on_change=lambda node: wake_pods(caches, keys, node), now=now)
     markers = MarkerReconciler(
         caches,
         writer,
@@ -162,19 +164,17 @@ def build_over(
 def _connect(
     informers: Informers,
     caches: Caches,
-    keys: mapping.Keys,
+    keys: Keys,
     pods: PodReconciler,
     agents: AgentReconciler,
     now: Callable[[], datetime],
 ) -> None:
-    informers.markers.add_event_handler(mapping.MarkerEvents(caches, keys))
-    informers.pods.add_event_handler(mapping.PodEvents(caches, keys))
-    informers.nodes.add_event_handler(mapping.NodeEvents(caches, keys))
+    informers.markers.add_event_handler(MarkerEvents(caches, keys))
+    informers.pods.add_event_handler(PodEvents(caches, keys))
+    informers.nodes.add_event_handler(NodeEvents(caches, keys))
     informers.node_pod_probes.add_event_handler(
-        mapping.NodePodProbeEvents(
-            caches, keys, result_seen=pods.result_seen, is_silent=agents.is_silent
-        )
+        NodePodProbeEvents(caches, keys, result_seen=pods.result_seen, is_silent=agents.is_silent)
     )
     informers.leases.add_event_handler(
-        mapping.LeaseEvents(caches, keys, is_silent=agents.is_silent, now=now)
+        LeaseEvents(caches, keys, is_silent=agents.is_silent, now=now)
     )

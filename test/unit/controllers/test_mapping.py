@@ -24,8 +24,12 @@ from support.running_manager import START, informers_over
 
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.pods import Pod
-from kruise_probe.controllers import mapping
 from kruise_probe.controllers.caches import Caches
+from kruise_probe.controllers.mapping.keys import Keys, Stagger
+from kruise_probe.controllers.mapping.markers import MarkerEvents
+from kruise_probe.controllers.mapping.node_pod_probes import NodePodProbeEvents
+from kruise_probe.controllers.mapping.nodes import LeaseEvents, NodeEvents
+from kruise_probe.controllers.mapping.pods import PodEvents
 from kruise_probe.controllers.markers.pace import CensusPace
 from kruise_probe.workqueue.priority import Priority
 from kruise_probe.workqueue.rate_limiting import WorkQueue
@@ -51,21 +55,21 @@ class Asked:
     def forget(self) -> None:
         """Empty queues, and handlers that fill them; the caches stay."""
         self.markers: WorkQueue[NamespacedName] = WorkQueue(name="")
-        self.keys = mapping.Keys(
+        self.keys = Keys(
             pods=WorkQueue(name=""),
             nodes=WorkQueue(name=""),
             agents=WorkQueue(name=""),
             census=CensusPace(self.markers),
-            stagger=mapping.Stagger(),
+            stagger=Stagger(),
         )
         caches, keys = self.caches, self.keys
-        self.pod_events = mapping.PodEvents(caches, keys)
-        self.marker_events = mapping.MarkerEvents(caches, keys)
-        self.node_events = mapping.NodeEvents(caches, keys)
-        self.npp_events = mapping.NodePodProbeEvents(
+        self.pod_events = PodEvents(caches, keys)
+        self.marker_events = MarkerEvents(caches, keys)
+        self.node_events = NodeEvents(caches, keys)
+        self.npp_events = NodePodProbeEvents(
             caches, keys, result_seen=self.seen.append, is_silent=lambda _: self.silent
         )
-        self.lease_events = mapping.LeaseEvents(
+        self.lease_events = LeaseEvents(
             caches, keys, is_silent=lambda _: self.silent, now=lambda: START
         )
 
@@ -176,7 +180,7 @@ class TestPods:
 
 
 async def test_initial_keys_are_spread_over_time() -> None:
-    stagger = mapping.Stagger()
+    stagger = Stagger()
     delays = [stagger.delay_seconds() for _ in range(5000)]
     assert delays[-1] == pytest.approx(1.0)
     assert delays == sorted(delays)
@@ -239,7 +243,7 @@ class TestLeases:
         ],
     )
     async def test_what_moves_the_expiry_asks_for_a_look(
-        self, act: Callable[[mapping.LeaseEvents], None]
+        self, act: Callable[[LeaseEvents], None]
     ) -> None:
         asked = Asked()
         asked.lease_events.on_add(lease(), is_initial=True)

@@ -1,0 +1,97 @@
+"""What events of markers ask for."""
+
+from collections.abc import Iterable
+
+from kruise_probe.api.pods import Pod
+from kruise_probe.api.v1alpha1 import PodProbeMarker
+from kruise_probe.controllers.caches import Caches
+from kruise_probe.controllers.compiled import CompiledMarker, CompiledProbe
+from kruise_probe.controllers.mapping.keys import Keys
+
+
+class MarkerEvents:
+    """Markers concern the pods they match, those pods' nodes, and markers that want the same keys."""
+
+    def __init__(self, caches: Caches, keys: Keys) -> None:
+        self._caches = caches
+        self._keys = keys
+
+    def on_add(self, obj: PodProbeMarker, is_initial: bool) -> None:
+        self._caches.markers.is_echo(obj)
+        _, marker = self._caches.follow_marker(obj)
+        pods = self._caches.matching.pods_of(marker)
+        if is_initial:
+            self._keys.census.request(obj.key, delay_seconds=self._keys.stagger.delay_seconds())
+        else:
+            self._keys.census.at_once(obj.key)
+            self._count_rivals(pods)
+        for pod in pods:
+            self._keys.pod(pod.key, is_initial)
+        self._plan_nodes(marker, pods, initial=is_initial)
+
+    def on_update(self, old: PodProbeMarker, new: PodProbeMarker) -> None:
+        echo = self._caches.markers.is_echo(new)
+        if old is new:
+            self._keys.census.request(new.key, delay_seconds=self._keys.stagger.delay_seconds())
+            return
+        if (
+            old.spec == new.spec
+            and old.deleting == new.deleting
+            and old.metadata.generation == new.metadata.generation
+        ):
+            if not echo:
+                self._keys.census.request(new.key)
+            return
+        before, after = self._caches.follow_marker(new)
+        self._keys.census.at_once(new.key)
+        pods = self._caches.matching.pods_of(after)
+        if before is not None and before.selector != after.selector:
+            pods += self._caches.matching.pods_of(before)
+        if before is None or _marks_differ(before, after):
+            for pod in pods:
+                self._keys.pod(pod.key)
+            self._count_rivals(pods)
+        if before is None or _plans_differ(before, after):
+            self._plan_nodes(after, pods)
+
+    def on_delete(self, last_known: PodProbeMarker) -> None:
+        marker = self._caches.follow_marker_deletion(last_known)
+        pods = self._caches.matching.pods_of(marker)
+        for pod in pods:
+            self._keys.pod(pod.key)
+        self._count_rivals(pods)
+        self._plan_nodes(marker, pods)
+        self._keys.census.at_once(last_known.key)
+
+    def _plan_nodes(
+        self, marker: CompiledMarker, pods: Iterable[Pod], *, initial: bool = False
+    ) -> None:
+        nodes = {pod.node for pod in pods} | set(self._caches.nodes_holding(marker.key))
+        for node in sorted(nodes):
+            self._keys.node(node, initial)
+
+    def _count_rivals(self, pods: Iterable[Pod]) -> None:
+        """Markers that match the same pods may have won or lost something."""
+        rivals = {each for pod in pods for each in self._caches.matching.markers_of(pod)}
+        for each in rivals:
+            self._keys.census.request(each.key)
+
+
+def _marks_differ(before: CompiledMarker, after: CompiledMarker) -> bool:
+    """Whether an edit concerns what is written on pods; a container that a pod does not have takes its marks away."""
+    if before.deleting != after.deleting or before.selector != after.selector:
+        return True
+    return [_written_of(each) for each in before.probes] != [
+        _written_of(each) for each in after.probes
+    ]
+
+
+def _written_of(probe: CompiledProbe) -> tuple[object, ...]:
+    return probe.name, probe.container, probe.condition_type, probe.policies
+
+
+def _plans_differ(before: CompiledMarker, after: CompiledMarker) -> bool:
+    """Whether an edit concerns what nodes are asked to probe."""
+    if before.deleting != after.deleting or before.selector != after.selector:
+        return True
+    return [each.planned for each in before.probes] != [each.planned for each in after.probes]

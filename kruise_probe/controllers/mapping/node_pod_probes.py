@@ -1,0 +1,73 @@
+"""What events of NodePodProbes ask for: results, and specs that others edited."""
+
+from collections.abc import Callable
+
+from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.v1alpha1 import NodePodProbe
+from kruise_probe.controllers.caches import Caches, ProbesChange
+from kruise_probe.controllers.mapping.keys import Keys
+from kruise_probe.workqueue.priority import Priority
+
+
+class NodePodProbeEvents:
+    """Results concern pods; a spec that is not as we wrote it concerns the plan; both concern markers.
+
+    `result_seen` is told of each pod whose results changed.
+    """
+
+    def __init__(
+        self,
+        caches: Caches,
+        keys: Keys,
+        *,
+        result_seen: Callable[[NamespacedName], None],
+        is_silent: Callable[[str], bool],
+    ) -> None:
+        self._caches = caches
+        self._keys = keys
+        self._result_seen = result_seen
+        self._is_silent = is_silent
+
+    def on_add(self, obj: NodePodProbe, is_initial: bool) -> None:
+        echo = self._caches.node_pod_probes.is_echo(obj)
+        change = self._caches.follow_node_pod_probe(None, obj)
+        if not echo:
+            self._keys.node(obj.key.name, is_initial)
+        if is_initial:
+            return
+        self._results(change)
+        self._counts(change)
+
+    def on_update(self, old: NodePodProbe, new: NodePodProbe) -> None:
+        name = new.key.name
+        echo = self._caches.node_pod_probes.is_echo(new)
+        if old is new:
+            self._keys.node(name, initial=True)
+            return
+        change = self._caches.follow_node_pod_probe(old, new)
+        if not echo and (
+            change.spec
+            or old.metadata.owner_references != new.metadata.owner_references
+            or old.deleting != new.deleting
+        ):
+            self._keys.node(name)
+        if self._is_silent(name):
+            self._keys.agents.add(name)
+        self._results(change)
+        self._counts(change)
+
+    def on_delete(self, last_known: NodePodProbe) -> None:
+        change = self._caches.follow_node_pod_probe_deletion(last_known)
+        self._keys.node(last_known.key.name)
+        self._counts(change)
+
+    def _results(self, change: ProbesChange) -> None:
+        ours = self._caches.namespace
+        for key in change.pods:
+            if not ours or key.namespace == ours:
+                self._result_seen(key)
+                self._keys.pods.add(key, Priority.HIGH)
+
+    def _counts(self, change: ProbesChange) -> None:
+        markers = self._caches.matching.markers
+        self._keys.counts(markers[key] for key in change.markers if key in markers)

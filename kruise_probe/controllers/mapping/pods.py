@@ -1,0 +1,97 @@
+"""What events of pods ask for."""
+
+from collections.abc import Iterable
+
+from kruise_probe.api.pods import NOTHING_OWNED, Pod
+from kruise_probe.controllers.caches import Caches
+from kruise_probe.controllers.compiled import CompiledMarker
+from kruise_probe.controllers.mapping.keys import Keys
+from kruise_probe.controllers.nodes.plan import is_probed
+from kruise_probe.controllers.pods.claims import kept_gates
+
+
+class PodEvents:
+    """Pods concern their own marks, the plan of their node, and the status of their markers."""
+
+    def __init__(self, caches: Caches, keys: Keys) -> None:
+        self._caches = caches
+        self._keys = keys
+
+    def on_add(self, obj: Pod, is_initial: bool) -> None:
+        self._caches.follow_pod(None, obj)
+        markers = self._caches.matching.markers_of(obj)
+        if markers or obj.owned is not NOTHING_OWNED:
+            self._keys.pod(obj.key, is_initial)
+        if markers:
+            self._keys.node(obj.node, is_initial)
+            self._keys.counts(markers)
+
+    def on_update(self, old: Pod, new: Pod) -> None:
+        echo = self._caches.follow_pod(old, new)
+        if old is new:
+            self._look_again(new)
+            return
+        before = self._caches.matching.markers_of(old)
+        after = before if old.labels == new.labels else self._caches.matching.markers_of(new)
+        if before != after:
+            self._concerns_all(old, new, (*before, *after))
+            return
+        if not after and new.owned is NOTHING_OWNED and old.owned is NOTHING_OWNED:
+            return
+        if after and _plan_may_differ(old, new):
+            self._concerns_all(old, new, after)
+        elif not echo and _marks_may_differ(old, new):
+            self._keys.pod(new.key)
+            if self._caches.node_is_virtual(new.node):
+                self._keys.counts(after)
+        self._left_behind(old, new)
+
+    def on_delete(self, last_known: Pod) -> None:
+        self._caches.follow_pod_deletion(last_known)
+        markers = self._caches.matching.markers_of(last_known)
+        self._keys.counts(markers)
+        if markers or last_known.uid in self._caches.view(last_known.node).entries:
+            self._keys.node(last_known.node)
+        self._keys.counts(self._caches.matching.deleting(last_known.namespace).values())
+
+    def _look_again(self, pod: Pod) -> None:
+        """A resync: events may have been lost."""
+        if self._caches.matching.markers_of(pod) or pod.owned is not NOTHING_OWNED:
+            self._keys.pod(pod.key, initial=True)
+
+    def _concerns_all(self, old: Pod, new: Pod, markers: Iterable[CompiledMarker]) -> None:
+        self._keys.pod(new.key)
+        self._keys.node(new.node)
+        if old.node != new.node:
+            self._keys.node(old.node)
+        self._keys.counts(markers)
+        self._left_behind(old, new)
+
+    def _left_behind(self, old: Pod, new: Pod) -> None:
+        """Marks came, went, or were let go of: what waits for that before a marker may end."""
+        if old.owned == new.owned and kept_gates(old) == kept_gates(new):
+            return
+        deleting = self._caches.matching.deleting(new.namespace)
+        if deleting:
+            self._keys.node(new.node)
+            self._keys.counts(deleting.values())
+
+
+def _plan_may_differ(old: Pod, new: Pod) -> bool:
+    return (
+        old.ip != new.ip
+        or old.node != new.node
+        or old.started != new.started
+        or old.containers != new.containers
+        or is_probed(old) != is_probed(new)
+    )
+
+
+def _marks_may_differ(old: Pod, new: Pod) -> bool:
+    return (
+        old.conditions != new.conditions
+        or old.labels != new.labels
+        or old.annotations != new.annotations
+        or old.owned != new.owned
+        or old.active != new.active
+    )
