@@ -1,6 +1,7 @@
 """The probe of a worker that is under way: begun, looked at or waited for, and told of; never two at once.
 
-Whatever goes wrong in it is told as a failure: one bad probe never stops another.
+Whatever goes wrong in it is told as a failure: one bad probe never stops another. A time that ran out while the process
+stood still is no verdict: the probe is asked again at its next tick, where it counts whatever happens.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ from typing import Any
 
 from kruise_probe.daemon.probers.prober import Asked, Begun, Outcome, Prober, Target, Waiting
 from kruise_probe.daemon.probers.rounds import end_of_round
+from kruise_probe.daemon.standstill import Standstill
 
 Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 """Starts what has to be waited for; its owner cancels it at the end."""
@@ -27,6 +29,7 @@ class Attempts:
     def __init__(
         self,
         spawn: Spawn,
+        standstill: Standstill,
         *,
         on_outcome: Callable[[Outcome, float], None],
         on_failure: Callable[[Exception], None],
@@ -34,6 +37,8 @@ class Attempts:
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._spawn = spawn
+        self._standstill = standstill
+        self._excused = False
         self._on_outcome = on_outcome
         self._on_failure = on_failure
         self._on_end = on_end
@@ -87,11 +92,16 @@ class Attempts:
     async def _wait(self, waiting: Waiting, began: float, generation: int) -> None:
         try:
             outcome = await waiting()
-            if generation == self._generation:
+            if generation == self._generation and not self._excuses(outcome, began):
                 self._on_outcome(outcome, self._loop.time() - began)
         except Exception as error:  # noqa: BLE001 - told as a failure
             if generation == self._generation:
                 self._on_failure(error)
+
+    def _excuses(self, outcome: Outcome, began: float) -> bool:
+        """Whether nobody could hear an answer in time; never twice in a row, or a slow node would hide every failure."""
+        self._excused = outcome.timed_out and not self._excused and self._standstill.since(began)
+        return self._excused
 
     def _ended(self, _: object = None) -> None:
         self._under_way = None

@@ -24,6 +24,7 @@ from kruise_probe.daemon.probers.prober import Prober
 from kruise_probe.daemon.readback import Recorded, recorded_in, result_for
 from kruise_probe.daemon.results import Result, Results
 from kruise_probe.daemon.schedule import Anchor
+from kruise_probe.daemon.standstill import Standstill
 from kruise_probe.daemon.worker import Node, Worker
 
 REPAIR_SECONDS: Final = 60.0
@@ -70,12 +71,15 @@ class Supervisor:
     async def run(self) -> None:
         """Runs the workers until cancelled."""
         async with asyncio.TaskGroup() as group:
+            standstill = Standstill()
+            looking = group.create_task(standstill.run(), name="standstill")
             self._node = Node(
                 anchor=Anchor(self._now().timestamp(), asyncio.get_running_loop().time()),
                 containers=self._containers,
                 prober_factory=self._prober_factory,
                 results=self._results,
                 spawn=group.create_task,
+                standstill=standstill,
                 on_transition=self._on_transition,
                 now=self._now,
             )
@@ -83,6 +87,7 @@ class Supervisor:
             try:
                 await asyncio.Event().wait()
             finally:
+                looking.cancel()
                 for worker in self._workers.values():
                     worker.halt()
 

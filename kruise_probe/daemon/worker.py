@@ -39,6 +39,7 @@ from kruise_probe.daemon.probers.prober import (
 from kruise_probe.daemon.readback import Standing, standing_of
 from kruise_probe.daemon.results import Change, Result, Results
 from kruise_probe.daemon.schedule import Anchor
+from kruise_probe.daemon.standstill import Standstill
 from kruise_probe.daemon.threshold import Record
 from kruise_probe.daemon.ticker import Ticker
 
@@ -56,6 +57,7 @@ class Node(NamedTuple):
     Attributes:
         anchor: the instant from which ticks are counted.
         spawn: starts a probe; its owner cancels it at the end.
+        standstill: when this process could not hear what probes were answered.
         on_transition: called with the entry and its new result, Succeeded or Failed.
         now: the wall clock.
     """
@@ -65,6 +67,7 @@ class Node(NamedTuple):
     prober_factory: Callable[[Probe], Prober]
     results: Results
     spawn: Spawn
+    standstill: Standstill
     on_transition: Callable[[Entry, Result], None]
     now: Callable[[], datetime]
 
@@ -111,6 +114,7 @@ class Worker:
 
         self._attempts = Attempts(
             node.spawn,
+            node.standstill,
             on_outcome=self._judge,
             on_failure=self._not_probed,
             on_end=self._ticker.probe_ended,

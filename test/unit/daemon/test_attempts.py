@@ -17,6 +17,7 @@ from kruise_probe.daemon.probers.prober import (
     Verdict,
     Waiting,
 )
+from kruise_probe.daemon.standstill import Standstill
 
 OK = Outcome(Verdict.SUCCESS)
 TARGET = Target(pod_ip="127.0.0.9", container_id="c1")
@@ -72,6 +73,7 @@ async def told() -> AsyncIterator[Told]:
     async with asyncio.TaskGroup() as group:
         attempts = Attempts(
             group.create_task,
+            Standstill(),
             on_outcome=lambda outcome, seconds: events.append((outcome, round(seconds, 3))),
             on_failure=lambda error: events.append(type(error)),
             on_end=lambda: events.append("end"),
