@@ -48,6 +48,9 @@ MAX_SERIES = 4096
 MAX_PENDING = 1000
 """How many series may wait to be written; client-go's queue holds as many events."""
 
+CLOCK_SLACK_SECONDS = 0.001
+"""A timer may be early by the clock's resolution; what is due within this is due."""
+
 MAX_TRIES = 12
 RETRY_SECONDS = 10.0
 
@@ -155,7 +158,7 @@ class EventRecorder:
     async def _until_due(self) -> None:
         time = asyncio.get_running_loop().time
         while True:
-            while self._later and self._later[0][0] <= time():
+            while self._later and self._later[0][0] <= time() + CLOCK_SLACK_SECONDS:
                 self._enqueue(heapq.heappop(self._later)[2])
             if self._ready:
                 return
@@ -167,7 +170,7 @@ class EventRecorder:
                 continue
 
     async def _write(self, series: Series) -> None:
-        wait = series.budget.take(asyncio.get_running_loop().time())
+        wait = series.budget.take(asyncio.get_running_loop().time() + CLOCK_SLACK_SECONDS)
         if wait > 0:
             self._postpone(series, wait)
             return

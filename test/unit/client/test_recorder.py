@@ -1,6 +1,7 @@
 """Events: counted instead of repeated, never in anybody's way."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -218,6 +219,33 @@ async def test_what_may_pass_is_tried_again(error: KubeError) -> None:
     async with running(events) as recorder:
         failed(recorder)
         await asyncio.sleep(45)
+
+    assert events.only["count"] == 1
+
+
+async def test_a_timer_that_is_a_moment_early_is_no_reason_to_spin(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is due less than the clock's resolution after its timer. Time stands still here until somebody sleeps."""
+    faults = [ConnectionFailed("refused")]
+    waits = itertools.count(1)
+    wait_until = asyncio.timeout_at
+
+    def fault() -> None:
+        if faults:
+            raise faults.pop()
+
+    def counted(when: float | None) -> asyncio.Timeout:
+        assert next(waits) < 100, "it spins"
+        return wait_until(when)
+
+    monkeypatch.setattr("random.uniform", lambda low, high: 0.6779002000933946)
+    monkeypatch.setattr("asyncio.timeout_at", counted)
+    events = FakeEvents()
+    events.fault = fault
+    async with running(events) as recorder:
+        failed(recorder)
+        await asyncio.sleep(11)
 
     assert events.only["count"] == 1
 
