@@ -1,6 +1,7 @@
-"""For all tests: in CI nothing is skipped, and no property fails because the machine is busy."""
+"""For all tests: in CI nothing is skipped, no property fails because the machine is busy, and Ctrl-C means something."""
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -8,6 +9,11 @@ from hypothesis import HealthCheck, settings
 
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
+
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):  # as in what a shell started with `&`; children would inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(wrapper=True)
