@@ -16,12 +16,14 @@ import contextlib
 import errno
 import os
 import socket
+import struct
 from typing import Final, NamedTuple
 
 from kruise_probe.daemon.probers.rounds import end_of_round
 
 READ_BYTES: Final = 16 * 1024
 
+_RESET: Final = struct.pack("ii", 1, 0)
 _NO_FIN_WAIT: Final = -1
 """For TCP_LINGER2: a closed socket waits for no end of the other side, but resets the connection, see tcp(7)."""
 _UNREAD: Final = bytearray(READ_BYTES)
@@ -155,10 +157,11 @@ class Connection:
         return arrived
 
     def close(self) -> None:
-        with contextlib.suppress(
-            OSError
-        ):  # A greeting that was not read would be answered by a mere reset.
-            _ = socket.socket.recv_into(self._socket, _UNREAD)
+        with contextlib.suppress(OSError):
+            # A greeting that was not read would be answered by a mere reset. That is enough for a server that has
+            # ended the connection itself, and spares it the TIME_WAIT.
+            if not socket.socket.recv_into(self._socket, _UNREAD):
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self._socket.close()
 
     def broken(self, what: str, error: OSError) -> BrokenConnection:

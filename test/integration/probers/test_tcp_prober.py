@@ -168,3 +168,26 @@ async def test_b11_nor_does_a_server_whose_end_comes_in_the_same_moment(is_read:
 
     assert ends == [b""] * connections
     assert time_waits(port) < 10
+
+
+async def test_b11_nor_does_a_server_that_ends_the_connection_itself() -> None:
+    """As after an answer to httpGet: then it is the server's side that would wait."""
+    connections = 300
+    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
+
+        def serve() -> None:
+            for _ in range(connections):
+                connection, _ = listening.accept()
+                with closing(connection):
+                    connection.sendall(b"bye")
+
+        served = asyncio.create_task(asyncio.to_thread(serve))
+        port = listening.getsockname()[1]
+        for _ in range(connections):
+            connection = await dial(Address("127.0.0.1", port))
+            while await connection.receive():
+                pass
+            connection.close()
+        await served
+
+    assert time_waits(port) < 10
