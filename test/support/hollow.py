@@ -87,6 +87,18 @@ class Hollow:
         body = {"metadata": {"name": name}, "spec": {"unschedulable": True}}
         await self.api.create("/api/v1/nodes", body)
 
+    async def ask_node(self, name: str, probes: list[Json]) -> None:
+        """A node with a NodePodProbe: `probes` of one pod, uid-1, whose manager is away."""
+        await self.add_node(name)
+        entry = {"name": "pod", "namespace": "default", "uid": "uid-1", "IP": "", "probes": probes}
+        body = {
+            "apiVersion": "apps.kruise.io/v1alpha1",
+            "kind": "NodePodProbe",
+            "metadata": {"name": name},
+            "spec": {"podProbes": [entry]},
+        }
+        await self.api.create(node_pod_probe_path("").rstrip("/"), body)
+
     async def add_pods(self, count: int, *, nodes: int, first: int = 0, **more: Any) -> None:
         numbers = range(first, first + count)
         await side_by_side(

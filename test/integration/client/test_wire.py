@@ -5,13 +5,14 @@ import base64
 import socket
 import ssl
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, asynccontextmanager, closing, suppress
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.scripted_http import ScriptedServer, answer, raw, silence, stream
+from support.sockets import full_backlog
 
 from kruise_probe.api.errors import ConnectionFailed
 from kruise_probe.api.resources import PODS
@@ -215,16 +216,8 @@ async def mute() -> AsyncIterator[int]:
 
 @pytest.fixture
 def full_port() -> Iterator[int]:
-    """A port whose queue is full: a connection to it neither comes about nor fails."""
-    with ExitStack() as stack:
-        listening = stack.enter_context(closing(socket.socket()))
-        listening.bind(("127.0.0.1", 0))
-        listening.listen(0)
-        for _ in range(4):
-            waiting = stack.enter_context(closing(socket.socket()))
-            waiting.setblocking(False)
-            _ = waiting.connect_ex(listening.getsockname())
-        yield listening.getsockname()[1]
+    with full_backlog() as port:
+        yield port
 
 
 async def test_c15_an_address_that_takes_no_connection_costs_the_deadline(

@@ -16,7 +16,6 @@ from support.programs import Program
 from support.world import condition
 
 from kruise_probe.daemon.cri.runtime import ExecResult
-from kruise_probe.playground.raw_api import node_pod_probe_path
 
 Json = dict[str, Any]
 
@@ -45,17 +44,7 @@ async def daemon(
         }
         for number in range(commands)
     ]
-    entry = {"name": "pod", "namespace": "default", "uid": "uid-1", "IP": "", "probes": probes}
-    await arena.hollow.add_node(NODE)
-    await arena.api.create(
-        node_pod_probe_path("").rstrip("/"),
-        {
-            "apiVersion": "apps.kruise.io/v1alpha1",
-            "kind": "NodePodProbe",
-            "metadata": {"name": NODE},
-            "spec": {"podProbes": [entry]},
-        },
-    )
+    await arena.hollow.ask_node(NODE, probes)
     with tempfile.TemporaryDirectory(prefix="cri-") as folder:
         async with served(runtime, Path(folder) / "cri.sock") as endpoint:
             kubeconfig = arena.proxy.write_kubeconfig(arena.folder)

@@ -12,7 +12,6 @@ from support.fake_runtime import ScriptedRuntime, served, succeed
 from support.hollow import node_name
 
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.playground.raw_api import node_pod_probe_path
 from kruise_probe.serving.loop_lag import MAX_LAG_SECONDS
 
 Json = dict[str, Any]
@@ -71,18 +70,8 @@ async def test_a_daemon_that_was_frozen_fails_no_probe_that_was_answered_in_time
         }
         for command in commands
     ]
-    entry = {"name": "pod", "namespace": "default", "uid": "uid-1", "IP": "", "probes": probes}
     name = node_name(0)
-    await arena.hollow.add_node(name)
-    await arena.api.create(
-        node_pod_probe_path("").rstrip("/"),
-        {
-            "apiVersion": "apps.kruise.io/v1alpha1",
-            "kind": "NodePodProbe",
-            "metadata": {"name": name},
-            "spec": {"podProbes": [entry]},
-        },
-    )
+    await arena.hollow.ask_node(name, probes)
 
     def states(report: Json) -> list[str]:
         pods = (report.get("status") or {}).get("podProbeStatuses") or ()

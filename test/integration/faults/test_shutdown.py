@@ -15,7 +15,6 @@ from support.programs import Program
 from support.world import condition
 
 from kruise_probe.daemon.cri.runtime import ContainerInfo
-from kruise_probe.playground.raw_api import node_pod_probe_path
 
 PROMISED_SECONDS = 5.0
 EXECS = 16
@@ -74,17 +73,7 @@ async def daemon(arena: Any) -> AsyncIterator[tuple[Program, ScriptedRuntime]]:
         }
         for number in range(EXECS)
     ]
-    entry = {"name": "pod", "namespace": "default", "uid": "uid-1", "IP": "", "probes": entries}
-    await arena.hollow.add_node(node_name(0))
-    await arena.api.create(
-        node_pod_probe_path("").rstrip("/"),
-        {
-            "apiVersion": "apps.kruise.io/v1alpha1",
-            "kind": "NodePodProbe",
-            "metadata": {"name": node_name(0)},
-            "spec": {"podProbes": [entry]},
-        },
-    )
+    await arena.hollow.ask_node(node_name(0), entries)
     with tempfile.TemporaryDirectory(prefix="cri-") as folder:
         async with served(scripted, Path(folder) / "cri.sock") as endpoint:
             kubeconfig = arena.proxy.write_kubeconfig(arena.folder)

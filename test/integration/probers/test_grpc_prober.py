@@ -13,6 +13,7 @@ from grpc_health.v1 import health_pb2
 from grpc_health.v1._async import HealthServicer
 from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
 from support.scripted_server import answering, self_signed, serving, silent
+from support.sockets import time_waits
 
 from kruise_probe.api.core import GRPCAction
 from kruise_probe.daemon.probers.grpc import GrpcProber
@@ -84,12 +85,6 @@ async def probe(
 async def test_the_state_of_the_service_decides(service: str | None, outcome: Outcome) -> None:
     async with health_server(Scripted()) as port:
         assert await probe(port, service=service) == outcome
-
-
-def time_waits(port: int) -> int:
-    wanted = f":{port:04X}"
-    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    return sum(wanted in (row[1][-5:], row[2][-5:]) and row[3] == "06" for row in rows)
 
 
 async def test_b11_no_connection_is_remembered_after_its_probe() -> None:

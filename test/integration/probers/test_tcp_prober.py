@@ -4,11 +4,11 @@ import asyncio
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
-from pathlib import Path
+from contextlib import closing
 
 import pytest
 from support.scripted_server import serving, silent
+from support.sockets import full_backlog, time_waits
 
 from kruise_probe.daemon.probers.dialing import Address, Connection, DialFailed, dial
 from kruise_probe.daemon.probers.prober import Outcome, Target, Verdict
@@ -45,16 +45,8 @@ async def test_refused(ip: str, shown: str) -> None:
 
 @pytest.fixture
 def full_port() -> Iterator[int]:
-    """A port whose queue is full: a connection to it neither comes about nor fails."""
-    with ExitStack() as stack:
-        listening = stack.enter_context(closing(socket.socket()))
-        listening.bind(("127.0.0.1", 0))
-        listening.listen(0)
-        for _ in range(4):
-            waiting = stack.enter_context(closing(socket.socket()))
-            waiting.setblocking(False)
-            _ = waiting.connect_ex(listening.getsockname())
-        yield listening.getsockname()[1]
+    with full_backlog() as port:
+        yield port
 
 
 async def test_no_answer_is_failure_in_time(full_port: int) -> None:
@@ -123,12 +115,6 @@ async def test_the_server_reads_a_plain_end() -> None:
             await server.until_ended(number + 1)
 
     assert ends == [b""] * 50
-
-
-def time_waits(port: int) -> int:
-    wanted = f":{port:04X}"
-    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    return sum(wanted in (row[1][-5:], row[2][-5:]) and row[3] == "06" for row in rows)
 
 
 async def test_a_thousand_probes_leave_no_thousand_sockets_waiting() -> None:

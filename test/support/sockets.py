@@ -1,0 +1,27 @@
+"""Sockets of this machine, as its kernel shows and keeps them."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def full_backlog() -> Iterator[int]:
+    """A port whose queue is full: a connection to it neither comes about nor fails."""
+    with ExitStack() as stack:
+        listening = stack.enter_context(closing(socket.socket()))
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(0)
+        for _ in range(4):
+            waiting = stack.enter_context(closing(socket.socket()))
+            waiting.setblocking(False)
+            _ = waiting.connect_ex(listening.getsockname())
+        yield listening.getsockname()[1]
+
+
+def time_waits(port: int) -> int:
+    """How many connections from or to `port` are in TIME_WAIT."""
+    wanted = f":{port:04X}"
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(wanted in (row[1][-5:], row[2][-5:]) and row[3] == "06" for row in rows)
