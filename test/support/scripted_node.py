@@ -467,6 +467,7 @@ class ScriptedNode:
     def __init__(self) -> None:
         self.containers = FakeContainers()
         self.probers = FakeProbers()
+        self.prober_factory: Callable[[Probe], Prober] = self.probers
         self.api = FakeApi()
         self.recorder = FakeRecorder()
         self.options = Options()
@@ -477,7 +478,7 @@ class ScriptedNode:
             informer=self.api,
             client=self.api,
             containers=self.containers,
-            prober_factory=self.probers,
+            prober_factory=self.prober_factory,
             recorder=self.recorder,
             options=self.options,
             now=wall_clock,

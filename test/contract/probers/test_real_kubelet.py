@@ -23,8 +23,9 @@ from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
 from support.fake_runtime import ScriptedRuntime
 from support.scripted_server import Script, ScriptedServer, answering, serving, silent
 
-from kruise_probe.api.core import Probe
+from kruise_probe.api.core import GRPCAction, Probe
 from kruise_probe.daemon.probers.exec_gate import ExecGate
+from kruise_probe.daemon.probers.grpc import GrpcProber
 from kruise_probe.daemon.probers.prober import Outcome, Target
 from kruise_probe.daemon.probers.selection import prober_for
 
@@ -277,12 +278,8 @@ async def test_a15_real_kubelet_says_the_same_of_a_grpc_server(
     try:
         raw_probe = {"grpc": {"port": port, **({} if service is None else {"service": service})}}
         theirs = await asyncio.to_thread(kubelet.probe, "127.0.0.1", raw_probe, 0.5)
-        prober = prober_for(
-            msgspec.convert(raw_probe, Probe),
-            gate=ExecGate(ScriptedRuntime(), max_concurrent=1),
-            user_agent="kube-probe/.",
-        )
-        prober._timeout_seconds = 0.5  # type: ignore[attr-defined]
+        action = GRPCAction(port=port, service=service)
+        prober = GrpcProber(action, timeout_seconds=0.5, user_agent="kube-probe/.")
         ours = await prober.run(Target("127.0.0.1", ""))
     finally:
         await server.stop(grace=None)

@@ -61,9 +61,12 @@ async def test_max_concurrent_execs(arena: Any) -> None:
     async def queued() -> bool:
         return runtime.in_flight == 2
 
+    async def waited() -> bool:
+        return await program.metric("kruise_probe_ticks_missed_total") >= 2 * 6
+
     async with daemon(arena, runtime, "--max-concurrent-execs=2", commands=6) as program:
         await program.until("two run", queued)
-        await asyncio.sleep(1.5)  # all of the others were due meanwhile
+        await program.until("the others wait: each has missed ticks", waited)
         assert runtime.most_in_flight == 2
         assert await program.metric("kruise_probe_exec_in_flight") == 2
 

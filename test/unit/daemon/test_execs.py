@@ -50,7 +50,7 @@ class Execs:
     @asynccontextmanager
     async def daemon(self) -> AsyncIterator[None]:
         gate = ExecGate(self.runtime, max_concurrent=CAP)
-        self.node.probers = partial(prober_for, gate=gate, user_agent="x")  # type: ignore[assignment]
+        self.node.prober_factory = partial(prober_for, gate=gate, user_agent="x")
         async with background(gate.run()), self.node.daemon():
             yield
 
