@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from kruise_probe.client.config import ClusterConfig
+from kruise_probe.client.transport import METADATA_ONLY
 
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
@@ -93,7 +94,7 @@ class Api:
         self._all: list[_Connection] = []
         authorization = config.credentials.authorization()
         self._common = (
-            f"Host: {urlsplit(config.server).netloc}\r\nAccept: application/json\r\n"
+            f"Host: {urlsplit(config.server).netloc}\r\n"
             "User-Agent: kruise-probe-bench\r\n"
             + (f"Authorization: {authorization}\r\n" if authorization else "")
         )
@@ -123,7 +124,10 @@ class Api:
             if request.body
             else ""
         )
-        return f"{request.method} {request.path} HTTP/1.1\r\n{self._common}{body}\r\n".encode()
+        # Whole objects that nobody reads cost the API server their encoding, and with large ones a stalled connection.
+        accept = METADATA_ONLY if request.method == "PATCH" else JSON
+        head = f"{request.method} {request.path} HTTP/1.1\r\n{self._common}Accept: {accept}\r\n"
+        return f"{head}{body}\r\n".encode()
 
     async def call(self, request: Request, *, fine: tuple[int, ...] = ()) -> bytes:
         """Sends one request and returns the body of its answer.

@@ -144,7 +144,7 @@ kruise-probe manager --kubeconfig ~/.kube/config --enable-leader-election=false
     help="How often to look at everything again without a cause; 0 for never.",
 )
 @flag("--podprobemarker-workers", type=_WORKERS, default=4, help="Markers worked on at once.")
-@flag("--nodepodprobe-workers", type=_WORKERS, default=16, help="Nodes worked on at once.")
+@flag("--nodepodprobe-workers", type=_WORKERS, default=48, help="Nodes worked on at once.")
 @flag(
     "--rest-config-qps",
     type=click.FloatRange(min=0),

@@ -50,7 +50,7 @@ class Options(NamedTuple):
     namespace: str = ""
     serverless: bool = False
     marker_workers: int = 4
-    node_workers: int = 16
+    node_workers: int = 48
     pod_workers: int = 48
     resync_seconds: float = 600.0
 
@@ -108,7 +108,7 @@ def build_over(
         deleting = caches.matching.deleting(pod.namespace).values()
         waiting = [each for each in deleting if touches(changes, each)]
         if waiting:
-            keys.node(pod.node)
+            keys.node_shortly(pod.node)
             keys.counts(waiting)
 
     pods = PodReconciler(

@@ -13,6 +13,9 @@ from kruise_probe.workqueue.rate_limiting import WorkQueue
 INITIAL_KEYS_PER_SECOND: Final = 5000.0
 """How fast what the initial lists bring is queued: a quarter of the CPU when nothing is to be written."""
 
+GATHER_SECONDS: Final = 0.05
+"""How long a node waits for more of its pods to lose their marks: its plan looks at all of them anyway."""
+
 
 class Stagger:
     """Spreads keys over time, so that a large initial list leaves room for what happens meanwhile."""
@@ -50,6 +53,11 @@ class Keys(NamedTuple):
             self.nodes.add_after(name, self.stagger.delay_seconds(), Priority.LOW)
         else:
             self.nodes.add(name)
+
+    def node_shortly(self, name: str) -> None:
+        """Has the plan of a node looked at, once for all that happens to its pods about now."""
+        if name:
+            self.nodes.add_after(name, GATHER_SECONDS)
 
     def counts(self, markers: Iterable[CompiledMarker]) -> None:
         """Has the status of markers looked at; at once if their deletion waits for what just happened."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from kruise_probe.api.pods import Pod
+from kruise_probe.api.pods import NOTHING_OWNED, Pod
 from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.controllers.caches import Caches
 from kruise_probe.controllers.compiled import CompiledMarker, CompiledProbe
@@ -48,7 +48,7 @@ class MarkerEvents:
         if before is not None and before.selector != after.selector:
             pods += self._caches.matching.pods_of(before)
         if before is None or _marks_differ(before, after):
-            for pod in pods:
+            for pod in sorted(pods, key=_node) if after.deleting else pods:
                 self._keys.pod(pod.key)
             self._count_rivals(pods)
         if before is None or _plans_differ(before, after):
@@ -58,7 +58,9 @@ class MarkerEvents:
         marker = self._caches.follow_marker_deletion(last_known)
         pods = self._caches.matching.pods_of(marker)
         for pod in pods:
-            self._keys.pod(pod.key)
+            # Those that lost their marks to its deletion have been looked at since it began.
+            if not marker.deleting or pod.owned is not NOTHING_OWNED:
+                self._keys.pod(pod.key)
         self._count_rivals(pods)
         self._plan_nodes(marker, pods)
         self._keys.census.at_once(last_known.key)
@@ -75,6 +77,11 @@ class MarkerEvents:
         rivals = {each for pod in pods for each in self._caches.matching.markers_of(pod)}
         for each in rivals:
             self._keys.census.request(each.key)
+
+
+def _node(pod: Pod) -> str:
+    """Pods that lose their marks go node by node, so that each node is planned once for all of its own."""
+    return pod.node
 
 
 def _marks_differ(before: CompiledMarker, after: CompiledMarker) -> bool:

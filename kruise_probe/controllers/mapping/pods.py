@@ -73,7 +73,7 @@ class PodEvents:
             return
         deleting = self._caches.matching.deleting(new.namespace)
         if deleting:
-            self._keys.node(new.node)
+            self._keys.node_shortly(new.node)
             self._keys.counts(deleting.values())
 
 

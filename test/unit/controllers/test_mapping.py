@@ -1,5 +1,6 @@
 """What events ask for, and how urgently."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -25,7 +26,7 @@ from support.running_manager import START, informers_over
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.pods import Pod
 from kruise_probe.controllers.caches import Caches
-from kruise_probe.controllers.mapping.keys import Keys, Stagger
+from kruise_probe.controllers.mapping.keys import GATHER_SECONDS, Keys, Stagger
 from kruise_probe.controllers.mapping.markers import MarkerEvents
 from kruise_probe.controllers.mapping.node_pod_probes import NodePodProbeEvents
 from kruise_probe.controllers.mapping.nodes import LeaseEvents, NodeEvents
@@ -155,7 +156,9 @@ class TestPods:
         asked.pod_events.on_update(gated(), gated(message="news"))
         assert (set(asked.nodes), asked.counted) == (set(), set())
         asked.pod_events.on_update(gated(), gated(reason="ProbeRemoved"))
-        assert (set(asked.nodes), asked.counted) == ({"node-1"}, {"web"})
+        assert (set(asked.nodes), asked.counted) == (set(), {"web"})
+        await asyncio.sleep(GATHER_SECONDS)
+        assert set(asked.nodes) == {"node-1"}
 
     async def test_a_pod_that_starts_to_match_asks_for_everything(self) -> None:
         asked = Asked().matched()
@@ -297,3 +300,31 @@ class TestMarkers:
         asked = Asked().matched()
         asked.marker_events.on_update(marker(), marker(status={"matchedPods": 77}))
         assert (asked.pods, asked.nodes, asked.counted) == ({}, {}, {"web"})
+
+    async def test_a_deletion_asks_for_pods_node_by_node(self) -> None:
+        asked = Asked().matched()
+        for number, on in enumerate("baab"):
+            asked.pod_events.on_add(pod(f"web-{number}", node=on), is_initial=False)
+        asked.forget()
+        asked.marker_events.on_update(marker(), marker(deleting=True))
+        assert [key.name for key in asked.pods] == ["web-1", "web-2", "web-0", "web-3"]
+
+    @pytest.mark.parametrize(
+        ("deleting", "marked", "pods"),
+        [
+            pytest.param(True, False, False, id="after-its-marks"),
+            pytest.param(True, True, True, id="before-its-marks"),
+            pytest.param(False, False, True, id="unannounced"),
+        ],
+    )
+    async def test_the_end_of_a_marker_asks_for_pods_that_may_still_show_it(
+        self, deleting: bool, marked: bool, pods: bool
+    ) -> None:
+        asked = Asked().matched()
+        owned = owned_fields(labels=["tier"]) if marked else None
+        asked.pod_events.on_add(pod(owned=owned), is_initial=False)
+        last_known = marker(deleting=deleting)
+        asked.marker_events.on_update(marker(), last_known)
+        asked.forget()
+        asked.marker_events.on_delete(last_known)
+        assert set(asked.pods) == ({KEY} if pods else set())
