@@ -164,14 +164,16 @@ class Caches:
         """The nodes whose NodePodProbe holds an entry of `marker`."""
         return self._nodes_of_marker.get(marker, ())
 
+    def is_overdue(self, node: str) -> bool:
+        """Whether the Lease of the node's agent has expired: then its newest result decides whether it is silent."""
+        beat = self.heartbeats.get(node)
+        return beat is not None and self._now() >= beat.expires_at
+
     def stale_message(self, node: str) -> str:
         """Why the results of `node` are not to be trusted; empty when they are."""
-        beat = self.heartbeats.get(node)
-        if beat is None:
+        if not self.is_overdue(node):
             return ""
-        now = self._now()
-        if now < beat.expires_at:
-            return ""
+        beat, now = self.heartbeats.get(node), self._now()
         message = stale_message(node, beat, self._newest_result_at(node), now)
         if message:
             self.called_stale.add(node)

@@ -35,6 +35,7 @@ class NodePodProbeEvents:
             self._keys.node(obj.key.name, is_initial)
         if is_initial:
             return
+        self._silence(obj.key.name)
         self._results(change)
         self._counts(change)
 
@@ -51,8 +52,7 @@ class NodePodProbeEvents:
             or old.deleting != new.deleting
         ):
             self._keys.node(name)
-        if self._is_silent(name):
-            self._keys.agents.add(name)
+        self._silence(name)
         self._results(change)
         self._counts(change)
 
@@ -60,6 +60,11 @@ class NodePodProbeEvents:
         change = self._caches.follow_node_pod_probe_deletion(last_known)
         self._keys.node(last_known.key.name)
         self._counts(change)
+
+    def _silence(self, node: str) -> None:
+        """News can end a silence, and begin one: the result that spoke against an expired Lease may be gone."""
+        if self._is_silent(node) or self._caches.is_overdue(node):
+            self._keys.agents.add(node)
 
     def _results(self, change: ProbesChange) -> None:
         ours = self._caches.namespace

@@ -603,6 +603,34 @@ class TestSilentAgents:
             await settle(1)
             assert shown(api)[2]["example.com/healthy"]["status"] == "True"
 
+    @pytest.mark.parametrize(
+        "lose",
+        [
+            pytest.param(lambda api: api.remove(NODE_POD_PROBES, "node-1"), id="with-the-object"),
+            pytest.param(
+                lambda api: api.edit(
+                    NODE_POD_PROBES, "node-1", {"status": {"podProbeStatuses": []}}
+                ),
+                id="from-the-status",
+            ),
+            pytest.param(
+                lambda api: report(api, state_wire(probed="2025-12-31T23:00:05Z")), id="set-back"
+            ),
+        ],
+    )
+    async def test_it_begins_where_the_result_that_spoke_against_it_is_lost(
+        self, api: FakeApi, lose: Callable[[FakeApi], None]
+    ) -> None:
+        api.put(LEASES, lease_wire(renewed="2025-12-31T23:00:00Z"))
+        async with running_manager(api):
+            await settle()
+            report(api, state_wire(probed="2026-01-01T00:00:05Z"))
+            await settle()
+            assert shown(api)[2]["example.com/healthy"]["status"] == "True"
+            lose(api)
+            await settle()
+            assert shown(api)[2]["example.com/healthy"]["reason"] == "ProbeAgentStale"
+
     async def test_newer_results_of_another_daemon_end_it(self, api: FakeApi) -> None:
         api.put(LEASES, lease_wire(renewed="2025-12-31T23:00:00Z"))
         async with running_manager(api):
