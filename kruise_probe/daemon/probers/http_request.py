@@ -41,17 +41,14 @@ class Headers:
         self._host = collected.get("Host", [""])[0]
         self._user_agent = collected["User-Agent"][0]
         self._referer = collected.get("Referer", [""])[0]
-        self._lines = "".join(
-            f"{name}: {value.strip(_BLANKS)}\r\n"
-            for name in sorted(collected)
-            if name not in _WRITTEN_ELSEWHERE
-            for value in collected[name]
-        )
+        self._lines = _lines(collected)
+        # An empty one gives way to the one of a redirect.
+        self._redirected_lines = self._lines if self._referer else _lines(collected, "Referer")
         self._end = "\r\n" if _closes(collected) else "Connection: close\r\n\r\n"
 
     def request(self, url: Url) -> bytes:
         """The first request, to `url`."""
-        return self._written(url, self._host or str(url.address), "")
+        return self._written(url, self._host or str(url.address), self._lines)
 
     def redirected(self, url: Url, *, previous: Url, relative: bool) -> bytes:
         """A request that follows a redirect; the given Host goes only along a relative one."""
@@ -59,15 +56,24 @@ class Headers:
         referer = ""
         if not self._referer and (previous.scheme, url.scheme) != ("https", "http"):
             referer = f"Referer: {previous.text}\r\n"
-        return self._written(url, host or url.authority, referer)
+        return self._written(url, host or url.authority, self._redirected_lines + referer)
 
-    def _written(self, url: Url, host: str, referer: str) -> bytes:
+    def _written(self, url: Url, host: str, lines: str) -> bytes:
         agent = self._user_agent
         agent_line = f"User-Agent: {agent.strip(_BLANKS)}\r\n" if agent else ""
         return (
             f"GET {url.target} HTTP/1.1\r\nHost: {_host_value(host)}\r\n"
-            f"{agent_line}{self._lines}{referer}{self._end}"
+            f"{agent_line}{lines}{self._end}"
         ).encode(errors="surrogateescape")
+
+
+def _lines(headers: dict[str, list[str]], but: str = "") -> str:
+    return "".join(
+        f"{name}: {value.strip(_BLANKS)}\r\n"
+        for name in sorted(headers)
+        if name not in _WRITTEN_ELSEWHERE and name != but
+        for value in headers[name]
+    )
 
 
 def _canonical(name: str) -> str:

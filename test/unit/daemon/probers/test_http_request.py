@@ -191,6 +191,13 @@ def test_a_redirect_keeps_the_given_host_only_while_it_is_relative() -> None:
     assert b"\r\nReferer: http://10.0.0.1:80/a\r\n" in relative
 
 
+def test_an_empty_referer_gives_way_to_that_of_a_redirect() -> None:
+    request = headers(("Referer", "")).redirected(url("/b"), previous=url("/a"), relative=True)
+
+    assert request.count(b"Referer:") == 1
+    assert b"\r\nReferer: http://10.0.0.1:80/a\r\n" in request
+
+
 def test_no_referer_goes_from_https_to_http() -> None:
     request = headers().redirected(url(), previous=url(scheme="HTTPS"), relative=False)
 
