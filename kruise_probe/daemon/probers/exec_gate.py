@@ -3,7 +3,7 @@
 A call to the runtime costs the node some 20 ms of CPU, and each one that hangs keeps a process, so there is a
 cap on calls in flight; whoever comes later waits in order of arrival. Identical commands (container, command,
 period) of several probes that meet are one call: it gets the longest timeout among them, each waiter is
-judged by its own.
+judged by its own. Where a call runs on for a longer one, the others start no second, nor judge it again at once.
 
 A command whose time is over has hung, or the whole runtime has: then nobody knows about the command. The runtime is
 asked for its version to tell one from the other.
@@ -64,6 +64,15 @@ class _Call:
             not self.started.done() or timeout_seconds <= self.timeout_seconds
         )
 
+    def has_outlasted(self, timeout_seconds: float) -> bool:
+        """It runs on for others, and has had as much time as the waiter would give it."""
+        return (
+            self.started.done()
+            and not self.result.done()
+            and timeout_seconds < self.timeout_seconds
+            and self.started.result() + timeout_seconds <= asyncio.get_running_loop().time()
+        )
+
 
 class ExecGate:
     """Runs commands through `runtime`, at most `max_concurrent` at once.
@@ -100,6 +109,9 @@ class ExecGate:
             ExecTimeout: it was still running when its time was over, and the runtime is well.
             RuntimeFailure: see `Runtime.exec_sync`.
         """
+        hanging = self._calls.get(key)
+        if hanging is not None and hanging.has_outlasted(timeout_seconds):
+            await self._see_the_end_of(hanging, timeout_seconds)
         call = self._join(key, timeout_seconds)
         call.waiters += 1
         try:
@@ -133,6 +145,17 @@ class ExecGate:
         except TimeoutError:
             await self._expect_life()
             raise ExecTimeout(f"command timed out after {timeout_seconds:g}s") from None
+
+    async def _see_the_end_of(self, hanging: _Call, timeout_seconds: float) -> None:
+        """A run that took too long is judged once: whoever asks again while it lasts, asks anew at its end.
+
+        Raises:
+            ExecTimeout: it has lasted for as long again.
+        """
+        ended, _ = await asyncio.wait([hanging.result], timeout=timeout_seconds)
+        if not ended:
+            await self._expect_life()
+            raise ExecTimeout(f"command timed out after {timeout_seconds:g}s")
 
     async def _expect_life(self) -> None:
         """Any answer of the runtime is a sign of life.

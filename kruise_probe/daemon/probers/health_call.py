@@ -35,7 +35,19 @@ _CODE_OF_HTTP_STATUS: Final = {
     429: "Unavailable", 502: "Unavailable", 503: "Unavailable", 504: "Unavailable",
 }  # fmt: skip
 
+_RESETS: Final = (
+    ("NO_ERROR", "Internal"), ("PROTOCOL_ERROR", "Internal"), ("INTERNAL_ERROR", "Internal"),
+    ("FLOW_CONTROL_ERROR", "ResourceExhausted"), ("SETTINGS_TIMEOUT", "Internal"),
+    ("STREAM_CLOSED", "Internal"), ("FRAME_SIZE_ERROR", "Internal"), ("REFUSED_STREAM", "Unavailable"),
+    ("CANCEL", "Canceled"), ("COMPRESSION_ERROR", "Internal"), ("CONNECT_ERROR", "Internal"),
+    ("ENHANCE_YOUR_CALM", "ResourceExhausted"), ("INADEQUATE_SECURITY", "PermissionDenied"),
+    ("HTTP_1_1_REQUIRED", "Internal"),
+)  # fmt: skip
+"""By number, what a stream is reset with: its name, and the code that it amounts to."""
+
 _FRAME_PREFIX_BYTES: Final = 5
+_MAX_MESSAGE_BYTES: Final = 4 << 20
+"""Of grpc-go, which refuses by the length alone."""
 _MAX_ANSWER_BYTES: Final = 4096
 
 Header = tuple[bytes, bytes]
@@ -112,13 +124,19 @@ class HealthCall:
             case h2.events.TrailersReceived(headers=headers):
                 self._finish(dict(headers or ()))
             case h2.events.StreamReset(error_code=code):
-                self._end("Internal", f"stream terminated by RST_STREAM with error code: {code!s}")
+                self._reset(int(code or 0))
             case h2.events.ConnectionTerminated():
-                self._end("Unavailable", "closing transport due to: connection error: GOAWAY")
+                self._end("Unavailable", "the connection is draining")
             case h2.events.StreamEnded():
                 self._end("Internal", "server closed the stream without sending trailers")
             case _:
                 pass
+
+    def _reset(self, number: int) -> None:
+        name, code = f"unknown error code {number:#x}", "Unknown"
+        if number < len(_RESETS):
+            name, code = _RESETS[number]
+        self._end(code, f"stream terminated by RST_STREAM with error code: {name}")
 
     def _begin(self, headers: Sequence[Header]) -> None:
         fields = dict(headers)
@@ -153,11 +171,17 @@ class HealthCall:
             return
         try:
             self.result = self.result or CallResult("OK", serving=serving_state(self._answer))
+        except _TooLarge as error:
+            self._end("ResourceExhausted", str(error))
         except ValueError as error:
             self._end("Internal", str(error))
 
     def _end(self, code: str, description: str) -> None:
         self.result = self.result or CallResult(code, description)
+
+
+class _TooLarge(ValueError):
+    """A message of more bytes than a client takes."""
 
 
 def _framed(service: str) -> bytes:
@@ -178,7 +202,16 @@ def serving_state(frame: bytes | bytearray) -> str:
         )
     if frame[0]:
         raise ValueError("grpc: compressed flag set with identity or empty encoding")
-    message = frame[_FRAME_PREFIX_BYTES : _FRAME_PREFIX_BYTES + int.from_bytes(frame[1:5])]
+    size = int.from_bytes(frame[1:_FRAME_PREFIX_BYTES])
+    if size > _MAX_MESSAGE_BYTES:
+        raise _TooLarge(f"grpc: received message larger than max ({size} vs. {_MAX_MESSAGE_BYTES})")
+    message, rest = frame[_FRAME_PREFIX_BYTES:][:size], frame[_FRAME_PREFIX_BYTES + size :]
+    if len(message) < size:
+        raise ValueError("unexpected EOF")
+    if rest:
+        raise ValueError(
+            "cardinality violation: expected <EOF> for non server-streaming RPCs, but received another message"
+        )
     number = _first_varint_field(bytes(message))
     return SERVING_STATES[number] if number < len(SERVING_STATES) else str(number)
 

@@ -10,7 +10,6 @@ throws the result away and keeps the old state); of a failing status the body is
 
 import asyncio
 from typing import Final, NamedTuple
-from urllib.parse import urlsplit
 
 from kruise_probe.api.core import HTTPGetAction
 from kruise_probe.daemon.probers.dialing import (
@@ -20,7 +19,7 @@ from kruise_probe.daemon.probers.dialing import (
     dial,
     prepare,
 )
-from kruise_probe.daemon.probers.http_request import Headers, InvalidRequest, Url
+from kruise_probe.daemon.probers.http_request import Headers
 from kruise_probe.daemon.probers.http_response import AnswerReader, BadAnswer, Head
 from kruise_probe.daemon.probers.messages import clean_message, quote
 from kruise_probe.daemon.probers.prober import (
@@ -35,6 +34,7 @@ from kruise_probe.daemon.probers.prober import (
 from kruise_probe.daemon.probers.rounds import end_of_round
 from kruise_probe.daemon.probers.targets import address_of
 from kruise_probe.daemon.probers.tls_dialing import dial_tls, unverified_tls
+from kruise_probe.daemon.probers.urls import MAX_PORT, InvalidRequest, Url, names_scheme
 
 MAX_REQUESTS: Final = 10
 """Of one probe: the first, and nine redirects."""
@@ -59,7 +59,10 @@ class HttpProber(Prober):
         self._prepared: tuple[Target, Url, bytes] | None = None
 
     def start(self, target: Target) -> Begun:
-        url, request = self._prepare(target)
+        try:
+            url, request = self._prepare(target)
+        except InvalidRequest as problem:
+            return Outcome(Verdict.FAILURE, clean_message(str(problem)))
         return _Attempt(url, request, self._headers, self._timeout_seconds).start()
 
     async def run(self, target: Target) -> Outcome:
@@ -100,7 +103,10 @@ def _next_step(head: Head, url: Url, *, followed: int) -> _Redirect | Outcome | 
         return None
     if followed >= MAX_REQUESTS:
         raise _Failed(f"Get {quote(head.location)}: stopped after {MAX_REQUESTS} redirects")
-    return _Redirect(destination, relative=not urlsplit(head.location).scheme)
+    if destination.port > MAX_PORT:
+        port = destination.authority.rpartition(":")[2]
+        raise _Failed(f"Get {quote(destination.text)}: dial tcp: address {port}: invalid port")
+    return _Redirect(destination, relative=not names_scheme(head.location))
 
 
 def _judge(status: int, body: bytes) -> Outcome:

@@ -17,7 +17,7 @@ MAX_BODY_BYTES: Final = 10 * 1024
 MAX_HEAD_BYTES: Final = 256 * 1024
 
 _MAX_CHUNK_LINE_BYTES: Final = 4096
-_SWITCHING_PROTOCOLS: Final = 101
+_INFORMATIONAL: Final = frozenset(range(100, 200)) - {101}
 _WITHOUT_BODY: Final = frozenset({204, 304})
 
 _HEAD_END = re.compile(rb"\n\r?\n")
@@ -110,7 +110,7 @@ class AnswerReader:
             self._head_bytes += size
             self._line_was_checked = False
             seen = 0
-            if head.status >= 200 or head.status == _SWITCHING_PROTOCOLS:
+            if head.status not in _INFORMATIONAL:
                 self.head = head
 
     def _check_line(self, seen: int) -> None:

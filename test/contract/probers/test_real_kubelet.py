@@ -86,7 +86,7 @@ class Row(NamedTuple):
     host: str = "127.0.0.1"
 
 
-def answer(status: int, *headers: str) -> bytes:
+def answer(status: int | str, *headers: str) -> bytes:
     lines = (f"HTTP/1.1 {status} X", "Content-Length: 4", *headers, "", "body")
     return "\r\n".join(lines).encode()
 
@@ -125,7 +125,7 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 ROWS: dict[str, Row] = {
     **{
         f"status-{status}": Row(answering(answer(status)))
-        for status in (101, 200, 204, 206, 299, 300, 301, 305, 306, 307, 308, 399, 400, 404, 500, 999)
+        for status in ("000", "099", 101, 200, 204, 206, 299, 300, 301, 305, 306, 307, 308, 399, 400, 404, 500, 999)
     },
     **{f"followed-{status}": Row(redirect("/next", status)) for status in (301, 302, 303, 307, 308)},
     **{
@@ -135,6 +135,7 @@ ROWS: dict[str, Row] = {
                 *("http://127.0.0.2:1/x", "//127.0.0.2/x", "ftp://127.0.0.1/x", "", "next", "?q=1"),
                 *("http://127.0.0.1:1/x", "http://localhost:1/", "javascript:alert(1)", "http:///x"),
                 *("HTTP://127.0.0.1:1/x", "/%zz", "/a b", "../../x", "http://127.0.0.1:0/x"),
+                *("///x", "http://127.0.0.1:99999/", "http://127.0.0.1:abc/", ":x", "1:x", "?"),
             )
         )
     },
@@ -146,6 +147,7 @@ ROWS: dict[str, Row] = {
             (
                 *("", "foo", "//evil/x", "http://evil/x", "/%zz", "/a?b=c d", "?x=1", "/ä", "/a%2fb"),
                 *("/a\\b", '/{}|^`"<>', "*", "/a;b&c", "/?a=%zz|{}\"<>'", "/a\r\nb", "/a#b"),
+                *("///x", "//h:abc/x", " /a", "/a?", "?", "a:b/c", "%", "/a#%zz"),
             )
         )
     },
@@ -157,6 +159,7 @@ ROWS: dict[str, Row] = {
                 *(("", "x"), ("a", "x\r\ny: z"), ("a", "x\x7f"), ("a", "xü"), ("content-length", "7")),
                 *(("Connection", "keep-alive"), ("Host", "bad host"), ("Host", "a/b"), ("Host", "")),
                 *(("Host", "example.com"), ("Host", "ü.com"), ("Host", "x\r\ny: z"), ("Host", "a@b")),
+                *(("Host", "ü:80"), ("Host", "faß.de"), ("Host", "[fe80::1%a]:80"), ("User-Agent", " ")),
             )
         )
     },

@@ -163,6 +163,40 @@ async def test_a_probe_whose_call_still_hangs_for_others_starts_no_second_one(
     assert len(runtime.execs) == 1
 
 
+async def test_a_run_that_took_too_long_is_no_second_verdict(
+    runtime: ScriptedRuntime, looptime: float
+) -> None:
+    runtime.on_exec("check", script=succeed(after_seconds=3))
+
+    async with gate_of(runtime) as gate, asyncio.TaskGroup() as waiters:
+        _ = waiters.create_task(gate.execute(key("check"), timeout_seconds=5))
+        with pytest.raises(ExecTimeout):
+            await gate.execute(key("check"), timeout_seconds=2)
+        runtime.on_exec("check", script=succeed(b"quick"))
+        again = await gate.execute(key("check"), timeout_seconds=2)
+
+    assert again.stdout == b"quick"
+    assert looptime == pytest.approx(3 + 2 * MEETING_SECONDS)
+    assert runtime.most_in_flight == 1
+
+
+async def test_a_run_that_goes_on_takes_the_whole_timeout_again(
+    runtime: ScriptedRuntime, looptime: float
+) -> None:
+    runtime.on_exec("check", script=hang())
+
+    async def patient(gate: ExecGate) -> None:
+        _ = await gate.execute(key("check"), timeout_seconds=60)
+
+    async with gate_of(runtime) as gate, background(patient(gate)):
+        for _ in range(3):
+            with pytest.raises(ExecTimeout):
+                await gate.execute(key("check"), timeout_seconds=2)
+
+    assert looptime == pytest.approx(6 + MEETING_SECONDS)
+    assert runtime.most_in_flight == 1
+
+
 async def test_a_longer_timeout_does_not_join_a_call_that_ends_sooner(
     runtime: ScriptedRuntime,
 ) -> None:

@@ -31,10 +31,19 @@ def test_states_are_named_as_in_the_protocol(message: bytes, state: str) -> None
 
 
 @pytest.mark.parametrize(
-    "frame", [b"", b"\1\0\0\0\2\x08\x01", b"\0\0\0\0\1\x08", b"\0\0\0\0\2\x0f\0"]
+    "frame",
+    [
+        b"",
+        b"\1\0\0\0\2\x08\x01",
+        b"\0\0\0\0\1\x08",
+        b"\0\0\0\0\2\x0f\0",
+        pytest.param(b"\0\0\0\0\x03\x08\x01", id="cut-off"),
+        pytest.param(2 * b"\0\0\0\0\x02\x08\x01", id="two-of-them"),
+        pytest.param(b"\0\x7f\xff\xff\xff\x08\x01", id="too-large"),
+    ],
 )
 def test_other_messages_are_errors(frame: bytes) -> None:
-    with pytest.raises(ValueError, match=r"grpc|cardinality"):
+    with pytest.raises(ValueError, match=r"grpc|cardinality|unexpected EOF"):
         serving_state(frame)
 
 
@@ -100,3 +109,22 @@ def test_a_server_that_leaves_has_not_answered(last_stream: int, error: int) -> 
 
     assert asked.result is not None
     assert asked.result.code == "Unavailable"
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "name"),
+    [
+        (0, "Internal", "NO_ERROR"),
+        (1, "Internal", "PROTOCOL_ERROR"),
+        (7, "Unavailable", "REFUSED_STREAM"),
+        (8, "Canceled", "CANCEL"),
+        (11, "ResourceExhausted", "ENHANCE_YOUR_CALM"),
+        (99, "Unknown", "unknown error code 0x63"),
+    ],
+)
+def test_a_reset_is_told_by_its_name_and_code(error: int, code: str, name: str) -> None:
+    asked = call()
+    asked.feed(b"\0\0\0\4\0\0\0\0\0" + b"\0\0\4\3\0\0\0\0\1" + error.to_bytes(4))
+
+    text = f"stream terminated by RST_STREAM with error code: {name}"
+    assert asked.result == CallResult(code, text)

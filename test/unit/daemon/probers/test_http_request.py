@@ -4,7 +4,8 @@ import pytest
 
 from kruise_probe.api.core import HTTPHeader
 from kruise_probe.daemon.probers.dialing import Address
-from kruise_probe.daemon.probers.http_request import Headers, InvalidRequest, Url
+from kruise_probe.daemon.probers.http_request import Headers
+from kruise_probe.daemon.probers.urls import InvalidRequest, Url
 
 POD = Address("10.0.0.1", 80)
 
@@ -81,6 +82,9 @@ def test_headers(given: list[tuple[str, str]], lines: list[str]) -> None:
         ("bad host", "Host: "),
         ("a/b", "Host: "),
         ("ü.com", "Host: xn--tda.com"),
+        ("ü.com:80", "Host: xn--tda.com:80"),
+        ("faß.de", "Host: xn--fa-hia.de"),
+        ("[fe80::1%eth0]:80", "Host: [fe80::1]:80"),
     ],
 )
 def test_host_header_is_sent_as_given_unless_it_is_no_host(host: str, line: str) -> None:
@@ -120,6 +124,10 @@ def test_headers_cannot_carry_another_request(name: str, value: str, problem: st
         ("//evil/x", "/x"),
         ("http://evil:1/x", "/x"),
         ("http://[evil/x", "/http://%5Bevil/x"),
+        ("///x", "///x"),
+        ("//evil:port/x", "//evil:port/x"),
+        (" /a", "/%20/a"),
+        ("/a?", "/a?"),
     ],
 )
 def test_path_is_escaped_and_never_names_another_host(path: str, target: str) -> None:
@@ -145,6 +153,10 @@ def test_path_is_escaped_and_never_names_another_host(path: str, target: str) ->
         ("http:///x", "", 80, "/x"),
         ("javascript:alert(1)", "", 80, "/alert(1)"),
         ("http://[::1]:8080/x", "::1", 8080, "/x"),
+        ("http://10.0.0.1//a//b", "10.0.0.1", 80, "//a//b"),
+        ("http://10.0.0.1/a/../b/.", "10.0.0.1", 80, "/b/"),
+        ("///x", "10.0.0.1", 80, "///x"),
+        ("?", "10.0.0.1", 80, "/a/b?"),
     ],
 )
 def test_location_leads_where_go_would_go(location: str, host: str, port: int, target: str) -> None:
@@ -154,10 +166,18 @@ def test_location_leads_where_go_would_go(location: str, host: str, port: int, t
     assert "secret" not in joined.text
 
 
-@pytest.mark.parametrize("location", ["http://[bad/", "/%zz", "/\x01", "http://10.0.0.1:99999/"])
+@pytest.mark.parametrize(
+    "location",
+    ["http://[bad/", "/%zz", "/\x01", ":x", "1:x", "http://a b/", "http://%31/", "http://a\\@b/"],
+)
 def test_location_that_is_no_url_is_an_error(location: str) -> None:
     with pytest.raises(InvalidRequest, match="failed to parse Location header"):
         url().join(location)
+
+
+def test_what_follows_a_scheme_without_a_slash_is_no_path() -> None:
+    with pytest.raises(InvalidRequest, match='Get "http:b/c": http: no Host in request URL'):
+        url("a:b/c")
 
 
 def test_a_redirect_keeps_the_given_host_only_while_it_is_relative() -> None:
@@ -169,6 +189,13 @@ def test_a_redirect_keeps_the_given_host_only_while_it_is_relative() -> None:
     assert b"\r\nHost: my.host\r\n" in relative
     assert b"\r\nHost: 10.0.0.1:81\r\n" in absolute
     assert b"\r\nReferer: http://10.0.0.1:80/a\r\n" in relative
+
+
+def test_an_empty_referer_gives_way_to_that_of_a_redirect() -> None:
+    request = headers(("Referer", "")).redirected(url("/b"), previous=url("/a"), relative=True)
+
+    assert request.count(b"Referer:") == 1
+    assert b"\r\nReferer: http://10.0.0.1:80/a\r\n" in request
 
 
 def test_no_referer_goes_from_https_to_http() -> None:

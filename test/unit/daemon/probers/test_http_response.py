@@ -37,6 +37,9 @@ def read(parts: Iterable[bytes]) -> AnswerReader:
         pytest.param(b"HTTP/1.0 200 OK\r\n\r\nhi", Head(200), b"hi", id="http-1.0"),
         pytest.param(b"HTTP/1.1 200\r\n\r\nhi", Head(200), b"hi", id="no-reason"),
         pytest.param(
+            b"HTTP/1.1 099 X\r\n\r\n", Head(99, length=0), b"", id="below-all-that-is-known"
+        ),
+        pytest.param(
             b"HTTP/1.1 200 OK\nContent-Length: 2\n\nok", Head(200, length=2), b"ok", id="lf"
         ),
         pytest.param(b"HTTP/2.0 200 OK\r\n\r\n", Head(200), b"", id="any-one-digit-version"),

@@ -1,0 +1,204 @@
+"""URLs as Go takes them apart and puts them together: where an httpGet goes, and where a redirect leads.
+
+Python's own functions take off blanks, slashes and a lone question mark, and read a path that begins with `//` as a
+host: another request than the one that was asked for.
+
+Source: Go net/url (Parse, ResolveReference, EscapedPath); kubelet pkg/probe/http/request.go (formatURL).
+Differs: credentials in a URL are dropped.
+"""
+
+import re
+from typing import Final, NamedTuple, Self
+from urllib.parse import quote, unquote_to_bytes
+
+from kruise_probe.daemon.probers import messages
+from kruise_probe.daemon.probers.dialing import Address
+
+MAX_PORT: Final = 65535
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+\-.]*):")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_USER = re.compile(r"[A-Za-z0-9\-._:~!$&'()*+,;=%@]*")
+_PORT = re.compile(r"(?::([0-9]*))?")
+_BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2}).{0,2}", re.DOTALL)
+_NOT_IN_A_HOST = re.compile(
+    r"(?P<escape>%(?!25|[89A-Fa-f][0-9A-Fa-f]).{0,2})|[^A-Za-z0-9\-_.~!$&'()*+,;=:\[\]<>\"%\x80-\U0010ffff]"
+)
+_ENCODED_PATH = re.compile(r"[A-Za-z0-9\-._~!$&'()*+,;=:@\[\]/%]*")
+_NOT_QUOTED: Final = "$&+,/:;=@-_.~"
+
+
+class InvalidRequest(Exception):
+    """The request cannot be written; the text is the one that Go would give."""
+
+
+class _Broken(ValueError):
+    """It is no URL; the text says why."""
+
+
+class _Parts(NamedTuple):
+    """`authority` has no credentials; `query` is None where there is no question mark."""
+
+    scheme: str
+    is_absolute: bool
+    authority: str
+    path: str
+    query: str | None
+    is_opaque: bool
+
+
+class Url(NamedTuple):
+    """Where a request goes: `target` is path and query as they are sent, `authority` host and port as they were written."""
+
+    scheme: str
+    host: str
+    port: int
+    authority: str
+    target: str
+    text: str
+
+    @property
+    def address(self) -> Address:
+        return Address(self.host, self.port)
+
+    @classmethod
+    def of_action(cls, scheme: str | None, address: Address, path: str | None) -> Self:
+        """The pod's address with the path and query of `path`; a host in `path` is dropped.
+
+        Raises:
+            InvalidRequest: what follows a scheme is no path (`a:b`).
+        """
+        scheme = (scheme or "HTTP").lower()
+        try:
+            parts = _parsed(path or "")
+        except _Broken:
+            # Nothing in it is an escape then, nor a query.
+            target = f"/{quote(path or '', safe=_NOT_QUOTED).removeprefix('/')}"
+        else:
+            if parts.is_opaque:
+                text = messages.quote(f"{scheme}:{parts.path}")
+                raise InvalidRequest(f"Get {text}: http: no Host in request URL")
+            target = _target(parts.path, parts.query)
+        return cls(scheme, *address, str(address), target, f"{scheme}://{address}{target}")
+
+    def join(self, location: str) -> "Url":
+        """Where a Location header leads to.
+
+        Raises:
+            InvalidRequest: it is no URL.
+        """
+        try:
+            parts = _parsed(location)
+        except _Broken as problem:
+            raise InvalidRequest(
+                f'Get "{self.text}": failed to parse Location header {messages.quote(location)}: '
+                f"parse {messages.quote(location)}: {problem}"
+            ) from problem
+        scheme = parts.scheme or self.scheme
+        if parts.is_absolute:
+            authority, path = parts.authority, _resolved("", _encoded(parts.path))
+        else:
+            authority = self.authority
+            path = _resolved(self.target.partition("?")[0], _encoded(parts.path))
+        query = parts.query
+        if query is None and not (parts.path or parts.is_absolute):
+            query = self.target.partition("?")[2] or None
+        target = _target(path, query)
+        host, port = _host_and_port(authority, 443 if scheme == "https" else 80)
+        shown = f"{scheme}://{authority}{target if path else target[1:]}"
+        return Url(scheme, host, port, authority, target, shown)
+
+
+def names_scheme(text: str) -> bool:
+    return bool(_SCHEME.match(text))
+
+
+def _parsed(text: str) -> _Parts:
+    at = text.find("#")
+    text, fragment = (text, "") if at < 0 else (text[:at], text[at:])
+    if _CONTROL.search(text) or _CONTROL.search(fragment):
+        raise _Broken("net/url: invalid control character in URL")
+    if text.startswith(":"):
+        raise _Broken("missing protocol scheme")
+    matched = _SCHEME.match(text)
+    scheme = matched[1].lower() if matched else ""
+    rest, mark, query = text[matched.end() if matched else 0 :].partition("?")
+    known_query = query if mark else None
+    if not rest.startswith("/"):
+        if scheme:
+            return _Parts(scheme, True, "", rest, known_query, is_opaque=True)
+        if ":" in rest.partition("/")[0]:
+            raise _Broken("first path segment in URL cannot contain colon")
+    authority = ""
+    if rest.startswith("//") and (scheme or not rest.startswith("///")):
+        authority, slash, path = rest[2:].partition("/")
+        rest = slash + path
+    if broken := _BROKEN_ESCAPE.search(rest) or _BROKEN_ESCAPE.search(fragment):
+        raise _Broken(f"invalid URL escape {messages.quote(broken[0])}")
+    is_absolute = bool(scheme or authority)
+    return _Parts(scheme, is_absolute, _checked(authority), rest, known_query, is_opaque=False)
+
+
+def _checked(authority: str) -> str:
+    """Host and port, if they are some."""
+    user, _, host = authority.rpartition("@")
+    if not _USER.fullmatch(user):
+        raise _Broken("net/url: invalid userinfo")
+    if host.startswith("["):
+        if "]" not in host:
+            raise _Broken("missing ']' in host")
+        after = host.rpartition("]")[2]
+    else:
+        after = ":" + host.rpartition(":")[2] if ":" in host else ""
+    if not _PORT.fullmatch(after):
+        raise _Broken(f"invalid port {messages.quote(after)} after host")
+    if wrong := _NOT_IN_A_HOST.search(host):
+        quoted = messages.quote(wrong[0])
+        if wrong["escape"]:
+            raise _Broken(f"invalid URL escape {quoted}")
+        raise _Broken(f"invalid character {quoted} in host name")
+    return host
+
+
+def _host_and_port(authority: str, default_port: int) -> tuple[str, int]:
+    """Of a port with more digits than any has, only so many that it is none either."""
+    host, colon, port = authority.rpartition(":")
+    if not colon or "]" in port:
+        host, port = authority, ""
+    number = int(port.lstrip("0")[:6] or 0) if port else default_port
+    return host.removeprefix("[").removesuffix("]"), number
+
+
+def _encoded(path: str) -> str:
+    """With everything escaped that has to be."""
+    if _ENCODED_PATH.fullmatch(path):
+        return path
+    return quote(unquote_to_bytes(path.encode(errors="surrogateescape")), safe=_NOT_QUOTED)
+
+
+def _target(path: str, query: str | None) -> str:
+    path = _encoded(path)
+    if not path.startswith("/"):
+        path = f"/{path}"
+    return path if query is None else f"{path}?{query}"
+
+
+def _resolved(base: str, reference: str) -> str:
+    """The path that `reference` is from `base`, without dots."""
+    if not reference:
+        full = base
+    elif reference.startswith("/"):
+        full = reference
+    else:
+        full = base[: base.rfind("/") + 1] + reference
+    if not full:
+        return ""
+    kept: list[str] = []
+    *_, last = elements = full.split("/")
+    for element in elements:
+        if element == "..":
+            del kept[-1:]
+        elif element != ".":
+            kept.append(element)
+    path = "/".join(kept) + ("/" if last in (".", "..") else "")
+    return path if path.startswith("/") else f"/{path}"
