@@ -23,6 +23,7 @@ from kruise_probe.cli.types import (
     LISTEN_ADDRESS,
     OBJECT_NAME,
     OPTIONAL_NAMESPACE,
+    Rate,
     bool_flag,
     flag,
 )
@@ -147,7 +148,7 @@ kruise-probe manager --kubeconfig ~/.kube/config --enable-leader-election=false
 @flag("--nodepodprobe-workers", type=_WORKERS, default=48, help="Nodes worked on at once.")
 @flag(
     "--rest-config-qps",
-    type=click.FloatRange(min=0),
+    type=Rate(),
     default=0.0,
     help="Requests a second to the API server at most; 0 for no limit of our own.",
 )

@@ -5,6 +5,7 @@ Each type refuses a wrong value with a sentence that says what would be right; c
 Source: Go strconv.ParseBool, time.ParseDuration, net.Listen; k8s.io/component-base/featuregate.
 """
 
+import math
 import re
 from collections.abc import Callable
 from typing import Any, ClassVar, Final
@@ -31,6 +32,21 @@ class GoBool(click.ParamType[bool]):
         if parsed is None:
             return self.fail(f"{value!r} is no boolean; write true or false", param, ctx)
         return parsed
+
+
+class Rate(click.FloatRange):
+    """So many a second, 0 or more; `nan` would pass every comparison and mean no limit."""
+
+    def __init__(self) -> None:
+        super().__init__(min=0)
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        rate = float(super().convert(value, param, ctx))
+        if not math.isfinite(rate):
+            return self.fail(f"{value!r} is no number; write one such as 20", param, ctx)
+        return rate
 
 
 class Duration(click.ParamType[float]):

@@ -51,7 +51,10 @@ def read(paths: str, origin: str) -> Kubeconfig:
         ConfigError: one line that says what was wrong, where, and what to do.
     """
     where = f"{origin} {paths}"
-    users = _users(paths, where)
+    users, leading = _said(paths, where)
+    if leading:
+        # The first file that names a current context decides; to the package it is the last.
+        paths = os.pathsep.join((paths, leading))
     context = _current_context(paths, where)
     _refuse_impersonation(users.get(context.get("user")), where)
     configuration = _load(paths, where)
@@ -95,9 +98,13 @@ def read(paths: str, origin: str) -> Kubeconfig:
     )
 
 
-def _users(paths: str, where: str) -> dict[Any, Any]:
-    """What the files say of users, by name; what is wrong with a file is said here, before the package stumbles over it."""
+def _said(paths: str, where: str) -> tuple[dict[Any, Any], str]:
+    """What the files say of users, by name, and the first file that names a current context.
+
+    What is wrong with a file is said here, before the package stumbles over it.
+    """
     users: dict[Any, Any] = {}
+    leading = ""
     found = False
     for name in filter(None, paths.split(os.pathsep)):
         path = Path(name).expanduser()
@@ -116,13 +123,15 @@ def _users(paths: str, where: str) -> dict[Any, Any]:
             ) from error
         if not isinstance(content, dict):
             raise ConfigError(f"{where}: is empty or no mapping; write a kubeconfig to it")
+        if content.get("current-context"):
+            leading = leading or name
         entries = content.get("users")
         for each in entries if isinstance(entries, list) else ():
             if isinstance(each, dict) and isinstance(each.get("name"), str):
                 users.setdefault(each["name"], each.get("user"))
     if not found:
         raise ConfigError(f"{where}: does not exist; correct the path or leave it out")
-    return users
+    return users, leading
 
 
 def _refuse_impersonation(user: Any, where: str) -> None:

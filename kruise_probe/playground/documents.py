@@ -19,6 +19,9 @@ SAMPLE = Path(__file__).parent / "samples" / "game-servers.yaml"
 
 STANDARD_INPUT = Path("-")
 
+_STRICT = "?fieldValidation=Strict"
+"""As kubectl asks: a misspelt field is refused, where it would else be dropped without a word."""
+
 Json = dict[str, Any]
 
 
@@ -141,10 +144,10 @@ class Applier:
         path += f"/{kind.name}"
         body = msgspec.json.encode(wanted)
         try:
-            await self._client.request_raw("POST", path, body)
+            await self._client.request_raw("POST", path + _STRICT, body)
         except AlreadyExists:
             path += f"/{wanted['metadata']['name']}"
-            await self._client.request_raw("PATCH", path, body, PatchType.MERGE)
+            await self._client.request_raw("PATCH", path + _STRICT, body, PatchType.MERGE)
 
     async def _kinds(self, api_version: str) -> Mapping[str, _ServedKind]:
         if api_version not in self._served:

@@ -52,7 +52,8 @@ def read_object(kind: Kind, body: bytes, content_type: str) -> Json:
         raise unrecognized(kind.kind, "json: cannot unmarshal metadata into an object", body)
     if kind.custom and not sent.get("kind"):
         raise unrecognized(kind.kind, f"Object 'Kind' is missing in '{_shown(body)}'", body)
-    version, name = sent.get("apiVersion") or kind.api_version, sent.get("kind") or kind.kind
+    version = sent.get("apiVersion") or ("" if kind.custom else kind.api_version)
+    name = sent.get("kind") or kind.kind
     if version != kind.api_version and kind.custom:
         raise bad_request(
             f"the API version in the data ({version}) does not match the expected API version"

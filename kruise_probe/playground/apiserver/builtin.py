@@ -6,7 +6,7 @@ Source: kubernetes pkg/registry/core, pkg/registry/coordination.
 Differs: namespaces end by this server's own sweep instead of a controller manager's.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final
@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from kruise_probe.playground.apiserver import pods, printers
+from kruise_probe.playground.apiserver.failures import Cause, invalid_value
 from kruise_probe.playground.apiserver.kinds import ALL_VERBS, Kind, Rules
 from kruise_probe.playground.apiserver.schema import Compiler, Json, Schema
 from kruise_probe.playground.apiserver.shaping import apply_defaults
@@ -61,6 +62,17 @@ class NamespaceRules(Rules):
 
     def prepare_for_update(self, new: Json, old: Json) -> None:
         new["spec"] = old["spec"]
+
+
+class EventRules(Rules):
+    def validate(self, new: Json) -> Sequence[Cause]:
+        namespace = new["metadata"].get("namespace") or ""
+        involved = (new.get("involvedObject") or {}).get("namespace") or ""
+        # What has no namespace itself has its events in this one.
+        if involved == namespace or (not involved and namespace == "default"):
+            return ()
+        why = "does not match event.namespace"
+        return [invalid_value("involvedObject.namespace", involved, why)]
 
 
 def _event_fields(event: Json) -> Mapping[str, str]:
@@ -122,6 +134,7 @@ def builtin_kinds() -> list[Kind]:
             "events",
             short_names=("ev",),
             columns=printers.EVENTS,
+            rules=EventRules(),
             create_on_update=True,
             select_fields=_event_fields,
             selectable=frozenset(_event_fields({})),

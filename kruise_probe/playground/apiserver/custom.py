@@ -76,6 +76,9 @@ class CustomRules(Rules):
     def _problems(self, new: Json, old: Json | None) -> Sequence[Cause]:
         if new.get("kind") != self._kind:
             return [invalid_value("kind", new.get("kind"), f"must be {self._kind}")]
+        if new.get("apiVersion") != self._api_version:
+            sent = new.get("apiVersion")
+            return [invalid_value("apiVersion", sent, f"must be {self._api_version}")]
         found = list(validate(new, self._schema, ""))
         if not found and self._validator is not None:
             found += self._validator(new, old)

@@ -2,26 +2,18 @@
 
 Source: kubernetes pkg/apis/core/v1/defaults.go, pkg/registry/core/pod/strategy.go,
 pkg/apis/core/validation/validation.go (ValidatePodUpdate).
-Differs: no admission plugins, thus no priority, no default tolerations, no token volume; of a spec only what
-a playground can get wrong is validated; resizing goes unchecked.
+Differs: no admission plugins, thus no priority, no default tolerations, no token volume; resizing goes unchecked.
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Final
 
 from kruise_probe.api.annotations import is_deletion_cost
 from kruise_probe.api.names import DELETION_COST_ANNOTATION
-from kruise_probe.playground.apiserver.failures import (
-    Cause,
-    duplicate,
-    forbidden_field,
-    invalid_value,
-    required,
-    unsupported,
-)
+from kruise_probe.playground.apiserver.failures import Cause, forbidden_field, invalid_value
 from kruise_probe.playground.apiserver.kinds import Rules
+from kruise_probe.playground.apiserver.pod_specs import CONTAINER_LISTS, spec_problems
 from kruise_probe.playground.apiserver.schema import Json
 
 _SPEC_DEFAULTS: Final[Json] = {
@@ -43,9 +35,6 @@ _PROBE_DEFAULTS: Final[Json] = {
     "successThreshold": 1,
     "failureThreshold": 3,
 }
-_CONTAINER_LISTS: Final = ("initContainers", "containers", "ephemeralContainers")
-_RESTART_POLICIES: Final = ("Always", "Never", "OnFailure")
-_CONTAINER_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 
 def select_fields(pod: Json) -> Mapping[str, str]:
@@ -70,7 +59,7 @@ class PodRules(Rules):
         spec = new.setdefault("spec", {})
         for key, value in _SPEC_DEFAULTS.items():
             spec.setdefault(key, deepcopy(value))
-        for name in _CONTAINER_LISTS:
+        for name in CONTAINER_LISTS:
             for each in spec.get(name) or ():
                 _default_container(each)
         for volume in spec.get("volumes") or ():
@@ -108,12 +97,12 @@ class PodRules(Rules):
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
     def validate(self, new: Json) -> Sequence[Cause]:
-        return [*_cost_problems(new), *_spec_problems(new.get("spec") or {})]
+        return [*_cost_problems(new), *spec_problems(new.get("spec") or {})]
 
     def validate_update(self, new: Json, old: Json) -> Sequence[Cause]:
         costs = [] if list(_cost_problems(old)) else _cost_problems(new)
         if _frozen_part(new["spec"]) == _frozen_part(old["spec"]):
-            return [*costs, *_spec_problems(new["spec"])]
+            return [*costs, *spec_problems(new["spec"])]
         return [
             *costs,
             forbidden_field(
@@ -199,43 +188,6 @@ def _quality_of_service(spec: Json) -> str:
         for each in resources
     )
     return "Guaranteed" if guaranteed else "Burstable"
-
-
-def _spec_problems(spec: Json) -> Iterator[Cause]:
-    if not spec.get("containers"):
-        yield required("spec.containers")
-    names: set[str] = set()
-    for list_name in _CONTAINER_LISTS:
-        for index, each in enumerate(spec.get(list_name) or ()):
-            yield from _container_problems(each, f"spec.{list_name}[{index}]", names)
-    policy = spec.get("restartPolicy")
-    if policy not in _RESTART_POLICIES:
-        yield unsupported("spec.restartPolicy", policy, _RESTART_POLICIES)
-
-
-def _container_problems(container: Json, path: str, names: set[str]) -> Iterator[Cause]:
-    name = container.get("name") or ""
-    if not name:
-        yield required(f"{path}.name")
-    elif len(name) > 63 or not _CONTAINER_NAME.fullmatch(name):
-        yield invalid_value(
-            f"{path}.name",
-            name,
-            "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and"
-            " must start and end with an alphanumeric character",
-        )
-    elif name in names:
-        yield duplicate(f"{path}.name", name)
-    names.add(name)
-    if not container.get("image"):
-        yield required(f"{path}.image")
-    for index, port in enumerate(container.get("ports") or ()):
-        number = port.get("containerPort")
-        if not number:
-            yield required(f"{path}.ports[{index}].containerPort")
-        elif not 1 <= number <= 65535:
-            detail = "must be between 1 and 65535, inclusive"
-            yield invalid_value(f"{path}.ports[{index}].containerPort", number, detail)
 
 
 def _frozen_part(spec: Json) -> Any:

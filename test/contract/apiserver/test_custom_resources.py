@@ -170,6 +170,19 @@ async def test_another_kind_or_version_is_refused(api: Api) -> None:
     assert refused.code in (400, 422)
     refused = await api.post(api.path("podprobemarkers"), {"metadata": {"name": "m"}})
     assert refused.code == 400
+    without = {key: each for key, each in marker().items() if key != "apiVersion"}
+    refused = await api.post(api.path("podprobemarkers"), without)
+    assert refused.code == 400
+    assert "the API version in the data () does not match" in refused.body["message"]
+
+
+async def test_a_patch_does_not_change_the_version(api: Api) -> None:
+    path = api.path("podprobemarkers", "m")
+    await api.post(api.path("podprobemarkers"), marker())
+    refused = await api.merge(path, {"apiVersion": "apps.kruise.io/v9"})
+    assert refused.code == 422
+    assert [each["field"] for each in refused.body["details"]["causes"]] == ["apiVersion"]
+    assert (await api.get(path)).body["apiVersion"] == "apps.kruise.io/v1alpha1"
 
 
 PROBE = "spec.probes.0"

@@ -267,6 +267,33 @@ async def test_a_pod_without_containers_is_invalid(api: Api) -> None:
     assert refused.body["message"] == 'Pod "p" is invalid: spec.containers: Required value'
 
 
+@pytest.mark.parametrize("condition", ["two words", "example.com/", "a/b/c", ""])
+async def test_a_readiness_gate_names_a_condition(api: Api, condition: str) -> None:
+    body = pod("p")
+    body["spec"]["readinessGates"] = [
+        {"conditionType": "example.com/ready"},
+        {"conditionType": condition},
+    ]
+    refused = await api.post(api.path("pods"), body)
+    assert refused.code == 422
+    fields = {each["field"] for each in refused.body["details"]["causes"]}
+    assert fields == {"spec.readinessGates[1].conditionType"}
+
+
+@pytest.mark.parametrize("namespace", ["elsewhere", ""])
+async def test_an_event_stands_in_the_namespace_of_its_object(api: Api, namespace: str) -> None:
+    event = {
+        "metadata": {"name": "e"},
+        "involvedObject": {"kind": "Pod", "name": "p", "namespace": namespace},
+    }
+    refused = await api.post(api.path("events"), event)
+    assert refused.code == 422
+    fields = [each["field"] for each in refused.body["details"]["causes"]]
+    assert fields == ["involvedObject.namespace"]
+    event["involvedObject"]["namespace"] = api.namespace
+    assert (await api.post(api.path("events"), event)).code == 201
+
+
 async def test_of_a_running_pod_only_the_image_may_change(api: Api) -> None:
     await api.create("pods", pod("p"))
     path = api.path("pods", "p")

@@ -198,6 +198,11 @@ def test_the_kubeconfig_goes_where_it_was_asked_and_away_at_the_end(start, short
             "spec.containers: Required value",
             id="invalid-object",
         ),
+        pytest.param(
+            "apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec: {containers: [{name: c, comand: [a]}]}",
+            'strict decoding error: unknown field "spec.containers[0].comand"',
+            id="misspelt-field",
+        ),
     ],
 )
 def test_a_bad_file_is_one_line_that_says_where(start, short_folder, content, complaint):

@@ -5,7 +5,7 @@ import pytest
 
 from kruise_probe.api.durations import parse_duration
 from kruise_probe.cli.gates import DAEMON, SERVERLESS, GateError, parse_gates
-from kruise_probe.cli.types import GO_BOOL, LISTEN_ADDRESS
+from kruise_probe.cli.types import GO_BOOL, LISTEN_ADDRESS, Rate
 
 
 @pytest.mark.parametrize(
@@ -59,6 +59,13 @@ def test_addresses_to_listen_on(text: str) -> None:
 @pytest.mark.parametrize("text", ["", "0"])
 def test_no_address_serves_nothing(text: str) -> None:
     assert LISTEN_ADDRESS.convert(text, None, None) == ""
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "1e400", "-1", "many"])
+def test_a_rate_is_a_number(text: str) -> None:
+    with pytest.raises(click.BadParameter):
+        Rate().convert(text, None, None)
+    assert Rate().convert("0.5", None, None) == 0.5
 
 
 @pytest.mark.parametrize("text", ["8080", ":http", ":70000", "::1:8080", "a:b:1", "127.0.0.1"])

@@ -126,6 +126,22 @@ async def test_several_files_are_merged_and_missing_ones_left_out(tmp_path: Path
     assert load_config(None, {"KUBECONFIG": paths}).server == "http://127.0.0.1:8001"
 
 
+@pytest.mark.parametrize("other", ["other", "missing", ""])
+async def test_of_several_current_contexts_the_first_counts(other: str, tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    for path, name, port in ((first, "one", 1), (second, "other", 2)):
+        content = {
+            "current-context": name if path == first else other,
+            "contexts": [{"name": name, "context": {"cluster": name, "namespace": name}}],
+            "clusters": [{"name": name, "cluster": {"server": f"http://127.0.0.1:{port}"}}],
+            "users": [],
+        }
+        path.write_text(yaml.safe_dump(content))
+    found = load_config(None, {"KUBECONFIG": os.pathsep.join([str(first), str(second)])})
+
+    assert (found.server, found.namespace) == ("http://127.0.0.1:1", "one")
+
+
 async def test_a_kubeconfig_says_how_tls_is_done(tmp_path: Path) -> None:
     path = kubeconfig(
         tmp_path / "k",

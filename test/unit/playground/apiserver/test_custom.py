@@ -30,7 +30,7 @@ def definition(schema: Json, **version: object) -> Json:
 
 def problems(schema: Json, spec: object) -> list[str]:
     rules = {"type": "object", "properties": {"spec": schema}}
-    thing = {"kind": "Thing", "metadata": {}, "spec": spec}
+    thing = {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {}, "spec": spec}
     found = custom_kind(definition(rules)).rules.validate(thing)
     return [f"{each.field}: {each.message}" for each in found]
 

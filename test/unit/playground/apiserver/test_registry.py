@@ -174,12 +174,12 @@ async def test_orphaned_dependents_forget_their_owner(world: World) -> None:
 async def test_events_live_for_an_hour(world: World) -> None:
     event = {
         "metadata": {"name": "e"},
-        "involvedObject": {},
+        "involvedObject": {"namespace": "ns"},
         "lastTimestamp": "2026-01-02T03:04:05Z",
     }
     world.create("events", event)
     world.now += timedelta(minutes=30)
-    world.create("events", {"metadata": {"name": "f"}, "involvedObject": {}})
+    world.create("events", {"metadata": {"name": "f"}, "involvedObject": {"namespace": "ns"}})
     world.now += timedelta(minutes=31)
     world.collector.sweep()
     assert world.get("events", "e") is None
@@ -189,7 +189,9 @@ async def test_events_live_for_an_hour(world: World) -> None:
 async def test_events_are_bounded_in_number(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(garbage, "MAX_EVENTS", 3)
     for number in range(5):
-        world.create("events", {"metadata": {"name": f"e{number}"}, "involvedObject": {}})
+        world.create(
+            "events", {"metadata": {"name": f"e{number}"}, "involvedObject": {"namespace": "ns"}}
+        )
     world.collector.sweep()
     left = [each for each in range(5) if world.get("events", f"e{each}")]
     assert left == [2, 3, 4]
