@@ -142,10 +142,12 @@ async def test_a38_a_client_that_edits_labels_fifty_times_a_second_loses_none_an
     state = "Succeeded"
     arena.daemons.verdict = lambda pod, name: (state, state)
     edits = 0
+    editing = True
 
-    async def edit_for_ever() -> None:
+    async def keep_editing() -> None:
+        # Ended between two edits, never within one: whether that one arrived could not be told.
         nonlocal edits
-        while True:
+        while editing:
             change = {"metadata": {"labels": {f"other/{edits % 40}": str(edits), "app": "web"}}}
             await arena.api.merge(pod_path(pod_name(0)), change)
             edits += 1
@@ -156,7 +158,8 @@ async def test_a38_a_client_that_edits_labels_fifty_times_a_second_loses_none_an
         await arena.world.reports.until(
             "asks", lambda each: probes_of(each) == 1, name=node_name(0)
         )
-        async with background(edit_for_ever()):
+        async with asyncio.TaskGroup() as clients:
+            clients.create_task(keep_editing())
             for number in itertools.count():
                 if edits > enough:
                     break
@@ -169,6 +172,7 @@ async def test_a38_a_client_that_edits_labels_fifty_times_a_second_loses_none_an
                     name=pod_name(0),
                     namespace="default",
                 )
+            editing = False
     pod = arena.server.object("pods", pod_name(0), "default")
     others = {key: value for key, value in labels(pod).items() if key.startswith("other/")}
     assert others == {f"other/{each % 40}": str(each) for each in range(max(0, edits - 40), edits)}
