@@ -20,7 +20,7 @@ from kruise_probe.daemon.identity import handler_bytes
 START_SPREAD_SECONDS: Final = 10.0
 """How long after a start of the daemon a probe without a known state waits at most."""
 
-PHASE_STEP_SECONDS: Final = 0.02
+PHASE_STEP_SECONDS: Final = 0.05
 """Phases are multiples of it. Of many probes some are due together then, and the loop wakes once for all of them: on a
 quiet machine waking costs as much as a probe does."""
 
