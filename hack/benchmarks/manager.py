@@ -200,7 +200,6 @@ async def _spread_alone(
             floors.setdefault(phase, []).append(cost)
             add(row)
         await on.api.each(hollow.no_node_pod_probe(node) for node in on.hollow.pods_of)
-        await on.nodes.until(lambda _: False, of=set(on.hollow.pods_of), gone_too=True)
 
 
 async def _bare_loop(on: Stage, phase: str, requests: list[Request]) -> tuple[_Cost, Row]:
