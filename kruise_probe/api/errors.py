@@ -79,11 +79,8 @@ class ApiError(KubeError):
         self.message = message
         self.request = request
         self.retry_after_seconds = retry_after_seconds
-        super().__init__(
-            f"{request}: {self.code} {reason}: {message}"
-            if request
-            else f"{self.code} {reason}: {message}"
-        )
+        answer = f"{self.code} {reason}: {message}" if reason else f"{self.code}: {message}"
+        super().__init__(f"{request}: {answer}" if request else answer)
 
 
 class BadRequest(ApiError):

@@ -126,6 +126,22 @@ def census(
     )
 
 
+def ended(marker: PodProbeMarker, generation: int, now: datetime) -> PodProbeMarkerStatus:
+    """The status of a marker of which nothing is left, while finalizers of others hold it: without conflicts and troubles."""
+    previous = {each.type: each for each in (marker.status and marker.status.conditions) or ()}
+    message = "Nothing of this marker is left on nodes and pods; finalizers of others hold it."
+    over = Condition(SYNCED, "True", "Deleting", message)
+    return PodProbeMarkerStatus(
+        observed_generation=generation,
+        matched_pods=0,
+        succeeded=0,
+        failed=0,
+        unknown=0,
+        nodes_behind=0,
+        conditions=(stamped(over, previous.get(SYNCED), generation, now),),
+    )
+
+
 def _verdict(compiled: CompiledMarker, states: States) -> ProbeState:
     seen = [states.get(probe.name) for probe in compiled.probes]
     if any(each is not None and each.state == ProbeState.FAILED for each in seen):

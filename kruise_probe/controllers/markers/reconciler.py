@@ -227,22 +227,34 @@ class MarkerReconciler:
             self._recorder.event(about, "Warning", reason, message)
 
     async def _finish(self, marker: PodProbeMarker, compiled: CompiledMarker) -> Result | None:
-        """Removes the finalizer once nothing of the marker is left; until then says what is."""
+        """Removes the finalizer once nothing of the marker is left; until then says what is.
+
+        A marker that others hold for longer stays readable: its status says that nothing of it is left.
+        """
         finalizers = marker.metadata.finalizers or ()
-        if MARKER_FINALIZER not in finalizers:
-            return None
         holding = self._caches.nodes_holding(marker.key)
         marked = None if holding else self._still_marked(compiled)
         if not holding and marked is None:
             rest = tuple(each for each in finalizers if each != MARKER_FINALIZER)
+            if rest == finalizers:
+                await self._report_end(marker, compiled)
+                return None
             changed = await self._write_finalizers(marker, rest)
-            return Result(CATCH_UP_SECONDS) if changed is None else None
+            return Result(CATCH_UP_SECONDS) if changed is None or rest else None
         now = asyncio.get_running_loop().time()
         since = self._deleting_since.setdefault(marker.key, now)
         if now - since >= DELETION_CHECK_SECONDS and self._pace.is_due(marker.key):
             self._pace.finished(marker.key, 0.0)
             await self._write_status(marker, self._waiting(marker, compiled, marked))
         return Result(DELETION_CHECK_SECONDS)
+
+    async def _report_end(self, marker: PodProbeMarker, compiled: CompiledMarker) -> None:
+        """At the pace of other reports: who holds the marker may edit it as often as they like."""
+        if not self._pace.is_due(marker.key):
+            self._pace.request(marker.key)
+            return
+        self._pace.finished(marker.key, 0.0)
+        await self._write_status(marker, counting.ended(marker, compiled.generation, self._now()))
 
     def _still_marked(self, compiled: CompiledMarker) -> NamespacedName | None:
         """A pod that still carries a mark of the marker, or None."""

@@ -99,6 +99,13 @@ def test_a_refusal_becomes_the_error_of_its_meaning(
     assert "why" in str(error)
 
 
+def test_an_answer_without_a_reason_is_told_by_its_code() -> None:
+    """As of a kind that is not installed: that body is no Status."""
+    error = error_of(404, Status(message="404 page not found"), request="POST nodepodprobes")
+    assert str(error) == "POST nodepodprobes: 404: 404 page not found"
+    assert str(ServerError("the server gave no message")) == "500: the server gave no message"
+
+
 def test_the_servers_wish_to_wait_is_kept() -> None:
     error = error_of(429, Status(details=StatusDetails(retry_after_seconds=3)))
 

@@ -380,6 +380,37 @@ class TestFinalizer:
             await settle(3600)
             assert api.count(since=before) == {}
 
+    async def test_a_marker_that_others_hold_says_that_nothing_of_it_is_left(
+        self, api: FakeApi
+    ) -> None:
+        api.edit(MARKERS, "web", {"metadata": {"finalizers": ["example.com/theirs"]}})
+        async with running_manager(api):
+            await settle()
+            report(api, {"web-1": "Succeeded", "web-2": "Failed"})
+            await settle()
+            assert status_of(api)["matchedPods"] == 2
+            api.remove(MARKERS, "web")
+            await settle()
+            assert status_of(api)["matchedPods"] == 0
+            api.edit(MARKERS, "web", {"spec": {"probes": [probe_wire("other")]}})
+            await settle()
+            marker, status = api.get(MARKERS, "web"), status_of(api)
+            assert marker is not None
+            assert status["observedGeneration"] == marker["metadata"]["generation"]
+            counts = [status[each] for each in ("matchedPods", "succeeded", "failed", "unknown")]
+            assert counts == [0, 0, 0, 0]
+            assert [each["type"] for each in status["conditions"]] == ["Synced"]
+            assert condition(api, "Synced") == (
+                "True",
+                "Deleting",
+                "Nothing of this marker is left on nodes and pods; finalizers of others hold it.",
+            )
+
+        before = len(api.writes)
+        async with running_manager(api):
+            await settle(3600)
+        assert api.count(since=before) == {}
+
     async def test_a_readiness_gate_keeps_its_condition(self, api: FakeApi) -> None:
         api.put(PODS, pod_wire("web-1", readiness_gates=["example.com/healthy"]))
         async with running_manager(api):
