@@ -27,6 +27,7 @@ VALUES_NEEDED: Final = "must be specified when `operator` is 'In' or 'NotIn'"
 VALUES_EXCESS: Final = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
 PROBES_EMPTY: Final = "must hold at least one probe"
 UNIQUE: Final = "must be unique in this marker"
+UNIQUE_STATE: Final = "must be unique in this policy"
 NAME_WITH_HASH: Final = "must not contain '#', which separates marker and probe in NodePodProbe"
 RESULT_NOWHERE: Final = (
     "podConditionType or markerPolicy must be set, or the result would be written nowhere"

@@ -257,7 +257,8 @@ def _policies(
     policies: tuple[MarkerPolicy, ...], path: str, selector_keys: frozenset[str]
 ) -> Iterator[FieldError]:
     yield from _bounded(policies, MAX_POLICIES, path)
-    yield from _unique((each.state for each in policies), path + "[{}].state")
+    states = (each.state for each in policies)
+    yield from _unique(states, path + "[{}].state", remedies.UNIQUE_STATE)
     for index, policy in enumerate(policies):
         at = f"{path}[{index}]"
         if policy.state not in _POLICY_STATES:
@@ -433,12 +434,14 @@ def _capped(text: str, most: int, path: str) -> Iterator[FieldError]:
         yield FieldError(path, ErrorKind.TOO_LONG, f"may not be more than {most} characters")
 
 
-def _unique(names: Iterable[str | None], path: str) -> Iterator[FieldError]:
+def _unique(
+    names: Iterable[str | None], path: str, remedy: str = remedies.UNIQUE
+) -> Iterator[FieldError]:
     """`path` holds a `{}` for the index; None takes no part."""
     seen: Counter[str] = Counter()
     for index, name in enumerate(names):
         if name is None:
             continue
         if seen[name]:
-            yield FieldError(path.format(index), ErrorKind.DUPLICATE, remedies.UNIQUE, name)
+            yield FieldError(path.format(index), ErrorKind.DUPLICATE, remedy, name)
         seen[name] += 1

@@ -29,6 +29,7 @@ from kruise_probe.client.lister_watcher import ResourceListerWatcher
 from kruise_probe.client.rest import RestClient
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.inspection.snapshot import SEEN_PODS, SeenPod, Snapshot
+from kruise_probe.serving.logs import configure_logs
 
 T = TypeVar("T", bound=KubeObject)
 R = TypeVar("R")
@@ -46,9 +47,12 @@ _HIDES: Final = {
 def run(work: Coroutine[Any, Any, R], config: ClusterConfig) -> R:
     """Runs `work`; whatever the API server refuses becomes one line with a remedy.
 
+    What its informers would log is told by `Following.notes`: a log would stand between the answers.
+
     Raises:
         FatalError: as said.
     """
+    configure_logs(format="text", level="error")
     try:
         return asyncio.run(work)
     except (KubeError, TimeoutError, BaseExceptionGroup) as error:
@@ -199,21 +203,37 @@ class Following:
         self._nodes = nodes
         self._reports = reports
         self._leases = leases
-        self.runs: list[Callable[[], Coroutine[Any, Any, None]]] = []
-        self._syncs: list[Callable[[], Coroutine[Any, Any, None]]] = []
-        for each in (markers, pods, nodes, reports, leases):
-            if each is not None:
-                self._add(each)
+        everything: tuple[SharedInformer[Any] | None, ...] = (markers, pods, nodes, reports, leases)
+        self._followed = [each for each in everything if each is not None]
+        for each in self._followed:
+            each.add_event_handler(_Told(self.changed))
 
-    def _add(self, informer: SharedInformer[Any]) -> None:
-        informer.add_event_handler(_Told(self.changed))
-        self.runs.append(informer.run)
-        self._syncs.append(informer.wait_for_sync)
+    @property
+    def runs(self) -> list[Callable[[], Coroutine[Any, Any, None]]]:
+        return [each.run for each in self._followed]
 
     async def synced(self) -> None:
-        async with asyncio.timeout(DEADLINE_SECONDS):
-            for each in self._syncs:
-                await each()
+        """Returns when everything was heard once.
+
+        Raises:
+            FatalError: something can be listed and not watched.
+            TimeoutError: the server is too slow.
+        """
+        try:
+            async with asyncio.timeout(DEADLINE_SECONDS):
+                for each in self._followed:
+                    await each.wait_for_sync()
+        except TimeoutError:
+            for error in self._errors():
+                raise FatalError(f"{error}; --watch has to watch what it lists") from None
+            raise
+
+    def notes(self) -> list[str]:
+        """Whether what stands here may be old, and why: one line, as one cause stops all watches."""
+        return [f"not current, asking again: {error}" for error in self._errors()[:1]]
+
+    def _errors(self) -> list[str]:
+        return [each.last_error for each in self._followed if each.last_error]
 
     def snapshot(self) -> Snapshot:
         """As it stands now."""

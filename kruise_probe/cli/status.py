@@ -48,6 +48,7 @@ Reads only. Exit code 0 also when something is wrong with a marker: -o json has 
 
 
 Look = Callable[[], Snapshot]
+Notes = Callable[[], list[str]]
 
 
 class Question(NamedTuple):
@@ -101,7 +102,12 @@ async def _watch(config: ClusterConfig, question: Question) -> int:
         first = await reader.read()
         _view(first, question, reader.notes)
         async with reader.follow(first) as following:
-            asked = (following.snapshot, following.changed, question, reader.notes)
+            asked = (
+                following.snapshot,
+                following.changed,
+                question,
+                lambda: [*reader.notes, *following.notes()],
+            )
             console = Console()
             if not _on_screen(console, question):
                 await _print_changes(*asked)
@@ -124,7 +130,7 @@ def _on_screen(console: Console, question: Question) -> bool:
 
 
 async def _show_screen(
-    console: Console, snapshot: Look, changed: asyncio.Event, question: Question, notes: list[str]
+    console: Console, snapshot: Look, changed: asyncio.Event, question: Question, notes: Notes
 ) -> None:
     """Draws until cancelled; what does not fit is cut at the foot.
 
@@ -135,7 +141,7 @@ async def _show_screen(
         with Live(console=console, screen=True, auto_refresh=False) as live:
             while True:
                 changed.clear()
-                view = _view(snapshot(), question, notes, missing_is_fatal=False)
+                view = _view(snapshot(), question, notes(), missing_is_fatal=False)
                 lines = Text.from_ansi(_text(view, question), no_wrap=True, overflow="crop")
                 live.update(lines, refresh=True)
                 await _next_look(changed)
@@ -144,14 +150,14 @@ async def _show_screen(
 
 
 async def _print_changes(
-    snapshot: Look, changed: asyncio.Event, question: Question, notes: list[str]
+    snapshot: Look, changed: asyncio.Event, question: Question, notes: Notes
 ) -> None:
     """Prints until cancelled, whenever something else than the time is new; JSON on one line each."""
     shown: StatusView | None = None
     while True:
         changed.clear()
-        view = _view(snapshot(), question, notes, missing_is_fatal=False)
-        if shown is None or view.markers != shown.markers:
+        view = _view(snapshot(), question, notes(), missing_is_fatal=False)
+        if shown is None or (view.markers, view.notes) != (shown.markers, shown.notes):
             if question.form == "json":
                 click.echo(msgspec.json.encode(view))
             else:

@@ -171,7 +171,7 @@ CONDITION_TYPE: Final = (
 )
 POLICIES: Final = _rule(
     "self.all(m, self.exists_one(n, n.state == m.state))",
-    f"state {remedies.UNIQUE.replace('marker', 'policy')}",
+    f"state {remedies.UNIQUE_STATE}",
 )
 POLICY: Final = _rule(
     "(has(self.labels) && self.labels.size() > 0) || (has(self.annotations) && self.annotations.size() > 0)",

@@ -22,6 +22,8 @@ STANDARD_INPUT = Path("-")
 _STRICT = "?fieldValidation=Strict"
 """As kubectl asks: a misspelt field is refused, where it would else be dropped without a word."""
 
+_TOO_DEEP = "is nested too deeply, or holds itself by an anchor; write it out flat"
+
 Json = dict[str, Any]
 
 
@@ -60,9 +62,37 @@ def _load_one(file: Path) -> Iterator[Document]:
         raise BadFile(f"{file}: is no text file: {error}") from error
     except yaml.YAMLError as error:
         raise BadFile(f"{file}{_where(error)}: is no YAML: {_what(error)}") from error
+    except RecursionError as error:
+        raise BadFile(f"{file}: {_TOO_DEEP}") from error
     for number, value in enumerate(parsed, start=1):
         if value is not None:
-            yield from _objects(f"{file}, document {number}", value)
+            place = f"{file}, document {number}"
+            yield from _objects(place, _json(place, value))
+
+
+def _json(place: str, value: Any) -> Any:
+    """The value as it is sent. YAML can say what JSON cannot: keys that are no text, a list that holds itself."""
+    try:
+        return msgspec.json.decode(msgspec.json.encode(_with_text_keys(value)))
+    except (TypeError, ValueError) as error:
+        raise BadFile(f"{place}: cannot be sent as JSON: {error}") from error
+    except RecursionError as error:
+        raise BadFile(f"{place}: {_TOO_DEEP}") from error
+
+
+def _with_text_keys(value: Any) -> Any:
+    """As kubectl reads keys: the label `on:` or `yes:` is called "true"."""
+    if isinstance(value, dict):
+        return {_text_key(key): _with_text_keys(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_with_text_keys(each) for each in value]
+    return value
+
+
+def _text_key(key: Any) -> str:
+    if key is None:
+        raise TypeError("a key is null")
+    return str(key).lower() if isinstance(key, bool) else str(key)
 
 
 def _where(error: yaml.YAMLError) -> str:
@@ -81,8 +111,11 @@ def _objects(place: str, value: Any) -> Iterator[Document]:
     missing = [key for key in ("apiVersion", "kind") if not isinstance(value.get(key), str)]
     if missing:
         raise BadFile(f"{place}: has no {' and no '.join(missing)}")
-    if value["kind"] == "List":
-        for number, item in enumerate(value.get("items") or (), start=1):
+    if value["kind"] == "List" or (value["kind"].endswith("List") and "items" in value):
+        items = value.get("items") or []
+        if not isinstance(items, list):
+            raise BadFile(f"{place}: items of the {value['kind']} is no list; write objects there")
+        for number, item in enumerate(items, start=1):
             yield from _objects(f"{place}, item {number}", item)
         return
     metadata = value.get("metadata")

@@ -30,7 +30,12 @@ def pods_of(workload: Json) -> list[Json]:
     template = spec.get("template")
     if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
         raise ValueError("has no spec.template.spec; write the pod's containers there")
-    replicas = 1 if workload["kind"] == "DaemonSet" else spec.get("replicas", 1)
+    labelled = template.get("metadata") or {}
+    if not isinstance(labelled, dict):
+        raise ValueError("spec.template.metadata is no mapping; write the pod's labels there")
+    replicas = spec.get("replicas")
+    if replicas is None or workload["kind"] == "DaemonSet":
+        replicas = 1
     if not isinstance(replicas, int) or not 0 <= replicas <= MOST_REPLICAS:
         raise ValueError(f"spec.replicas is {replicas!r}; write 0 to {MOST_REPLICAS}")
     metadata = workload["metadata"]
@@ -40,7 +45,7 @@ def pods_of(workload: Json) -> list[Json]:
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {
-                **(template.get("metadata") or {}),
+                **labelled,
                 **place,
                 "name": f"{metadata['name']}-{number}",
             },

@@ -229,7 +229,8 @@ def _degraded(
             DEGRADED,
             "True",
             REASON_AGENT_STALE,
-            f"Results are unknown, as the probe agents of these nodes are silent: {listed(nodes)}.",
+            f"Results are unknown, as the probe agents of these nodes are silent: {listed(nodes)}. "
+            "Look at the daemon's pod on each, and at the node itself.",
         )
     if tally.containers_missing:
         matched = tally.verdicts.total()
@@ -237,7 +238,9 @@ def _degraded(
             f"container {container!r} of probe {probe!r} is no container or sidecar of {count} of {matched} pods"
             for (probe, container), count in sorted(tally.containers_missing.items())
         ]
-        return Condition(DEGRADED, "True", "ContainerNotFound", f"Not probed: {listed(sentences)}.")
+        advice = "Correct containerName in the marker; kruise-probe status names the pods."
+        message = f"Not probed: {listed(sentences)}. {advice}"
+        return Condition(DEGRADED, "True", "ContainerNotFound", message)
     in_use = "Every probe of this marker is in use."
     if compiled.idle:
         without = f"{in_use} Without effect, as nothing is restarted: {listed(compiled.idle)}."

@@ -158,9 +158,10 @@ class Kind:
         return {"kind": self.kind, "apiVersion": self.api_version, **decoded}
 
     def encode(self, new: Json, revision: int) -> Stored:
-        """Stamps the revision and freezes the object."""
+        """Stamps the revision (0: of an object that is not stored, and so has none) and freezes the object."""
         metadata = new["metadata"]
-        metadata["resourceVersion"] = str(revision)
+        if revision:
+            metadata["resourceVersion"] = str(revision)
         if self.custom:
             body = _encoder.encode(new)
         else:

@@ -8,7 +8,7 @@ a pointer.
 from copy import deepcopy
 from typing import Any
 
-from kruise_probe.playground.apiserver.schema import Schema
+from kruise_probe.playground.apiserver.schema import UNTYPED, Schema
 
 _PYTHON_TYPES: dict[str, type | tuple[type, ...]] = {
     "object": dict,
@@ -85,13 +85,20 @@ def _prune_map(value: dict[str, Any], schema: Schema, unknown: list[str], path: 
         where = f"{path}.{key}" if path else key
         if child is None:
             unknown.append(where)
-        elif schema.typed and each is None:
+        elif each is None and _drops_null(child, schema):
             continue
         else:
             pruned = prune(each, child, unknown, where)
             if not (schema.typed and _is_omitted(pruned, key, child, schema)):
                 kept[key] = pruned
     return kept
+
+
+def _drops_null(child: Schema, parent: Schema) -> bool:
+    """Whether a null means absent, as `periodSeconds:` with nothing behind it does; a default goes in its place."""
+    if parent.typed:
+        return True
+    return child is not UNTYPED and not child.nullable and child.default is None
 
 
 def _is_omitted(value: Any, key: str, child: Schema, parent: Schema) -> bool:

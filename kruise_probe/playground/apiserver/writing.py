@@ -79,11 +79,7 @@ class Editor:
         key = NamespacedName(namespace, metadata["name"])
         if key in self._registry.collection(kind).objects:
             raise already_exists(kind.target(key.name))
-        stored = (
-            kind.encode(new, self._registry.store.revision)
-            if options.dry_run
-            else self._registry.commit(kind, new, None)
-        )
+        stored = kind.encode(new, 0) if options.dry_run else self._registry.commit(kind, new, None)
         return Written(stored, created=True, warnings=unknown)
 
     @staticmethod

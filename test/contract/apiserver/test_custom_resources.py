@@ -147,6 +147,16 @@ async def test_a_null_is_no_text(api: Api) -> None:
     assert (await api.post(api.path("podprobemarkers"), body)).code == 422
 
 
+async def test_a_null_is_as_good_as_absent(api: Api) -> None:
+    body = marker()
+    probe = body["spec"]["probes"][0]
+    probe["probe"] = {"httpGet": {"port": 80, "scheme": None, "path": None}, "periodSeconds": None}
+    probe["markerPolicy"] = None
+    kept = (await api.create("podprobemarkers", body)).body["spec"]["probes"][0]
+    assert kept["probe"] == {"httpGet": {"port": 80, "scheme": "HTTP", "path": "/"}}
+    assert "markerPolicy" not in kept
+
+
 async def test_a_patch_is_held_to_the_schema_too(api: Api) -> None:
     name = f"n-{api.unique}"
     body = node_pod_probe(name)

@@ -155,7 +155,9 @@ async def test_times_of_a_lease_keep_their_microseconds(api: Api) -> None:
 
 
 async def test_a_dry_run_stores_nothing(api: Api) -> None:
-    assert (await api.post(api.path("pods"), pod("p"), dryRun="All")).code == 201
+    answer = await api.post(api.path("pods"), pod("p"), dryRun="All")
+    assert answer.code == 201
+    assert "resourceVersion" not in answer.body["metadata"]
     assert (await api.get(api.path("pods", "p"))).code == 404
 
 

@@ -204,6 +204,7 @@ SCENARIOS: dict[str, Callable[[], list[Step]]] = {
         step("PUT", f"{PODS}/p", pod("q")),
     ],
     "a-marker": lambda: [
+        step("POST", MARKERS, marker(), dryRun="All"),
         step("POST", MARKERS, marker(), fieldManager="a"),
         step(
             "PATCH",

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import pty
+import re
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -11,7 +12,11 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+import yaml
 from support.shell import Ran, environment, run
+
+from kruise_probe.playground.documents import Document
+from kruise_probe.playground.session import Playground
 
 Shell = Callable[[str], Awaitable[Ran]]
 
@@ -148,6 +153,38 @@ async def test_watch_tells_every_change(shell: Shell, playground, desk):
         process.kill()
         await process.communicate()
     assert seen[0] == "Succeeded"
+
+
+@pytest.mark.parametrize(
+    ("form", "told"),
+    [
+        pytest.param("json", r'\{"version":1,.*"notes":\["not current, asking again: ', id="json"),
+        pytest.param("table", "note: not current, asking again: ", id="table"),
+    ],
+)
+async def test_watch_says_that_the_server_is_gone_among_its_answers(shell: Shell, form, told):
+    documents = [Document("here", each) for each in yaml.safe_load_all(POD)]
+    async with Playground(documents=documents) as leaving:
+        process = await asyncio.create_subprocess_exec(
+            "kruise-probe", "status", "-A", "--watch", "-o", form,
+            env=environment(leaving.kubeconfig),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        assert process.stdout
+        await process.stdout.readline()
+    try:
+        async with asyncio.timeout(20):
+            line = (await process.stdout.readline()).decode()
+            while form == "table" and line and not line.startswith("note"):
+                line = (await process.stdout.readline()).decode()
+            while form == "json" and '"notes":[]' in line:
+                line = (await process.stdout.readline()).decode()
+    finally:
+        process.kill()
+        _, err = await process.communicate()
+    assert re.match(told, line)
+    assert err == b""
 
 
 @pytest.mark.parametrize("form", ["json", "table"])

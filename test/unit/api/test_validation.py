@@ -47,3 +47,12 @@ def test_errors_read_as_the_api_servers() -> None:
 
     assert str(error).startswith('spec.probes[0].name: Invalid value: "a#b": must not contain')
     assert error.cause["reason"] == "FieldValueInvalid"
+
+
+def test_a_state_is_unique_in_its_policy_not_in_the_marker() -> None:
+    policy = {"state": "Succeeded", "labels": {"a": "b"}}
+
+    (error,) = errors_of(edited("probes.0.markerPolicy", [policy, policy]))
+
+    assert error.path == "spec.probes[0].markerPolicy[1].state"
+    assert error.detail == "must be unique in this policy"

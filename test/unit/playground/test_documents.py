@@ -39,6 +39,11 @@ def test_documents_come_in_their_order_and_lists_are_taken_apart(tmp_path: Path)
         pytest.param("apiVersion: v1\nkind: Pod", "the Pod has no metadata.name", id="no-name"),
         pytest.param("apiVersion: v1\nkind: Pod\nmetadata: {name: 5}", "no metadata.name", id="number-as-name"),
         pytest.param("# nothing", "no object in it", id="empty"),
+        pytest.param("apiVersion: v1\nkind: List\nitems: 5", "items of the List is no list", id="a-list-of-nothing"),
+        pytest.param(f"{POD}spec: {{null: a}}", "cannot be sent as JSON: a key is null", id="null-as-key"),
+        pytest.param("[" * 5000, "nested too deeply", id="deep"),
+        pytest.param(f"{POD}spec: &a {{again: *a}}", "document 1: is nested too deeply", id="holds-itself"),
+        pytest.param(f"{DEPLOYMENT}\nspec: {{template: {{metadata: web, spec: {{}}}}}}", "spec.template.metadata is no mapping", id="no-metadata"),
         pytest.param(f"{DEPLOYMENT}\nspec: {{}}", "has no spec.template.spec", id="no-template"),
         pytest.param(f"{DEPLOYMENT}\nspec: {{replicas: 1000, template: {{spec: {{}}}}}}", "0 to 100", id="too-many-pods"),
     ],
@@ -49,6 +54,20 @@ def test_a_complaint_names_the_place(tmp_path: Path, text: str, complaint: str) 
         load([file])
     assert str(caught.value).startswith(str(file))
     assert complaint in str(caught.value)
+
+
+def test_keys_are_text_as_kubectl_reads_them(tmp_path: Path) -> None:
+    text = "apiVersion: v1\nkind: Pod\nmetadata: {name: web, labels: {on: a, 2: b}}"
+    (found,) = load([written(tmp_path, text)])
+    assert found.object["metadata"]["labels"] == {"true": "a", "2": "b"}
+
+
+def test_a_list_of_one_kind_is_a_list(tmp_path: Path) -> None:
+    text = (
+        f"apiVersion: v1\nkind: PodList\nmetadata: {{}}\nitems: [{{{', '.join(POD.splitlines())}}}]"
+    )
+    (found,) = load([written(tmp_path, text)])
+    assert found.object["metadata"]["name"] == "web"
 
 
 @pytest.mark.parametrize("name", ["absent.yaml", "."])

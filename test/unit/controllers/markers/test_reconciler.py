@@ -196,7 +196,7 @@ async def test_a_silent_agent_makes_its_pods_unknown_and_the_marker_says_why(api
         assert numbers(api) == (2, 1, 0, 1, 0)
         status, reason, message = condition(api, "Degraded")
         assert (status, reason) == ("True", "ProbeAgentStale")
-        assert "silent: node-1 (1 pods)." in message
+        assert "silent: node-1 (1 pods). Look at the daemon's pod" in message
 
 
 async def test_the_status_is_written_at_most_once_a_second(api: FakeApi) -> None:
@@ -653,7 +653,7 @@ class TestDegraded:
             state, reason, message = condition(api, "Degraded")
             assert (state, reason) == ("True", "ContainerNotFound")
             assert "'setup'" in message
-            assert "2 of 2 pods" in message
+            assert "2 of 2 pods. Correct containerName in the marker" in message
 
     async def test_a_node_without_room_says_how_many_pods_are_left_out(self) -> None:
         api = FakeApi()

@@ -27,7 +27,11 @@ MARKER = custom_kind(marker_crd())
         pytest.param(
             {"free": {"z": [1, {"y": 2}]}}, {"free": {"z": [1, {"y": 2}]}}, [], id="preserved"
         ),
-        pytest.param({"a": None}, {"a": None}, [], id="null-stays-for-validation"),
+        pytest.param({"a": None}, {}, [], id="null-is-absent"),
+        pytest.param({"m": {"k": None}}, {"m": {}}, [], id="null-in-a-map"),
+        pytest.param({"l": [None]}, {"l": [None]}, [], id="null-in-a-list-stays-for-validation"),
+        pytest.param({"n": None}, {"n": None}, [], id="nullable"),
+        pytest.param({"free": {"z": None}}, {"free": {"z": None}}, [], id="null-preserved"),
         pytest.param({"l": "text"}, {"l": "text"}, [], id="wrong-type-stays-for-validation"),
     ],
 )
@@ -38,6 +42,7 @@ def test_custom_resources_are_pruned(sent: Json, kept: Json, unknown: list[str])
             "type": "object",
             "properties": {
                 "a": {"type": "string"},
+                "n": {"type": "string", "nullable": True},
                 "l": {"type": "array", "items": one},
                 "m": {"type": "object", "additionalProperties": one},
                 "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
