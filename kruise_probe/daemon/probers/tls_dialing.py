@@ -32,9 +32,12 @@ class TlsConnection(Connection):
     async def connect(self) -> None:
         """Shakes hands. Raises: DialFailed."""
         try:
-            with contextlib.suppress(ssl.SSLWantReadError):
+            try:
                 self._tls.do_handshake()
-            await self._readable()
+            except ssl.SSLWantReadError:
+                await self._readable()
+            else:
+                return  # The server was as quick as that: now it waits for us.
             if socket.socket.recv(self._tls, 5, socket.MSG_PEEK) == b"HTTP/":
                 raise DialFailed("http: server gave HTTP response to HTTPS client")
             await self._until_done(self._tls.do_handshake)

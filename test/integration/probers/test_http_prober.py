@@ -384,6 +384,34 @@ class TestHttps:
             with pytest.raises(DialFailed, match="connection reset by peer"):
                 await dial_tls(address, context)
 
+    async def test_server_that_shakes_hands_before_we_look(self, tmp_path: Path) -> None:
+        """On a busy node it has done its part before our call is over; from then on it waits for the request."""
+
+        class Waiting(ssl.SSLSocket):
+            def do_handshake(self, block: bool = False) -> None:
+                self.settimeout(5)
+                super().do_handshake(block)
+                self.setblocking(False)
+
+        def serve() -> None:
+            accepted, _ = listener.accept()
+            with server_context.wrap_socket(accepted, server_side=True) as tls:
+                _ = tls.recv(1)
+
+        # TLS 1.3 servers send something after the handshake, so with them there is something to read.
+        server_context, context = self_signed(tmp_path), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        server_context.maximum_version = ssl.TLSVersion.TLSv1_2
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        context.sslsocket_class = Waiting
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            # In its thread at once: the handshake below leaves the loop no turn.
+            serving_one = asyncio.get_running_loop().run_in_executor(None, serve)
+            async with asyncio.timeout(5):
+                connection = await dial_tls(Address(*listener.getsockname()), context)
+            await connection.send(b"x")
+            connection.close()
+            await serving_one
+
     async def test_large_body(self, tmp_path: Path) -> None:
         flood = flooding(b"HTTP/1.1 200 OK\r\n\r\n", b"x" * 65536)
         async with serving(flood, tls=self_signed(tmp_path)) as server:
