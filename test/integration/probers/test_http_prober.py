@@ -412,6 +412,62 @@ class TestHttps:
             connection.close()
             await serving_one
 
+    @pytest.mark.parametrize("body", [b"", b"HTTP/1.1 200 OK\r\n\r\nhalf of the"])
+    async def test_server_that_resets_instead_of_an_end(self, tmp_path: Path, body: bytes) -> None:
+        """As kubelet: what a reset cuts off is no complete answer, though only the end of the connection ends it."""
+
+        async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            _ = await reader.readuntil(b"\r\n\r\n")
+            writer.write(body)
+            await asyncio.sleep(0.1)
+            linger = struct.pack("ii", 1, 0)
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            writer.transport.abort()
+
+        async with serving(lambda _: script, tls=self_signed(tmp_path)) as server:
+            outcome = await probe(server, scheme="HTTPS")
+
+        words = f"read tcp 127.0.0.1:{server.port}: read: connection reset by peer"
+        getting = "" if body else f'Get "https://127.0.0.1:{server.port}/": '
+        assert outcome == Outcome(Verdict.FAILURE, getting + words)
+
+    @pytest.mark.parametrize("closes", [True, False])
+    async def test_end_without_a_word_of_tls_is_an_end(self, tmp_path: Path, closes: bool) -> None:
+        async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            _ = await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\n\r\nall of it")
+            await writer.drain()
+            if not closes:
+                writer.transport.abort()
+
+        async with serving(lambda _: script, tls=self_signed(tmp_path)) as server:
+            assert await probe(server, scheme="HTTPS") == Outcome(Verdict.SUCCESS, "all of it")
+
+    @pytest.mark.parametrize(
+        ("alert", "words"),
+        [
+            (40, "handshake failure"),
+            (48, "unknown certificate authority"),
+            (45, "expired certificate"),
+            (70, "protocol version not supported"),
+            (112, "unrecognized name"),
+            (120, "no application protocol"),
+        ],
+    )
+    async def test_alerts_in_gos_words(self, alert: int, words: str) -> None:
+        """The server is too old, or serves only those who name it: Go's words for that are not OpenSSL's."""
+
+        async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            _ = await reader.read(4096)
+            writer.write(bytes((21, 3, 1, 0, 2, 2, alert)))
+
+        async with serving(lambda _: script) as server:
+            outcome = await probe(server, scheme="HTTPS")
+
+        assert outcome.message == (
+            f'Get "https://127.0.0.1:{server.port}/": remote error: tls: {words}'
+        )
+
     async def test_large_body(self, tmp_path: Path) -> None:
         flood = flooding(b"HTTP/1.1 200 OK\r\n\r\n", b"x" * 65536)
         async with serving(flood, tls=self_signed(tmp_path)) as server:
