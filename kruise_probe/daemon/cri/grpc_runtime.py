@@ -77,6 +77,8 @@ _NOT_RUNNING_WORDS = re.compile(
     r"container is in CONTAINER_\w+ state|not created or running|is not running|not running"
     r"|stopped container|no running task|task \S+ not found|process does not exist"
 )
+_EXEC_ID = re.compile(r'(?<=\bexec) "[0-9a-f]{64}"')
+"""containerd's name for one run of a command: another each time, in words that are otherwise the same."""
 _CRIO_TIMED_OUT: Final = (-1, b"command timed out")
 """CRI-O's answer for a command whose time was over; the exit code of one that has ended is never negative."""
 
@@ -221,7 +223,7 @@ def _exec_failure(error: grpc.aio.AioRpcError, timeout_seconds: float) -> Runtim
         return ContainerNotRunning(words)
     if code is grpc.StatusCode.NOT_FOUND:
         return ContainerNotFound(words)
-    return ExecImpossible(words)
+    return ExecImpossible(_EXEC_ID.sub("", words))
 
 
 def _timed_out(timeout_seconds: float) -> ExecTimeout:

@@ -5,6 +5,7 @@ the words of errors.
 Differs: one call on one connection; no compression, no retries.
 """
 
+import re
 from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Final
@@ -45,6 +46,7 @@ _RESETS: Final = (
 )  # fmt: skip
 """By number, what a stream is reset with: its name, and the code that it amounts to."""
 
+_GRPC = re.compile(rb"application/grpc(?:[+;].*)?", re.DOTALL)
 _FRAME_PREFIX_BYTES: Final = 5
 _MAX_MESSAGE_BYTES: Final = 4 << 20
 """Of grpc-go, which refuses by the length alone."""
@@ -143,8 +145,7 @@ class HealthCall:
         status = fields.get(b":status", b"")
         self._status = int(status) if status.isdigit() else 0
         self._content_type = fields.get(b"content-type", b"")
-        grpc = self._content_type.startswith(b"application/grpc")
-        if self._status != HTTPStatus.OK or not grpc:
+        if self._status != HTTPStatus.OK or not _GRPC.fullmatch(self._content_type):
             self._end(_CODE_OF_HTTP_STATUS.get(self._status, "Unknown"), self._http_words())
         elif b"grpc-status" in fields:
             self._finish(fields)
@@ -160,9 +161,13 @@ class HealthCall:
         return f"{words}; transport: received unexpected content-type {quote(self._content_type)}"
 
     def _finish(self, trailers: dict[bytes, bytes]) -> None:
-        status = trailers.get(b"grpc-status", b"")
+        status = trailers.get(b"grpc-status")
+        if status is None:
+            self._end("Unknown", "")
+            return
         if not status.isdigit():
-            self._end("Internal", "server closed the stream without sending trailers")
+            words = f"strconv.ParseInt: parsing {quote(status)}: invalid syntax"
+            self._end("Unknown", f"transport: malformed grpc-status: {words}")
             return
         number = int(status)
         code = CODES[number] if number < len(CODES) else f"Code({number})"
@@ -213,7 +218,9 @@ def serving_state(frame: bytes | bytearray) -> str:
             "cardinality violation: expected <EOF> for non server-streaming RPCs, but received another message"
         )
     number = _first_varint_field(bytes(message))
-    return SERVING_STATES[number] if number < len(SERVING_STATES) else str(number)
+    # An enum has 32 bits, and a sign.
+    number = (number & 0xFFFF_FFFF ^ 0x8000_0000) - 0x8000_0000
+    return SERVING_STATES[number] if 0 <= number < len(SERVING_STATES) else str(number)
 
 
 def _first_varint_field(message: bytes) -> int:
@@ -260,4 +267,6 @@ def _varint(number: int) -> bytes:
 
 
 def _words(error: h2.exceptions.ProtocolError) -> str:
-    return f"http2: {str(error) or type(error).__name__}"
+    # hpack tells where in memory it found a number too long: other words each time.
+    words, _, _ = str(error).partition(": <memory at ")
+    return f"http2: {words or type(error).__name__}"

@@ -269,6 +269,8 @@ def _length(lengths: list[bytes]) -> int | None:
         raise BadAnswer(
             _broken(f"http: message cannot contain multiple Content-Length headers; got [{listed}]")
         )
+    if not lengths[0]:
+        raise BadAnswer(_broken('invalid empty Content-Length ""'))
     if not _DIGITS.fullmatch(lengths[0]) or len(lengths[0]) > 18:
         raise BadAnswer(_broken(f"bad Content-Length {quote(lengths[0])}"))
     return int(lengths[0])

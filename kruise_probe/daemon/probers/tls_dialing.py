@@ -4,11 +4,13 @@ Source: kubelet pkg/probe/http/http.go (InsecureSkipVerify); Go crypto/tls for t
 """
 
 import contextlib
+import errno
+import re
 import socket
 import ssl
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from kruise_probe.daemon.probers.dialing import (
     READ_BYTES,
@@ -18,6 +20,25 @@ from kruise_probe.daemon.probers.dialing import (
     DialFailed,
     dial,
 )
+
+_TCP_CLOSE: Final = 7
+"""The state of a connection that is no more, see tcp_states.h of Linux."""
+
+_ALERTS: Final = {
+    "bad record mac": "bad record MAC",
+    "certificate revoked": "revoked certificate",
+    "certificate expired": "expired certificate",
+    "certificate unknown": "unknown certificate",
+    "unknown ca": "unknown certificate authority",
+    "decode error": "error decoding message",
+    "decrypt error": "error decrypting message",
+    "protocol version": "protocol version not supported",
+    "insufficient security": "insufficient security level",
+    "user cancelled": "user canceled",
+}
+"""What OpenSSL calls an alert of the server, where Go calls it otherwise."""
+
+_ALERT = re.compile(r".* alert (.+)|tlsv1 (unrecognized name|unsupported extension)")
 
 
 class TlsConnection(Connection):
@@ -32,9 +53,12 @@ class TlsConnection(Connection):
     async def connect(self) -> None:
         """Shakes hands. Raises: DialFailed."""
         try:
-            with contextlib.suppress(ssl.SSLWantReadError):
+            try:
                 self._tls.do_handshake()
-            await self._readable()
+            except ssl.SSLWantReadError:
+                await self._readable()
+            else:
+                return  # The server was as quick as that: now it waits for us.
             if socket.socket.recv(self._tls, 5, socket.MSG_PEEK) == b"HTTP/":
                 raise DialFailed("http: server gave HTTP response to HTTPS client")
             await self._until_done(self._tls.do_handshake)
@@ -52,12 +76,24 @@ class TlsConnection(Connection):
             try:
                 left = left[await self._until_done(self._tls.send, left) :]
             except OSError as error:
-                raise self.broken("write", error) from error
+                raise self._farewell() or self.broken("write", error) from error
+
+    def _farewell(self) -> BrokenConnection | None:
+        """What the server said before it hung up, if it did: that it wants a certificate, for one."""
+        try:
+            _ = self._tls.recv(1)
+        except ssl.SSLError as error:
+            return self.broken("read", error) if _ALERT.fullmatch(_reason(error)) else None
+        except OSError:
+            pass
+        return None
 
     async def receive(self) -> bytes:
         try:
             received: bytes = await self._until_done(self._tls.recv, READ_BYTES)
-        except ssl.SSLEOFError:
+        except ssl.SSLEOFError as error:
+            if self._was_reset(error):
+                raise self.broken("read", error) from error
             return b""
         except OSError as error:
             raise self.broken("read", error) from error
@@ -69,9 +105,20 @@ class TlsConnection(Connection):
         super().close()
 
     def broken(self, what: str, error: OSError) -> BrokenConnection:
+        if self._was_reset(error):
+            error = ConnectionResetError(errno.ECONNRESET, "")
         if isinstance(error, ssl.SSLError):
             return BrokenConnection(_tls_words(error))
         return super().broken(what, error)
+
+    def _was_reset(self, error: OSError) -> bool:
+        """Python's ssl tells a reset as it tells an end without a word of TLS.
+
+        Only of the latter OpenSSL gives a reason (3.0 and newer), or the kernel still has the connection.
+        """
+        if not isinstance(error, ssl.SSLEOFError) or error.reason:
+            return False
+        return self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _TCP_CLOSE
 
     async def _until_done(self, step: Callable[..., Any], *arguments: Any) -> Any:
         while True:
@@ -91,7 +138,9 @@ async def dial_tls(address: Address, context: ssl.SSLContext) -> TlsConnection:
     """
     plain = await dial(address)
     try:
-        wrapped = context.wrap_socket(plain.socket, do_handshake_on_connect=False)
+        wrapped = context.wrap_socket(
+            plain.socket, do_handshake_on_connect=False, suppress_ragged_eofs=False
+        )
     except OSError as error:
         plain.close()
         raise DialFailed(str(plain.broken("read", error))) from error
@@ -120,6 +169,13 @@ def _tls_words(error: ssl.SSLError) -> str:
         return "tls: first record does not look like a TLS handshake"
     if isinstance(error, ssl.SSLEOFError):
         return "EOF"
-    reason = (error.reason or str(error)).replace("_", " ").lower()
-    _, alert, told = reason.rpartition(" alert ")
-    return f"remote error: tls: {told}" if alert else f"tls: {reason}"
+    reason = _reason(error)
+    if alert := _ALERT.fullmatch(reason):
+        told: str = alert[1] or alert[2]
+        return f"remote error: tls: {_ALERTS.get(told, told)}"
+    return f"tls: {reason}"
+
+
+def _reason(error: ssl.SSLError) -> str:
+    # Of newer alerts Python knows no name: "[SSL] tlsv1 alert no application protocol (_ssl.c:1006)".
+    return (error.reason or str(error).partition(" (_ssl.c")[0]).replace("_", " ").lower()

@@ -76,6 +76,20 @@ async def test_failures_of_an_exec_are_told_apart(
     assert type(caught.value) is kind
 
 
+async def test_why_an_exec_is_impossible_is_told_alike_each_time(socket: Path) -> None:
+    """containerd names each run by chance; as part of the message that would be a change at every period."""
+    told = 'failed to exec in container: failed to start exec{}: OCI runtime exec failed: exec: "x": no such file'
+    scripted = ScriptedRuntime()
+    container = scripted.start()
+    failure = ExecImpossible(told.format(f' "{"0123456789abcdef" * 4}"'))
+    scripted.on_exec("check", script=refuse(failure))
+    async with served(scripted, socket) as endpoint, GrpcRuntime(endpoint) as runtime:
+        with pytest.raises(ExecImpossible) as caught:
+            await runtime.exec_sync(container.id, ["check"], timeout_seconds=1)
+
+    assert str(caught.value) == told.format("")
+
+
 async def test_a_runtime_that_never_ends_an_exec_is_not_waited_for(socket: Path) -> None:
     class Deaf(ScriptedRuntime):
         async def exec_sync(self, *_: object, **__: object) -> object:  # type: ignore[override]

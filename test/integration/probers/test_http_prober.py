@@ -384,6 +384,90 @@ class TestHttps:
             with pytest.raises(DialFailed, match="connection reset by peer"):
                 await dial_tls(address, context)
 
+    async def test_server_that_shakes_hands_before_we_look(self, tmp_path: Path) -> None:
+        """On a busy node it has done its part before our call is over; from then on it waits for the request."""
+
+        class Waiting(ssl.SSLSocket):
+            def do_handshake(self, block: bool = False) -> None:
+                self.settimeout(5)
+                super().do_handshake(block)
+                self.setblocking(False)
+
+        def serve() -> None:
+            accepted, _ = listener.accept()
+            with server_context.wrap_socket(accepted, server_side=True) as tls:
+                _ = tls.recv(1)
+
+        # TLS 1.3 servers send something after the handshake, so with them there is something to read.
+        server_context, context = self_signed(tmp_path), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        server_context.maximum_version = ssl.TLSVersion.TLSv1_2
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        context.sslsocket_class = Waiting
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            # In its thread at once: the handshake below leaves the loop no turn.
+            serving_one = asyncio.get_running_loop().run_in_executor(None, serve)
+            async with asyncio.timeout(5):
+                connection = await dial_tls(Address(*listener.getsockname()), context)
+            await connection.send(b"x")
+            connection.close()
+            await serving_one
+
+    @pytest.mark.parametrize("body", [b"", b"HTTP/1.1 200 OK\r\n\r\nhalf of the"])
+    async def test_server_that_resets_instead_of_an_end(self, tmp_path: Path, body: bytes) -> None:
+        """As kubelet: what a reset cuts off is no complete answer, though only the end of the connection ends it."""
+
+        async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            _ = await reader.readuntil(b"\r\n\r\n")
+            writer.write(body)
+            await asyncio.sleep(0.1)
+            linger = struct.pack("ii", 1, 0)
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            writer.transport.abort()
+
+        async with serving(lambda _: script, tls=self_signed(tmp_path)) as server:
+            outcome = await probe(server, scheme="HTTPS")
+
+        words = f"read tcp 127.0.0.1:{server.port}: read: connection reset by peer"
+        getting = "" if body else f'Get "https://127.0.0.1:{server.port}/": '
+        assert outcome == Outcome(Verdict.FAILURE, getting + words)
+
+    @pytest.mark.parametrize("closes", [True, False])
+    async def test_end_without_a_word_of_tls_is_an_end(self, tmp_path: Path, closes: bool) -> None:
+        async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            _ = await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\n\r\nall of it")
+            await writer.drain()
+            if not closes:
+                writer.transport.abort()
+
+        async with serving(lambda _: script, tls=self_signed(tmp_path)) as server:
+            assert await probe(server, scheme="HTTPS") == Outcome(Verdict.SUCCESS, "all of it")
+
+    @pytest.mark.parametrize(
+        ("alert", "words"),
+        [
+            (40, "handshake failure"),
+            (48, "unknown certificate authority"),
+            (45, "expired certificate"),
+            (70, "protocol version not supported"),
+            (112, "unrecognized name"),
+            (120, "no application protocol"),
+        ],
+    )
+    async def test_alerts_in_gos_words(self, alert: int, words: str) -> None:
+        """The server is too old, or serves only those who name it: Go's words for that are not OpenSSL's."""
+
+        async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            _ = await reader.read(4096)
+            writer.write(bytes((21, 3, 1, 0, 2, 2, alert)))
+
+        async with serving(lambda _: script) as server:
+            outcome = await probe(server, scheme="HTTPS")
+
+        assert outcome.message == (
+            f'Get "https://127.0.0.1:{server.port}/": remote error: tls: {words}'
+        )
+
     async def test_large_body(self, tmp_path: Path) -> None:
         flood = flooding(b"HTTP/1.1 200 OK\r\n\r\n", b"x" * 65536)
         async with serving(flood, tls=self_signed(tmp_path)) as server:

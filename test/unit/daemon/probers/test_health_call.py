@@ -23,6 +23,7 @@ def call() -> HealthCall:
         (b"\x08\x02", "NOT_SERVING"),
         (b"\x08\x03", "SERVICE_UNKNOWN"),
         (b"\x08\x09", "9"),
+        pytest.param(b"\x08" + 9 * b"\xff" + b"\x01", "-1", id="negative"),
         (b"\x12\x02hi\x08\x01", "SERVING"),
     ],
 )
@@ -128,3 +129,62 @@ def test_a_reset_is_told_by_its_name_and_code(error: int, code: str, name: str) 
 
     text = f"stream terminated by RST_STREAM with error code: {name}"
     assert asked.result == CallResult(code, text)
+
+
+def headers_frame(*headers: tuple[bytes, bytes], ends: bool = False) -> bytes:
+    block = b"".join(
+        b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value for name, value in headers
+    )
+    return len(block).to_bytes(3) + bytes((1, 5 if ends else 4)) + (1).to_bytes(4) + block
+
+
+GREETING = b"\0\0\0\4\0\0\0\0\0"
+STATUS_200 = (b":status", b"200")
+GRPC = (b"content-type", b"application/grpc")
+
+
+@pytest.mark.parametrize("content_type", ["application/grpc+proto", "application/grpc;x=y"])
+def test_a_subtype_is_grpc_too(content_type: str) -> None:
+    asked = call()
+    answer = headers_frame(STATUS_200, (b"content-type", content_type.encode()))
+    asked.feed(GREETING + answer)
+
+    assert asked.result is None
+
+
+def test_what_only_begins_like_grpc_is_none() -> None:
+    asked = call()
+    answer = headers_frame(STATUS_200, (b"content-type", b"application/grpc-web"))
+    asked.feed(GREETING + answer)
+
+    assert asked.result == CallResult(
+        "Unknown",
+        "unexpected HTTP status code received from server: 200 (OK); "
+        'transport: received unexpected content-type "application/grpc-web"',
+    )
+
+
+@pytest.mark.parametrize(
+    ("trailer", "description"),
+    [
+        ((b"x", b"y"), ""),
+        (
+            (b"grpc-status", b"abc"),
+            'transport: malformed grpc-status: strconv.ParseInt: parsing "abc": invalid syntax',
+        ),
+    ],
+    ids=["none", "no number"],
+)
+def test_trailers_without_a_status(trailer: tuple[bytes, bytes], description: str) -> None:
+    asked = call()
+    asked.feed(GREETING + headers_frame(STATUS_200, GRPC) + headers_frame(trailer, ends=True))
+
+    assert asked.result == CallResult("Unknown", description)
+
+
+def test_broken_headers_have_the_same_words_each_time() -> None:
+    asked = call()
+    asked.feed(GREETING + (6).to_bytes(3) + b"\x01\x04\0\0\0\x01" + 6 * b"\xff")
+
+    assert asked.result is not None
+    assert "0x" not in asked.result.description

@@ -105,6 +105,7 @@ def test_answers_are_read_the_same_in_any_pieces(answer: bytes, head: Head, body
         (OK + b": b\r\n\r\n", BROKEN + 'malformed MIME header line: ": b"'),
         (OK + b"A: \x00\r\n\r\n", BROKEN + r'malformed MIME header line: "A: \x00"'),
         (OK + b" a: b\r\n\r\n", BROKEN + 'malformed MIME header initial line: " a: b"'),
+        (OK + b"Content-Length: \r\n\r\n", BROKEN + 'invalid empty Content-Length ""'),
         (OK + b"Content-Length: x\r\n\r\n", BROKEN + 'bad Content-Length "x"'),
         (OK + b"Content-Length: -1\r\n\r\n", BROKEN + 'bad Content-Length "-1"'),
         (
