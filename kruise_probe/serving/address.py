@@ -14,7 +14,7 @@ OFF = frozenset({"", "0"})
 BACKLOG = 64
 
 _REASONS = {
-    errno.EADDRINUSE: "is taken by another process",
+    errno.EADDRINUSE: "is taken already",
     errno.EADDRNOTAVAIL: "is no address of this machine",
     errno.EACCES: "needs more privileges than this user has",
 }

@@ -12,14 +12,15 @@ when a list shows what it did not tell.
 
 import asyncio
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 import structlog
 
 from kruise_probe.daemon.cri.answers import Answers
+from kruise_probe.daemon.cri.newest import ContainerKey, ids_changed, newest
 from kruise_probe.daemon.cri.runtime import (
     ContainerInfo,
     ContainerNotFound,
@@ -45,11 +46,6 @@ MAX_BACKOFF_SECONDS: Final = 2.0
 
 STREAM_RETRY_SECONDS: Final = 600.0
 """Until a runtime without an event stream is asked again: it may have been upgraded."""
-
-
-class ContainerKey(NamedTuple):
-    pod_uid: str
-    name: str
 
 
 class ContainerView(msgspec.Struct, frozen=True):
@@ -202,7 +198,7 @@ class ContainerWatcher:
         containers = await self._runtime.list_containers()
         before, self._newest = self._newest, newest(containers)
         if self._stream_is_trusted and not told_of.issuperset(
-            _changed(before.values(), self._newest.values())
+            ids_changed(before.values(), self._newest.values())
         ):
             log.debug("the event stream missed a container; listing every second")
             self._stream_is_trusted = False
@@ -316,43 +312,3 @@ class ContainerWatcher:
             self._stream_is_trusted = False
             self._wake.set()
             await asyncio.sleep(pause)
-
-
-def newest(containers: Sequence[ContainerInfo]) -> dict[ContainerKey, ContainerInfo]:
-    """Of the containers of each name in each pod the last attempt, and of one attempt the youngest.
-
-    Of several sandboxes first the one in which it runs: attempts may be counted anew in a new sandbox, whose
-    container only runs when those of the old one are over.
-    """
-    of_sandboxes: dict[tuple[str, str, str], ContainerInfo] = {}
-    for container in containers:
-        if not container.pod_uid:
-            continue
-        place = container.pod_uid, container.name, container.sandbox_id
-        other = of_sandboxes.get(place)
-        if other is None or _age(container) > _age(other):
-            of_sandboxes[place] = container
-    chosen: dict[ContainerKey, ContainerInfo] = {}
-    for container in of_sandboxes.values():
-        key = ContainerKey(container.pod_uid, container.name)
-        other = chosen.get(key)
-        if other is None or _precedence(container) > _precedence(other):
-            chosen[key] = container
-    return chosen
-
-
-def _age(container: ContainerInfo) -> tuple[int, int]:
-    return container.attempt, container.created_at_ns
-
-
-def _precedence(container: ContainerInfo) -> tuple[bool, int, int]:
-    return container.state is ContainerState.RUNNING, *_age(container)
-
-
-def _changed(before: Collection[ContainerInfo], after: Collection[ContainerInfo]) -> set[str]:
-    """Ids of what is new, gone or in another state."""
-    states = {container.id: container.state for container in before}
-    changed = {
-        container.id for container in after if states.pop(container.id, None) != container.state
-    }
-    return changed | states.keys()

@@ -52,7 +52,7 @@ def test_a_taken_port_is_one_line_that_names_it() -> None:
             listen(address, flag="--metrics-addr")
 
     assert str(raised.value) == (
-        f"--metrics-addr={address}: is taken by another process; choose another address with --metrics-addr"
+        f"--metrics-addr={address}: is taken already; choose another address with --metrics-addr"
     )
 
 

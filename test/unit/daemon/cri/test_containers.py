@@ -9,7 +9,8 @@ from structlog.testing import capture_logs
 from support.background import background
 from support.fake_runtime import ScriptedRuntime
 
-from kruise_probe.daemon.cri.containers import ContainerKey, ContainerWatcher, newest
+from kruise_probe.daemon.cri.containers import ContainerWatcher
+from kruise_probe.daemon.cri.newest import ContainerKey, newest
 from kruise_probe.daemon.cri.runtime import (
     ContainerDetail,
     ContainerInfo,

@@ -1,0 +1,56 @@
+"""Which of the containers that a runtime lists stand for their names now, and what has moved since the last list.
+
+Pure functions of lists. A runtime keeps containers that have ended, and those of sandboxes that were replaced.
+
+Source: kubelet pkg/kubelet/kuberuntime (the last attempt is a container's status), pkg/kubelet/pleg/generic.go.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from kruise_probe.daemon.cri.runtime import ContainerInfo, ContainerState
+
+
+class ContainerKey(NamedTuple):
+    pod_uid: str
+    name: str
+
+
+def newest(containers: Sequence[ContainerInfo]) -> dict[ContainerKey, ContainerInfo]:
+    """Of the containers of each name in each pod the last attempt, and of one attempt the youngest.
+
+    Of several sandboxes first the one in which it runs: attempts may be counted anew in a new sandbox, whose
+    container only runs when those of the old one are over.
+    """
+    of_sandboxes: dict[tuple[str, str, str], ContainerInfo] = {}
+    for container in containers:
+        if not container.pod_uid:
+            continue
+        place = container.pod_uid, container.name, container.sandbox_id
+        other = of_sandboxes.get(place)
+        if other is None or _age(container) > _age(other):
+            of_sandboxes[place] = container
+    chosen: dict[ContainerKey, ContainerInfo] = {}
+    for container in of_sandboxes.values():
+        key = ContainerKey(container.pod_uid, container.name)
+        other = chosen.get(key)
+        if other is None or _precedence(container) > _precedence(other):
+            chosen[key] = container
+    return chosen
+
+
+def _age(container: ContainerInfo) -> tuple[int, int]:
+    return container.attempt, container.created_at_ns
+
+
+def _precedence(container: ContainerInfo) -> tuple[bool, int, int]:
+    return container.state is ContainerState.RUNNING, *_age(container)
+
+
+def ids_changed(before: Collection[ContainerInfo], after: Collection[ContainerInfo]) -> set[str]:
+    """Ids of what is new, gone or in another state."""
+    states = {container.id: container.state for container in before}
+    moved = {
+        container.id for container in after if states.pop(container.id, None) != container.state
+    }
+    return moved | states.keys()
