@@ -419,7 +419,7 @@ class TestHttps:
         async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             _ = await reader.readuntil(b"\r\n\r\n")
             writer.write(body)
-            await asyncio.sleep(0.1)
+            await writer.drain()
             linger = struct.pack("ii", 1, 0)
             writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
             writer.transport.abort()
