@@ -279,12 +279,34 @@ async def test_an_echo_of_an_older_write_is_no_edit() -> None:
         await settle()
         old = r.api.object
         await asyncio.sleep(1)
+        r.api.forget_handlers()  # The watch lags behind from here on.
         r.put(0, "Succeeded")
-        await asyncio.sleep(1)
+        await settle()
         r.reporter.observe(old)
         await asyncio.sleep(10)
         assert len(r.write_times) == 2
         assert r.api.state("pod/m#p0") == "Succeeded"
+
+
+async def test_a_server_that_was_restored_from_a_backup_is_told_what_it_has_lost() -> None:
+    async with reporting() as r:
+        r.put(0, "Failed")
+        await asyncio.sleep(1)
+        backup = r.api.object
+        assert backup
+        r.put(0, "Succeeded")
+        await asyncio.sleep(1)
+        for _ in range(10):
+            r.api.put(r.spec)
+        await asyncio.sleep(5)
+        r.api.restore(backup)
+        await asyncio.sleep(3)
+        assert r.api.state("pod/m#p0") == "Succeeded"
+        for state in ("Failed", "Succeeded", "Failed"):
+            r.put(0, state)
+            await asyncio.sleep(1)
+            assert r.api.state("pod/m#p0") == state
+        assert len(r.write_times) == 6
 
 
 async def test_nothing_is_written_while_there_is_no_object() -> None:
