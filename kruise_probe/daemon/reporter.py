@@ -95,7 +95,8 @@ class Reporter:
         self._object: NodePodProbe | None = None
         self._spec_bytes = 0
         self._kept: NodePodProbeStatus | None = None
-        self._kept_version = ""
+        # Of our own newest write, until the watch has told of it; then empty.
+        self._awaited_version = ""
         self._wake = asyncio.Event()
         # Loop times; None where nothing is due.
         self._state_changed_at: float | None = None
@@ -110,20 +111,22 @@ class Reporter:
         self._wake.set()
         if node_pod_probe is None:
             self._kept = None
-            self._kept_version = ""
+            self._awaited_version = ""
             return
         if before is None or before.spec != node_pod_probe.spec:
             self._spec_bytes = stored_bytes(node_pod_probe.spec)
             self.changed(Change.MESSAGE)
         if before is None or before.uid != node_pod_probe.uid:
-            self._kept_version = ""
+            self._awaited_version = ""
             if not (node_pod_probe.status and node_pod_probe.status.pod_probe_statuses):
                 self.changed(Change.STATE)  # A new object: it lacks what is known already.
         self._observe_status(node_pod_probe)
 
     def _observe_status(self, node_pod_probe: NodePodProbe) -> None:
-        if _older(node_pod_probe.resource_version, self._kept_version):
+        if _older(node_pod_probe.resource_version, self._awaited_version):
             return
+        # Versions may be older again later on: of an API server that was restored from a backup.
+        self._awaited_version = ""
         if node_pod_probe.status != self._kept:
             self._kept = node_pod_probe.status
             self.changed(Change.MESSAGE)
@@ -214,13 +217,20 @@ class Reporter:
             patch_type=PatchType.MERGE,
             subresource="status",
         )
-        if not _older(written.resource_version, self._kept_version):
-            self._kept = written.status
-            self._kept_version = written.resource_version
+        self._take_answer(written)
         self._plan_refresh()
         if self._failures:
             self._log.info("status is written again", failures=self._failures)
             self._failures = 0
+
+    def _take_answer(self, written: NodePodProbe) -> None:
+        """Takes note of what the server keeps now, unless that object has gone: another one keeps nothing of it."""
+        if self._object is None or self._object.uid != written.uid:
+            return
+        self._kept = written.status
+        version = written.resource_version
+        is_behind = _older(self._object.resource_version, version)
+        self._awaited_version = version if is_behind else ""
 
     def _restore(self, unsaid: tuple[float | None, float | None, float | None]) -> None:
         state, rest, self._refresh_at = unsaid

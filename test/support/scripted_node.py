@@ -335,6 +335,12 @@ class FakeApi:
         for handler in self._handlers:
             handler.on_delete(before)
 
+    def restore(self, backup: NodePodProbe) -> None:
+        """The whole server goes back to when `backup` was the object; versions are counted from there again."""
+        before, self.object = self.object, backup
+        self._version = int(backup.resource_version)
+        self._tell(before, backup)
+
     def _store(self, changed: NodePodProbe, *, watched_after: float = 0.0) -> NodePodProbe:
         self._version += 1
         metadata = msgspec.structs.replace(changed.metadata, resource_version=str(self._version))

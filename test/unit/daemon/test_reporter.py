@@ -2,6 +2,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 import pytest
@@ -279,12 +280,34 @@ async def test_an_echo_of_an_older_write_is_no_edit() -> None:
         await settle()
         old = r.api.object
         await asyncio.sleep(1)
+        r.api.forget_handlers()  # The watch lags behind from here on.
         r.put(0, "Succeeded")
-        await asyncio.sleep(1)
+        await settle()
         r.reporter.observe(old)
         await asyncio.sleep(10)
         assert len(r.write_times) == 2
         assert r.api.state("pod/m#p0") == "Succeeded"
+
+
+async def test_a_server_that_was_restored_from_a_backup_is_told_what_it_has_lost() -> None:
+    async with reporting() as r:
+        r.put(0, "Failed")
+        await asyncio.sleep(1)
+        backup = r.api.object
+        assert backup
+        r.put(0, "Succeeded")
+        await asyncio.sleep(1)
+        for _ in range(10):
+            r.api.put(r.spec)
+        await asyncio.sleep(5)
+        r.api.restore(backup)
+        await asyncio.sleep(3)
+        assert r.api.state("pod/m#p0") == "Succeeded"
+        for state in ("Failed", "Succeeded", "Failed"):
+            r.put(0, state)
+            await asyncio.sleep(1)
+            assert r.api.state("pod/m#p0") == state
+        assert len(r.write_times) == 6
 
 
 async def test_nothing_is_written_while_there_is_no_object() -> None:
@@ -429,6 +452,27 @@ async def test_an_object_that_took_the_place_of_another_unseen_is_written_at_onc
         r.api.put(r.spec)
         await settle()
         assert r.write_times == [pytest.approx(0, abs=0.1), pytest.approx(5, abs=0.1)]
+
+
+async def test_an_answer_about_an_object_that_has_gone_says_nothing_of_the_one_in_its_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with reporting() as r:
+        patch = r.api.patch
+
+        async def answered_late(*args: Any, **kwargs: Any) -> Any:
+            written = await patch(*args, **kwargs)
+            monkeypatch.undo()
+            r.api.delete()
+            r.api.put(r.spec)
+            r.api.forget_handlers()  # The watch has told of both already.
+            return written
+
+        monkeypatch.setattr(r.api, "patch", answered_late)
+        r.put(0)
+        await asyncio.sleep(0.5)
+        assert r.api.state("pod/m#p0") == "Succeeded"
+        assert len(r.write_times) == 2
 
 
 async def test_results_that_were_read_back_are_refreshed_when_they_are_due() -> None:
