@@ -24,6 +24,11 @@ from kruise_probe.daemon.probers.dialing import (
 _TCP_CLOSE: Final = 7
 """The state of a connection that is no more, see tcp_states.h of Linux."""
 
+_NO_TLS: Final = "WRONG_VERSION_NUMBER"
+"""What OpenSSL calls an answer that is no TLS at all."""
+_AFTER_HTTP = re.compile(rb"1\.[01] [1-5]\d\d")
+"""What follows "HTTP/" in a status line."""
+
 _ALERTS: Final = {
     "bad record mac": "bad record MAC",
     "certificate revoked": "revoked certificate",
@@ -53,17 +58,23 @@ class TlsConnection(Connection):
     async def connect(self) -> None:
         """Shakes hands. Raises: DialFailed."""
         try:
-            try:
-                self._tls.do_handshake()
-            except ssl.SSLWantReadError:
-                await self._readable()
-            else:
-                return  # The server was as quick as that: now it waits for us.
-            if socket.socket.recv(self._tls, 5, socket.MSG_PEEK) == b"HTTP/":
-                raise DialFailed("http: server gave HTTP response to HTTPS client")
             await self._until_done(self._tls.do_handshake)
         except OSError as error:
+            if self._was_http(error):
+                raise DialFailed("http: server gave HTTP response to HTTPS client") from error
             raise DialFailed(str(self.broken("read", error))) from error
+
+    def _was_http(self, error: OSError) -> bool:
+        """Whether a status line came where a handshake should begin, however quick the server was.
+
+        OpenSSL took its first five bytes for the head of a record, "HTTP/"; it reads no further than that.
+        """
+        if not isinstance(error, ssl.SSLError) or error.reason != _NO_TLS:
+            return False
+        with contextlib.suppress(OSError):
+            rest = socket.socket.recv(self._tls, 8, socket.MSG_PEEK)
+            return _AFTER_HTTP.match(rest) is not None
+        return False
 
     @property
     def protocol(self) -> str | None:
@@ -165,7 +176,7 @@ def unverified_tls(*protocols: str) -> ssl.SSLContext:
 
 
 def _tls_words(error: ssl.SSLError) -> str:
-    if error.reason == "WRONG_VERSION_NUMBER":
+    if error.reason == _NO_TLS:
         return "tls: first record does not look like a TLS handshake"
     if isinstance(error, ssl.SSLEOFError):
         return "EOF"

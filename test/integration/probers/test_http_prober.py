@@ -319,6 +319,23 @@ class TestHttps:
             "http: server gave HTTP response to HTTPS client",
         )
 
+    async def test_server_without_tls_that_answers_before_we_look(self) -> None:
+        """On a busy node: the same words, or they would change from one probe to the next."""
+
+        class AnsweredFirst(ssl.SSLContext):
+            def wrap_socket(self, sock: socket.socket, *_: Any, **more: Any) -> ssl.SSLSocket:
+                accepted, _peer = listener.accept()
+                accepted.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                servers.enter_context(accepted)
+                return super().wrap_socket(sock, **more)
+
+        with contextlib.ExitStack() as servers:
+            listener = servers.enter_context(socket.create_server(("127.0.0.1", 0)))
+            context = AnsweredFirst(ssl.PROTOCOL_TLS_CLIENT)
+            context.check_hostname = False
+            with pytest.raises(DialFailed, match="http: server gave HTTP response to HTTPS client"):
+                await dial_tls(Address(*listener.getsockname()), context)
+
     async def test_server_of_another_protocol(self) -> None:
         async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(b"SSH-2.0-server\r\n")
