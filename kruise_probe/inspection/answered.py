@@ -98,8 +98,10 @@ def condition_link(case: Case) -> Link:
     if not wanted:
         return Link("condition", Standing.OK, "")
     lost = _lost(case, "condition type")
-    if lost or claim is None or not claim.condition_type:
-        return broken("condition", "Conflict", lost or f"{wanted} may not be written")
+    if lost:
+        return broken("condition", "Conflict", lost)
+    if claim is None or not claim.condition_type:
+        return broken("condition", "InvalidSpec", f"{wanted} is no name that may be written")
     state = case.state
     current = case.seen.pod.condition(wanted)
     if state is None or case.virtual:

@@ -34,7 +34,7 @@ _REMEDIES: Final = {
     "NotInjected": "start the manager with EnablePodProbeMarkerOnServerless=true, then create the pod again",
     "ProviderNowhere": "give the probe a podConditionType: a provider reports through it alone",
     "ProviderSilent": "ask the provider whether it follows the PodProbeMarker protocol",
-    "Conflict": "use another name in one of the two markers",
+    "Conflict": "use another name in one of the two probes",
     "PodNotMarked": "the API server's words say why: often a policy or a webhook on pods/status",
     "NodePodProbeTooLarge": "use fewer probes, or shorter commands, for the pods of that node",
     "NodesBehind": "look at the manager's log: it names what refuses the write",

@@ -160,6 +160,29 @@ def test_the_way_ends_at_the_first_break(there: Json, link: str, reason: str, sa
     assert says in found.text
 
 
+@pytest.mark.parametrize(
+    ("probes", "links"),
+    [
+        pytest.param(
+            [probe_wire(condition="Ready")], [("condition", "InvalidSpec")], id="kubelet-s-condition"
+        ),
+        pytest.param(
+            [probe_wire(), probe_wire(condition="x.com/b")],
+            [None, ("marker", "InvalidSpec")],
+            id="a-name-twice",
+        ),
+    ],
+)
+def test_what_the_marker_may_not_ask_for_is_no_trouble_of_the_manager_or_of_another_marker(
+    probes: list[Json], links: list[tuple[str, str] | None]
+) -> None:
+    """Kruise's definition lets such markers in."""
+    there = snapshot(markers=[marker(probes=probes)], pods=[healthy_pod()])
+    (compiled,) = there.compiled.values()
+    ends = [way.end for way in ways_of(there, there.pods[0], compiled)]
+    assert [end and (end.name, end.reason) for end in ends] == links
+
+
 def test_a_daemon_without_a_lease_that_reports_is_alive() -> None:
     """Kruise's own daemon has none."""
     assert end_of(snapshot(markers=[marker()], pods=[healthy_pod()], renewed=None)) is None
