@@ -164,7 +164,9 @@ def test_the_way_ends_at_the_first_break(there: Json, link: str, reason: str, sa
     ("probes", "links"),
     [
         pytest.param(
-            [probe_wire(condition="Ready")], [("condition", "InvalidSpec")], id="kubelet-s-condition"
+            [probe_wire(condition="Ready")],
+            [("condition", "InvalidSpec")],
+            id="kubelet-s-condition",
         ),
         pytest.param(
             [probe_wire(), probe_wire(condition="x.com/b")],
@@ -245,6 +247,26 @@ def test_on_a_virtual_node_the_provider_stands_for_the_daemon(
 ) -> None:
     found = end_of(snapshot(markers=[marker()], pods=[pod], node=VIRTUAL, renewed=None))
     assert (found and (found.name, found.reason)) == link
+
+
+@pytest.mark.parametrize(
+    ("node", "reason"),
+    [
+        pytest.param("node-1", "NodePodProbeTooLarge", id="this-node"),
+        pytest.param("other-node-1", "EntryMissing", id="another"),
+    ],
+)
+def test_a_pod_without_room_in_its_nodepodprobe_is_no_trouble_of_the_manager(
+    node: str, reason: str
+) -> None:
+    behind = condition_wire("Synced", "False", reason="NodesBehind", message="node-1")
+    said = f"Some pods are not probed, as they would exceed 1 MiB: {node} (49 pods). Use fewer."
+    crowded = condition_wire("Degraded", "True", reason="NodePodProbeTooLarge", message=said)
+    status = {"observedGeneration": 1, "conditions": [behind, crowded]}
+    there = snapshot(markers=[marker(status=status)], pods=[healthy_pod()], planned=False)
+    found = end_of(there)
+    assert found is not None
+    assert (found.name, found.reason) == ("NodePodProbe", reason)
 
 
 def test_what_the_api_server_refuses_to_have_on_the_pod_is_told_in_its_words() -> None:
