@@ -163,7 +163,8 @@ def _mark_link(case: Case, state: ContainerProbeState, name: str, reason: str, t
     refused = _refused(case)
     if refused:
         return broken(name, "PodNotMarked", f"{text}; {refused}")
-    return broken(name, reason, text, manager_remedy(case.snapshot.manager_trouble))
+    remedy = manager_remedy(case.snapshot.manager_trouble, virtual=case.virtual)
+    return broken(name, reason, text, remedy)
 
 
 def _refused(case: Case) -> str:

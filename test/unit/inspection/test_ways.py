@@ -269,6 +269,28 @@ def test_a_pod_without_room_in_its_nodepodprobe_is_no_trouble_of_the_manager(
     assert (found.name, found.reason) == ("NodePodProbe", reason)
 
 
+@pytest.mark.parametrize(
+    ("pod", "node", "gate"),
+    [
+        pytest.param(healthy_pod(), node_wire(), "PodProbeMarkerGate", id="node"),
+        pytest.param(
+            healthy_pod(annotations=PROTOCOL),
+            VIRTUAL,
+            "EnablePodProbeMarkerOnServerless",
+            id="virtual",
+        ),
+    ],
+)
+def test_for_missing_marks_the_gate_of_that_kind_of_node_is_asked_about(
+    pod: Json, node: Json, gate: str
+) -> None:
+    marked = marker(probes=[probe_wire(policies=[policy_wire("Succeeded", {"good": "yes"})])])
+    found = end_of(snapshot(markers=[marked], pods=[pod], node=node))
+    assert found is not None
+    assert found.reason == "MarksBehind"
+    assert f"gate {gate} on" in found.remedy
+
+
 def test_what_the_api_server_refuses_to_have_on_the_pod_is_told_in_its_words() -> None:
     refused = (
         "The API server refuses what should be written on 1 pod: default/web-0: policy says no."
