@@ -235,6 +235,8 @@ class Caches:
             if previous is None or _states_differ(previous, status):
                 pods.append(NamespacedName(status.namespace, status.name))
                 markers.update(_markers_of_states(status))
+                if previous is not None:  # a state that was taken back counts no more
+                    markers.update(_markers_of_states(previous))
         for identity, status in before.statuses.items():
             if identity not in statuses:
                 markers.update(_markers_of_states(status))

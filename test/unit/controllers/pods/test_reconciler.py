@@ -317,6 +317,19 @@ async def test_results_that_name_another_pod_are_nobodys_also_after_a_restart(
         assert marker["status"]["succeeded"] == len(labels)
 
 
+async def test_a_state_that_is_taken_back_beside_others_counts_no_more(api: FakeApi) -> None:
+    api.put(MARKERS, marker_wire("other", probes=[probe_wire(condition="x.com/b")]))
+    async with running_manager(api):
+        await settle()
+        report(api, state_wire(), state_wire("other#healthy", "Failed"))
+        await settle(2)
+        counts = [api.get(MARKERS, "other")]
+        report(api, state_wire())
+        await settle(2)
+        counts.append(api.get(MARKERS, "other"))
+    assert [each and each["status"]["failed"] for each in counts] == [1, 0]
+
+
 async def test_one_bad_pod_delays_no_other(api: FakeApi) -> None:
     def refuse(write: Write) -> None:
         if write.key.name == "web-0":
