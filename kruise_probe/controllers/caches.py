@@ -82,11 +82,15 @@ def build_informers(
     )
 
 
+PodIdentity = tuple[str, str, str]
+"""Namespace, name and uid. A result is a pod's where all three are its own, as with Kruise."""
+
+
 class NodeView(NamedTuple):
-    """A NodePodProbe taken apart by pod uid: what is asked, and what came out."""
+    """A NodePodProbe taken apart by pod: what is asked (by uid), and what came out."""
 
     entries: Mapping[str, PodProbe]
-    statuses: Mapping[str, PodProbeStatus]
+    statuses: Mapping[PodIdentity, PodProbeStatus]
 
 
 _EMPTY_VIEW: Final = NodeView({}, {})
@@ -150,12 +154,12 @@ class Caches:
         return self._pods.by_index(BY_NODE, node)
 
     def view(self, node: str) -> NodeView:
-        """What the NodePodProbe of `node` holds, by pod uid."""
+        """What the NodePodProbe of `node` holds."""
         return self._views.get(node, _EMPTY_VIEW)
 
     def states_of(self, pod: Pod) -> States:
         """What the node of `pod` recorded for it."""
-        status = self.view(pod.node).statuses.get(pod.uid)
+        status = self.view(pod.node).statuses.get((pod.namespace, pod.name, pod.uid))
         if status is None or not status.probe_states:
             return _NO_STATES
         return {each.name: each for each in status.probe_states}
@@ -217,19 +221,24 @@ class Caches:
         before = self.view(name)
         spec = old is None or _spec_differs(old, new)
         entries = {each.uid: each for each in new.spec.pod_probes or ()} if spec else before.entries
-        statuses = {each.uid: each for each in (new.status and new.status.pod_probe_statuses) or ()}
+        statuses = {
+            (each.namespace, each.name, each.uid): each
+            for each in (new.status and new.status.pod_probe_statuses) or ()
+        }
         self._views[name] = NodeView(entries, statuses)
         markers: set[NamespacedName] = set()
         if spec:
             markers |= self._file_entries(name, before.entries, entries)
         pods: list[NamespacedName] = []
-        for uid, status in statuses.items():
-            previous = before.statuses.get(uid)
+        for identity, status in statuses.items():
+            previous = before.statuses.get(identity)
             if previous is None or _states_differ(previous, status):
                 pods.append(NamespacedName(status.namespace, status.name))
                 markers.update(_markers_of_states(status))
-        for uid, status in before.statuses.items():
-            if uid not in statuses:
+                if previous is not None:  # a state that was taken back counts no more
+                    markers.update(_markers_of_states(previous))
+        for identity, status in before.statuses.items():
+            if identity not in statuses:
                 markers.update(_markers_of_states(status))
         return ProbesChange(spec, pods, frozenset(markers))
 

@@ -98,8 +98,10 @@ def condition_link(case: Case) -> Link:
     if not wanted:
         return Link("condition", Standing.OK, "")
     lost = _lost(case, "condition type")
-    if lost or claim is None or not claim.condition_type:
-        return broken("condition", "Conflict", lost or f"{wanted} may not be written")
+    if lost:
+        return broken("condition", "Conflict", lost)
+    if claim is None or not claim.condition_type:
+        return broken("condition", "InvalidSpec", f"{wanted} is no name that may be written")
     state = case.state
     current = case.seen.pod.condition(wanted)
     if state is None or case.virtual:
@@ -161,7 +163,8 @@ def _mark_link(case: Case, state: ContainerProbeState, name: str, reason: str, t
     refused = _refused(case)
     if refused:
         return broken(name, "PodNotMarked", f"{text}; {refused}")
-    return broken(name, reason, text, manager_remedy(case.snapshot.manager_trouble))
+    remedy = manager_remedy(case.snapshot.manager_trouble, virtual=case.virtual)
+    return broken(name, reason, text, remedy)
 
 
 def _refused(case: Case) -> str:

@@ -101,6 +101,9 @@ def node_pod_probe_link(case: Case) -> Link:
         return Link(link, Standing.OK, f"{pod.node} asks for it")
     if snapshot.settling(case.source.metadata.creation_timestamp):
         return waiting(link, "MarkerNew", "the marker is seconds old; the manager is at it")
+    crowded = _crowded_out(case) if there is None else ""
+    if crowded:
+        return broken(link, "NodePodProbeTooLarge", f"the manager says: {crowded}")
     if pod.node not in snapshot.reports:
         what = f"there is no NodePodProbe {pod.node}"
         reason = "EntryMissing"
@@ -111,6 +114,15 @@ def node_pod_probe_link(case: Case) -> Link:
         what = f"NodePodProbe {pod.node} still asks for an earlier version"
         reason = "EntryBehind"
     return broken(link, reason, what + _behind(case), manager_remedy(snapshot.manager_trouble))
+
+
+def _crowded_out(case: Case) -> str:
+    """What the marker's own status says of pods of this node that found no room in its NodePodProbe."""
+    for condition in (case.source.status and case.source.status.conditions) or ():
+        message = condition.message or ""
+        if condition.reason == "NodePodProbeTooLarge" and f" {case.seen.pod.node} (" in message:
+            return message
+    return ""
 
 
 def _behind(case: Case) -> str:

@@ -3,7 +3,7 @@
 from typing import Final
 
 _LOOK_AT_MANAGER: Final = (
-    "is the manager running, its gate PodProbeMarkerGate on, and what does it say? "
+    "is the manager running, its gate {} on, and what does it say? "
     "kubectl -n kruise-system get pods, then kubectl logs"
 )
 
@@ -34,7 +34,7 @@ _REMEDIES: Final = {
     "NotInjected": "start the manager with EnablePodProbeMarkerOnServerless=true, then create the pod again",
     "ProviderNowhere": "give the probe a podConditionType: a provider reports through it alone",
     "ProviderSilent": "ask the provider whether it follows the PodProbeMarker protocol",
-    "Conflict": "use another name in one of the two markers",
+    "Conflict": "use another name in one of the two probes",
     "PodNotMarked": "the API server's words say why: often a policy or a webhook on pods/status",
     "NodePodProbeTooLarge": "use fewer probes, or shorter commands, for the pods of that node",
     "NodesBehind": "look at the manager's log: it names what refuses the write",
@@ -63,6 +63,12 @@ def unknown_remedy(reason: str) -> str:
     )
 
 
-def manager_remedy(trouble: str) -> str:
-    """For what the manager should have written; `trouble` is what is known of it."""
-    return f"{trouble}; {_LOOK_AT_MANAGER}" if trouble else _LOOK_AT_MANAGER
+def manager_remedy(trouble: str, *, virtual: bool = False) -> str:
+    """For what the manager should have written; `trouble` is what is known of it.
+
+    With `virtual`, for a pod on a virtual node, which wants another gate.
+    """
+    look = _LOOK_AT_MANAGER.format(
+        "EnablePodProbeMarkerOnServerless" if virtual else "PodProbeMarkerGate"
+    )
+    return f"{trouble}; {look}" if trouble else look

@@ -226,12 +226,14 @@ class Snapshot:
 
     def states_of(self, pod: Pod) -> Mapping[str, ContainerProbeState]:
         """What the node reported of the pod, by `<marker>#<probe>`."""
-        return self._states.get((pod.node, pod.uid), {})
+        return self._states.get((pod.node, pod.namespace, pod.name, pod.uid), {})
 
     @cached_property
-    def _states(self) -> Mapping[tuple[str, str], Mapping[str, ContainerProbeState]]:
+    def _states(self) -> Mapping[tuple[str, str, str, str], Mapping[str, ContainerProbeState]]:
         return {
-            (node, pod.uid): {state.name: state for state in pod.probe_states or ()}
+            (node, pod.namespace, pod.name, pod.uid): {
+                state.name: state for state in pod.probe_states or ()
+            }
             for node, report in (self.reports or {}).items()
             if report.status
             for pod in report.status.pod_probe_statuses or ()

@@ -229,6 +229,7 @@ _TOLD_BY: Final = {
     "PodNotMarked": frozenset({"condition", "marks"}),
     REASON_AGENT_STALE: frozenset({"daemon"}),
     "ClaimedByAnother": frozenset({"condition", "marks"}),
+    "NodePodProbeTooLarge": frozenset({"NodePodProbe"}),
 }
 """By reason of a condition: the links that tell the same with more detail."""
 

@@ -56,7 +56,7 @@ def ways_of(snapshot: Snapshot, seen: SeenPod, marker: CompiledMarker) -> list[W
             source,
             marker,
             probe,
-            by_name.get(name),
+            by_name.pop(name, None),  # of several with one name the first counts
             tuple(
                 each
                 for each in claims.conflicts

@@ -107,6 +107,15 @@ def test_what_only_the_manager_knows_is_told_from_the_markers_status() -> None:
     assert "fewer probes" in problem.remedy
 
 
+def test_pods_without_room_are_told_of_once() -> None:
+    text = "Some pods are not probed, as their node is full: node-1 (1 pods)."
+    crowded = condition_wire("Degraded", "True", reason="NodePodProbeTooLarge", message=text)
+    said = marker(status={"observedGeneration": 1, "conditions": [crowded]})
+    (problem,) = only(snapshot(markers=[said], pods=[healthy_pod()], planned=False)).problems
+    assert (problem.reason, problem.pod) == ("NodePodProbeTooLarge", "web-0")
+    assert text in problem.message
+
+
 def test_nodes_that_are_behind_are_seen_in_their_own_objects() -> None:
     behind = condition_wire("Synced", "False", reason="NodesBehind", message="1 node is behind")
     said = marker(status={"observedGeneration": 1, "conditions": [behind]})

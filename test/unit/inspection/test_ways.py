@@ -160,6 +160,31 @@ def test_the_way_ends_at_the_first_break(there: Json, link: str, reason: str, sa
     assert says in found.text
 
 
+@pytest.mark.parametrize(
+    ("probes", "links"),
+    [
+        pytest.param(
+            [probe_wire(condition="Ready")],
+            [("condition", "InvalidSpec")],
+            id="kubelet-s-condition",
+        ),
+        pytest.param(
+            [probe_wire(), probe_wire(condition="x.com/b")],
+            [None, ("marker", "InvalidSpec")],
+            id="a-name-twice",
+        ),
+    ],
+)
+def test_what_the_marker_may_not_ask_for_is_no_trouble_of_the_manager_or_of_another_marker(
+    probes: list[Json], links: list[tuple[str, str] | None]
+) -> None:
+    """Kruise's definition lets such markers in."""
+    there = snapshot(markers=[marker(probes=probes)], pods=[healthy_pod()])
+    (compiled,) = there.compiled.values()
+    ends = [way.end for way in ways_of(there, there.pods[0], compiled)]
+    assert [end and (end.name, end.reason) for end in ends] == links
+
+
 def test_a_daemon_without_a_lease_that_reports_is_alive() -> None:
     """Kruise's own daemon has none."""
     assert end_of(snapshot(markers=[marker()], pods=[healthy_pod()], renewed=None)) is None
@@ -222,6 +247,48 @@ def test_on_a_virtual_node_the_provider_stands_for_the_daemon(
 ) -> None:
     found = end_of(snapshot(markers=[marker()], pods=[pod], node=VIRTUAL, renewed=None))
     assert (found and (found.name, found.reason)) == link
+
+
+@pytest.mark.parametrize(
+    ("node", "reason"),
+    [
+        pytest.param("node-1", "NodePodProbeTooLarge", id="this-node"),
+        pytest.param("other-node-1", "EntryMissing", id="another"),
+    ],
+)
+def test_a_pod_without_room_in_its_nodepodprobe_is_no_trouble_of_the_manager(
+    node: str, reason: str
+) -> None:
+    behind = condition_wire("Synced", "False", reason="NodesBehind", message="node-1")
+    said = f"Some pods are not probed, as they would exceed 1 MiB: {node} (49 pods). Use fewer."
+    crowded = condition_wire("Degraded", "True", reason="NodePodProbeTooLarge", message=said)
+    status = {"observedGeneration": 1, "conditions": [behind, crowded]}
+    there = snapshot(markers=[marker(status=status)], pods=[healthy_pod()], planned=False)
+    found = end_of(there)
+    assert found is not None
+    assert (found.name, found.reason) == ("NodePodProbe", reason)
+
+
+@pytest.mark.parametrize(
+    ("pod", "node", "gate"),
+    [
+        pytest.param(healthy_pod(), node_wire(), "PodProbeMarkerGate", id="node"),
+        pytest.param(
+            healthy_pod(annotations=PROTOCOL),
+            VIRTUAL,
+            "EnablePodProbeMarkerOnServerless",
+            id="virtual",
+        ),
+    ],
+)
+def test_for_missing_marks_the_gate_of_that_kind_of_node_is_asked_about(
+    pod: Json, node: Json, gate: str
+) -> None:
+    marked = marker(probes=[probe_wire(policies=[policy_wire("Succeeded", {"good": "yes"})])])
+    found = end_of(snapshot(markers=[marked], pods=[pod], node=node))
+    assert found is not None
+    assert found.reason == "MarksBehind"
+    assert f"gate {gate} on" in found.remedy
 
 
 def test_what_the_api_server_refuses_to_have_on_the_pod_is_told_in_its_words() -> None:

@@ -296,6 +296,40 @@ async def test_a_pod_replaced_under_its_name_never_takes_its_predecessors_marks(
         assert api.count("Pod") == {"Pod/status": 1}
 
 
+async def test_results_that_name_another_pod_are_nobodys_also_after_a_restart(
+    api: FakeApi,
+) -> None:
+    """With the uid of one pod and the name of another; beside the pod's own, and alone."""
+    own = pod_status_wire(pod_wire(), state_wire())
+    strange = {**pod_status_wire(pod_wire(), state_wire(state="Failed")), "name": "web-1"}
+    for statuses, labels in (([strange], {}), ([own, strange], {"healthy": "true"})):
+        async with running_manager(api):
+            await settle()
+            api.edit(NODE_POD_PROBES, "node-1", {"status": {"podProbeStatuses": statuses}})
+            await settle()
+            assert shown(api)[0] == labels
+        before = len(api.writes)
+        async with running_manager(api):
+            await settle(700)
+        assert api.count(since=before) == {}
+        marker = api.get(MARKERS, "web")
+        assert marker is not None
+        assert marker["status"]["succeeded"] == len(labels)
+
+
+async def test_a_state_that_is_taken_back_beside_others_counts_no_more(api: FakeApi) -> None:
+    api.put(MARKERS, marker_wire("other", probes=[probe_wire(condition="x.com/b")]))
+    async with running_manager(api):
+        await settle()
+        report(api, state_wire(), state_wire("other#healthy", "Failed"))
+        await settle(2)
+        counts = [api.get(MARKERS, "other")]
+        report(api, state_wire())
+        await settle(2)
+        counts.append(api.get(MARKERS, "other"))
+    assert [each and each["status"]["failed"] for each in counts] == [1, 0]
+
+
 async def test_one_bad_pod_delays_no_other(api: FakeApi) -> None:
     def refuse(write: Write) -> None:
         if write.key.name == "web-0":
