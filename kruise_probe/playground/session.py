@@ -76,10 +76,14 @@ class Playground:
         ready = asyncio.create_task(self.ready.wait())
         try:
             await asyncio.wait((self._running, ready), return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            # Also when it is ready by now: who never enters is never asked to exit.
+            await self._stop()
+            raise
         finally:
             ready.cancel()
-            if not self.ready.is_set():
-                await self._stop()
+        if not self.ready.is_set():
+            await self._stop()
         return self
 
     async def __aexit__(

@@ -94,3 +94,19 @@ async def test_objects_that_are_refused_end_the_start_and_leave_nothing() -> Non
             pytest.fail("it started")
     assert caught.group_contains(BadFile, match="here")
     assert not playground.folder.exists()
+
+
+async def test_who_is_cancelled_at_the_moment_it_is_ready_leaves_nothing() -> None:
+    playground = Playground()
+
+    async def use() -> None:
+        async with playground:
+            await asyncio.Event().wait()
+
+    using = asyncio.create_task(use())
+    await playground.ready.wait()
+    using.cancel()
+    await asyncio.wait((using,))
+
+    assert using.cancelled()
+    assert not playground.folder.exists()

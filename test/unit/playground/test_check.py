@@ -146,3 +146,10 @@ def test_an_incomplete_check_says_what_is_missing(looks: Any, why: str) -> None:
     found = census(*looks)
     assert not found.complete
     assert found.missing() == why
+
+
+def test_a_probe_that_marks_nothing_in_one_state_is_as_silent_as_others() -> None:
+    found = Census(wanted=1)
+    one_policy = marker(probes=[probe_wire(condition=None, policies=ONE)])
+    found.look([web()], [one_policy], [report()], ())
+    assert found.missing() == "1 of 1 probes have no result at all"
