@@ -17,7 +17,14 @@ from kruise_probe.api.v1alpha1 import NodePodProbe
 from kruise_probe.cli.gates import DAEMON, PROBE_MARKERS, FeatureGates
 from kruise_probe.cli.options import SILENCE_SECONDS, shared_flags
 from kruise_probe.cli.process import run_until_signalled
-from kruise_probe.cli.types import DURATION, LISTEN_ADDRESS, OPTIONAL_OBJECT_NAME, Duration, flag
+from kruise_probe.cli.types import (
+    DURATION,
+    LISTEN_ADDRESS,
+    OPTIONAL_OBJECT_NAME,
+    Count,
+    Duration,
+    flag,
+)
 from kruise_probe.client.blocking import in_daemon_thread
 from kruise_probe.client.config import ClusterConfig, load_config
 from kruise_probe.client.lister_watcher import ResourceListerWatcher
@@ -88,7 +95,7 @@ NO_WORK_SECONDS: Final = 10.0
 )
 @flag(
     "--max-concurrent-execs",
-    type=click.IntRange(min=1),
+    type=Count(min=1),
     default=16,
     help="Commands of exec probes at once on this node.",
 )

@@ -23,6 +23,7 @@ from kruise_probe.cli.types import (
     LISTEN_ADDRESS,
     OBJECT_NAME,
     OPTIONAL_NAMESPACE,
+    Count,
     Rate,
     bool_flag,
     flag,
@@ -74,7 +75,7 @@ class ManagerFlags:
         return self.leader_election_namespace or self.system_namespace
 
 
-_WORKERS = click.IntRange(min=1)
+_WORKERS = Count(min=1)
 
 
 _HELP = """Turns PodProbeMarkers into work for the nodes, and results into marks on pods.
@@ -154,7 +155,7 @@ kruise-probe manager --kubeconfig ~/.kube/config --enable-leader-election=false
 )
 @flag(
     "--rest-config-burst",
-    type=click.IntRange(min=0),
+    type=Count(min=0),
     default=0,
     help="Requests at once beyond --rest-config-qps.",
 )

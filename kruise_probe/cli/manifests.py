@@ -5,7 +5,7 @@ import yaml
 
 from kruise_probe.api.names import SYSTEM_NAMESPACE
 from kruise_probe.cli.gates import SERVERLESS, FeatureGates
-from kruise_probe.cli.types import GATES, NAMESPACE, bool_flag
+from kruise_probe.cli.types import GATES, NAMESPACE, Count, bool_flag
 from kruise_probe.manifests.crds import all_crds
 from kruise_probe.manifests.install import default_install
 from kruise_probe.manifests.workloads import DEFAULT_IMAGE, Install
@@ -38,7 +38,7 @@ kruise-probe manifests --cri-socket=/run/k3s/containerd/containerd.sock > instal
 )
 @click.option(
     "--replicas",
-    type=click.IntRange(min=1),
+    type=Count(min=1),
     default=2,
     show_default=True,
     help="Managers; one works.",

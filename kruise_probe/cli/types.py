@@ -34,8 +34,16 @@ class GoBool(click.ParamType[bool]):
         return parsed
 
 
+class Count(click.IntRange):
+    """So many, `min` or more; click says of a word that it is no range."""
+
+    name = "number"
+
+
 class Rate(click.FloatRange):
     """So many a second, 0 or more; `nan` would pass every comparison and mean no limit."""
+
+    name = "number"
 
     def __init__(self) -> None:
         super().__init__(min=0)

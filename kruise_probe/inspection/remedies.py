@@ -11,6 +11,7 @@ _REMEDIES: Final = {
     "NoPods": "compare with: kubectl get pods --show-labels; a marker selects in its own namespace only",
     "GateUnwritten": "make podConditionType of a marker the gate's name; gates of a pod that exists cannot change",
     "MarkerDeleting": "wait; if it stays, is a manager running? its status says what it waits for: kubectl describe podprobemarker",
+    "MarkerHeld": "nothing of it is left on nodes and pods; whoever added the finalizer has to remove it",
     "InvalidSpec": "correct the field that is named, and apply the marker again",
     "PodTerminating": "nothing: its successor is probed as soon as it runs",
     "PodFinished": "nothing: pods that have ended are not probed",

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, Probe, TCPSocketAction
-from kruise_probe.api.names import REASON_AGENT_STALE
+from kruise_probe.api.names import MARKER_FINALIZER, REASON_AGENT_STALE
 from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import Condition, PodContainerProbe, PodProbeMarker, ProbeState
 from kruise_probe.controllers.compiled import CompiledMarker
@@ -190,9 +190,10 @@ def _marker_problems(marker: PodProbeMarker, compiled: CompiledMarker) -> list[P
     """What is wrong with the marker whatever its pods are."""
     if marker.deleting:
         since = marker.metadata.deletion_timestamp
-        held = ", ".join(marker.metadata.finalizers or ()) or "nothing"
-        text = f"is being deleted since {since}; held by {held}"
-        remedy = remedy_of("MarkerDeleting")
+        finalizers = marker.metadata.finalizers or ()
+        text = f"is being deleted since {since}; held by {', '.join(finalizers) or 'nothing'}"
+        held_by_us = not finalizers or MARKER_FINALIZER in finalizers
+        remedy = remedy_of("MarkerDeleting" if held_by_us else "MarkerHeld")
         return [_problem(Standing.WAITING, "marker", "MarkerDeleting", text, remedy)]
     remedy = remedy_of("InvalidSpec")
     return [

@@ -268,10 +268,11 @@ class MarkerReconciler:
     ) -> PodProbeMarkerStatus:
         """The status of a marker whose deletion waits."""
         holding = sorted(self._caches.nodes_holding(marker.key))
+        hold = "NodePodProbe still holds" if len(holding) == 1 else "NodePodProbes still hold"
         message = (
             f"Pod {marked} still carries marks of this marker."
             if marked is not None
-            else f"{len(holding)} NodePodProbes still hold entries of this marker: {counting.listed(holding)}."
+            else f"{len(holding)} {hold} entries of this marker: {counting.listed(holding)}."
         )
         news = {counting.SYNCED: Condition(counting.SYNCED, "False", "Deleting", message)}
         refusals = self._refusals(compiled, self._caches.marked.of_marker(compiled))

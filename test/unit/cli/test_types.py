@@ -1,11 +1,13 @@
 """Flags take what Go programs take, and refuse the rest with a remedy."""
 
+from typing import Any
+
 import click
 import pytest
 
 from kruise_probe.api.durations import parse_duration
 from kruise_probe.cli.gates import DAEMON, SERVERLESS, GateError, parse_gates
-from kruise_probe.cli.types import GO_BOOL, LISTEN_ADDRESS, Rate
+from kruise_probe.cli.types import GO_BOOL, LISTEN_ADDRESS, Count, Rate
 
 
 @pytest.mark.parametrize(
@@ -66,6 +68,12 @@ def test_a_rate_is_a_number(text: str) -> None:
     with pytest.raises(click.BadParameter):
         Rate().convert(text, None, None)
     assert Rate().convert("0.5", None, None) == 0.5
+
+
+@pytest.mark.parametrize("kind", [Count(min=1), Rate()], ids=["count", "rate"])
+def test_of_a_word_it_is_said_that_it_is_no_number(kind: click.ParamType[Any]) -> None:
+    with pytest.raises(click.BadParameter, match="'many' is not a valid number"):
+        kind.convert("many", None, None)
 
 
 @pytest.mark.parametrize("text", ["8080", ":http", ":70000", "::1:8080", "a:b:1", "127.0.0.1"])

@@ -97,6 +97,14 @@ def test_a_deletion_that_waits_says_what_holds_it() -> None:
         (problem,) = only(snapshot(markers=[held], pods=pods)).problems
         assert problem.reason == "MarkerDeleting"
         assert "kruise.io/node-pod-probe-cleanup" in problem.message
+        assert "is a manager running" in problem.remedy
+
+
+def test_a_deletion_that_waits_for_others_is_not_the_managers_to_end() -> None:
+    held = marker(deleting=True, finalizers=["example.com/audit"])
+    (problem,) = only(snapshot(markers=[held])).problems
+    assert "example.com/audit" in problem.message
+    assert "whoever added the finalizer" in problem.remedy
 
 
 def test_what_only_the_manager_knows_is_told_from_the_markers_status() -> None:
