@@ -101,7 +101,7 @@ class ScriptedRuntime:
         """A new container; `silently` means that the event stream does not mention it."""
         number = len(self.containers)
         sandbox_id = sandbox_id or f"sandbox-{pod_uid}"
-        self.sandboxes.setdefault(sandbox_id, SandboxDetail((ip,) if ip else (), ready=True))
+        self.sandboxes.setdefault(sandbox_id, SandboxDetail((ip,) if ip else ()))
         created_at = EPOCH + timedelta(seconds=number)
         container = FakeContainer(
             f"container-{number}", name, pod_uid, attempt, state, created_at, None, sandbox_id
@@ -294,9 +294,8 @@ class _Servicer(RuntimeServiceServicer):
         network = pb.PodSandboxNetworkStatus(
             ip=first, additional_ips=[pb.PodIP(ip=ip) for ip in others]
         )
-        state = pb.SANDBOX_READY if detail.ready else pb.SANDBOX_NOTREADY
         return pb.PodSandboxStatusResponse(
-            status=pb.PodSandboxStatus(id=request.pod_sandbox_id, state=state, network=network)
+            status=pb.PodSandboxStatus(id=request.pod_sandbox_id, network=network)
         )
 
     async def ExecSync(self, request: pb.ExecSyncRequest, context: Any) -> pb.ExecSyncResponse:

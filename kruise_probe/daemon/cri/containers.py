@@ -52,8 +52,8 @@ class ContainerView(msgspec.Struct, frozen=True):
     """The newest container of one name in one pod.
 
     `started_at` and `ips` are known of a container that runs; `ips` is empty for a pod in the
-    host's network. `sandbox_ready` is what the sandbox was when the container was first looked at. One that
-    runs and of which the runtime does not tell more is in the state UNKNOWN; `problem` says why, for people.
+    host's network. One that runs and of which the runtime does not tell more is in the state UNKNOWN; `problem`
+    says why, for people.
     """
 
     id: str
@@ -61,8 +61,6 @@ class ContainerView(msgspec.Struct, frozen=True):
     attempt: int
     created_at_ns: int
     started_at: datetime | None = None
-    sandbox_id: str = ""
-    sandbox_ready: bool = True
     ips: tuple[str, ...] = ()
     problem: str = ""
 
@@ -272,8 +270,6 @@ class ContainerWatcher:
             attempt=container.attempt,
             created_at_ns=container.created_at_ns,
             started_at=detail.started_at if detail else None,
-            sandbox_id=container.sandbox_id,
-            sandbox_ready=sandbox.ready if sandbox else True,
             ips=sandbox.ips if sandbox else (),
             problem=problem,
         )

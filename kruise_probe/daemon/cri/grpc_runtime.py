@@ -137,7 +137,7 @@ class GrpcRuntime:
         )
         network = answer.status.network
         ips = [network.ip, *(additional.ip for additional in network.additional_ips)]
-        return SandboxDetail(tuple(filter(None, ips)), answer.status.state == pb.SANDBOX_READY)
+        return SandboxDetail(tuple(filter(None, ips)))
 
     async def exec_sync(
         self, container_id: str, command: Sequence[str], *, timeout_seconds: float

@@ -71,7 +71,6 @@ class SandboxDetail(msgspec.Struct, frozen=True):
     """`ips` is empty for a pod in the host's network; the primary address comes first."""
 
     ips: tuple[str, ...]
-    ready: bool
 
 
 class ExecResult(msgspec.Struct, frozen=True):
