@@ -97,7 +97,7 @@ class CertificateKeeper:
             await asyncio.sleep(pause)
 
     async def _round(self) -> None:
-        secret = await self._client.get(SECRETS, self._secret)
+        secret = await self._found()
         kept = from_data(secret.data)
         step = next_step(kept, names=self._dns_names, now=self._now(), pace=self._pace)
         if step is not None:
@@ -110,6 +110,21 @@ class CertificateKeeper:
             await self._publish(resource, kept)
         if self._serving.load(kept.current.certificate, kept.current.key):
             _log.info("serving with a certificate", expires_at=str(kept.current.expires_at))
+
+    async def _found(self) -> Secret:
+        """The Secret.
+
+        Raises:
+            NotFound: says how it comes to be.
+        """
+        try:
+            return await self._client.get(SECRETS, self._secret)
+        except NotFound as error:
+            namespace, name = self._secret
+            raise NotFound(
+                f"there is no Secret to keep certificates in; make it with: kubectl -n {namespace} create secret generic {name}"
+                f" ({error})"
+            ) from error
 
     async def _write(self, secret: Secret, step: Kept) -> None:
         patch = {

@@ -25,7 +25,7 @@ PACE = Pace(timedelta(minutes=60), timedelta(minutes=50), timedelta(seconds=60))
 
 
 class Store:
-    """One Secret and one validating configuration, with resource versions; `refusing` refuses everything."""
+    """One Secret and one validating configuration, with resource versions; `refusing` refuses everything, `bare` has no Secret."""
 
     def __init__(self) -> None:
         self.data: dict[str, str] = {}
@@ -33,6 +33,7 @@ class Store:
         self.bundle = ""
         self.bundles: list[str] = []
         self.refusing = False
+        self.bare = False
         self.always_in_conflict = False
         self.patches = 0
 
@@ -41,6 +42,8 @@ class Store:
         if self.refusing:
             raise Forbidden("no")
         metadata = {"name": key.name, "resourceVersion": str(self.version)}
+        if key == SECRET and self.bare:
+            raise NotFound('secrets "certs" not found')
         if key == SECRET:
             return resource.decode(msgspec.json.encode({"metadata": metadata, "data": self.data}))
         if resource is not VALIDATING:
@@ -120,6 +123,17 @@ async def test_a_bundle_is_told_before_what_it_vouches_for_is_served(store: Stor
         assert base64.b64decode(store.bundle) == following
         assert "following.crt" not in store.data
         assert "previous-ca.crt" not in store.data
+
+
+async def test_a_missing_secret_is_told_with_the_command_that_makes_it(store: Store) -> None:
+    store.bare = True
+    made, serving = keeper(store)
+    async with background(made.run()):
+        await asyncio.sleep(1)
+        assert "kubectl -n kruise-system create secret generic certs" in made.last_error
+        store.bare = False
+        await asyncio.sleep(20)
+        assert (made.last_error, serving._served) == ("", served_by(store))
 
 
 async def test_an_edited_bundle_is_put_right(store: Store) -> None:
