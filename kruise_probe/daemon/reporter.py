@@ -224,13 +224,13 @@ class Reporter:
             self._failures = 0
 
     def _take_answer(self, written: NodePodProbe) -> None:
-        """Takes note of what the server keeps now, unless that object has gone: another one keeps nothing of it."""
-        if self._object is None or self._object.uid != written.uid:
+        """Takes note of what the server keeps now, unless the watch knows better: it was quicker, or the object has gone."""
+        seen = self._object
+        if seen is None or seen.uid != written.uid:
             return
-        self._kept = written.status
-        version = written.resource_version
-        is_behind = _older(self._object.resource_version, version)
-        self._awaited_version = version if is_behind else ""
+        if _older(seen.resource_version, written.resource_version):
+            self._kept = written.status
+            self._awaited_version = written.resource_version
 
     def _restore(self, unsaid: tuple[float | None, float | None, float | None]) -> None:
         state, rest, self._refresh_at = unsaid

@@ -475,6 +475,26 @@ async def test_an_answer_about_an_object_that_has_gone_says_nothing_of_the_one_i
         assert len(r.write_times) == 2
 
 
+async def test_an_edit_that_overtakes_the_answer_to_a_write_is_put_right(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with reporting() as r:
+        patch = r.api.patch
+
+        async def answered_late(*args: Any, **kwargs: Any) -> Any:
+            written = await patch(*args, **kwargs)
+            monkeypatch.undo()
+            await asyncio.sleep(1)  # The watch has told of the write.
+            r.api.put(r.spec, NodePodProbeStatus())  # By hand.
+            return written
+
+        monkeypatch.setattr(r.api, "patch", answered_late)
+        r.put(0)
+        await asyncio.sleep(5)
+        assert r.api.state("pod/m#p0") == "Succeeded"
+        assert len(r.write_times) == 2
+
+
 async def test_results_that_were_read_back_are_refreshed_when_they_are_due() -> None:
     probed_at = EPOCH - timedelta(seconds=300)
     state = ContainerProbeState("m#p0", "Succeeded", format_time(probed_at))
