@@ -4,25 +4,15 @@ Takes any kubeconfig (KUBECONFIG). With KRUISE_PROBE_CRI_ENDPOINT the manager an
 command line starts them, each under its own service account; without it they are expected to be installed already.
 """
 
-import json
 import os
 import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 from support.kubectl import Kubectl
-from support.processes import Running, start
-
-from kruise_probe.manifests.crds import all_crds
-from kruise_probe.manifests.own_node import own_node_policy
-from kruise_probe.manifests.rbac import DAEMON, MANAGER, daemon_rbac, manager_rbac
-
-SYSTEM = "kruise-system"
-
+from support.processes import Running
+from support.real_node import install, running_product
 
 INSTALLED = os.environ.get("KRUISE_PROBE_E2E_INSTALLED", "")
 """By what: `kustomize` with the webhook, `helm` without it, or not at all."""
@@ -59,21 +49,7 @@ def node(admin: Kubectl) -> str:
 
 @pytest.fixture(scope="session")
 def installed(admin: Kubectl) -> None:
-    """CRDs, the system namespace, identities."""
-    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}
-    admin.apply(namespace, *all_crds(), *manager_rbac(SYSTEM), *daemon_rbac(SYSTEM))
-    admin.apply(*own_node_policy(SYSTEM))
-    admin.until_established()
-
-
-def kubeconfig_of(admin: Kubectl, account: str, folder: Path, *bound_to_node: str) -> str:
-    """A kubeconfig that holds nothing but a token of the service account."""
-    token = admin.run("create", "token", account, "--namespace", SYSTEM, *bound_to_node).strip()
-    config = json.loads(admin.run("config", "view", "--raw", "--flatten", "--minify", "-o", "json"))
-    config["users"][0]["user"] = {"token": token}
-    path = folder / f"{account}.kubeconfig"
-    path.write_text(json.dumps(config))
-    return str(path)
+    install(admin)
 
 
 @pytest.fixture(scope="session")
@@ -85,38 +61,8 @@ def product(
     if not endpoint:
         yield {}
         return
-    folder = tmp_path_factory.mktemp("product")
-    command = [sys.executable, "-m", "kruise_probe"]
-    bound = ("--bound-object-kind=Node", f"--bound-object-name={node}")
-    with ExitStack() as stack:
-        manager = stack.enter_context(
-            start(
-                "manager",
-                [
-                    *command,
-                    "manager",
-                    "--metrics-addr=127.0.0.1:0",
-                    "--health-probe-addr=127.0.0.1:0",
-                    f"--kubeconfig={kubeconfig_of(admin, MANAGER, folder)}",
-                ],
-                folder,
-            )
-        )
-        daemon = stack.enter_context(
-            start(
-                "daemon",
-                [
-                    *command,
-                    "daemon",
-                    "--addr=127.0.0.1:0",
-                    f"--node-name={node}",
-                    f"--cri-endpoint={endpoint}",
-                    f"--kubeconfig={kubeconfig_of(admin, DAEMON, folder, *bound)}",
-                ],
-                folder,
-            )
-        )
-        yield {"manager": manager, "daemon": daemon}
+    with running_product(admin, node, endpoint, tmp_path_factory.mktemp("product")) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")

@@ -1,60 +1,13 @@
-"""An embedded API server, and what tests of faults do on it: the manager is a process of its own, daemons are hollow."""
+"""An arena for each test of faults."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from support import programs
-from support.hollow import Daemons, Hollow
-from support.programs import ALONE, Program
-from support.proxy import FaultyProxy, faulty_proxy
-from support.saying import say
-from support.world import World, following
-
-from kruise_probe.api.names import SYSTEM_NAMESPACE
-from kruise_probe.client.config import ClusterConfig
-from kruise_probe.client.rest import RestClient
-from kruise_probe.manifests.crds import all_crds
-from kruise_probe.playground.apiserver.server import EmbeddedApiServer
-from kruise_probe.playground.raw_api import RawApi
-
-
-@dataclass
-class Arena:
-    """A cluster without nodes of flesh; `proxy` is the manager's way to the API server."""
-
-    server: EmbeddedApiServer
-    proxy: FaultyProxy
-    api: RawApi
-    world: World
-    hollow: Hollow
-    daemons: Daemons
-    folder: Path
-
-    @property
-    def upstream(self) -> ClusterConfig:
-        return ClusterConfig.plain(self.server.url)
-
-    @asynccontextmanager
-    async def manager(self, *flags: str) -> AsyncIterator[Program]:
-        """A manager that works, unless a test has made sure that it cannot; a test that fails shows what it said."""
-        kubeconfig = self.proxy.write_kubeconfig(self.folder)
-        async with programs.running("manager", kubeconfig, self.folder, ALONE, *flags) as program:
-            try:
-                yield program
-            except BaseException:
-                say(program.tail(100))
-                raise
+from support.arena import Arena, running_arena
 
 
 @pytest.fixture
 async def arena(tmp_path: Path) -> AsyncIterator[Arena]:
-    async with EmbeddedApiServer(crds=all_crds()) as server:
-        config = ClusterConfig.plain(server.url)
-        client = RestClient(config=config, field_manager="kubectl", user_agent="test")
-        async with client, faulty_proxy(server.url) as proxy, following(client) as world:
-            api = RawApi(client)
-            await api.create("/api/v1/namespaces", {"metadata": {"name": SYSTEM_NAMESPACE}})
-            yield Arena(server, proxy, api, world, Hollow(api), Daemons(api, world), tmp_path)
+    async with running_arena(tmp_path) as arena:
+        yield arena

@@ -1,20 +1,14 @@
 """One playground per module, one namespace per test."""
 
-import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import pytest_asyncio
+from support.space import Space, space_on
 from support.world import World, following
 
-from kruise_probe.playground.raw_api import marker_path, pod_path
 from kruise_probe.playground.session import Playground
-
-Json = dict[str, Any]
-
-IDLE = ("sh", "-c", "while :; do sleep 1; done")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -37,70 +31,7 @@ async def world(playground: Playground) -> AsyncIterator[World]:
         yield followed
 
 
-class Space:
-    """A namespace of the test's own, and what it puts there."""
-
-    def __init__(self, playground: Playground, world: World, namespace: str) -> None:
-        self.playground = playground
-        self.world = world
-        self.namespace = namespace
-
-    async def pod(
-        self,
-        name: str = "web",
-        *,
-        command: Sequence[str] = IDLE,
-        labels: Json | None = None,
-        **spec: Any,
-    ) -> Json:
-        """A pod of one container, `main`, unless `spec` says otherwise; returned once it runs."""
-        containers = [{"name": "main", "image": "none", "command": list(command)}]
-        metadata = {"name": name, "labels": {"app": "web"} if labels is None else labels}
-        wanted = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": metadata,
-            "spec": {"containers": containers, **spec},
-        }
-        await self.playground.api.create(f"/api/v1/namespaces/{self.namespace}/pods", wanted)
-        return await self.until("runs", lambda pod: pod["status"].get("podIP"), name)
-
-    async def marker(self, *probes: Json, name: str = "marker") -> Json:
-        wanted = {
-            "apiVersion": "apps.kruise.io/v1alpha1",
-            "kind": "PodProbeMarker",
-            "metadata": {"name": name},
-            "spec": {"selector": {"matchLabels": {"app": "web"}}, "probes": list(probes)},
-        }
-        path = marker_path("", self.namespace).rstrip("/")
-        return await self.playground.api.create(path, wanted)
-
-    async def until(self, what: str, holds: Any, name: str = "web") -> Json:
-        return await self.world.pods.until(what, holds, name=name, namespace=self.namespace)
-
-    def pod_path(self, name: str = "web", subresource: str = "") -> str:
-        return pod_path(name, self.namespace, subresource)
-
-    def marker_path(self, name: str = "marker") -> str:
-        return marker_path(name, self.namespace)
-
-    def folder(self, pod: str = "web", container: str = "main") -> Path:
-        found = self.playground.nodes[0].container(self.namespace, pod, container)
-        assert found, f"{pod} has no container {container}"
-        return found.folder
-
-
 @pytest_asyncio.fixture(loop_scope="module")
 async def space(playground: Playground, world: World) -> AsyncIterator[Space]:
-    namespace = f"test-{secrets.token_hex(4)}"
-    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
-    await playground.api.create("/api/v1/namespaces", body)
-    yield Space(playground, world, namespace)
-    for each in world.markers.all():
-        if each["metadata"]["namespace"] == namespace:
-            await playground.api.delete(marker_path(each["metadata"]["name"], namespace))
-    for each in world.pods.all():
-        if each["metadata"]["namespace"] == namespace:
-            await playground.api.delete(
-                pod_path(each["metadata"]["name"], namespace), grace_seconds=0
-            )
+    async with space_on(playground, world) as space:
+        yield space

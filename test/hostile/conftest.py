@@ -1,0 +1,107 @@
+"""Black-box attacks: through the API, the wire and the command line.
+
+Most run on an embedded API server or a playground. A test marked `real_node` needs a kernel and containerd of its own:
+it runs on the node of the cluster that KUBECONFIG and KRUISE_PROBE_CRI_ENDPOINT name (`hack/cluster env`), and is
+skipped without one.
+"""
+
+import asyncio
+import os
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from support.arena import Arena, running_arena
+from support.kubectl import Kubectl
+from support.processes import Running
+from support.real_node import install, running_product
+from support.space import Space, space_on
+from support.world import World, following
+
+from kruise_probe.playground.session import Playground
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "real_node: needs a real kernel and containerd")
+
+
+def pytest_sessionstart() -> None:
+    """Without a loop set, `get_event_loop` makes one up, which nobody closes; looptime calls it for each test."""
+    asyncio.set_event_loop(None)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """For `--dist loadgroup`: a file's tests share a process, and so do all that share the real node."""
+    for item in items:
+        on_node = item.get_closest_marker("real_node") is not None
+        item.add_marker(pytest.mark.xdist_group("real node" if on_node else str(item.path)))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("real_node") is None:
+        return
+    missing = [
+        each for each in ("KUBECONFIG", "KRUISE_PROBE_CRI_ENDPOINT") if each not in os.environ
+    ]
+    if missing:
+        pytest.skip(f"no real node: {' and '.join(missing)} not set; see hack/cluster")
+
+
+@pytest.fixture
+async def arena(tmp_path: Path) -> AsyncIterator[Arena]:
+    """An embedded API server behind a faulty proxy; `arena.manager()` starts a manager as a process."""
+    async with running_arena(tmp_path) as arena:
+        yield arena
+
+
+@pytest.fixture
+async def playground() -> AsyncIterator[Playground]:
+    """API server and node in this process; manager and daemon are processes."""
+    async with Playground() as running:
+        yield running
+
+
+@pytest.fixture
+async def world(playground: Playground) -> AsyncIterator[World]:
+    async with following(playground.client) as followed:
+        yield followed
+
+
+@pytest.fixture
+async def space(playground: Playground, world: World) -> AsyncIterator[Space]:
+    """A namespace on the playground, with helpers that create pods and markers."""
+    async with space_on(playground, world) as space:
+        yield space
+
+
+@pytest.fixture(scope="session")
+def admin() -> Kubectl:
+    """kubectl on the real cluster; for tests marked `real_node`."""
+    return Kubectl(os.environ["KUBECONFIG"])
+
+
+@pytest.fixture(scope="session")
+def node(admin: Kubectl) -> str:
+    name: str = admin.items("nodes")[0]["metadata"]["name"]
+    return name
+
+
+@pytest.fixture(scope="session")
+def product(
+    admin: Kubectl, node: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Running]]:
+    """The manager and the daemon of the real node, as processes."""
+    install(admin)
+    endpoint = os.environ["KRUISE_PROBE_CRI_ENDPOINT"]
+    with running_product(admin, node, endpoint, tmp_path_factory.mktemp("product")) as running:
+        yield running
+
+
+@pytest.fixture
+def namespace(admin: Kubectl, product: dict[str, Running]) -> Iterator[Kubectl]:
+    """A namespace on the real cluster."""
+    name = f"hostile-{uuid.uuid4().hex[:8]}"
+    admin.run("create", "namespace", name)
+    yield Kubectl(admin.kubeconfig, namespace=name)
+    admin.run("delete", "namespace", name, "--wait=false")

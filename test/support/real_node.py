@@ -1,0 +1,72 @@
+"""Manager and daemon as the command line starts them, on a real cluster whose node is this machine."""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from support.kubectl import Kubectl
+from support.processes import Running, start
+
+from kruise_probe.manifests.crds import all_crds
+from kruise_probe.manifests.own_node import own_node_policy
+from kruise_probe.manifests.rbac import DAEMON, MANAGER, daemon_rbac, manager_rbac
+
+SYSTEM = "kruise-system"
+
+
+def install(admin: Kubectl) -> None:
+    """Applies the CRDs, the system namespace, and the identities of manager and daemon."""
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}
+    admin.apply(namespace, *all_crds(), *manager_rbac(SYSTEM), *daemon_rbac(SYSTEM))
+    admin.apply(*own_node_policy(SYSTEM))
+    admin.until_established()
+
+
+def kubeconfig_of(admin: Kubectl, account: str, folder: Path, *bound_to_node: str) -> str:
+    """A kubeconfig that holds nothing but a token of the service account."""
+    token = admin.run("create", "token", account, "--namespace", SYSTEM, *bound_to_node).strip()
+    config = json.loads(admin.run("config", "view", "--raw", "--flatten", "--minify", "-o", "json"))
+    config["users"][0]["user"] = {"token": token}
+    path = folder / f"{account}.kubeconfig"
+    path.write_text(json.dumps(config))
+    return str(path)
+
+
+@contextmanager
+def running_product(
+    admin: Kubectl, node: str, endpoint: str, folder: Path
+) -> Iterator[dict[str, Running]]:
+    """The manager and the node's daemon, each under its own service account."""
+    command = [sys.executable, "-m", "kruise_probe"]
+    bound = ("--bound-object-kind=Node", f"--bound-object-name={node}")
+    with ExitStack() as stack:
+        manager = stack.enter_context(
+            start(
+                "manager",
+                [
+                    *command,
+                    "manager",
+                    "--metrics-addr=127.0.0.1:0",
+                    "--health-probe-addr=127.0.0.1:0",
+                    f"--kubeconfig={kubeconfig_of(admin, MANAGER, folder)}",
+                ],
+                folder,
+            )
+        )
+        daemon = stack.enter_context(
+            start(
+                "daemon",
+                [
+                    *command,
+                    "daemon",
+                    "--addr=127.0.0.1:0",
+                    f"--node-name={node}",
+                    f"--cri-endpoint={endpoint}",
+                    f"--kubeconfig={kubeconfig_of(admin, DAEMON, folder, *bound)}",
+                ],
+                folder,
+            )
+        )
+        yield {"manager": manager, "daemon": daemon}
