@@ -14,6 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from kruise_probe.api import remedies
@@ -48,6 +49,10 @@ MAX_CONDITION_TYPE: Final = 316
 MAX_PORT: Final = 65535
 MAX_PORT_NAME: Final = 15
 MAX_SECONDS: Final = 2**31 - 1
+MAX_ERRORS: Final = 20
+"""Errors that one answer lists; a further entry says that there are more."""
+MAX_SHOWN: Final = 128
+"""Characters of a value or key that an error quotes."""
 
 _HEADER_NAME = re.compile(r"[-A-Za-z0-9!#$%&'*+.^_`|~]+")
 _PORT_NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
@@ -112,28 +117,43 @@ class FieldError(NamedTuple):
 
 
 def _shown(value: Any) -> str:
-    return f'"{value}"' if isinstance(value, str) else str(value)
+    return f'"{_cut(value)}"' if isinstance(value, str) else str(value)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
 
 
 def validate_marker(
     spec: PodProbeMarkerSpec, old: PodProbeMarkerSpec | None = None
 ) -> list[FieldError]:
-    """Every rule that `spec` breaks; `old` is the stored spec of an update, or None on creation."""
-    errors = [*_selector(spec.selector, "spec.selector"), *_probes(spec)]
+    """The rules that `spec` breaks, `listed`; `old` is the stored spec of an update, or None on creation."""
+    return listed(marker_errors(spec, old))
+
+
+def marker_errors(
+    spec: PodProbeMarkerSpec, old: PodProbeMarkerSpec | None = None
+) -> Iterator[FieldError]:
+    """Every rule that `spec` breaks, lazily: filter first, then use `listed`, so that a huge marker costs little."""
     if old is not None and old.selector is not None and old.selector != spec.selector:
-        errors.append(
-            FieldError(
-                "spec.selector",
-                ErrorKind.INVALID,
-                remedies.SELECTOR_IMMUTABLE,
-            )
-        )
-    return errors
+        yield FieldError("spec.selector", ErrorKind.INVALID, remedies.SELECTOR_IMMUTABLE)
+    yield from _selector(spec.selector, "spec.selector")
+    yield from _probes(spec)
 
 
-def validate_probe(probe: Probe, path: str) -> list[FieldError]:
-    """Every rule that one probe breaks; also the daemon's defence against a NodePodProbe edited by hand."""
-    return [*_handlers(probe, path), *_numbers(probe, path)]
+def listed(errors: Iterable[FieldError]) -> list[FieldError]:
+    """The first `MAX_ERRORS` errors; if there are more, one further entry says so."""
+    rest = iter(errors)
+    first = list(islice(rest, MAX_ERRORS))
+    if next(rest, None) is not None:
+        first.append(FieldError("spec", ErrorKind.TOO_MANY, remedies.MORE_ERRORS))
+    return first
+
+
+def validate_probe(probe: Probe, path: str) -> Iterator[FieldError]:
+    """Every rule that one probe breaks, lazily; also the daemon's defence against a NodePodProbe edited by hand."""
+    yield from _handlers(probe, path)
+    yield from _numbers(probe, path)
 
 
 def idle_fields(spec: PodProbeMarkerSpec) -> tuple[str, ...]:
@@ -277,7 +297,7 @@ def _policies(
                 yield FieldError(
                     f"{at}.labels",
                     ErrorKind.FORBIDDEN,
-                    f"key {key!r} {remedies.OWN_SELECTOR_KEY}",
+                    f"key {_cut(key)!r} {remedies.OWN_SELECTOR_KEY}",
                 )
 
 
@@ -292,12 +312,12 @@ def _label_map(labels: Mapping[str, str], path: str) -> Iterator[FieldError]:
 def _annotation_map(annotations: Mapping[str, str], path: str) -> Iterator[FieldError]:
     for key, value in annotations.items():
         if problem := reserved_key_error(key):
-            yield FieldError(path, ErrorKind.FORBIDDEN, f"key {key!r} {problem}")
+            yield FieldError(path, ErrorKind.FORBIDDEN, f"key {_cut(key)!r} {problem}")
         elif problem := annotation_key_error(key):
             yield FieldError(path, ErrorKind.INVALID, problem, key)
         if problem := annotation_value_error(key, value):
             yield FieldError(path, ErrorKind.INVALID, problem, value)
-        yield from _capped(value, MAX_ANNOTATION_VALUE, f"{path}[{key}]")
+        yield from _capped(value, MAX_ANNOTATION_VALUE, f"{path}[{_cut(key)}]")
 
 
 def _handlers(probe: Probe, path: str) -> Iterator[FieldError]:

@@ -27,7 +27,8 @@ from kruise_probe.api.validation import (
     BOUNDS,
     FieldError,
     idle_fields,
-    validate_marker,
+    listed,
+    marker_errors,
     validate_probe,
 )
 
@@ -100,7 +101,7 @@ class CompiledMarker(msgspec.Struct, frozen=True, eq=False):
 
 def compile_marker(marker: PodProbeMarker) -> CompiledMarker:
     """Never raises: what is wrong with the marker ends up in `errors`."""
-    errors = [each for each in validate_marker(marker.spec) if each.kind not in BOUNDS]
+    errors = listed(each for each in marker_errors(marker.spec) if each.kind not in BOUNDS)
     try:
         selector = compile_selector(marker.spec.selector)
     except ValueError:  # validate_marker says the same with a path

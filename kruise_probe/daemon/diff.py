@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from kruise_probe.api.core import Probe
 from kruise_probe.api.keys import NamespacedName, ProbeKey, ProbeName
 from kruise_probe.api.v1alpha1 import NodePodProbeSpec
-from kruise_probe.api.validation import ErrorKind, FieldError, validate_probe
+from kruise_probe.api.validation import ErrorKind, FieldError, listed, validate_probe
 from kruise_probe.daemon.identity import handler_bytes
 
 _REFUSED_KINDS: Final = frozenset(
@@ -99,8 +99,8 @@ def refusal_of(probe: Probe) -> str:
     Not refused: absurd numbers (they have effective values), sizes (older markers may exceed our bounds), and
     what the prober itself answers: `host` by a failure, the text of a port by its number or its absence.
     """
-    broken = [str(error) for error in validate_probe(probe, "probe") if _refuses(error)]
-    return f"InvalidProbe: {'; '.join(broken)}" if broken else ""
+    broken = listed(error for error in validate_probe(probe, "probe") if _refuses(error))
+    return f"InvalidProbe: {'; '.join(map(str, broken))}" if broken else ""
 
 
 def _refuses(error: FieldError) -> bool:

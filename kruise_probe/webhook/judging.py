@@ -5,11 +5,19 @@ Differs: all errors at once, each with its field; a NodePodProbe is never refuse
 stop every other probe of its node: the daemon refuses that probe alone.
 """
 
+from collections.abc import Iterator
+
 import msgspec
 
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES
 from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbeMarker
-from kruise_probe.api.validation import FieldError, idle_fields, validate_marker, validate_probe
+from kruise_probe.api.validation import (
+    FieldError,
+    idle_fields,
+    listed,
+    marker_errors,
+    validate_probe,
+)
 from kruise_probe.webhook.admission import (
     ALLOWED,
     Request,
@@ -32,10 +40,7 @@ def judge_marker(request: Request) -> Verdict:
         marker = MARKERS.decode(request.object)
     except msgspec.MsgspecError as error:
         return undecodable(MARKERS.kind, request.name, error)
-    old = _old_marker(request)
-    errors = validate_marker(marker.spec, old.spec if old else None)
-    if old:
-        errors = [each for each in errors if not _is_unchanged(each, old, marker)]
+    errors = listed(_new_errors(marker, _old_marker(request)))
     if errors:
         return refused(MARKERS.kind, marker.metadata.name, errors)
     idle = idle_fields(marker.spec)
@@ -52,10 +57,15 @@ def _old_marker(request: Request) -> PodProbeMarker | None:
         return None
 
 
-def _is_unchanged(error: FieldError, old: PodProbeMarker, new: PodProbeMarker) -> bool:
-    if error.path.startswith("spec.selector"):
-        return old.spec.selector == new.spec.selector
-    return old.spec == new.spec
+def _new_errors(new: PodProbeMarker, old: PodProbeMarker | None) -> Iterator[FieldError]:
+    """Errors of a new marker, or of the parts that an update changes: the selector, or all else."""
+    if old is None:
+        yield from marker_errors(new.spec)
+    elif old.spec != new.spec:
+        same_selector = old.spec.selector == new.spec.selector
+        for error in marker_errors(new.spec, old.spec):
+            if not (same_selector and error.path.startswith("spec.selector")):
+                yield error
 
 
 def judge_node_pod_probe(request: Request) -> Verdict:
@@ -70,9 +80,9 @@ def judge_node_pod_probe(request: Request) -> Verdict:
 
 
 def _errors_of(node: NodePodProbe) -> list[FieldError]:
-    return [
+    return listed(
         error
         for place, pod in enumerate(node.spec.pod_probes or ())
         for index, each in enumerate(pod.probes or ())
         for error in validate_probe(each.probe, f"spec.podProbes[{place}].probes[{index}].probe")
-    ]
+    )

@@ -5,7 +5,7 @@ import pytest
 from support.marker_table import GOOD, INVALID, ROWS, VALID, Row, edited
 
 from kruise_probe.api.v1alpha1 import PodProbeMarkerSpec
-from kruise_probe.api.validation import FieldError, validate_marker
+from kruise_probe.api.validation import MAX_ERRORS, FieldError, validate_marker
 
 
 def errors_of(spec: object) -> list[FieldError]:
@@ -56,3 +56,27 @@ def test_a_state_is_unique_in_its_policy_not_in_the_marker() -> None:
 
     assert error.path == "spec.probes[0].markerPolicy[1].state"
     assert error.detail == "must be unique in this policy"
+
+
+def test_no_more_than_twenty_errors_are_listed() -> None:
+    labels = {f"-{n}": "x" for n in range(1000)}
+
+    errors = errors_of(edited("probes.0.markerPolicy.0.labels", labels))
+
+    assert len(errors) == MAX_ERRORS + 1
+    assert errors[-1].detail.startswith("more errors are not listed")
+
+
+def test_errors_below_the_limit_are_all_listed() -> None:
+    labels = {f"-{n}": "x" for n in range(MAX_ERRORS)}
+
+    errors = errors_of(edited("probes.0.markerPolicy.0.labels", labels))
+
+    assert [error.value for error in errors] == list(labels)
+
+
+def test_an_error_quotes_the_beginning_of_a_long_value() -> None:
+    (error,) = errors_of(edited("probes.0.podConditionType", "x" * 10_000))
+
+    assert len(str(error)) < 1000
+    assert len(error.cause["message"]) < 1000

@@ -81,6 +81,29 @@ def test_an_update_is_judged_by_what_it_changes(new: Json, old: Json, allowed: b
     assert response(review("UPDATE", new, marker(old)))["allowed"] is allowed
 
 
+def test_a_refusal_of_very_many_errors_is_short() -> None:
+    labels = {f"-{n}": "x" * 100 for n in range(10_000)}
+    spec = edited("probes.0.markerPolicy.0.labels", labels)
+
+    found = response(review("CREATE", marker(spec)))
+
+    assert len(found["status"]["details"]["causes"]) == 21
+    assert len(json.dumps(found)) < 20_000
+
+
+def test_an_update_lists_new_errors_behind_many_old_ones() -> None:
+    """Errors of the unchanged selector take none of the places."""
+    selector = {"matchLabels": {f"-{n}": "x" for n in range(100)}}
+    old = {**GOOD, "selector": selector}
+    new = {**edited("probes.0.name", "a#b"), "selector": selector}
+
+    found = response(review("UPDATE", marker(new), marker(old)))
+
+    assert [each["field"] for each in found["status"]["details"]["causes"]] == [
+        "spec.probes[0].name"
+    ]
+
+
 @pytest.mark.parametrize(
     "request_",
     [
