@@ -2,7 +2,8 @@
 # The names that hack/kind-up, kind-load and kind-down share; hack/cluster is the same for machines without Docker.
 
 kind_name=${KRUISE_PROBE_KIND_NAME:-kruise-probe}
-kind_kubeconfig=${TMPDIR:-/tmp}/kruise-probe-kind-$kind_name.kubeconfig
+# Not in /tmp, where another user could make the file first.
+kind_kubeconfig=$cache/kind-$kind_name.kubeconfig
 # What the pods of the tests run; hack/cluster makes its own of Debian's busybox.
 busybox_image=busybox:1.37
 

@@ -156,7 +156,7 @@ def _documents(files: tuple[Path, ...], *, no_sample: bool) -> list[Document]:
 
 
 def _check_free(kubeconfig_out: Path) -> None:
-    if kubeconfig_out.exists():
+    if os.path.lexists(kubeconfig_out):
         raise click.ClickException(
             f"--kubeconfig-out {kubeconfig_out} exists; remove it, or name another file"
         )

@@ -45,7 +45,12 @@ def _child(
     return Child(
         name,
         (sys.executable, "-m", "kruise_probe", mode, f"--kubeconfig={kubeconfig}", *flags),
-        environment={**kept, MARK_VARIABLE: f"{place.mark}/{file_name}", "PYTHONUNBUFFERED": "1"},
+        environment={
+            **kept,
+            MARK_VARIABLE: f"{place.mark}/{file_name}",
+            "PYTHONUNBUFFERED": "1",
+            "TMPDIR": str(place.folder),  # the official package copies the certificate there
+        },
         log=place.folder / f"{file_name}.log",
         on_end=on_end,
     )

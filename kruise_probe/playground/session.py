@@ -5,7 +5,8 @@ processes of their own. API server and nodes live in this process.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -16,6 +17,15 @@ from kruise_probe.client.lister_watcher import ResourceListerWatcher
 from kruise_probe.client.rest import RestClient
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.manifests.crds import all_crds
+from kruise_probe.playground.access import (
+    ADMIN,
+    DAEMON,
+    KUBELETS,
+    MANAGER,
+    SCHEDULER,
+    Access,
+    new_access,
+)
 from kruise_probe.playground.apiserver.server import EmbeddedApiServer
 from kruise_probe.playground.child import Child
 from kruise_probe.playground.documents import Applier, Document
@@ -23,9 +33,10 @@ from kruise_probe.playground.node.embedded_node import EmbeddedNode
 from kruise_probe.playground.node.node_api import NodeApi
 from kruise_probe.playground.node.pods import NODE_PODS
 from kruise_probe.playground.node.scheduler import Scheduler
+from kruise_probe.playground.private_files import create_private, fill_private
 from kruise_probe.playground.programs import daemon, manager
 from kruise_probe.playground.raw_api import RawApi
-from kruise_probe.playground.workspace import Workspace, workspace
+from kruise_probe.playground.workspace import NoWorkspace, Workspace, workspace
 
 USER_AGENT = "kruise-probe-playground"
 NAMESPACES = ("default", SYSTEM_NAMESPACE)
@@ -39,17 +50,19 @@ class Playground:
     Args:
         documents: applied once everything is there.
         nodes: how many; each has a daemon.
-        kubeconfig_out: where else to write the kubeconfig; removed at the end.
+        kubeconfig_out: where else to write the kubeconfig; must not exist, removed at the end.
         on_note: told, in a sentence, what happens to the programs.
 
     Attributes:
         ready: set when everything is started and the documents are applied.
+        kubeconfig: the administrator's, with the token of this session.
+        config: the same, for a client in this process.
     """
 
     folder: Path
     kubeconfig: Path
+    config: ClusterConfig
     server: EmbeddedApiServer
-    url: str
     client: RestClient
     api: RawApi
     nodes: list[EmbeddedNode]
@@ -122,29 +135,48 @@ class Playground:
 
         Raises:
             ExceptionGroup: of whatever ended one of its parts: ChildFailed, BadFile, NoAddress, OSError.
+            FileExistsError: of `kubeconfig_out`.
             NoWorkspace: there is no place for its files.
         """
-        also_remove = [self._kubeconfig_out] if self._kubeconfig_out else []
-        with workspace(also_remove) as place:
-            async with EmbeddedApiServer(crds=all_crds()) as server:
+        access = new_access()
+        with self._place() as place:
+            async with EmbeddedApiServer(
+                crds=all_crds(), tokens=access.tokens, certificate=access.certificate
+            ) as server:
                 self.server = server
-                self.url = server.url
-                self._write_kubeconfig(server, place.folder)
-                config = ClusterConfig.plain(server.url)
+                self.config = access.config(server.url, ADMIN)
+                self._write_kubeconfigs(server, access, place.folder)
                 async with (
-                    _client(config, "kubectl") as self.client,
-                    _client(config, "kubelet") as kubelets,
-                    _client(config, "kube-scheduler") as scheduler,
+                    _client(self.config, "kubectl") as self.client,
+                    _client(access.config(server.url, KUBELETS), "kubelet") as kubelets,
+                    _client(access.config(server.url, SCHEDULER), "kube-scheduler") as scheduler,
                 ):
                     self.api = RawApi(self.client)
                     await self._run_cluster(place, kubelets, scheduler)
 
-    def _write_kubeconfig(self, server: EmbeddedApiServer, folder: Path) -> None:
+    @contextmanager
+    def _place(self) -> Iterator[Workspace]:
+        """The workspace. The extra kubeconfig is made before: what it removes at the end is then our own file."""
+        extra = [self._kubeconfig_out] if self._kubeconfig_out else []
+        for path in extra:
+            create_private(path)
+        try:
+            with workspace(extra) as place:
+                yield place
+        except NoWorkspace:
+            for path in extra:
+                path.unlink(missing_ok=True)
+            raise
+
+    def _write_kubeconfigs(self, server: EmbeddedApiServer, access: Access, folder: Path) -> None:
         self.folder = folder
         self.kubeconfig = folder / "kubeconfig"
-        server.write_kubeconfig(self.kubeconfig)
+        server.write_kubeconfig(self.kubeconfig, token=access.token(ADMIN))
+        for name, user in (("manager", MANAGER), ("daemon", DAEMON)):
+            server.write_kubeconfig(_kubeconfig_of(name, folder), token=access.token(user))
         if self._kubeconfig_out:
-            server.write_kubeconfig(self._kubeconfig_out)
+            text = server.kubeconfig_text(token=access.token(ADMIN))
+            fill_private(self._kubeconfig_out, text)
 
     async def _run_cluster(
         self, place: Workspace, kubelets: RestClient, scheduler: RestClient
@@ -160,10 +192,10 @@ class Playground:
             )
             for number in range(self._node_count)
         ]
-        self.manager = manager(self.kubeconfig, place, on_end=self._note_end)
+        managers, daemons = (_kubeconfig_of(name, place.folder) for name in ("manager", "daemon"))
+        self.manager = manager(managers, place, on_end=self._note_end)
         self.daemons = {
-            node.name: daemon(self.kubeconfig, place, node, on_end=self._note_end)
-            for node in self.nodes
+            node.name: daemon(daemons, place, node, on_end=self._note_end) for node in self.nodes
         }
         async with asyncio.TaskGroup() as cluster, asyncio.TaskGroup() as programs:
             for node in self.nodes:
@@ -215,6 +247,10 @@ class Playground:
         """Ends it in order and starts it again, as a rolling update does."""
         await self.daemons[node].stop()
         self.daemons[node].start()
+
+
+def _kubeconfig_of(program: str, folder: Path) -> Path:
+    return folder / f"{program}.kubeconfig"
 
 
 def _client(config: ClusterConfig, field_manager: str) -> RestClient:

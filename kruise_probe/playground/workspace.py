@@ -1,8 +1,10 @@
 """The folder of one playground, the mark of its processes, and the guardian over both."""
 
+import os
 import random
 import secrets
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -34,10 +36,10 @@ class Workspace(NamedTuple):
 
 @contextmanager
 def workspace(also_remove: Sequence[Path] = ()) -> Iterator[Workspace]:
-    """Makes the folder; at the end, however it comes, no process with the mark and no file is left.
+    """Makes the folder, of mode 0700 and with a random name; at the end, however it comes, no process with the mark and no file is left.
 
     Raises:
-        NoWorkspace: no folder for temporary files is writable and has a path short enough for sockets.
+        NoWorkspace: no folder for temporary files is writable, safe from other users, and has a path short enough for sockets.
     """
     mark = secrets.token_hex(8)
     folder = _make_folder()
@@ -65,10 +67,19 @@ def _make_folder() -> Path:
             tried.append(f"{parent} is too long a path for sockets")
             continue
         try:
+            if _others_may_rename_in(parent):
+                tried.append(f"{parent} lets other users replace what is in it (chmod +t)")
+                continue
             return Path(tempfile.mkdtemp(prefix="kruise-probe-", dir=parent))
         except OSError as error:
             tried.append(f"{parent}: {error.strerror}")
     raise NoWorkspace(f"no folder for temporary files: {'; '.join(tried)}; set TMPDIR")
+
+
+def _others_may_rename_in(folder: str) -> bool:
+    """Whether it is writable for everybody without the sticky bit that /tmp has."""
+    mode = os.stat(folder).st_mode
+    return bool(mode & stat.S_IWOTH) and not mode & stat.S_ISVTX
 
 
 def free_port() -> int:

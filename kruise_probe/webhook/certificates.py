@@ -18,6 +18,7 @@ import base64
 import binascii
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from ipaddress import ip_address
 from typing import Final, NamedTuple
 
 from cryptography import x509
@@ -91,10 +92,10 @@ def next_step(kept: Kept | None, *, names: Sequence[str], now: datetime, pace: P
 
 
 def new_generation(names: Sequence[str], *, now: datetime, lifetime: timedelta) -> Generation:
-    """An authority, and a server's certificate for `names` under it."""
+    """An authority, and a server's certificate under it for `names`, which may be IP addresses."""
     authority_key = ec.generate_private_key(ec.SECP256R1())
     key = ec.generate_private_key(ec.SECP256R1())
-    issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kruise-probe webhook authority")])
+    issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kruise-probe authority")])
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])])
     start, end = now - _BACKDATED, now + lifetime
 
@@ -112,6 +113,9 @@ def new_generation(names: Sequence[str], *, now: datetime, lifetime: timedelta) 
         builder(issuer, authority_key.public_key())
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(signs_certificates=True), critical=True)
+        .add_extension(
+            x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key()), critical=False
+        )
         .sign(authority_key, hashes.SHA256())
     )
     certificate = (
@@ -120,7 +124,11 @@ def new_generation(names: Sequence[str], *, now: datetime, lifetime: timedelta) 
         .add_extension(_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(
-            x509.SubjectAlternativeName([x509.DNSName(name) for name in names]), critical=False
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()),
+            critical=False,
+        )
+        .add_extension(
+            x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False
         )
         .sign(authority_key, hashes.SHA256())
     )
@@ -133,6 +141,13 @@ def new_generation(names: Sequence[str], *, now: datetime, lifetime: timedelta) 
             serialization.NoEncryption(),
         ),
     )
+
+
+def _general_name(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
 
 
 def _usage(*, signs_certificates: bool) -> x509.KeyUsage:

@@ -36,16 +36,25 @@ class ServingContext:
         """
         if certificate == self._served:
             return False
-        # ssl reads files only, and the root file system is not for writing: a file that has no place.
-        descriptor = os.memfd_create("webhook-certificate")
-        try:
-            os.write(descriptor, certificate + key)
-            self.context.load_cert_chain(f"/proc/self/fd/{descriptor}")
-        finally:
-            os.close(descriptor)
+        load_pair(self.context, certificate, key)
         self._served = certificate
         _READ.inc()
         expires_at = x509.load_pem_x509_certificate(certificate).not_valid_after_utc
         _EXPIRES.set(expires_at.timestamp())
         self.loaded.set()
         return True
+
+
+def load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+    """Makes `context` serve with this pair, without a file on disk.
+
+    Raises:
+        ssl.SSLError: they do not belong together, or are none.
+    """
+    # ssl reads files only, and the root file system is read-only in a pod.
+    descriptor = os.memfd_create("certificate")
+    try:
+        os.write(descriptor, certificate + key)
+        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
+    finally:
+        os.close(descriptor)

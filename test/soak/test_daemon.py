@@ -24,6 +24,7 @@ from kruise_probe.client.rest import RestClient
 from kruise_probe.daemon.cri.runtime import ExecResult
 from kruise_probe.manifests.crds import all_crds
 from kruise_probe.playground.apiserver.server import EmbeddedApiServer
+from kruise_probe.playground.apiserver.users import NO_TOKENS
 from kruise_probe.playground.raw_api import RawApi, node_pod_probe_path
 
 Json = dict[str, Any]
@@ -127,7 +128,7 @@ async def node(tmp_path: Path) -> AsyncIterator[ScriptedNode]:
 
 @asynccontextmanager
 async def _node(folder: Path) -> AsyncIterator[ScriptedNode]:
-    async with EmbeddedApiServer(crds=all_crds()) as server:
+    async with EmbeddedApiServer(crds=all_crds(), tokens=NO_TOKENS) as server:
         config = ClusterConfig.plain(server.url)
         client = RestClient(config=config, field_manager="soak", user_agent="soak")
         async with client, faulty_proxy(server.url) as proxy, following(client) as world:

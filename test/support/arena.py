@@ -17,6 +17,7 @@ from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.rest import RestClient
 from kruise_probe.manifests.crds import all_crds
 from kruise_probe.playground.apiserver.server import EmbeddedApiServer
+from kruise_probe.playground.apiserver.users import NO_TOKENS
 from kruise_probe.playground.raw_api import RawApi
 
 
@@ -50,7 +51,7 @@ class Arena:
 
 @asynccontextmanager
 async def running_arena(folder: Path) -> AsyncIterator[Arena]:
-    async with EmbeddedApiServer(crds=all_crds()) as server:
+    async with EmbeddedApiServer(crds=all_crds(), tokens=NO_TOKENS) as server:
         config = ClusterConfig.plain(server.url)
         client = RestClient(config=config, field_manager="kubectl", user_agent="test")
         async with client, faulty_proxy(server.url) as proxy, following(client) as world:

@@ -95,8 +95,8 @@ def test_the_kubeconfig_is_where_kind_up_writes_it() -> None:
     }
 
     written = (ROOT / "hack/lib/kind.sh").read_text()
-    assert "kind_kubeconfig=${TMPDIR:-/tmp}/kruise-probe-kind-$kind_name.kubeconfig" in written
-    assert kubeconfig == "/tmp/kruise-probe-kind-kruise-probe.kubeconfig"
+    assert "kind_kubeconfig=$cache/kind-$kind_name.kubeconfig" in written
+    assert kubeconfig == "/home/runner/.cache/kruise-probe/kind-kruise-probe.kubeconfig"
 
 
 @pytest.mark.parametrize("name", ["hack/controlplane/**", "hack/lib/helm.sh"])

@@ -1,7 +1,7 @@
-"""Keeps web pages out: a browser on this machine reaches loopback on behalf of any page that it shows.
+"""Refuses requests of web pages: a browser on this machine reaches loopback for any page that it shows.
 
-Source: none; a real API server wants credentials, which a page has not.
-Differs: this server lets every local user in without any, so it must tell programs from pages.
+Source: none; a real API server relies on credentials alone, which a page does not have.
+Differs: a server made with `NO_TOKENS` accepts every program of this machine, so it must tell programs from pages.
 """
 
 from collections.abc import Mapping
@@ -12,9 +12,9 @@ from kruise_probe.playground.apiserver.failures import Failure
 
 
 def check_no_web_page(headers: Mapping[str, str]) -> None:
-    """Refuses what a browser sends for a page, be it by a name that the page's owner has pointed to loopback.
+    """Refuses what a browser sends for a page, also under a name that resolves to loopback.
 
-    A request without a Host is of no browser.
+    Every browser sends a Host.
 
     Raises:
         Failure: 403.
@@ -30,8 +30,8 @@ def check_no_web_page(headers: Mapping[str, str]) -> None:
 
 def _forbidden(why: str) -> Failure:
     message = (
-        f"forbidden: {why}; this playground's API server lets everybody on this machine in, so it takes no"
-        " requests that a web page could send: use kubectl or another program, without that header"
+        f"forbidden: {why}; this playground's API server takes no requests that a web page could send:"
+        " use kubectl or another program, without that header"
     )
     return Failure(403, "Forbidden", message, details={})
 

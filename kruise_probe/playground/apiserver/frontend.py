@@ -1,11 +1,11 @@
 """HTTP: finds out what a request is about, lets faults have their way, answers.
 
 Source: apiserver pkg/server/config.go (DefaultBuildHandlerChain), pkg/endpoints/request.
-Differs: static bearer tokens are all the authentication there is; web pages are kept out.
+Differs: bearer tokens of a table are all the authentication there is; web pages are refused.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 import msgspec
@@ -33,6 +33,7 @@ from kruise_probe.playground.apiserver.handlers import (
 from kruise_probe.playground.apiserver.openapi import OpenApi
 from kruise_probe.playground.apiserver.registry import Registry
 from kruise_probe.playground.apiserver.requests import parse_path
+from kruise_probe.playground.apiserver.users import Tokens, user_of
 from kruise_probe.playground.apiserver.watching import Watch
 
 _JSON: Final = "application/json"
@@ -56,7 +57,7 @@ class Frontend:
         registry: Registry,
         faults: Faults,
         *,
-        tokens: Mapping[str, str],
+        tokens: Tokens,
         authorize: Authorize | None,
     ) -> None:
         self._registry = registry
@@ -91,6 +92,8 @@ class Frontend:
         asked = Asked("", "", "", "")
         try:
             check_no_web_page(request.headers)
+            if request.path.strip("/").partition("/")[0] in _HEALTH:
+                return web.Response(text="ok")
             user = self._authenticated(request)
             plain = self._plain(request)
             if plain is not None:
@@ -108,12 +111,10 @@ class Frontend:
     def _authenticated(self, request: web.Request) -> str:
         if not self._tokens:
             return ""
-        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        user = self._tokens.get(token) if scheme == "Bearer" else None
+        user = user_of(request.headers.get("Authorization", ""), self._tokens)
         if user is None:
-            self._faults.requests["", "", 401] += 1
             raise unauthorized()
-        return user
+        return user.name
 
     def _check_allowed(self, user: str, asked: Asked, group: str) -> None:
         if self._authorize is None or not self._tokens:
@@ -131,12 +132,9 @@ class Frontend:
     def _plain(self, request: web.Request) -> web.Response | None:
         """Answers what is not about objects; None for what is."""
         path = request.path.strip("/")
-        head = path.partition("/")[0]
-        if head in _HEALTH:
-            return web.Response(text="ok")
         if path == "version":
             return _json(version())
-        if head == "openapi":
+        if path.partition("/")[0] == "openapi":
             return self._openapi.answer(request)
         if not path:
             return _json(

@@ -1,10 +1,12 @@
 """The embedded API server: HTTP in front, the registry behind.
 
 Source: apiserver pkg/server (handler chain); the rest is in the modules that this one wires.
-Differs: plain HTTP on loopback, no persistence, one process.
+Differs: on loopback only, plain HTTP without a certificate, no persistence, one process.
 """
 
 import asyncio
+import base64
+import ssl
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
@@ -26,7 +28,11 @@ from kruise_probe.playground.apiserver.garbage import GarbageCollector
 from kruise_probe.playground.apiserver.marker_rules import MARKERS_RESOURCE, marker_problems
 from kruise_probe.playground.apiserver.registry import Registry
 from kruise_probe.playground.apiserver.schema import Json
+from kruise_probe.playground.apiserver.users import Tokens
 from kruise_probe.playground.apiserver.writing import Editor, Options
+from kruise_probe.playground.private_files import create_private
+from kruise_probe.webhook.certificates import Generation
+from kruise_probe.webhook.serving_context import load_pair
 
 DEFAULT_VALIDATORS: Final[Mapping[str, Validator]] = {MARKERS_RESOURCE: marker_problems}
 NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease")
@@ -43,30 +49,31 @@ class EmbeddedApiServer:
         validators: rules beyond the CRDs' schemas, by qualified resource.
         now: the wall clock.
         port: of 127.0.0.1; 0 takes a free one.
-        tokens: bearer tokens and the users they name; empty lets everybody in.
-        authorize: whether `(user, verb, resource, namespace)` is allowed; asked only with tokens.
+        tokens: every request but those for health must carry one of them; `NO_TOKENS` accepts every request.
+        certificate: serves TLS with it; None serves plain HTTP.
+        authorize: whether `(user, verb, resource, namespace)` is allowed; called only with tokens.
     """
 
     def __init__(
         self,
         *,
         crds: Iterable[Json],
+        tokens: Tokens,
         validators: Mapping[str, Validator] = DEFAULT_VALIDATORS,
         now: Callable[[], datetime] = utc_now,
         port: int = 0,
-        tokens: Mapping[str, str] | None = None,
+        certificate: Generation | None = None,
         authorize: Callable[[str, str, str, str], bool] | None = None,
     ) -> None:
         self._crds = list(crds)
         self._port = port
+        self._certificate = certificate
         customs = [
             custom_kind(each, validators.get(each["metadata"]["name"])) for each in self._crds
         ]
         self.registry: Final = Registry([*builtin_kinds(), *customs, DEFINITION_KIND], now=now)
         self.faults: Final = Faults()
-        self._frontend = Frontend(
-            self.registry, self.faults, tokens=tokens or {}, authorize=authorize
-        )
+        self._frontend = Frontend(self.registry, self.faults, tokens=tokens, authorize=authorize)
         self._stack = AsyncExitStack()
         self._seed()
 
@@ -109,7 +116,8 @@ class EmbeddedApiServer:
         )
         await runner.setup()
         try:
-            site = web.TCPSite(runner, "127.0.0.1", self._port, reuse_address=True)
+            tls = _tls(self._certificate) if self._certificate else None
+            site = web.TCPSite(runner, "127.0.0.1", self._port, reuse_address=True, ssl_context=tls)
             await site.start()
             self._port = runner.addresses[0][1]
             yield
@@ -120,14 +128,19 @@ class EmbeddedApiServer:
     @property
     def url(self) -> str:
         """Known once the server runs."""
-        return f"http://127.0.0.1:{self._port}"
+        scheme = "https" if self._certificate else "http"
+        return f"{scheme}://127.0.0.1:{self._port}"
 
     def kubeconfig(self, *, token: str = "") -> Json:
         """A kubeconfig for this server; with `token` for that user."""
+        cluster = {"server": self.url}
+        if self._certificate:
+            authority = base64.b64encode(self._certificate.authority).decode()
+            cluster["certificate-authority-data"] = authority
         return {
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": [{"name": "playground", "cluster": {"server": self.url}}],
+            "clusters": [{"name": "playground", "cluster": cluster}],
             "users": [{"name": "playground", "user": {"token": token} if token else {}}],
             "contexts": [
                 {"name": "playground", "context": {"cluster": "playground", "user": "playground"}}
@@ -136,8 +149,16 @@ class EmbeddedApiServer:
         }
 
     def write_kubeconfig(self, path: Path, *, token: str = "") -> None:
-        """Writes `kubeconfig` to a file."""
-        path.write_text(yaml.safe_dump(self.kubeconfig(token=token), sort_keys=False))
+        """Writes `kubeconfig` to a new file that only its owner may read.
+
+        Raises:
+            FileExistsError: something has this name already.
+        """
+        create_private(path, self.kubeconfig_text(token=token))
+
+    def kubeconfig_text(self, *, token: str = "") -> str:
+        """`kubeconfig` as YAML."""
+        return yaml.safe_dump(self.kubeconfig(token=token), sort_keys=False)
 
     def drop_watches(self, *, abruptly: bool = False) -> int:
         """Ends all watches that run, in good order or by resetting their connections.
@@ -165,3 +186,10 @@ class EmbeddedApiServer:
         kind = self.registry.kinds[resource]
         stored = self.registry.collection(kind).objects.get(NamespacedName(namespace, name))
         return None if stored is None else kind.decode(stored)
+
+
+def _tls(certificate: Generation) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    load_pair(context, certificate.certificate, certificate.key)
+    return context

@@ -54,6 +54,7 @@ class CriServer:
         )
         add_RuntimeServiceServicer_to_server(self._service, server)
         server.add_insecure_port(self.endpoint)
+        self._socket.chmod(0o600)  # who may connect may run commands as this user
         await server.start()
         self.listening.set()
         try:

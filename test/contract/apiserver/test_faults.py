@@ -11,11 +11,12 @@ from support.programs import until
 
 from kruise_probe.manifests.crds import all_crds
 from kruise_probe.playground.apiserver.server import EmbeddedApiServer
+from kruise_probe.playground.apiserver.users import NO_TOKENS, User
 
 
 @pytest.fixture
 async def server() -> AsyncIterator[EmbeddedApiServer]:
-    async with EmbeddedApiServer(crds=all_crds()) as server:
+    async with EmbeddedApiServer(crds=all_crds(), tokens=NO_TOKENS) as server:
         yield server
 
 
@@ -158,7 +159,7 @@ async def test_requests_are_counted(server: EmbeddedApiServer, api: Api) -> None
 async def test_tokens_name_users_and_rights_are_asked(tmp_path: Path) -> None:
     server = EmbeddedApiServer(
         crds=all_crds(),
-        tokens={"secret": "daemon"},
+        tokens={"secret": User("daemon")},
         authorize=lambda user, verb, resource, namespace: verb == "list",
     )
     async with server, aiohttp.ClientSession() as session:
@@ -181,7 +182,7 @@ async def test_tokens_name_users_and_rights_are_asked(tmp_path: Path) -> None:
 
 async def test_leaving_the_block_ends_watches_and_frees_the_port() -> None:
     async with aiohttp.ClientSession() as session:
-        async with EmbeddedApiServer(crds=all_crds()) as server:
+        async with EmbeddedApiServer(crds=all_crds(), tokens=NO_TOKENS) as server:
             api = Api(session, Target(server.url, Path()))
             opened = asyncio.Event()
             watching = asyncio.create_task(_hear(api, opened))
@@ -202,7 +203,7 @@ async def _hear(api: Api, opened: asyncio.Event) -> None:
 
 
 async def test_run_serves_until_it_is_cancelled() -> None:
-    server = EmbeddedApiServer(crds=all_crds())
+    server = EmbeddedApiServer(crds=all_crds(), tokens=NO_TOKENS)
     running = asyncio.create_task(server.run())
     async with aiohttp.ClientSession() as session:
 

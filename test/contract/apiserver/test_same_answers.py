@@ -14,6 +14,7 @@ from support.contract_api import JSON_PATCH, MERGE, STRATEGIC, Api, Json, Target
 
 from kruise_probe.manifests.crds import all_crds
 from kruise_probe.playground.apiserver.server import EmbeddedApiServer
+from kruise_probe.playground.apiserver.users import NO_TOKENS
 
 Step = tuple[str, str, Any, str, dict[str, Any]]
 
@@ -54,7 +55,7 @@ def normalised(value: Any, namespace: str) -> Any:
 async def both(api: Api) -> AsyncIterator[tuple[Api, Api]]:
     """The real server and the playground's, each with a namespace of its own."""
     async with (
-        EmbeddedApiServer(crds=all_crds()) as server,
+        EmbeddedApiServer(crds=all_crds(), tokens=NO_TOKENS) as server,
         aiohttp.ClientSession() as session,
     ):
         other = Api(session, Target(server.url, Path()))

@@ -1,4 +1,4 @@
-"""The playground's server lets everybody in without a token, but no web page; a real one has credentials instead."""
+"""The embedded API server refuses web pages even without tokens; a real one relies on credentials."""
 
 from collections.abc import AsyncIterator
 
@@ -7,6 +7,7 @@ import pytest
 
 from kruise_probe.manifests.crds import all_crds
 from kruise_probe.playground.apiserver.server import EmbeddedApiServer
+from kruise_probe.playground.apiserver.users import NO_TOKENS
 
 PODS = "/api/v1/namespaces/default/pods"
 POD = b'{"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}'
@@ -14,7 +15,7 @@ POD = b'{"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image
 
 @pytest.fixture
 async def server() -> AsyncIterator[EmbeddedApiServer]:
-    async with EmbeddedApiServer(crds=all_crds()) as server:
+    async with EmbeddedApiServer(crds=all_crds(), tokens=NO_TOKENS) as server:
         yield server
 
 

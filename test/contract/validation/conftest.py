@@ -15,6 +15,7 @@ from support.contract_api import Api, Target, target_of
 
 from kruise_probe.manifests.crds import all_crds
 from kruise_probe.playground.apiserver.server import EmbeddedApiServer
+from kruise_probe.playground.apiserver.users import NO_TOKENS
 
 KUBECONFIG_VARIABLE = "KRUISE_PROBE_CONTRACT_KUBECONFIG"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -57,7 +58,7 @@ async def _server(kind: str) -> AsyncIterator[Target]:
     if kind == "real":
         yield target_of(Path(os.environ[KUBECONFIG_VARIABLE]))
         return
-    async with EmbeddedApiServer(crds=all_crds()) as server:
+    async with EmbeddedApiServer(crds=all_crds(), tokens=NO_TOKENS) as server:
         yield Target(server.url, Path())
 
 

@@ -25,6 +25,7 @@ from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.rest import RestClient
 from kruise_probe.manifests.crds import all_crds
 from kruise_probe.playground.apiserver.server import EmbeddedApiServer
+from kruise_probe.playground.apiserver.users import NO_TOKENS
 from kruise_probe.playground.raw_api import RawApi, node_pod_probe_path
 
 Json = dict[str, Any]
@@ -46,7 +47,7 @@ class Lawless(NamedTuple):
 @pytest.fixture
 async def lawless(tmp_path: Path) -> AsyncIterator[Lawless]:
     async with EmbeddedApiServer(
-        crds=[without_rules(each) for each in all_crds()], validators={}
+        crds=[without_rules(each) for each in all_crds()], tokens=NO_TOKENS, validators={}
     ) as server:
         kubeconfig = tmp_path / "kubeconfig"
         server.write_kubeconfig(kubeconfig)

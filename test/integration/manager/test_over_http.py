@@ -33,6 +33,7 @@ from kruise_probe.client.rest import PatchType, RestClient
 from kruise_probe.controllers.product import Options, build
 from kruise_probe.manifests.crds import marker_crd, node_pod_probe_crd
 from kruise_probe.playground.apiserver.server import EmbeddedApiServer
+from kruise_probe.playground.apiserver.users import NO_TOKENS
 
 C = "example.com/healthy"
 BOTH = [
@@ -140,7 +141,7 @@ def crds() -> list[Json]:
 
 @pytest.fixture
 async def cluster(crds: list[Json], tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with EmbeddedApiServer(crds=crds) as server:
+    async with EmbeddedApiServer(crds=crds, tokens=NO_TOKENS) as server:
         server.write_kubeconfig(tmp_path / "kubeconfig")
         config = load_config(str(tmp_path / "kubeconfig"))
         async with (

@@ -77,7 +77,7 @@ async def test_a29_a_daemon_watches_one_object_and_asks_for_no_pod(space, tmp_pa
     await space.pod()
     await playground.kill_daemon()
     try:
-        async with faulty_proxy(playground.url) as proxy:
+        async with faulty_proxy(playground.config) as proxy:
             kubeconfig = proxy.write_kubeconfig(tmp_path)
             flags = ("--node-name=node-0", f"--cri-endpoint={playground.nodes[0].cri_endpoint}")
             async with programs.running("daemon", kubeconfig, tmp_path, *flags):

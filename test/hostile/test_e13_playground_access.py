@@ -1,0 +1,235 @@
+"""E13: other users of the machine can neither use a playground's API server nor read or replace its files."""
+
+import base64
+import json
+import os
+import socket
+import ssl
+import stat
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+
+COMMAND = (sys.executable, "-m", "kruise_probe", "playground", "--no-sample")
+PODS = "/api/v1/namespaces/default/pods"
+POD = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+
+
+class Session(NamedTuple):
+    """A playground that runs, as its kubeconfig describes it."""
+
+    kubeconfig: Path
+    folder: Path
+    server: str
+    authority: str
+    token: str
+
+    def send(self, path: str, *, body: Any = None, **headers: str) -> tuple[int, str]:
+        """The code and the body of an answer."""
+        context = None
+        if self.server.startswith("https"):
+            context = ssl.create_default_context(cadata=self.authority)
+        request = urllib.request.Request(
+            self.server + path,
+            headers={"Content-Type": "application/json", **headers},
+            data=None if body is None else json.dumps(body).encode(),
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=10, context=context) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
+
+@contextmanager
+def playground(home: Path, *arguments: str) -> Iterator[Session]:
+    """Runs one with its temporary files below `home`."""
+    home.mkdir()
+    with subprocess.Popen(
+        [*COMMAND, *arguments],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(home)},
+        start_new_session=True,
+    ) as process:
+        try:
+            assert process.stdout
+            line = next(each for each in process.stdout if "export KUBECONFIG=" in each)
+            kubeconfig = Path(line.partition("export KUBECONFIG=")[2].split()[0])
+            yield session_of(kubeconfig)
+        finally:
+            process.terminate()
+            process.wait(20)
+
+
+def session_of(kubeconfig: Path) -> Session:
+    config = yaml.safe_load(kubeconfig.read_text())
+    cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
+    authority = base64.b64decode(cluster.get("certificate-authority-data", "")).decode()
+    return Session(
+        kubeconfig, kubeconfig.parent, cluster["server"], authority, user.get("token", "")
+    )
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+    with playground(tmp_path_factory.mktemp("p") / "t") as running:
+        yield running
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    [
+        pytest.param({}, id="no-token"),
+        pytest.param({"Authorization": "Bearer wrong"}, id="wrong-token"),
+        pytest.param({"Authorization": "Bearer "}, id="empty-token"),
+        pytest.param({"Authorization": "Basic YTpi"}, id="basic"),
+    ],
+)
+@pytest.mark.parametrize(
+    "path",
+    [PODS, "/api", "/apis", "/version", "/openapi/v3", "/", "/nowhere", f"{PODS}?watch=1"],
+)
+def test_a_request_without_a_token_of_the_session_is_refused(
+    session: Session, path: str, authorization: dict[str, str]
+) -> None:
+    code, body = session.send(path, **authorization)
+    assert code == 401
+    assert json.loads(body) == {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": "Unauthorized",
+        "reason": "Unauthorized",
+        "code": 401,
+    }
+
+
+def test_a_pod_is_created_with_the_token_and_not_without(session: Session) -> None:
+    assert session.send(PODS, body=POD)[0] == 401
+    authorization = {"Authorization": f"Bearer {session.token}"}
+    assert session.send(f"{PODS}/p", **authorization)[0] == 404
+    assert session.send(PODS, body=POD, **authorization)[0] == 201
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/livez", "/readyz"])
+def test_health_needs_no_token(session: Session, path: str) -> None:
+    assert session.send(path) == (200, "ok")
+
+
+def test_nothing_of_the_session_is_open_to_other_users(session: Session) -> None:
+    assert stat.S_IMODE(session.folder.stat().st_mode) == 0o700
+    open_files = {
+        str(each.relative_to(session.folder)): oct(stat.S_IMODE(each.stat().st_mode))
+        for each in session.folder.iterdir()
+        if each.name.endswith("kubeconfig") or each.is_socket()
+        if stat.S_IMODE(each.stat().st_mode) & 0o077
+    }
+    assert open_files == {}
+    assert any(each.is_socket() for each in session.folder.iterdir())
+
+
+def test_no_token_is_on_a_command_line(session: Session) -> None:
+    tokens = [
+        yaml.safe_load(each.read_text())["users"][0]["user"].get("token", "")
+        for each in session.folder.glob("*kubeconfig")
+    ]
+    assert all(tokens)
+    lines = [each.read_bytes() for each in Path("/proc").glob("[0-9]*/cmdline") if readable(each)]
+    assert not [line for line in lines for token in tokens if token.encode() in line]
+
+
+def readable(file: Path) -> bool:
+    try:
+        return bool(file.read_bytes())
+    except OSError:
+        return False
+
+
+def test_a_token_and_a_certificate_are_good_for_one_session(
+    session: Session, tmp_path: Path
+) -> None:
+    with playground(tmp_path / "t") as other:
+        assert session.token != other.token
+        authorization = {"Authorization": f"Bearer {session.token}"}
+        assert other.send(PODS, **authorization)[0] == 401
+        crossed = other._replace(authority=session.authority)
+        with pytest.raises(urllib.error.URLError, match="certificate verify failed"):
+            crossed.send(PODS, **authorization)
+
+
+def test_a_listener_on_the_wrong_certificate_gets_no_token(session: Session) -> None:
+    """Whoever takes the port after the end of a playground cannot show its certificate."""
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        port = listener.getsockname()[1]
+        listener.settimeout(10)
+        config = yaml.safe_load(session.kubeconfig.read_text())
+        config["clusters"][0]["cluster"]["server"] = (
+            f"{session.server.partition('://')[0]}://127.0.0.1:{port}"
+        )
+        copy = session.folder / "copied"
+        copy.write_text(yaml.safe_dump(config))
+        stack.callback(copy.unlink)
+        asking = stack.enter_context(
+            subprocess.Popen(
+                [sys.executable, "-m", "kruise_probe", "status", f"--kubeconfig={copy}"],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+        )
+        connection = stack.enter_context(listener.accept()[0])
+        connection.settimeout(10)
+        said = connection.recv(65536)
+        asking.terminate()
+    assert said[:1] == b"\x16", "a TLS handshake, nothing that can be read"
+
+
+@pytest.mark.parametrize("there", ["file", "link"])
+def test_kubeconfig_out_never_writes_through_what_is_there(tmp_path: Path, there: str) -> None:
+    out, target = tmp_path / "out", tmp_path / "target"
+    if there == "link":
+        out.symlink_to(target)
+    else:
+        out.write_text("mine")
+    ended = subprocess.run(
+        [*COMMAND, f"--kubeconfig-out={out}"], capture_output=True, text=True, timeout=60
+    )
+    assert ended.returncode == 1
+    assert "remove it, or name another file" in ended.stderr
+    assert out.is_symlink() if there == "link" else out.read_text() == "mine"
+    assert not target.exists()
+
+
+def test_kubeconfig_out_is_readable_by_its_owner_alone(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with playground(tmp_path / "t", f"--kubeconfig-out={out}"):
+        assert stat.S_IMODE(out.stat().st_mode) == 0o600
+        assert session_of(out).token
+    assert not out.exists()
+
+
+def test_a_folder_in_which_others_may_rename_is_not_used(tmp_path: Path) -> None:
+    home = tmp_path / "t"
+    home.mkdir()
+    home.chmod(0o777)
+    with playground(tmp_path / "t" / "x"):
+        pass  # Only the folder itself counts: its parents are the user's business.
+    process = subprocess.Popen(
+        COMMAND, stdout=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(home)}
+    )
+    with process:
+        assert process.stdout
+        line = next(each for each in process.stdout if "export KUBECONFIG=" in each)
+        process.terminate()
+    assert str(home) not in line

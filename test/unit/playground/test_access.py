@@ -1,0 +1,67 @@
+"""Tokens name users; files with secrets are made for their owner alone."""
+
+import ssl
+import stat
+from pathlib import Path
+
+import pytest
+
+from kruise_probe.playground.access import ADMIN, DAEMON, new_access
+from kruise_probe.playground.apiserver.users import User, user_of
+from kruise_probe.playground.private_files import create_private, fill_private
+
+TOKENS = {"secret": User("daemon", ("agents",))}
+
+
+@pytest.mark.parametrize(
+    ("header", "user"),
+    [
+        pytest.param("Bearer secret", "daemon", id="token"),
+        pytest.param("bearer secret", "daemon", id="scheme-in-small-letters"),
+        pytest.param("Bearer other", None, id="another-token"),
+        pytest.param("Bearer ", None, id="empty-token"),
+        pytest.param("Basic secret", None, id="another-scheme"),
+        pytest.param("secret", None, id="no-scheme"),
+        pytest.param("", None, id="no-header"),
+    ],
+)
+def test_a_bearer_token_of_the_table_names_its_user(header: str, user: str | None) -> None:
+    found = user_of(header, TOKENS)
+    assert (found and found.name) == user
+
+
+def test_every_user_is_in_the_group_of_the_authenticated() -> None:
+    assert TOKENS["secret"].all_groups == ("agents", "system:authenticated")
+
+
+def test_every_session_has_tokens_and_a_certificate_of_its_own() -> None:
+    one, other = new_access(), new_access()
+    assert len(one.tokens) == len({*one.tokens.values()})
+    assert not {*one.tokens} & {*other.tokens}
+    assert one.certificate.authority != other.certificate.authority
+    assert one.tokens[one.token(ADMIN)] == ADMIN
+    config = one.config("https://127.0.0.1:1", DAEMON)
+    assert config.credentials.authorization() == f"Bearer {one.token(DAEMON)}"
+    assert config.tls
+    assert config.tls.verify_mode is ssl.CERT_REQUIRED
+
+
+def test_a_private_file_is_new_and_for_its_owner_alone(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    create_private(file)
+    fill_private(file, "secret")
+    assert file.read_text() == "secret"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    with pytest.raises(FileExistsError):
+        create_private(file, "other")
+    assert file.read_text() == "secret"
+
+
+def test_a_private_file_is_never_written_through_a_symlink(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    (tmp_path / "link").symlink_to(target)
+    with pytest.raises(FileExistsError):
+        create_private(tmp_path / "link", "secret")
+    with pytest.raises(OSError, match="link"):
+        fill_private(tmp_path / "link", "secret")
+    assert not target.exists()
