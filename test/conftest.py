@@ -1,11 +1,13 @@
-"""For all tests: in CI nothing is skipped, no property fails because the machine is busy, and Ctrl-C means something."""
+"""For all tests: nothing is skipped in CI, a busy machine fails no property, Ctrl-C works, and a leak fails its own test."""
 
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from support.leaks import freeze_imports, no_leaks
 
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
@@ -24,3 +26,35 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         report.outcome = "failed"
         report.longrepr = f"{reason} (with CI=true that is a failure)"
     return report
+
+
+WITHOUT_SOCKETS = Path(__file__).parent / "unit"
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts the leak check before all other fixtures, so that it comes after them in the end."""
+    for item in items:
+        if isinstance(item, pytest.Function) and not item.path.is_relative_to(WITHOUT_SOCKETS):
+            item.fixturenames[:0] = [no_leaks_of_module.__name__, no_leaks_of_test.__name__]
+
+
+def pytest_collection_finish() -> None:
+    freeze_imports()
+
+
+@pytest.fixture
+def no_leaks_of_test(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    with no_leaks():
+        yield
+        # The tracebacks of what asyncio logged keep its transports.
+        for phase in ("setup", "call", "teardown"):
+            for record in caplog.get_records(phase):
+                record.exc_info = None
+
+
+@pytest.fixture(scope="module")
+def no_leaks_of_module() -> Iterator[None]:
+    """For fixtures that a module's tests share; its last test fails."""
+    with no_leaks():
+        yield

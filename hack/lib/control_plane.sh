@@ -37,13 +37,30 @@ admin() {
   "$(path_of kubectl)" --kubeconfig "$admin_kubeconfig" --cache-dir "$kubectl_cache" --request-timeout 5s "$@"
 }
 
+# check_ports MODE: names every port that is taken, and by whom.
 check_ports() {
-  local port
-  for ((port = api_port; port <= proxy_metrics_port; port++)); do
-    if (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
-      die "port $port is taken; set KRUISE_PROBE_CLUSTER_PORT to the first of nine free ports ($api_port is what was tried)"
-    fi
+  local port last=$controller_manager_port taken=()
+  if [[ $1 == node* ]]; then last=$proxy_metrics_port; fi
+  for ((port = api_port; port <= last; port++)); do
+    if is_listened_on "$port"; then taken+=("$port ($(listener_of "$port"))"); fi
   done
+  ((${#taken[@]} == 0)) ||
+    die "taken ports: ${taken[*]}; end these processes, or set KRUISE_PROBE_CLUSTER_PORT to the first of nine free ports ($api_port is what was tried)"
+}
+
+# The inode of the socket that listens on a port of this machine, in whatever family.
+listening_inode() {
+  awk -v port="$(printf ':%04X' "$1")" '$4 == "0A" && substr($2, length($2) - 4) == port { print $10; exit }' \
+    /proc/net/tcp /proc/net/tcp6 2>/dev/null
+}
+is_listened_on() { [[ -n $(listening_inode "$1") ]]; }
+
+listener_of() {
+  local file pid
+  file=$(find /proc/[0-9]*/fd -lname "socket:\[$(listening_inode "$1")\]" -print -quit 2>/dev/null) || true
+  pid=${file#/proc/}
+  pid=${pid%%/*}
+  if [[ -n $pid ]]; then echo "$(<"/proc/$pid/comm"), pid $pid"; else echo "a process of another user"; fi
 }
 
 make_control_plane_identities() {

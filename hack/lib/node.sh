@@ -53,10 +53,20 @@ bridge_alias="$cni_network $state"
 bridge_exists() { [[ -e /sys/class/net/$bridge ]]; }
 bridge_is_ours() { [[ $(cat "/sys/class/net/$bridge/ifalias" 2>/dev/null) == "$bridge_alias" ]]; }
 
-# Kubernetes chains or a bridge that are not ours belong to another node program, and two of them spoil each other.
+# Another kubelet or kube-proxy in this network namespace would undo what ours do, and a bridge of the same name has other
+# addresses. What such a node left behind is no obstacle: it stays as it is, also after `down`.
 check_no_other_node() {
-  ! bridge_exists || die "the bridge $bridge belongs to something else on this machine ($(cat "/sys/class/net/$bridge/ifalias")); remove it, or use up --no-node"
-  ! kubernetes_rules_exist || die "iptables has Kubernetes' rules already, so another node seems to run here; use up --no-node"
+  local pid alias
+  if bridge_exists; then
+    alias=$(cat "/sys/class/net/$bridge/ifalias")
+    die "there is a bridge $bridge already (${alias:-without an alias}); if nothing uses it, ip link delete $bridge; or use up --no-node"
+  fi
+  for pid in $(pgrep -x 'kubelet|kube-proxy' || true); do
+    [[ $(readlink "/proc/$pid/ns/net") != $(readlink /proc/self/ns/net) ]] ||
+      die "another node runs on this machine ($(<"/proc/$pid/comm"), pid $pid); end it, or use up --no-node"
+  done
+  if [[ -n $(kubernetes_rules) ]]; then say "iptables has rules of another Kubernetes; down brings them back as they are"; fi
+  if [[ -n $(cgroups) ]]; then say "control groups of another containerd are there ($(cgroups | wc -l)); they stay"; fi
 }
 
 make_bridge() {

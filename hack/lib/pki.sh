@@ -6,7 +6,14 @@ pki=$state/pki
 kubeconfigs=$state/kubeconfigs
 admin_kubeconfig=$kubeconfigs/admin
 
-make_key() { openssl genpkey -quiet -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out "$1" 2>>"$pki/openssl.log"; }
+make_key() {
+  openssl genpkey -quiet -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out "$1" 2>>"$pki/openssl.log" || no_certificate "$1"
+}
+
+no_certificate() {
+  tail -n 5 "$pki/openssl.log" >&2
+  die "openssl did not make $1; its words are above"
+}
 
 make_authority() {
   mkdir -p "$pki" "$kubeconfigs"
@@ -28,7 +35,7 @@ make_certificate() {
       -out "$pki/$name.crt" 2>>"$pki/openssl.log" -extfile <(
         printf 'basicConstraints=critical,CA:FALSE\nkeyUsage=critical,digitalSignature\nextendedKeyUsage=%s\n' "$usage"
         [[ -z $names ]] || printf 'subjectAltName=%s\n' "$names"
-      )
+      ) || no_certificate "$pki/$name.crt"
 }
 
 # make_kubeconfig NAME SUBJECT: complete in itself, so that it can be copied elsewhere.

@@ -35,13 +35,17 @@ start() {
   printf '%s %s\n' "$!" "$(started_at "$!")" >"$pids/$name"
 }
 
-# wait_for NAME SECONDS COMMAND...: until the component is as the command wants it. If the component ends first, or the
-# time is over, the tail of its log is the best explanation there is.
+# Seconds that a component has to get ready, or a killed process to be gone. No promise: a machine that is slow, or busy
+# with something else, takes ten times as long as a quick one. What will never get ready mostly ends by itself.
+ready_seconds=300
+
+# wait_for NAME COMMAND...: until the component is as the command wants it. If the component ends first, or the time is
+# over, the tail of its log is the best explanation there is.
 wait_for() {
-  local name=$1 seconds=$2
-  shift 2
-  if ! wait_until "$seconds" ended_or "$name" "$@"; then
-    fail_with_log "$name" "$name is not ready after $seconds s"
+  local name=$1
+  shift
+  if ! wait_until "$ready_seconds" ended_or "$name" "$@"; then
+    fail_with_log "$name" "$name is not ready after $ready_seconds s ($*)"
   elif ! is_running "$name"; then
     fail_with_log "$name" "$name ended at its start"
   fi
@@ -63,7 +67,7 @@ end_pids() {
   kill -TERM "$@" 2>/dev/null || true
   wait_until "$patience" all_gone "$@" && return
   kill -KILL "$@" 2>/dev/null || true
-  wait_until 5 all_gone "$@" || warn "these processes do not end: $*"
+  wait_until "$ready_seconds" all_gone "$@" || warn "these processes do not end: $*"
 }
 
 all_gone() {

@@ -1,5 +1,6 @@
 # shellcheck shell=bash disable=SC2034,SC2154  # variables of one file are used in another; `set -u` finds what is not set
-# Taking a node apart, however much of it still stands, and telling what is left of it.
+# Takes a node apart, however much of it is left, and lists what it could not remove.
+# What the machine had before `up` is no leftover and is never removed: `up` lists it in the state folder.
 # Containers are ended as what they are, processes: that needs neither kubelet nor containerd to be alive.
 
 # our_pids PATTERN: processes of that name which were given a path below our state folder. For those whose pid file does
@@ -24,7 +25,7 @@ end_containers() {
   mapfile -t containers < <(pgrep --parent "$(IFS=, && echo "${shims[*]}")")
   if ((${#containers[@]})); then
     kill -KILL "${containers[@]}" 2>/dev/null || true
-    wait_until 5 all_gone "${containers[@]}" || warn "containers that do not end: ${containers[*]}"
+    wait_until "$ready_seconds" all_gone "${containers[@]}" || warn "containers that do not end: ${containers[*]}"
   fi
   end_pids 5 "${shims[@]}"
   # The shims' sockets have a fixed place, whatever containerd's configuration says; each bundle names its own.
@@ -32,7 +33,6 @@ end_containers() {
   for bundle in "$runtime"/state/io.containerd.runtime.v2.task/k8s.io/*/; do
     if socket=$(cat "$bundle/address" 2>/dev/null); then rm -f "${socket#unix://}"; fi
   done
-  rmdir /run/containerd/s /run/containerd 2>/dev/null || true
 }
 
 our_mounts() { awk -v below="$state/" 'index($2, below) == 1 { print $2 }' /proc/mounts | sort -r; }
@@ -42,26 +42,81 @@ remove_mounts() {
   our_mounts | while read -r mount; do umount --lazy "$mount" 2>/dev/null || true; done
 }
 
-# With KubeletConfiguration.cgroupsPerQOS off the containers' control groups are all below this one.
-our_cgroups() { find /sys/fs/cgroup -maxdepth 3 -type d -name k8s.io 2>/dev/null; }
+# found_before_up: what the state folder says that the machine had before `up`; one line for each group, chain, rule and file.
+found_file=$state/found
+found_before_up() { cat "$found_file" 2>/dev/null || true; }
 
-# A group that still has a process, ours or another Kubernetes' on the machine, cannot be removed and stays.
-remove_cgroups() {
-  our_cgroups | while read -r group; do find "$group" -depth -type d -exec rmdir {} + 2>/dev/null || true; done
+# Passes on the lines of its input that were not there before `up`.
+only_new() { grep -vxF -f <(found_before_up) || true; }
+
+# remember_found: to be called before a node is started.
+remember_found() {
+  {
+    cgroups
+    kubernetes_rules
+    traces
+    find "${shared_folders[@]}" -maxdepth 0 2>/dev/null || true
+  } >"$found_file"
 }
 
-kubernetes_rules_exist() { { iptables-save && ip6tables-save; } 2>/dev/null | grep -q '^:\(KUBE-\|CNI-\)'; }
+# With KubeletConfiguration.cgroupsPerQOS off, the control groups of all containers are below these. Another containerd
+# on the machine uses the same ones.
+cgroups() {
+  { find /sys/fs/cgroup -maxdepth 3 -type d -name k8s.io 2>/dev/null || true; } | while read -r group; do
+    find "$group" -depth -type d 2>/dev/null || true
+  done
+}
 
-# Removes exactly the chains that kube-proxy and the portmap plugin made, and the jumps to them, in one step per table.
-remove_rules() {
+# A group that still has a process cannot be removed and stays.
+remove_cgroups() { cgroups | only_new | while read -r group; do rmdir "$group" 2>/dev/null || true; done; }
+
+# kubernetes_rules: the chains of kube-proxy and of the portmap plugin, their rules, and the jumps to them, one line each:
+# the family, the table, then what iptables-save says, without counters.
+kubernetes_rules() {
   local family table
   for family in iptables ip6tables; do
     for table in filter nat mangle; do
-      "$family-save" -t "$table" 2>/dev/null | awk -v table="$table" '
-        /^:(KUBE|CNI)-/ { chain = substr($1, 2); flush = flush "-F " chain "\n"; remove = remove "-X " chain "\n" }
-        /^-A (KUBE|CNI)-/ { next }
-        /^-A .* -j (KUBE|CNI)-/ { sub(/^-A/, "-D"); jumps = jumps $0 "\n" }
-        END { if (flush) print "*" table "\n" jumps flush remove "COMMIT" }' | "$family-restore" --noflush
+      "$family-save" -t "$table" 2>/dev/null | sed -nE \
+        -e "s/^:((KUBE|CNI)-[^ ]+).*/$family $table :\1 -/p" \
+        -e "s/^-A ((KUBE|CNI)-.*|.* -j (KUBE|CNI)-.*)/$family $table &/p" || true
+    done
+  done
+}
+
+# rules_undone FAMILY TABLE FOUND: reads kubernetes_rules, writes what iptables-restore takes to get back to FOUND, of
+# the same form. Chains that were not there go, with the jumps to them; chains that were there get their rules back.
+rules_undone() {
+  found=$3 awk -v scope="$1 $2 " -v table="$2" '
+    function chain_of(line) { sub(/^:|^-A /, "", line); sub(/ .*/, "", line); return line }
+    BEGIN {
+      count = split(ENVIRON["found"], lines, "\n")
+      for (number = 1; number <= count; number++) {
+        if (index(lines[number], scope) != 1) continue
+        line = substr(lines[number], length(scope) + 1)
+        was[line] = 1
+        if (line ~ /^:/) restored = restored line " [0:0]\n"
+        else if (line ~ /^-A (KUBE|CNI)-/) refilled = refilled line "\n"
+      }
+    }
+    index($0, scope) != 1 { next }
+    {
+      line = substr($0, length(scope) + 1)
+      if (line ~ /^:/ && !(line in was)) { flush = flush "-F " chain_of(line) "\n"; remove = remove "-X " chain_of(line) "\n" }
+      if (line ~ /^-A/ && line !~ /^-A (KUBE|CNI)-/ && !(line in was)) { sub(/^-A/, "-D", line); jumps = jumps line "\n" }
+    }
+    END {
+      body = restored jumps flush remove refilled
+      if (body) printf "*%s\n%sCOMMIT\n", table, body
+    }'
+}
+
+remove_rules() {
+  local family table rules found
+  rules=$(kubernetes_rules)
+  found=$(found_before_up)
+  for family in iptables ip6tables; do
+    for table in filter nat mangle; do
+      rules_undone "$family" "$table" "$found" <<<"$rules" | "$family-restore" --noflush
     done
   done
 }
@@ -70,17 +125,19 @@ restore_sysctls() { [[ ! -r $state/sysctls ]] || sysctl -q -p "$state/sysctls" >
 
 # What kubelet and the CNI library keep in places of their own choosing, one path per line.
 traces() {
-  find /var/log/containers -lname "$pod_logs/*" 2>/dev/null
+  find /var/log/containers -lname "$pod_logs/*" 2>/dev/null || true
   # Each network's last answer, in which the network namespace has its path.
-  grep -lsr -F "$state/" /var/lib/cni/results
-  find /var/lib/kubelet/device-plugins -name 'kubelet*' 2>/dev/null
-  return 0
+  grep -lsr -F "$state/" /var/lib/cni/results || true
+  find /var/lib/kubelet/device-plugins -name 'kubelet*' 2>/dev/null || true
 }
 
+# Folders that other programs use as well: removed when they are empty and were not there before.
+shared_folders=(/var/log/containers /var/lib/cni/results /var/lib/cni /var/lib/kubelet/device-plugins /var/lib/kubelet
+  /run/containerd/s /run/containerd)
+
 remove_traces() {
-  traces | xargs -r rm -f
-  rmdir /var/log/containers /var/lib/cni/results /var/lib/cni /var/lib/kubelet/device-plugins /var/lib/kubelet \
-    2>/dev/null || true
+  traces | only_new | xargs -r rm -f
+  printf '%s\n' "${shared_folders[@]}" | only_new | xargs -r rmdir 2>/dev/null || true
 }
 
 remove_node() {
@@ -95,17 +152,17 @@ remove_node() {
   remove_traces
 }
 
-# leftovers: one line for each thing that a cluster should not have left.
-# Rules of kube-proxy look like any other kube-proxy's, so they are only looked for where a node of ours was.
+# leftovers [node]: one line for each thing that a cluster should not have left. Before the state folder is removed, as that
+# knows what was there before `up`. Rules of kube-proxy look like any other kube-proxy's, so they count only where a
+# node of ours was.
 leftovers() {
   local pid
   for pid in $(our_pids '*'); do echo "process $pid: $(tr '\0' ' ' <"/proc/$pid/cmdline" | cut -c1-80)"; done
   our_mounts | sed 's/^/mount /'
   if bridge_is_ours; then echo "network bridge $bridge"; fi
   if [[ ${1:-} == node ]]; then
-    if kubernetes_rules_exist; then echo "iptables rules of kube-proxy"; fi
-    our_cgroups | sed 's/^/control group /'
-    traces | sed 's/^/file /'
+    kubernetes_rules | only_new | sed 's/^/rule of /'
+    cgroups | only_new | sed 's/^/control group /'
+    traces | only_new | sed 's/^/file /'
   fi
-  if [[ -e $state ]]; then echo "folder $state"; fi
 }

@@ -1,4 +1,7 @@
-"""How the playground starts the manager and the daemons: as a cluster does, by their command lines."""
+"""How the playground starts the manager and the daemons: as a cluster does, by their command lines.
+
+Each takes a free port when it starts, and logs it: one that was chosen here could be taken by then.
+"""
 
 import os
 import sys
@@ -9,7 +12,7 @@ from typing import Final
 from kruise_probe.playground.child import Child
 from kruise_probe.playground.guardian import MARK_VARIABLE
 from kruise_probe.playground.node.embedded_node import EmbeddedNode
-from kruise_probe.playground.workspace import Workspace, free_port
+from kruise_probe.playground.workspace import Workspace
 
 OnEnd = Callable[[str, int], None]
 
@@ -20,8 +23,8 @@ _OWN_SETTINGS: Final = ("KRUISE_PROBE_", "KUBECONFIG", "NODE_NAME", "POD_NAMESPA
 def manager(kubeconfig: Path, place: Workspace, *, on_end: OnEnd) -> Child:
     """The manager. It is the only one, so it does not stand for election."""
     flags = (
-        f"--metrics-addr=127.0.0.1:{free_port()}",
-        f"--health-probe-addr=127.0.0.1:{free_port()}",
+        "--metrics-addr=127.0.0.1:0",
+        "--health-probe-addr=127.0.0.1:0",
         "--enable-leader-election=false",
     )
     return _child("manager", "manager", flags, kubeconfig, place, on_end)
@@ -30,7 +33,7 @@ def manager(kubeconfig: Path, place: Workspace, *, on_end: OnEnd) -> Child:
 def daemon(kubeconfig: Path, place: Workspace, node: EmbeddedNode, *, on_end: OnEnd) -> Child:
     """The daemon of one node, on that node's own socket."""
     flags = (
-        f"--addr=127.0.0.1:{free_port()}",
+        "--addr=127.0.0.1:0",
         f"--node-name={node.name}",
         f"--cri-endpoint={node.cri_endpoint}",
     )

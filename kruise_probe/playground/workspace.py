@@ -1,9 +1,7 @@
 """The folder of one playground, the mark of its processes, and the guardian over both."""
 
 import os
-import random
 import secrets
-import socket
 import stat
 import subprocess
 import sys
@@ -20,7 +18,6 @@ SOCKET_PATH_BYTES = 107
 
 LONGEST_BELOW = "/kruise-probe-12345678/node-1000.sock"
 GUARDIAN_SECONDS = 10.0
-PORTS = range(20_000, 32_000)
 
 
 class NoWorkspace(Exception):
@@ -80,17 +77,3 @@ def _others_may_rename_in(folder: str) -> bool:
     """Whether it is writable for everybody without the sticky bit that /tmp has."""
     mode = os.stat(folder).st_mode
     return bool(mode & stat.S_IWOTH) and not mode & stat.S_ISVTX
-
-
-def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listens on right now.
-
-    Below the ports that the kernel gives to outgoing connections: one of those would be taken at any moment.
-
-    Raises:
-        NoWorkspace: none was free.
-    """
-    for port in random.sample(PORTS, k=100):
-        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
-    raise NoWorkspace(f"of the ports {PORTS.start} to {PORTS.stop - 1} of 127.0.0.1 none is free")

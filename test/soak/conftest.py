@@ -60,6 +60,5 @@ def control_plane() -> Iterator[ControlPlane]:
     port = int(os.environ.get("KRUISE_PROBE_SOAK_PORT", "27443")) + 20 * int(worker[2:])
     folder = Path(os.environ.get("TMPDIR", "/tmp")) / f"kp-soak-{port}"
     plane = ControlPlane(folder, port=str(port))
-    plane.command("up", "--no-node")
-    yield plane
-    plane.command("down")
+    with plane.running():
+        yield plane

@@ -5,8 +5,8 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,18 +38,37 @@ class ControlPlane:
         }
         self.folder = folder
 
-    def command(self, *arguments: str) -> None:
-        subprocess.run(
-            [HACK_CLUSTER, *arguments], env=self._environ, check=True, stdout=subprocess.DEVNULL
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Up for the length of the block; also what came up halfway is taken down."""
+        try:
+            self._command("up", "--no-node")
+            yield
+        finally:
+            self._command("down")
+
+    def _command(self, *arguments: str) -> None:
+        done = subprocess.run(
+            [HACK_CLUSTER, *arguments],
+            env=self._environ,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
         )
+        _check(arguments, done.returncode, done.stdout)
 
     async def do(self, *arguments: str) -> None:
         """`hack/cluster …`, while the rest goes on."""
         process = await asyncio.create_subprocess_exec(
-            HACK_CLUSTER, *arguments, env=self._environ, stdout=asyncio.subprocess.DEVNULL
+            HACK_CLUSTER,
+            *arguments,
+            env=self._environ,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
         )
-        if await process.wait():
-            raise AssertionError(f"hack/cluster {' '.join(arguments)} failed")
+        output, _ = await process.communicate()
+        _check(arguments, process.returncode, output.decode(errors="replace"))
 
     def pid(self, component: str) -> int:
         return int((self.folder / "pids" / component).read_text().split()[0])
@@ -87,6 +106,14 @@ class ControlPlane:
     @property
     def etcd(self) -> str:
         return f"http://127.0.0.1:{int(self._environ['KRUISE_PROBE_CLUSTER_PORT']) + 1}"
+
+
+def _check(arguments: Sequence[str], code: int | None, output: str) -> None:
+    """hack/cluster names the component that failed, and shows the end of its log."""
+    if code:
+        raise AssertionError(
+            f"hack/cluster {' '.join(arguments)} ended with exit code {code}:\n{output}"
+        )
 
 
 def write_account(folder: Path, token: str, authority: Path) -> None:

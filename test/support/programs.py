@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import shlex
 import signal
 import sys
@@ -12,8 +13,6 @@ from typing import NamedTuple
 
 import aiohttp
 from yarl import URL
-
-from kruise_probe.playground.workspace import free_port
 
 Look = Callable[[], Awaitable[bool]]
 
@@ -37,6 +36,23 @@ async def fetch(url: str) -> tuple[int, str]:
         return 0, ""
 
 
+def address_of(log: Path, path: str, *, since: int = 0) -> str:
+    """The address at which a program listens for a path such as /metrics, as it logged last; empty before that.
+
+    `since` is where in the file the program's own run begins. Known when it listens only: a port that is chosen
+    before, and free then, may be taken when the program starts.
+    """
+    with log.open("rb") as lines:
+        lines.seek(since)
+        found = [
+            each
+            for line in lines
+            if b"listening" in line and re.search(rb"[\"']%s[\"']" % path.encode(), line)
+            for each in re.findall(rb"127\.0\.0\.1:\d+", line)
+        ]
+    return found[-1].decode() if found else ""
+
+
 def sum_of(metric: str, exposition: str) -> float:
     """The sum of all series of that name."""
     return sum(
@@ -55,13 +71,16 @@ async def until(what: str, holds: Look, *, seconds: float = PATIENCE_SECONDS) ->
 
 
 class Program:
-    """One run of a program; what it says goes to `log`."""
+    """One run of a program; its output goes to `log`, which earlier runs of the name have begun."""
 
-    def __init__(self, name: str, process: asyncio.subprocess.Process, log: Path, url: str) -> None:
+    def __init__(
+        self, name: str, process: asyncio.subprocess.Process, log: Path, log_begin: int
+    ) -> None:
         self.name = name
         self.process = process
         self.log = log
-        self.url = url
+        self._log_begin = log_begin
+        self._addresses: dict[str, str] = {}
 
     @property
     def running(self) -> bool:
@@ -96,8 +115,15 @@ class Program:
         return (await self.get(path))[0] == 200
 
     async def get(self, path: str) -> tuple[int, str]:
-        """Status and text; 0 when nobody listens."""
-        return await fetch(f"{self.url}/{path}")
+        """Status and text; 0 when the program does not listen, or not yet."""
+        address = self.address(f"/{re.split('[/?]', path)[0]}")
+        return await fetch(f"http://{address}/{path}") if address else (0, "")
+
+    def address(self, path: str) -> str:
+        """Where it listens for a path; empty when it does not, or not yet."""
+        if not self._addresses.get(path):
+            self._addresses[path] = address_of(self.log, path, since=self._log_begin)
+        return self._addresses[path]
 
     async def metric(self, name: str) -> float:
         """The sum of all series of that name."""
@@ -172,27 +198,25 @@ def _placed(command: list[str], cluster: Path | InPod) -> tuple[list[str], dict[
 async def start(
     mode: str, cluster: Path | InPod, folder: Path, *flags: str, name: str = ""
 ) -> Program:
-    """Starts `kruise-probe manager` or `daemon`; its health and metrics are at `url`."""
+    """Starts `kruise-probe manager` or `daemon`; `get` asks for its health and metrics."""
     name = name or mode
-    port = free_port()
     if mode == "manager":
-        listen = [f"--health-probe-addr=127.0.0.1:{port}"]
-        if not any(each.startswith("--metrics-addr") for each in flags):
-            listen.append("--metrics-addr=0")
+        listen = ["--health-probe-addr=127.0.0.1:0", "--metrics-addr=127.0.0.1:0"]
     else:
-        listen = [f"--addr=127.0.0.1:{port}"]
+        listen = ["--addr=127.0.0.1:0"]
     log = folder / f"{name}.log"
     kept = {key: value for key, value in os.environ.items() if not key.startswith(_OWN_SETTINGS)}
     command = [sys.executable, "-m", "kruise_probe", mode, *listen, *flags]
     command, environ = _placed(command, cluster)
     with log.open("ab") as output:
+        begin = output.tell()
         process = await asyncio.create_subprocess_exec(
             *command,
             stdout=output,
             stderr=output,
             env={**kept, **environ, "PYTHONUNBUFFERED": "1"},
         )
-    return Program(name, process, log, f"http://127.0.0.1:{port}")
+    return Program(name, process, log, begin)
 
 
 @asynccontextmanager

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any, NamedTuple
 
-from support.programs import fetch, sum_of, until
+from support.programs import address_of, fetch, sum_of, until
 from support.world import World, annotations, condition, labels
 
 from kruise_probe.api.keys import NamespacedName
@@ -344,9 +344,8 @@ class SteadyProbes:
         await until(f"the daemon is ready: {ready}", says_so)
 
     def _url(self, path: str) -> str:
-        command = self._playground.daemons["node-0"]._command
-        address = next(each for each in command if each.startswith("--addr="))
-        return f"http://{address.removeprefix('--addr=')}/{path}"
+        address = address_of(self._playground.daemons["node-0"].log, f"/{path}")
+        return f"http://{address}/{path}"
 
     async def restart_the_daemon(self, times: int) -> dict[str, int]:
         """Kills it and starts it again, every fifth time in order; returns what was written meanwhile."""

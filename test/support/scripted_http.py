@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 import msgspec
+from support.connections import listening
 
 Act = Callable[["Received", asyncio.StreamWriter], Awaitable[None]]
 
@@ -36,22 +37,13 @@ class ScriptedServer:
         self.most_at_once = 0
         self._under_way = 0
         self._arrived = asyncio.Condition()
-        self._tasks: set[asyncio.Task[None]] = set()
         self.url = ""
 
     @asynccontextmanager
     async def running(self, tls: ssl.SSLContext | None = None) -> AsyncIterator["ScriptedServer"]:
-        server = await asyncio.start_server(self._connected, "127.0.0.1", 0, ssl=tls)
-        port = server.sockets[0].getsockname()[1]
-        self.url = f"{'https' if tls else 'http'}://127.0.0.1:{port}"
-        try:
+        async with listening(self._connected, tls=tls) as port:
+            self.url = f"{'https' if tls else 'http'}://127.0.0.1:{port}"
             yield self
-        finally:
-            server.close()
-            for task in self._tasks:
-                task.cancel()
-            if self._tasks:
-                await asyncio.wait(self._tasks)
 
     async def until_received(self, count: int) -> None:
         """Returns when `count` requests have come in."""
@@ -59,17 +51,13 @@ class ScriptedServer:
             await self._arrived.wait_for(lambda: len(self.received) >= count)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
         self.connections += 1
         try:
             await self._serve(reader, writer, self.connections)
-        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+        except (ConnectionError, asyncio.IncompleteReadError):
             return
         finally:
             writer.close()
-            self._tasks.discard(task)
 
     async def _serve(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: int

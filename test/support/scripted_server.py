@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from support.connections import listening
+
 Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
@@ -51,12 +53,8 @@ async def serving(
         server.ended += 1
         server.one_ended.set()
 
-    listening = await asyncio.start_server(connected, host, 0, ssl=tls)
-    server.port = listening.sockets[0].getsockname()[1]
-    try:
+    async with listening(connected, host=host, tls=tls) as server.port:
         yield server
-    finally:
-        listening.close()
 
 
 def silent() -> Callable[[ScriptedServer], Script]:

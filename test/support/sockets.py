@@ -20,6 +20,14 @@ def full_backlog() -> Iterator[int]:
         yield listening.getsockname()[1]
 
 
+@contextmanager
+def closed_port() -> Iterator[int]:
+    """A port at which connections are refused: it is taken, so nobody else comes to listen there."""
+    with closing(socket.socket()) as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield taken.getsockname()[1]
+
+
 def time_waits(port: int) -> int:
     """How many connections from or to `port` are in TIME_WAIT."""
     wanted = f":{port:04X}"

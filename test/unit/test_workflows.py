@@ -46,9 +46,10 @@ def test_every_lane_is_one_of_hack_tests() -> None:
         for line in re.findall(r"hack/test (.*)", script)
         for lane in line.split()
     }
+    repeated = set(WORKFLOWS["nightly"]["jobs"]["flaky"]["strategy"]["matrix"]["lane"])
 
     assert wanted
-    assert wanted <= set(listed.split())
+    assert wanted | repeated <= set(listed.split())
 
 
 def test_every_action_names_its_version() -> None:

@@ -137,8 +137,7 @@ class GrpcRuntime:
         )
         network = answer.status.network
         ips = [network.ip, *(additional.ip for additional in network.additional_ips)]
-        mode = answer.status.linux.namespaces.options.network
-        return SandboxDetail(tuple(filter(None, ips)), host_network=mode == pb.NODE)
+        return SandboxDetail(tuple(filter(None, ips)))
 
     async def exec_sync(
         self, container_id: str, command: Sequence[str], *, timeout_seconds: float

@@ -20,6 +20,7 @@ from support.kruise_crds import kruise_crds
 from support.kubectl import Kubectl, KubectlError
 from support.pages import blocks
 from support.programs import ALONE, Program, running, until
+from support.sockets import closed_port
 from support.world import PATIENCE_SECONDS, World, condition, following, labels
 
 from kruise_probe.api.errors import KubeError, NotFound
@@ -27,13 +28,12 @@ from kruise_probe.api.names import MARKER_FINALIZER, SYSTEM_NAMESPACE
 from kruise_probe.client.rest import RestClient
 from kruise_probe.controllers.markers.reconciler import PRUNED_LOOK_SECONDS
 from kruise_probe.playground.raw_api import RawApi, marker_path, node_pod_probe_path, pod_path
-from kruise_probe.playground.workspace import free_port
 
 Json = dict[str, Any]
 Holds = Callable[[Json], object]
 REFUSING = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 NODE = "hollow-0"
-pytestmark = pytest.mark.timeout(180)  # the first brings the control plane up
+pytestmark = pytest.mark.timeout(600)  # the first brings the control plane up
 PORT = os.environ.get("KRUISE_PROBE_COEXISTENCE_PORT", "26443")
 
 
@@ -41,9 +41,8 @@ PORT = os.environ.get("KRUISE_PROBE_COEXISTENCE_PORT", "26443")
 def plane(admin: Kubectl) -> Iterator[ControlPlane]:
     """`admin` says whether there are binaries to run."""
     plane = ControlPlane(Path(os.environ.get("TMPDIR", "/tmp")) / "kp-beside-kruise", port=PORT)
-    plane.command("up", "--no-node")
-    yield plane
-    plane.command("down")
+    with plane.running():
+        yield plane
 
 
 class Cluster(NamedTuple):
@@ -63,10 +62,7 @@ class Cluster(NamedTuple):
 
     @asynccontextmanager
     async def manager(self) -> AsyncIterator[Program]:
-        metrics = f"127.0.0.1:{free_port()}"
-        flags = (ALONE, f"--metrics-addr={metrics}")
-        async with running("manager", self.plane.kubeconfig, self.folder, *flags) as program:
-            program.url = f"http://{metrics}"
+        async with running("manager", self.plane.kubeconfig, self.folder, ALONE) as program:
             yield program
 
     async def shown(self, pod: str, status: str) -> Json:
@@ -355,7 +351,15 @@ async def until_obeyed(cluster: Cluster, *, ours: bool) -> None:
     await until("the definition is obeyed", is_obeyed)
 
 
-async def test_kruises_webhook_stops_markers_and_nothing_else(cluster: Cluster) -> None:
+@pytest.fixture
+def refused_port() -> Iterator[int]:
+    with closed_port() as port:
+        yield port
+
+
+async def test_kruises_webhook_stops_markers_and_nothing_else(
+    cluster: Cluster, refused_port: int
+) -> None:
     """Left behind, it refuses every marker; what was there goes on, and all is well when it has gone."""
     await cluster.hollow.add_pod(0, node=NODE)
     await cluster.hollow.add_marker()
@@ -368,7 +372,7 @@ async def test_kruises_webhook_stops_markers_and_nothing_else(cluster: Cluster) 
     webhook = {
         "name": "vpodprobemarker.kb.io",
         "admissionReviewVersions": ["v1"],
-        "clientConfig": {"url": f"https://127.0.0.1:{free_port()}/"},
+        "clientConfig": {"url": f"https://127.0.0.1:{refused_port}/"},
         "rules": [rule],
         "failurePolicy": "Fail",
         "sideEffects": "None",

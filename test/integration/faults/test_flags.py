@@ -144,9 +144,8 @@ async def test_rest_config_qps_and_burst(arena: Any) -> None:
 async def test_workers_sync_period_and_readiness_of_the_manager(arena: Any) -> None:
     await arena.hollow.add_nodes(1)
     await arena.hollow.add_pods(1, nodes=1)
-    port = programs.free_port()
     flags = ("--podprobemarker-workers=3", "--nodepodprobe-workers=5", "--sync-period=1s")
-    async with arena.manager(*flags, f"--metrics-addr=127.0.0.1:{port}") as manager:
+    async with arena.manager(*flags) as manager:
         await manager.ready()
         text = (await manager.get("readyz?verbose"))[1]
         caches = ("podprobemarkers", "pods", "nodes", "nodepodprobes", "leases")
@@ -154,8 +153,7 @@ async def test_workers_sync_period_and_readiness_of_the_manager(arena: Any) -> N
             f"{what} {each}" for what in ("cache", "watch") for each in caches
         }
         await arena.hollow.add_marker(probe())
-        url = f"http://127.0.0.1:{port}/metrics"
-        told = (await programs.fetch(url))[1]
+        told = (await manager.get("metrics"))[1]
         workers = {
             line.split('"')[1]: float(line.rsplit(" ", 1)[1])
             for line in told.splitlines()
@@ -165,8 +163,7 @@ async def test_workers_sync_period_and_readiness_of_the_manager(arena: Any) -> N
         assert workers["nodepodprobe"] == 5
 
         async def looked_at_again() -> bool:
-            told = (await programs.fetch(url))[1]
-            return programs.sum_of("controller_runtime_reconcile_total", told) >= 40
+            return await manager.metric("controller_runtime_reconcile_total") >= 40
 
         await manager.until("it looks at everything again and again", looked_at_again)
         assert arena.server.faults.count(code=409) == 0
@@ -181,7 +178,11 @@ async def test_where_leaders_are_elected_and_for_how_long(arena: Any) -> None:
         "--leader-election-lease-duration=21s",
     )
     async with programs.running("manager", kubeconfig, arena.folder, *flags) as manager:
-        await manager.ready()
+
+        async def leads() -> bool:
+            return bool(arena.server.objects("leases.coordination.k8s.io"))
+
+        await manager.until("it leads", leads)
         (lease,) = arena.server.objects("leases.coordination.k8s.io")
     assert lease["metadata"]["namespace"] == "elsewhere"
     assert lease["metadata"]["name"] == "chosen"

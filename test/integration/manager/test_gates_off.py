@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 from support import programs
-
-from kruise_probe.playground.workspace import free_port
+from support.sockets import closed_port
 
 KUBECONFIG = """\
 apiVersion: v1
@@ -20,12 +19,12 @@ contexts: [{{name: here, context: {{cluster: here}}}}]
 async def test_a_manager_whose_gate_is_off_is_ready(gates: str, tmp_path: Path) -> None:
     """Nobody listens at the API server's address: nothing is asked of it either."""
     kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text(KUBECONFIG.format(port=free_port()))
-
     flags = (programs.ALONE, f"--feature-gates={gates}")
-    async with programs.running("manager", kubeconfig, tmp_path, *flags) as manager:
-        await manager.ready()
-        code, _ = await manager.terminate()
+    with closed_port() as port:
+        kubeconfig.write_text(KUBECONFIG.format(port=port))
+        async with programs.running("manager", kubeconfig, tmp_path, *flags) as manager:
+            await manager.ready()
+            code, _ = await manager.terminate()
 
     assert code == 0
     assert not manager.says("watch failed")

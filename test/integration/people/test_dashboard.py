@@ -5,7 +5,6 @@ import math
 import os
 import secrets
 import shutil
-import sys
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,10 +13,10 @@ import aiohttp
 import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
-from support.shell import environment, run
+from support import programs
+from support.shell import run
 
 from kruise_probe.manifests.dashboard import PANELS, dashboard
-from kruise_probe.playground.workspace import free_port
 
 QUERIES = [query.expression for panel in PANELS for query in panel.queries]
 MARKER = """
@@ -38,21 +37,12 @@ spec:
 
 
 @asynccontextmanager
-async def elected_manager(kubeconfig: Path, namespace: str) -> AsyncIterator[str]:
-    """The playground's own stands for no election; this one does. Gives its metrics' address."""
-    address = f"127.0.0.1:{free_port()}"
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "kruise_probe", "manager", f"--kubeconfig={kubeconfig}",
-        f"--namespace={namespace}", f"--metrics-addr={address}", "--health-probe-addr=0",
-        f"--leader-election-id=dashboard-{secrets.token_hex(4)}",
-        env=environment(kubeconfig),
-        stderr=asyncio.subprocess.DEVNULL,
-    )  # fmt: skip
-    try:
-        yield address
-    finally:
-        process.terminate()
-        await process.wait()
+async def elected_manager(kubeconfig: Path, namespace: str, folder: Path) -> AsyncIterator[str]:
+    """The playground's own manager takes part in no election; this one does. Gives its metrics' address."""
+    flags = (f"--namespace={namespace}", f"--leader-election-id=dashboard-{secrets.token_hex(4)}")
+    async with programs.running("manager", kubeconfig, folder, *flags) as manager:
+        await manager.ready()
+        yield manager.address("/metrics")
 
 
 async def scraped(address: str, *until: str) -> str:
@@ -67,11 +57,6 @@ async def scraped(address: str, *until: str) -> str:
                 text = ""
             await asyncio.sleep(0.1)
     return text
-
-
-def address_of(pid: int | None, flag: str) -> str:
-    arguments = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
-    return next(each.removeprefix(flag) for each in arguments if each.startswith(flag))
 
 
 def series_of(text: str, **target: str) -> Iterable[dict[str, str]]:
@@ -93,8 +78,8 @@ async def test_every_query_finds_what_is_exposed(playground, desk, tmp_path):
     await desk.apply(MARKER)
     await desk.pod("seen", lambda pod: "example.com/seen" in str(pod["status"]))
     node = playground.node_of("seen", desk.namespace)
-    daemon = address_of(playground.daemons[node.name].pid, "--addr=")
-    async with elected_manager(playground.kubeconfig, desk.namespace) as manager:
+    daemon = programs.address_of(playground.daemons[node.name].log, "/metrics")
+    async with elected_manager(playground.kubeconfig, desk.namespace, tmp_path) as manager:
         shown = [
             *series_of(
                 await scraped(

@@ -12,7 +12,6 @@ from support.sockets import full_backlog, time_waits
 
 from kruise_probe.daemon.probers.dialing import Address, Connection, DialFailed, dial
 from kruise_probe.daemon.probers.prober import Outcome, Target, Verdict
-from kruise_probe.daemon.probers.read_budget import ReadBudget
 from kruise_probe.daemon.probers.tcp import TcpProber
 
 
@@ -83,7 +82,7 @@ async def test_a_connection_to_itself_is_refused() -> None:
     with socket.socket() as own:
         own.setblocking(False)
         own.bind(("127.0.0.1", 0))
-        connection = Connection(own, Address(*own.getsockname()), ReadBudget())
+        connection = Connection(own, Address(*own.getsockname()))
 
         with pytest.raises(DialFailed, match="connection refused"):
             await connection.connect()
@@ -94,7 +93,7 @@ async def test_the_same_port_on_both_sides_is_no_connection_to_itself() -> None:
         with socket.socket() as own:
             own.setblocking(False)
             own.bind(("127.0.0.1", server.port))
-            connection = Connection(own, Address("127.0.0.9", server.port), ReadBudget())
+            connection = Connection(own, Address("127.0.0.9", server.port))
 
             await connection.connect()
             connection.close()
@@ -145,7 +144,7 @@ async def test_b11_nor_does_a_server_whose_end_comes_in_the_same_moment(is_read:
         served = asyncio.create_task(asyncio.to_thread(serve))
         port = listening.getsockname()[1]
         for _ in range(connections):
-            connection = await dial(Address("127.0.0.1", port), ReadBudget())
+            connection = await dial(Address("127.0.0.1", port))
             if is_read:
                 _ = await connection.receive()
             else:
@@ -171,7 +170,7 @@ async def test_b11_nor_does_a_server_that_ends_the_connection_itself() -> None:
         served = asyncio.create_task(asyncio.to_thread(serve))
         port = listening.getsockname()[1]
         for _ in range(connections):
-            connection = await dial(Address("127.0.0.1", port), ReadBudget())
+            connection = await dial(Address("127.0.0.1", port))
             while await connection.receive():
                 pass
             connection.close()

@@ -1,0 +1,41 @@
+"""The listening side of a test's connections: they end with its block, whatever their peers do."""
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+ROUNDS_TO_CLOSE = 3
+"""Of the loop, from `abort` to the end of a transport, and of the one below it with TLS."""
+
+
+@asynccontextmanager
+async def listening(
+    serve: Serve, *, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None
+) -> AsyncIterator[int]:
+    """A free port, at which `serve` is called for each connection; at the end calls are cancelled and connections aborted."""
+    taken: dict[asyncio.Task[Any], asyncio.StreamWriter] = {}
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        taken[task] = writer
+        with contextlib.suppress(asyncio.CancelledError):
+            await serve(reader, writer)
+
+    server = await asyncio.start_server(connected, host, 0, ssl=tls)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        for task, writer in taken.items():
+            task.cancel()
+            writer.transport.abort()
+        if taken:
+            await asyncio.wait(taken)
+        for _ in range(ROUNDS_TO_CLOSE):
+            await asyncio.sleep(0)
