@@ -30,6 +30,8 @@ TOO_OLD = """\
 {{- fail "admissionPolicy.enabled needs Kubernetes 1.30; without it each daemon's token can write for every node" }}
 {{- end }}
 """
+ALLOWED_LABEL = "an-allowed-label"
+ALLOWED_LABELS = "{{ toJson (sortAlpha .Values.manager.allowedLabelKeys) }}"
 GATE = "EnablePodProbeMarkerOnServerless"
 SERVERLESS = (  # as the manager reads its gates: one said by name wins over its stage
     f'hasKey .Values.featureGates "{GATE}" | ternary .Values.featureGates.{GATE} .Values.featureGates.AllAlpha'
@@ -119,11 +121,13 @@ def _webhook_component() -> Manifest:
 
 
 def _chart() -> Iterator[tuple[str, str]]:
-    crds = all_crds()
+    crds = all_crds([ALLOWED_LABEL])
     for crd in crds:  # an uninstall would take every marker with them
         crd["metadata"]["annotations"] = {"helm.sh/resource-policy": "keep"}
     rbac = [*manager_rbac(RELEASE_NAMESPACE), *daemon_rbac(RELEASE_NAMESPACE)]
-    yield "chart/templates/crds.yaml", _when(".Values.crds.install", crds)
+    # json.dumps wrote the list of one key; helm writes the list of the values.
+    rules = _when(".Values.crds.install", crds).replace(f'["{ALLOWED_LABEL}"]', ALLOWED_LABELS)
+    yield "chart/templates/crds.yaml", rules
     yield "chart/templates/rbac.yaml", HEAD + _yaml(rbac)
     policy = _when(".Values.admissionPolicy.enabled", own_node_policy(RELEASE_NAMESPACE))
     yield "chart/templates/own-node-policy.yaml", TOO_OLD + policy

@@ -4,9 +4,15 @@ Source: k8s.io/api core/v1 and coordination/v1.
 Differs: absent probe numbers mean what they mean to Kruise (1, 1, 1, 1 and 0), not kubelet's 10, 1, 1, 3.
 """
 
+from typing import Final
+
 import msgspec
 
 from kruise_probe.api.meta import ApiObject
+
+MAX_TIMEOUT_SECONDS: Final = 3600
+MAX_SECONDS: Final = 2**31 - 1
+"""Of every other number of a probe; thresholds included."""
 
 
 class Handler(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
@@ -46,7 +52,7 @@ class GRPCAction(Handler, frozen=True):
 
 
 class Probe(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
-    """core/v1 Probe as it stands on the wire; the properties give the effective numbers."""
+    """core/v1 Probe as it is on the wire; the properties give the effective numbers, which are always within bounds."""
 
     exec: ExecAction | None = None
     http_get: HTTPGetAction | None = None
@@ -66,27 +72,27 @@ class Probe(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=
 
     @property
     def effective_initial_delay_seconds(self) -> int:
-        return max(self.initial_delay_seconds or 0, 0)
+        return min(max(self.initial_delay_seconds or 0, 0), MAX_SECONDS)
 
     @property
     def effective_timeout_seconds(self) -> int:
-        return _at_least_one(self.timeout_seconds)
+        return _effective(self.timeout_seconds, MAX_TIMEOUT_SECONDS)
 
     @property
     def effective_period_seconds(self) -> int:
-        return _at_least_one(self.period_seconds)
+        return _effective(self.period_seconds)
 
     @property
     def effective_success_threshold(self) -> int:
-        return _at_least_one(self.success_threshold)
+        return _effective(self.success_threshold)
 
     @property
     def effective_failure_threshold(self) -> int:
-        return _at_least_one(self.failure_threshold)
+        return _effective(self.failure_threshold)
 
 
-def _at_least_one(number: int | None) -> int:
-    return max(number or 1, 1)
+def _effective(number: int | None, most: int = MAX_SECONDS) -> int:
+    return min(max(number or 1, 1), most)
 
 
 class Node(ApiObject, frozen=True):

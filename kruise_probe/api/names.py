@@ -15,13 +15,9 @@ GROUP_VERSION: Final = f"{GROUP}/{VERSION}"
 MARKER_FINALIZER: Final = "kruise.io/node-pod-probe-cleanup"
 SERVERLESS_PROBES_ANNOTATION: Final = "kruise.io/podprobe"
 SERVERLESS_MARKERS_ANNOTATION: Final = "kruise.io/podprobemarker-list"
-PROTOCOL_ANNOTATIONS: Final = frozenset(
-    {SERVERLESS_PROBES_ANNOTATION, SERVERLESS_MARKERS_ANNOTATION}
-)
 
 MIRROR_POD_ANNOTATION: Final = "kubernetes.io/config.mirror"
 LAST_APPLIED_ANNOTATION: Final = "kubectl.kubernetes.io/last-applied-configuration"
-APPARMOR_ANNOTATION_PREFIX: Final = "container.apparmor.security.beta.kubernetes.io/"
 DELETION_COST_ANNOTATION: Final = "controller.kubernetes.io/pod-deletion-cost"
 VIRTUAL_NODE_LABEL: Final = "type"
 VIRTUAL_NODE_VALUE: Final = "virtual-kubelet"

@@ -33,21 +33,22 @@ NAME_WITH_HASH: Final = "must not contain '#', which separates marker and probe 
 RESULT_NOWHERE: Final = (
     "podConditionType or markerPolicy must be set, or the result would be written nowhere"
 )
-NATIVE_CONDITION: Final = (
-    "is a condition that Kubernetes itself writes; use one of your own, such as example.com/healthy"
-)
+RESERVED_CONDITION: Final = "use one of your own, such as example.com/healthy"
 POLICY_EMPTY: Final = "labels or annotations must be set"
 OWN_SELECTOR_KEY: Final = (
     "occurs in this marker's own selector; writing it would change which pods match"
 )
-PROTOCOL_KEY: Final = "belongs to the serverless protocol"
-KUBERNETES_KEY: Final = "is for Kubernetes itself to write; use a key of your own"
+RESERVED_ANNOTATION: Final = "use a key of your own, such as example.com/healthy"
+RESERVED_LABEL: Final = (
+    f"{RESERVED_ANNOTATION}, or let an administrator allow it (--allowed-label-keys)"
+)
 DELETION_COST: Final = (
     "controller.kubernetes.io/pod-deletion-cost must be a 32bit integer without a plus sign or leading zeros, "
     "such as -10"
 )
 HANDLER_NEEDED: Final = "must specify a handler: exec, httpGet, tcpSocket or grpc"
 HANDLER_EXCESS: Final = "may not specify more than 1 handler type"
+COMMAND_TOO_LONG: Final = "must have at most 8192 bytes in all its words; put a longer script into the image or a ConfigMap"
 COMMAND_NEEDED: Final = "must hold the program and its arguments"
 HOST: Final = "probes go to the pod's own IP only; remove host, and send a Host header if the server needs one"
 SCHEME: Final = "use HTTP or HTTPS"

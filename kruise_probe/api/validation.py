@@ -12,17 +12,27 @@ CEL's cost budget needs it.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from kruise_probe.api import remedies
-from kruise_probe.api.annotations import annotation_value_error, reserved_key_error
-from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, Probe, TCPSocketAction
+from kruise_probe.api.annotations import annotation_value_error
+from kruise_probe.api.core import (
+    MAX_SECONDS,
+    MAX_TIMEOUT_SECONDS,
+    ExecAction,
+    GRPCAction,
+    HTTPGetAction,
+    Probe,
+    TCPSocketAction,
+)
 from kruise_probe.api.labels import annotation_key_error, label_key_error, label_value_error
 from kruise_probe.api.meta import LabelSelector
-from kruise_probe.api.names import NATIVE_POD_CONDITIONS
+from kruise_probe.api.reserved import annotation_reserved, condition_reserved, label_reserved
 from kruise_probe.api.v1alpha1 import (
     MarkerPolicy,
     PodContainerProbe,
@@ -43,12 +53,12 @@ MAX_CONTAINER_NAME: Final = 63
 MAX_LABEL_VALUE: Final = 63
 MAX_TEXT: Final = 4096
 """Paths, header values, gRPC services."""
-MAX_COMMAND_WORD: Final = 32768
+MAX_COMMAND_BYTES: Final = 8192
+"""Of all words of a command together, in UTF-8."""
 MAX_ANNOTATION_VALUE: Final = 8192
 MAX_CONDITION_TYPE: Final = 316
 MAX_PORT: Final = 65535
 MAX_PORT_NAME: Final = 15
-MAX_SECONDS: Final = 2**31 - 1
 MAX_ERRORS: Final = 20
 """Errors that one answer lists; a further entry says that there are more."""
 MAX_SHOWN: Final = 128
@@ -58,12 +68,12 @@ _HEADER_NAME = re.compile(r"[-A-Za-z0-9!#$%&'*+.^_`|~]+")
 _PORT_NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 _POLICY_STATES = (ProbeState.SUCCEEDED, ProbeState.FAILED)
 _NUMBERS = (
-    ("initialDelaySeconds", "initial_delay_seconds"),
-    ("timeoutSeconds", "timeout_seconds"),
-    ("periodSeconds", "period_seconds"),
-    ("successThreshold", "success_threshold"),
-    ("failureThreshold", "failure_threshold"),
-    ("terminationGracePeriodSeconds", "termination_grace_period_seconds"),
+    ("initialDelaySeconds", "initial_delay_seconds", MAX_SECONDS),
+    ("timeoutSeconds", "timeout_seconds", MAX_TIMEOUT_SECONDS),
+    ("periodSeconds", "period_seconds", MAX_SECONDS),
+    ("successThreshold", "success_threshold", MAX_SECONDS),
+    ("failureThreshold", "failure_threshold", MAX_SECONDS),
+    ("terminationGracePeriodSeconds", "termination_grace_period_seconds", MAX_SECONDS),
 )
 
 
@@ -124,21 +134,37 @@ def _cut(text: str) -> str:
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
 
 
+class _PolicyKeys(NamedTuple):
+    """What decides whether a policy may write a label: the marker's own selector, and the manager's flag."""
+
+    of_selector: frozenset[str]
+    allowed: Collection[str]
+
+
 def validate_marker(
-    spec: PodProbeMarkerSpec, old: PodProbeMarkerSpec | None = None
+    spec: PodProbeMarkerSpec,
+    old: PodProbeMarkerSpec | None = None,
+    *,
+    allowed_labels: Collection[str] = (),
 ) -> list[FieldError]:
-    """The rules that `spec` breaks, `listed`; `old` is the stored spec of an update, or None on creation."""
-    return listed(marker_errors(spec, old))
+    """The rules that `spec` breaks, `listed`; `old` is the stored spec of an update, or None on creation.
+
+    `allowed_labels` are reserved keys that the manager's `--allowed-label-keys` opens.
+    """
+    return listed(marker_errors(spec, old, allowed_labels=allowed_labels))
 
 
 def marker_errors(
-    spec: PodProbeMarkerSpec, old: PodProbeMarkerSpec | None = None
+    spec: PodProbeMarkerSpec,
+    old: PodProbeMarkerSpec | None = None,
+    *,
+    allowed_labels: Collection[str] = (),
 ) -> Iterator[FieldError]:
     """Every rule that `spec` breaks, lazily: filter first, then use `listed`, so that a huge marker costs little."""
     if old is not None and old.selector is not None and old.selector != spec.selector:
         yield FieldError("spec.selector", ErrorKind.INVALID, remedies.SELECTOR_IMMUTABLE)
     yield from _selector(spec.selector, "spec.selector")
-    yield from _probes(spec)
+    yield from _probes(spec, allowed_labels)
 
 
 def listed(errors: Iterable[FieldError]) -> list[FieldError]:
@@ -154,6 +180,13 @@ def validate_probe(probe: Probe, path: str) -> Iterator[FieldError]:
     """Every rule that one probe breaks, lazily; also the daemon's defence against a NodePodProbe edited by hand."""
     yield from _handlers(probe, path)
     yield from _numbers(probe, path)
+
+
+def within_limits(probe: Probe) -> Probe:
+    """The probe as it runs where a larger timeout was stored before there was a maximum; `validate_probe` reports it."""
+    if (probe.timeout_seconds or 0) <= MAX_TIMEOUT_SECONDS:
+        return probe
+    return msgspec.structs.replace(probe, timeout_seconds=MAX_TIMEOUT_SECONDS)
 
 
 def idle_fields(spec: PodProbeMarkerSpec) -> tuple[str, ...]:
@@ -209,7 +242,7 @@ def _selector(selector: LabelSelector | None, path: str) -> Iterator[FieldError]
                 yield FieldError(f"{at}.values", ErrorKind.INVALID, problem, value)
 
 
-def _probes(spec: PodProbeMarkerSpec) -> Iterator[FieldError]:
+def _probes(spec: PodProbeMarkerSpec, allowed_labels: Collection[str]) -> Iterator[FieldError]:
     probes = spec.probes or ()
     if not probes:
         yield FieldError("spec.probes", ErrorKind.REQUIRED, remedies.PROBES_EMPTY)
@@ -218,9 +251,9 @@ def _probes(spec: PodProbeMarkerSpec) -> Iterator[FieldError]:
     yield from _unique(
         (each.pod_condition_type or None for each in probes), "spec.probes[{}].podConditionType"
     )
-    selector_keys = _selector_keys(spec.selector)
+    keys = _PolicyKeys(_selector_keys(spec.selector), allowed_labels)
     for index, each in enumerate(probes):
-        yield from _container_probe(each, f"spec.probes[{index}]", selector_keys)
+        yield from _container_probe(each, f"spec.probes[{index}]", keys)
 
 
 def _selector_keys(selector: LabelSelector | None) -> frozenset[str]:
@@ -232,7 +265,7 @@ def _selector_keys(selector: LabelSelector | None) -> frozenset[str]:
 
 
 def _container_probe(
-    probe: PodContainerProbe, path: str, selector_keys: frozenset[str]
+    probe: PodContainerProbe, path: str, keys: _PolicyKeys
 ) -> Iterator[FieldError]:
     if not probe.name:
         yield FieldError(f"{path}.name", ErrorKind.REQUIRED, "must name the probe")
@@ -258,23 +291,17 @@ def _container_probe(
         )
     if probe.pod_condition_type:
         yield from _condition_type(probe.pod_condition_type, f"{path}.podConditionType")
-    yield from _policies(probe.marker_policy or (), f"{path}.markerPolicy", selector_keys)
+    yield from _policies(probe.marker_policy or (), f"{path}.markerPolicy", keys)
 
 
 def _condition_type(condition_type: str, path: str) -> Iterator[FieldError]:
-    if condition_type in NATIVE_POD_CONDITIONS:
-        yield FieldError(
-            path,
-            ErrorKind.INVALID,
-            remedies.NATIVE_CONDITION,
-            condition_type,
-        )
-    elif problem := label_key_error(condition_type):
+    problem = condition_reserved(condition_type) or label_key_error(condition_type)
+    if problem:
         yield FieldError(path, ErrorKind.INVALID, problem, condition_type)
 
 
 def _policies(
-    policies: tuple[MarkerPolicy, ...], path: str, selector_keys: frozenset[str]
+    policies: tuple[MarkerPolicy, ...], path: str, keys: _PolicyKeys
 ) -> Iterator[FieldError]:
     yield from _bounded(policies, MAX_POLICIES, path)
     states = (each.state for each in policies)
@@ -293,12 +320,16 @@ def _policies(
         yield from _label_map(labels, f"{at}.labels")
         yield from _annotation_map(annotations, f"{at}.annotations")
         for key in labels:
-            if key in selector_keys:
+            if problem := _label_forbidden(key, keys):
                 yield FieldError(
-                    f"{at}.labels",
-                    ErrorKind.FORBIDDEN,
-                    f"key {_cut(key)!r} {remedies.OWN_SELECTOR_KEY}",
+                    f"{at}.labels", ErrorKind.FORBIDDEN, f"key {_cut(key)!r} {problem}"
                 )
+
+
+def _label_forbidden(key: str, keys: _PolicyKeys) -> str | None:
+    if key in keys.of_selector:
+        return remedies.OWN_SELECTOR_KEY
+    return label_reserved(key, keys.allowed)
 
 
 def _label_map(labels: Mapping[str, str], path: str) -> Iterator[FieldError]:
@@ -311,7 +342,7 @@ def _label_map(labels: Mapping[str, str], path: str) -> Iterator[FieldError]:
 
 def _annotation_map(annotations: Mapping[str, str], path: str) -> Iterator[FieldError]:
     for key, value in annotations.items():
-        if problem := reserved_key_error(key):
+        if problem := annotation_reserved(key):
             yield FieldError(path, ErrorKind.FORBIDDEN, f"key {_cut(key)!r} {problem}")
         elif problem := annotation_key_error(key):
             yield FieldError(path, ErrorKind.INVALID, problem, key)
@@ -355,7 +386,10 @@ def _exec(action: ExecAction, path: str) -> Iterator[FieldError]:
         yield FieldError(f"{path}.command", ErrorKind.REQUIRED, remedies.COMMAND_NEEDED)
     yield from _bounded(command, MAX_COMMAND, f"{path}.command")
     for index, word in enumerate(command):
-        yield from _capped(word, MAX_COMMAND_WORD, f"{path}.command[{index}]")
+        yield from _capped(word, MAX_COMMAND_BYTES, f"{path}.command[{index}]")
+    size = sum(len(word.encode(errors="replace")) for word in command)
+    if size > MAX_COMMAND_BYTES:
+        yield FieldError(f"{path}.command", ErrorKind.INVALID, remedies.COMMAND_TOO_LONG, size)
 
 
 def _http_get(action: HTTPGetAction, path: str) -> Iterator[FieldError]:
@@ -426,7 +460,7 @@ def port_name_is_valid(name: str) -> bool:
 
 
 def _numbers(probe: Probe, path: str) -> Iterator[FieldError]:
-    for wire_name, attribute in _NUMBERS:
+    for wire_name, attribute, most in _NUMBERS:
         number = getattr(probe, attribute)
         if number is None:
             continue
@@ -437,10 +471,11 @@ def _numbers(probe: Probe, path: str) -> Iterator[FieldError]:
                 "must be greater than or equal to 0 (0 means absent)",
                 number,
             )
-        elif number > MAX_SECONDS:
-            yield FieldError(
-                f"{path}.{wire_name}", ErrorKind.INVALID, f"must be at most {MAX_SECONDS}", number
-            )
+        elif number > most:
+            problem = f"must be at most {most}"
+            if most == MAX_TIMEOUT_SECONDS:
+                problem += f"; until it is corrected, {most} is used"
+            yield FieldError(f"{path}.{wire_name}", ErrorKind.INVALID, problem, number)
 
 
 def _bounded(items: Iterable[object], most: int, path: str) -> Iterator[FieldError]:

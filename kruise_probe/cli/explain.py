@@ -36,12 +36,17 @@ has it as firstBroken.
 @where_flags
 @output_option("text", "json", "yaml")
 def explain(
-    pod: str, namespace: str | None, kubeconfig: str | None, system_namespace: str, output: str
+    pod: str,
+    namespace: str | None,
+    kubeconfig: str | None,
+    system_namespace: str,
+    allowed_label_keys: frozenset[str],
+    output: str,
 ) -> None:
     config = load_config(kubeconfig)
     name = pod.removeprefix("pods/").removeprefix("pod/")
     key = NamespacedName(namespace or config.namespace, name)
-    view = run(_explain(config, key, system_namespace), config)
+    view = run(_explain(config, key, system_namespace, allowed_label_keys), config)
     if output in ("json", "yaml"):
         click.echo(document_text(view, output), nl=False)
     else:
@@ -50,10 +55,18 @@ def explain(
 
 
 async def _explain(
-    config: ClusterConfig, key: NamespacedName, system_namespace: str
+    config: ClusterConfig,
+    key: NamespacedName,
+    system_namespace: str,
+    allowed_labels: frozenset[str],
 ) -> ExplanationView:
     async with client_of(config) as client:
-        reader = Reader(client, namespace=key.namespace, system_namespace=system_namespace)
+        reader = Reader(
+            client,
+            namespace=key.namespace,
+            system_namespace=system_namespace,
+            allowed_labels=allowed_labels,
+        )
         snapshot = await reader.read()
         seen = snapshot.pods_by_key.get(key)
         if seen is None:

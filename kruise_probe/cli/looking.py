@@ -12,13 +12,20 @@ import yaml
 
 from kruise_probe.api.names import SYSTEM_NAMESPACE
 from kruise_probe.cli.naming import complete_namespaces
-from kruise_probe.cli.types import NAMESPACE, flag
+from kruise_probe.cli.types import LABEL_KEYS, NAMESPACE, flag
 from kruise_probe.inspection.selection import alike
 
 
 def where_flags(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds -n, --kubeconfig, --system-namespace."""
+    """Adds -n, --kubeconfig, --system-namespace, --allowed-label-keys."""
     for add in (
+        flag(
+            "--allowed-label-keys",
+            type=LABEL_KEYS,
+            default="",
+            metavar="KEY,…",
+            help="As the manager's, where it has this flag.",
+        ),
         flag(
             "--system-namespace",
             type=NAMESPACE,

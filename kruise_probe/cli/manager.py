@@ -20,6 +20,7 @@ from kruise_probe.cli.options import SILENCE_SECONDS, shared_flags
 from kruise_probe.cli.process import run_until_signalled
 from kruise_probe.cli.types import (
     DURATION,
+    LABEL_KEYS,
     LISTEN_ADDRESS,
     OBJECT_NAME,
     OPTIONAL_NAMESPACE,
@@ -61,6 +62,7 @@ class ManagerFlags:
     leader_election_renew_deadline: float
     leader_election_retry_period: float
     namespace: str
+    allowed_label_keys: frozenset[str]
     sync_period: float
     podprobemarker_workers: int
     nodepodprobe_workers: int
@@ -138,6 +140,13 @@ kruise-probe manager --kubeconfig ~/.kube/config --enable-leader-election=false
     type=OPTIONAL_NAMESPACE,
     default="",
     help="Look after markers and pods of this namespace only.",
+)
+@flag(
+    "--allowed-label-keys",
+    type=LABEL_KEYS,
+    default="",
+    metavar="KEY,…",
+    help="Reserved label keys that policies may write all the same. Give `kruise-probe manifests` the same, for the CRD.",
 )
 @flag(
     "--sync-period",
@@ -293,6 +302,7 @@ def _webhook(
         system_namespace=flags.system_namespace,
         serverless=flags.feature_gates.enabled(SERVERLESS),
         certificate_folder=flags.webhook_cert_dir,
+        allowed_labels=flags.allowed_label_keys,
     )
     markers = parts.informers.markers
 
@@ -335,6 +345,7 @@ def _options(flags: ManagerFlags) -> product.Options:
     return product.Options(
         system_namespace=flags.system_namespace,
         namespace=flags.namespace,
+        allowed_labels=flags.allowed_label_keys,
         serverless=flags.feature_gates.enabled(SERVERLESS),
         marker_workers=flags.podprobemarker_workers,
         node_workers=flags.nodepodprobe_workers,

@@ -5,7 +5,7 @@ import yaml
 
 from kruise_probe.api.names import SYSTEM_NAMESPACE
 from kruise_probe.cli.gates import SERVERLESS, FeatureGates
-from kruise_probe.cli.types import GATES, NAMESPACE, Count, bool_flag
+from kruise_probe.cli.types import GATES, LABEL_KEYS, NAMESPACE, Count, bool_flag
 from kruise_probe.manifests.crds import all_crds
 from kruise_probe.manifests.install import default_install
 from kruise_probe.manifests.workloads import DEFAULT_IMAGE, Install
@@ -47,6 +47,13 @@ kruise-probe manifests --cri-socket=/run/k3s/containerd/containerd.sock > instal
     "--feature-gates", type=GATES, default="", metavar="NAME=BOOL,…", help="Of manager and daemon."
 )
 @click.option(
+    "--allowed-label-keys",
+    type=LABEL_KEYS,
+    default="",
+    metavar="KEY,…",
+    help="Reserved label keys that policies may write all the same: for the CRD's rules and the manager.",
+)
+@click.option(
     "--cri-socket",
     default="",
     metavar="PATH",
@@ -71,6 +78,7 @@ def manifests(
     image_pull_policy: str,
     replicas: int,
     feature_gates: FeatureGates,
+    allowed_label_keys: frozenset[str],
     cri_socket: str,
     admission_policy: bool,
     webhook: bool,
@@ -91,12 +99,15 @@ def manifests(
         image_pull_policy=image_pull_policy,
         replicas=replicas,
         feature_gates=said,
+        allowed_label_keys=allowed_label_keys,
         cri_socket=cri_socket,
         webhook=webhook,
         cert_manager=cert_manager,
         serverless=feature_gates.enabled(SERVERLESS),
     )
     documents = (
-        all_crds() if crds_only else default_install(install, admission_policy=admission_policy)
+        all_crds(allowed_label_keys)
+        if crds_only
+        else default_install(install, admission_policy=admission_policy)
     )
     click.echo(yaml.safe_dump_all(documents, sort_keys=False, width=120), nl=False)

@@ -107,12 +107,20 @@ def client_of(config: ClusterConfig) -> RestClient:
 
 
 class Reader:
-    """Lists once, or follows. `namespace` is empty for all of them."""
+    """Lists once, or follows. `namespace` is empty for all of them; `allowed_labels` as the manager's flag."""
 
-    def __init__(self, client: RestClient, *, namespace: str, system_namespace: str) -> None:
+    def __init__(
+        self,
+        client: RestClient,
+        *,
+        namespace: str,
+        system_namespace: str,
+        allowed_labels: frozenset[str] = frozenset(),
+    ) -> None:
         self._client = client
         self._namespace = namespace
         self._system_namespace = system_namespace
+        self._allowed_labels = allowed_labels
         self.notes: list[str] = []
 
     async def read(self) -> Snapshot:
@@ -128,7 +136,12 @@ class Reader:
             reports = group.create_task(self._optional(NODE_POD_PROBES))
             leases = group.create_task(self._optional(LEASES, self._system_namespace))
         return _snapshot(
-            markers.result(), pods.result(), nodes.result(), reports.result(), leases.result()
+            markers.result(),
+            pods.result(),
+            nodes.result(),
+            reports.result(),
+            leases.result(),
+            allowed_labels=self._allowed_labels,
         )
 
     async def _list(self, resource: Resource[T], namespace: str = "") -> list[T]:
@@ -165,6 +178,7 @@ class Reader:
     async def follow(self, first: Snapshot) -> AsyncIterator["Following"]:
         """Keeps what `first` holds current while the body runs."""
         following = Following(
+            allowed_labels=self._allowed_labels,
             markers=self._informer(MARKERS, self._namespace),
             pods=self._informer(SEEN_PODS, self._namespace),
             nodes=None if first.nodes is None else self._informer(NODES),
@@ -191,6 +205,7 @@ class Following:
     def __init__(
         self,
         *,
+        allowed_labels: frozenset[str],
         markers: SharedInformer[PodProbeMarker],
         pods: SharedInformer[SeenPod],
         nodes: SharedInformer[Node] | None,
@@ -198,6 +213,7 @@ class Following:
         leases: SharedInformer[Lease] | None,
     ) -> None:
         self.changed = asyncio.Event()
+        self._allowed_labels = allowed_labels
         self._markers = markers
         self._pods = pods
         self._nodes = nodes
@@ -243,6 +259,7 @@ class Following:
             _listed(self._nodes),
             _listed(self._reports),
             _listed(self._leases),
+            allowed_labels=self._allowed_labels,
         )
 
 
@@ -270,6 +287,8 @@ def _snapshot(
     nodes: list[Node] | None,
     reports: list[NodePodProbe] | None,
     leases: list[Lease] | None,
+    *,
+    allowed_labels: frozenset[str],
 ) -> Snapshot:
     return Snapshot(
         now=utc_now(),
@@ -278,6 +297,7 @@ def _snapshot(
         nodes=_by_name(nodes),
         reports=_by_name(reports),
         leases=_by_name(leases),
+        allowed_labels=allowed_labels,
     )
 
 

@@ -58,6 +58,7 @@ class Question(NamedTuple):
     marker: str
     form: str
     system_namespace: str
+    allowed_labels: frozenset[str]
 
 
 @click.command(help=_HELP, short_help="What is probed, what came out, and what is wrong.")
@@ -71,6 +72,7 @@ def status(
     namespace: str | None,
     kubeconfig: str | None,
     system_namespace: str,
+    allowed_label_keys: frozenset[str],
     all_namespaces: bool,
     watch: bool,
     output: str,
@@ -79,7 +81,8 @@ def status(
         raise click.UsageError("-A goes with neither -n nor the name of a marker")
     config = load_config(kubeconfig)
     where = "" if all_namespaces else namespace or config.namespace
-    question = Question(where, marker.rpartition("/")[2], output, system_namespace)
+    name = marker.rpartition("/")[2]
+    question = Question(where, name, output, system_namespace, allowed_label_keys)
     return run(_watch(config, question) if watch else _once(config, question), config)
 
 
@@ -120,7 +123,12 @@ async def _watch(config: ClusterConfig, question: Question) -> int:
 
 
 def _reader(client: RestClient, question: Question) -> Reader:
-    return Reader(client, namespace=question.namespace, system_namespace=question.system_namespace)
+    return Reader(
+        client,
+        namespace=question.namespace,
+        system_namespace=question.system_namespace,
+        allowed_labels=question.allowed_labels,
+    )
 
 
 def _on_screen(console: Console, question: Question) -> bool:

@@ -1,4 +1,4 @@
-"""Values of flags as Go programs write them: booleans, durations, listen addresses, feature gates.
+"""Values of flags as Go programs write them: booleans, durations, listen addresses, feature gates, label keys.
 
 Each type refuses a wrong value with a sentence that says what would be right; click adds the flag's name.
 
@@ -13,6 +13,8 @@ from typing import Any, ClassVar, Final
 import click
 
 from kruise_probe.api.durations import parse_duration
+from kruise_probe.api.labels import label_key_error
+from kruise_probe.api.reserved import MAX_ALLOWED_LABELS
 from kruise_probe.cli.gates import FeatureGates, GateError, parse_bool, parse_gates
 
 _LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -154,10 +156,32 @@ class Gates(click.ParamType[FeatureGates]):
             return self.fail(str(error), param, ctx)
 
 
+class LabelKeys(click.ParamType[frozenset[str]]):
+    """`example.com/a,pod-template-hash`; nothing means none."""
+
+    name = "keys"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> frozenset[str]:
+        if isinstance(value, frozenset):
+            return value
+        keys = frozenset(each.strip() for each in str(value).split(",") if each.strip())
+        for key in sorted(keys):
+            if problem := label_key_error(key):
+                return self.fail(f"{key!r} is not a label key: {problem}", param, ctx)
+        if len(keys) > MAX_ALLOWED_LABELS:
+            return self.fail(
+                f"{len(keys)} keys are too many; write at most {MAX_ALLOWED_LABELS}", param, ctx
+            )
+        return keys
+
+
 GO_BOOL: Final = GoBool()
 DURATION: Final = Duration()
 LISTEN_ADDRESS: Final = ListenAddress()
 GATES: Final = Gates()
+LABEL_KEYS: Final = LabelKeys()
 OBJECT_NAME: Final = Name()
 OPTIONAL_OBJECT_NAME: Final = Name(optional=True)
 NAMESPACE: Final = Name(label=True)

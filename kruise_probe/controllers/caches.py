@@ -114,11 +114,17 @@ class ProbesChange(NamedTuple):
 class Caches:
     """Stores, indexes, and the objects that we wrote ourselves a moment ago.
 
-    `namespace`, if not empty, is the only one that this manager looks after.
+    `namespace`, if not empty, is the only one that this manager looks after; `allowed_labels` are reserved label keys
+    that policies may write all the same.
     """
 
     def __init__(
-        self, informers: Informers, *, namespace: str = "", now: Callable[[], datetime]
+        self,
+        informers: Informers,
+        *,
+        namespace: str = "",
+        allowed_labels: Collection[str] = (),
+        now: Callable[[], datetime],
     ) -> None:
         self.namespace: Final = namespace
         self.pods: Final = MutationCache(informers.pods.indexer)
@@ -130,6 +136,7 @@ class Caches:
         self.called_stale: Final[set[str]] = set()
         """Nodes whose results were found stale since their pods were last woken. The wall clock of that finding may be
         ahead of the timers of `agents`: without this nobody would take it back."""
+        self._allowed_labels = allowed_labels
         self._marker_informer = informers.markers
         self._pods = informers.pods.indexer
         self._nodes = informers.nodes.indexer
@@ -207,13 +214,16 @@ class Caches:
     def follow_marker(self, marker: PodProbeMarker) -> tuple[CompiledMarker | None, CompiledMarker]:
         """Takes in a marker that appeared, or whose spec or deletion changed; returns it before and after."""
         before = self.matching.markers.get(marker.key)
-        after = compile_marker(marker)
+        after = self._compiled(marker)
         self.matching.set_marker(after)
         return before, after
 
     def follow_marker_deletion(self, marker: PodProbeMarker) -> CompiledMarker:
         self.markers.deleted(marker)
-        return self.matching.remove_marker(marker.key) or compile_marker(marker)
+        return self.matching.remove_marker(marker.key) or self._compiled(marker)
+
+    def _compiled(self, marker: PodProbeMarker) -> CompiledMarker:
+        return compile_marker(marker, allowed_labels=self._allowed_labels)
 
     def follow_node_pod_probe(self, old: NodePodProbe | None, new: NodePodProbe) -> ProbesChange:
         """Takes in a NodePodProbe that appeared or changed."""

@@ -5,16 +5,16 @@ that key, an invalid probe costs that probe, an invalid selector matches nothing
 marker, for its status.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
 
-from kruise_probe.api.annotations import annotation_value_error, reserved_key_error
+from kruise_probe.api.annotations import annotation_value_error
 from kruise_probe.api.core import GRPCAction, HTTPGetAction, Probe, TCPSocketAction
 from kruise_probe.api.keys import NamespacedName, ProbeName
 from kruise_probe.api.labels import annotation_key_error, label_key_error, label_value_error
-from kruise_probe.api.names import NATIVE_POD_CONDITIONS
+from kruise_probe.api.reserved import annotation_reserved, condition_reserved, label_reserved
 from kruise_probe.api.selectors import Selector, compile_selector
 from kruise_probe.api.v1alpha1 import (
     ContainerProbe,
@@ -30,6 +30,7 @@ from kruise_probe.api.validation import (
     listed,
     marker_errors,
     validate_probe,
+    within_limits,
 )
 
 _NO_SELECTOR: Final = Selector(())
@@ -99,14 +100,20 @@ class CompiledMarker(msgspec.Struct, frozen=True, eq=False):
         return not self.deleting
 
 
-def compile_marker(marker: PodProbeMarker) -> CompiledMarker:
+def compile_marker(
+    marker: PodProbeMarker, *, allowed_labels: Collection[str] = ()
+) -> CompiledMarker:
     """Never raises: what is wrong with the marker ends up in `errors`."""
-    errors = listed(each for each in marker_errors(marker.spec) if each.kind not in BOUNDS)
+    errors = listed(
+        each
+        for each in marker_errors(marker.spec, allowed_labels=allowed_labels)
+        if each.kind not in BOUNDS
+    )
     try:
         selector = compile_selector(marker.spec.selector)
     except ValueError:  # validate_marker says the same with a path
         selector = _NO_SELECTOR
-    probes = _probes(marker, selector.keys)
+    probes = _probes(marker, selector.keys, allowed_labels)
     policies = [marks for each in probes for marks in each.policies.values()]
     return CompiledMarker(
         key=marker.key,
@@ -124,10 +131,13 @@ def compile_marker(marker: PodProbeMarker) -> CompiledMarker:
     )
 
 
-def _probes(marker: PodProbeMarker, selector_keys: frozenset[str]) -> tuple[CompiledProbe, ...]:
+def _probes(
+    marker: PodProbeMarker, selector_keys: frozenset[str], allowed_labels: Collection[str]
+) -> tuple[CompiledProbe, ...]:
     """The valid probes, in order; of several with one name the first, of one condition type likewise."""
     probes: dict[str, CompiledProbe] = {}
-    for each in marker.spec.probes or ():
+    for written in marker.spec.probes or ():
+        each = msgspec.structs.replace(written, probe=within_limits(written.probe))
         if each.name not in probes and _is_valid(each):
             planned, port_name = _planned(marker.metadata.name, each)
             probes[each.name] = CompiledProbe(
@@ -135,7 +145,7 @@ def _probes(marker: PodProbeMarker, selector_keys: frozenset[str]) -> tuple[Comp
                 planned=planned,
                 port_name=port_name,
                 condition_type=_condition_type(each.pod_condition_type),
-                policies=_policies(each.marker_policy or (), selector_keys),
+                policies=_policies(each.marker_policy or (), selector_keys, allowed_labels),
             )
     return tuple(probes.values())
 
@@ -146,13 +156,15 @@ def _is_valid(probe: PodContainerProbe) -> bool:
 
 
 def _condition_type(condition_type: str | None) -> str:
-    if not condition_type or condition_type in NATIVE_POD_CONDITIONS:
+    if not condition_type or condition_reserved(condition_type) or label_key_error(condition_type):
         return ""
-    return "" if label_key_error(condition_type) else condition_type
+    return condition_type
 
 
 def _policies(
-    policies: tuple[MarkerPolicy, ...], selector_keys: frozenset[str]
+    policies: tuple[MarkerPolicy, ...],
+    selector_keys: frozenset[str],
+    allowed_labels: Collection[str],
 ) -> Mapping[str, Marks]:
     """By state. Of several policies for one state the first counts."""
     by_state: dict[str, Marks] = {}
@@ -165,13 +177,14 @@ def _policies(
                         key: value
                         for key, value in (policy.labels or {}).items()
                         if key not in selector_keys
+                        and not label_reserved(key, allowed_labels)
                         and not label_key_error(key)
                         and not label_value_error(value)
                     },
                     annotations={
                         key: value
                         for key, value in (policy.annotations or {}).items()
-                        if not reserved_key_error(key)
+                        if not annotation_reserved(key)
                         and not annotation_key_error(key)
                         and not annotation_value_error(key, value)
                     },

@@ -40,6 +40,7 @@ class Options(NamedTuple):
 
     Attributes:
         namespace: the only namespace to look after; empty for all.
+        allowed_labels: reserved label keys that policies may write all the same.
         serverless: gate `EnablePodProbeMarkerOnServerless`.
         marker_workers, node_workers: reconciles at once, of markers and of nodes; `pod_workers` keep as many
             requests under way as the client allows.
@@ -48,6 +49,7 @@ class Options(NamedTuple):
 
     system_namespace: str
     namespace: str = ""
+    allowed_labels: frozenset[str] = frozenset()
     serverless: bool = False
     marker_workers: int = 4
     node_workers: int = 48
@@ -85,7 +87,9 @@ def build_over(
     now: Callable[[], datetime],
 ) -> Product:
     """As `build`, over given informers."""
-    caches = Caches(informers, namespace=options.namespace, now=now)
+    caches = Caches(
+        informers, namespace=options.namespace, allowed_labels=options.allowed_labels, now=now
+    )
     marker_queue: WorkQueue[NamespacedName] = WorkQueue(name=MARKER_CONTROLLER)
     pace = CensusPace(marker_queue)
     keys = Keys(

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final
 
+from kruise_probe.api.core import MAX_SECONDS
 from kruise_probe.api.names import REASON_AGENT_STALE, SERVERLESS_PROBES_ANNOTATION
 from kruise_probe.api.times import parse_time
 from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
@@ -67,7 +68,8 @@ def _no_verdict(case: Case) -> Link:
     needed = probe.effective_period_seconds * max(
         probe.effective_failure_threshold, probe.effective_success_threshold
     )
-    said_at = due + timedelta(seconds=FIRST_PROBE_SECONDS + max(needed, LEAST_GRACE_SECONDS))
+    wait = FIRST_PROBE_SECONDS + max(min(needed, MAX_SECONDS), LEAST_GRACE_SECONDS)
+    said_at = due + timedelta(seconds=wait)
     if now < said_at:
         left = _seconds(said_at - now)
         text = f"none yet; it comes, or what keeps it away is said, within {left}s"

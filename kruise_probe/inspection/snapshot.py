@@ -160,7 +160,7 @@ SEEN_PODS: Final = Resource("", "v1", "pods", "Pod", wire=msgspec.Raw, project=_
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """What was read. `markers` and `pods` are those of the namespaces that were asked for."""
+    """What was read. `markers` and `pods` are those of the requested namespaces; `allowed_labels` as the manager's flag."""
 
     now: datetime
     markers: tuple[PodProbeMarker, ...]
@@ -168,6 +168,7 @@ class Snapshot:
     nodes: Mapping[str, Node] | None
     reports: Mapping[str, NodePodProbe] | None
     leases: Mapping[str, Lease] | None
+    allowed_labels: frozenset[str] = frozenset()
 
     @cached_property
     def sources(self) -> Mapping[NamespacedName, PodProbeMarker]:
@@ -175,7 +176,10 @@ class Snapshot:
 
     @cached_property
     def compiled(self) -> Mapping[NamespacedName, CompiledMarker]:
-        return {each.key: compile_marker(each) for each in self.markers}
+        return {
+            each.key: compile_marker(each, allowed_labels=self.allowed_labels)
+            for each in self.markers
+        }
 
     @cached_property
     def pods_by_key(self) -> Mapping[NamespacedName, SeenPod]:

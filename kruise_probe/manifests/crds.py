@@ -7,6 +7,7 @@ Source: openkruise/kruise config/crd/bases; core/v1 Probe of Kubernetes 1.36.
 Differs: see above; absent numbers stay absent, as Kruise gives them another meaning than core/v1.
 """
 
+from collections.abc import Collection
 from typing import Any
 
 from kruise_probe.api import validation as limits
@@ -28,14 +29,14 @@ from kruise_probe.manifests.schema import (
 CATEGORIES = ["kruise-probe"]
 
 
-def marker_crd() -> dict[str, Any]:
-    """PodProbeMarker: namespaced, short name `ppm`."""
+def marker_crd(allowed_labels: Collection[str] = ()) -> dict[str, Any]:
+    """PodProbeMarker: namespaced, short name `ppm`. `allowed_labels` as the manager's --allowed-label-keys."""
     return _crd(
         kind="PodProbeMarker",
         short_name="ppm",
         scope="Namespaced",
         description="Selects pods, probes their containers, and marks the pods with the newest results.",
-        spec=_marker_spec(),
+        spec=_marker_spec(allowed_labels),
         status=_marker_status(),
         required=["spec"],
         columns=[
@@ -68,8 +69,8 @@ def node_pod_probe_crd() -> dict[str, Any]:
     )
 
 
-def all_crds() -> list[dict[str, Any]]:
-    return [marker_crd(), node_pod_probe_crd()]
+def all_crds(allowed_labels: Collection[str] = ()) -> list[dict[str, Any]]:
+    return [marker_crd(allowed_labels), node_pod_probe_crd()]
 
 
 def _crd(
@@ -128,8 +129,8 @@ def _column(name: str, kind: str, path: str, description: str) -> dict[str, str]
     return {**column, "description": description} if description else column
 
 
-def _marker_spec() -> Schema:
-    probes = list_of(_container_probe(), most=limits.MAX_PROBES, least=1)
+def _marker_spec(allowed_labels: Collection[str]) -> Schema:
+    probes = list_of(_container_probe(allowed_labels), most=limits.MAX_PROBES, least=1)
     return described(
         "Which pods, and which probes.",
         ruled(
@@ -179,7 +180,7 @@ def _selector() -> Schema:
     }
 
 
-def _container_probe() -> Schema:
+def _container_probe(allowed_labels: Collection[str]) -> Schema:
     container_probe = record(
         {
             "name": described(
@@ -194,7 +195,7 @@ def _container_probe() -> Schema:
             "markerPolicy": described(
                 "What to write on the pod per state. Keys that only the other state's policy names are "
                 "removed; with a single policy the opposite result removes its keys.",
-                ruled(list_of(_policy(), most=limits.MAX_POLICIES), rules.POLICIES),
+                ruled(list_of(_policy(allowed_labels), most=limits.MAX_POLICIES), rules.POLICIES),
             ),
             "podConditionType": described(
                 "Condition type that shows the newest result, such as example.com/healthy: Succeeded is True, "
@@ -207,13 +208,15 @@ def _container_probe() -> Schema:
     return ruled(container_probe, rules.CONTAINER_PROBE)
 
 
-def _policy() -> Schema:
+def _policy(allowed_labels: Collection[str]) -> Schema:
     labels = map_of(text(most=limits.MAX_LABEL_VALUE), most=limits.MAX_MARKS)
     annotations = map_of(text(most=limits.MAX_ANNOTATION_VALUE), most=limits.MAX_MARKS)
     policy = record(
         {
             "state": described("When to write.", text(enum=["Succeeded", "Failed"])),
-            "labels": described("Labels to put on the pod.", ruled(labels, *rules.LABELS)),
+            "labels": described(
+                "Labels to put on the pod.", ruled(labels, *rules.policy_labels(allowed_labels))
+            ),
             "annotations": described(
                 "Annotations to put on the pod.", ruled(annotations, *rules.ANNOTATIONS)
             ),

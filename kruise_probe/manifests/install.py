@@ -15,7 +15,7 @@ def default_install(install: Install, *, admission_policy: bool = True) -> list[
     Without `admission_policy` for clusters before Kubernetes 1.30, which have no such policies.
     """
     return [
-        *all_crds(),
+        *all_crds(install.allowed_label_keys),
         namespace(install),
         *manager_rbac(install.namespace),
         *daemon_rbac(install.namespace),

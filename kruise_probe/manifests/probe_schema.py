@@ -7,6 +7,7 @@ Differs: absent numbers stay absent, as Kruise gives them another meaning than c
 from typing import Final
 
 from kruise_probe.api import validation as limits
+from kruise_probe.api.core import MAX_SECONDS, MAX_TIMEOUT_SECONDS
 from kruise_probe.manifests import rules
 from kruise_probe.manifests.schema import (
     Schema,
@@ -47,11 +48,13 @@ def probe(*, bounded: bool) -> Schema:
         ),
         "grpc": described("A call of the gRPC health protocol.", _grpc(bounded=bounded)),
     }
-    least, most = (0, limits.MAX_SECONDS) if bounded else (None, None)
+    least, most = (0, MAX_SECONDS) if bounded else (None, None)
     numbers = {
         name: described(meaning, int32(least=least, most=most))
         for name, meaning in _NUMBERS.items()
     }
+    if bounded:
+        numbers["timeoutSeconds"]["maximum"] = MAX_TIMEOUT_SECONDS
     schema = record(
         {
             **handlers,
@@ -71,8 +74,8 @@ def _exec(*, bounded: bool) -> Schema:
     meaning = "The program and its arguments; no shell is put around them."
     if not bounded:
         return record({"command": described(meaning, list_of(text()))})
-    words = list_of(text(most=limits.MAX_COMMAND_WORD), most=limits.MAX_COMMAND)
-    return ruled(record({"command": described(meaning, words)}), rules.COMMAND)
+    words = list_of(text(most=limits.MAX_COMMAND_BYTES), most=limits.MAX_COMMAND)
+    return ruled(record({"command": described(meaning, words)}), *rules.COMMAND)
 
 
 def _http_get(*, bounded: bool) -> Schema:

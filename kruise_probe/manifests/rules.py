@@ -10,15 +10,14 @@ The field of a rule about several items of a list is the list; the message then 
 Source: apiextensions/v1 ValidationRule; apiserver pkg/cel/library for what a call costs.
 """
 
+import json
+from collections.abc import Collection, Iterable
 from typing import Final
 
-from kruise_probe.api import annotations, labels, remedies
-from kruise_probe.api.names import (
-    APPARMOR_ANNOTATION_PREFIX,
-    DELETION_COST_ANNOTATION,
-    NATIVE_POD_CONDITIONS,
-    PROTOCOL_ANNOTATIONS,
-)
+from kruise_probe.api import annotations, labels, remedies, reserved
+from kruise_probe.api.names import DELETION_COST_ANNOTATION
+from kruise_probe.api.reserved import Reserved
+from kruise_probe.api.validation import MAX_COMMAND_BYTES
 
 Rule = dict[str, str]
 
@@ -50,8 +49,40 @@ def _literal(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def _list(texts: frozenset[str]) -> str:
-    return "[" + ", ".join(_literal(text) for text in sorted(texts)) + "]"
+def _list(texts: Iterable[str]) -> str:
+    return "[" + ", ".join(_literal(text) for text in texts) + "]"
+
+
+def _json_list(texts: Iterable[str]) -> str:
+    """As the chart's template writes it."""
+    return json.dumps(sorted(texts), separators=(",", ":"))
+
+
+def _is_held(row: Reserved) -> str:
+    """CEL: whether the row holds the key `k`, as `Reserved.holds`."""
+    ways = [f"k.startsWith({_literal(each)})" for each in row.prefixes]
+    if row.keys:
+        ways.append(f"k in {_list(row.keys)}")
+    if row.domains:
+        domains = "|".join(each.replace(".", "[.]") for each in row.domains)
+        found = f"k.matches('^([^/]*[.])?({domains})/')"
+        ways.append(
+            " && ".join([found, *(f"!k.startsWith({_literal(each + '/')})" for each in row.but)])
+        )
+    return " || ".join(ways)
+
+
+def _unreserved(table: Iterable[Reserved], remedy: str, *, allowed: str = "") -> Iterable[Rule]:
+    """One rule for each row: no key of the map `self` is held, unless the CEL expression `allowed` holds for `k`."""
+    for row in table:
+        free = f"!({_is_held(row)})"
+        free = f"{allowed} || {free}" if allowed else free
+        yield _rule(
+            f"self.all(k, {free})",
+            f"{row.reason}; {remedy}",
+            reason=FORBIDDEN,
+            shown=_first_bad("self", free),
+        )
 
 
 def _is_key(key: str, *, dns_label: str = _DNS_LABEL) -> str:
@@ -81,6 +112,17 @@ LABEL_VALUES: Final = _rule(
 )
 LABELS: Final = (LABEL_KEYS, LABEL_VALUES)
 
+
+def policy_labels(allowed: Collection[str]) -> tuple[Rule, ...]:
+    """Of the labels of a policy; `allowed` are reserved keys that the manager opens."""
+    return (
+        *LABELS,
+        *_unreserved(
+            reserved.LABELS, remedies.RESERVED_LABEL, allowed=f"k in {_json_list(allowed)}"
+        ),
+    )
+
+
 _ANNOTATION_KEY = _is_key("k", dns_label=_ANY_CASE_DNS_LABEL)
 _COST = f"self[{_literal(DELETION_COST_ANNOTATION)}]"
 ANNOTATIONS: Final = (
@@ -89,18 +131,7 @@ ANNOTATIONS: Final = (
         remedies.KEY,
         shown=_first_bad("self", _ANNOTATION_KEY),
     ),
-    _rule(
-        f"{_list(PROTOCOL_ANNOTATIONS)}.all(k, !(k in self))",
-        f"key {' or '.join(sorted(PROTOCOL_ANNOTATIONS))} {remedies.PROTOCOL_KEY}",
-        reason=FORBIDDEN,
-    ),
-    _rule(
-        f"{_list(annotations.KUBERNETES_ANNOTATIONS)}.all(k, !(k in self)) && "
-        f"!self.exists(k, k.startsWith({_literal(APPARMOR_ANNOTATION_PREFIX)}))",
-        f"key {', '.join(sorted(annotations.KUBERNETES_ANNOTATIONS))} or {APPARMOR_ANNOTATION_PREFIX}* "
-        f"{remedies.KUBERNETES_KEY}",
-        reason=FORBIDDEN,
-    ),
+    *_unreserved(reserved.ANNOTATIONS, remedies.RESERVED_ANNOTATION),
     _rule(
         f"!({_literal(DELETION_COST_ANNOTATION)} in self) || "
         f"({_COST}.matches('^({annotations.COST_PATTERN})$') && "
@@ -166,7 +197,10 @@ CONTAINER_PROBE: Final = _rule(
     reason=REQUIRED,
 )
 CONDITION_TYPE: Final = (
-    _rule(f"!(self in {_list(NATIVE_POD_CONDITIONS)})", remedies.NATIVE_CONDITION),
+    *(
+        _rule(f"!(self in {_list(row.keys)})", f"{row.reason}; {remedies.RESERVED_CONDITION}")
+        for row in reserved.CONDITIONS
+    ),
     _rule(f"self == '' || ({_is_key('self')})", remedies.KEY),
 )
 POLICIES: Final = _rule(
@@ -199,11 +233,18 @@ HANDLERS: Final = (
         )
     ),
 )
-COMMAND: Final = _rule(
-    "has(self.command) && self.command.size() > 0",
-    remedies.COMMAND_NEEDED,
-    field=".command",
-    reason=REQUIRED,
+COMMAND: Final = (
+    _rule(
+        "has(self.command) && self.command.size() > 0",
+        remedies.COMMAND_NEEDED,
+        field=".command",
+        reason=REQUIRED,
+    ),
+    _rule(
+        f"!has(self.command) || self.command.map(w, w.size()).sum() <= {MAX_COMMAND_BYTES}",
+        remedies.COMMAND_TOO_LONG,
+        field=".command",
+    ),
 )
 HOST: Final = _rule("self == ''", remedies.HOST, reason=FORBIDDEN)
 SCHEME: Final = _rule("self in ['', 'HTTP', 'HTTPS']", remedies.SCHEME)

@@ -44,6 +44,7 @@ class Install:
     """What one may choose about the default install.
 
     Attributes:
+        allowed_label_keys: reserved label keys that policies may write all the same.
         cri_socket: path of the runtime's socket on the nodes; empty: it is looked for below /run.
         webhook: the manager also answers admission reviews; `cert_manager`: with a certificate of cert-manager;
             `serverless`: new pods as well, for the gate EnablePodProbeMarkerOnServerless.
@@ -54,6 +55,7 @@ class Install:
     image_pull_policy: str = "IfNotPresent"
     replicas: int = 2
     feature_gates: str = ""
+    allowed_label_keys: frozenset[str] = frozenset()
     cri_socket: str = ""
     webhook: bool = False
     cert_manager: bool = False
@@ -82,7 +84,7 @@ def manager(install: Install) -> Manifest:
     }
     args, ports, mounts, volumes = _webhook_parts(install)
     container = {
-        **_container(install, "manager", args),
+        **_container(install, "manager", (*_allowed_labels(install), *args)),
         "env": [_field("POD_NAMESPACE", "metadata.namespace")],
         "ports": [
             {"name": "metrics", "containerPort": METRICS_PORT},
@@ -121,6 +123,11 @@ def manager(install: Install) -> Manifest:
             "template": {"metadata": {"labels": labels}, "spec": pod},
         },
     }
+
+
+def _allowed_labels(install: Install) -> tuple[str, ...]:
+    keys = ",".join(sorted(install.allowed_label_keys))
+    return (f"--allowed-label-keys={keys}",) if keys else ()
 
 
 class _WebhookParts(NamedTuple):

@@ -14,10 +14,11 @@ import msgspec
 
 from kruise_probe.api.core import HTTPGetAction, Probe
 from kruise_probe.api.names import SERVERLESS_MARKERS_ANNOTATION, SERVERLESS_PROBES_ANNOTATION
+from kruise_probe.api.reserved import condition_reserved
 from kruise_probe.api.resources import PODS
 from kruise_probe.api.selectors import compile_selector
 from kruise_probe.api.v1alpha1 import PodContainerProbe, PodProbeMarker
-from kruise_probe.api.validation import BOUNDS, validate_probe
+from kruise_probe.api.validation import BOUNDS, validate_probe, within_limits
 from kruise_probe.webhook.admission import ALLOWED, Request, Verdict
 
 
@@ -75,7 +76,10 @@ def _matches(marker: PodProbeMarker, labels: Any) -> bool:
 
 
 def _is_valid(probe: PodContainerProbe) -> bool:
-    return all(each.kind in BOUNDS for each in validate_probe(probe.probe, ""))
+    """Whether a provider may run the probe, and write its condition."""
+    if probe.pod_condition_type and condition_reserved(probe.pod_condition_type):
+        return False
+    return all(each.kind in BOUNDS for each in validate_probe(within_limits(probe.probe), ""))
 
 
 def _first_of_each(
@@ -95,8 +99,9 @@ def _without_policies(probe: PodContainerProbe) -> PodContainerProbe:
     return msgspec.structs.replace(probe, marker_policy=None, probe=_completed(probe.probe))
 
 
-def _completed(probe: Probe) -> Probe:
+def _completed(written: Probe) -> Probe:
     """With the scheme and path that our CRD fills in, and Kruise's does not."""
+    probe = within_limits(written)
     action = probe.http_get
     if action is None:
         return probe

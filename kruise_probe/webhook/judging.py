@@ -5,7 +5,7 @@ Differs: all errors at once, each with its field; a NodePodProbe is never refuse
 stop every other probe of its node: the daemon refuses that probe alone.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import msgspec
 
@@ -28,11 +28,12 @@ from kruise_probe.webhook.admission import (
 )
 
 
-def judge_marker(request: Request) -> Verdict:
+def judge_marker(request: Request, *, allowed_labels: Collection[str] = ()) -> Verdict:
     """Refuses what breaks a rule, and warns of what has no effect; parts that an update leaves as they were are not
     judged again.
 
-    So a marker from before the rules can be labelled, and loses its finalizer when it is deleted.
+    So a marker from before the rules can be labelled, and loses its finalizer when it is deleted. `allowed_labels` are
+    the keys of the manager's --allowed-label-keys.
     """
     if request.operation not in ("CREATE", "UPDATE") or request.sub_resource:
         return ALLOWED
@@ -40,7 +41,7 @@ def judge_marker(request: Request) -> Verdict:
         marker = MARKERS.decode(request.object)
     except msgspec.MsgspecError as error:
         return undecodable(MARKERS.kind, request.name, error)
-    errors = listed(_new_errors(marker, _old_marker(request)))
+    errors = listed(_new_errors(marker, _old_marker(request), allowed_labels))
     if errors:
         return refused(MARKERS.kind, marker.metadata.name, errors)
     idle = idle_fields(marker.spec)
@@ -57,13 +58,15 @@ def _old_marker(request: Request) -> PodProbeMarker | None:
         return None
 
 
-def _new_errors(new: PodProbeMarker, old: PodProbeMarker | None) -> Iterator[FieldError]:
+def _new_errors(
+    new: PodProbeMarker, old: PodProbeMarker | None, allowed_labels: Collection[str]
+) -> Iterator[FieldError]:
     """Errors of a new marker, or of the parts that an update changes: the selector, or all else."""
     if old is None:
-        yield from marker_errors(new.spec)
+        yield from marker_errors(new.spec, allowed_labels=allowed_labels)
     elif old.spec != new.spec:
         same_selector = old.spec.selector == new.spec.selector
-        for error in marker_errors(new.spec, old.spec):
+        for error in marker_errors(new.spec, old.spec, allowed_labels=allowed_labels):
             if not (same_selector and error.path.startswith("spec.selector")):
                 yield error
 

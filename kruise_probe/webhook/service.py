@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
@@ -41,12 +42,14 @@ class Options(NamedTuple):
     Attributes:
         certificate_folder: empty for certificates of its own, kept in the Secret of the system namespace.
         serverless: gate `EnablePodProbeMarkerOnServerless`. While it is off pods are let through as they are.
+        allowed_labels: reserved label keys that policies may write all the same.
     """
 
     address: str
     system_namespace: str
     serverless: bool
     certificate_folder: str = ""
+    allowed_labels: frozenset[str] = frozenset()
     pace: Pace = Pace()
 
 
@@ -94,7 +97,7 @@ def build(
         flag=FLAG,
         serving=serving,
         decide={
-            VALIDATE_MARKERS: judge_marker,
+            VALIDATE_MARKERS: partial(judge_marker, allowed_labels=options.allowed_labels),
             VALIDATE_NODE_POD_PROBES: judge_node_pod_probe,
             MUTATE_PODS: judge_pod,
         },

@@ -112,10 +112,77 @@ BAD_COSTS = (
     *("", "low", "+1", "01", "00", "1.0", " 1", "1\n", "1_0", "-", "--1", "0x1", "\u0661"),
     *("2147483648", "-2147483649", "-99999999999", "9" * 30),
 )
-KUBERNETES_KEYS = (
-    "kubernetes.io/config.mirror",
+RESERVED_LABELS = (
+    "kubernetes.io/hostname",
+    "topology.kubernetes.io/zone",
+    "statefulset.kubernetes.io/pod-name",
+    "apps.kubernetes.io/pod-index",
+    "batch.kubernetes.io/job-name",
+    "sub.app.kubernetes.io/name",
+    "k8s.io/a",
+    "kueue.x.k8s.io/queue-name",
+    "pod-template-hash",
+    "controller-revision-hash",
+    "pod-template-generation",
+    "controller-uid",
+    "job-name",
+    "apps.kruise.io/cloneset-instance-id",
+    "apps.kruise.io/controller-revision-hash",
+    "apps.kruise.io/subset-name",
+    "lifecycle.apps.kruise.io/state",
+    "istio.io/dataplane-mode",
+    "security.istio.io/tlsMode",
+    "linkerd.io/control-plane-ns",
+    "kuma.io/mesh",
+    "consul.hashicorp.com/connect-inject-status",
+)
+FREE_LABELS = (
+    "app.kubernetes.io/component",
+    "example.com/kubernetes.io",
+    "kubernetes.io",
+    "notkubernetes.io/a",
+    "kubernetes.io.example/a",
+    "x-k8s.io/a",
+    "example.com/pod-template-hash",
+    "unavailable-pod.kruise.io/draining",
+    "apps.kruise.io/specified-delete",
+    "game.kruise.io/state",
+)
+RESERVED_ANNOTATIONS = (
+    "kruise.io/podprobe",
+    "kruise.io/podprobemarker-list",
+    "kruise.io/podprobe-of-tomorrow",
     "kubectl.kubernetes.io/last-applied-configuration",
+    "kubernetes.io/config.mirror",
+    "kubernetes.io/config.source",
     "container.apparmor.security.beta.kubernetes.io/main",
+    "container.seccomp.security.alpha.kubernetes.io/main",
+    "seccomp.security.alpha.kubernetes.io/pod",
+    "scheduler.alpha.kubernetes.io/critical-pod",
+    "apps.kruise.io/inplace-update-grace",
+    "apps.kruise.io/inplace-update-state",
+    "ambient.istio.io/redirection",
+    "config.linkerd.io/opaque-ports",
+    "cni.projectcalico.org/podIP",
+    "k8s.ovn.org/pod-networks",
+    "policy.cilium.io/no-track-port",
+    "k8s.v1.cni.cncf.io/network-status",
+    "vpc.amazonaws.com/pod-ips",
+)
+FREE_ANNOTATIONS = (
+    "cluster-autoscaler.kubernetes.io/safe-to-evict",
+    "karpenter.sh/do-not-disrupt",
+    "kubernetes.io/description",
+    "kubectl.kubernetes.io/default-container",
+    "pub.kruise.io/no-protect",
+    "prometheus.io/scrape",
+    "pod-template-hash",
+)
+KRUISE_CONDITIONS = (
+    "InPlaceUpdateReady",
+    "KruisePodReady",
+    "SidecarSetUpgradable",
+    "SidecarTerminated",
 )
 NATIVE = (
     "PodScheduled",
@@ -219,6 +286,18 @@ def _good_probes() -> Iterator[Row]:
             [policy(labels={f"k{n}": "" for n in range(32)})],
         ),
     )
+    for key in FREE_LABELS:
+        yield Row(
+            f"policy-label-{key}", edited("probes.0.markerPolicy", [policy(labels={key: "x"})])
+        )
+    for key in FREE_ANNOTATIONS:
+        yield Row(
+            f"policy-annotation-{key}",
+            edited("probes.0.markerPolicy", [policy(annotations={key: "x"})]),
+        )
+    yield Row(
+        "condition-of-another-case", edited("probes.0.podConditionType", "inPlaceUpdateReady")
+    )
     yield Row(
         "policy-key-of-another-selector",
         edited("probes.0.markerPolicy", [policy(labels={"app2": "x"})]),
@@ -257,7 +336,8 @@ def _good_handlers() -> Iterator[Row]:
     for name, handler in HANDLERS.items():
         yield Row(f"handler-{name}", edited(PROBE, handler))
         yield Row(f"handler-{name}-zeros", edited(PROBE, {**handler, **dict.fromkeys(NUMBERS, 0)}))
-    yield Row("largest-numbers", edited(PROBE, {**EXEC, **dict.fromkeys(NUMBERS, 2**31 - 1)}))
+    largest = dict.fromkeys(NUMBERS, 2**31 - 1) | {"timeoutSeconds": 3600}
+    yield Row("largest-numbers", edited(PROBE, {**EXEC, **largest}))
     for port in (1, 65535, "http", "a", "a-1", "1-a", "8080-a", "a" * 15, "1a", "a-b-c"):
         yield Row(f"tcp-port-{port}", edited(PROBE, {"tcpSocket": {"port": port}}))
         yield Row(f"http-port-{port}", edited(PROBE, {"httpGet": {"port": port}}))
@@ -279,6 +359,9 @@ def _good_handlers() -> Iterator[Row]:
     command = ["sh", "-c", "", "echo 'é\n'"]
     yield Row("command-of-any-text", edited(PROBE, {"exec": {"command": command}}))
     yield Row("command-of-128", edited(PROBE, {"exec": {"command": ["a"] * 128}}))
+    yield Row(
+        "command-of-8192-bytes", edited(PROBE, {"exec": {"command": ["sh", "-c", "a" * 8188]}})
+    )
 
 
 def _bad_selectors() -> Iterator[Row]:
@@ -357,7 +440,7 @@ def _bad_probes() -> Iterator[Row]:
         "spec.probes[1].podConditionType",
         "spec.probes",
     )
-    for name in NATIVE:
+    for name in (*NATIVE, *KRUISE_CONDITIONS):
         yield Row(
             f"condition-{name}",
             edited("probes.0.podConditionType", name),
@@ -410,10 +493,10 @@ def _bad_policies() -> Iterator[Row]:
     yield row(
         "own-selector-key", [policy(labels={"app": "other"})], f"{at}[0].labels", "spec.probes"
     )
-    for name in ("kruise.io/podprobe", "kruise.io/podprobemarker-list"):
-        yield row(f"protocol-{name}", [policy(annotations={name: "x"})], f"{at}[0].annotations")
-    for name in KUBERNETES_KEYS:
-        yield row(f"kubernetes-{name}", [policy(annotations={name: "x"})], f"{at}[0].annotations")
+    for name in RESERVED_LABELS:
+        yield row(f"reserved-{name}", [policy(labels={name: "x"})], f"{at}[0].labels")
+    for name in RESERVED_ANNOTATIONS:
+        yield row(f"reserved-{name}", [policy(annotations={name: "x"})], f"{at}[0].annotations")
     for cost in BAD_COSTS:
         bad = [policy(), policy("Succeeded", annotations={COST: cost, "a": "b"})]
         yield row(f"deletion-cost-{cost!r}", bad, f"{at}[1].annotations")
@@ -460,7 +543,11 @@ def _bad_handlers() -> Iterator[Row]:
     yield row("no-command", {"exec": {}}, ".exec.command")
     yield row("empty-command", {"exec": {"command": []}}, ".exec.command")
     yield row("command-of-129", {"exec": {"command": ["a"] * 129}}, ".exec.command")
-    yield row("command-word-long", {"exec": {"command": ["a" * 32769]}}, ".exec.command[0]")
+    yield row("command-word-long", {"exec": {"command": ["a" * 8193]}}, ".exec.command[0]")
+    long = ["sh", "-c", "a" * 8189]
+    yield row("command-of-8193-bytes", {"exec": {"command": long}}, ".exec.command")
+    long = ["a" * 65] * 127
+    yield row("command-of-127-long-words", {"exec": {"command": long}}, ".exec.command")
     for host in ("127.0.0.1", "x", "::1", "metadata.example"):
         yield row(f"http-host-{host}", {"httpGet": {"port": 1, "host": host}}, ".httpGet.host")
         yield row(f"tcp-host-{host}", {"tcpSocket": {"port": 1, "host": host}}, ".tcpSocket.host")
@@ -480,6 +567,7 @@ def _bad_handlers() -> Iterator[Row]:
     for number in NUMBERS:
         yield row(f"negative-{number}", {**EXEC, number: -1}, f".{number}")
         yield row(f"huge-{number}", {**EXEC, number: 2**31}, f".{number}")
+    yield row("timeoutSeconds-3601", {**EXEC, "timeoutSeconds": 3601}, ".timeoutSeconds")
 
 
 VALID: tuple[Row, ...] = (*_good_selectors(), *_good_probes(), *_good_handlers())

@@ -1,5 +1,6 @@
 """Flags take what Go programs take, and refuse the rest with a remedy."""
 
+import re
 from typing import Any
 
 import click
@@ -7,7 +8,7 @@ import pytest
 
 from kruise_probe.api.durations import parse_duration
 from kruise_probe.cli.gates import DAEMON, SERVERLESS, GateError, parse_gates
-from kruise_probe.cli.types import GO_BOOL, LISTEN_ADDRESS, Count, Rate
+from kruise_probe.cli.types import GO_BOOL, LABEL_KEYS, LISTEN_ADDRESS, Count, Rate
 
 
 @pytest.mark.parametrize(
@@ -110,3 +111,28 @@ def test_gates(text: str, serverless: bool, daemon: bool) -> None:
 def test_wrong_gates_are_refused_with_a_remedy(text: str, said: str) -> None:
     with pytest.raises(GateError, match=said):
         parse_gates(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        ("", set()),
+        ("pod-template-hash", {"pod-template-hash"}),
+        (" a.example/b, c ,", {"a.example/b", "c"}),
+    ],
+)
+def test_label_keys_are_a_list_with_commas(text: str, keys: set[str]) -> None:
+    assert LABEL_KEYS.convert(text, None, None) == keys
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a b", "'a b' is not a label key"),
+        ("topology.kubernetes.io/*", "is not a label key"),
+        (",".join(f"k{n}" for n in range(33)), "33 keys are too many; write at most 32"),
+    ],
+)
+def test_wrong_label_keys_are_refused(text: str, said: str) -> None:
+    with pytest.raises(click.BadParameter, match=re.escape(said)):
+        LABEL_KEYS.convert(text, None, None)

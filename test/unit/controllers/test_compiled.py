@@ -55,7 +55,7 @@ def test_absent_numbers_stay_absent() -> None:
         ),
         pytest.param({**probe_wire(), "probe": {}}, id="no-handler"),
         pytest.param(probe_wire(periodSeconds=-1), id="negative-number"),
-        pytest.param(probe_wire(timeoutSeconds=2**40), id="number-that-go-cannot-read"),
+        pytest.param(probe_wire(periodSeconds=2**40), id="number-that-go-cannot-read"),
     ],
 )
 def test_an_invalid_probe_is_left_out_and_the_others_stay(bad: Json) -> None:
@@ -127,7 +127,63 @@ def test_policies_of_other_states_mean_nothing(state: str) -> None:
     assert probe.policies == {}
 
 
-@pytest.mark.parametrize("type", ["Ready", "ContainersReady", "bad type", "/x"])
+RESERVED = {"pod-template-hash": "x", "topology.kubernetes.io/zone": "x"}
+
+
+def test_reserved_labels_are_left_out_and_reported() -> None:
+    policy = policy_wire("Succeeded", {**RESERVED, "idle": "true"})
+    compiled = compile_marker(marker(probes=[probe_wire(policies=[policy])]))
+
+    assert compiled.probes[0].policies["Succeeded"].labels == {"idle": "true"}
+    assert compiled.labels == {"idle"}
+    assert [str(each).split(";")[0] for each in compiled.errors] == [
+        "spec.probes[0].markerPolicy[0].labels: Forbidden: key 'pod-template-hash' "
+        "tells a controller which pods are its own and of which revision",
+        "spec.probes[0].markerPolicy[0].labels: Forbidden: key 'topology.kubernetes.io/zone' "
+        "belongs to Kubernetes and its controllers",
+    ]
+
+
+def test_an_allowed_label_is_written() -> None:
+    policy = policy_wire("Succeeded", RESERVED)
+    compiled = compile_marker(
+        marker(probes=[probe_wire(policies=[policy])]), allowed_labels={"pod-template-hash"}
+    )
+
+    assert compiled.labels == {"pod-template-hash"}
+    assert len(compiled.errors) == 1
+
+
+def test_a_timeout_beyond_the_maximum_is_reported_and_runs_with_it() -> None:
+    compiled = compile_marker(marker(probes=[probe_wire(timeoutSeconds=100_000)]))
+
+    assert compiled.probes[0].planned.probe.timeout_seconds == 3600
+    (error,) = compiled.errors
+    assert str(error).startswith(
+        "spec.probes[0].probe.timeoutSeconds: Invalid value: 100000: must be at most 3600"
+    )
+
+
+@pytest.mark.parametrize(
+    ("word", "valid"),
+    [
+        pytest.param("x" * 8192, True, id="8192-bytes"),
+        pytest.param("x" * 8193, False, id="8193-bytes"),
+        pytest.param("\u00e9" * 4096, True, id="8192-bytes-of-two-byte-characters"),
+        pytest.param("\u00e9" * 4097, False, id="8194-bytes-of-two-byte-characters"),
+    ],
+)
+def test_a_command_of_more_than_8_kib_is_left_out(word: str, valid: bool) -> None:
+    handler = {"exec": {"command": [word]}}
+    compiled = compile_marker(marker(probes=[probe_wire(handler=handler)]))
+
+    assert bool(compiled.probes) is valid
+    assert bool(compiled.errors) is not valid
+
+
+@pytest.mark.parametrize(
+    "type", ["Ready", "ContainersReady", "InPlaceUpdateReady", "KruisePodReady", "bad type", "/x"]
+)
 def test_condition_types_that_may_not_be_written_are_dropped(type: str) -> None:
     (probe,) = compile_marker(marker(probes=[probe_wire(condition=type)])).probes
     assert probe.condition_type == ""

@@ -22,6 +22,7 @@ from kruise_probe.inspection.ways import ways_of
 Json = dict[str, Any]
 
 OLD = "2026-01-01T00:00:00.000000Z"
+LARGEST = {"periodSeconds": 2**31 - 1, "failureThreshold": 2**31 - 1}
 EARLY = datetime(2026, 1, 1, 0, 0, 15, tzinfo=UTC)
 VIRTUAL = node_wire(labels={"type": "virtual-kubelet"})
 PROTOCOL = {"kruise.io/podprobe": "[]"}
@@ -121,6 +122,16 @@ def test_a_container_that_does_not_run_says_why(state: Json, says: str) -> None:
         ),
         pytest.param(
             {"states": []}, "result", "VerdictOverdue", "91s after", id="no-verdict-for-long"
+        ),
+        pytest.param(
+            {
+                "states": [],
+                "markers": [marker(probes=[probe_wire(**LARGEST)])],
+            },
+            "result",
+            "NoVerdictYet",
+            "within 2147483",
+            id="largest-numbers",
         ),
         pytest.param(
             {"states": [], "forbidden": ["leases"]},
