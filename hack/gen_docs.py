@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from kruise_probe.api import reserved
 from kruise_probe.cli.main import cli
 from kruise_probe.manifests.crds import marker_crd, node_pod_probe_crd
 
@@ -22,6 +23,18 @@ INTRODUCTION = """# Reference
 
 Group `apps.kruise.io`, version `v1alpha1`. Every field of both kinds, and what the API server says when it refuses one (*Refused*).
 `kubectl explain podprobemarker.spec` shows the same in a cluster.
+"""
+
+
+RESERVED = """## Reserved keys and conditions
+
+A marker that writes one of these is refused. Where no rule refused it (Kruise's CRD without the webhook, or a marker that is older than the rule),
+the manager does not write the key, removes it where an earlier version wrote it, and reports `Degraded`, `InvalidSpec`. All other keys are free.
+
+`--allowed-label-keys` opens single labels: see [Operating](operating.md#reserved-labels).
+
+| What | Reserved | Because it |
+|---|---|---|
 """
 
 
@@ -39,7 +52,27 @@ def reference() -> str:
             f"### {names['kind']} {half}\n\n{table(schema['properties'][half], half)}"
             for half in ("spec", "status")
         ]
+    parts.append(RESERVED + reserved_rows())
     return "\n".join(parts)
+
+
+def reserved_rows() -> str:
+    return "".join(
+        f"| {what} | {', '.join(forms(row))} | {row.reason} |\n"
+        for what, rows in (
+            ("label", reserved.LABELS),
+            ("annotation", reserved.ANNOTATIONS),
+            ("condition", reserved.CONDITIONS),
+        )
+        for row in rows
+    )
+
+
+def forms(row: reserved.Reserved) -> Iterator[str]:
+    yield from (f"`{each}`" for each in row.keys)
+    yield from (f"`{each}*`" for each in row.prefixes)
+    yield from (f"`{each}/*` and its subdomains" for each in row.domains)
+    yield from (f"but not `{each}/*`" for each in row.but)
 
 
 def table(schema: Schema, path: str) -> str:

@@ -18,6 +18,7 @@ from kruise_probe.api.names import MANAGER_FIELD_MANAGER, SYSTEM_NAMESPACE
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.rest import RestClient
 from kruise_probe.playground.apiserver.server import EmbeddedApiServer
+from kruise_probe.playground.apiserver.users import NO_TOKENS
 from kruise_probe.playground.raw_api import RawApi, pod_path
 
 Json = dict[str, Any]
@@ -87,13 +88,19 @@ class Lawless(NamedTuple):
         )
         await Daemons(self.api, self.world).write(node_name(0))
 
+    async def warned(self) -> bool:
+        """Whether an event names the reserved keys."""
+        events = await self.api.get("/api/v1/namespaces/default/events")
+        said = [each["message"] for each in events["items"] if each["reason"] == "InvalidSpec"]
+        return any("key 'pod-template-hash' tells a controller" in each for each in said)
+
     async def pod(self, what: str, holds: Any) -> Json:
         return await self.world.pods.until(what, holds, name=pod_name(0), namespace="default")
 
 
 @pytest.fixture
 async def lawless(tmp_path: Path) -> AsyncIterator[Lawless]:
-    async with EmbeddedApiServer(crds=kruise_crds(), validators={}) as server:
+    async with EmbeddedApiServer(crds=kruise_crds(), tokens=NO_TOKENS, validators={}) as server:
         kubeconfig = tmp_path / "kubeconfig"
         server.write_kubeconfig(kubeconfig)
         config = ClusterConfig.plain(server.url)
@@ -116,14 +123,12 @@ async def test_the_manager_writes_no_reserved_key_without_rules(lawless: Lawless
     async with lawless.manager():
         await lawless.result()
         pod = await lawless.pod("is marked", lambda pod: FREE.items() <= labels(pod).items())
-        events = await lawless.api.get("/api/v1/namespaces/default/events")
+        await programs.until("the marker has its event", lawless.warned)
 
     assert labels(pod) == {"app": "web"} | FREE
     assert pod["metadata"]["annotations"] == HEADLINE
     assert condition(pod, CONDITION)["status"] == "True"
     assert not condition(pod, "InPlaceUpdateReady")
-    (warning,) = [each for each in events["items"] if each["reason"] == "InvalidSpec"]
-    assert "key 'pod-template-hash' tells a controller" in warning["message"]
 
 
 async def test_reserved_keys_of_an_older_manager_are_removed(lawless: Lawless) -> None:

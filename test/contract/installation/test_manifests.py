@@ -16,7 +16,7 @@ from support.kubectl import Kubectl, KubectlError
 
 from kruise_probe.cli.gates import SERVERLESS, parse_gates
 from kruise_probe.cli.types import LISTEN_ADDRESS
-from kruise_probe.manifests.crds import all_crds
+from kruise_probe.manifests.crds import all_crds, marker_crd
 from kruise_probe.manifests.dashboard import SIDECAR_LABEL, dashboard
 from kruise_probe.manifests.install import default_install
 from kruise_probe.manifests.monitoring import monitoring
@@ -109,16 +109,22 @@ def test_the_chart_follows_its_values(admin: Kubectl) -> None:
     rendered = by_identity(
         template(
             "manager.replicas=3",
+            "manager.allowedLabelKeys={topology.kubernetes.io/zone,pod-template-hash}",
             f"daemon.socket={socket}",
             f"featureGates.{gate}=true",
             "manager.serviceMonitor.enabled=true",
             "manager.podDisruptionBudget.enabled=false",
         )
     )
-    install = Install(replicas=3, cri_socket=socket, feature_gates=f"{gate}=true")
+    allowed = frozenset({"topology.kubernetes.io/zone", "pod-template-hash"})
+    install = Install(
+        replicas=3, cri_socket=socket, feature_gates=f"{gate}=true", allowed_label_keys=allowed
+    )
 
     assert rendered["Deployment", "kruise-probe-manager"] == manager(install)
     assert rendered["DaemonSet", "kruise-probe-daemon"] == daemon(install)
+    crd = marker_crd(allowed)
+    assert rendered[crd["kind"], crd["metadata"]["name"]]["spec"] == crd["spec"]
     for each in monitoring("kruise-system"):
         assert rendered[each["kind"], each["metadata"]["name"]] == each
 
@@ -189,6 +195,7 @@ def test_the_chart_says_what_an_old_cluster_lacks(admin: Kubectl) -> None:
 
 
 EVERYTHING = (
+    "manager.allowedLabelKeys={topology.kubernetes.io/zone}",
     "webhook.enabled=true",
     "featureGates.EnablePodProbeMarkerOnServerless=true",
     "manager.networkPolicy.enabled=true",

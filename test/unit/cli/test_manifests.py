@@ -85,3 +85,23 @@ def test_flags_reach_the_workloads(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_relative_socket_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["manifests", "--cri-socket=run/x.sock"], {}) == EXIT_USAGE
     assert "from / on" in capsys.readouterr().err
+
+
+def test_allowed_label_keys_are_the_managers_and_the_definitions(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    keys = "pod-template-hash,topology.kubernetes.io/zone"
+    (crd,) = [
+        each
+        for each in printed(capsys, "--crds-only", f"--allowed-label-keys={keys}")
+        if each["metadata"]["name"] == "podprobemarkers.apps.kruise.io"
+    ]
+    (manager,) = [
+        each
+        for each in printed(capsys, f"--allowed-label-keys={keys}")
+        if each["kind"] == "Deployment"
+    ]
+
+    assert 'k in ["pod-template-hash","topology.kubernetes.io/zone"] ||' in str(crd)
+    args = manager["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert f"--allowed-label-keys={keys}" in args

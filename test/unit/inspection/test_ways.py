@@ -22,7 +22,7 @@ from kruise_probe.inspection.ways import ways_of
 Json = dict[str, Any]
 
 OLD = "2026-01-01T00:00:00.000000Z"
-LARGEST = {"periodSeconds": 2**31 - 1, "failureThreshold": 2**31 - 1}
+LARGEST: Json = {"periodSeconds": 2**31 - 1, "failureThreshold": 2**31 - 1}
 EARLY = datetime(2026, 1, 1, 0, 0, 15, tzinfo=UTC)
 VIRTUAL = node_wire(labels={"type": "virtual-kubelet"})
 PROTOCOL = {"kruise.io/podprobe": "[]"}

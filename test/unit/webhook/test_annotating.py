@@ -71,6 +71,23 @@ def test_a_matching_pod_is_told_probes_without_policies_and_the_markers_names() 
     assert found[MARKERS] == "b,z"
 
 
+def test_a_condition_of_kruises_controllers_is_never_asked_of_a_provider() -> None:
+    found = annotations_of(
+        pod(), marker("m", probe("gate", "InPlaceUpdateReady"), probe("own", "a.example/own"))
+    )
+
+    assert json.loads(found[PROBES]) == [probe("own", "a.example/own")]
+
+
+def test_a_provider_gets_the_longest_timeout_at_most() -> None:
+    endless = probe("p", "a.example/p")
+    endless["probe"] = {**endless["probe"], "timeoutSeconds": 100_000}
+
+    (found,) = json.loads(annotations_of(pod(), marker("m", endless))[PROBES])
+
+    assert found["probe"]["timeoutSeconds"] == 3600
+
+
 def test_other_annotations_stay_and_a_forged_one_goes() -> None:
     found = annotations_of(
         pod(annotations={"own": "kept", PROBES: "forged"}), marker("m", probe("p", "a.example/p"))

@@ -62,6 +62,8 @@ def test_b13_each_field_without_effect_is_warned_of_once() -> None:
 
 
 OLD_BAD = edited("probes.0.podConditionType", "Ready")
+OLD_RESERVED = edited("probes.0.markerPolicy.0.labels", {"pod-template-hash": "x"})
+OLD_ENDLESS = edited("probes.0.probe.timeoutSeconds", 7200)
 
 
 @pytest.mark.parametrize(
@@ -69,6 +71,8 @@ OLD_BAD = edited("probes.0.podConditionType", "Ready")
     [
         pytest.param(marker(OLD_BAD, labels={"a": "b"}), OLD_BAD, True, id="label-on-an-old-one"),
         pytest.param(marker(OLD_BAD, finalizers=[]), OLD_BAD, True, id="finalizer-of-an-old-one"),
+        pytest.param(marker(OLD_RESERVED, labels={"a": "b"}), OLD_RESERVED, True, id="reserved"),
+        pytest.param(marker(OLD_ENDLESS, finalizers=[]), OLD_ENDLESS, True, id="endless"),
         pytest.param(marker(GOOD), OLD_BAD, True, id="an-old-one-is-mended"),
         pytest.param(marker(OLD_BAD), GOOD, False, id="a-good-one-is-broken"),
         pytest.param(
@@ -102,6 +106,14 @@ def test_an_update_lists_new_errors_behind_many_old_ones() -> None:
     assert [each["field"] for each in found["status"]["details"]["causes"]] == [
         "spec.probes[0].name"
     ]
+
+
+def test_a_label_that_the_manager_allows_is_allowed() -> None:
+    spec = edited("probes.0.markerPolicy.0.labels", {"pod-template-hash": "x"})
+    request = review("CREATE", marker(spec))
+
+    assert judge_marker(request).status is not None
+    assert judge_marker(request, allowed_labels={"pod-template-hash"}).status is None
 
 
 @pytest.mark.parametrize(

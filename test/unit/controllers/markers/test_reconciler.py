@@ -660,22 +660,22 @@ class TestDegraded:
         api.put(NODES, node_wire())
         for number in range(20):
             api.put(PODS, pod_wire(f"web-{number:02}"))
-        command = {"exec": {"command": ["sh", "-c", "x" * 30_000]}}
+        command = {"exec": {"command": ["sh", "-c", "x" * 7_500]}}
         api.put(
             MARKERS,
             marker_wire(
-                probes=[probe_wire(f"p{n}", condition=f"c{n}", handler=command) for n in range(4)]
+                probes=[probe_wire(f"p{n}", condition=f"c{n}", handler=command) for n in range(8)]
             ),
         )
         async with running_manager(api):
             await settle()
             state, reason, message = condition(api, "Degraded")
             assert (state, reason) == ("True", "NodePodProbeTooLarge")
-            assert "node-1 (12 pods)" in message
+            assert "node-1 (5 pods)" in message
             npp = api.get(NODE_POD_PROBES, "node-1")
             assert npp is not None
             probed = {each["name"] for each in npp["spec"]["podProbes"]}
-            assert len(probed) == 8
+            assert len(probed) == 15
 
             before = len(api.writes)
             api.put(PODS, pod_wire("web-00-newer"))
