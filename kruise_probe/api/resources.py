@@ -33,6 +33,10 @@ T = TypeVar("T", bound=KubeObject)
 W = TypeVar("W")
 Encoded = bytes | msgspec.Raw
 
+DECODE_ERRORS: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""All that decoding raises for bytes that are no object of the kind: msgspec has no error of its own for text that is
+no UTF-8, nor for a thousand nested lists."""
+
 
 class Undecodable(NamedTuple):
     """An item whose bytes do not fit its kind: who it is, and what did not fit, with the field path."""
@@ -123,7 +127,7 @@ class Resource(Generic[T]):
         """Decodes one object.
 
         Raises:
-            msgspec.MsgspecError: no JSON object, or a field of a type that the kind does not have.
+            DECODE_ERRORS: no JSON object, or a field of a type that the kind does not have.
         """
         return self._decode(data)
 
@@ -131,11 +135,11 @@ class Resource(Generic[T]):
         """Decodes one page; items that do not fit come back as `undecodable`.
 
         Raises:
-            msgspec.MsgspecError: the answer is no list at all.
+            DECODE_ERRORS: the answer is no list at all.
         """
         try:
             return self._decode_whole(data)
-        except msgspec.MsgspecError:
+        except DECODE_ERRORS:
             return self._decode_items(data)
 
     def _decode_items(self, data: bytes) -> ListPage[T]:
@@ -145,7 +149,7 @@ class Resource(Generic[T]):
         for raw in page.items or ():
             try:
                 items.append(self._decode(raw))
-            except msgspec.MsgspecError as error:
+            except DECODE_ERRORS as error:
                 undecodable.append(undecodable_of(raw, error))
         return _page(page, items, undecodable)
 
@@ -166,7 +170,7 @@ def undecodable_of(raw: Encoded, error: Exception) -> Undecodable:
     """Identifies an object that did not decode, as far as its metadata can be read."""
     try:
         named = _identity_decoder.decode(raw)
-    except msgspec.MsgspecError:
+    except DECODE_ERRORS:
         return Undecodable(NamespacedName("", "?"), "", str(error))
     return Undecodable(named.key, named.resource_version, str(error))
 

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from kruise_probe.api.errors import FatalError, KubeError
-from kruise_probe.api.resources import MARKERS, PODS
+from kruise_probe.api.resources import DECODE_ERRORS, MARKERS, PODS
 from kruise_probe.cli.reading import client_of
 from kruise_probe.client.config import ClusterConfig, load_config
 
@@ -41,7 +41,7 @@ def _completer(path_in: Callable[[str], str]) -> Completer:
             config = load_config(ctx.params.get("kubeconfig"))
             path = path_in(ctx.params.get("namespace") or config.namespace)
             names = asyncio.run(_names(config, path))
-        except (FatalError, KubeError, TimeoutError, msgspec.MsgspecError):
+        except (FatalError, KubeError, TimeoutError, *DECODE_ERRORS):
             return []
         return [each for each in names if each.startswith(incomplete)]
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from kruise_probe.api.errors import Status, error_of
-from kruise_probe.api.resources import KubeObject, Resource, undecodable_of
+from kruise_probe.api.resources import DECODE_ERRORS, KubeObject, Resource, undecodable_of
 from kruise_probe.api.watching import EventType, WatchEvent
 
 T = TypeVar("T", bound=KubeObject)
@@ -78,7 +78,7 @@ def decode_frame(resource: Resource[T], line: bytes, *, request: str) -> WatchEv
 
     Raises:
         ApiError: the server's ERROR event; Expired for 410.
-        msgspec.MsgspecError: no watch event at all.
+        DECODE_ERRORS: no watch event at all.
     """
     frame = _frame_decoder.decode(line)
     kind = _TYPES.get(frame.type)
@@ -93,7 +93,7 @@ def decode_frame(resource: Resource[T], line: bytes, *, request: str) -> WatchEv
         raise error_of(status.code or 500, status, request=request)
     try:
         decoded = resource.decode(frame.object)
-    except msgspec.MsgspecError as error:
+    except DECODE_ERRORS as error:
         broken = undecodable_of(frame.object, error)
         return WatchEvent(kind, None, broken.resource_version, undecodable=broken)
     return WatchEvent(kind, decoded, decoded.resource_version)

@@ -11,11 +11,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Literal, Self, TypeVar, overload
 
-import msgspec
-
 from kruise_probe.api.errors import ConnectionFailed
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.resources import KubeObject, ListPage, Resource
+from kruise_probe.api.resources import DECODE_ERRORS, KubeObject, ListPage, Resource
 from kruise_probe.client import request as requests
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.request import PatchType, Request
@@ -101,7 +99,7 @@ class RestClient:
         body = await self._perform(request)
         try:
             page = resource.decode_list(body)
-        except msgspec.MsgspecError as error:
+        except DECODE_ERRORS as error:
             raise ConnectionFailed(f"{request}: the answer is no list: {error}") from error
         if page.continue_token and page.continue_token == continue_token:
             raise ConnectionFailed(f"{request}: the list has no end: its next page is this page")
@@ -232,5 +230,5 @@ class RestClient:
 def _decode(resource: Resource[T], body: bytes, request: Request) -> T:
     try:
         return resource.decode(body)
-    except msgspec.MsgspecError as error:
+    except DECODE_ERRORS as error:
         raise ConnectionFailed(f"{request}: the answer is no {resource.kind}: {error}") from error

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from kruise_probe.api.errors import ApiError, ConnectionFailed, Status, error_of
+from kruise_probe.api.resources import DECODE_ERRORS
 from kruise_probe.api.times import utc_now
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.metrics import RequestMetrics
@@ -140,7 +141,7 @@ def _refusal(answer: Answer, request: Request, wish_seconds: float | None) -> Ap
     """The server's Status as an error; an answer of something else (a proxy's page) is quoted in part."""
     try:
         status = _status_decoder.decode(answer.body)
-    except msgspec.MsgspecError:
+    except DECODE_ERRORS:
         text = " ".join(answer.body[:400].decode(errors="replace").split())
         status = Status(message=text[:200] or None)
     return error_of(answer.status, status, request=str(request), retry_after_seconds=wish_seconds)

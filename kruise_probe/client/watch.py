@@ -7,10 +7,8 @@ Differs: silence longer than the read deadline is an error here, not the caller'
 from collections import deque
 from typing import Generic, Self, TypeVar
 
-import msgspec
-
 from kruise_probe.api.errors import ConnectionFailed
-from kruise_probe.api.resources import KubeObject, Resource
+from kruise_probe.api.resources import DECODE_ERRORS, KubeObject, Resource
 from kruise_probe.api.watching import WatchEvent
 from kruise_probe.client.frames import LineSplitter, decode_frame
 from kruise_probe.client.request import Request
@@ -45,7 +43,7 @@ class WatchStream(Generic[T]):
             await self._read()
         try:
             return decode_frame(self._resource, self._lines.popleft(), request=str(self._request))
-        except msgspec.MsgspecError as error:
+        except DECODE_ERRORS as error:
             raise ConnectionFailed(f"{self._request}: no watch event: {error}") from error
 
     async def _read(self) -> None:

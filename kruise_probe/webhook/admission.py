@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from kruise_probe.api.resources import DECODE_ERRORS
 from kruise_probe.api.validation import FieldError
 
 API_VERSION: Final = "admission.k8s.io/v1"
@@ -57,7 +58,7 @@ def read(body: bytes) -> Request:
     """
     try:
         return msgspec.json.decode(body, type=_Review).request
-    except msgspec.MsgspecError as error:
+    except DECODE_ERRORS as error:
         raise BadReview(f"no AdmissionReview of {API_VERSION}: {error}") from error
 
 

@@ -15,7 +15,7 @@ import msgspec
 from kruise_probe.api.core import HTTPGetAction, Probe
 from kruise_probe.api.names import SERVERLESS_MARKERS_ANNOTATION, SERVERLESS_PROBES_ANNOTATION
 from kruise_probe.api.reserved import condition_reserved
-from kruise_probe.api.resources import PODS
+from kruise_probe.api.resources import DECODE_ERRORS, PODS
 from kruise_probe.api.selectors import compile_selector
 from kruise_probe.api.v1alpha1 import PodContainerProbe, PodProbeMarker
 from kruise_probe.api.validation import BOUNDS, validate_probe, within_limits
@@ -42,7 +42,7 @@ def annotate_pod(request: Request, markers: Iterable[PodProbeMarker]) -> Verdict
         return ALLOWED
     try:
         pod = PODS.decode(request.object)
-    except msgspec.MsgspecError:
+    except DECODE_ERRORS:
         return ALLOWED
     containers = {each.name for each in pod.containers}
     probes = [

@@ -7,9 +7,7 @@ stop every other probe of its node: the daemon refuses that probe alone.
 
 from collections.abc import Collection, Iterator
 
-import msgspec
-
-from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES
+from kruise_probe.api.resources import DECODE_ERRORS, MARKERS, NODE_POD_PROBES
 from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbeMarker
 from kruise_probe.api.validation import (
     FieldError,
@@ -39,7 +37,7 @@ def judge_marker(request: Request, *, allowed_labels: Collection[str] = ()) -> V
         return ALLOWED
     try:
         marker = MARKERS.decode(request.object)
-    except msgspec.MsgspecError as error:
+    except DECODE_ERRORS as error:
         return undecodable(MARKERS.kind, request.name, error)
     errors = listed(_new_errors(marker, _old_marker(request), allowed_labels))
     if errors:
@@ -54,7 +52,7 @@ def _old_marker(request: Request) -> PodProbeMarker | None:
         return None
     try:
         return MARKERS.decode(request.old_object)
-    except msgspec.MsgspecError:
+    except DECODE_ERRORS:
         return None
 
 
@@ -77,7 +75,7 @@ def judge_node_pod_probe(request: Request) -> Verdict:
         return ALLOWED
     try:
         node = NODE_POD_PROBES.decode(request.object)
-    except msgspec.MsgspecError as error:
+    except DECODE_ERRORS as error:
         return Verdict(warnings=[f"the daemon cannot read this: {error}"])
     return Verdict(warnings=[f"the daemon will refuse {each}" for each in _errors_of(node)])
 

@@ -38,7 +38,9 @@ def read_metadata(body: bytes) -> Json:
             metadata[_TEXTS[number]] = value.decode()
         elif number in _MAPS:
             entry = dict(_texts(value))
-            metadata.setdefault(_MAPS[number], {})[entry[1].decode()] = entry.get(2, b"").decode()
+            metadata.setdefault(_MAPS[number], {})[entry.get(1, b"").decode()] = entry.get(
+                2, b""
+            ).decode()
     return {"metadata": metadata}
 
 

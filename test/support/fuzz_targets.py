@@ -1,0 +1,260 @@
+"""What a fuzzer calls: one function for each parser of bytes that a peer sends.
+
+A target takes any bytes and returns; an exception is a defect. Errors that a parser documents are part of its contract
+and are caught here. Where a parser takes its input in pieces, the target feeds it whole and in pieces and compares.
+
+`hack/fuzz` runs them under a coverage-guided fuzzer; the unit lane replays the corpora in test/data/fuzz: one file for
+each target, one input a line, in base64.
+"""
+
+import json
+import tempfile
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from google.protobuf.message import DecodeError
+
+from kruise_probe.api.errors import ApiError
+from kruise_probe.api.resources import (
+    DECODE_ERRORS,
+    LEASES,
+    MARKERS,
+    NODE_POD_PROBES,
+    NODES,
+    PODS,
+    Resource,
+)
+from kruise_probe.api.v1alpha1 import NodePodProbe
+from kruise_probe.api.validation import validate_marker
+from kruise_probe.client.credentials import ConfigError
+from kruise_probe.client.frames import LineSplitter, decode_frame
+from kruise_probe.client.kubeconfig import read as read_kubeconfig
+from kruise_probe.controllers.compiled import compile_marker
+from kruise_probe.daemon.cri import grpc_runtime
+from kruise_probe.daemon.cri._pb import cri_pb2 as pb
+from kruise_probe.daemon.diff import entries_of, refusal_of
+from kruise_probe.daemon.probers.dialing import Address
+from kruise_probe.daemon.probers.health_call import HealthCall
+from kruise_probe.daemon.probers.http_response import MAX_BODY_BYTES, AnswerReader, BadAnswer
+from kruise_probe.daemon.probers.messages import MAX_MESSAGE_BYTES, clean_message, quote
+from kruise_probe.daemon.probers.urls import InvalidRequest, Url
+from kruise_probe.daemon.readback import recorded_in
+from kruise_probe.playground.apiserver import protobuf
+from kruise_probe.serving.http_messages import BadRequest, RequestParser
+from kruise_probe.webhook.admission import BadReview, answer, read
+from kruise_probe.webhook.annotating import annotate_pod
+from kruise_probe.webhook.judging import judge_marker, judge_node_pod_probe
+
+Target = Callable[[bytes], object]
+
+CORPORA: Final = Path(__file__).parents[1] / "data" / "fuzz"
+
+MAX_REPLY_BYTES: Final = 64 * 1024
+"""An admission response is small, whatever the request contains."""
+
+
+def pieces(data: bytes) -> Iterator[bytes]:
+    """Cuts `data` into pieces of 1 to 16 bytes, by its own content."""
+    start = 0
+    while start < len(data):
+        size = 1 + data[start] % 16
+        yield data[start : start + size]
+        start += size
+
+
+def http_answer(data: bytes) -> None:
+    """What a pod's HTTP server sends to a probe."""
+    whole = _read_answer([data])
+    assert whole == _read_answer(pieces(data)), "the answer depends on how it was cut"
+    if isinstance(whole, tuple):
+        assert len(whole[1]) <= MAX_BODY_BYTES
+
+
+def _read_answer(chunks: Any) -> object:
+    reader = AnswerReader()
+    try:
+        for chunk in chunks:
+            reader.feed(chunk)
+            reader.read_body()
+            if reader.complete:
+                break
+        else:
+            reader.feed(b"")
+    except BadAnswer as error:
+        return type(error)
+    return reader.head, reader.body
+
+
+def grpc_answer(data: bytes) -> None:
+    """What a pod's gRPC server sends to a health check."""
+    for chunks in ([data], pieces(data)):
+        call = HealthCall(
+            service="s", authority="a:1", scheme="http", user_agent="fuzz", timeout_seconds=1
+        )
+        call.bytes_to_send()
+        for chunk in chunks:
+            call.feed(chunk)
+            call.bytes_to_send()
+            if call.result is not None:
+                break
+        else:
+            call.feed(b"")
+        assert call.result is not None
+
+
+def redirect(data: bytes) -> None:
+    """The Location header of a redirect."""
+    with suppress(InvalidRequest):
+        Url.of_action("http", Address("127.0.0.1", 80), "/a").join(
+            data.decode(errors="surrogateescape")
+        )
+
+
+def command_output(data: bytes) -> None:
+    """What a command prints, and words of errors."""
+    message = clean_message(data)
+    assert len(message.encode()) <= MAX_MESSAGE_BYTES
+    json.loads(msgspec.json.encode(message))
+    quote(data).encode()
+
+
+def cri_answer(data: bytes) -> None:
+    """What the container runtime sends: names, labels and outputs are a pod's."""
+    for kind, convert in _CRI:
+        message = kind()
+        with suppress(DecodeError):
+            message.ParseFromString(data)
+            convert(message)
+
+
+_CRI: Final[tuple[tuple[Any, Callable[[Any], object]], ...]] = (
+    (pb.ListContainersResponse, lambda m: [grpc_runtime._info(each) for each in m.containers]),
+    (pb.ContainerStatusResponse, lambda m: grpc_runtime._detail(m.status)),
+)
+
+
+def http_request(data: bytes) -> None:
+    """What anybody sends to health, metrics and webhook ports."""
+    assert _read_requests([data]) == _read_requests(pieces(data)), "depends on how it was cut"
+
+
+def _read_requests(chunks: Any) -> object:
+    parser = RequestParser(max_body_bytes=1024)
+    received: list[object] = []
+    try:
+        for chunk in chunks:
+            received += [(each.request, each.close) for each in parser.feed(chunk)]
+        for _ in range(2):
+            parser.feed(b"")
+    except BadRequest as error:
+        return received, error.status
+    return received, 0
+
+
+def admission_review(data: bytes) -> None:
+    """What reaches the webhook's port."""
+    try:
+        request = read(data)
+    except BadReview:
+        return
+    for verdict in (
+        judge_marker(request),
+        judge_node_pod_probe(request),
+        annotate_pod(request, ()),
+    ):
+        reply = answer(request, verdict)
+        json.loads(reply)
+        assert len(reply) <= MAX_REPLY_BYTES + 2 * len(request.uid)
+
+
+def watch_stream(data: bytes) -> None:
+    """What the API server streams; the objects' contents are the tenants'."""
+    lines: list[bytes] = []
+    splitter, whole = LineSplitter(), LineSplitter()
+    for piece in pieces(data):
+        lines += splitter.feed(piece)
+    assert lines == whole.feed(data)
+    for line in lines or [data]:
+        for resource in _WATCHED:
+            with suppress(*DECODE_ERRORS, ApiError):
+                event = decode_frame(resource, line, request="fuzz")
+                if event.object is not None:
+                    _use(event.object)
+
+
+_WATCHED: Final[tuple[Resource[Any], ...]] = (MARKERS, NODE_POD_PROBES, PODS, NODES, LEASES)
+
+
+def marker(data: bytes) -> None:
+    """A stored PodProbeMarker, under Kruise's CRD or a hand-made one."""
+    with suppress(*DECODE_ERRORS):
+        _use(MARKERS.decode(data))
+
+
+def node_pod_probe(data: bytes) -> None:
+    """A stored NodePodProbe that a user edited."""
+    with suppress(*DECODE_ERRORS):
+        _use(NODE_POD_PROBES.decode(data))
+
+
+def _use(decoded: Any) -> None:
+    if isinstance(decoded, NodePodProbe):
+        recorded_in(decoded.status)
+        for entry in entries_of(decoded.spec).values():
+            refusal_of(entry.probe)
+    elif hasattr(decoded, "spec") and hasattr(decoded.spec, "probes"):
+        validate_marker(decoded.spec)
+        compile_marker(decoded)
+
+
+def kubeconfig(data: bytes) -> None:
+    """A kubeconfig file."""
+    with tempfile.NamedTemporaryFile(suffix=".yaml") as file:
+        path = Path(file.name)
+        path.write_bytes(data)
+        with suppress(ConfigError):
+            read_kubeconfig(str(path), "--kubeconfig")
+
+
+def playground_protobuf(data: bytes) -> None:
+    """A body that a client sends to the playground's API server as protobuf."""
+    for parse in (protobuf.read_metadata, protobuf.read_delete_options):
+        with suppress(ValueError):
+            parse(data)
+
+
+TARGETS: Final[Mapping[str, Target]] = {
+    each.__name__: each
+    for each in (
+        http_answer,
+        grpc_answer,
+        redirect,
+        command_output,
+        cri_answer,
+        http_request,
+        admission_review,
+        watch_stream,
+        marker,
+        node_pod_probe,
+        kubeconfig,
+        playground_protobuf,
+    )
+}
+
+
+def read_corpus(name: str) -> list[bytes]:
+    """The inputs that a target is known to have met; empty for one that was never fuzzed."""
+    file = CORPORA / name
+    return list(map(b64decode, file.read_text().split())) if file.exists() else []
+
+
+def write_corpus(name: str, inputs: set[bytes]) -> None:
+    """Shortest first, so that a changed corpus is a small change of the file."""
+    lines = (
+        b64encode(each).decode() for each in sorted(inputs, key=lambda each: (len(each), each))
+    )
+    (CORPORA / name).write_text("".join(f"{line}\n" for line in lines))
