@@ -33,6 +33,7 @@ from kruise_probe.client.rest import RestClient
 from kruise_probe.daemon.agent import Agent, Options
 from kruise_probe.daemon.cri.containers import ContainerWatcher
 from kruise_probe.daemon.cri.endpoints import NodeRuntime
+from kruise_probe.daemon.node_addresses import NodeAddresses
 from kruise_probe.daemon.probers.exec_gate import ExecGate, ExecGateCollector
 from kruise_probe.daemon.probers.selection import prober_for
 from kruise_probe.informers.shared_informer import SharedInformer
@@ -186,6 +187,7 @@ async def _probe(
             informer=informer,
             client=client,
             containers=containers,
+            host_addresses=NodeAddresses(),
             prober_factory=partial(
                 prober_for, gate=gate, user_agent=f"kruise-probe/{version.TEXT}"
             ),

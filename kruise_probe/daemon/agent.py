@@ -16,7 +16,7 @@ from kruise_probe.api.core import Probe
 from kruise_probe.api.names import EVENT_FAILED, EVENT_SUCCEEDED, SYSTEM_NAMESPACE
 from kruise_probe.api.v1alpha1 import NodePodProbe, ProbeState
 from kruise_probe.client.series import PodRef
-from kruise_probe.daemon.aim import Containers
+from kruise_probe.daemon.aim import Containers, HostAddresses
 from kruise_probe.daemon.diff import Entry
 from kruise_probe.daemon.heartbeat import Heartbeat, LeaseClient
 from kruise_probe.daemon.metrics import ProbeCollector
@@ -86,6 +86,7 @@ class Agent:
         informer: Informer,
         client: Client,
         containers: WatchedContainers,
+        host_addresses: HostAddresses,
         prober_factory: Callable[[Probe], Prober],
         recorder: Recorder,
         options: Options,
@@ -99,6 +100,7 @@ class Agent:
         results = Results()
         self._supervisor = Supervisor(
             containers=containers,
+            host_addresses=host_addresses,
             prober_factory=prober_factory,
             results=results,
             on_transition=self._record_transition,

@@ -1,7 +1,7 @@
 """Whom a probe is for, right now: the container as the runtime shows it, and the address to dial."""
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from kruise_probe.daemon.cri.containers import ContainerView
 from kruise_probe.daemon.cri.runtime import ContainerState
@@ -34,6 +34,20 @@ class Containers(Protocol):
         ...
 
 
+class HostAddresses(Protocol):
+    """The addresses of this node."""
+
+    def refusal(self, ip: str) -> str:
+        """Why `ip` must not be dialled for a pod in the host's network; empty when it may."""
+        ...
+
+
+_NO_ADDRESS: Final = (
+    "the runtime reports no address of the pod's sandbox, so {ip} is not dialled; "
+    "look for errors of the network plugin in the pod's events"
+)
+
+
 class Missing(NamedTuple):
     """Why there is nothing to probe; `str()` is the message of a state."""
 
@@ -60,12 +74,15 @@ def aim_at(containers: Containers, entry: Entry) -> ContainerView | Missing | No
     return view
 
 
-def target_of(view: ContainerView, pod_ip: str) -> Target:
+def target_of(view: ContainerView, pod_ip: str, node: HostAddresses) -> Target:
     """Where to probe: at the address that the spec names, if the sandbox has it, else at the sandbox's own.
 
     So a probe never leaves the pod, whatever a NodePodProbe says; and a new sandbox is probed at once, before
-    its address has come round through the API server.
+    its address has come through the API server. A pod in the host's network is probed at an address of the node.
     """
-    if view.ips and pod_ip not in view.ips:
-        pod_ip = view.ips[0]
-    return Target(pod_ip=pod_ip, container_id=view.id)
+    if view.ips:
+        return Target(pod_ip if pod_ip in view.ips else view.ips[0], view.id)
+    if not pod_ip:
+        return Target("", view.id)
+    refused = node.refusal(pod_ip) if view.host_network else _NO_ADDRESS.format(ip=pod_ip)
+    return Target("" if refused else pod_ip, view.id, refused)

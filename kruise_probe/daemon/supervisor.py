@@ -17,7 +17,7 @@ from kruise_probe.api.core import Probe
 from kruise_probe.api.keys import ProbeKey
 from kruise_probe.api.v1alpha1 import NodePodProbe
 from kruise_probe.daemon import metrics
-from kruise_probe.daemon.aim import Containers
+from kruise_probe.daemon.aim import Containers, HostAddresses
 from kruise_probe.daemon.diff import Entry, diff, entries_of
 from kruise_probe.daemon.metrics import ProbeSeries
 from kruise_probe.daemon.probers.prober import Prober
@@ -42,12 +42,14 @@ class Supervisor:
         self,
         *,
         containers: Containers,
+        host_addresses: HostAddresses,
         prober_factory: Callable[[Probe], Prober],
         results: Results,
         on_transition: Callable[[Entry, Result], None],
         now: Callable[[], datetime],
     ) -> None:
         self._containers = containers
+        self._host_addresses = host_addresses
         self._prober_factory = prober_factory
         self._results = results
         self._on_transition = on_transition
@@ -76,6 +78,7 @@ class Supervisor:
             self._node = Node(
                 anchor=Anchor(self._now().timestamp(), asyncio.get_running_loop().time()),
                 containers=self._containers,
+                host_addresses=self._host_addresses,
                 prober_factory=self._prober_factory,
                 results=self._results,
                 spawn=group.create_task,

@@ -19,7 +19,7 @@ import structlog
 from kruise_probe.api.core import Probe
 from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.daemon import metrics, schedule, threshold
-from kruise_probe.daemon.aim import Containers, Missing, aim_at, target_of
+from kruise_probe.daemon.aim import Containers, HostAddresses, Missing, aim_at, target_of
 from kruise_probe.daemon.attempts import Attempts, Spawn
 from kruise_probe.daemon.cri.containers import ContainerView
 from kruise_probe.daemon.diff import Entry, edit_of, refusal_of
@@ -64,6 +64,7 @@ class Node(NamedTuple):
 
     anchor: Anchor
     containers: Containers
+    host_addresses: HostAddresses
     prober_factory: Callable[[Probe], Prober]
     results: Results
     spawn: Spawn
@@ -273,7 +274,8 @@ class Worker:
             return True
         if view is not None and self._prober is not None:
             self._probed = True
-            self._attempts.begin(self._prober, target_of(view, self.entry.ip))
+            target = target_of(view, self.entry.ip, self._node.host_addresses)
+            self._attempts.begin(self._prober, target)
         return True
 
     def _judge(self, outcome: Outcome, seconds: float) -> None:

@@ -94,6 +94,7 @@ class ScriptedRuntime:
         *,
         attempt: int = 0,
         ip: str = "10.0.0.1",
+        host_network: bool = False,
         sandbox_id: str = "",
         state: ContainerState = ContainerState.RUNNING,
         silently: bool = False,
@@ -101,7 +102,8 @@ class ScriptedRuntime:
         """A new container; `silently` means that the event stream does not mention it."""
         number = len(self.containers)
         sandbox_id = sandbox_id or f"sandbox-{pod_uid}"
-        self.sandboxes.setdefault(sandbox_id, SandboxDetail((ip,) if ip else ()))
+        ips = () if host_network or not ip else (ip,)
+        self.sandboxes.setdefault(sandbox_id, SandboxDetail(ips, host_network))
         created_at = EPOCH + timedelta(seconds=number)
         container = FakeContainer(
             f"container-{number}", name, pod_uid, attempt, state, created_at, None, sandbox_id
@@ -294,8 +296,10 @@ class _Servicer(RuntimeServiceServicer):
         network = pb.PodSandboxNetworkStatus(
             ip=first, additional_ips=[pb.PodIP(ip=ip) for ip in others]
         )
+        options = pb.NamespaceOption(network=pb.NODE if detail.host_network else pb.POD)
+        linux = pb.LinuxPodSandboxStatus(namespaces=pb.Namespace(options=options))
         return pb.PodSandboxStatusResponse(
-            status=pb.PodSandboxStatus(id=request.pod_sandbox_id, network=network)
+            status=pb.PodSandboxStatus(id=request.pod_sandbox_id, network=network, linux=linux)
         )
 
     async def ExecSync(self, request: pb.ExecSyncRequest, context: Any) -> pb.ExecSyncResponse:

@@ -132,6 +132,7 @@ class FakeContainers:
         age: float = 0.0,
         id: str = "",
         ips: tuple[str, ...] = ("127.0.0.9",),
+        host_network: bool = False,
     ) -> str:
         """A container that started `age` seconds ago replaces the one of this name; returns its id."""
         self._count += 1
@@ -142,6 +143,7 @@ class FakeContainers:
             self._count,
             wall_clock() - timedelta(seconds=age),
             ips=ips,
+            host_network=host_network,
         )
         self._views[f"uid-{pod}", container] = view
         self._notify()
@@ -170,6 +172,16 @@ class FakeContainers:
 
     async def run(self) -> None:
         await asyncio.Event().wait()
+
+
+class FakeHostAddresses:
+    """The addresses of the node, set by hand."""
+
+    def __init__(self) -> None:
+        self.own = {"10.0.0.1"}
+
+    def refusal(self, ip: str) -> str:
+        return "" if ip in self.own else f"{ip} is not an address of this node"
 
 
 class Attempt(NamedTuple):
@@ -472,6 +484,7 @@ class ScriptedNode:
 
     def __init__(self) -> None:
         self.containers = FakeContainers()
+        self.host_addresses = FakeHostAddresses()
         self.probers = FakeProbers()
         self.prober_factory: Callable[[Probe], Prober] = self.probers
         self.api = FakeApi()
@@ -484,6 +497,7 @@ class ScriptedNode:
             informer=self.api,
             client=self.api,
             containers=self.containers,
+            host_addresses=self.host_addresses,
             prober_factory=self.prober_factory,
             recorder=self.recorder,
             options=self.options,

@@ -51,7 +51,7 @@ STREAM_RETRY_SECONDS: Final = 600.0
 class ContainerView(msgspec.Struct, frozen=True):
     """The newest container of one name in one pod.
 
-    `started_at` and `ips` are known of a container that runs; `ips` is empty for a pod in the
+    `started_at`, `ips` and `host_network` are known of a container that runs; `ips` is empty for a pod in the
     host's network. One that runs and of which the runtime does not tell more is in the state UNKNOWN; `problem`
     says why, for people.
     """
@@ -62,6 +62,7 @@ class ContainerView(msgspec.Struct, frozen=True):
     created_at_ns: int
     started_at: datetime | None = None
     ips: tuple[str, ...] = ()
+    host_network: bool = False
     problem: str = ""
 
 
@@ -271,6 +272,7 @@ class ContainerWatcher:
             created_at_ns=container.created_at_ns,
             started_at=detail.started_at if detail else None,
             ips=sandbox.ips if sandbox else (),
+            host_network=bool(sandbox and sandbox.host_network),
             problem=problem,
         )
 

@@ -137,7 +137,8 @@ class GrpcRuntime:
         )
         network = answer.status.network
         ips = [network.ip, *(additional.ip for additional in network.additional_ips)]
-        return SandboxDetail(tuple(filter(None, ips)))
+        mode = answer.status.linux.namespaces.options.network
+        return SandboxDetail(tuple(filter(None, ips)), host_network=mode == pb.NODE)
 
     async def exec_sync(
         self, container_id: str, command: Sequence[str], *, timeout_seconds: float

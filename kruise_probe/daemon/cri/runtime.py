@@ -68,9 +68,10 @@ class ContainerDetail(msgspec.Struct, frozen=True):
 
 
 class SandboxDetail(msgspec.Struct, frozen=True):
-    """`ips` is empty for a pod in the host's network; the primary address comes first."""
+    """`ips` is empty for a pod in the host's network (`host_network`); the primary address comes first."""
 
     ips: tuple[str, ...]
+    host_network: bool = False
 
 
 class ExecResult(msgspec.Struct, frozen=True):

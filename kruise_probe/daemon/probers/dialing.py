@@ -19,14 +19,18 @@ import socket
 import struct
 from typing import Final, NamedTuple
 
+from kruise_probe.daemon.probers.read_budget import (
+    READ_BYTES,
+    ReadBudget,
+    TooManyBytes,
+    take_turn,
+)
 from kruise_probe.daemon.probers.rounds import end_of_round
-
-READ_BYTES: Final = 16 * 1024
 
 _RESET: Final = struct.pack("ii", 1, 0)
 _NO_FIN_WAIT: Final = -1
 """For TCP_LINGER2: a closed socket waits for no end of the other side, but resets the connection, see tcp(7)."""
-_UNREAD: Final = bytearray(READ_BYTES)
+_UNREAD: Final = bytearray(16 * 1024)
 """Where goes what nobody reads: bytes of whatever connection, never looked at."""
 _CONNECTED: Final = frozenset({0, errno.EISCONN})
 _UNDER_WAY: Final = frozenset({errno.EINPROGRESS, errno.EALREADY, errno.EINTR})
@@ -62,11 +66,12 @@ class BrokenConnection(Exception):
 class Connection:
     """One TCP connection. `close` is synchronous, never waits, and must be called once it is connected."""
 
-    __slots__ = ("_address", "_answer_is_due", "_loop", "_socket")
+    __slots__ = ("_address", "_answer_is_due", "_budget", "_loop", "_socket")
 
-    def __init__(self, tcp: socket.socket, address: Address) -> None:
+    def __init__(self, tcp: socket.socket, address: Address, budget: ReadBudget) -> None:
         self._socket = tcp
         self._address = address
+        self._budget = budget
         self._loop = asyncio.get_running_loop()
         self._answer_is_due = False
 
@@ -114,11 +119,6 @@ class Connection:
         except OSError:
             return False  # it was closed by the other side already, so there was one
 
-    @property
-    def socket(self) -> socket.socket:
-        """For somebody else to own; whoever takes it away leaves this object empty."""
-        return self._socket
-
     def offer(self, data: bytes) -> bytes:
         """Sends as much as goes without waiting; what is left. Raises: BrokenConnection."""
         try:
@@ -129,29 +129,38 @@ class Connection:
             raise self.broken("write", error) from error
 
     def take(self) -> bytes | None:
-        """What has arrived, at most 16 KiB; empty at the end, None if there is nothing. Raises: BrokenConnection."""
+        """What has arrived, at most 4 KiB; empty at the end, None if there is nothing. Raises: BrokenConnection."""
         try:
-            return self._socket.recv(READ_BYTES)
+            data = self._socket.recv(READ_BYTES)
+            self._budget.spend(len(data))
         except BlockingIOError:
             return None
+        except TooManyBytes as error:
+            raise BrokenConnection(str(error)) from error
         except OSError as error:
             raise self.broken("read", error) from error
+        return data
 
     async def send(self, data: bytes) -> None:
         """Raises: BrokenConnection."""
-        while data := self.offer(data):
-            await self._writable()
+        await self._write(data)
         self._answer_is_due = True
 
+    async def _write(self, data: bytes) -> None:
+        while data := self.offer(data):
+            await self._writable()
+
     async def receive(self) -> bytes:
-        """What has arrived, at most 16 KiB; empty at the end.
+        """What has arrived, at most 4 KiB; empty at the end. A peer that never pauses does not keep others waiting.
 
         Raises:
-            BrokenConnection: reset by the other side, for one.
+            BrokenConnection: reset by the other side, or more than the budget.
         """
         if self._answer_is_due:
             self._answer_is_due = False
             await self._round()
+        elif self._budget.needs_turn:
+            await take_turn()
         while (arrived := self.take()) is None:
             await self._readable()
         return arrived
@@ -195,34 +204,39 @@ class Connection:
             loop.remove_writer(descriptor)
 
 
-def prepare(address: Address) -> Connection:
-    """A connection that was not begun.
-
-    Raises:
-        DialFailed: no descriptors left.
-    """
-    family = socket.AF_INET6 if ":" in address.ip else socket.AF_INET
-    try:
-        tcp = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-    except OSError as error:
-        raise DialFailed(f"dial tcp {address}: socket: {_words(error)}") from error
-    tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_LINGER2, _NO_FIN_WAIT)
-    return Connection(tcp, address)
-
-
-async def dial(address: Address) -> Connection:
+async def dial(address: Address, budget: ReadBudget) -> Connection:
     """Connects; the caller closes what it gets.
 
     Raises:
         DialFailed: refused, unreachable, or not an address.
     """
-    connection = prepare(address)
+    connection = prepare(address, budget)
     try:
         await connection.connect()
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def prepare(address: Address, budget: ReadBudget) -> Connection:
+    """A connection that was not begun.
+
+    Raises:
+        DialFailed: no descriptors left.
+    """
+    return Connection(new_socket(address), address, budget)
+
+
+def new_socket(address: Address) -> socket.socket:
+    """Raises: DialFailed, when no descriptors are left."""
+    family = socket.AF_INET6 if ":" in address.ip else socket.AF_INET
+    try:
+        tcp = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    except OSError as error:
+        raise DialFailed(f"dial tcp {address}: socket: {_words(error)}") from error
+    tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_LINGER2, _NO_FIN_WAIT)
+    return tcp
 
 
 def _wake(future: asyncio.Future[None]) -> None:

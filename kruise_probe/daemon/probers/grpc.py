@@ -21,6 +21,7 @@ from kruise_probe.daemon.probers.dialing import (
 from kruise_probe.daemon.probers.health_call import CallResult, HealthCall
 from kruise_probe.daemon.probers.messages import clean_message, duration, quote
 from kruise_probe.daemon.probers.prober import Outcome, Prober, Target, Verdict
+from kruise_probe.daemon.probers.read_budget import ReadBudget
 from kruise_probe.daemon.probers.targets import address_of
 from kruise_probe.daemon.probers.tls_dialing import dial_tls, unverified_tls
 
@@ -67,8 +68,8 @@ class GrpcProber(Prober):
 
     async def _connect(self, address: Address) -> Connection:
         if not self._over_tls:
-            return await dial(address)
-        connection = await dial_tls(address, unverified_tls("h2"))
+            return await dial(address, ReadBudget())
+        connection = await dial_tls(address, ReadBudget(), unverified_tls("h2"))
         if connection.protocol != "h2":
             connection.close()
             raise DialFailed("credentials: cannot check peer: missing selected ALPN property")

@@ -17,7 +17,7 @@ import h2.events
 import h2.exceptions
 import msgspec
 
-from kruise_probe.daemon.probers.http2_frames import Frames
+from kruise_probe.daemon.probers.http2_frames import Frames, TooManyFrames
 from kruise_probe.daemon.probers.messages import quote
 
 HEALTH_PATH: Final = "/grpc.health.v1.Health/Check"
@@ -63,6 +63,11 @@ class CallResult(msgspec.Struct, frozen=True):
     serving: str = ""
 
 
+class _Http2Connection(h2.connection.H2Connection):
+    DEFAULT_MAX_HEADER_LIST_SIZE = 16 * 1024
+    """Of headers or trailers, counted as in RFC 9113, 6.5.2. gRPC's C core has the same limit."""
+
+
 class HealthCall:
     """Client side of `Check` on a fresh connection.
 
@@ -80,7 +85,7 @@ class HealthCall:
         self._status = 0
         self._content_type = b""
         self._answer = bytearray()
-        self._http2 = h2.connection.H2Connection(
+        self._http2 = _Http2Connection(
             h2.config.H2Configuration(client_side=True, header_encoding=None)
         )
         self._http2.initiate_connection()
@@ -107,6 +112,9 @@ class HealthCall:
             return
         try:
             events = self._http2.receive_data(self._frames.without_farewells(data))
+        except TooManyFrames as error:
+            self._end("ResourceExhausted", str(error))
+            return
         except h2.exceptions.ProtocolError as error:
             self._end("Unavailable", f"error reading server preface: {_words(error)}")
             return

@@ -31,6 +31,7 @@ from kruise_probe.daemon.probers.prober import (
     Verdict,
     Waiting,
 )
+from kruise_probe.daemon.probers.read_budget import ReadBudget
 from kruise_probe.daemon.probers.rounds import end_of_round
 from kruise_probe.daemon.probers.targets import address_of
 from kruise_probe.daemon.probers.tls_dialing import dial_tls, unverified_tls
@@ -130,13 +131,14 @@ class _Attempt(Asked):
         self._unsent = request
         self._requests = 1
         self._reader = AnswerReader()
+        self._budget = ReadBudget()
         self._connection: Connection | None = None
 
     def start(self) -> Begun:
         if self._url.scheme != "http" or self._headers.problem:
             return self._finish
         try:
-            self._connection = prepare(self._url.address)
+            self._connection = prepare(self._url.address, self._budget)
             if not self._connection.begin():
                 return self._finish
             self._unsent = self._connection.offer(self._unsent)
@@ -147,7 +149,9 @@ class _Attempt(Asked):
     def look(self) -> Outcome | Waiting:
         try:
             while (outcome := self._progress()) is None:
-                arrived = self._connection.take() if self._connection else None
+                if self._connection is None or self._budget.needs_turn:
+                    return self._finish
+                arrived = self._connection.take()
                 if arrived is None:
                     return self._finish
                 self._reader.feed(arrived)
@@ -180,14 +184,15 @@ class _Attempt(Asked):
         head = self._reader.head
         if head is None:
             return None
-        step = _next_step(head, self._url, followed=self._requests)
-        if isinstance(step, _Redirect):
-            self._follow(step)
-            return None
-        if step is None:
+        if not self._reader.reads_body:
+            step = _next_step(head, self._url, followed=self._requests)
+            if isinstance(step, _Redirect):
+                self._follow(step)
+                return None
+            if step is not None:
+                return step
             self._reader.read_body()
-            return _judge(head.status, self._reader.body) if self._reader.complete else None
-        return step
+        return _judge(head.status, self._reader.body) if self._reader.complete else None
 
     def _follow(self, step: _Redirect) -> None:
         self._unsent = self._headers.redirected(
@@ -196,7 +201,7 @@ class _Attempt(Asked):
         self._close()
         self._url = step.url
         self._requests += 1
-        self._reader = AnswerReader()
+        self._reader = AnswerReader(max_head_bytes=self._reader.head_bytes_left)
 
     async def _sent(self) -> Connection:
         """The connection, with the request sent."""
@@ -213,9 +218,9 @@ class _Attempt(Asked):
         if self._headers.problem:
             raise _Failed(self._headers.problem)
         if self._url.scheme == "https":
-            return await dial_tls(self._url.address, unverified_tls("http/1.1"))
+            return await dial_tls(self._url.address, self._budget, unverified_tls("http/1.1"))
         if self._url.scheme == "http":
-            return await dial(self._url.address)
+            return await dial(self._url.address, self._budget)
         raise _Failed(f"unsupported protocol scheme {quote(self._url.scheme)}")
 
     def _ended(self, outcome: Outcome) -> Outcome:

@@ -1,11 +1,12 @@
 """An HTTP/1 answer, read from bytes as they come: no socket, no clock.
 
-Feed what arrives to `AnswerReader`, ask it what it has; of a head it keeps at most `MAX_HEAD_BYTES`, of a body
-`MAX_BODY_BYTES`, whatever the server sends.
+Feed what arrives to `AnswerReader`, ask it what it has; of heads it keeps at most `MAX_HEAD_BYTES`, of a body
+`MAX_BODY_BYTES`, whatever the server sends. Each byte is looked at a constant number of times.
 
 Source: Go net/http (ReadResponse, transfer.go, internal/chunked.go) and net/textproto; kubelet
 pkg/probe/http/http.go for the length of a body.
-Differs: a head ends at 256 KiB, not 10 MiB; what follows the last chunk is not read.
+Differs: the heads of an attempt end at 64 KiB, not each at 10 MiB; what follows the last chunk is not read.
+llhttp would refuse what kubelet accepts (bare line feeds, folded lines, any HTTP/x.y), and has other words.
 """
 
 import re
@@ -14,9 +15,12 @@ from typing import Final, NamedTuple
 from kruise_probe.daemon.probers.messages import quote
 
 MAX_BODY_BYTES: Final = 10 * 1024
-MAX_HEAD_BYTES: Final = 256 * 1024
+MAX_HEAD_BYTES: Final = 64 * 1024
+"""Of all answers to one attempt: informational ones, redirects and the last."""
 
 _MAX_CHUNK_LINE_BYTES: Final = 4096
+_FREE_BYTES_PER_CHUNK: Final = 16
+_MAX_EXCESS_BYTES: Final = 16 * 1024
 _INFORMATIONAL: Final = frozenset(range(100, 200)) - {101}
 _WITHOUT_BODY: Final = frozenset({204, 304})
 
@@ -47,14 +51,18 @@ class AnswerReader:
 
     Attributes:
         head: None until it has come completely.
+        head_bytes_left: how many bytes the heads of later answers may have.
+        reads_body: `read_body` was called.
         complete: the body is there, or as much of it as is ever read.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, max_head_bytes: int = MAX_HEAD_BYTES) -> None:
         self.head: Head | None = None
+        self.head_bytes_left = max_head_bytes
+        self.reads_body = False
         self.complete = False
         self._buffer = bytearray()
-        self._head_bytes = 0
+        self._skipped_an_answer = False
         self._line_was_checked = False
         self._body = bytearray()
         self._chunks = _Chunks()
@@ -81,7 +89,7 @@ class AnswerReader:
 
     def _end(self) -> None:
         if self.head is None:
-            if not (self._buffer or self._head_bytes):
+            if not (self._buffer or self._skipped_an_answer):
                 raise BadAnswer("EOF")
             if self._buffer and not self._line_was_checked:
                 _status(self._buffer)
@@ -97,7 +105,7 @@ class AnswerReader:
             if not end and not self._line_was_checked:
                 self._check_line(seen)
             size = end.end() if end else len(self._buffer)
-            if self._head_bytes + size > MAX_HEAD_BYTES:
+            if size > self.head_bytes_left:
                 raise BadAnswer(
                     _broken(
                         f"net/http: server response headers exceeded {MAX_HEAD_BYTES} bytes; aborted"
@@ -107,10 +115,12 @@ class AnswerReader:
                 return
             head = parse_head(bytes(self._buffer[: end.start()]))
             del self._buffer[: end.end()]
-            self._head_bytes += size
+            self.head_bytes_left -= size
             self._line_was_checked = False
             seen = 0
-            if head.status not in _INFORMATIONAL:
+            if head.status in _INFORMATIONAL:
+                self._skipped_an_answer = True
+            else:
                 self.head = head
 
     def _check_line(self, seen: int) -> None:
@@ -126,6 +136,7 @@ class AnswerReader:
         Raises:
             BadAnswer: it is not written as the head says.
         """
+        self.reads_body = True
         head = self.head
         if head is None or self.complete:
             return
@@ -146,6 +157,7 @@ class _Chunks:
 
     def __init__(self) -> None:
         self.ended = False
+        self._excess_bytes = 0
         self._left = 0
         self._data_ended = False
 
@@ -190,6 +202,11 @@ class _Chunks:
             raise BadAnswer("http chunk length too large")
         self._left = int(digits, 16)
         self.ended = not self._left
+        # Extensions are read and never used; Go allows this much of them for what there is of data.
+        excess = self._excess_bytes + end + 1 - _FREE_BYTES_PER_CHUNK - 2 * self._left
+        self._excess_bytes = max(excess, 0)
+        if excess > _MAX_EXCESS_BYTES:
+            raise BadAnswer("chunked encoding contains too much non-data")
         return True
 
 
@@ -233,21 +250,31 @@ def _status(line: bytes | bytearray) -> tuple[bytes, int]:
 def _fields(lines: list[bytes]) -> list[tuple[bytes, bytes]]:
     """Name in lower case and value of each header; folded lines are put together."""
     fields: list[tuple[bytes, bytes]] = []
+    folded: list[bytes] = []
     for raw in lines:
         line = raw.rstrip(b"\r\t ")
         if raw[:1] in (b" ", b"\t"):
             if not fields:
                 raise BadAnswer(_broken(f"malformed MIME header initial line: {quote(line)}"))
-            name, value = fields[-1]
-            fields[-1] = (name, value + b" " + line.strip())
+            folded.append(line.strip())
             continue
+        _unfold(fields, folded)
         matched = _FIELD.fullmatch(line)
         if matched is None:
             if b":" not in line:
                 raise BadAnswer(_broken(f"malformed MIME header: missing colon: {quote(line)}"))
             raise BadAnswer(_broken(f"malformed MIME header line: {quote(line)}"))
         fields.append((matched[1].lower(), matched[2].strip(b" \t")))
+    _unfold(fields, folded)
     return fields
+
+
+def _unfold(fields: list[tuple[bytes, bytes]], folded: list[bytes]) -> None:
+    """Appends the lines to the value of the newest field, all at once: one by one would copy it at each."""
+    if folded:
+        name, value = fields[-1]
+        fields[-1] = (name, b" ".join((value, *folded)))
+        folded.clear()
 
 
 def _is_chunked(encodings: list[bytes]) -> bool:

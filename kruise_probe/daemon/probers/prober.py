@@ -35,13 +35,19 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
 
 
 class Target(msgspec.Struct, frozen=True, gc=False):
-    """Where a probe goes; empty is what is not known."""
+    """Where a probe goes; empty is what is not known.
+
+    Attributes:
+        refusal: why the pod's address must not be dialled; `pod_ip` is empty then.
+    """
 
     pod_ip: str
     container_id: str
+    refusal: str = ""
 
 
 REASON_POD_IP_UNKNOWN: Final = "PodIPUnknown"
+REASON_ADDRESS_NOT_ALLOWED: Final = "AddressNotAllowed"
 REASON_PORT_NAME_UNKNOWN: Final = "PortNameUnknown"
 REASON_INVALID_PROBE: Final = "InvalidProbe"
 REASON_CONTAINER_NOT_CREATED: Final = "ContainerNotCreated"

@@ -1,4 +1,4 @@
-"""Where a probe may go: the pod's own address, and a port with a number.
+"""Where a probe may go: the pod's own address (see `daemon.aim`), and a port with a number.
 
 Source: kubelet pkg/probe/util.go (ResolveContainerPort).
 Differs: names of ports were resolved by whoever wrote the NodePodProbe; one that is left cannot be known here.
@@ -9,6 +9,7 @@ from ipaddress import ip_address
 
 from kruise_probe.daemon.probers.dialing import Address
 from kruise_probe.daemon.probers.prober import (
+    REASON_ADDRESS_NOT_ALLOWED,
     REASON_INVALID_PROBE,
     REASON_POD_IP_UNKNOWN,
     REASON_PORT_NAME_UNKNOWN,
@@ -21,9 +22,11 @@ def address_of(target: Target, port: int | str) -> Address:
     """The pod's address and the port's number.
 
     Raises:
-        CouldNotProbe: the pod has no address yet, or the port is a name without a number.
+        CouldNotProbe: the pod has no address yet, or one that must not be dialled, or the port is a name without a number.
     """
     number = port_number(port)
+    if target.refusal:
+        raise CouldNotProbe(REASON_ADDRESS_NOT_ALLOWED, target.refusal)
     if not target.pod_ip:
         raise CouldNotProbe(REASON_POD_IP_UNKNOWN, "the pod has no IP yet")
     if not _is_ip(target.pod_ip):

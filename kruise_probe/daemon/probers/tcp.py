@@ -10,9 +10,11 @@ from typing import Final
 
 from kruise_probe.daemon.probers.dialing import Address, Connection, DialFailed, prepare
 from kruise_probe.daemon.probers.prober import Outcome, Prober, Target, Verdict, Waiting
+from kruise_probe.daemon.probers.read_budget import ReadBudget
 from kruise_probe.daemon.probers.targets import address_of
 
 _CONNECTED: Final = Outcome(Verdict.SUCCESS)
+_READS_NOTHING: Final = ReadBudget(0)
 
 
 class TcpProber(Prober):
@@ -25,7 +27,7 @@ class TcpProber(Prober):
     def start(self, target: Target) -> Outcome | Waiting:
         address = address_of(target, self._port)
         try:
-            connection = prepare(address)
+            connection = prepare(address, _READS_NOTHING)
             if not connection.begin():
                 return partial(self._wait, connection, address)
         except DialFailed as failure:

@@ -4,30 +4,24 @@ Source: kubelet pkg/probe/http/http.go (InsecureSkipVerify); Go crypto/tls for t
 """
 
 import contextlib
-import errno
 import re
-import socket
 import ssl
 from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
 
 from kruise_probe.daemon.probers.dialing import (
-    READ_BYTES,
     Address,
     BrokenConnection,
     Connection,
     DialFailed,
-    dial,
+    new_socket,
 )
-
-_TCP_CLOSE: Final = 7
-"""The state of a connection that is no more, see tcp_states.h of Linux."""
+from kruise_probe.daemon.probers.read_budget import READ_BYTES, ReadBudget
 
 _NO_TLS: Final = "WRONG_VERSION_NUMBER"
 """What OpenSSL calls an answer that is no TLS at all."""
-_AFTER_HTTP = re.compile(rb"1\.[01] [1-5]\d\d")
-"""What follows "HTTP/" in a status line."""
+_HTTP = re.compile(rb"HTTP/1\.[01] [1-5]\d\d")
 
 _ALERTS: Final = {
     "bad record mac": "bad record MAC",
@@ -47,34 +41,30 @@ _ALERT = re.compile(r".* alert (.+)|tlsv1 (unrecognized name|unsupported extensi
 
 
 class TlsConnection(Connection):
-    """TLS over a connected socket."""
+    """TLS over a TCP connection. OpenSSL sees only bytes that were read within the budget.
 
-    __slots__ = ("_tls",)
+    With a socket of its own, OpenSSL would go on inside one call as long as a peer sends session tickets or key updates.
+    """
 
-    def __init__(self, tls: ssl.SSLSocket, address: Address) -> None:
-        super().__init__(tls, address)
-        self._tls = tls
+    __slots__ = ("_arrived", "_first_bytes", "_leaving", "_tls")
+
+    def __init__(self, address: Address, budget: ReadBudget, context: ssl.SSLContext) -> None:
+        super().__init__(new_socket(address), address, budget)
+        self._arrived, self._leaving = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._arrived, self._leaving)
+        self._first_bytes = b""
 
     async def connect(self) -> None:
-        """Shakes hands. Raises: DialFailed."""
+        """Connects and shakes hands. Raises: DialFailed."""
+        await super().connect()
         try:
             await self._until_done(self._tls.do_handshake)
-        except OSError as error:
-            if self._was_http(error):
+        except ssl.SSLError as error:
+            if error.reason == _NO_TLS and _HTTP.match(self._first_bytes):
                 raise DialFailed("http: server gave HTTP response to HTTPS client") from error
-            raise DialFailed(str(self.broken("read", error))) from error
-
-    def _was_http(self, error: OSError) -> bool:
-        """Whether a status line came where a handshake should begin, however quick the server was.
-
-        OpenSSL took its first five bytes for the head of a record, "HTTP/"; it reads no further than that.
-        """
-        if not isinstance(error, ssl.SSLError) or error.reason != _NO_TLS:
-            return False
-        with contextlib.suppress(OSError):
-            rest = socket.socket.recv(self._tls, 8, socket.MSG_PEEK)
-            return _AFTER_HTTP.match(rest) is not None
-        return False
+            raise DialFailed(_tls_words(error)) from error
+        except BrokenConnection as broken:
+            raise DialFailed(str(broken)) from broken
 
     @property
     def protocol(self) -> str | None:
@@ -82,80 +72,66 @@ class TlsConnection(Connection):
         return self._tls.selected_alpn_protocol()
 
     async def send(self, data: bytes) -> None:
-        left = memoryview(data)
-        while left:
-            try:
-                left = left[await self._until_done(self._tls.send, left) :]
-            except OSError as error:
-                raise self._farewell() or self.broken("write", error) from error
-
-    def _farewell(self) -> BrokenConnection | None:
-        """What the server said before it hung up, if it did: that it wants a certificate, for one."""
         try:
-            _ = self._tls.recv(1)
+            _ = await self._until_done(self._tls.write, data)
         except ssl.SSLError as error:
-            return self.broken("read", error) if _ALERT.fullmatch(_reason(error)) else None
-        except OSError:
+            raise BrokenConnection(_tls_words(error)) from error
+        except BrokenConnection as broken:
+            raise self._last_alert() or broken from broken
+
+    def _last_alert(self) -> BrokenConnection | None:
+        """What the server sent before it closed the connection, if it did: that it wants a certificate, for one."""
+        try:
+            self._arrived.write(self.take() or b"")
+            _ = self._tls.read(1)
+        except ssl.SSLError as error:
+            if _ALERT.fullmatch(_reason(error)):
+                return BrokenConnection(_tls_words(error))
+        except BrokenConnection:
             pass
         return None
 
     async def receive(self) -> bytes:
         try:
-            received: bytes = await self._until_done(self._tls.recv, READ_BYTES)
-        except ssl.SSLEOFError as error:
-            if self._was_reset(error):
-                raise self.broken("read", error) from error
+            received: bytes = await self._until_done(self._tls.read, READ_BYTES)
+        except ssl.SSLEOFError:
             return b""
-        except OSError as error:
-            raise self.broken("read", error) from error
+        except ssl.SSLError as error:
+            raise BrokenConnection(_tls_words(error)) from error
         return received
 
     def close(self) -> None:
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError):
             self._tls.unwrap()
+        with contextlib.suppress(BrokenConnection):
+            _ = self.offer(self._leaving.read())
         super().close()
 
-    def broken(self, what: str, error: OSError) -> BrokenConnection:
-        if self._was_reset(error):
-            error = ConnectionResetError(errno.ECONNRESET, "")
-        if isinstance(error, ssl.SSLError):
-            return BrokenConnection(_tls_words(error))
-        return super().broken(what, error)
-
-    def _was_reset(self, error: OSError) -> bool:
-        """Python's ssl tells a reset as it tells an end without a word of TLS.
-
-        Only of the latter OpenSSL gives a reason (3.0 and newer), or the kernel still has the connection.
-        """
-        if not isinstance(error, ssl.SSLEOFError) or error.reason:
-            return False
-        return self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _TCP_CLOSE
-
     async def _until_done(self, step: Callable[..., Any], *arguments: Any) -> Any:
+        """Repeats `step` until it needs no more bytes; sends what it leaves."""
         while True:
             try:
-                return step(*arguments)
+                done = step(*arguments)
             except ssl.SSLWantReadError:
-                await self._readable()
-            except ssl.SSLWantWriteError:
-                await self._writable()
+                await self._write(self._leaving.read())
+            else:
+                await self._write(self._leaving.read())
+                return done
+            data = await super().receive()
+            self._first_bytes = self._first_bytes or data
+            if data:
+                _ = self._arrived.write(data)
+            else:
+                self._arrived.write_eof()
 
 
-async def dial_tls(address: Address, context: ssl.SSLContext) -> TlsConnection:
+async def dial_tls(address: Address, budget: ReadBudget, context: ssl.SSLContext) -> TlsConnection:
     """Connects and shakes hands; no server name is sent, as the server is known by its address.
 
     Raises:
         DialFailed: no connection, or no TLS.
     """
-    plain = await dial(address)
-    try:
-        wrapped = context.wrap_socket(
-            plain.socket, do_handshake_on_connect=False, suppress_ragged_eofs=False
-        )
-    except OSError as error:
-        plain.close()
-        raise DialFailed(str(plain.broken("read", error))) from error
-    tls = TlsConnection(wrapped, address)
+    tls = TlsConnection(address, budget, context)
     try:
         await tls.connect()
     except BaseException:
@@ -166,11 +142,16 @@ async def dial_tls(address: Address, context: ssl.SSLContext) -> TlsConnection:
 
 @cache
 def unverified_tls(*protocols: str) -> ssl.SSLContext:
-    """Made once: TLS 1.2 or newer, any certificate, any key that OpenSSL can read; ALPN offers `protocols`."""
+    """Made once: TLS 1.2 or newer, any certificate, any key that OpenSSL can read; ALPN offers `protocols`.
+
+    As in Go, no finite-field Diffie-Hellman, whose group a server may make so large that one handshake takes a
+    second, and no renegotiation.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
-    context.set_ciphers("DEFAULT:@SECLEVEL=0")
+    context.set_ciphers("DEFAULT:!kDHE:@SECLEVEL=0")
+    context.options |= ssl.OP_NO_RENEGOTIATION
     context.set_alpn_protocols(list(protocols))
     return context
 

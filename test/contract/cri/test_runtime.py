@@ -95,6 +95,7 @@ async def test_sandbox_tells_the_pods_address(subject: Subject) -> None:
     sandbox = await subject.runtime.sandbox_status(sandbox_id)
 
     assert ip_address(sandbox.ips[0])
+    assert not sandbox.host_network
 
 
 async def test_what_is_unknown_is_not_found(subject: Subject) -> None:

@@ -12,6 +12,7 @@ from support.sockets import full_backlog, time_waits
 
 from kruise_probe.daemon.probers.dialing import Address, Connection, DialFailed, dial
 from kruise_probe.daemon.probers.prober import Outcome, Target, Verdict
+from kruise_probe.daemon.probers.read_budget import ReadBudget
 from kruise_probe.daemon.probers.tcp import TcpProber
 
 
@@ -82,7 +83,7 @@ async def test_a_connection_to_itself_is_refused() -> None:
     with socket.socket() as own:
         own.setblocking(False)
         own.bind(("127.0.0.1", 0))
-        connection = Connection(own, Address(*own.getsockname()))
+        connection = Connection(own, Address(*own.getsockname()), ReadBudget())
 
         with pytest.raises(DialFailed, match="connection refused"):
             await connection.connect()
@@ -93,7 +94,7 @@ async def test_the_same_port_on_both_sides_is_no_connection_to_itself() -> None:
         with socket.socket() as own:
             own.setblocking(False)
             own.bind(("127.0.0.1", server.port))
-            connection = Connection(own, Address("127.0.0.9", server.port))
+            connection = Connection(own, Address("127.0.0.9", server.port), ReadBudget())
 
             await connection.connect()
             connection.close()
@@ -144,7 +145,7 @@ async def test_b11_nor_does_a_server_whose_end_comes_in_the_same_moment(is_read:
         served = asyncio.create_task(asyncio.to_thread(serve))
         port = listening.getsockname()[1]
         for _ in range(connections):
-            connection = await dial(Address("127.0.0.1", port))
+            connection = await dial(Address("127.0.0.1", port), ReadBudget())
             if is_read:
                 _ = await connection.receive()
             else:
@@ -170,7 +171,7 @@ async def test_b11_nor_does_a_server_that_ends_the_connection_itself() -> None:
         served = asyncio.create_task(asyncio.to_thread(serve))
         port = listening.getsockname()[1]
         for _ in range(connections):
-            connection = await dial(Address("127.0.0.1", port))
+            connection = await dial(Address("127.0.0.1", port), ReadBudget())
             while await connection.receive():
                 pass
             connection.close()

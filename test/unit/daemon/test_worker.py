@@ -480,8 +480,7 @@ async def test_a_prober_that_cannot_be_made_costs_only_its_probe(node: ScriptedN
         pytest.param("127.0.0.9", ("127.0.0.8", "127.0.0.9"), "127.0.0.9", id="one-of-several"),
         pytest.param("127.0.0.7", ("127.0.0.9",), "127.0.0.9", id="a9-a10-never-elsewhere"),
         pytest.param("", ("127.0.0.9",), "127.0.0.9", id="the-spec-does-not-know-yet"),
-        pytest.param("127.0.0.7", (), "127.0.0.7", id="host-network"),
-        pytest.param("", (), "", id="nobody-knows"),
+        pytest.param("", (), "", id="neither-knows-one"),
     ],
 )
 async def test_a_probe_goes_to_the_pods_own_address(
@@ -494,6 +493,31 @@ async def test_a_probe_goes_to_the_pods_own_address(
         assert node.probers.attempts[0].target == Target(pod_ip=dialled, container_id=id)
 
 
+@pytest.mark.parametrize(
+    ("spec_ip", "host_network", "dialled", "refusal"),
+    [
+        pytest.param("10.0.0.1", True, "10.0.0.1", "", id="an-address-of-the-node"),
+        pytest.param(
+            "10.0.0.2", True, "", "10.0.0.2 is not an address of this node", id="another-host"
+        ),
+        pytest.param(
+            "10.0.0.1", False, "", "the runtime reports no address", id="a-pod-network-without-one"
+        ),
+    ],
+)
+async def test_e10_without_an_address_of_the_sandbox_only_the_nodes_own_is_dialled(
+    node: ScriptedNode, spec_ip: str, host_network: bool, dialled: str, refusal: str
+) -> None:
+    node.api.put(spec_of(pod_of(probe_of(exec_probe()), ip=spec_ip)))
+    async with node.daemon():
+        node.containers.start(ips=(), host_network=host_network)
+        await settle()
+        target = node.probers.attempts[0].target
+    assert target.pod_ip == dialled
+    assert target.refusal.startswith(refusal)
+    assert bool(target.refusal) == bool(refusal)
+
+
 async def test_an_address_that_becomes_known_is_probed_at_once(node: ScriptedNode) -> None:
     async def behave(_: Probe, target: Target) -> Outcome:
         if not target.pod_ip:
@@ -504,9 +528,9 @@ async def test_an_address_that_becomes_known_is_probed_at_once(node: ScriptedNod
     probe = probe_of(exec_probe(period_seconds=300))
     node.api.put(spec_of(pod_of(probe, ip="")))
     async with node.daemon():
-        node.containers.start(ips=())
+        node.containers.start(ips=(), host_network=True)
         await asyncio.sleep(5)
-        node.api.put(spec_of(pod_of(probe, ip="127.0.0.9")))
+        node.api.put(spec_of(pod_of(probe, ip="10.0.0.1")))
         await asyncio.sleep(0.1)
         assert node.api.state() == "Succeeded"
 

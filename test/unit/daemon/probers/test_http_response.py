@@ -1,6 +1,7 @@
 """What is understood. Verdicts and texts were compared with those of kubelet 1.36's own prober."""
 
 import contextlib
+import time
 from collections.abc import Iterable
 
 import pytest
@@ -13,6 +14,7 @@ from kruise_probe.daemon.probers.http_response import (
     AnswerReader,
     BadAnswer,
     Head,
+    parse_head,
 )
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -127,6 +129,10 @@ def test_answers_are_read_the_same_in_any_pieces(answer: bytes, head: Head, body
             "http chunk length too large",
         ),
         (OK + b"Transfer-Encoding: chunked\r\n\r\n1" + b";" * 5000, "header line too long"),
+        (
+            OK + b"Transfer-Encoding: chunked\r\n\r\n" + (b"1" + b";" * 4000 + b"\r\nx\r\n") * 5,
+            "chunked encoding contains too much non-data",
+        ),
     ],
 )
 def test_what_is_no_answer_is_named_as_go_names_it(answer: bytes, problem: str) -> None:
@@ -153,8 +159,29 @@ def test_a_head_without_end_is_refused(flood: bytes) -> None:
         for _ in range(2 * MAX_HEAD_BYTES // len(flood)):
             reader.feed(flood)
 
-    with pytest.raises(BadAnswer, match="server response headers exceeded 262144 bytes"):
+    with pytest.raises(BadAnswer, match="server response headers exceeded 65536 bytes"):
         feed_on()
+
+
+def test_e2_the_time_to_join_folded_lines_is_linear() -> None:
+    def seconds(lines: int) -> float:
+        head = OK + b"Location: /x" + b"\r\n y" * lines
+        began = time.process_time()
+        assert parse_head(head).location == "/x" + " y" * lines
+        return time.process_time() - began
+
+    few = min(seconds(10_000) for _ in range(3))
+    assert seconds(160_000) < 64 * few
+
+
+def test_e2_heads_before_the_last_answer_use_up_its_budget() -> None:
+    reader = AnswerReader(max_head_bytes=100)
+    informational = b"HTTP/1.1 103 Early\r\n\r\n"
+    reader.feed(informational)
+
+    assert reader.head_bytes_left == 100 - len(informational)
+    with pytest.raises(BadAnswer, match="response headers exceeded"):
+        reader.feed(OK + b"A: " + b"x" * 70)
 
 
 @pytest.mark.parametrize(

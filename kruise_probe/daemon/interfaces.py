@@ -1,0 +1,112 @@
+"""The addresses of this node's network interfaces, read from the kernel.
+
+A bind to an address does not prove that it is the node's: with `net.ipv4.ip_nonlocal_bind`, which load balancers set,
+it always succeeds. Nor is every address of an interface the node's own: kube-proxy in IPVS mode puts every Service's
+cluster IP on an interface of its own, and what is sent there leaves for another pod.
+
+Source: rtnetlink(7), netlink(7); what `ip address` prints.
+"""
+
+import socket
+import struct
+from collections.abc import Iterator
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Final, NamedTuple
+
+IPAddress = IPv4Address | IPv6Address
+
+SERVICE_INTERFACES: Final = frozenset({"kube-ipvs0", "kube-dummy-if"})
+"""Of kube-proxy and kube-router: their addresses are those of Services."""
+
+MAX_ADDRESSES: Final = 4096
+"""More of one family are not read."""
+
+_RECEIVE_BYTES: Final = 1 << 16
+_TIMEOUT_SECONDS: Final = 1.0
+_HEADER: Final = struct.Struct("=IHHII")
+_ADDRESS_HEADER: Final = struct.Struct("=BBBBI")
+_ATTRIBUTE: Final = struct.Struct("=HH")
+_NEW_ADDRESS, _GET_ADDRESS = 20, 22
+_ERROR, _DONE = 2, 3
+_REQUEST_DUMP: Final = 0x301
+_IFA_ADDRESS, _IFA_LOCAL = 1, 2
+
+
+class InterfaceAddress(NamedTuple):
+    interface: int
+    address: IPAddress
+
+
+def read_addresses() -> frozenset[IPAddress]:
+    """The addresses of all interfaces, without those of Services.
+
+    Raises:
+        OSError: the kernel does not say.
+    """
+    services = {index for index, name in socket.if_nameindex() if name in SERVICE_INTERFACES}
+    found = set[IPAddress]()
+    for family in (socket.AF_INET, socket.AF_INET6):
+        own = 0
+        for each in _dump(family):
+            if each.interface not in services and own < MAX_ADDRESSES:
+                own += 1
+                found.add(each.address)
+    return frozenset(found)
+
+
+def _dump(family: int) -> Iterator[InterfaceAddress]:
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as netlink:
+        netlink.settimeout(_TIMEOUT_SECONDS)
+        body = _ADDRESS_HEADER.pack(family, 0, 0, 0, 0)
+        length = _HEADER.size + len(body)
+        netlink.send(_HEADER.pack(length, _GET_ADDRESS, _REQUEST_DUMP, 1, 0) + body)
+        done = False
+        while not done:
+            found, done = parse(netlink.recv(_RECEIVE_BYTES))
+            yield from found
+
+
+def parse(data: bytes) -> tuple[list[InterfaceAddress], bool]:
+    """The addresses in one datagram of the kernel's answer, and whether it is the last one.
+
+    Raises:
+        OSError: it is an error, or malformed.
+    """
+    try:
+        return _parse(data)
+    except (struct.error, ValueError) as error:
+        raise OSError(f"malformed netlink message: {error}") from error
+
+
+def _parse(data: bytes) -> tuple[list[InterfaceAddress], bool]:
+    found: list[InterfaceAddress] = []
+    while len(data) >= _HEADER.size:
+        length, kind, *_ = _HEADER.unpack_from(data)
+        if kind == _DONE or length < _HEADER.size:
+            return found, True
+        message, data = data[_HEADER.size : length], data[_aligned(length) :]
+        if kind == _ERROR:
+            code = -struct.unpack_from("=i", message)[0]
+            raise OSError(code, f"netlink error {code}")
+        if kind == _NEW_ADDRESS:
+            address = _address(message[_ADDRESS_HEADER.size :])
+            if address:
+                found.append(InterfaceAddress(_ADDRESS_HEADER.unpack_from(message)[4], address))
+    return found, False
+
+
+def _address(attributes: bytes) -> IPAddress | None:
+    """The local one: of a point-to-point link the other is that of the peer."""
+    values: dict[int, bytes] = {}
+    while len(attributes) >= _ATTRIBUTE.size:
+        length, kind = _ATTRIBUTE.unpack_from(attributes)
+        if length < _ATTRIBUTE.size:
+            break
+        values[kind] = attributes[_ATTRIBUTE.size : length]
+        attributes = attributes[_aligned(length) :]
+    packed = values.get(_IFA_LOCAL) or values.get(_IFA_ADDRESS)
+    return ip_address(packed) if packed else None
+
+
+def _aligned(length: int) -> int:
+    return (length + 3) & ~3

@@ -1,0 +1,112 @@
+"""Pods that send without end: the probe fails at once, and nothing that it reads holds up the loop.
+
+On code without a budget the loop reads for as long as bytes are waiting, and these tests do not end.
+"""
+
+import asyncio
+import os
+import ssl
+from pathlib import Path
+
+import pytest
+from support.floods import GRPC_FLOODS, HTTP_FLOODS, flooding
+from support.scripted_server import ScriptedServer, answering, self_signed, serving
+
+from kruise_probe.api.core import GRPCAction, HTTPGetAction
+from kruise_probe.daemon.probers.grpc import GrpcProber
+from kruise_probe.daemon.probers.http import HttpProber
+from kruise_probe.daemon.probers.http_response import MAX_HEAD_BYTES
+from kruise_probe.daemon.probers.prober import Outcome, Target, Verdict
+
+TIMEOUT_SECONDS = 5.0
+LOCAL = Target("127.0.0.1", "")
+pytestmark = pytest.mark.timeout(30)
+
+Flood = tuple[bytes, bytes]
+
+
+def cases(table: dict[str, Flood]) -> list[object]:
+    return [pytest.param(flood, id=name) for name, flood in table.items()]
+
+
+async def grpc(port: int, mode: str | None = None) -> Outcome:
+    action = GRPCAction(port=port, mode=mode)
+    return await GrpcProber(action, timeout_seconds=TIMEOUT_SECONDS, user_agent="x").run(LOCAL)
+
+
+async def http(port: int, scheme: str = "HTTP") -> Outcome:
+    action = HTTPGetAction(port=port, path="/", scheme=scheme)
+    return await HttpProber(action, timeout_seconds=TIMEOUT_SECONDS, user_agent="x").run(LOCAL)
+
+
+@pytest.mark.parametrize("flood", cases(GRPC_FLOODS))
+async def test_e1_grpc_flood_fails_before_its_timeout(flood: Flood) -> None:
+    with flooding(*flood) as port:
+        outcome = await grpc(port)
+
+    assert outcome.verdict is Verdict.FAILURE
+    assert not outcome.timed_out
+
+
+@pytest.mark.parametrize("flood", cases(GRPC_FLOODS))
+async def test_e1_grpc_flood_over_tls_fails_before_its_timeout(
+    flood: Flood, tmp_path: Path
+) -> None:
+    with flooding(*flood, tls=self_signed(tmp_path, protocols=("h2",))) as port:
+        outcome = await grpc(port, "TLS")
+
+    assert outcome.verdict is Verdict.FAILURE
+    assert not outcome.timed_out
+
+
+@pytest.mark.parametrize("flood", cases(HTTP_FLOODS))
+@pytest.mark.parametrize("scheme", ["HTTP", "HTTPS"])
+async def test_e2_http_flood_fails_before_its_timeout(
+    flood: Flood, scheme: str, tmp_path: Path
+) -> None:
+    with flooding(*flood, tls=self_signed(tmp_path) if scheme == "HTTPS" else None) as port:
+        outcome = await http(port, scheme)
+
+    assert outcome.verdict is Verdict.FAILURE
+    assert not outcome.timed_out
+
+
+async def test_e1_session_tickets_without_end_fail_before_the_timeout(tmp_path: Path) -> None:
+    """OpenSSL on a socket of its own reads all of them within one call."""
+    context = self_signed(tmp_path)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.num_tickets = 100_000
+    with flooding(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", b"", tls=context) as port:
+        outcome = await http(port, "HTTPS")
+
+    assert outcome.message.endswith("probe an endpoint that answers with less")
+
+
+async def test_e1_finite_field_diffie_hellman_is_not_offered(tmp_path: Path) -> None:
+    """A server chooses the group, and one of 8,192 bits costs the client a second."""
+    context = self_signed(tmp_path)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers("kDHE:@SECLEVEL=0")
+    parameters = tmp_path / "dh.pem"
+    command = ("openssl", "genpkey", "-genparam", "-algorithm", "DH", "-pkeyopt", "group:ffdhe2048")
+    made = await asyncio.create_subprocess_exec(*command, "-out", os.fspath(parameters))
+    assert await made.wait() == 0
+    context.load_dh_params(os.fspath(parameters))
+    with flooding(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", b"", tls=context) as port:
+        outcome = await http(port, "HTTPS")
+
+    assert outcome.message.endswith("remote error: tls: handshake failure")
+
+
+async def test_e2_heads_of_redirects_count_together() -> None:
+    field = b"A: " + b"x" * (MAX_HEAD_BYTES // 4) + b"\r\n"
+    redirect = b"HTTP/1.1 302 Found\r\nLocation: /\r\n" + field + b"\r\n"
+    async with serving(answering(redirect)) as server:
+        outcome = await http(server.port)
+
+    assert outcome.message.endswith("server response headers exceeded 65536 bytes; aborted")
+    assert _requests(server) == 4
+
+
+def _requests(server: ScriptedServer) -> int:
+    return len(server.requests)
