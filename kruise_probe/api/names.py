@@ -35,6 +35,11 @@ EVENT_FAILED: Final = "KruiseProbeFailed"
 
 REASON_AGENT_STALE: Final = "ProbeAgentStale"
 REASON_PROBE_REMOVED: Final = "ProbeRemoved"
+REASON_NO_ROOM: Final = "NoRoom"
+REASON_TOO_MANY_MARKERS: Final = "TooManyMarkers"
+REASON_ENTRY_TOO_LARGE: Final = "EntryTooLarge"
+LEFT_OUT_REASONS: Final = (REASON_NO_ROOM, REASON_TOO_MANY_MARKERS, REASON_ENTRY_TOO_LARGE)
+"""Reasons of conditions whose probe a limit keeps from running."""
 
 NATIVE_POD_CONDITIONS: Final = frozenset(
     {

@@ -24,6 +24,8 @@ from kruise_probe.api.sharing import share
 
 SHARED_BYTES = 512
 """Labels or annotations that are longer are not looked up: they are some pod's own, and the cache would keep them."""
+SHARED_FIELDS_BYTES = 4096
+"""Likewise of `managedFields`: larger ones are of a pod with many probes, and change with each of them."""
 
 _NONE: frozenset[str] = frozenset()
 _ABSENT = msgspec.Raw()  # a Raw field takes no `| None`: a JSON null arrives as the bytes `null`
@@ -271,6 +273,8 @@ def _owned(entries: list[_ManagedFields] | None) -> Owned:
     for entry in entries or ():
         if entry.manager == MANAGER_FIELD_MANAGER and entry.subresource == "status":
             fields = bytes(entry.fields_v1)
+            if len(fields) > SHARED_FIELDS_BYTES:
+                return _owned_of(fields)
             shared = _owned_fields.get(fields)
             if shared is None:
                 shared = share(_owned_fields, fields, _owned_of(fields))

@@ -6,6 +6,7 @@ marker, for its status.
 """
 
 from collections.abc import Collection, Mapping
+from itertools import count
 from typing import Final, NamedTuple
 
 import msgspec
@@ -16,6 +17,7 @@ from kruise_probe.api.keys import NamespacedName, ProbeName
 from kruise_probe.api.labels import annotation_key_error, label_key_error, label_value_error
 from kruise_probe.api.reserved import annotation_reserved, condition_reserved, label_reserved
 from kruise_probe.api.selectors import Selector, compile_selector
+from kruise_probe.api.storage import stored_bytes
 from kruise_probe.api.v1alpha1 import (
     ContainerProbe,
     MarkerPolicy,
@@ -34,6 +36,7 @@ from kruise_probe.api.validation import (
 )
 
 _NO_SELECTOR: Final = Selector(())
+_next_serial: Final = count().__next__
 
 
 class Marks(NamedTuple):
@@ -54,6 +57,7 @@ class CompiledProbe(NamedTuple):
         port_name: the container port that is still to be resolved, or empty.
         condition_type: empty when there is none, or none that may be written.
         policies: by state; only Succeeded and Failed occur.
+        entry_bytes: size of `planned` as stored in a NodePodProbe.
     """
 
     probe: str
@@ -61,6 +65,7 @@ class CompiledProbe(NamedTuple):
     port_name: str
     condition_type: str
     policies: Mapping[str, Marks]
+    entry_bytes: int
 
     @property
     def name(self) -> str:
@@ -79,6 +84,8 @@ class CompiledMarker(msgspec.Struct, frozen=True, eq=False):
         errors: the rules that the spec breaks; the entries concerned are left out of `probes`.
         condition_types, labels, annotations: all names that its probes may write.
         idle: fields of the spec that change nothing.
+        entry_bytes: size of all its probes as stored in a NodePodProbe.
+        serial: a number of its own, for the keys of caches, which then keep no marker alive.
     """
 
     key: NamespacedName
@@ -93,6 +100,8 @@ class CompiledMarker(msgspec.Struct, frozen=True, eq=False):
     labels: frozenset[str]
     annotations: frozenset[str]
     idle: tuple[str, ...]
+    entry_bytes: int
+    serial: int = msgspec.field(default_factory=_next_serial)
 
     @property
     def live(self) -> bool:
@@ -128,6 +137,7 @@ def compile_marker(
         labels=frozenset(key for marks in policies for key in marks.labels),
         annotations=frozenset(key for marks in policies for key in marks.annotations),
         idle=idle_fields(marker.spec),
+        entry_bytes=sum(each.entry_bytes for each in probes),
     )
 
 
@@ -146,6 +156,7 @@ def _probes(
                 port_name=port_name,
                 condition_type=_condition_type(each.pod_condition_type),
                 policies=_policies(each.marker_policy or (), selector_keys, allowed_labels),
+                entry_bytes=stored_bytes(planned),
             )
     return tuple(probes.values())
 

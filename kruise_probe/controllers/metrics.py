@@ -11,6 +11,11 @@ RESULT_TO_CONDITION = Histogram(
     "From seeing a changed result in a NodePodProbe to the answer of the API server that the pod shows it.",
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
 )
+PROBES_LEFT_OUT = Gauge(
+    "kruise_probe_probes_left_out",
+    "Probes of pods that are not probed because of a limit.",
+    ["reason"],
+)
 AGENTS_STALE = Gauge(
     "kruise_probe_agents_stale",
     "Nodes whose agent let its Lease expire and reports nothing.",

@@ -115,15 +115,20 @@ def build_over(
             keys.node_shortly(pod.node)
             keys.counts(waiting)
 
+    def room_changed(pods: Iterable[NamespacedName]) -> None:
+        for each in pods:
+            keys.pod(each)
+
+    nodes = NodeReconciler(caches, writer, on_outcome=nodes_changed, on_room=room_changed)
     pods = PodReconciler(
         caches,
         writer,
         serverless=options.serverless,
         on_refusal=refusal_changed,
         on_answer=answered,
+        no_room=nodes.no_room,
         now=now,
     )
-    nodes = NodeReconciler(caches, writer, on_outcome=nodes_changed)
     agents = AgentReconciler(caches, on_change=lambda node: wake_pods(caches, keys, node), now=now)
     markers = MarkerReconciler(
         caches,

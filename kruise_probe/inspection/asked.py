@@ -1,6 +1,7 @@
 """The first half of the way: from a marker to what the node is asked. Pure; one function for each link."""
 
 from kruise_probe.api.core import Probe
+from kruise_probe.api.names import REASON_NO_ROOM
 from kruise_probe.controllers.nodes.plan import probes_of_marker
 from kruise_probe.inspection.link import Case, Link, Standing, broken, waiting
 from kruise_probe.inspection.remedies import manager_remedy
@@ -86,6 +87,8 @@ def port_link(case: Case) -> Link:
 
 def node_pod_probe_link(case: Case) -> Link:
     link, pod, snapshot = "NodePodProbe", case.seen.pod, case.snapshot
+    if case.left_out is not None:
+        return broken(link, case.left_out.reason, case.left_out.why, case.left_out.remedy)
     if snapshot.reports is None:
         return Link(link, Standing.OK, "not known: you may not list nodepodprobes")
     wanted = next(
@@ -103,7 +106,7 @@ def node_pod_probe_link(case: Case) -> Link:
         return waiting(link, "MarkerNew", "the marker is seconds old; the manager is at it")
     crowded = _crowded_out(case) if there is None else ""
     if crowded:
-        return broken(link, "NodePodProbeTooLarge", f"the manager says: {crowded}")
+        return broken(link, REASON_NO_ROOM, f"the manager says: {crowded}")
     if pod.node not in snapshot.reports:
         what = f"there is no NodePodProbe {pod.node}"
         reason = "EntryMissing"
@@ -120,7 +123,7 @@ def _crowded_out(case: Case) -> str:
     """What the marker's own status says of pods of this node that found no room in its NodePodProbe."""
     for condition in (case.source.status and case.source.status.conditions) or ():
         message = condition.message or ""
-        if condition.reason == "NodePodProbeTooLarge" and f" {case.seen.pod.node} (" in message:
+        if condition.reason == REASON_NO_ROOM and f" {case.seen.pod.node} (" in message:
             return message
     return ""
 

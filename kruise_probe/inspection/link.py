@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from kruise_probe.api.v1alpha1 import ContainerProbeState, PodContainerProbe, PodProbeMarker
 from kruise_probe.controllers.compiled import CompiledMarker
+from kruise_probe.controllers.limits import LeftOut
 from kruise_probe.controllers.pods.claims import Claim, Conflict
 from kruise_probe.inspection.remedies import remedy_of
 from kruise_probe.inspection.snapshot import SeenPod, Snapshot
@@ -38,6 +39,7 @@ class Case(NamedTuple):
     conflicts: tuple[Conflict, ...]
     virtual: bool
     state: ContainerProbeState | None
+    left_out: LeftOut | None
 
     @property
     def name(self) -> str:

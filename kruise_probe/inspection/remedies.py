@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from kruise_probe.controllers.limits import ENTRY_TOO_LARGE, NO_ROOM, TOO_MANY_MARKERS
+
 _LOOK_AT_MANAGER: Final = (
     "is the manager running, its gate {} on, and what does it say? "
     "kubectl -n kruise-system get pods, then kubectl logs"
@@ -37,7 +39,7 @@ _REMEDIES: Final = {
     "ProviderSilent": "ask the provider whether it follows the PodProbeMarker protocol",
     "Conflict": "use another name in one of the two probes",
     "PodNotMarked": "the API server's words say why: often a policy or a webhook on pods/status",
-    "NodePodProbeTooLarge": "use fewer probes, or shorter commands, for the pods of that node",
+    **{each.reason: each.remedy for each in (NO_ROOM, TOO_MANY_MARKERS, ENTRY_TOO_LARGE)},
     "NodesBehind": "look at the manager's log: it names what refuses the write",
     "ContainerRestarted": "wait for the initial delay of the new container",
 }

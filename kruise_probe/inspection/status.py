@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, Probe, TCPSocketAction
-from kruise_probe.api.names import MARKER_FINALIZER, REASON_AGENT_STALE
+from kruise_probe.api.names import LEFT_OUT_REASONS, MARKER_FINALIZER, REASON_AGENT_STALE
 from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import Condition, PodContainerProbe, PodProbeMarker, ProbeState
 from kruise_probe.controllers.compiled import CompiledMarker
@@ -230,7 +230,7 @@ _TOLD_BY: Final = {
     "PodNotMarked": frozenset({"condition", "marks"}),
     REASON_AGENT_STALE: frozenset({"daemon"}),
     "ClaimedByAnother": frozenset({"condition", "marks"}),
-    "NodePodProbeTooLarge": frozenset({"NodePodProbe"}),
+    **dict.fromkeys(LEFT_OUT_REASONS, frozenset({"NodePodProbe"})),
 }
 """By reason of a condition: the links that tell the same with more detail."""
 
@@ -287,8 +287,10 @@ def _result_view(snapshot: Snapshot, seen: SeenPod, way: Way) -> ResultView:
         state = _STATES.get(condition.status, ProbeState.UNKNOWN)
         since, message = condition.last_transition_time or "", condition.message or ""
         at = condition.last_probe_time or ""
-    if way.end is not None and way.end.reason == REASON_AGENT_STALE and way.state is not None:
-        state, message = ProbeState.UNKNOWN, way.end.text
+    end = way.end
+    silent = end is not None and end.reason == REASON_AGENT_STALE and way.state is not None
+    if end is not None and (silent or end.reason in LEFT_OUT_REASONS):
+        state, message = ProbeState.UNKNOWN, end.text
         since = (condition and condition.last_transition_time) or ""
     targets = tuple(way.claim.targets.values()) if way.claim else ()
     return ResultView(

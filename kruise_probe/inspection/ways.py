@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 
 from kruise_probe.api.v1alpha1 import ContainerProbeState, PodContainerProbe
 from kruise_probe.controllers.compiled import CompiledMarker
-from kruise_probe.controllers.pods.claims import Claim, claims_of
+from kruise_probe.controllers.limits import left_out_of, reported_without_room
+from kruise_probe.controllers.pods.claims import Claim, claims_of, conflicts_of
 from kruise_probe.controllers.serverless import is_virtual, states_of
 from kruise_probe.inspection import answered, asked
 from kruise_probe.inspection.link import Case, Link, Standing
@@ -42,9 +43,14 @@ class Way(NamedTuple):
 def ways_of(snapshot: Snapshot, seen: SeenPod, marker: CompiledMarker) -> list[Way]:
     """The ways of all probes of one marker that selects the pod, in the marker's order."""
     pod = seen.pod
-    claims = claims_of(snapshot.markers_of(pod))
+    markers = snapshot.markers_of(pod)
+    claims = claims_of(markers)
     virtual = is_virtual((snapshot.nodes or {}).get(pod.node))
     states = states_of(pod, claims) if virtual else snapshot.states_of(pod)
+    entry = snapshot.entry_of(pod)
+    running = [each.name for each in (entry.probes if entry else None) or ()]
+    left_out = left_out_of(pod, markers, reported_without_room(pod, markers, running))
+    conflicts = conflicts_of(marker, claims)
     by_name = {claim.name: claim for claim in claims.claims} if marker.live else {}
     source = snapshot.sources[marker.key]
     ways = []
@@ -57,13 +63,10 @@ def ways_of(snapshot: Snapshot, seen: SeenPod, marker: CompiledMarker) -> list[W
             marker,
             probe,
             by_name.pop(name, None),  # of several with one name the first counts
-            tuple(
-                each
-                for each in claims.conflicts
-                if (each.marker, each.probe) == (marker.key, probe.name)
-            ),
+            tuple(each for each in conflicts if each.probe == probe.name),
             virtual,
             states.get(name),
+            None if virtual else left_out.get(marker.key.name),
         )
         ways.append(Way(marker, probe, tuple(_walk(case)), case.state, case.claim))
     return ways

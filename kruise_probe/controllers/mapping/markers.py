@@ -6,6 +6,7 @@ from kruise_probe.api.pods import NOTHING_OWNED, Pod
 from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.controllers.caches import Caches
 from kruise_probe.controllers.compiled import CompiledMarker, CompiledProbe
+from kruise_probe.controllers.limits import ENTRY_BYTES
 from kruise_probe.controllers.mapping.keys import Keys
 
 
@@ -88,13 +89,16 @@ def _marks_differ(before: CompiledMarker, after: CompiledMarker) -> bool:
     """Whether an edit concerns what is written on pods; a container that a pod does not have takes its marks away."""
     if before.deleting != after.deleting or before.selector != after.selector:
         return True
-    return [_written_of(each) for each in before.probes] != [
-        _written_of(each) for each in after.probes
+    sizes_count = max(before.entry_bytes, after.entry_bytes) > ENTRY_BYTES
+    return [_written_of(each, sizes_count) for each in before.probes] != [
+        _written_of(each, sizes_count) for each in after.probes
     ]
 
 
-def _written_of(probe: CompiledProbe) -> tuple[object, ...]:
-    return probe.name, probe.container, probe.condition_type, probe.policies
+def _written_of(probe: CompiledProbe, sizes_count: bool) -> tuple[object, ...]:
+    """What decides what is written; near the limit of an entry, the size is part of that."""
+    size = probe.entry_bytes if sizes_count else 0
+    return probe.name, probe.container, probe.condition_type, probe.policies, size
 
 
 def _plans_differ(before: CompiledMarker, after: CompiledMarker) -> bool:

@@ -15,7 +15,12 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from kruise_probe.api.keys import NamespacedName, ProbeName
-from kruise_probe.api.names import REASON_AGENT_STALE
+from kruise_probe.api.names import (
+    REASON_AGENT_STALE,
+    REASON_ENTRY_TOO_LARGE,
+    REASON_NO_ROOM,
+    REASON_TOO_MANY_MARKERS,
+)
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import (
@@ -26,6 +31,7 @@ from kruise_probe.api.v1alpha1 import (
     ProbeState,
 )
 from kruise_probe.controllers.compiled import CompiledMarker
+from kruise_probe.controllers.limits import ENTRY_BYTES, MARKERS_PER_POD
 from kruise_probe.controllers.nodes.plan import probes_of_marker, unordered_probes
 from kruise_probe.controllers.pods.claims import Conflict
 from kruise_probe.controllers.pods.marking import States
@@ -38,6 +44,8 @@ CLAIMED_BY_ANOTHER: Final = "ClaimedByAnother"
 INVALID_SPEC: Final = "InvalidSpec"
 WARNED_OF: Final = frozenset({CLAIMED_BY_ANOTHER, INVALID_SPEC})
 """Reasons that are a Warning event as well: where Kruise's CRD prunes conditions, the event alone tells."""
+WARNED_OF_ONCE: Final = frozenset({REASON_TOO_MANY_MARKERS, REASON_ENTRY_TOO_LARGE, REASON_NO_ROOM})
+"""Likewise, but only when the reason is new: their messages count pods, and change with each of them."""
 
 LISTED: Final = 3
 """How many nodes, conflicts or errors a message names; the rest is counted."""
@@ -54,6 +62,7 @@ class Sighting(NamedTuple):
         states: its recorded results; empty when they are stale.
         planned: whether a NodePodProbe is to hold it at all (not on virtual nodes).
         stale: whether the agent of its node is silent.
+        left_out: the reason of the limit that leaves out this marker's probes; empty for none.
     """
 
     pod: Pod
@@ -61,13 +70,7 @@ class Sighting(NamedTuple):
     states: States
     planned: bool = True
     stale: bool = False
-
-
-class Obstacle(NamedTuple):
-    """Why a node does not show what it should: an error, or how many pods of this marker found no room."""
-
-    error: str = ""
-    left_out: int = 0
+    left_out: str = ""
 
 
 class Tally:
@@ -78,10 +81,16 @@ class Tally:
         self.verdicts: Final[Counter[ProbeState]] = Counter()
         self.behind: Final[set[str]] = set()
         self.silent: Final[Counter[str]] = Counter()
+        self.left_out: Final[Counter[tuple[str, str]]] = Counter()
+        """Pods by reason and node."""
         self.containers_missing: Final[Counter[tuple[str, str]]] = Counter()
 
     def add(self, sighting: Sighting) -> None:
         pod, compiled = sighting.pod, self.compiled
+        if sighting.left_out:
+            self.left_out[sighting.left_out, pod.node] += 1
+            self.verdicts[ProbeState.UNKNOWN] += 1
+            return
         if sighting.stale:
             self.silent[pod.node] += 1
         self.verdicts[_verdict(compiled, sighting.states)] += 1
@@ -96,12 +105,12 @@ def census(
     marker: PodProbeMarker,
     tally: Tally,
     conflicts: Iterable[Conflict],
-    obstacles: Mapping[str, Obstacle],
+    obstacles: Mapping[str, str],
     now: datetime,
     *,
     refusals: Mapping[NamespacedName, str] = _NONE_REFUSED,
 ) -> PodProbeMarkerStatus:
-    """The status that `marker` should have. `obstacles` are by node; `conflicts` are those that it lost; `refusals` say
+    """The status that `marker` should have. `obstacles` say by node why a write failed; `conflicts` are those that it lost; `refusals` say
     why the API server takes no marks, by pod.
 
     The generation reported is that of the tally, which everything here was decided on; `marker` may be newer.
@@ -111,7 +120,7 @@ def census(
     conditions = [
         _synced(tally.behind, obstacles),
         _conflict(conflicts),
-        _degraded(tally, obstacles, refusals),
+        _degraded(tally, refusals),
     ]
     return PodProbeMarkerStatus(
         observed_generation=generation,
@@ -168,11 +177,11 @@ def _shows(compiled: CompiledMarker, sighting: Sighting) -> bool:
     return unordered_probes(mine) == unordered_probes(wanted)
 
 
-def _synced(behind: set[str], obstacles: Mapping[str, Obstacle]) -> Condition:
+def _synced(behind: set[str], obstacles: Mapping[str, str]) -> Condition:
     if not behind:
         return Condition(SYNCED, "True", "NodesCurrent", "Every node shows this marker as it is.")
     reasons = [
-        f"{node}: {obstacle.error}" if (obstacle := obstacles.get(node, Obstacle())).error else node
+        f"{node}: {obstacles[node]}" if node in obstacles else node
         for node in sorted(behind, key=lambda node: (node not in obstacles, node))
     ]
     plural = "nodes do" if len(behind) > 1 else "node does"
@@ -196,9 +205,7 @@ def _conflict(conflicts: Iterable[Conflict]) -> Condition:
     )
 
 
-def _degraded(
-    tally: Tally, obstacles: Mapping[str, Obstacle], refusals: Mapping[NamespacedName, str]
-) -> Condition:
+def _degraded(tally: Tally, refusals: Mapping[NamespacedName, str]) -> Condition:
     """Of several troubles the first one here: what only a person can put right comes before what may pass."""
     compiled = tally.compiled
     if compiled.errors:
@@ -210,19 +217,8 @@ def _degraded(
         )
     if refusals:
         return not_marked(refusals)
-    crowded = [
-        f"{node} ({each.left_out} pods)"
-        for node, each in sorted(obstacles.items())
-        if each.left_out
-    ]
-    if crowded:
-        return Condition(
-            DEGRADED,
-            "True",
-            "NodePodProbeTooLarge",
-            f"Some pods are not probed, as the NodePodProbe of their node would exceed 1 MiB: {listed(crowded)}. "
-            "Use fewer probes, or shorter commands.",
-        )
+    if tally.left_out:
+        return _left_out(tally)
     if tally.silent:
         nodes = [f"{node} ({count} pods)" for node, count in sorted(tally.silent.items())]
         return Condition(
@@ -246,6 +242,33 @@ def _degraded(
         without = f"{in_use} Without effect, as nothing is restarted: {listed(compiled.idle)}."
         return Condition(DEGRADED, "False", "FieldsWithoutEffect", without)
     return Condition(DEGRADED, "False", "AsExpected", in_use)
+
+
+def _left_out(tally: Tally) -> Condition:
+    """Degraded, because of a limit: the first one here of those that leave out pods."""
+    by_reason: Counter[str] = Counter()
+    for (reason, _), count in tally.left_out.items():
+        by_reason[reason] += count
+    matched = tally.verdicts.total()
+    if count := by_reason[REASON_TOO_MANY_MARKERS]:
+        message = (
+            f"{count} of {matched} pods are not probed: {MARKERS_PER_POD} older PodProbeMarkers select each of them, "
+            "which is the limit. Delete some of them, or merge their probes into fewer markers."
+        )
+        return Condition(DEGRADED, "True", REASON_TOO_MANY_MARKERS, message)
+    if count := by_reason[REASON_ENTRY_TOO_LARGE]:
+        message = (
+            f"{count} of {matched} pods are not probed: for each of them the probes of this marker exceed "
+            f"{ENTRY_BYTES // 1024} KiB. Shorten their commands, or move probes to another marker."
+        )
+        return Condition(DEGRADED, "True", REASON_ENTRY_TOO_LARGE, message)
+    nodes = [f"{node} ({count} pods)" for (_, node), count in sorted(tally.left_out.items())]
+    message = (
+        f"{by_reason[REASON_NO_ROOM]} of {matched} pods are not probed: the NodePodProbe of their node is full (1 MiB), "
+        f"and this namespace or the pod has used its share of it: {listed(nodes)}. "
+        "Use fewer probes or shorter commands for the pods of these nodes."
+    )
+    return Condition(DEGRADED, "True", REASON_NO_ROOM, message)
 
 
 def not_marked(refusals: Mapping[NamespacedName, str]) -> Condition:

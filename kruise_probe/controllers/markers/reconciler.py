@@ -26,13 +26,14 @@ from kruise_probe.client.request import PatchType
 from kruise_probe.client.series import PodRef
 from kruise_probe.controllers.caches import Caches
 from kruise_probe.controllers.compiled import CompiledMarker
+from kruise_probe.controllers.limits import left_out_of
 from kruise_probe.controllers.markers import census as counting
-from kruise_probe.controllers.markers.census import Obstacle, Sighting, Tally, census
+from kruise_probe.controllers.markers.census import Sighting, Tally, census
 from kruise_probe.controllers.markers.pace import CensusPace
 from kruise_probe.controllers.markers.status import differs, encode_status, pruned_fields
 from kruise_probe.controllers.nodes.plan import is_probed
 from kruise_probe.controllers.nodes.reconciler import NodeReconciler
-from kruise_probe.controllers.pods.claims import claims_of, has_residue
+from kruise_probe.controllers.pods.claims import claims_of, conflicts_of, has_residue
 from kruise_probe.controllers.pods.marking import States
 from kruise_probe.controllers.pods.reconciler import PodReconciler
 from kruise_probe.controllers.serverless import is_virtual, states_of
@@ -146,8 +147,9 @@ class MarkerReconciler:
         for first in range(0, len(pods), CENSUS_SLICE):
             started_at = time()
             for pod in pods[first : first + CENSUS_SLICE]:
-                together.add(self._caches.matching.markers_of(pod))
-                sighting = self._sighting(pod, stale)
+                markers = self._caches.matching.markers_of(pod)
+                together.add(markers)
+                sighting = self._sighting(compiled, pod, markers, stale)
                 if sighting is not None:
                     tally.add(sighting)
             seconds += time() - started_at
@@ -156,12 +158,10 @@ class MarkerReconciler:
         conflicts = [
             conflict
             for markers in together
-            for conflict in claims_of(markers).conflicts
-            if conflict.marker == marker.key
+            for conflict in conflicts_of(compiled, claims_of(markers))
         ]
         obstacles = {
-            node: Obstacle(outcome.error, outcome.left_out.get(marker.key, 0))
-            for node, outcome in self._nodes.outcomes.items()
+            node: outcome.error for node, outcome in self._nodes.outcomes.items() if outcome.error
         }
         return census(
             marker,
@@ -177,16 +177,25 @@ class MarkerReconciler:
         name, why_refused = marker.key.name, self._pods.why_refused
         return {each.key: why for each in pods if (why := why_refused(each.key, name))}
 
-    def _sighting(self, pod: Pod, stale: dict[str, bool]) -> Sighting | None:
+    def _sighting(
+        self,
+        compiled: CompiledMarker,
+        pod: Pod,
+        markers: tuple[CompiledMarker, ...],
+        stale: dict[str, bool],
+    ) -> Sighting | None:
         """What counts of a pod; None unless it takes part and its Node exists. `stale` remembers nodes that were asked."""
         caches = self._caches
         node = caches.node(pod.node) if is_probed(pod) else None
         if node is None:
             return None
         if is_virtual(node):
-            claims = claims_of(caches.matching.markers_of(pod))
+            claims = claims_of(markers)
             states: States = states_of(pod, claims) if self._serverless else {}
             return Sighting(pod, None, states, planned=False)
+        limit = left_out_of(pod, markers, self._nodes.no_room(pod)).get(compiled.key.name)
+        if limit is not None:
+            return Sighting(pod, None, {}, left_out=limit.reason)
         if pod.node not in stale:
             stale[pod.node] = bool(caches.stale_message(pod.node))
         return Sighting(
@@ -219,7 +228,8 @@ class MarkerReconciler:
     def _warn(self, marker: PodProbeMarker, status: PodProbeMarkerStatus) -> None:
         """One Warning per conflict and per invalid spec: none for what the status, or this process, has said already."""
         news = _warnings(status)
-        fresh = news - _warnings(marker.status) - self._warned.pop(marker.key, frozenset())
+        said = _warnings(marker.status) | self._warned.pop(marker.key, frozenset())
+        fresh = news - said - {each for each in news if _is_known(each[0], said)}
         if news:
             self._warned[marker.key] = news
         about = PodRef(*marker.key, marker.uid, MARKERS.api_version, MARKERS.kind)
@@ -313,5 +323,10 @@ def _warnings(status: PodProbeMarkerStatus | None) -> frozenset[tuple[str, str]]
     return frozenset(
         (each.reason, each.message)
         for each in conditions
-        if each.status == "True" and each.reason in counting.WARNED_OF
+        if each.status == "True" and each.reason in counting.WARNED_OF | counting.WARNED_OF_ONCE
     )
+
+
+def _is_known(reason: str, said: Iterable[tuple[str, str]]) -> bool:
+    """Whether another message of the same reason says nothing new."""
+    return reason in counting.WARNED_OF_ONCE and any(each == reason for each, _ in said)

@@ -1,12 +1,19 @@
-"""What to leave out when a node is asked for more than one object can hold.
+"""Shares the bytes of one NodePodProbe between namespaces, and those of a namespace between its pods. Pure.
 
-An object beyond 1 MiB cannot be stored, so a spec that leaves no room would stop all probing on its node. Left out is
-as little as possible, the younger markers' entries first; what stands there already stays, so that a new pod never
-pushes out a running probe of the same marker. The markers concerned say so in their status.
+An object beyond 1 MiB cannot be stored, so a spec that leaves no room would stop all probing on its node. When not
+everything fits, shares are max-min fair: a tenant that wants less than an equal part gets all of it, and the others
+divide the rest equally. What a tenant does within its share never displaces a probe of another tenant. Within a
+share, probes that run go before new ones, then older markers before younger ones. Bytes that no share uses are given
+away in the same order, as long as whole entries fit.
+
+All probes of one marker for one pod, a group, are kept or left out together.
+
+Source: max-min fairness as of Bertsekas and Gallager, Data Networks, 6.5.2.
+Differs: groups are indivisible, so a tenant may miss its share by less than one group.
 """
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -21,13 +28,40 @@ STATE_BYTES: Final = 320
 """Room in the status for one state beside its name: times, container id, hash, and a short message."""
 POD_STATUS_BYTES: Final = 160
 """Room in the status for a pod beside its names: uid and punctuation."""
+SETTLING_ROUNDS: Final = 4
+"""Groups that are dropped may make room for smaller ones of the same share: the division is repeated that often."""
+
+NoRoom = Mapping[str, frozenset[str]]
+"""By the pod's uid, the names of the markers whose probes are left out."""
 
 
 class Fitted(NamedTuple):
-    """`left_out` counts, by marker, the pods of this node that are not probed for lack of room."""
+    """What goes into the spec, and what there is no room for.
+
+    Attributes:
+        probes_left_out: how many probes `no_room` stands for.
+    """
 
     entries: tuple[PodProbe, ...]
-    left_out: Mapping[NamespacedName, int]
+    no_room: NoRoom
+    probes_left_out: int
+
+
+class Group(NamedTuple):
+    """All probes of one marker for one pod.
+
+    Attributes:
+        order: of the marker, older ones first.
+        running: whether the NodePodProbe holds any of the probes now.
+        size_bytes: in spec and status, without the pod's own part.
+    """
+
+    namespace: str
+    uid: str
+    marker: str
+    order: object
+    running: bool
+    size_bytes: int
 
 
 def object_bytes(entries: Sequence[PodProbe]) -> int:
@@ -47,51 +81,178 @@ def fit(
 ) -> Fitted:
     """The entries as they are, or as many as fit.
 
-    `ranks` order the markers (`CompiledMarker.order`), the ones that stay first. Entries of markers that it does not
-    know are not ours to drop and always stay.
+    `ranks` order the markers (`CompiledMarker.order`). Entries of markers that it does not know are not ours to
+    drop: they always stay, and reduce what is shared.
     """
-    room = limit_bytes - object_bytes(entries)
-    if room >= 0:
-        return Fitted(tuple(entries), {})
-    standing = {(each.uid, probe.name) for each in current for probe in each.probes or ()}
-    groups: dict[tuple[NamespacedName, str], list[ContainerProbe]] = {}
-    for entry in entries:
-        for probe in entry.probes or ():
-            marker = NamespacedName(entry.namespace, ProbeName.parse(probe.name).marker)
-            if marker in ranks:
-                groups.setdefault((marker, entry.uid), []).append(probe)
-    place = {each.uid: index for index, each in enumerate(entries)}
-
-    def drop_order(group: tuple[NamespacedName, str]) -> tuple[object, bool, int]:
-        marker, uid = group
-        stands = any((uid, probe.name) in standing for probe in groups[group])
-        return (ranks[marker], not stands, place[uid])
-
-    dropped: set[tuple[str, str]] = set()
-    left_out: Counter[NamespacedName] = Counter()
-    for group in sorted(groups, key=drop_order, reverse=True):
-        if room >= 0:
-            break
-        marker, uid = group
-        left_out[marker] += 1
-        dropped.update((uid, probe.name) for probe in groups[group])
-        room += sum(
-            stored_bytes(probe) + 1 + STATE_BYTES + _name_bytes(probe) for probe in groups[group]
+    if object_bytes(entries) <= limit_bytes:
+        return Fitted(tuple(entries), {}, 0)
+    ours, others = _grouped(entries, ranks)
+    written = {(each.uid, probe.name) for each in current for probe in each.probes or ()}
+    sizes: dict[int, int] = {}
+    groups = [
+        Group(
+            entry.namespace,
+            entry.uid,
+            marker,
+            ranks[NamespacedName(entry.namespace, marker)],
+            any((entry.uid, probe.name) in written for probe in probes),
+            sum(_probe_bytes(probe, sizes) for probe in probes),
         )
-    return Fitted(_without(entries, dropped), dict(left_out))
-
-
-def _without(entries: Sequence[PodProbe], dropped: set[tuple[str, str]]) -> tuple[PodProbe, ...]:
-    smaller = [
-        msgspec.structs.replace(
-            entry,
-            probes=tuple(
-                each for each in entry.probes or () if (entry.uid, each.name) not in dropped
-            ),
-        )
-        for entry in entries
+        for entry, marker, probes in ours
     ]
-    return tuple(each for each in smaller if each.probes)
+    kept = divide(groups, _pod_bytes(entries), limit_bytes - object_bytes(others))
+    dropped = [each for each in groups if (each.uid, each.marker) not in kept]
+    no_room: dict[str, frozenset[str]] = {}
+    for each in dropped:
+        no_room[each.uid] = no_room.get(each.uid, frozenset()) | {each.marker}
+    left = _without(entries, no_room, ranks)
+    before, after = (sum(len(each.probes or ()) for each in some) for some in (entries, left))
+    return Fitted(left, no_room, before - after)
+
+
+def divide(
+    groups: Iterable[Group], pod_bytes: Mapping[str, int], budget_bytes: int
+) -> frozenset[tuple[str, str]]:
+    """The groups that stay, as (uid, marker): at most `budget_bytes` together.
+
+    `pod_bytes` is what each pod (by uid) takes beside its groups, as soon as it has one.
+    """
+    groups, budget_bytes = list(groups), max(budget_bytes, 0)
+    kept = _divide(groups, pod_bytes, budget_bytes)
+    for _ in range(SETTLING_ROUNDS):
+        settled = [each._replace(running=(each.uid, each.marker) in kept) for each in groups]
+        if settled == groups:
+            break
+        groups, kept = settled, _divide(settled, pod_bytes, budget_bytes)
+    return kept
+
+
+def _divide(
+    groups: Sequence[Group], pod_bytes: Mapping[str, int], budget_bytes: int
+) -> frozenset[tuple[str, str]]:
+    namespaces: dict[str, dict[str, list[Group]]] = defaultdict(lambda: defaultdict(list))
+    for each in sorted(groups, key=lambda each: (not each.running, each.order, each.uid)):
+        namespaces[each.namespace][each.uid].append(each)
+    pods = {
+        uid: pod_bytes[uid] + sum(each.size_bytes for each in of_pod)
+        for by_pod in namespaces.values()
+        for uid, of_pod in by_pod.items()
+    }
+    wanted = {name: sum(pods[uid] for uid in by_pod) for name, by_pod in namespaces.items()}
+    share = equal_share(wanted.values(), budget_bytes)
+    taken = _Taken(pod_bytes)
+    for name, by_pod in namespaces.items():
+        end = taken.total_bytes + min(wanted[name], share)
+        pod_share = equal_share((pods[uid] for uid in by_pod), min(wanted[name], share))
+        for of_pod in by_pod.values():
+            taken.take(of_pod, taken.total_bytes + pod_share)
+        taken.take(taken.fairly(by_pod), end)
+    taken.take(
+        taken.fairly(
+            {uid: of_pod for by_pod in namespaces.values() for uid, of_pod in by_pod.items()}
+        ),
+        budget_bytes,
+    )
+    return frozenset(taken.kept)
+
+
+class _Taken:
+    """The groups that are in, and their bytes."""
+
+    def __init__(self, pod_bytes: Mapping[str, int]) -> None:
+        self.kept: set[tuple[str, str]] = set()
+        self.total_bytes = 0
+        self._pod_bytes = pod_bytes
+        self._by_pod: dict[str, int] = {}
+
+    def take(self, groups: Iterable[Group], up_to_bytes: int) -> None:
+        """Takes each group with which the total does not exceed `up_to_bytes`."""
+        for each in groups:
+            before = self._by_pod.get(each.uid, 0)
+            size = each.size_bytes if before else each.size_bytes + self._pod_bytes[each.uid]
+            if (each.uid, each.marker) not in self.kept and self.total_bytes + size <= up_to_bytes:
+                self.kept.add((each.uid, each.marker))
+                self.total_bytes += size
+                self._by_pod[each.uid] = before + size
+
+    def fairly(self, by_pod: Mapping[str, Sequence[Group]]) -> list[Group]:
+        """The groups that are still out: those that run first, then those of pods that have the least."""
+        starts: list[tuple[bool, int, object, str, Group]] = []
+        for uid, of_pod in by_pod.items():
+            start = self._by_pod.get(uid, 0)
+            for each in of_pod:
+                if (uid, each.marker) not in self.kept:
+                    starts.append((not each.running, start, each.order, uid, each))
+                    start += each.size_bytes
+        return [each[-1] for each in sorted(starts, key=lambda each: each[:-1])]
+
+
+def equal_share(wanted: Iterable[int], total: int) -> int:
+    """The most that each tenant may take: who wants less gets that, the others divide the rest equally."""
+    left = total
+    ordered = sorted(wanted)
+    for index, each in enumerate(ordered):
+        share = left // (len(ordered) - index)
+        if each > share:
+            return share
+        left -= each
+    return ordered[-1] if ordered else total
+
+
+def _grouped(
+    entries: Sequence[PodProbe], ranks: Mapping[NamespacedName, object]
+) -> tuple[list[tuple[PodProbe, str, list[ContainerProbe]]], list[PodProbe]]:
+    """The probes by pod and marker, and the entries as they are without them."""
+    ours: list[tuple[PodProbe, str, list[ContainerProbe]]] = []
+    others: list[PodProbe] = []
+    for entry in entries:
+        by_marker: dict[str, list[ContainerProbe]] = defaultdict(list)
+        for probe in entry.probes or ():
+            by_marker[ProbeName.parse(probe.name).marker].append(probe)
+        known = [each for each in by_marker if NamespacedName(entry.namespace, each) in ranks]
+        ours += [(entry, each, by_marker[each]) for each in known]
+        if len(known) < len(by_marker):
+            rest = tuple(
+                each
+                for marker, probes in by_marker.items()
+                if marker not in known
+                for each in probes
+            )
+            others.append(msgspec.structs.replace(entry, probes=rest))
+    return ours, others
+
+
+def _without(
+    entries: Sequence[PodProbe], no_room: NoRoom, ranks: Mapping[NamespacedName, object]
+) -> tuple[PodProbe, ...]:
+    left: list[PodProbe] = []
+    for entry in entries:
+        dropped = no_room.get(entry.uid, frozenset())
+        probes = tuple(
+            each for each in entry.probes or () if ProbeName.parse(each.name).marker not in dropped
+        )
+        if probes:
+            left.append(msgspec.structs.replace(entry, probes=probes) if dropped else entry)
+    return tuple(left)
+
+
+def _pod_bytes(entries: Sequence[PodProbe]) -> dict[str, int]:
+    return {
+        each.uid: POD_STATUS_BYTES
+        + len(each.name)
+        + len(each.namespace)
+        + stored_bytes(msgspec.structs.replace(each, probes=()))
+        + 1
+        for each in entries
+    }
+
+
+def _probe_bytes(probe: ContainerProbe, sizes: dict[int, int]) -> int:
+    """In spec and status; `sizes` are by identity, as pods of one template share their probes."""
+    size = sizes.get(id(probe))
+    if size is None:
+        size = sizes[id(probe)] = stored_bytes(probe) + 1 + STATE_BYTES + _name_bytes(probe)
+    return size
 
 
 def _name_bytes(probe: ContainerProbe) -> int:

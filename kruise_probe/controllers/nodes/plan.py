@@ -17,12 +17,16 @@ from cachetools import LRUCache, cached
 
 from kruise_probe.api.keys import NamespacedName, ProbeName
 from kruise_probe.api.pods import Container, Pod
+from kruise_probe.api.storage import stored_bytes
 from kruise_probe.api.v1alpha1 import ContainerProbe, PodProbe
 from kruise_probe.controllers.compiled import CompiledMarker, with_port
+from kruise_probe.controllers.limits import considered, entry_too_large
 from kruise_probe.controllers.pods.claims import claims_of, has_residue
 
-SHARED_ENTRIES: Final = 8192
+SHARED_ENTRIES_BYTES: Final = 16 << 20
 """Bound of the cache of entries: one per marker, pod template and set of started containers."""
+PROBE_BYTES: Final = 1024
+"""Upper estimate of what a probe takes in that cache beside its texts."""
 
 Matches = Callable[[Pod], tuple[CompiledMarker, ...]]
 """The markers whose selectors match a pod, those being deleted included."""
@@ -69,25 +73,36 @@ def _place(entry: PodProbe) -> tuple[str, str, str]:
 
 def probes_of_pod(pod: Pod, markers: tuple[CompiledMarker, ...]) -> tuple[ContainerProbe, ...]:
     """The probes of a pod that takes part, ordered by marker and by place in the marker's list."""
-    live = [each for each in markers if each.live]
-    if len(live) == 1:
-        return probes_of_marker(live[0], pod.containers, pod.started)
+    if len(markers) == 1 and markers[0].live:
+        return probes_of_marker(markers[0], pod.containers, pod.started)
     probes: tuple[ContainerProbe, ...] = ()
-    for marker in sorted(live, key=lambda each: each.order):
+    for marker in considered(markers):
         probes += probes_of_marker(marker, pod.containers, pod.started)
     return probes
 
 
-@cached(LRUCache(maxsize=SHARED_ENTRIES))
+def _estimated_bytes(probes: tuple[ContainerProbe, ...]) -> int:
+    return PROBE_BYTES + sum(PROBE_BYTES + stored_bytes(each) for each in probes)
+
+
+def _entry_key(
+    marker: CompiledMarker, containers: tuple[Container, ...], started: frozenset[str]
+) -> tuple[object, ...]:
+    return marker.serial, containers, started
+
+
+@cached(LRUCache(maxsize=SHARED_ENTRIES_BYTES, getsizeof=_estimated_bytes), key=_entry_key)
 def probes_of_marker(
     marker: CompiledMarker, containers: tuple[Container, ...], started: frozenset[str]
 ) -> tuple[ContainerProbe, ...]:
     """What `marker` asks of a pod with these containers: the same tuple for every pod of one template.
 
     A probe of a container that the pod does not have (or that is a plain init, or ephemeral, container) is left
-    out; the marker's status says so.
+    out; so is an entry over the limit. The marker's status says so.
     """
     by_name = {each.name: each for each in containers}
+    if entry_too_large(marker, by_name):
+        return ()
     probes: list[ContainerProbe] = []
     for each in marker.probes:
         container = by_name.get(each.container)

@@ -9,9 +9,10 @@ Differs: the Node is looked up before anything is created; one node's failure is
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -19,13 +20,17 @@ from kruise_probe.api.core import Node
 from kruise_probe.api.errors import AlreadyExists, Conflict, KubeError, NotFound
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.meta import OwnerReference
+from kruise_probe.api.names import LEFT_OUT_REASONS, REASON_NO_ROOM
+from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import NODE_POD_PROBES
 from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbe
 from kruise_probe.client.request import PatchType
 from kruise_probe.controllers.caches import Caches
 from kruise_probe.controllers.compiled import CompiledMarker
-from kruise_probe.controllers.nodes.budget import fit
-from kruise_probe.controllers.nodes.plan import plan, same_entries
+from kruise_probe.controllers.limits import left_out_of, reported_without_room
+from kruise_probe.controllers.metrics import PROBES_LEFT_OUT
+from kruise_probe.controllers.nodes.budget import NoRoom, fit
+from kruise_probe.controllers.nodes.plan import is_probed, plan, same_entries
 from kruise_probe.controllers.serverless import is_virtual
 from kruise_probe.controllers.writer import Writer
 from kruise_probe.workqueue.consume import Result
@@ -39,16 +44,34 @@ _encoder = msgspec.json.Encoder()
 
 
 class NodeOutcome(NamedTuple):
-    """What keeps a node from showing what it should: an error, or pods (by marker) without room."""
+    """What keeps a node from showing what it should: an error, or limits.
+
+    Attributes:
+        no_room: what its NodePodProbe has no room for.
+        left_out: how many probes each limit leaves out, by its reason.
+    """
 
     error: str
-    left_out: Mapping[NamespacedName, int]
+    no_room: NoRoom
+    left_out: Mapping[str, int]
+
+
+_FINE: Final = NodeOutcome("", {}, {})
+
+
+class _Planned(NamedTuple):
+    """`ranks` are the order of the markers that the entries come from."""
+
+    entries: tuple[PodProbe, ...]
+    ranks: Mapping[NamespacedName, object]
+    left_out: Mapping[str, int]
 
 
 class NodeReconciler:
     """Writes the spec of NodePodProbes: one write per node and change, none when nothing differs.
 
-    `on_outcome` is called with the markers of a node whose outcome changed, so that their status may tell.
+    `on_outcome` is called with the markers of a node whose outcome changed, so that their status may tell; `on_room` with
+    the pods for which the node's NodePodProbe has no room any more, or has room again.
     """
 
     def __init__(
@@ -57,10 +80,13 @@ class NodeReconciler:
         client: Writer,
         *,
         on_outcome: Callable[[Iterable[NamespacedName]], None],
+        on_room: Callable[[Iterable[NamespacedName]], None],
     ) -> None:
         self._caches = caches
         self._client = client
         self._on_outcome = on_outcome
+        self._on_room = on_room
+        self._planned: set[str] = set()
         self._outcomes: dict[str, NodeOutcome] = {}
         self._rewritten: dict[str, tuple[tuple[PodProbe, ...], tuple[PodProbe, ...]]] = {}
         self._behind: dict[str, tuple[str, float]] = {}
@@ -75,9 +101,20 @@ class NodeReconciler:
         """The nodes whose NodePodProbe the API server stores otherwise than it was written."""
         return self._rewritten
 
+    def no_room(self, pod: Pod) -> Collection[str]:
+        """The names of the markers whose probes of `pod` the NodePodProbe of its node has no room for.
+
+        Until the node is planned for the first time, after a restart, this is what the pod's conditions say.
+        """
+        if pod.node in self._planned:
+            return self._outcomes.get(pod.node, _FINE).no_room.get(pod.uid, ())
+        entry = self._caches.view(pod.node).entries.get(pod.uid)
+        running = [each.name for each in (entry.probes if entry else None) or ()]
+        return reported_without_room(pod, self._caches.matching.markers_of(pod), running)
+
     async def reconcile(self, name: str) -> Result | None:
         markers: set[NamespacedName] = set()
-        left_out: Mapping[NamespacedName, int] = {}
+        outcome = _FINE
         node = self._caches.node(name)
         stored = self._caches.node_pod_probes.get(NamespacedName("", name))
         try:
@@ -85,37 +122,39 @@ class NodeReconciler:
                 self._rewritten.pop(name, None)
                 await self._delete(stored)
             else:
-                left_out, again = await self._write(node, stored, markers)
+                outcome, again = await self._write(node, stored, markers)
                 if again is not None:
                     return again
         except KubeError as error:
-            self._record(name, NodeOutcome(_first_sentence(error), left_out), markers)
+            before = self._outcomes.get(name, _FINE)
+            self._record(name, before._replace(error=_first_sentence(error)), markers)
             raise
         self._behind.pop(name, None)
-        self._record(name, NodeOutcome("", left_out), markers)
+        self._record(name, outcome, markers)
+        self._note_planned(name, planned=node is not None)
         return None
 
     async def _write(
         self, node: Node, stored: NodePodProbe | None, markers: set[NamespacedName]
-    ) -> tuple[Mapping[NamespacedName, int], Result | None]:
+    ) -> tuple[NodeOutcome, Result | None]:
         name = node.metadata.name
         current = (stored.spec.pod_probes or ()) if stored is not None else ()
-        wanted, ranks = self._plan(name, current)
+        wanted, ranks, left_out = self._plan(name, current)
         markers.update(ranks)
         owners = _owners(node, stored)
         if stored is not None and owners is None and self._stands(name, wanted, current):
-            return {}, None
-        wanted, left_out = fit(wanted, current, ranks)
+            return NodeOutcome("", {}, left_out), None
+        wanted, no_room, count = fit(wanted, current, ranks)
+        if count:
+            left_out = {**left_out, REASON_NO_ROOM: count}
+        outcome = NodeOutcome("", no_room, left_out)
         if stored is None:
-            return left_out, await self._create(node, wanted)
+            return outcome, await self._create(node, wanted)
         if owners is None and self._stands(name, wanted, current):
-            return left_out, None
-        return left_out, await self._patch(stored, wanted, owners)
+            return outcome, None
+        return outcome, await self._patch(stored, wanted, owners)
 
-    def _plan(
-        self, node: str, current: tuple[PodProbe, ...]
-    ) -> tuple[tuple[PodProbe, ...], dict[NamespacedName, object]]:
-        """The wanted entries, and the order of the live markers that they come from."""
+    def _plan(self, node: str, current: tuple[PodProbe, ...]) -> _Planned:
         pods = self._caches.pods_on(node)
         matches: dict[str, tuple[CompiledMarker, ...]] = {
             pod.uid: self._caches.matching.markers_of(pod) for pod in pods
@@ -132,7 +171,7 @@ class NodeReconciler:
         ranks: dict[NamespacedName, object] = {
             marker.key: marker.order for each in matches.values() for marker in each
         }
-        return wanted, ranks
+        return _Planned(wanted, ranks, _left_out(pods, matches))
 
     def _stands(
         self, name: str, wanted: tuple[PodProbe, ...], current: tuple[PodProbe, ...]
@@ -220,15 +259,50 @@ class NodeReconciler:
         self._caches.node_pod_probes.forget(stored.key)
 
     def _record(self, name: str, outcome: NodeOutcome, markers: Iterable[NamespacedName]) -> None:
-        before = self._outcomes.get(name)
-        fine = not outcome.error and not outcome.left_out
-        if before == (None if fine else outcome):
+        before = self._outcomes.get(name, _FINE)
+        if before == outcome:
             return
-        if fine:
+        if outcome == _FINE:
             del self._outcomes[name]
         else:
             self._outcomes[name] = outcome
-        self._on_outcome({*markers, *(before.left_out if before is not None else ())})
+        for reason in LEFT_OUT_REASONS:
+            count = sum(each.left_out.get(reason, 0) for each in self._outcomes.values())
+            PROBES_LEFT_OUT.labels(reason).set(count)
+        self._on_outcome(markers)
+        if before.no_room != outcome.no_room:
+            self._on_room(
+                pod.key
+                for pod in self._caches.pods_on(name)
+                if before.no_room.get(pod.uid) != outcome.no_room.get(pod.uid)
+            )
+
+    def _note_planned(self, name: str, *, planned: bool) -> None:
+        """From now on the plan says what there is no room for, and no more what conditions of pods say."""
+        if not planned:
+            self._planned.discard(name)
+        elif name not in self._planned:
+            self._planned.add(name)
+            self._on_room(
+                pod.key
+                for pod in self._caches.pods_on(name)
+                if any(each.reason == REASON_NO_ROOM for each in pod.conditions)
+            )
+
+
+def _left_out(
+    pods: Iterable[Pod], matches: Mapping[str, tuple[CompiledMarker, ...]]
+) -> Mapping[str, int]:
+    """How many probes the limits of a pod leave out, by reason."""
+    counts: Counter[str] = Counter()
+    for pod in pods:
+        markers = matches[pod.uid]
+        left_out = left_out_of(pod, markers, ()) if is_probed(pod) else {}
+        if left_out:
+            for marker in markers:
+                if marker.live and marker.key.name in left_out:
+                    counts[left_out[marker.key.name].reason] += len(marker.probes)
+    return counts
 
 
 def _owner(node: Node) -> OwnerReference:

@@ -13,14 +13,18 @@ from typing import Final, NamedTuple
 
 from cachetools import LRUCache, cached
 
-from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.keys import NamespacedName, ProbeName
 from kruise_probe.api.names import REASON_PROBE_REMOVED
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.controllers.compiled import NO_MARKS, CompiledMarker, CompiledProbe, Marks
+from kruise_probe.controllers.limits import claiming
 
-SHARED_CLAIMS = 4096
-"""Bound of the cache of claims: one entry per set of markers that match a pod together."""
+SHARED_CLAIMS_BYTES: Final = 16 << 20
+"""Bound of each cache of claims, one entry for each set of markers that select a pod together."""
+CLAIM_BYTES: Final = 512
+NAME_BYTES: Final = 128
+"""Upper estimates of what a claim, and each name in it, takes beside its texts."""
 
 _OTHER: Final = {
     ProbeState.SUCCEEDED: ProbeState.FAILED,
@@ -36,12 +40,26 @@ class Targets(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """What one probe writes on a pod; `targets` by state, without Unknown, which leaves marks alone."""
+    """What one probe writes on a pod.
+
+    Attributes:
+        targets: by state, without Unknown, which leaves marks alone.
+        estimated_bytes: its share of a cache's bound.
+    """
 
     name: str
     container: str
     condition_type: str
     targets: Mapping[str, Targets]
+    estimated_bytes: int
+
+    def writes_label(self, key: str, value: str) -> bool:
+        """Whether it gives `value` to a label in any state."""
+        return any((key, value) in each.labels for each in self.targets.values())
+
+    def writes_annotation(self, key: str, value: str) -> bool:
+        """Whether it gives `value` to an annotation in any state."""
+        return any((key, value) in each.annotations for each in self.targets.values())
 
 
 class Conflict(NamedTuple):
@@ -61,37 +79,150 @@ class Conflict(NamedTuple):
         )
 
 
-Values = Mapping[str, frozenset[str]]
-"""By key, all values that its owner gives it, in whatever state."""
+Owners = Mapping[str, Claim]
+"""By condition type, or by key: the one claim that may write it."""
 
 
 class Claims(NamedTuple):
-    """All that may be written on a pod, and what was refused."""
+    """All that may be written on a pod."""
 
     claims: tuple[Claim, ...]
-    condition_types: frozenset[str]
-    labels: frozenset[str]
-    annotations: frozenset[str]
-    label_values: Values
-    annotation_values: Values
-    conflicts: tuple[Conflict, ...]
+    condition_types: Owners
+    labels: Owners
+    annotations: Owners
 
 
-NO_CLAIMS: Final = Claims((), frozenset(), frozenset(), frozenset(), {}, {}, ())
+NO_CLAIMS: Final = Claims((), {}, {}, {})
 
 
-@cached(LRUCache(maxsize=SHARED_CLAIMS))
 def claims_of(markers: tuple[CompiledMarker, ...]) -> Claims:
-    """The claims of the markers that match one pod, in any order; those being deleted claim nothing."""
-    owners: dict[tuple[str, str], tuple[NamespacedName, str]] = {}
-    conflicts: list[Conflict] = []
-    ordered = sorted((each for each in markers if each.live), key=lambda each: each.order)
-    claims = tuple(
-        _claim(marker.key, probe, owners, conflicts)
-        for marker in ordered
-        for probe in marker.probes
+    """The claims of the markers that match one pod, in any order; those being deleted claim nothing.
+
+    Of more markers than a pod may have, the oldest claim: see `limits`.
+    """
+    return _shared_claims(claiming(markers)) if markers else NO_CLAIMS
+
+
+def _serials(markers: tuple[CompiledMarker, ...]) -> tuple[int, ...]:
+    return tuple([each.serial for each in markers])
+
+
+def _estimated_bytes(claims: Claims) -> int:
+    """Claims are shared between sets of markers, but each set may be the last that keeps them."""
+    return CLAIM_BYTES + sum(each.estimated_bytes for each in claims.claims)
+
+
+@cached(LRUCache(maxsize=SHARED_CLAIMS_BYTES, getsizeof=_estimated_bytes), key=_serials)
+def _shared_claims(ordered: tuple[CompiledMarker, ...]) -> Claims:
+    """The claims of live markers, the first of them owning what several want."""
+    if len(ordered) == 1:
+        return _together(tuple(map(_uncontested, ordered[0].probes)))
+    return _together(
+        tuple(claim for marker in ordered for claim in _shared_claims((marker,)).claims)
     )
-    return _together(claims, tuple(conflicts))
+
+
+def _together(wanted: tuple[Claim, ...]) -> Claims:
+    """Claims of which the earlier ones keep what they want and the later ones the rest."""
+    condition_types: dict[str, Claim] = {}
+    labels: dict[str, Claim] = {}
+    annotations: dict[str, Claim] = {}
+    claims: list[Claim] = []
+    for each in wanted:
+        own_labels = _names(target.labels for target in each.targets.values())
+        own_annotations = _names(target.annotations for target in each.targets.values())
+        won_labels = own_labels - labels.keys()
+        won_annotations = own_annotations - annotations.keys()
+        won_type = "" if each.condition_type in condition_types else each.condition_type
+        claim = each
+        if (won_labels, won_annotations, won_type) != (
+            own_labels,
+            own_annotations,
+            each.condition_type,
+        ):
+            claim = _reduced(each, won_type, won_labels, won_annotations)
+        claims.append(claim)
+        labels.update(dict.fromkeys(won_labels, claim))
+        annotations.update(dict.fromkeys(won_annotations, claim))
+        if won_type:
+            condition_types[won_type] = claim
+    return Claims(tuple(claims), condition_types, labels, annotations)
+
+
+def _names(targets: Iterable[Iterable[tuple[str, str | None]]]) -> set[str]:
+    return {key for each in targets for key, _ in each}
+
+
+def _reduced(claim: Claim, condition_type: str, labels: set[str], annotations: set[str]) -> Claim:
+    """A claim without what belongs to an earlier one."""
+    return claim._replace(
+        condition_type=condition_type,
+        targets={
+            state: Targets(
+                tuple(item for item in target.labels if item[0] in labels),
+                tuple(item for item in target.annotations if item[0] in annotations),
+            )
+            for state, target in claim.targets.items()
+        },
+    )
+
+
+def _uncontested(probe: CompiledProbe) -> Claim:
+    """What a probe writes if no other probe wants any of it."""
+    targets: dict[str, Targets] = {
+        state: Targets(
+            labels=_targets(probe.policies, state, other, "labels"),
+            annotations=_targets(probe.policies, state, other, "annotations"),
+        )
+        for state, other in _OTHER.items()
+    }
+    written = [item for each in targets.values() for items in each for item in items]
+    return Claim(
+        name=probe.name,
+        container=probe.container,
+        condition_type=probe.condition_type,
+        targets=targets,
+        estimated_bytes=CLAIM_BYTES
+        + sum(NAME_BYTES + len(key) + len(value or "") for key, value in written),
+    )
+
+
+def _targets(
+    policies: Mapping[str, Marks], state: str, other: str, field: str
+) -> tuple[tuple[str, str | None], ...]:
+    """Values of this state's policy, and the absence of what only the other state's policy names."""
+    present: Mapping[str, str] = getattr(policies.get(state, NO_MARKS), field)
+    absent: Mapping[str, str] = getattr(policies.get(other, NO_MARKS), field)
+    return tuple(sorted((dict.fromkeys(absent, None) | dict(present)).items()))
+
+
+def conflicts_of(marker: CompiledMarker, claims: Claims) -> list[Conflict]:
+    """What probes of `marker` want and other `claims` own."""
+    return [
+        Conflict(
+            marker.key,
+            probe.probe,
+            kind,
+            name,
+            NamespacedName(marker.key.namespace, owner.marker),
+            owner.probe,
+        )
+        for probe in marker.probes
+        for kind, names, owners in _wanted(probe, claims)
+        for name in sorted(names)
+        if (claim := owners.get(name)) is not None and claim.name != probe.name
+        for owner in (ProbeName.parse(claim.name),)
+    ]
+
+
+def _wanted(probe: CompiledProbe, claims: Claims) -> tuple[tuple[str, Iterable[str], Owners], ...]:
+    """Kind, names that the probe wants, and who owns such names."""
+    policies = probe.policies.values()
+    return (
+        ("label", {key for each in policies for key in each.labels}, claims.labels),
+        ("annotation", {key for each in policies for key in each.annotations}, claims.annotations),
+        ("condition type", {probe.condition_type} - {""}, claims.condition_types),
+    )
 
 
 def claims_on(pod: Pod, claims: Claims) -> Claims:
@@ -101,78 +232,7 @@ def claims_on(pod: Pod, claims: Claims) -> Claims:
     """
     containers = {each.name for each in pod.containers}
     kept = tuple(each for each in claims.claims if each.container in containers)
-    return claims if len(kept) == len(claims.claims) else _together(kept, claims.conflicts)
-
-
-def _together(claims: tuple[Claim, ...], conflicts: tuple[Conflict, ...]) -> Claims:
-    targets = [each for claim in claims for each in claim.targets.values()]
-    return Claims(
-        claims=claims,
-        condition_types=frozenset(each.condition_type for each in claims if each.condition_type),
-        labels=frozenset(key for each in targets for key, _ in each.labels),
-        annotations=frozenset(key for each in targets for key, _ in each.annotations),
-        label_values=_values(each.labels for each in targets),
-        annotation_values=_values(each.annotations for each in targets),
-        conflicts=conflicts,
-    )
-
-
-def _values(targets: Iterable[Iterable[tuple[str, str | None]]]) -> Values:
-    values: dict[str, frozenset[str]] = {}
-    for key, value in (each for some in targets for each in some):
-        if value is not None:
-            values[key] = values.get(key, frozenset()) | {value}
-    return values
-
-
-def _claim(
-    marker: NamespacedName,
-    probe: CompiledProbe,
-    owners: dict[tuple[str, str], tuple[NamespacedName, str]],
-    conflicts: list[Conflict],
-) -> Claim:
-    mine = (marker, probe.probe)
-
-    def won(kind: str, name: str) -> bool:
-        owner = owners.setdefault((kind, name), mine)
-        if owner != mine:
-            conflicts.append(Conflict(marker, probe.probe, kind, name, *owner))
-        return owner == mine
-
-    named = probe.policies.values()
-    labels = {
-        key for key in sorted({key for each in named for key in each.labels}) if won("label", key)
-    }
-    annotations = {
-        key
-        for key in sorted({key for each in named for key in each.annotations})
-        if won("annotation", key)
-    }
-    condition_type = probe.condition_type
-    return Claim(
-        name=probe.name,
-        container=probe.container,
-        condition_type=(
-            condition_type if condition_type and won("condition type", condition_type) else ""
-        ),
-        targets={
-            state: Targets(
-                labels=_targets(probe.policies, state, other, "labels", labels),
-                annotations=_targets(probe.policies, state, other, "annotations", annotations),
-            )
-            for state, other in _OTHER.items()
-        },
-    )
-
-
-def _targets(
-    policies: Mapping[str, Marks], state: str, other: str, field: str, won: set[str]
-) -> tuple[tuple[str, str | None], ...]:
-    """Values of this state's policy, and the absence of what only the other state's policy names."""
-    present: Mapping[str, str] = getattr(policies.get(state, NO_MARKS), field)
-    absent: Mapping[str, str] = getattr(policies.get(other, NO_MARKS), field)
-    wanted: dict[str, str | None] = dict.fromkeys(absent, None) | dict(present)
-    return tuple(sorted((key, value) for key, value in wanted.items() if key in won))
+    return claims if len(kept) == len(claims.claims) else _together(kept)
 
 
 def has_residue(pod: Pod, marker: CompiledMarker, claims: Claims) -> bool:
@@ -182,12 +242,12 @@ def has_residue(pod: Pod, marker: CompiledMarker, claims: Claims) -> bool:
     show: what cannot be seen is never removed, and would be waited for without an end.
     """
     owned, claims = pod.owned, claims_on(pod, claims)
-    if not pod.labels.keys().isdisjoint((owned.labels & marker.labels) - claims.labels):
+    if not pod.labels.keys().isdisjoint((owned.labels & marker.labels) - claims.labels.keys()):
         return True
-    left_annotations = (owned.annotations & marker.annotations) - claims.annotations
+    left_annotations = (owned.annotations & marker.annotations) - claims.annotations.keys()
     if not pod.annotations.keys().isdisjoint(left_annotations):
         return True
-    left = (owned.condition_types & marker.condition_types) - claims.condition_types
+    left = (owned.condition_types & marker.condition_types) - claims.condition_types.keys()
     return bool(left - kept_gates(pod))
 
 

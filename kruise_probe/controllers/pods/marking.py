@@ -11,21 +11,25 @@ in whatever order things happened, and a pod that has been changed accordingly n
   its status, reason `ProbeRemoved`, so that deleting a marker takes no pod out of service.
 - While the node's agent is silent, conditions are Unknown with reason `ProbeAgentStale` and marks are kept; those that we
   wrote also where no state is recorded any more, and they stay so until there is one again.
+- The condition of a probe that a limit leaves out (`limits`) is Unknown with the limit's reason, whatever was recorded
+  before. Marks are kept.
 - A difference in `lastProbeTime` only is no change.
 
 Source: Kruise pkg/controller/nodepodprobe (updatePodProbeStatus).
 Differs: Unknown is not False; ownership, residue and staleness do not exist there.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Final, NamedTuple
 
+from kruise_probe.api.keys import ProbeName
 from kruise_probe.api.names import REASON_AGENT_STALE, REASON_PROBE_REMOVED
 from kruise_probe.api.pods import NOTHING_OWNED, Pod, PodCondition
 from kruise_probe.api.times import format_time, parse_time
 from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
-from kruise_probe.controllers.pods.claims import Claim, Claims, Values, claims_on
+from kruise_probe.controllers.limits import NOTHING_LEFT_OUT, LeftOut
+from kruise_probe.controllers.pods.claims import Claim, Claims, claims_on
 
 CONDITION_STATUS: Final = {
     ProbeState.SUCCEEDED.value: "True",
@@ -60,19 +64,20 @@ def marking(
     states: States,
     *,
     stale: str = "",
+    left_out: Mapping[str, LeftOut] = NOTHING_LEFT_OUT,
     writes_conditions: bool = True,
     now: datetime,
 ) -> Changes | None:
     """What to change on `pod`, or None.
 
     `states` are the recorded states of this pod's probes. `stale` says why they are no longer to be trusted,
-    for the message; it is empty when they are. `writes_conditions` is False where somebody else writes them
-    (serverless providers).
+    for the message; it is empty when they are. `left_out` says which limit leaves out the probes of a marker, by its name.
+    `writes_conditions` is False where somebody else writes them (serverless providers).
     """
     changes = Changes({}, {}, [], [])
     claims = claims_on(pod, claims)
-    if states or stale:
-        _apply_states(pod, claims, states, stale, writes_conditions, now, changes)
+    if states or stale or left_out:
+        _apply_states(pod, claims, states, stale, left_out, writes_conditions, now, changes)
     if pod.owned is not NOTHING_OWNED:
         _remove_residue(pod, claims, changes)
     return changes or None
@@ -83,27 +88,35 @@ def _apply_states(
     claims: Claims,
     states: States,
     stale: str,
+    left_out: Mapping[str, LeftOut],
     writes_conditions: bool,
     now: datetime,
     changes: Changes,
 ) -> None:
-    labels, annotations = pod.labels, pod.annotations
     for claim in claims.claims:
-        state = _state(pod, claim, states, stale)
+        limit = left_out.get(ProbeName.parse(claim.name).marker) if left_out else None
+        why_unknown = (REASON_AGENT_STALE, stale) if stale else None
+        if limit is not None:
+            why_unknown = limit.reason, limit.message
+        state = _NO_STATE if limit else _state(pod, claim, states, stale)
         if state is None:
             continue
         if claim.condition_type and writes_conditions:
-            condition = _condition(pod, claim.condition_type, state, stale, now)
+            condition = _condition(pod, claim.condition_type, state, why_unknown, now)
             if condition is not None:
                 changes.conditions.append(condition)
-        targets = None if stale else claim.targets.get(state.state)
+        targets = None if why_unknown else claim.targets.get(state.state)
         if targets is not None:
-            for key, value in targets.labels:
-                if labels.get(key) != value:
-                    changes.labels[key] = value
-            for key, value in targets.annotations:
-                if annotations.get(key) != value:
-                    changes.annotations[key] = value
+            _apply_targets(targets.labels, pod.labels, changes.labels)
+            _apply_targets(targets.annotations, pod.annotations, changes.annotations)
+
+
+def _apply_targets(
+    targets: Iterable[tuple[str, str | None]],
+    there: Mapping[str, str],
+    changes: dict[str, str | None],
+) -> None:
+    changes.update((key, value) for key, value in targets if there.get(key) != value)
 
 
 def _state(pod: Pod, claim: Claim, states: States, stale: str) -> ContainerProbeState | None:
@@ -115,12 +128,16 @@ def _state(pod: Pod, claim: Claim, states: States, stale: str) -> ContainerProbe
 
 
 def _condition(
-    pod: Pod, condition_type: str, state: ContainerProbeState, stale: str, now: datetime
+    pod: Pod,
+    condition_type: str,
+    state: ContainerProbeState,
+    why_unknown: tuple[str, str] | None,
+    now: datetime,
 ) -> PodCondition | None:
-    """The condition to write, or None when it says the same already."""
+    """The condition to write, or None when it says the same already. `why_unknown` is a reason and a message."""
     status, reason, message = CONDITION_STATUS[state.state], "", state.message or ""
-    if stale:
-        status, reason, message = "Unknown", REASON_AGENT_STALE, stale
+    if why_unknown is not None:
+        status, (reason, message) = "Unknown", why_unknown
     current = pod.condition(condition_type)
     if (
         current is not None
@@ -139,7 +156,7 @@ def _condition(
             None
             if current is not None and current.status == status
             else format_time(now)
-            if stale
+            if why_unknown
             else _transition_time(current, state, now)
         ),
     )
@@ -162,28 +179,18 @@ def _transition_time(
     return format_time(seen_at)
 
 
-def _remove_values(
-    there: Mapping[str, str],
-    owned: frozenset[str],
-    claimed: Values,
-    changes: dict[str, str | None],
-) -> None:
-    for key in owned:
-        value = there.get(key)
-        if value is None or key in changes:
-            continue
-        if value not in claimed.get(key, ()):
-            changes[key] = None
-
-
 def _remove_residue(pod: Pod, claims: Claims, changes: Changes) -> None:
     """Takes away what we wrote and no live marker that matches the pod would write."""
     owned = pod.owned
-    _remove_values(pod.labels, owned.labels, claims.label_values, changes.labels)
-    _remove_values(
-        pod.annotations, owned.annotations, claims.annotation_values, changes.annotations
-    )
-    for condition_type in sorted(owned.condition_types - claims.condition_types):
+    for key in owned.labels & pod.labels.keys() - changes.labels.keys():
+        owner = claims.labels.get(key)
+        if owner is None or not owner.writes_label(key, pod.labels[key]):
+            changes.labels[key] = None
+    for key in owned.annotations & pod.annotations.keys() - changes.annotations.keys():
+        owner = claims.annotations.get(key)
+        if owner is None or not owner.writes_annotation(key, pod.annotations[key]):
+            changes.annotations[key] = None
+    for condition_type in sorted(owned.condition_types - claims.condition_types.keys()):
         current = pod.condition(condition_type)
         if current is None:
             continue

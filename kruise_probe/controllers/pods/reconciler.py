@@ -5,7 +5,7 @@ Differs: one pod per key instead of one node; a patch instead of an update of th
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from types import MappingProxyType
 from typing import Final
@@ -16,7 +16,9 @@ from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import PODS
 from kruise_probe.client.request import PatchType
 from kruise_probe.controllers.caches import Caches
+from kruise_probe.controllers.limits import NOTHING_LEFT_OUT, left_out_of
 from kruise_probe.controllers.metrics import RESULT_TO_CONDITION
+from kruise_probe.controllers.nodes.plan import is_probed
 from kruise_probe.controllers.pods.claims import Claims, claims_of
 from kruise_probe.controllers.pods.marking import Changes, States, marking
 from kruise_probe.controllers.pods.patch import (
@@ -46,6 +48,7 @@ class PodReconciler:
     `serverless` is the gate of the serverless protocol. `on_refusal` is called with a pod whose marks the API server
     will not take, and again when that has changed, so that markers may tell; `on_answer` with a pod and what was
     to change on it when its patch is no longer under way, so that a marker's end may go on that waited for it.
+    `no_room` names the markers whose probes of a pod its node's NodePodProbe has no room for.
     Cancelling a reconcile leaves the pod as the API server has it.
     """
 
@@ -57,6 +60,7 @@ class PodReconciler:
         serverless: bool,
         on_refusal: Callable[[Pod], None],
         on_answer: Callable[[Pod, Changes], None],
+        no_room: Callable[[Pod], Collection[str]],
         now: Callable[[], datetime],
     ) -> None:
         self._caches = caches
@@ -64,6 +68,7 @@ class PodReconciler:
         self._serverless = serverless
         self._on_refusal = on_refusal
         self._on_answer = on_answer
+        self._no_room = no_room
         self._now = now
         self._seen_at: dict[NamespacedName, float] = {}
         self._refusals: dict[NamespacedName, Refused] = {}
@@ -166,13 +171,16 @@ class PodReconciler:
     def _changes(self, pod: Pod) -> Changes | None:
         if pod.mirror:
             return None
-        claims = claims_of(self._caches.matching.markers_of(pod))
+        markers = self._caches.matching.markers_of(pod)
+        claims = claims_of(markers)
         states, stale, provider_writes = self._results(pod, claims)
+        planned = is_probed(pod) and self._caches.node(pod.node) and not provider_writes
         return marking(
             pod,
             claims,
             states,
             stale=stale,
+            left_out=left_out_of(pod, markers, self._no_room(pod)) if planned else NOTHING_LEFT_OUT,
             writes_conditions=not provider_writes,
             now=self._now(),
         )

@@ -108,19 +108,19 @@ def test_a_deletion_that_waits_for_others_is_not_the_managers_to_end() -> None:
 
 
 def test_what_only_the_manager_knows_is_told_from_the_markers_status() -> None:
-    crowded = condition_wire("Degraded", "True", reason="NodePodProbeTooLarge", message="no room")
+    crowded = condition_wire("Degraded", "True", reason="NoRoom", message="no room")
     said = marker(status={"observedGeneration": 1, "conditions": [crowded]})
     (problem,) = only(snapshot(markers=[said], pods=[healthy_pod()])).problems
-    assert (problem.reason, problem.message) == ("NodePodProbeTooLarge", "no room")
+    assert (problem.reason, problem.message) == ("NoRoom", "no room")
     assert "fewer probes" in problem.remedy
 
 
 def test_pods_without_room_are_told_of_once() -> None:
     text = "Some pods are not probed, as their node is full: node-1 (1 pods)."
-    crowded = condition_wire("Degraded", "True", reason="NodePodProbeTooLarge", message=text)
+    crowded = condition_wire("Degraded", "True", reason="NoRoom", message=text)
     said = marker(status={"observedGeneration": 1, "conditions": [crowded]})
     (problem,) = only(snapshot(markers=[said], pods=[healthy_pod()], planned=False)).problems
-    assert (problem.reason, problem.pod) == ("NodePodProbeTooLarge", "web-0")
+    assert (problem.reason, problem.pod) == ("NoRoom", "web-0")
     assert text in problem.message
 
 

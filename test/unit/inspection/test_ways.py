@@ -263,7 +263,7 @@ def test_on_a_virtual_node_the_provider_stands_for_the_daemon(
 @pytest.mark.parametrize(
     ("node", "reason"),
     [
-        pytest.param("node-1", "NodePodProbeTooLarge", id="this-node"),
+        pytest.param("node-1", "NoRoom", id="this-node"),
         pytest.param("other-node-1", "EntryMissing", id="another"),
     ],
 )
@@ -272,12 +272,38 @@ def test_a_pod_without_room_in_its_nodepodprobe_is_no_trouble_of_the_manager(
 ) -> None:
     behind = condition_wire("Synced", "False", reason="NodesBehind", message="node-1")
     said = f"Some pods are not probed, as they would exceed 1 MiB: {node} (49 pods). Use fewer."
-    crowded = condition_wire("Degraded", "True", reason="NodePodProbeTooLarge", message=said)
+    crowded = condition_wire("Degraded", "True", reason="NoRoom", message=said)
     status = {"observedGeneration": 1, "conditions": [behind, crowded]}
     there = snapshot(markers=[marker(status=status)], pods=[healthy_pod()], planned=False)
     found = end_of(there)
     assert found is not None
     assert (found.name, found.reason) == ("NodePodProbe", reason)
+
+
+def test_a_limit_of_the_pod_is_named_with_what_to_do() -> None:
+    older = [marker(name=f"a{n:02}", created="2020-01-01T00:00:00Z") for n in range(64)]
+    found = end_of(snapshot(markers=[*older, marker()], pods=[healthy_pod()], planned=False))
+    assert found is not None
+    assert (found.name, found.reason) == ("NodePodProbe", "TooManyMarkers")
+    assert "64 older PodProbeMarkers select this pod" in found.text
+    assert "merge their probes" in found.remedy
+
+
+def test_an_entry_over_the_limit_is_named() -> None:
+    large = probe_wire(handler={"httpGet": {"port": 80, "path": "/" + "x" * 70_000}})
+    found = end_of(snapshot(markers=[marker(probes=[large])], pods=[healthy_pod()], planned=False))
+    assert found is not None
+    assert (found.name, found.reason) == ("NodePodProbe", "EntryTooLarge")
+
+
+def test_a_condition_without_room_explains_itself() -> None:
+    crowded = healthy_pod(
+        conditions=[condition_wire("example.com/healthy", "Unknown", reason="NoRoom")]
+    )
+    found = end_of(snapshot(markers=[marker()], pods=[crowded], planned=False))
+    assert found is not None
+    assert (found.name, found.reason) == ("NodePodProbe", "NoRoom")
+    assert "1 MiB" in found.text
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from support.builders import (
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.v1alpha1 import Condition, PodProbe, PodProbeMarkerStatus
 from kruise_probe.controllers.compiled import compile_marker
-from kruise_probe.controllers.markers.census import Obstacle, Sighting, Tally, census
+from kruise_probe.controllers.markers.census import Sighting, Tally, census
 from kruise_probe.controllers.markers.status import differs, encode_status, pruned_fields
 from kruise_probe.controllers.nodes.plan import plan
 from kruise_probe.controllers.pods.claims import Conflict
@@ -38,7 +38,7 @@ def counted(
     *sightings: Sighting,
     of: Any = None,
     conflicts: list[Conflict] | None = None,
-    obstacles: dict[str, Obstacle] | None = None,
+    obstacles: dict[str, str] | None = None,
 ) -> PodProbeMarkerStatus:
     of = of or marker(probes=TWO)
     tally = Tally(compile_marker(of))
@@ -116,7 +116,7 @@ def test_a_node_is_behind_unless_it_shows_exactly_this_marker(
 
 def test_nodes_with_a_known_reason_are_named_first_and_few_are() -> None:
     sightings = [Sighting(pod(f"p{n}", node=f"node-{n}"), None, NONE) for n in range(9)]
-    status = counted(*sightings, obstacles={"node-7": Obstacle("500: no")})
+    status = counted(*sightings, obstacles={"node-7": "500: no"})
     message = condition(status, "Synced").message
     assert message == (
         "9 nodes do not show this marker as it is: node-7: 500: no; node-0; node-1; and 6 more."

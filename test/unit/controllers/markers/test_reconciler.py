@@ -670,7 +670,7 @@ class TestDegraded:
         async with running_manager(api):
             await settle()
             state, reason, message = condition(api, "Degraded")
-            assert (state, reason) == ("True", "NodePodProbeTooLarge")
+            assert (state, reason) == ("True", "NoRoom")
             assert "node-1 (5 pods)" in message
             npp = api.get(NODE_POD_PROBES, "node-1")
             assert npp is not None

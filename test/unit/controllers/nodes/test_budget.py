@@ -1,18 +1,32 @@
-"""What is left out when a node is asked for too much."""
+"""Who gets the bytes of a NodePodProbe that cannot hold everything."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.builders import marker, pod, probe_wire
 
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.v1alpha1 import PodProbe
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
-from kruise_probe.controllers.nodes.budget import Fitted, fit, object_bytes
+from kruise_probe.controllers.nodes.budget import (
+    Fitted,
+    Group,
+    divide,
+    equal_share,
+    fit,
+    object_bytes,
+)
 from kruise_probe.controllers.nodes.plan import plan
 
 OLD = compile_marker(marker("old", created="2025-01-01T00:00:00Z"))
 NEW = compile_marker(marker("new", probes=[probe_wire("p", condition="c")]))
+
+POD_BYTES = 300
+LARGEST = 100
 
 
 def entries(pods: int, *markers: CompiledMarker) -> tuple[PodProbe, ...]:
@@ -30,16 +44,21 @@ def probed(result: Fitted) -> dict[str, list[str]]:
     return {each.name: [probe.name for probe in each.probes or ()] for each in result.entries}
 
 
+def pods_left_out(result: Fitted) -> Counter[str]:
+    return Counter(marker for markers in result.no_room.values() for marker in markers)
+
+
 def test_what_fits_is_left_alone() -> None:
     wanted = entries(3, OLD, NEW)
-    assert fitted(wanted, (), object_bytes(wanted)) == Fitted(wanted, {})
+    assert fitted(wanted, (), object_bytes(wanted)) == Fitted(wanted, {}, 0)
 
 
 @pytest.mark.parametrize("limit", range(33_000, 40_000, 500))
 def test_what_is_left_fits_as_far_as_it_may_be_left_out(limit: int) -> None:
     result = fitted(entries(5, OLD, NEW), (), limit)
     assert object_bytes(result.entries) <= limit
-    assert sum(result.left_out.values()) + sum(map(len, probed(result).values())) == 10
+    assert result.probes_left_out + sum(map(len, probed(result).values())) == 10
+    assert pods_left_out(result).total() == result.probes_left_out
 
 
 def test_a_command_counts_as_it_is_stored() -> None:
@@ -49,7 +68,7 @@ def test_a_command_counts_as_it_is_stored() -> None:
 
     plain, escaped = object_bytes(wanted("x")), object_bytes(wanted("<"))
     assert escaped - plain == 2 * 100 * len("u003c")
-    assert fitted(wanted("<"), (), plain).left_out == {OLD.key: 1}
+    assert pods_left_out(fitted(wanted("<"), (), plain)) == {"old": 1}
 
 
 def test_the_younger_marker_gives_way_first_and_no_more_than_needed() -> None:
@@ -60,7 +79,7 @@ def test_the_younger_marker_gives_way_first_and_no_more_than_needed() -> None:
         "web-1": ["old#healthy", "new#p"],
         "web-2": ["old#healthy"],
     }
-    assert result.left_out == {NEW.key: 1}
+    assert pods_left_out(result) == {"new": 1}
 
 
 def test_a_running_probe_is_not_pushed_out_by_a_new_pod() -> None:
@@ -72,3 +91,149 @@ def test_a_running_probe_is_not_pushed_out_by_a_new_pod() -> None:
 def test_entries_that_are_not_ours_to_drop_stay() -> None:
     stranger = compile_marker(marker("stranger"))
     assert probed(fitted(entries(1, stranger), (), 0)) == {"web-0": ["stranger#healthy"]}
+
+
+def test_a_tenant_that_wants_everything_gets_what_a_modest_one_leaves() -> None:
+    greedy = [Group("greedy", f"pod-{n}", "marker", ("2020", n), True, LARGEST) for n in range(100)]
+    modest = Group("modest", "pod", "marker", ("2026", 0), False, LARGEST)
+    budget = 10 * (LARGEST + POD_BYTES)
+    kept = divided([*greedy, modest], budget)
+    assert ("pod", "marker") in kept
+    assert len(kept) == 10
+
+
+@pytest.mark.parametrize(
+    ("wanted", "total", "share"),
+    [
+        pytest.param([1, 2, 3], 10, 3, id="everything-fits"),
+        pytest.param([10, 10], 10, 5, id="two-equals"),
+        pytest.param([2, 10, 10], 12, 5, id="the-rest-is-divided-equally"),
+        pytest.param([2, 3, 100], 12, 7, id="one-gets-what-others-leave"),
+        pytest.param([], 10, 10, id="nobody"),
+    ],
+)
+def test_equal_shares_are_max_min_fair(wanted: list[int], total: int, share: int) -> None:
+    assert equal_share(wanted, total) == share
+
+
+groups = st.lists(
+    st.builds(
+        Group,
+        namespace=st.sampled_from("abc"),
+        uid=st.sampled_from("123"),
+        marker=st.sampled_from("vwxyz"),
+        order=st.integers(0, 3),
+        running=st.booleans(),
+        size_bytes=st.integers(1, LARGEST),
+    ).map(
+        lambda each: each._replace(uid=each.namespace + each.uid, order=(each.order, each.marker))
+    ),
+    unique_by=lambda each: (each.uid, each.marker),
+    max_size=30,
+)
+budgets = st.integers(0, 4000)
+
+Kept = Collection[tuple[str, str]]
+
+
+def divided(of: Iterable[Group], budget: int) -> Kept:
+    of = list(of)
+    return divide(of, dict.fromkeys((each.uid for each in of), POD_BYTES), budget)
+
+
+def size(of: Iterable[Group], kept: Kept | None = None) -> int:
+    """Of the groups, or of those that were kept, with the parts of their pods."""
+    counted = [each for each in of if kept is None or (each.uid, each.marker) in kept]
+    pods = {each.uid for each in counted}
+    return sum(each.size_bytes for each in counted) + POD_BYTES * len(pods)
+
+
+def by(field: str, of: Iterable[Group]) -> dict[str, list[Group]]:
+    found: dict[str, list[Group]] = {}
+    for each in of:
+        found.setdefault(getattr(each, field), []).append(each)
+    return found
+
+
+@given(groups, budgets)
+def test_never_more_than_the_budget_is_given(of: list[Group], budget: int) -> None:
+    assert size(of, divided(of, budget)) <= budget
+
+
+@given(groups, budgets)
+def test_no_group_that_would_still_fit_is_left_out(of: list[Group], budget: int) -> None:
+    kept = divided(of, budget)
+    for each in of:
+        if (each.uid, each.marker) not in kept:
+            assert size(of, {*kept, (each.uid, each.marker)}) > budget
+
+
+@given(groups, budgets)
+def test_a_namespace_gets_its_equal_share_but_for_one_group(of: list[Group], budget: int) -> None:
+    kept = divided(of, budget)
+    namespaces = by("namespace", of)
+    for mine in namespaces.values():
+        share = budget // len(namespaces)
+        if size(mine) <= share:
+            assert size(mine, kept) == size(mine)
+        else:
+            assert size(mine, kept) > share - LARGEST - POD_BYTES
+
+
+@given(groups, budgets)
+def test_a_pod_gets_its_equal_share_of_its_namespace(of: list[Group], budget: int) -> None:
+    kept = divided(of, budget)
+    namespaces = by("namespace", of)
+    for mine in namespaces.values():
+        pods = by("uid", mine)
+        share = min(size(mine), budget // len(namespaces)) // len(pods)
+        for its in pods.values():
+            if size(its) <= share:
+                assert size(its, kept) == size(its)
+            else:
+                assert size(its, kept) > share - LARGEST - POD_BYTES
+
+
+@given(groups, budgets, st.randoms())
+def test_the_order_of_arrival_changes_nothing(of: list[Group], budget: int, random: Random) -> None:
+    shuffled = random.sample(of, len(of))
+    assert divided(shuffled, budget) == divided(of, budget)
+
+
+@given(groups, budgets)
+def test_what_was_decided_stays_decided(of: list[Group], budget: int) -> None:
+    """As a reconcile finds it that sees what the one before wrote."""
+    kept = divided(of, budget)
+    after = [each._replace(running=(each.uid, each.marker) in kept) for each in of]
+    assert divided(after, budget) == kept
+
+
+@given(groups, groups, budgets)
+def test_others_displace_nothing_within_my_share(
+    before: list[Group], after: list[Group], budget: int
+) -> None:
+    """Whatever the other two namespaces ask for, before and after."""
+    mine = [each for each in before if each.namespace == "a"]
+    for others in (before, after):
+        of = [*mine, *(each for each in others if each.namespace != "a")]
+        if size(mine) <= budget // 3:
+            assert size(of, divided(of, budget)) >= size(mine)
+            assert {(each.uid, each.marker) for each in mine} <= set(divided(of, budget))
+
+
+@given(groups, budgets)
+def test_what_others_replace_within_their_share_displaces_no_running_probe(
+    of: list[Group], budget: int
+) -> None:
+    """One tenant's markers are replaced by as large ones, which do not run yet."""
+    kept = divided(of, budget)
+    share = budget // max(len(by("namespace", of)), 1)
+    replaced = size(by("namespace", of).get("b", [])) <= share
+    after = [
+        each._replace(marker=f"new-{each.marker}", running=False)
+        if replaced and each.namespace == "b"
+        else each._replace(running=(each.uid, each.marker) in kept)
+        for each in of
+    ]
+    mine = {(each.uid, each.marker) for each in of if each.namespace == "a"}
+    assert mine & set(kept) == mine & set(divided(after, budget))

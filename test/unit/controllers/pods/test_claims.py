@@ -22,7 +22,13 @@ from support.builders import (
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.resources import MARKERS
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
-from kruise_probe.controllers.pods.claims import NO_CLAIMS, claims_of, claims_on, has_residue
+from kruise_probe.controllers.pods.claims import (
+    NO_CLAIMS,
+    claims_of,
+    claims_on,
+    conflicts_of,
+    has_residue,
+)
 
 
 def compiled(wire: Json) -> CompiledMarker:
@@ -75,22 +81,26 @@ def test_the_first_marker_that_names_something_owns_it(first: Json, second: Json
         claims = claims_of(tuple(order))
         assert [each.condition_type for each in claims.claims] == ["c/x", ""]
         assert claims.claims[1].targets["Succeeded"] == ((), ())
-        assert {(each.kind, each.name) for each in claims.conflicts} == {
+        conflicts = conflicts_of(pair[1], claims)
+        assert {(each.kind, each.name) for each in conflicts} == {
             ("label", "l"),
             ("annotation", "a"),
             ("condition type", "c/x"),
         }
-        assert {each.owner.name for each in claims.conflicts} == {first["name"]}
+        assert {each.owner.name for each in conflicts} == {first["name"]}
+        assert conflicts_of(pair[0], claims) == []
 
 
 def test_within_a_marker_the_place_in_the_list_decides() -> None:
     """A key that one probe names for one state is not another's for the other state."""
     one = probe_wire("one", condition="c1", policies=[policy_wire("Succeeded", {"l": "1"})])
     two = probe_wire("two", condition="c2", policies=[policy_wire("Failed", {"l": "2"})])
-    claims = claims_of((compile_marker(marker(probes=[one, two])),))
+    both = compile_marker(marker(probes=[one, two]))
+    claims = claims_of((both,))
     assert claims.claims[0].targets["Failed"].labels == (("l", None),)
     assert claims.claims[1].targets["Failed"].labels == ()
-    assert str(claims.conflicts[0]) == (
+    (conflict,) = conflicts_of(both, claims)
+    assert str(conflict) == (
         "label 'l' of probe 'two' belongs to probe 'one' of PodProbeMarker default/web"
     )
 
@@ -107,9 +117,9 @@ def test_claims_do_not_depend_on_the_order_of_arrival(wires: list[Json], random:
 def test_everything_that_a_marker_names_is_owned_by_exactly_one_probe(wires: list[Json]) -> None:
     markers = [compiled(each) for each in wires]
     claims = claims_of(tuple(markers))
-    assert claims.labels == frozenset().union(*(each.labels for each in markers))
-    assert claims.annotations == frozenset().union(*(each.annotations for each in markers))
-    assert claims.condition_types == frozenset().union(*(each.condition_types for each in markers))
+    assert claims.labels.keys() == set().union(*(each.labels for each in markers))
+    assert claims.annotations.keys() == set().union(*(each.annotations for each in markers))
+    assert claims.condition_types.keys() == set().union(*(each.condition_types for each in markers))
     owners = [key for each in claims.claims for key, _ in each.targets["Succeeded"].labels]
     assert len(owners) == len(set(owners))
 
@@ -170,8 +180,7 @@ def test_an_owner_without_its_container_keeps_what_it_owns_from_others_only() ->
     found = claims_on(pod(), claims)
     assert [(each.name, each.condition_type) for each in found.claims] == [("b#healthy", "")]
     assert not any((found.condition_types, found.labels, found.annotations))
-    assert not any((found.label_values, found.annotation_values))
-    assert found.conflicts == claims.conflicts
+    assert {each.name for each in conflicts_of(other, claims)} == {"l", "a", "example.com/healthy"}
     assert claims_on(pod(), claims_of((other,))) is claims_of((other,))
 
 
@@ -186,5 +195,5 @@ def test_a_mark_that_the_cache_does_not_show_is_no_residue() -> None:
 
 def test_conflicts_name_the_marker_that_lost() -> None:
     markers = [compile_marker(marker(each, probes=[probe_wire()])) for each in ("a", "b")]
-    (conflict,) = claims_of(tuple(markers)).conflicts
+    (conflict,) = conflicts_of(markers[1], claims_of(tuple(markers)))
     assert conflict.marker == NamespacedName("default", "b")

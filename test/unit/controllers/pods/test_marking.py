@@ -395,7 +395,7 @@ def test_a_silent_agents_pod_shows_no_result_of_ours_and_needs_no_more_marking(
     """Whatever is `left` of what was recorded."""
     stale = settled(settled(wire, wires, older), wires, left, "silent")
     of = decoded(stale)
-    claimed = claims_on(of, wires).condition_types & of.owned.condition_types
+    claimed = claims_on(of, wires).condition_types.keys() & of.owned.condition_types
     shown = [each.status for each in of.conditions if each.type in claimed]
     assert set(shown) <= {"Unknown"}
     assert settled(stale, wires, left, "silent") is stale

@@ -1,0 +1,135 @@
+"""Limits of what markers may ask of one pod, and which probes a limit leaves out. Pure.
+
+A probe that is left out is not in NodePodProbe.spec. Its condition on the pod becomes Unknown with the reason.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Final, NamedTuple
+
+from kruise_probe.api.names import (
+    REASON_ENTRY_TOO_LARGE,
+    REASON_NO_ROOM,
+    REASON_TOO_MANY_MARKERS,
+)
+from kruise_probe.api.pods import Pod
+from kruise_probe.controllers.compiled import CompiledMarker
+
+MARKERS_PER_POD: Final = 64
+"""Markers that are considered for one pod: the oldest ones."""
+
+REPORTED_PROBES: Final = 256
+"""Probes of further markers whose conditions are written, so that the size of the pod's status has a bound."""
+
+ENTRY_BYTES: Final = 64 * 1024
+"""Of all probes of one marker for one pod, as stored in a NodePodProbe."""
+
+
+class LeftOut(NamedTuple):
+    """Why the probes of a marker are left out for a pod, and what to do."""
+
+    reason: str
+    why: str
+    remedy: str
+
+    @property
+    def message(self) -> str:
+        """For the pod's conditions."""
+        return f"Not probed: {self.why}. {self.remedy[0].upper()}{self.remedy[1:]}."
+
+
+TOO_MANY_MARKERS: Final = LeftOut(
+    REASON_TOO_MANY_MARKERS,
+    f"{MARKERS_PER_POD} older PodProbeMarkers select this pod, which is the limit",
+    "delete some of them, or merge their probes into fewer markers",
+)
+ENTRY_TOO_LARGE: Final = LeftOut(
+    REASON_ENTRY_TOO_LARGE,
+    f"the probes of this PodProbeMarker exceed {ENTRY_BYTES // 1024} KiB for one pod",
+    "shorten their commands, or move probes to another marker",
+)
+NO_ROOM: Final = LeftOut(
+    REASON_NO_ROOM,
+    "the NodePodProbe of this pod's node is full (1 MiB), and this namespace or pod has used its share of it",
+    "use fewer probes or shorter commands for the pods of that node",
+)
+
+NOTHING_LEFT_OUT: Final[Mapping[str, LeftOut]] = {}
+
+
+def considered(markers: tuple[CompiledMarker, ...]) -> tuple[CompiledMarker, ...]:
+    """Those of the markers that select a pod whose probes may run: the oldest live ones, in their order."""
+    return _live(markers)[:MARKERS_PER_POD]
+
+
+def beyond_limit(markers: tuple[CompiledMarker, ...]) -> tuple[CompiledMarker, ...]:
+    """The other live ones."""
+    return _live(markers)[MARKERS_PER_POD:]
+
+
+def claiming(markers: tuple[CompiledMarker, ...]) -> tuple[CompiledMarker, ...]:
+    """The markers that may own keys of a pod: the considered ones, and those beyond the limit that are reported."""
+    live = _live(markers)
+    if len(live) <= MARKERS_PER_POD:
+        return live
+    left, end = REPORTED_PROBES, MARKERS_PER_POD
+    for marker in live[MARKERS_PER_POD:]:
+        left -= max(len(marker.probes), 1)
+        if left < 0:
+            break
+        end += 1
+    return live[:end]
+
+
+def _live(markers: tuple[CompiledMarker, ...]) -> tuple[CompiledMarker, ...]:
+    if len(markers) == 1:
+        return markers if markers[0].live else ()
+    return tuple(sorted((each for each in markers if each.live), key=lambda each: each.order))
+
+
+def entry_too_large(marker: CompiledMarker, containers: Collection[str]) -> bool:
+    """Whether the entry of `marker` exceeds the limit for a pod with these containers."""
+    if marker.entry_bytes <= ENTRY_BYTES:
+        return False
+    here = (each.entry_bytes for each in marker.probes if each.container in containers)
+    return sum(here) > ENTRY_BYTES
+
+
+def left_out_of(
+    pod: Pod, markers: tuple[CompiledMarker, ...], no_room: Collection[str]
+) -> Mapping[str, LeftOut]:
+    """Why probes of `pod` are left out, by the marker's name.
+
+    `markers` select the pod. `no_room` names those whose entry the NodePodProbe of its node has no room for.
+    """
+    if not no_room and len(markers) <= MARKERS_PER_POD and not any(map(_is_large, markers)):
+        return NOTHING_LEFT_OUT
+    containers = {each.name for each in pod.containers}
+    found = {each.key.name: TOO_MANY_MARKERS for each in beyond_limit(markers)}
+    for marker in considered(markers):
+        if entry_too_large(marker, containers):
+            found[marker.key.name] = ENTRY_TOO_LARGE
+        elif marker.key.name in no_room:
+            found[marker.key.name] = NO_ROOM
+    return found
+
+
+def _is_large(marker: CompiledMarker) -> bool:
+    return marker.entry_bytes > ENTRY_BYTES
+
+
+def reported_without_room(
+    pod: Pod, markers: tuple[CompiledMarker, ...], running: Collection[str]
+) -> Collection[str]:
+    """The names of the markers of which conditions of `pod` say that there is no room for their probes.
+
+    `running` are the names of the probes that the NodePodProbe of its node holds for it.
+    """
+    refused = {each.type for each in pod.conditions if each.reason == REASON_NO_ROOM}
+    if not refused:
+        return ()
+    return {
+        marker.key.name
+        for marker in markers
+        for probe in marker.probes
+        if probe.condition_type in refused and probe.name not in running
+    }
