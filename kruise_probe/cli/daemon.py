@@ -34,7 +34,8 @@ from kruise_probe.daemon.agent import Agent, Options
 from kruise_probe.daemon.cri.containers import ContainerWatcher
 from kruise_probe.daemon.cri.endpoints import NodeRuntime
 from kruise_probe.daemon.node_addresses import NodeAddresses
-from kruise_probe.daemon.probers.exec_gate import ExecGate, ExecGateCollector
+from kruise_probe.daemon.probers.exec_gate import ExecGate
+from kruise_probe.daemon.probers.exec_metrics import ExecGateCollector
 from kruise_probe.daemon.probers.selection import prober_for
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.serving.health import Checks, silence_check

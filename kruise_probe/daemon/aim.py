@@ -74,15 +74,21 @@ def aim_at(containers: Containers, entry: Entry) -> ContainerView | Missing | No
     return view
 
 
-def target_of(view: ContainerView, pod_ip: str, node: HostAddresses) -> Target:
+def target_of(view: ContainerView, entry: Entry, node: HostAddresses) -> Target:
     """Where to probe: at the address that the spec names, if the sandbox has it, else at the sandbox's own.
 
     So a probe never leaves the pod, whatever a NodePodProbe says; and a new sandbox is probed at once, before
     its address has come through the API server. A pod in the host's network is probed at an address of the node.
     """
+    pod_ip, refusal = entry.ip, ""
     if view.ips:
-        return Target(pod_ip if pod_ip in view.ips else view.ips[0], view.id)
-    if not pod_ip:
-        return Target("", view.id)
-    refused = node.refusal(pod_ip) if view.host_network else _NO_ADDRESS.format(ip=pod_ip)
-    return Target("" if refused else pod_ip, view.id, refused)
+        pod_ip = pod_ip if pod_ip in view.ips else view.ips[0]
+    elif pod_ip:
+        refusal = node.refusal(pod_ip) if view.host_network else _NO_ADDRESS.format(ip=pod_ip)
+    return Target(
+        pod_ip="" if refusal else pod_ip,
+        container_id=view.id,
+        refusal=refusal,
+        namespace=entry.pod.namespace,
+        pod_uid=entry.key.pod_uid,
+    )

@@ -142,6 +142,6 @@ def container_changed(record: Record, *, initial_delay: bool) -> Record:
     return Record(record.state, record.message)
 
 
-def refused(message: str) -> Record:
-    """The record of a probe that can never run as it is written."""
+def unknown(message: str) -> Record:
+    """The record of a probe that cannot run, or has waited too long to run: no verdict counts."""
     return Record(ProbeState.UNKNOWN, message)

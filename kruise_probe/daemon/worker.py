@@ -29,6 +29,7 @@ from kruise_probe.daemon.probers.messages import clean_message
 from kruise_probe.daemon.probers.prober import (
     REASON_CONTAINER_NOT_CREATED,
     REASON_CONTAINER_NOT_RUNNING,
+    REASON_EXEC_QUEUED,
     REASON_INVALID_PROBE,
     REASON_RUNTIME_UNAVAILABLE,
     CouldNotProbe,
@@ -142,7 +143,7 @@ class Worker:
             self.series.state = self._recorded.state.value
         self._unsubscribe = self._node.containers.subscribe(key.pod_uid, key.container, self._look)
         if self._refusal:
-            self._publish(threshold.refused(self._refusal))
+            self._publish(threshold.unknown(self._refusal))
         else:
             self._running_container()
 
@@ -173,7 +174,7 @@ class Worker:
             self._publish(threshold.thresholds_changed(self._record, self._thresholds))
         if self._refusal:
             self._stop_timers()
-            self._publish(threshold.refused(self._refusal))
+            self._publish(threshold.unknown(self._refusal))
             return
         self._rearm_grace()
         if not self._container_id:
@@ -266,6 +267,7 @@ class Worker:
 
     def _tick(self) -> bool:
         if self._attempts.under_way:
+            self._report_queued()
             return False
         try:
             view = self._running_container()
@@ -274,9 +276,16 @@ class Worker:
             return True
         if view is not None and self._prober is not None:
             self._probed = True
-            target = target_of(view, self.entry.ip, self._node.host_addresses)
+            target = target_of(view, self.entry, self._node.host_addresses)
             self._attempts.begin(self._prober, target)
         return True
+
+    def _report_queued(self) -> None:
+        """An attempt that waits too long for its place makes the state Unknown; it goes on waiting."""
+        if self._prober is None or self._record.message.startswith(REASON_EXEC_QUEUED):
+            return
+        if (queued := self._prober.queued_too_long()) is not None:
+            self._publish(threshold.unknown(str(queued)))
 
     def _judge(self, outcome: Outcome, seconds: float) -> None:
         if outcome.verdict is Verdict.SUCCESS:
@@ -315,7 +324,7 @@ class Worker:
         if error.reason == REASON_RUNTIME_UNAVAILABLE and not self._node.containers.available:
             self._record = threshold.put_on_hold(self._record)
         elif error.reason == REASON_INVALID_PROBE:
-            self._publish(threshold.refused(clean_message(str(error))))
+            self._publish(threshold.unknown(clean_message(str(error))))
         else:
             if error.reason in _REASONS_TO_LOOK and self._record.obstacle is None:
                 # Its container may be gone, or the runtime itself: a list says so now.

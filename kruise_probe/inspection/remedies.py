@@ -46,6 +46,8 @@ _REMEDIES: Final = {
 
 _UNKNOWN_REMEDIES: Final = {
     "ExecImpossible": "the command cannot run in this container: is the program in its image, and executable?",
+    "ExecQueued": "end commands that hang, lower timeoutSeconds (10 or less), or run fewer exec probes; "
+    "if other pods hold the places, raise --max-concurrent-execs of the daemon or move the pod",
     "ContainerNotCreated": "the runtime has no such container yet: kubectl describe pod",
     "ContainerNotRunning": "make the container run first: kubectl describe pod, kubectl logs --previous",
     "PortNameUnknown": "give the container a port of that name, or write the port's number in the probe",

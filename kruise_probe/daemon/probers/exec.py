@@ -19,11 +19,13 @@ from kruise_probe.daemon.cri.runtime import (
     RuntimeUnavailable,
 )
 from kruise_probe.daemon.probers.exec_gate import ExecGate, ExecKey
+from kruise_probe.daemon.probers.exec_shares import Tenant
 from kruise_probe.daemon.probers.messages import clean_message, duration
 from kruise_probe.daemon.probers.prober import (
     REASON_CONTAINER_NOT_CREATED,
     REASON_CONTAINER_NOT_RUNNING,
     REASON_EXEC_IMPOSSIBLE,
+    REASON_EXEC_QUEUED,
     REASON_RUNTIME_UNAVAILABLE,
     CouldNotProbe,
     Outcome,
@@ -60,7 +62,12 @@ class ExecProber(Prober):
             raise CouldNotProbe(REASON_CONTAINER_NOT_CREATED, "the container has no id yet")
         key = ExecKey(target.container_id, self._command, self._period_seconds)
         try:
-            result = await self._gate.execute(key, timeout_seconds=self._timeout_seconds)
+            result = await self._gate.execute(
+                key,
+                tenant=Tenant(target.namespace, target.pod_uid),
+                timeout_seconds=self._timeout_seconds,
+                waiter=self,
+            )
         except ExecTimeout:
             text = f"command timed out after {duration(self._timeout_seconds)}"
             return Outcome(Verdict.FAILURE, text, timed_out=True)
@@ -68,6 +75,10 @@ class ExecProber(Prober):
             reason = _REASONS.get(type(failure), REASON_EXEC_IMPOSSIBLE)
             raise CouldNotProbe(reason, clean_message(str(failure))) from failure
         return judge(result)
+
+    def queued_too_long(self) -> CouldNotProbe | None:
+        why = self._gate.queued_too_long(self)
+        return CouldNotProbe(REASON_EXEC_QUEUED, clean_message(why)) if why else None
 
 
 def judge(result: ExecResult) -> Outcome:

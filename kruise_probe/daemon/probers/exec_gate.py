@@ -1,25 +1,21 @@
-"""All commands in containers pass here: never too many at once, and none twice.
+"""Runs the commands of all exec probes: a limited number at once, and identical ones once.
 
-A call to the runtime costs the node some 20 ms of CPU, and each one that hangs keeps a process, so there is a
-cap on calls in flight; whoever comes later waits in order of arrival. Identical commands (container, command,
-period) of several probes that meet are one call: it gets the longest timeout among them, each waiter is
-judged by its own. Where a call runs on for a longer one, the others start no second, nor judge it again at once.
+A call to the runtime costs the node some 20 ms of CPU, and each one that hangs keeps a process, so the number of
+concurrent calls is limited. `exec_shares` decides who runs next. Identical commands (container, command, period) of
+several probes that meet are one call: it gets the longest timeout among them, and each probe is judged by its own.
+While a call runs on for a probe with a longer timeout, the others start no second one.
 
-A command whose time is over has hung, or the whole runtime has: then nobody knows about the command. The runtime is
-asked for its version to tell one from the other.
+When a command times out, either the command hangs or the runtime does. The gate requests the runtime's version to
+tell one from the other.
 
 Differs: kubelet has none of this; a hundred probes of a second are a hundred calls at once, and a frozen runtime
 fails all of them.
 """
 
 import asyncio
-from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Hashable
+from functools import partial
 from typing import Final, NamedTuple
-
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
 
 from kruise_probe.daemon.cri.runtime import (
     ExecResult,
@@ -28,16 +24,29 @@ from kruise_probe.daemon.cri.runtime import (
     RuntimeFailure,
     RuntimeUnavailable,
 )
+from kruise_probe.daemon.probers.exec_metrics import QueueSeconds
+from kruise_probe.daemon.probers.exec_shares import (
+    LONG_SECONDS,
+    ExecShares,
+    Holder,
+    Limit,
+    PlaceRequest,
+    Tenant,
+)
 
 MEETING_SECONDS: Final = 0.005
 """How long a call waits for others of the same tick before it starts."""
 
-SIGN_OF_LIFE_SECONDS: Final = 0.4
-"""For the runtime to say its version, once a command's time is over. With the half second that a command gets
-beyond its timeout, a verdict is there within a second of it."""
+ALIVE_SECONDS: Final = 0.4
+"""For the runtime to return its version after a command timed out. With the half second that a command gets beyond its
+timeout, a result is there within a second of it."""
 
-QUEUE_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""In seconds, of waiting for a place under the cap."""
+LEAST_QUEUED_SECONDS: Final = 30.0
+QUEUED_PERIODS: Final = 3
+"""A probe that waits for a place longer than both is reported as queued too long."""
+
+QUEUED_SLACK_SECONDS: Final = 0.5
+"""The probe looks at its ticks, which are late by some milliseconds."""
 
 
 class ExecKey(NamedTuple):
@@ -48,20 +57,26 @@ class ExecKey(NamedTuple):
     period_seconds: float
 
 
-class _Call:
-    """One call for everybody who waits for it."""
+class _Call(PlaceRequest):
+    """One call for all probes that wait for it."""
 
-    def __init__(self, timeout_seconds: float) -> None:
+    def __init__(self, key: ExecKey, tenant: Tenant, timeout_seconds: float) -> None:
+        super().__init__(tenant, timeout_seconds)
         loop = asyncio.get_running_loop()
-        self.timeout_seconds = timeout_seconds
+        self.key = key
+        self.arrived_at = loop.time()
         self.waiters = 0
+        self.task: asyncio.Task[None] | None = None
         self.started: asyncio.Future[float] = loop.create_future()
         self.result: asyncio.Future[ExecResult] = loop.create_future()
 
     def takes(self, timeout_seconds: float) -> bool:
-        """Another waiter may join: it has not started, or lasts as long as the waiter would."""
-        return not self.result.done() and (
-            not self.started.done() or timeout_seconds <= self.timeout_seconds
+        """Another probe may join: the call can still get this timeout, or has it already."""
+        if self.result.done() or timeout_seconds <= self.timeout_seconds:
+            return not self.result.done()
+        # A call that has a place must not become long: it got the place because it is not.
+        return not self.started.done() and (
+            not self.has_place or self.long or timeout_seconds <= LONG_SECONDS
         )
 
     def has_outlasted(self, timeout_seconds: float) -> bool:
@@ -74,6 +89,17 @@ class _Call:
         )
 
 
+class _Wait(NamedTuple):
+    """A probe that waits for its call to start."""
+
+    call: _Call
+    since: float
+
+    def is_too_long(self, now: float) -> bool:
+        limit = max(QUEUED_PERIODS * self.call.key.period_seconds, LEAST_QUEUED_SECONDS)
+        return now - self.since >= limit - QUEUED_SLACK_SECONDS
+
+
 class ExecGate:
     """Runs commands through `runtime`, at most `max_concurrent` at once.
 
@@ -82,16 +108,19 @@ class ExecGate:
 
     Attributes:
         in_flight: calls to the runtime right now.
+        shared: commands that joined a call of another probe.
     """
 
     def __init__(self, runtime: Runtime, *, max_concurrent: int) -> None:
         self.in_flight = 0
-        self._runtime = runtime
-        self._places = asyncio.Semaphore(max_concurrent)
-        self._calls: dict[ExecKey, _Call] = {}
-        self._group: asyncio.TaskGroup | None = None
-        self.queue = _QueueSeconds()
         self.shared = 0
+        self.queue = QueueSeconds()
+        self._runtime = runtime
+        self._max_concurrent = max_concurrent
+        self._shares: ExecShares[_Call] = ExecShares(max_concurrent)
+        self._calls: dict[ExecKey, _Call] = {}
+        self._waits: dict[Hashable, _Wait] = {}
+        self._group: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
         """Lets commands through until it is cancelled."""
@@ -101,70 +130,125 @@ class ExecGate:
                 await asyncio.get_running_loop().create_future()
             finally:
                 self._group = None
+                for call in self._calls.values():
+                    call.result.cancel()
 
-    async def execute(self, key: ExecKey, *, timeout_seconds: float) -> ExecResult:
+    async def execute(
+        self, key: ExecKey, *, tenant: Tenant, timeout_seconds: float, waiter: Hashable
+    ) -> ExecResult:
         """The result of the command; the timeout counts from its start, not from its place in the queue.
+
+        `waiter` identifies the probe; it has no other command in this gate.
 
         Raises:
             ExecTimeout: it was still running when its time was over, and the runtime is well.
             RuntimeFailure: see `Runtime.exec_sync`.
         """
-        hanging = self._calls.get(key)
-        if hanging is not None and hanging.has_outlasted(timeout_seconds):
-            await self._see_the_end_of(hanging, timeout_seconds)
-        call = self._join(key, timeout_seconds)
+        previous = self._calls.get(key)
+        if previous is not None and previous.has_outlasted(timeout_seconds):
+            await self._wait_for_previous_run(previous, timeout_seconds)
+        call = self._join(key, tenant, timeout_seconds)
         call.waiters += 1
         try:
-            return await self._outcome(call, timeout_seconds)
+            started_at = await self._started(call, waiter)
+            return await self._result(call, started_at, timeout_seconds)
         finally:
             call.waiters -= 1
-            if not call.waiters and not call.result.done():
+            if not call.waiters:
                 call.result.cancel()
 
-    def _join(self, key: ExecKey, timeout_seconds: float) -> _Call:
+    def queued_too_long(self, waiter: Hashable) -> str:
+        """Why the probe has waited for a place longer than max(3 periods, 30 s), and what to do; empty if it has not."""
+        wait = self._waits.get(waiter)
+        if wait is None or not wait.is_too_long(asyncio.get_running_loop().time()):
+            return ""
+        return _describe(
+            self._shares.limit_of(wait.call), wait.call.tenant.namespace, self._max_concurrent
+        )
+
+    @property
+    def queued_probes(self) -> int:
+        """How many probes wait for a place too long now."""
+        now = asyncio.get_running_loop().time()
+        return sum(wait.is_too_long(now) for wait in self._waits.values())
+
+    def _join(self, key: ExecKey, tenant: Tenant, timeout_seconds: float) -> _Call:
         call = self._calls.get(key)
         if call is not None and call.takes(timeout_seconds):
             self.shared += 1
-            call.timeout_seconds = max(call.timeout_seconds, timeout_seconds)
+            if timeout_seconds > call.timeout_seconds:
+                self._shares.lengthen(call, timeout_seconds)
             return call
         if self._group is None:
             raise RuntimeError("ExecGate.run is not running")
-        call = self._calls[key] = _Call(timeout_seconds)
-        task = self._group.create_task(self._carry_out(key, call), name=f"exec {key.container_id}")
-        call.result.add_done_callback(lambda _: task.cancel())
+        call = self._calls[key] = _Call(key, tenant, timeout_seconds)
+        call.result.add_done_callback(lambda _: self._ended(call))
+        self._shares.add(call, now=call.arrived_at, period_seconds=key.period_seconds)
+        self._start_next()
         return call
 
-    async def _outcome(self, call: _Call, timeout_seconds: float) -> ExecResult:
+    def _start_next(self) -> None:
+        """Starts every call that may have a place now."""
+        while self._group is not None and (call := self._shares.take()) is not None:
+            call.task = self._group.create_task(
+                self._carry_out(call), name=f"exec {call.key.container_id}"
+            )
+            # Not at the task's own end: one that is cancelled before it runs has none.
+            call.task.add_done_callback(partial(self._leave, call))
+
+    def _leave(self, call: _Call, _: object = None) -> None:
+        self._shares.remove(call)
+        self._start_next()
+
+    def _ended(self, call: _Call) -> None:
+        """The call has its result, or all its waiters have gone."""
+        if self._calls.get(call.key) is call:
+            del self._calls[call.key]
+        call.started.cancel()
+        if call.task is None:
+            self._leave(call)
+        else:
+            call.task.cancel()
+
+    async def _started(self, call: _Call, waiter: Hashable) -> float:
+        """When the call started, in loop time."""
+        if not call.started.done():
+            self._waits[waiter] = _Wait(call, asyncio.get_running_loop().time())
+        try:
+            return await asyncio.shield(call.started)
+        finally:
+            self._waits.pop(waiter, None)
+
+    async def _result(self, call: _Call, started_at: float, timeout_seconds: float) -> ExecResult:
         """Waits as long as the longest waiter does, or until its own time is over."""
-        started_at = await asyncio.shield(call.started)
         if timeout_seconds >= call.timeout_seconds:
             return await asyncio.shield(call.result)
         try:
             async with asyncio.timeout_at(started_at + timeout_seconds):
                 return await asyncio.shield(call.result)
         except TimeoutError:
-            await self._expect_life()
+            await self._check_runtime_alive()
             raise ExecTimeout(f"command timed out after {timeout_seconds:g}s") from None
 
-    async def _see_the_end_of(self, hanging: _Call, timeout_seconds: float) -> None:
-        """A run that took too long is judged once: whoever asks again while it lasts, asks anew at its end.
+    async def _wait_for_previous_run(self, previous: _Call, timeout_seconds: float) -> None:
+        """A run that took too long is judged once: a probe that is due again meanwhile waits for its end.
 
         Raises:
             ExecTimeout: it has lasted for as long again.
         """
-        ended, _ = await asyncio.wait([hanging.result], timeout=timeout_seconds)
+        ended, _ = await asyncio.wait([previous.result], timeout=timeout_seconds)
         if not ended:
-            await self._expect_life()
+            await self._check_runtime_alive()
             raise ExecTimeout(f"command timed out after {timeout_seconds:g}s")
 
-    async def _expect_life(self) -> None:
+    async def _check_runtime_alive(self) -> None:
         """Any answer of the runtime is a sign of life.
 
         Raises:
             RuntimeUnavailable: there is none.
         """
         try:
-            async with asyncio.timeout(SIGN_OF_LIFE_SECONDS):
+            async with asyncio.timeout(ALIVE_SECONDS):
                 _ = await self._runtime.version()
         except TimeoutError:
             raise RuntimeUnavailable("the container runtime answers nothing") from None
@@ -173,92 +257,47 @@ class ExecGate:
         except RuntimeFailure:
             return
 
-    async def _carry_out(self, key: ExecKey, call: _Call) -> None:
+    async def _carry_out(self, call: _Call) -> None:
         loop = asyncio.get_running_loop()
-        arrived_at = loop.time()
+        waited = loop.time() - call.arrived_at
+        self.queue.observe(waited)
         try:
-            async with self._places:
-                waited = loop.time() - arrived_at
-                self.queue.observe(waited)
-                await asyncio.sleep(max(MEETING_SECONDS - waited, 0.0))
-                self.in_flight += 1
-                try:
-                    call.started.set_result(loop.time())
-                    result = await self._runtime.exec_sync(
-                        key.container_id, key.command, timeout_seconds=call.timeout_seconds
-                    )
-                except ExecTimeout:
-                    await self._expect_life()
-                    raise
-                finally:
-                    self.in_flight -= 1
+            await asyncio.sleep(max(MEETING_SECONDS - waited, 0.0))
+            self.in_flight += 1
+            try:
+                call.started.set_result(loop.time())
+                result = await self._runtime.exec_sync(
+                    call.key.container_id, call.key.command, timeout_seconds=call.timeout_seconds
+                )
+            except ExecTimeout:
+                await self._check_runtime_alive()
+                raise
+            finally:
+                self.in_flight -= 1
         except Exception as error:  # noqa: BLE001 - it belongs to the waiters; their loops handle it
-            self._settle(key, call)
-            _fail(call, error)
+            if not call.result.done():
+                call.result.set_exception(error)
+                call.result.exception()
         except asyncio.CancelledError:
-            self._settle(key, call)
-            call.started.cancel()
             call.result.cancel()
             raise
         else:
-            self._settle(key, call)
             if not call.result.done():
                 call.result.set_result(result)
 
-    def _settle(self, key: ExecKey, call: _Call) -> None:
-        if self._calls.get(key) is call:
-            del self._calls[key]
 
-
-def _fail(call: _Call, error: Exception) -> None:
-    if not call.started.done():
-        call.started.set_exception(error)
-        call.started.exception()
-    if not call.result.done():
-        call.result.set_exception(error)
-        call.result.exception()
-
-
-class _QueueSeconds:
-    """A histogram, counted in plain numbers."""
-
-    def __init__(self) -> None:
-        self._counts = [0] * (len(QUEUE_BUCKETS) + 1)
-        self._seconds = 0.0
-
-    def observe(self, seconds: float) -> None:
-        self._counts[bisect_left(QUEUE_BUCKETS, seconds)] += 1
-        self._seconds += seconds
-
-    def family(self) -> HistogramMetricFamily:
-        buckets: list[tuple[str, float]] = []
-        total = 0
-        for bound, count in zip((*map(str, QUEUE_BUCKETS), "+Inf"), self._counts, strict=True):
-            total += count
-            buckets.append((bound, total))
-        return HistogramMetricFamily(
-            "kruise_probe_exec_queue_seconds",
-            "Time that commands waited for a place under the cap.",
-            buckets=buckets,
-            sum_value=self._seconds,
-        )
-
-
-class ExecGateCollector(Collector):
-    """Turns the numbers of one gate into samples at a scrape."""
-
-    def __init__(self, gate: ExecGate) -> None:
-        self._gate = gate
-
-    def collect(self) -> Iterator[Metric]:
-        yield GaugeMetricFamily(
-            "kruise_probe_exec_in_flight",
-            "Commands that the container runtime runs for probes right now.",
-            value=self._gate.in_flight,
-        )
-        yield CounterMetricFamily(
-            "kruise_probe_exec_shared",
-            "Commands that were not run, because an identical one was about to be or under way.",
-            value=self._gate.shared,
-        )
-        yield self._gate.queue.family()
+def _describe(limit: Limit, namespace: str, places: int) -> str:
+    """What keeps a command waiting. Names no namespace but the probe's own."""
+    which = f"commands with timeoutSeconds over {LONG_SECONDS:g}" if limit.long else "commands"
+    whose = {
+        Holder.POD: "of this pod",
+        Holder.NAMESPACE: f"of namespace {namespace}",
+        Holder.NODE: "of other pods",
+    }[limit.holder]
+    advice = "raise --max-concurrent-execs of the daemon, or move the pod to another node"
+    if limit.holder is not Holder.NODE:
+        advice = "end commands that hang, run fewer exec probes, or lower timeoutSeconds"
+    return (
+        f"no place to run the command; {which} {whose} hold the {limit.places} of this node's {places} places that "
+        f"they may hold; {advice}"
+    )

@@ -39,11 +39,14 @@ class Target(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         refusal: why the pod's address must not be dialled; `pod_ip` is empty then.
+        namespace, pod_uid: whose share of the exec places a command uses.
     """
 
     pod_ip: str
     container_id: str
     refusal: str = ""
+    namespace: str = ""
+    pod_uid: str = ""
 
 
 REASON_POD_IP_UNKNOWN: Final = "PodIPUnknown"
@@ -54,6 +57,7 @@ REASON_CONTAINER_NOT_CREATED: Final = "ContainerNotCreated"
 REASON_CONTAINER_NOT_RUNNING: Final = "ContainerNotRunning"
 REASON_RUNTIME_UNAVAILABLE: Final = "RuntimeUnavailable"
 REASON_EXEC_IMPOSSIBLE: Final = "ExecImpossible"
+REASON_EXEC_QUEUED: Final = "ExecQueued"
 
 
 class CouldNotProbe(Exception):
@@ -106,3 +110,7 @@ class Prober(Protocol):
             CouldNotProbe: when there can be no verdict.
         """
         ...
+
+    def queued_too_long(self) -> CouldNotProbe | None:
+        """Why the run that is in flight has not begun for too long; None if it has begun or may still wait."""
+        return None

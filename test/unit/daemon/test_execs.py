@@ -1,6 +1,7 @@
 """Execs as a daemon makes them: schedule, gate and probers together, down to the calls that the runtime sees."""
 
 import asyncio
+import random
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,7 +10,7 @@ from functools import partial
 import pytest
 from prometheus_client import REGISTRY
 from support.background import background
-from support.fake_runtime import ExecCall, ScriptedRuntime, succeed
+from support.fake_runtime import ExecCall, ScriptedRuntime, exit_with, hang, succeed
 from support.scripted_node import (
     ScriptedNode,
     exec_probe,
@@ -20,6 +21,7 @@ from support.scripted_node import (
     spec_of,
 )
 
+from kruise_probe.api.v1alpha1 import ContainerProbe, PodProbe
 from kruise_probe.daemon.cri.runtime import ExecResult
 from kruise_probe.daemon.probers.exec_gate import ExecGate
 from kruise_probe.daemon.probers.selection import prober_for
@@ -113,3 +115,129 @@ async def test_b2_more_execs_than_there_is_room_for_keep_to_the_cap_and_all_have
     assert min(served.values()) >= 0.7 * max(served.values()), "nobody starves"
     assert missed >= 0.9 * (500 * seconds - room), "what was skipped is counted"
     assert len(execs.node.api.states()) == 500
+
+
+LONG = 3600
+
+
+def pod_in(namespace: str, name: str, *probes: ContainerProbe) -> PodProbe:
+    return PodProbe(name, namespace, f"uid-{name}", "127.0.0.9", probes)
+
+
+def named(name: str, command: str, *, timeout: int, period: int = 1) -> ContainerProbe:
+    return probe_of(exec_probe(command, timeout_seconds=timeout, period_seconds=period), name)
+
+
+def hostile_pod(execs: Execs, namespace: str, name: str) -> PodProbe:
+    """Commands that hang: for an hour, for ten seconds, and every second run so that their period is not stretched."""
+    execs.container(name)
+    runs: Counter[tuple[str, ...]] = Counter()
+
+    async def hang_every_other_time(call: ExecCall) -> ExecResult:
+        runs[call.command] += 1
+        return await (hang() if runs[call.command] % 2 else succeed())(call)
+
+    probes: list[ContainerProbe] = []
+    for kind, timeout in (("long", LONG), ("medium", 10), ("short", 2), ("second", 1)):
+        for number in range(6):
+            command = f"{name}-{kind}-{number}"
+            execs.runtime.on_exec(command, script=hang() if timeout > 2 else hang_every_other_time)
+            probes.append(named(f"m#{kind}-{number}", command, timeout=timeout))
+    return pod_in(namespace, name, *probes)
+
+
+class Victims:
+    """Thirty pods whose probe takes 50 ms and succeeds or fails as the test says."""
+
+    def __init__(self, execs: Execs, *, timeout: int) -> None:
+        self.execs = execs
+        self.good = dict.fromkeys((f"good-{number}" for number in range(30)), True)
+        for name in self.good:
+            execs.container(name)
+            execs.runtime.on_exec(name, script=self._answer)
+        self.pods = [
+            pod_in("good", name, named("m#p", name, timeout=timeout)) for name in self.good
+        ]
+
+    async def _answer(self, call: ExecCall) -> ExecResult:
+        good = self.good[call.command[0]]
+        return await exit_with(0 if good else 1, after_seconds=0.05)(call)
+
+    async def flip(self, name: str) -> float:
+        """Changes what the probe of `name` finds; returns after how many seconds it is published."""
+        began = loop_time()
+        self.good[name] = not self.good[name]
+        state = "Succeeded" if self.good[name] else "Failed"
+        return await self.execs.node.api.until(state, f"{name}/m#p") - began
+
+
+@pytest.mark.parametrize("timeout", [1, 10])
+@pytest.mark.parametrize(
+    ("namespaces", "pods"),
+    [
+        pytest.param(1, 1, id="one-pod"),
+        pytest.param(1, 20, id="twenty-pods-of-one-namespace"),
+        pytest.param(3, 5, id="three-namespaces"),
+    ],
+)
+async def test_e3_commands_that_hang_in_other_namespaces_delay_no_result(
+    execs: Execs, namespaces: int, pods: int, timeout: int
+) -> None:
+    victims = Victims(execs, timeout=timeout)
+    hostile = [
+        hostile_pod(execs, f"hostile-{space}", f"hostile-{space}-{number}")
+        for space in range(namespaces)
+        for number in range(pods)
+    ]
+    chance = random.Random(3)
+    execs.node.api.put(spec_of(*hostile, *victims.pods))
+    async with execs.daemon():
+        await asyncio.sleep(15)
+        seconds: list[float] = []
+        for _ in range(30):
+            await asyncio.sleep(chance.uniform(0, 0.7))
+            async with asyncio.timeout(60):
+                seconds.append(await victims.flip(chance.choice(list(victims.good))))
+
+    assert execs.runtime.most_in_flight <= CAP
+    assert max(seconds) <= 1 + 1, "a period and a second"
+
+
+async def test_e3_a_command_without_a_place_is_unknown_and_says_whose_commands_hold_the_places(
+    execs: Execs,
+) -> None:
+    names = [f"m#hang-{number}" for number in range(16)]
+    execs.container("hostile")
+    execs.runtime.on_exec("hang", script=hang())
+    for name in names:
+        execs.runtime.on_exec(name, script=hang())
+    hostile = pod_in("bad", "hostile", *(named(name, name, timeout=100) for name in names))
+    good = Victims(execs, timeout=1).pods[0]
+    execs.node.api.put(spec_of(good))
+
+    async with execs.daemon():
+        await asyncio.sleep(5)
+        execs.node.api.put(spec_of(good, hostile))
+        await asyncio.sleep(28)
+        states = Counter(str(each.state) for each in execs.node.api.states().values())
+        assert states == {"Succeeded": 1}, "nothing is reported before 30 s"
+        await asyncio.sleep(6)
+        states = Counter(str(each.state) for each in execs.node.api.states().values())
+        assert states == {"Succeeded": 1, "Unknown": 15}
+        message = next(
+            each.message for each in execs.node.api.states().values() if each.state == "Unknown"
+        )
+        assert message == (
+            "ExecQueued: no place to run the command; commands with timeoutSeconds over 10 of this pod hold the 1 of "
+            "this node's 16 places that they may hold; end commands that hang, run fewer exec probes, or lower "
+            "timeoutSeconds"
+        )
+        writes = len(execs.node.api.writes)
+        await asyncio.sleep(20)
+        assert len(execs.node.api.writes) == writes, "the message does not change"
+
+        for name in names:
+            execs.runtime.on_exec(name, script=succeed(b"fine"))
+        await asyncio.sleep(80)
+        states = Counter(str(each.state) for each in execs.node.api.states().values())
+        assert states == {"Succeeded": 17}, "each gets its state when it runs"

@@ -198,7 +198,7 @@ def test_another_question_starts_a_new_run_and_keeps_the_state() -> None:
         pytest.param(after(S, S), True, id="threshold-met"),
         pytest.param(after(S, S, F), False, id="the-newest-verdict-says-otherwise"),
         pytest.param(after(S, record=threshold.restored(S, "old")), False, id="below"),
-        pytest.param(threshold.refused("no"), False, id="unknown"),
+        pytest.param(threshold.unknown("no"), False, id="unknown"),
     ],
 )
 def test_settled_says_that_the_newest_verdicts_carry_the_state(

@@ -9,17 +9,15 @@ from support.fake_runtime import ScriptedRuntime, hang, refuse, succeed
 
 from kruise_probe.daemon.cri.runtime import (
     ExecImpossible,
+    ExecResult,
     ExecTimeout,
     NotSupported,
     RuntimeUnavailable,
     RuntimeVersion,
 )
-from kruise_probe.daemon.probers.exec_gate import (
-    MEETING_SECONDS,
-    ExecGate,
-    ExecGateCollector,
-    ExecKey,
-)
+from kruise_probe.daemon.probers.exec_gate import MEETING_SECONDS, ExecGate, ExecKey
+from kruise_probe.daemon.probers.exec_metrics import ExecGateCollector
+from kruise_probe.daemon.probers.exec_shares import Tenant
 
 
 @pytest.fixture
@@ -36,6 +34,16 @@ async def gate_of(runtime: ScriptedRuntime, *, places: int = 16) -> AsyncIterato
         yield gate
 
 
+POD = Tenant("default", "uid-1")
+
+
+async def run(
+    gate: ExecGate, key: ExecKey, *, timeout_seconds: float, tenant: Tenant = POD
+) -> ExecResult:
+    """Runs the command for a probe of its own."""
+    return await gate.execute(key, tenant=tenant, timeout_seconds=timeout_seconds, waiter=object())
+
+
 def key(*command: str, period: float = 1, container: str = "container-0") -> ExecKey:
     return ExecKey(container, command, period)
 
@@ -46,7 +54,7 @@ async def test_no_more_calls_than_places_are_in_flight(
     async with gate_of(runtime, places=4) as gate, asyncio.TaskGroup() as waiters:
         for number in range(20):
             runtime.on_exec(str(number), script=succeed(after_seconds=1))
-            _ = waiters.create_task(gate.execute(key(str(number)), timeout_seconds=3))
+            _ = waiters.create_task(run(gate, key(str(number)), timeout_seconds=3))
 
     assert runtime.most_in_flight == 4
     assert looptime == pytest.approx(5 + MEETING_SECONDS)
@@ -56,7 +64,7 @@ async def test_calls_get_their_place_in_order_of_arrival(runtime: ScriptedRuntim
     names = [str(number) for number in range(10)]
     async with gate_of(runtime, places=1) as gate, asyncio.TaskGroup() as waiters:
         for name in names:
-            _ = waiters.create_task(gate.execute(key(name), timeout_seconds=1))
+            _ = waiters.create_task(run(gate, key(name), timeout_seconds=1))
 
     assert [call.command for call in runtime.execs] == [(name,) for name in names]
 
@@ -65,7 +73,7 @@ async def test_identical_commands_of_one_tick_are_one_call(runtime: ScriptedRunt
     runtime.on_exec("check", script=succeed(b"x"))
     async with gate_of(runtime) as gate, asyncio.TaskGroup() as waiters:
         tasks = [
-            waiters.create_task(gate.execute(key("check"), timeout_seconds=timeout))
+            waiters.create_task(run(gate, key("check"), timeout_seconds=timeout))
             for timeout in (1, 5, 3)
         ]
 
@@ -85,8 +93,8 @@ async def test_identical_commands_of_one_tick_are_one_call(runtime: ScriptedRunt
 async def test_what_differs_is_not_shared(runtime: ScriptedRuntime, other: ExecKey) -> None:
     runtime.start("uid-2")
     async with gate_of(runtime) as gate, asyncio.TaskGroup() as waiters:
-        _ = waiters.create_task(gate.execute(key("check"), timeout_seconds=1))
-        _ = waiters.create_task(gate.execute(other, timeout_seconds=1))
+        _ = waiters.create_task(run(gate, key("check"), timeout_seconds=1))
+        _ = waiters.create_task(run(gate, other, timeout_seconds=1))
 
     assert len(runtime.execs) == 2
 
@@ -98,12 +106,12 @@ async def test_each_waiter_is_judged_by_its_own_timeout(
 
     async def impatient(gate: ExecGate) -> None:
         with pytest.raises(ExecTimeout, match="after 1s"):
-            await gate.execute(key("check"), timeout_seconds=1)
+            await run(gate, key("check"), timeout_seconds=1)
         assert looptime == pytest.approx(1 + MEETING_SECONDS)
 
     async with gate_of(runtime) as gate, asyncio.TaskGroup() as waiters:
         _ = waiters.create_task(impatient(gate))
-        patient = waiters.create_task(gate.execute(key("check"), timeout_seconds=5))
+        patient = waiters.create_task(run(gate, key("check"), timeout_seconds=5))
 
     assert patient.result().stdout == b"x"
     assert len(runtime.execs) == 1
@@ -127,7 +135,7 @@ async def test_a_command_in_a_frozen_runtime_has_not_timed_out(timeouts: tuple[i
         loop = asyncio.get_running_loop()
         began = loop.time()
         with pytest.raises(RuntimeUnavailable):
-            await gate.execute(key("check"), timeout_seconds=timeout_seconds)
+            await run(gate, key("check"), timeout_seconds=timeout_seconds)
         assert loop.time() - began <= timeout_seconds + 0.5
 
     async with gate_of(runtime) as gate, asyncio.TaskGroup() as waiters:
@@ -142,7 +150,7 @@ async def test_any_answer_is_a_sign_of_life(runtime: ScriptedRuntime) -> None:
     runtime.failures["Version"] = NotSupported("unknown method Version")
     async with gate_of(runtime) as gate:
         with pytest.raises(ExecTimeout):
-            await gate.execute(key("check"), timeout_seconds=1)
+            await run(gate, key("check"), timeout_seconds=1)
 
 
 async def test_a_probe_whose_call_still_hangs_for_others_starts_no_second_one(
@@ -152,7 +160,7 @@ async def test_a_probe_whose_call_still_hangs_for_others_starts_no_second_one(
 
     async def times_out(gate: ExecGate, after_seconds: float) -> None:
         with pytest.raises(ExecTimeout):
-            await gate.execute(key("check"), timeout_seconds=after_seconds)
+            await run(gate, key("check"), timeout_seconds=after_seconds)
 
     async with gate_of(runtime) as gate, asyncio.TaskGroup() as waiters:
         _ = waiters.create_task(times_out(gate, 10))
@@ -169,11 +177,11 @@ async def test_a_run_that_took_too_long_is_no_second_verdict(
     runtime.on_exec("check", script=succeed(after_seconds=3))
 
     async with gate_of(runtime) as gate, asyncio.TaskGroup() as waiters:
-        _ = waiters.create_task(gate.execute(key("check"), timeout_seconds=5))
+        _ = waiters.create_task(run(gate, key("check"), timeout_seconds=5))
         with pytest.raises(ExecTimeout):
-            await gate.execute(key("check"), timeout_seconds=2)
+            await run(gate, key("check"), timeout_seconds=2)
         runtime.on_exec("check", script=succeed(b"quick"))
-        again = await gate.execute(key("check"), timeout_seconds=2)
+        again = await run(gate, key("check"), timeout_seconds=2)
 
     assert again.stdout == b"quick"
     assert looptime == pytest.approx(3 + 2 * MEETING_SECONDS)
@@ -186,12 +194,12 @@ async def test_a_run_that_goes_on_takes_the_whole_timeout_again(
     runtime.on_exec("check", script=hang())
 
     async def patient(gate: ExecGate) -> None:
-        _ = await gate.execute(key("check"), timeout_seconds=60)
+        _ = await run(gate, key("check"), timeout_seconds=60)
 
     async with gate_of(runtime) as gate, background(patient(gate)):
         for _ in range(3):
             with pytest.raises(ExecTimeout):
-                await gate.execute(key("check"), timeout_seconds=2)
+                await run(gate, key("check"), timeout_seconds=2)
 
     assert looptime == pytest.approx(6 + MEETING_SECONDS)
     assert runtime.most_in_flight == 1
@@ -202,9 +210,9 @@ async def test_a_longer_timeout_does_not_join_a_call_that_ends_sooner(
 ) -> None:
     runtime.on_exec("check", script=succeed(after_seconds=0.8))
     async with gate_of(runtime) as gate, asyncio.TaskGroup() as waiters:
-        _ = waiters.create_task(gate.execute(key("check"), timeout_seconds=1))
+        _ = waiters.create_task(run(gate, key("check"), timeout_seconds=1))
         await asyncio.sleep(0.5)
-        _ = waiters.create_task(gate.execute(key("check"), timeout_seconds=3))
+        _ = waiters.create_task(run(gate, key("check"), timeout_seconds=3))
 
     assert [call.timeout_seconds for call in runtime.execs] == [1, 3]
 
@@ -212,9 +220,9 @@ async def test_a_longer_timeout_does_not_join_a_call_that_ends_sooner(
 async def test_the_same_timeout_joins_a_call_that_has_started(runtime: ScriptedRuntime) -> None:
     runtime.on_exec("check", script=succeed(after_seconds=0.8))
     async with gate_of(runtime) as gate, asyncio.TaskGroup() as waiters:
-        _ = waiters.create_task(gate.execute(key("check"), timeout_seconds=1))
+        _ = waiters.create_task(run(gate, key("check"), timeout_seconds=1))
         await asyncio.sleep(0.5)
-        _ = waiters.create_task(gate.execute(key("check"), timeout_seconds=1))
+        _ = waiters.create_task(run(gate, key("check"), timeout_seconds=1))
 
     assert len(runtime.execs) == 1
 
@@ -222,8 +230,8 @@ async def test_the_same_timeout_joins_a_call_that_has_started(runtime: ScriptedR
 async def test_a_call_that_nobody_waits_for_is_given_up(runtime: ScriptedRuntime) -> None:
     runtime.on_exec("check", script=hang())
     async with gate_of(runtime) as gate, asyncio.TaskGroup() as waiters:
-        first = waiters.create_task(gate.execute(key("check"), timeout_seconds=100))
-        second = waiters.create_task(gate.execute(key("check"), timeout_seconds=100))
+        first = waiters.create_task(run(gate, key("check"), timeout_seconds=100))
+        second = waiters.create_task(run(gate, key("check"), timeout_seconds=100))
         await asyncio.sleep(1)
         first.cancel()
         await asyncio.sleep(1)
@@ -237,9 +245,9 @@ async def test_a_call_that_nobody_waits_for_is_given_up(runtime: ScriptedRuntime
 async def test_a_waiter_in_the_queue_can_leave_it(runtime: ScriptedRuntime) -> None:
     runtime.on_exec("slow", script=succeed(after_seconds=5))
     async with gate_of(runtime, places=1) as gate, asyncio.TaskGroup() as waiters:
-        _ = waiters.create_task(gate.execute(key("slow"), timeout_seconds=10))
+        _ = waiters.create_task(run(gate, key("slow"), timeout_seconds=10))
         await asyncio.sleep(1)
-        queued = waiters.create_task(gate.execute(key("check"), timeout_seconds=1))
+        queued = waiters.create_task(run(gate, key("check"), timeout_seconds=1))
         await asyncio.sleep(1)
         queued.cancel()
 
@@ -253,7 +261,7 @@ async def test_failures_reach_every_waiter_and_leave_the_gate_open(
 
     async def fails(gate: ExecGate) -> None:
         with pytest.raises(ExecImpossible, match="no such file"):
-            await gate.execute(key("check"), timeout_seconds=1)
+            await run(gate, key("check"), timeout_seconds=1)
 
     async with gate_of(runtime, places=1) as gate:
         for _ in range(3):
@@ -269,7 +277,7 @@ async def test_the_end_of_the_gate_ends_its_calls(runtime: ScriptedRuntime) -> N
     gate = ExecGate(runtime, max_concurrent=1)
     running = asyncio.create_task(gate.run())
     await asyncio.sleep(0)
-    waiter = asyncio.create_task(gate.execute(key("check"), timeout_seconds=100))
+    waiter = asyncio.create_task(run(gate, key("check"), timeout_seconds=100))
     await asyncio.sleep(1)
 
     running.cancel()
@@ -288,8 +296,8 @@ async def test_metrics_show_what_is_in_flight_and_how_long_calls_waited(
     registry = CollectorRegistry()
     async with gate_of(runtime, places=1) as gate, asyncio.TaskGroup() as waiters:
         registry.register(ExecGateCollector(gate))
-        _ = waiters.create_task(gate.execute(key("a"), timeout_seconds=3))
-        _ = waiters.create_task(gate.execute(key("b"), timeout_seconds=3))
+        _ = waiters.create_task(run(gate, key("a"), timeout_seconds=3))
+        _ = waiters.create_task(run(gate, key("b"), timeout_seconds=3))
         await asyncio.sleep(0.5)
         assert registry.get_sample_value("kruise_probe_exec_in_flight") == 1
 

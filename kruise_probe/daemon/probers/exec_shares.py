@@ -1,0 +1,298 @@
+"""Which command runs next: the node's places, shared by namespace and then by pod. Pure; the caller gives the time.
+
+CRI ExecSync runs until its own timeout, so a place that is taken cannot be taken back. Therefore a place is only given
+away when enough places stay free for the others:
+
+- Every namespace that runs exec probes on this node has an equal share of the places, and every pod an equal share of
+  its namespace's. Up to its share a tenant gets any free place.
+- Above its share it gets a place only while the others could still take all of their shares, or while less than a
+  quarter of the places is in use.
+- Commands with a timeout above `LONG_SECONDS` get a part of these shares only, and never the last quarter of the
+  places, because they could hold a place for an hour.
+
+Guarantee: of 16 places, three hostile namespaces leave four to the others, and six leave two; with seven the others
+may have to wait up to `LONG_SECONDS`. A namespace that appears reduces the shares of the others as soon as their
+commands have ended. A namespace is not protected from its own pods beyond their shares.
+"""
+
+import enum
+from collections.abc import Collection
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+
+LONG_SECONDS: Final = 10.0
+"""A command with a longer timeout is long: others cannot wait until it ends."""
+
+LEAST_ACTIVE_SECONDS: Final = 60.0
+"""How long a tenant keeps its share after its last command, at least: long enough for a pause of its probes."""
+
+MOST_ACTIVE_SECONDS: Final = 600.0
+"""And at most, so that tenants that have gone do not reduce the shares of the others for hours."""
+
+
+class Member(Protocol):
+    """A tenant that holds places."""
+
+    held: int
+
+
+class Division(NamedTuple):
+    """How a group of tenants divides its places, of which `in_use` are held."""
+
+    places: int
+    in_use: int
+    members: Collection[Member]
+
+    @property
+    def share(self) -> int:
+        """How many places each member may always hold."""
+        return max(1, self.places // max(len(self.members), 1))
+
+    def allows(self, held: int) -> bool:
+        """Whether a member that holds `held` places may take another one."""
+        free, share = self.places - self.in_use, self.share
+        if free <= 0 or held < share:
+            return free > 0
+        unclaimed = sum(max(share - each.held, 0) for each in self.members)
+        return free > min(unclaimed, self.places - self.places // 4)
+
+
+class Tenant(NamedTuple):
+    """The pod whose probe runs a command."""
+
+    namespace: str
+    pod_uid: str
+
+
+class Holder(enum.Enum):
+    """Whose commands hold the places that a request waits for."""
+
+    POD = "pod"
+    NAMESPACE = "namespace"
+    NODE = "node"
+
+
+class Limit(NamedTuple):
+    """Why a request waits: `holder` holds all of the `places` that it may hold, or all that long commands may hold."""
+
+    holder: Holder
+    places: int
+    long: bool
+
+
+class PlaceRequest:
+    """The request of one command for a place; from `take` to `remove` it holds one.
+
+    Attributes:
+        number: grows with each request, so that older requests come first.
+    """
+
+    def __init__(self, tenant: Tenant, timeout_seconds: float) -> None:
+        self.tenant = tenant
+        self.timeout_seconds = timeout_seconds
+        self.number = 0
+        self.has_place = False
+
+    @property
+    def long(self) -> bool:
+        return self.timeout_seconds > LONG_SECONDS
+
+
+Request = TypeVar("Request", bound=PlaceRequest)
+
+
+class _Account:
+    """How many places a tenant holds, and how many of them for long commands."""
+
+    def __init__(self) -> None:
+        self.held = self.held_long = 0
+
+
+class _Pod(_Account, Generic[Request]):
+    """What one pod holds, and its waiting requests by `long`, oldest first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.active_until = 0.0
+        self.waiting: dict[bool, dict[Request, None]] = {False: {}, True: {}}
+
+    @property
+    def waits(self) -> bool:
+        return bool(self.waiting[False] or self.waiting[True])
+
+    def oldest(self, *, long_too: bool) -> Request | None:
+        short = next(iter(self.waiting[False]), None)
+        long = next(iter(self.waiting[True]), None) if long_too else None
+        if short is None or long is None:
+            return short or long
+        return short if short.number < long.number else long
+
+
+class _Namespace(_Account, Generic[Request]):
+    """What one namespace holds, and its pods that wait; the one that was served last comes last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pods: dict[str, _Pod[Request]] = {}
+        self.waiting: dict[_Pod[Request], None] = {}
+
+
+Key = TypeVar("Key")
+
+
+def _requeue(queue: dict[Key, None], tenant: Key, *, waits: bool) -> None:
+    """Puts a tenant that was served behind the others, if it waits for more."""
+    queue.pop(tenant, None)
+    if waits:
+        queue[tenant] = None
+
+
+class ExecShares(Generic[Request]):
+    """The places of a node, who holds them, and who waits for one.
+
+    Invariants: no more than `places` are held. Of the requests that may have a place, the namespace that holds the
+    fewest is served first, within it the pod that holds the fewest, and of a pod the oldest request. Of equal tenants
+    the one that was served last comes last.
+    """
+
+    def __init__(self, places: int) -> None:
+        self._places = places
+        self._places_for_long = max(1, places - max(1, places // 4))
+        self._node = _Account()
+        self._namespaces: dict[str, _Namespace[Request]] = {}
+        self._waiting: dict[_Namespace[Request], None] = {}
+        self._count = 0
+        self._prune_at = 0.0
+
+    @property
+    def held(self) -> int:
+        return self._node.held
+
+    def add(self, request: Request, *, now: float, period_seconds: float) -> None:
+        """Queues the request. Its tenant keeps its share until two of its periods have passed without another."""
+        if now >= self._prune_at:
+            self._prune(now)
+        namespace = self._namespaces.setdefault(request.tenant.namespace, _Namespace())
+        pod = namespace.pods.setdefault(request.tenant.pod_uid, _Pod())
+        active = min(max(2 * period_seconds, LEAST_ACTIVE_SECONDS), MOST_ACTIVE_SECONDS)
+        pod.active_until = max(pod.active_until, now + active)
+        self._count += 1
+        request.number = self._count
+        pod.waiting[request.long][request] = None
+        namespace.waiting[pod] = None
+        self._waiting[namespace] = None
+
+    def lengthen(self, request: Request, timeout_seconds: float) -> None:
+        """Gives a request a longer timeout. One that has a place must not become long."""
+        _, pod = self._tenant_of(request)
+        waited = request in pod.waiting[request.long]
+        pod.waiting[request.long].pop(request, None)
+        request.timeout_seconds = timeout_seconds
+        if waited:
+            pod.waiting[request.long][request] = None
+
+    def take(self) -> Request | None:
+        """Gives a place to the request that is next; None when none may have one."""
+        found = self._next() if self._node.held < self._places else None
+        if found is not None:
+            self._stop_waiting(found)
+            found.has_place = True
+            self._count_place(found, 1)
+        return found
+
+    def remove(self, request: Request) -> None:
+        """The request gives its place back, or stops waiting for one."""
+        if request.has_place:
+            request.has_place = False
+            self._count_place(request, -1)
+        else:
+            self._stop_waiting(request)
+
+    def limit_of(self, request: Request) -> Limit:
+        """Why a request that waits has no place yet."""
+        namespace, pod = self._tenant_of(request)
+        node = self._divide()
+        if request.long:
+            of_namespace, of_pod = _limits_of_long(node)
+            if pod.held_long >= of_pod:
+                return Limit(Holder.POD, of_pod, True)
+            if namespace.held_long >= of_namespace:
+                return Limit(Holder.NAMESPACE, of_namespace, True)
+            if self._node.held_long >= self._places_for_long:
+                return Limit(Holder.NODE, self._places_for_long, True)
+        if pod.held >= Division(max(node.share, namespace.held), 0, namespace.pods.values()).share:
+            return Limit(Holder.POD, pod.held, False)
+        if namespace.held >= node.share:
+            return Limit(Holder.NAMESPACE, namespace.held, False)
+        return Limit(Holder.NODE, self._places, False)
+
+    # Who is next.
+
+    def _next(self) -> Request | None:
+        node = self._divide()
+        for namespace in sorted(self._waiting, key=lambda each: each.held):
+            if not node.allows(namespace.held):
+                return None
+            if (request := self._next_of(namespace, node)) is not None:
+                return request
+        return None
+
+    def _next_of(self, namespace: _Namespace[Request], node: Division) -> Request | None:
+        """The request of the pod that holds the fewest places, of those whose requests may run."""
+        found, fewest = None, self._places
+        for pod in namespace.waiting:
+            if pod.held < fewest:
+                request = pod.oldest(long_too=self._may_be_long(namespace, pod, node))
+                if request is not None:
+                    found, fewest = request, pod.held
+            if not fewest:
+                break
+        # What the pods divide: the share of their namespace, or one more than it holds.
+        places = Division(
+            max(node.share, namespace.held + 1), namespace.held, namespace.pods.values()
+        )
+        return found if found is not None and places.allows(fewest) else None
+
+    def _may_be_long(
+        self, namespace: _Namespace[Request], pod: _Pod[Request], node: Division
+    ) -> bool:
+        of_namespace, of_pod = _limits_of_long(node)
+        return (
+            self._node.held_long < self._places_for_long
+            and namespace.held_long < of_namespace
+            and pod.held_long < of_pod
+        )
+
+    def _divide(self) -> Division:
+        return Division(self._places, self._node.held, self._namespaces.values())
+
+    # Accounts.
+
+    def _tenant_of(self, request: Request) -> tuple[_Namespace[Request], _Pod[Request]]:
+        namespace = self._namespaces[request.tenant.namespace]
+        return namespace, namespace.pods[request.tenant.pod_uid]
+
+    def _stop_waiting(self, request: Request) -> None:
+        namespace, pod = self._tenant_of(request)
+        pod.waiting[request.long].pop(request, None)
+        _requeue(namespace.waiting, pod, waits=pod.waits)
+        _requeue(self._waiting, namespace, waits=bool(namespace.waiting))
+
+    def _count_place(self, request: Request, number: int) -> None:
+        for account in (self._node, *self._tenant_of(request)):
+            account.held += number
+            account.held_long += number * request.long
+
+    def _prune(self, now: float) -> None:
+        """Forgets tenants without a command, at most once a second."""
+        self._prune_at = now + 1.0
+        for name, namespace in tuple(self._namespaces.items()):
+            for uid, pod in tuple(namespace.pods.items()):
+                if now > pod.active_until and not pod.held and not pod.waits:
+                    del namespace.pods[uid]
+            if not namespace.pods:
+                del self._namespaces[name]
+
+
+def _limits_of_long(node: Division) -> tuple[int, int]:
+    """How many places the long commands of a namespace, and of a pod, may hold."""
+    return max(1, node.share // 4), max(1, node.share // 8)

@@ -1,0 +1,127 @@
+"""Commands that hang hold the places of their own pod and namespace, and no others."""
+
+import asyncio
+import json
+from contextlib import AsyncExitStack
+from typing import Any
+
+from support.shell import run
+from support.space import Space, space_on
+from support.world import World, condition
+
+from kruise_probe.playground.session import Playground
+
+Json = dict[str, Any]
+
+KIND = "example.com/checked"
+LONG_SECONDS = 3600
+PATIENCE_SECONDS = 20
+"""For a result whose period is a second, on a busy machine. On the old code it takes an hour."""
+
+
+def probe(command: list[str], *, name: str, timeout: int = 1, condition_type: str = "") -> Json:
+    return {
+        "name": name,
+        "containerName": "main",
+        "podConditionType": condition_type or f"example.com/{name}",
+        "probe": {"exec": {"command": command}, "periodSeconds": 1, "timeoutSeconds": timeout},
+    }
+
+
+def hanging(count: int, *, timeout: int) -> list[Json]:
+    """Probes whose commands hang; each is another one, so that none are shared."""
+    return [
+        probe(["sleep", str(100_000 + number)], name=f"hang-{timeout}-{number}", timeout=timeout)
+        for number in range(count)
+    ]
+
+
+async def victims(space: Space, count: int) -> list[str]:
+    names = [f"good-{number}" for number in range(count)]
+    async with asyncio.TaskGroup() as group:
+        for name in names:
+            _ = group.create_task(space.pod(name))
+    await space.marker(probe(["test", "-e", "good"], name="checked", condition_type=KIND))
+    return names
+
+
+async def flip_all(space: Space, names: list[str], *, good: bool) -> None:
+    """Changes what each victim's probe finds, and waits until each condition says so."""
+    for name in names:
+        file = space.folder(name) / "good"
+        file.touch() if good else file.unlink()
+    wanted = "True" if good else "False"
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        for name in names:
+            await space.until(
+                f"is {wanted}",
+                lambda pod: condition(pod, KIND).get("status") == wanted,
+                name,
+            )
+
+
+async def shown(space: Space, command: str) -> Any:
+    ran = await run(
+        f"kruise-probe {command} -n {space.namespace} -o json",
+        kubeconfig=space.playground.kubeconfig,
+        folder=space.playground.folder,
+    )
+    assert ran.code == 0, ran.err
+    return json.loads(ran.out)
+
+
+async def test_e3_a_pod_whose_commands_hang_delays_no_other_namespace_and_is_reported(
+    playground: Playground, world: World, space: Space
+) -> None:
+    async with space_on(playground, world) as hostile:
+        await hostile.pod()
+        await hostile.marker(*hanging(20, timeout=LONG_SECONDS))
+        await asyncio.sleep(5)
+        names = await victims(space, 5)
+        for _ in range(2):
+            await flip_all(space, names, good=True)
+            await flip_all(space, names, good=False)
+
+        def queued(pod: Json) -> list[Json]:
+            return [
+                each
+                for each in pod["status"].get("conditions") or ()
+                if (each.get("message") or "").startswith("ExecQueued: ")
+            ]
+
+        pod = await world.pods.until(
+            "has probes that are queued",
+            lambda pod: len(queued(pod)) >= 15,
+            name="web",
+            namespace=hostile.namespace,
+            seconds=60,
+        )
+        assert {each["status"] for each in queued(pod)} == {"Unknown"}
+        assert not any(space.namespace in each["message"] for each in queued(pod))
+
+        view = await shown(hostile, "status marker")
+        problems = [
+            each for each in view["markers"][0]["problems"] if each["reason"] == "ExecQueued"
+        ]
+        assert len(problems) >= 15
+        assert {(each["pod"], each["severity"]) for each in problems} == {("web", "broken")}
+        assert all(each["remedy"] for each in problems)
+        assert '"ExecQueued"' in json.dumps(await shown(hostile, "explain web"))
+        assert not (await shown(space, "status marker"))["markers"][0]["problems"]
+
+
+async def test_e3_hostile_namespaces_with_commands_of_every_timeout_delay_no_other(
+    playground: Playground, world: World, space: Space
+) -> None:
+    async with AsyncExitStack() as stack:
+        names = await victims(space, 10)
+        for _ in range(3):
+            hostile = await stack.enter_async_context(space_on(playground, world))
+            for pod in ("web", "other"):
+                await hostile.pod(pod)
+            for timeout in (1, 2, 10, LONG_SECONDS):
+                await hostile.marker(*hanging(16, timeout=timeout), name=f"hang-{timeout}")
+        await asyncio.sleep(15)
+        for _ in range(3):
+            await flip_all(space, names, good=True)
+            await flip_all(space, names, good=False)
