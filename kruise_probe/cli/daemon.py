@@ -99,7 +99,7 @@ NO_WORK_SECONDS: Final = 10.0
     "--max-concurrent-execs",
     type=Count(min=1),
     default=16,
-    help="Commands of exec probes at once on this node.",
+    help="Commands of exec probes at once on this node, shared by namespace and pod.",
 )
 @flag(
     "--message-sync-interval",

@@ -490,7 +490,7 @@ async def test_a_probe_goes_to_the_pods_own_address(
     async with node.daemon():
         id = node.containers.start(ips=sandbox_ips)
         await settle()
-        assert node.probers.attempts[0].target == Target(dialled, id, "default", "uid-pod")
+        assert node.probers.attempts[0].target == Target(dialled, id, "", "default", "uid-pod")
 
 
 @pytest.mark.parametrize(

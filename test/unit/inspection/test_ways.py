@@ -148,6 +148,13 @@ def test_a_container_that_does_not_run_says_why(state: Json, says: str) -> None:
             id="unknown-with-a-reason",
         ),
         pytest.param(
+            {"states": [state_wire(state="Unknown", message="ExecQueued: no place to run")]},
+            "result",
+            "ExecQueued",
+            "no place to run",
+            id="exec-queued",
+        ),
+        pytest.param(
             {"states": [state_wire(state="Unknown")]},
             "result",
             "Unknown",

@@ -1,6 +1,6 @@
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -286,6 +286,85 @@ async def test_the_end_of_the_gate_ends_its_calls(runtime: ScriptedRuntime) -> N
     assert running.cancelled()
     assert waiter.cancelled()
     assert runtime.in_flight == 0
+
+
+async def test_a_call_that_has_its_place_does_not_become_long(runtime: ScriptedRuntime) -> None:
+    async with gate_of(runtime) as gate, asyncio.TaskGroup() as waiters:
+        _ = waiters.create_task(run(gate, key("check"), timeout_seconds=1))
+        await asyncio.sleep(MEETING_SECONDS / 2)
+        _ = waiters.create_task(run(gate, key("check"), timeout_seconds=3600))
+
+    assert [call.timeout_seconds for call in runtime.execs] == [1, 3600]
+
+
+async def test_a_call_that_waits_becomes_long_when_a_long_one_joins(
+    runtime: ScriptedRuntime,
+) -> None:
+    runtime.on_exec("slow", script=succeed(after_seconds=1))
+    async with gate_of(runtime, places=1) as gate, asyncio.TaskGroup() as waiters:
+        for command, timeout in (("slow", 3), ("check", 1), ("check", 3600)):
+            _ = waiters.create_task(run(gate, key(command), timeout_seconds=timeout))
+
+    assert [call.timeout_seconds for call in runtime.execs] == [3, 3600]
+
+
+async def test_long_commands_of_one_pod_leave_places_for_its_short_ones(
+    runtime: ScriptedRuntime, looptime: float
+) -> None:
+    runtime.on_exec("check", script=succeed(b"x"))
+
+    async def hangs(gate: ExecGate, number: int) -> None:
+        runtime.on_exec(f"hang-{number}", script=hang())
+        _ = await run(gate, key(f"hang-{number}"), timeout_seconds=3600)
+
+    async with AsyncExitStack() as stack:
+        gate = await stack.enter_async_context(gate_of(runtime))
+        for number in range(20):
+            await stack.enter_async_context(background(hangs(gate, number)))
+        await asyncio.sleep(1)
+        assert runtime.in_flight == 2
+        result = await run(gate, key("check"), timeout_seconds=1)
+
+    assert result.stdout == b"x"
+    assert looptime == pytest.approx(1 + MEETING_SECONDS)
+
+
+@pytest.mark.parametrize(
+    ("period", "limit"),
+    [pytest.param(1, 30, id="30-s"), pytest.param(20, 60, id="three-periods")],
+)
+async def test_a_probe_that_waits_too_long_is_counted_until_it_runs(
+    runtime: ScriptedRuntime, period: int, limit: int
+) -> None:
+    runtime.on_exec("slow", script=succeed(after_seconds=limit + 10))
+    registry = CollectorRegistry()
+    probe = object()
+
+    async def queued(gate: ExecGate) -> ExecResult:
+        return await gate.execute(
+            key("check", period=period),
+            tenant=Tenant("games", "uid-2"),
+            timeout_seconds=1,
+            waiter=probe,
+        )
+
+    def count() -> float | None:
+        return registry.get_sample_value("kruise_probe_exec_queued_probes")
+
+    async with gate_of(runtime, places=1) as gate, asyncio.TaskGroup() as waiters:
+        registry.register(ExecGateCollector(gate))
+        _ = waiters.create_task(run(gate, key("slow"), timeout_seconds=3600))
+        task = waiters.create_task(queued(gate))
+        await asyncio.sleep(limit - 1)
+        assert (count(), gate.queued_too_long(probe)) == (0, "")
+        await asyncio.sleep(1)
+        assert count() == 1
+        assert gate.queued_too_long(probe) == (
+            "no place to run the command; commands of other pods hold the 1 of this node's 1 places that they may "
+            "hold; raise --max-concurrent-execs of the daemon, or move the pod to another node"
+        )
+        _ = await task
+        assert (count(), gate.queued_too_long(probe)) == (0, "")
 
 
 async def test_metrics_show_what_is_in_flight_and_how_long_calls_waited(
