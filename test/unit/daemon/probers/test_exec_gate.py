@@ -320,7 +320,7 @@ async def test_long_commands_of_one_pod_leave_places_for_its_short_ones(
     async with AsyncExitStack() as stack:
         gate = await stack.enter_async_context(gate_of(runtime))
         for number in range(20):
-            await stack.enter_async_context(background(hangs(gate, number)))
+            _ = await stack.enter_async_context(background(hangs(gate, number)))
         await asyncio.sleep(1)
         assert runtime.in_flight == 2
         result = await run(gate, key("check"), timeout_seconds=1)
