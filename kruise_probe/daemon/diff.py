@@ -96,8 +96,9 @@ def edit_of(old: Probe, new: Probe) -> Edit:
 def refusal_of(probe: Probe) -> str:
     """Why `probe` cannot run as it is written, as the message of its state; empty when it can.
 
-    Not refused: absurd numbers (they have effective values), sizes (older markers may exceed our bounds), and
-    what the prober itself answers: `host` by a failure, the text of a port by its number or its absence.
+    Not refused: numbers out of range (they have effective values), sizes other than the command's (older markers may
+    exceed our bounds), and what the prober itself answers: `host` by a failure, the text of a port by its number or its
+    absence.
     """
     broken = listed(error for error in validate_probe(probe, "probe") if _refuses(error))
     return f"InvalidProbe: {'; '.join(map(str, broken))}" if broken else ""

@@ -2,7 +2,8 @@ r"""The rules of `api.validation` that a JSON schema cannot say, as CEL for the 
 
 Written for the oldest API server of the default install, 1.30: no `format` library, no two-variable macros. The
 API server adds up what all rules could cost in the worst case and refuses a CRD beyond its budget, so regular
-expressions stand only where the text and its list are bounded. Ports are the schema's own (`schema.port`): before
+expressions stand only where the text and its list are bounded. For the same reason a command's characters are counted, not
+its bytes; `api.validation` counts bytes. Ports are the schema's own (`schema.port`): before
 1.33 the estimate knows no bound for an int-or-string, and any look into its text is beyond the budget.
 
 The field of a rule about several items of a list is the list; the message then says which item.

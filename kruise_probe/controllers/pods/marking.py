@@ -8,7 +8,8 @@ in whatever order things happened, and a pod that has been changed accordingly n
 - No state yet (not started, not initialised, moving): everything stays as it is.
 - What we wrote and nobody claims any more is removed, and so is a value that its owner never writes: it is left of
   a marker that matched before, or of an older policy. A condition that a readiness gate waits for stays with
-  its status, reason `ProbeRemoved`, so that deleting a marker takes no pod out of service.
+  its status, reason `ProbeRemoved`, so that deleting a marker takes no pod out of service. A reserved one that an
+  older manager wrote stays as it is: the controller that owns it would write it again after each of our writes.
 - While the node's agent is silent, conditions are Unknown with reason `ProbeAgentStale` and marks are kept; those that we
   wrote also where no state is recorded any more, and they stay so until there is one again.
 - The condition of a probe that a limit leaves out (`limits`) is Unknown with the limit's reason, whatever was recorded
@@ -26,6 +27,7 @@ from typing import Final, NamedTuple
 from kruise_probe.api.keys import ProbeName
 from kruise_probe.api.names import REASON_AGENT_STALE, REASON_PROBE_REMOVED
 from kruise_probe.api.pods import NOTHING_OWNED, Pod, PodCondition
+from kruise_probe.api.reserved import condition_reserved
 from kruise_probe.api.times import format_time, parse_time
 from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
 from kruise_probe.controllers.limits import NOTHING_LEFT_OUT, LeftOut
@@ -196,7 +198,7 @@ def _remove_residue(pod: Pod, claims: Claims, changes: Changes) -> None:
             continue
         if condition_type not in pod.readiness_gates:
             changes.deleted.append(condition_type)
-        elif current.reason != REASON_PROBE_REMOVED:
+        elif current.reason != REASON_PROBE_REMOVED and not condition_reserved(condition_type):
             changes.conditions.append(
                 PodCondition(
                     type=condition_type,

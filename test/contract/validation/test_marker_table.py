@@ -1,13 +1,14 @@
 """The table of markers against API servers alone: no manager, no webhook."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
 import pytest
 from support.contract_api import Answer, Api
 from support.marker_table import GOOD, INVALID, VALID, Row, edited
 
+from kruise_probe.api.reserved import MAX_ALLOWED_LABELS
 from kruise_probe.manifests.crds import marker_crd
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -80,24 +81,32 @@ def test_http_get_is_completed_and_numbers_are_not(with_api: Any) -> None:
     with_api(create)
 
 
+BEFORE_THE_RULES = {
+    "native-condition": edited("probes.0.podConditionType", "Ready"),
+    "reserved-label": edited("probes.0.markerPolicy.0.labels", {"pod-template-hash": "x"}),
+    "endless-timeout": edited("probes.0.probe.timeoutSeconds", 7200),
+    "long-command": edited("probes.0.probe.exec.command", ["sh", "-c", "x" * 30_000]),
+}
+
+
 @pytest.mark.parametrize("kind", ["real"], indirect=True, scope="session")
-def test_a_marker_from_before_the_rules_stays_editable(with_api: Any) -> None:
+@pytest.mark.parametrize(
+    "spec", [pytest.param(each, id=name) for name, each in BEFORE_THE_RULES.items()]
+)
+def test_a_marker_from_before_the_rules_stays_editable(with_api: Any, spec: dict[str, Any]) -> None:
     """In a group of its own, so that the cluster's markers keep their CRD; the playground's server ratchets nothing."""
 
     async def upgrade(api: Api) -> None:
         group = f"{api.unique}.example.com"
         path = f"{DEFINITIONS}/podprobemarkers.{group}"
         objects = f"/apis/{group}/v1alpha1/namespaces/{api.namespace}/podprobemarkers"
-        old = {
-            **marker(edited("probes.0.podConditionType", "Ready")),
-            "apiVersion": f"{group}/v1alpha1",
-        }
+        old = {**marker(spec), "apiVersion": f"{group}/v1alpha1"}
         try:
             assert (await api.post(DEFINITIONS, in_group(group, with_rules=False))).code == 201
             await until(lambda: api.post(objects, old), code=201)
             present = (await api.get(path)).body
-            spec = in_group(group, with_rules=True)["spec"]
-            assert (await api.put(path, {**present, "spec": spec})).code == 200
+            ruled = in_group(group, with_rules=True)["spec"]
+            assert (await api.put(path, {**present, "spec": ruled})).code == 200
             await until(lambda: api.post(objects, old, dryRun="All"), code=422)
 
             labelled = await api.merge(f"{objects}/m", {"metadata": {"labels": {"a": "b"}}})
@@ -111,9 +120,40 @@ def test_a_marker_from_before_the_rules_stays_editable(with_api: Any) -> None:
     with_api(upgrade)
 
 
-def in_group(group: str, *, with_rules: bool) -> dict[str, Any]:
+@pytest.mark.parametrize("kind", ["real"], indirect=True, scope="session")
+def test_the_definition_opens_the_keys_that_it_was_made_with(with_api: Any) -> None:
+    """In a group of its own, with as many keys as may be opened, and long ones: CEL's cost budget has room for them."""
+
+    async def install(api: Api) -> None:
+        group = f"{api.unique}.example.com"
+        objects = f"/apis/{group}/v1alpha1/namespaces/{api.namespace}/podprobemarkers"
+        allowed = ["pod-template-hash", *(f"{'k' * 50}.kubernetes.io/{n:060}" for n in range(31))]
+        assert len(allowed) == MAX_ALLOWED_LABELS
+
+        def writing(*keys: str) -> dict[str, Any]:
+            spec = edited("probes.0.markerPolicy.0.labels", dict.fromkeys(keys, "x"))
+            return {**marker(spec), "apiVersion": f"{group}/v1alpha1"}
+
+        crd = in_group(group, with_rules=True, allowed_labels=allowed)
+        created = await api.post(DEFINITIONS, crd)
+        assert created.code == 201, created
+        try:
+            await until(lambda: api.post(objects, writing(*allowed), dryRun="All"), code=201)
+            refused = await api.post(objects, writing("controller-revision-hash"), dryRun="All")
+            assert refused.code == 422, refused
+            (cause,) = refused.body["details"]["causes"]
+            assert '"controller-revision-hash": tells a controller' in cause["message"]
+        finally:
+            await api.delete(f"{DEFINITIONS}/podprobemarkers.{group}")
+
+    with_api(install)
+
+
+def in_group(
+    group: str, *, with_rules: bool, allowed_labels: Collection[str] = ()
+) -> dict[str, Any]:
     """The marker's CRD under another group; without rules it is as bare as Kruise's."""
-    crd = marker_crd()
+    crd = marker_crd(allowed_labels)
     crd["metadata"]["name"] = f"podprobemarkers.{group}"
     crd["spec"]["group"] = group
     crd["spec"]["names"] |= {"shortNames": [], "categories": []}

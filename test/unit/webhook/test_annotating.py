@@ -71,7 +71,7 @@ def test_a_matching_pod_is_told_probes_without_policies_and_the_markers_names() 
     assert found[MARKERS] == "b,z"
 
 
-def test_a_condition_of_kruises_controllers_is_never_asked_of_a_provider() -> None:
+def test_a_reserved_condition_is_not_sent_to_a_provider() -> None:
     found = annotations_of(
         pod(), marker("m", probe("gate", "InPlaceUpdateReady"), probe("own", "a.example/own"))
     )
@@ -79,7 +79,7 @@ def test_a_condition_of_kruises_controllers_is_never_asked_of_a_provider() -> No
     assert json.loads(found[PROBES]) == [probe("own", "a.example/own")]
 
 
-def test_a_provider_gets_the_longest_timeout_at_most() -> None:
+def test_a_provider_gets_at_most_the_longest_timeout() -> None:
     endless = probe("p", "a.example/p")
     endless["probe"] = {**endless["probe"], "timeoutSeconds": 100_000}
 

@@ -278,6 +278,15 @@ class TestResidue:
         )
         assert mark(there, NO_CLAIMS, {}) is None
 
+    def test_a_reserved_gate_is_left_to_its_controller(self) -> None:
+        """Kruise writes it without a reason: each of our writes would cause one of its own, and so on."""
+        there = pod(
+            conditions=[condition_wire("InPlaceUpdateReady")],
+            readiness_gates=["InPlaceUpdateReady"],
+            owned=owned_fields(conditions=["InPlaceUpdateReady"]),
+        )
+        assert mark(there, NO_CLAIMS, {}) is None
+
     def test_a_gate_that_is_probed_again_loses_the_reason(self) -> None:
         there = pod(
             conditions=[condition_wire(C, reason="ProbeRemoved")],
