@@ -26,7 +26,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        item.add_marker(pytest.mark.timeout(180))
+        item.add_marker(pytest.mark.timeout(600))
     if INSTALLED != "kustomize":
         others = [each for each in items if each.get_closest_marker("with_webhook")]
         items[:] = [each for each in items if each not in others]

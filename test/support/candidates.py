@@ -8,13 +8,14 @@ from typing import Any, NamedTuple, Protocol
 from support import programs
 from support.background import background
 from support.hollow import CONDITION, Daemons, Hollow, node_name, probe, side_by_side
+from support.patience import PATIENCE_SECONDS
 from support.programs import Program
 from support.proxy import FaultyProxy, Seen, faulty_proxy
 from support.world import World, condition
 
 from kruise_probe.client.config import ClusterConfig
 
-LEASE_SECONDS = 4.0
+LEASE_SECONDS = 8.0
 LONG_LEASE_SECONDS = 60.0
 """So long that whoever leads before it has passed was given the Lease."""
 
@@ -90,7 +91,7 @@ async def candidates(
             program = await stack.enter_async_context(
                 programs.running("manager", kubeconfig, folder, *flags, name=name)
             )
-            await program.ready(seconds=120)
+            await program.ready()
             return Candidate(program, proxy)
 
         await ground.hollow.add_marker(probe())
@@ -98,7 +99,7 @@ async def candidates(
             yield start
 
 
-async def all_marked(ground: Ground, *, seconds: float = 20.0) -> None:
+async def all_marked(ground: Ground, *, seconds: float = PATIENCE_SECONDS) -> None:
     """Whoever leads has worked all of it off once."""
     await ground.world.pods.wait(
         "the leader works",

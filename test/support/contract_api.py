@@ -15,6 +15,7 @@ from typing import Any
 
 import aiohttp
 import yaml
+from support.patience import PATIENCE_SECONDS
 
 Json = dict[str, Any]
 
@@ -25,7 +26,6 @@ JSON_PATCH = "application/json-patch+json"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 PARTIAL = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 GROUP = "/apis/apps.kruise.io/v1alpha1"
-EVENT_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -107,18 +107,18 @@ class Stream:
         return event
 
     async def line_or_end(self) -> Json | None:
-        async with asyncio.timeout(EVENT_SECONDS):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             line = await self._response.content.readline()
         return json.loads(line) if line else None
 
     async def rest(self) -> list[Json]:
         """Everything until the watch ends by itself."""
-        async with asyncio.timeout(EVENT_SECONDS):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             text = await self._response.text()
         return [json.loads(line) for line in text.splitlines()]
 
     async def ended(self) -> bool:
-        async with asyncio.timeout(EVENT_SECONDS):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             return not await self._response.content.read()
 
 
@@ -162,7 +162,7 @@ class Api:
         if data is not None:
             headers["Content-Type"] = content_type
         async with (
-            asyncio.timeout(30),
+            asyncio.timeout(PATIENCE_SECONDS),
             self.session.request(
                 method,
                 self.target.url + path,
@@ -219,7 +219,7 @@ class Api:
     async def until_gone(self, path: str) -> None:
         """Waits for an object to be gone, by watching for it."""
         collection, _, name = path.rpartition("/")
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
                 listed = await self.get(collection, fieldSelector=f"metadata.name={name}")
                 if not listed.body["items"]:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import aiohttp
 from support.hollow import Daemons, Hollow
+from support.patience import PATIENCE_SECONDS
 from support.programs import SECRETS, InPod
 from support.world import World, following
 
@@ -193,7 +194,7 @@ async def _if_new(api: RawApi, path: str, body: dict[str, object]) -> None:
 
 
 async def _served(api: RawApi, path: str) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             try:
                 await api.get(path)

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from support.patience import PATIENCE_SECONDS
+
 Object = dict[str, Any]
 
 
@@ -26,7 +28,9 @@ class Kubectl:
         self.kubeconfig = kubeconfig
         self.namespace = namespace
 
-    def run(self, *arguments: str, stdin: str | None = None, timeout: float = 60) -> str:
+    def run(
+        self, *arguments: str, stdin: str | None = None, timeout: float = 2 * PATIENCE_SECONDS
+    ) -> str:
         done = subprocess.run(
             self._command(*arguments),
             input=stdin,
@@ -46,7 +50,7 @@ class Kubectl:
     def until_established(self) -> None:
         """Waits for our definitions only: other tests may be taking theirs away."""
         names = (f"crd/{plural}.apps.kruise.io" for plural in ("podprobemarkers", "nodepodprobes"))
-        self.run("wait", "--for=condition=Established", *names, "--timeout=30s")
+        self.run("wait", "--for=condition=Established", *names, f"--timeout={PATIENCE_SECONDS:g}s")
 
     def get(self, *arguments: str) -> Object:
         found: Object = json.loads(self.run("get", *arguments, "-o", "json"))
@@ -78,8 +82,8 @@ class Kubectl:
             yield watched
         finally:
             process.terminate()
-            process.wait(timeout=10)
-            reader.join(timeout=10)
+            process.wait(timeout=PATIENCE_SECONDS)
+            reader.join(timeout=PATIENCE_SECONDS)
             assert process.stdout
             process.stdout.close()
 
@@ -111,7 +115,11 @@ class Watched:
                 self._changed.notify_all()
 
     def until(
-        self, what: str, holds: Callable[[dict[str, Object]], object], *, timeout: float = 30
+        self,
+        what: str,
+        holds: Callable[[dict[str, Object]], object],
+        *,
+        timeout: float = PATIENCE_SECONDS,
     ) -> float:
         """Waits until `holds(newest)`; returns the monotonic time at which it was seen to.
 

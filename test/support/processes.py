@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from support.patience import PATIENCE_SECONDS
+
 
 class Running:
     """A started program; its output goes to a file."""
@@ -18,14 +20,14 @@ class Running:
     def log_tail(self, lines: int = 60) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
-    def terminate(self, timeout: float = 10) -> int:
+    def terminate(self, timeout: float = PATIENCE_SECONDS) -> int:
         """SIGTERM; the exit code."""
         self.process.terminate()
         return self.process.wait(timeout)
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
-        self.process.wait(10)
+        self.process.wait(PATIENCE_SECONDS)
 
 
 @contextmanager
@@ -46,4 +48,4 @@ def start(name: str, command: Sequence[str], folder: Path) -> Iterator[Running]:
                 process.wait(10)
             except subprocess.TimeoutExpired:
                 process.kill()
-                process.wait(10)
+                process.wait(PATIENCE_SECONDS)

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import aiohttp
+from support.patience import PATIENCE_SECONDS
 from yarl import URL
 
 Look = Callable[[], Awaitable[bool]]
 
-PATIENCE_SECONDS = 30.0
 SECRETS = "/var/run/secrets"
 LOOK_SECONDS = 0.05
 """Between two looks at another process, which cannot wake us."""
@@ -152,7 +152,7 @@ class Program:
         loop = asyncio.get_running_loop()
         began = loop.time()
         self.process.terminate()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             code = await self.process.wait()
         return code, loop.time() - began
 

@@ -216,7 +216,7 @@ async def history_with_a_kill(
     async with asyncio.TaskGroup() as group:
         group.create_task(strike(playground, kill))
         group.create_task(history.run())
-    await world.wait(f"the end of {namespace} after {kill}", history.differs, seconds=30)
+    await world.wait(f"the end of {namespace} after {kill}", history.differs)
     await history.clean()
     return kill
 
@@ -262,7 +262,7 @@ class SteadyProbes:
                     },
                 },
             )
-            await self._world.pods.wait("all have conditions", self._complete, seconds=40)
+            await self._world.pods.wait("all have conditions", self._complete)
             await self._quiet()
             self._steady = len(self._reports())
             yield
@@ -333,7 +333,7 @@ class SteadyProbes:
         async def so_many() -> bool:
             return await self._probes() >= total
 
-        await until(f"{total:g} probes since its start", so_many, seconds=40)
+        await until(f"{total:g} probes since its start", so_many)
 
     async def until_runtime_is(self, *, ready: bool) -> None:
         """Returns once the daemon says so."""

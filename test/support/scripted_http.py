@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 from support.connections import listening
+from support.patience import PATIENCE_SECONDS
 
 Act = Callable[["Received", asyncio.StreamWriter], Awaitable[None]]
 
@@ -47,7 +48,7 @@ class ScriptedServer:
 
     async def until_received(self, count: int) -> None:
         """Returns when `count` requests have come in."""
-        async with asyncio.timeout(5), self._arrived:
+        async with asyncio.timeout(PATIENCE_SECONDS), self._arrived:
             await self._arrived.wait_for(lambda: len(self.received) >= count)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from support.connections import listening
+from support.patience import PATIENCE_SECONDS
 
 Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -27,7 +28,7 @@ class ScriptedServer:
 
     async def until_ended(self, connections: int) -> None:
         """Waits until so many have come and gone."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while self.ended < connections:
                 self.one_ended.clear()
                 await self.one_ended.wait()

@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from support.patience import PATIENCE_SECONDS
+
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.resources import Resource
 from kruise_probe.client.lister_watcher import ResourceListerWatcher
@@ -13,8 +15,6 @@ from kruise_probe.client.rest import RestClient
 from kruise_probe.informers.shared_informer import SharedInformer
 
 Json = dict[str, Any]
-
-PATIENCE_SECONDS = 20.0
 
 
 class JsonObject:

@@ -3,7 +3,6 @@
 The real one is the cluster of the kubeconfig that KRUISE_PROBE_CONTRACT_KUBECONFIG names.
 """
 
-import asyncio
 import os
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -12,6 +11,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 from support.contract_api import Api, Target, target_of
+from support.programs import until
 
 from kruise_probe.api.names import LEADER_ELECTION_ID, SYSTEM_NAMESPACE
 from kruise_probe.api.times import parse_time, utc_now
@@ -91,16 +91,15 @@ async def _install(api: Api) -> None:
         "metadata": {"name": "x"},
         "spec": {},
     }
-    async with asyncio.timeout(60):  # a changed definition is served some moments later
-        for plural in ("podprobemarkers", "nodepodprobes"):
-            await _until(api, "GET", f"/apis/apps.kruise.io/v1alpha1/{plural}", None, 200)
-        await _until(api, "POST", served, empty, 422)
+    # A changed definition is served some moments later.
+    for plural in ("podprobemarkers", "nodepodprobes"):
+        await _until(api, "GET", f"/apis/apps.kruise.io/v1alpha1/{plural}", None, 200)
+    await _until(api, "POST", served, empty, 422)
 
 
 async def _until(api: Api, method: str, path: str, body: object, code: int) -> None:
-    for _ in range(300):
+    async def answers() -> bool:
         query = {} if body is None else {"dryRun": "All"}
-        if (await api.send(method, path, body, **query)).code == code:
-            return
-        await asyncio.sleep(0.2)
-    raise AssertionError(f"{method} {path} never answered {code}")
+        return (await api.send(method, path, body, **query)).code == code
+
+    await until(f"{method} {path} answers {code}", answers)

@@ -4,6 +4,7 @@ from datetime import datetime, timedelta
 
 import pytest
 from support.contract_api import PROTOBUF, Answer, Api, marker, node_pod_probe, pod
+from support.patience import PATIENCE_SECONDS
 
 FINALIZER = "example.com/held"
 
@@ -19,7 +20,7 @@ async def test_a_pod_on_a_node_waits_for_its_kubelet(api: Api) -> None:
     assert deleted.meta["deletionGracePeriodSeconds"] == 30
     assert deleted.meta["generation"] == 2
     grace = parsed(deleted.meta["deletionTimestamp"]) - parsed(created.meta["creationTimestamp"])
-    assert timedelta(seconds=29) <= grace <= timedelta(seconds=33)
+    assert timedelta(seconds=29) <= grace <= timedelta(seconds=30 + PATIENCE_SECONDS)
     assert (await api.get(api.path("pods", "p"))).body == deleted.body
     ended = await api.delete(api.path("pods", "p"), gracePeriodSeconds=0)
     assert ended.code == 200

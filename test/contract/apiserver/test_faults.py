@@ -7,6 +7,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 from support.contract_api import Api, Target, marker, pod
+from support.patience import PATIENCE_SECONDS
 from support.programs import until
 
 from kruise_probe.manifests.crds import all_crds
@@ -187,7 +188,7 @@ async def test_leaving_the_block_ends_watches_and_frees_the_port() -> None:
             opened = asyncio.Event()
             watching = asyncio.create_task(_hear(api, opened))
             await opened.wait()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await watching
         with pytest.raises(aiohttp.ClientConnectorError):
             await session.get(server.url)

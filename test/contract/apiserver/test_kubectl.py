@@ -11,6 +11,7 @@ import pytest
 import yaml
 from support.contract_api import Api, managed, marker, pod
 from support.kubectl import Kubectl, KubectlError
+from support.patience import PATIENCE_SECONDS
 
 Run = Callable[..., Any]
 
@@ -115,7 +116,7 @@ async def test_get_follows_changes(api: Api) -> None:
     )  # fmt: skip
     assert process.stdout is not None
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             assert b"NAME" in await process.stdout.readline()
             assert (await process.stdout.readline()).split()[:4] == [
                 b"ADDED",
@@ -207,13 +208,13 @@ async def test_events_are_printed(api: Api, kubectl: Run) -> None:
 async def test_wait_waits_for_a_condition_and_for_the_end(api: Api, kubectl: Run) -> None:
     await api.create("pods", pod("p"))
     waiting = asyncio.create_task(
-        kubectl("wait", "pod/p", "--for=condition=example.com/healthy", "--timeout=20s")
+        kubectl("wait", "pod/p", "--for=condition=example.com/healthy", "--timeout=60s")
     )
     condition = {"type": "example.com/healthy", "status": "True"}
     await api.strategic(api.path("pods", "p") + "/status", {"status": {"conditions": [condition]}})
     assert "condition met" in await waiting
     assert "deleted" in await kubectl("delete", "pod", "p", "--force", "--grace-period=0")
-    await kubectl("wait", "pod/p", "--for=delete", "--timeout=20s")
+    await kubectl("wait", "pod/p", "--for=delete", "--timeout=60s")
 
 
 async def test_delete_waits_for_finalizers_and_selectors(api: Api, kubectl: Run) -> None:

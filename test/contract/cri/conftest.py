@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from support.embedded_runtime import embedded_runtime
 from support.kubectl import Kubectl, Object
+from support.patience import PATIENCE_SECONDS
 
 from kruise_probe.daemon.cri.grpc_runtime import GrpcRuntime
 
@@ -69,7 +70,9 @@ def real_pod() -> Iterator[RealPod]:
     kubectl.apply(_manifest(name))
     try:
         with kubectl.watch("pods", f"--field-selector=metadata.name={name}") as pods:
-            _ = pods.until("main runs and ended has ended", _is_as_wanted, timeout=90)
+            _ = pods.until(
+                "main runs and ended has ended", _is_as_wanted, timeout=3 * PATIENCE_SECONDS
+            )
             yield RealPod(name, pods.newest[name]["metadata"]["uid"])
     finally:
         kubectl.run("delete", "pod", name, "--grace-period=0", "--force", "--wait=false")

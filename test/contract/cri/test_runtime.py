@@ -7,6 +7,7 @@ from typing import Protocol
 
 import pytest
 from support.background import background
+from support.patience import PATIENCE_SECONDS
 from support.programs import until
 
 from kruise_probe.api.times import utc_now
@@ -35,19 +36,19 @@ class Subject(Protocol):
     async def container_id(self, name: str = "main") -> str: ...
 
 
-async def run(subject: Subject, *command: str, timeout: float = 10) -> ExecResult:
+async def run(subject: Subject, *command: str, timeout: float = PATIENCE_SECONDS) -> ExecResult:
     container_id = await subject.container_id()
     return await subject.runtime.exec_sync(container_id, command, timeout_seconds=timeout)
 
 
 async def until_ended(subject: Subject) -> str:
     container_id = await subject.container_id("ended")
-    for _ in range(200):
-        status = await subject.runtime.container_status(container_id)
-        if status.state is ContainerState.EXITED:
-            return container_id
-        await asyncio.sleep(0.05)
-    raise AssertionError("the container has not ended")
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            status = await subject.runtime.container_status(container_id)
+            if status.state is ContainerState.EXITED:
+                return container_id
+            await asyncio.sleep(0.05)
 
 
 async def test_version_names_the_runtime(subject: Subject) -> None:
@@ -143,7 +144,7 @@ async def test_exec_ends_in_time_and_so_does_its_command(subject: Subject) -> No
     with pytest.raises(ExecTimeout, match="command timed out after 1s"):
         await run(subject, "sh", "-c", "sleep 2; echo late >late", timeout=1)
 
-    assert 1 <= loop.time() - started_at < 10
+    assert loop.time() - started_at >= 1
     await asyncio.sleep(2)
     assert (await run(subject, "test", "-e", "late")).exit_code == 1
 
@@ -153,13 +154,13 @@ async def test_exec_does_not_wait_for_children_that_keep_its_output_open(subject
     started_at = loop.time()
 
     try:
-        result = await run(subject, "sh", "-c", "sleep 20 & echo started", timeout=1)
+        result = await run(subject, "sh", "-c", "sleep 100 & echo started", timeout=1)
     except ExecTimeout:
         pass
     else:
         assert result.exit_code == 0
 
-    assert loop.time() - started_at < 15
+    assert loop.time() - started_at < PATIENCE_SECONDS
 
 
 @pytest.mark.parametrize("command", ["no-such-program", "/no/such/program", "/", "/dev/null"])
@@ -176,14 +177,12 @@ async def test_exec_in_a_container_that_has_ended(subject: Subject) -> None:
 
 
 async def test_execs_run_side_by_side(subject: Subject) -> None:
-    loop = asyncio.get_running_loop()
-    started_at = loop.time()
-
+    """Each of them ends only when all are there."""
+    meeting = "touch here-$$; until [ $(ls here-* | wc -l) -ge 4 ]; do sleep 0.1; done"
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(run(subject, "sleep", "2")) for _ in range(4)]
+        tasks = [group.create_task(run(subject, "sh", "-c", meeting)) for _ in range(4)]
 
     assert [task.result().exit_code for task in tasks] == [0] * 4
-    assert loop.time() - started_at < 7
 
 
 async def test_cancelled_exec_ends_its_command(subject: Subject) -> None:
@@ -215,7 +214,7 @@ async def test_the_watcher_knows_the_container_soon(subject: Subject) -> None:
     told = asyncio.Event()
     async with background(watcher.run()):
         _ = watcher.subscribe(subject.pod_uid, "main", told.set)
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while not (view := watcher.find(subject.pod_uid, "main")):
                 told.clear()
                 await told.wait()

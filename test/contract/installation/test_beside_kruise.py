@@ -19,9 +19,10 @@ from support.hollow import CONDITION, LABEL, Daemons, Hollow, probe
 from support.kruise_crds import kruise_crds
 from support.kubectl import Kubectl, KubectlError
 from support.pages import blocks
+from support.patience import PATIENCE_SECONDS
 from support.programs import ALONE, Program, running, until
 from support.sockets import closed_port
-from support.world import PATIENCE_SECONDS, World, condition, following, labels
+from support.world import World, condition, following, labels
 
 from kruise_probe.api.errors import KubeError, NotFound
 from kruise_probe.api.names import MARKER_FINALIZER, SYSTEM_NAMESPACE

@@ -18,6 +18,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 from support.kruise_corpus import CORPUS, corpus, written
+from support.patience import PATIENCE_SECONDS
 from support.world import World, condition, following
 
 from kruise_probe.api.names import SERVERLESS_PROBES_ANNOTATION
@@ -191,7 +192,7 @@ async def _live_through(playground: Playground, world: World) -> None:
 async def seen(go: Go) -> AsyncIterator[Seen]:
     """`go` first: without it there is nothing to run this for."""
     async with Playground() as playground, following(playground.client) as world:
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await _live_through(playground, world)
         yield Seen(world)
 

@@ -21,6 +21,7 @@ import pytest
 from grpc_health.v1._async import HealthServicer
 from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
 from support.fake_runtime import ScriptedRuntime
+from support.patience import PATIENCE_SECONDS
 from support.scripted_server import Script, ScriptedServer, answering, serving, silent
 
 from kruise_probe.api.core import GRPCAction, Probe
@@ -58,7 +59,7 @@ class Kubelet:
         return answer
 
     def end(self) -> None:
-        _ = self._process.communicate(timeout=10)
+        _ = self._process.communicate(timeout=PATIENCE_SECONDS)
 
 
 @pytest.fixture(scope="session")
@@ -82,7 +83,7 @@ class Row(NamedTuple):
     action: dict[str, Any] = {}  # noqa: RUF012 - never written
     kind: str = "httpGet"
     ours: str | None = None
-    timeout: float = 0.5
+    timeout: float = 30.0
     host: str = "127.0.0.1"
 
 
@@ -181,12 +182,12 @@ ROWS: dict[str, Row] = {
         answering(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhi"), ours="unexpected EOF"
     ),
     "bad-chunk": Row(answering(CHUNKED + b"zz\r\n"), ours="invalid byte in chunk length"),
-    "slow-body": Row(answering(OK[:-1], stays_open=True), ours=READING),
-    "slow-head": Row(answering(b"HTTP/1.1 200 OK\r\n", stays_open=True)),
+    "slow-body": Row(answering(OK[:-1], stays_open=True), ours=READING, timeout=1.0),
+    "slow-head": Row(answering(b"HTTP/1.1 200 OK\r\n", stays_open=True), timeout=1.0),
     "ipv6": Row(answering(OK), host="::1"),
     "tcp": Row(silent(), kind="tcpSocket"),
     "tcp-ipv6": Row(silent(), kind="tcpSocket", host="::1"),
-    "grpc-silent": Row(silent(), kind="grpc"),
+    "grpc-silent": Row(silent(), kind="grpc", timeout=1.0),
 }  # fmt: skip
 
 
@@ -221,7 +222,7 @@ async def test_real_kubelet_sees_the_same(kubelet: Kubelet, row: Row) -> None:
 
 async def test_real_kubelet_is_refused_alike(kubelet: Kubelet) -> None:
     for probe in ({"tcpSocket": {"port": 1}}, {"httpGet": {"port": 1, "path": "/"}}):
-        theirs = await asyncio.to_thread(kubelet.probe, "127.0.0.1", probe, 1.0)
+        theirs = await asyncio.to_thread(kubelet.probe, "127.0.0.1", probe, 30.0)
         prober = prober_for(
             msgspec.convert(probe, Probe),
             gate=ExecGate(ScriptedRuntime(), max_concurrent=1),
@@ -253,6 +254,9 @@ async def dawdle(_: Any) -> None:
     await asyncio.sleep(30)
 
 
+SLOW = partial(Health, dawdle)
+
+
 @pytest.mark.parametrize(
     ("servicer", "service"),
     [
@@ -264,13 +268,14 @@ async def dawdle(_: Any) -> None:
         pytest.param(Health, "nobody/knows", id="no-such-service"),
         pytest.param(None, None, id="unimplemented"),
         pytest.param(partial(Health, refuse), None, id="refused"),
-        pytest.param(partial(Health, dawdle), None, id="slow"),
+        pytest.param(SLOW, None, id="slow"),
     ],
 )
 async def test_a15_real_kubelet_says_the_same_of_a_grpc_server(
     kubelet: Kubelet, servicer: Callable[[], Health] | None, service: str | None
 ) -> None:
     server = grpc.aio.server()
+    slow = servicer is SLOW
     if servicer:
         table = servicer()
         add_HealthServicer_to_server(table, server)
@@ -280,9 +285,10 @@ async def test_a15_real_kubelet_says_the_same_of_a_grpc_server(
     await server.start()
     try:
         raw_probe = {"grpc": {"port": port, **({} if service is None else {"service": service})}}
-        theirs = await asyncio.to_thread(kubelet.probe, "127.0.0.1", raw_probe, 0.5)
+        timeout = 1.0 if slow else 30.0
+        theirs = await asyncio.to_thread(kubelet.probe, "127.0.0.1", raw_probe, timeout)
         action = GRPCAction(port=port, service=service)
-        prober = GrpcProber(action, timeout_seconds=0.5, user_agent="kube-probe/.")
+        prober = GrpcProber(action, timeout_seconds=timeout, user_agent="kube-probe/.")
         ours = await prober.run(Target("127.0.0.1", ""))
     finally:
         await server.stop(grace=None)

@@ -12,6 +12,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 from support.contract_api import Api, Target, target_of
+from support.programs import until
 
 from kruise_probe.manifests.crds import all_crds
 from kruise_probe.playground.apiserver.server import EmbeddedApiServer
@@ -19,7 +20,6 @@ from kruise_probe.playground.apiserver.users import NO_TOKENS
 
 KUBECONFIG_VARIABLE = "KRUISE_PROBE_CONTRACT_KUBECONFIG"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-SERVED_TRIES = 150
 
 Session = Callable[[Callable[[Api], Awaitable[None]]], None]
 
@@ -77,8 +77,9 @@ async def _install(api: Api) -> None:
         "spec": {"selector": {}, "probes": [{"name": "#", "containerName": "c", "probe": {}}]},
     }
     path = api.path("podprobemarkers", namespace="default")
-    for _ in range(SERVED_TRIES):  # a changed schema is served some moments later
-        if "separates marker" in (await api.post(path, marker, dryRun="All")).text:
-            return
-        await asyncio.sleep(0.2)
-    raise AssertionError("the API server does not judge by our CRDs")
+
+    async def judges() -> bool:
+        return "separates marker" in (await api.post(path, marker, dryRun="All")).text
+
+    # A changed schema is served some moments later.
+    await until("the API server judges by our CRDs", judges)

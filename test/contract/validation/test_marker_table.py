@@ -1,10 +1,10 @@
 """The table of markers against API servers alone: no manager, no webhook."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
 import pytest
+from support import programs
 from support.contract_api import Answer, Api
 from support.marker_table import GOOD, INVALID, VALID, Row, edited
 
@@ -165,10 +165,8 @@ def in_group(
 
 async def until(ask: Callable[[], Awaitable[Answer]], *, code: int) -> None:
     """A CRD is served, and a changed one obeyed, some moments after it is written."""
-    answer = await ask()
-    for _ in range(150):
-        if answer.code == code:
-            return
-        await asyncio.sleep(0.2)
-        answer = await ask()
-    raise AssertionError(answer)
+
+    async def answers() -> bool:
+        return (await ask()).code == code
+
+    await programs.until(f"it answers {code}", answers)

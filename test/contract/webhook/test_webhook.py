@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import aiohttp
 import pytest
+from support import programs
 from support.background import background
 from support.contract_api import Answer, Api, target_of
 from support.marker_table import GOOD, INVALID, VALID
@@ -103,13 +104,11 @@ async def plain_cluster(kubeconfig: str) -> AsyncIterator[Plain]:
 
 async def until(plain: Plain, spec: Json, code: int) -> None:
     """A CRD, and a webhook, are obeyed some moments after they were written."""
-    answer = await plain.create(spec)
-    for _ in range(150):
-        if answer.code == code:
-            return
-        await asyncio.sleep(0.2)
-        answer = await plain.create(spec)
-    raise AssertionError(answer)
+
+    async def answers() -> bool:
+        return (await plain.create(spec)).code == code
+
+    await programs.until(f"a marker is answered with {code}", answers)
 
 
 class Replica(NamedTuple):

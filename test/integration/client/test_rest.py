@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 from prometheus_client import REGISTRY
+from support.patience import PATIENCE_SECONDS
 from support.programs import until
 from support.scripted_http import (
     Act,
@@ -255,7 +256,7 @@ async def test_a_server_that_never_answers_costs_the_deadline_on_every_verb(
         server.script = [success]
         await call(client)
 
-    assert 0.2 <= took < 10
+    assert 0.2 <= took < PATIENCE_SECONDS
 
 
 async def test_an_answer_that_stops_in_the_middle_costs_the_deadline(
@@ -280,7 +281,7 @@ async def test_retry_after_is_honoured_on_every_verb(call: Call, success: Act, s
         await call(client)
 
     first, second = server.received
-    assert 1.0 <= second.at - first.at < 10
+    assert 1.0 <= second.at - first.at < PATIENCE_SECONDS
     assert first.target == second.target
 
 
@@ -309,17 +310,17 @@ async def test_a_wish_beyond_the_deadline_is_handed_on_at_once() -> None:
             await get(client)
 
     assert raised.value.retry_after_seconds == 60
-    assert time() - begun < 10
+    assert time() - begun < PATIENCE_SECONDS
 
 
 async def test_a_request_that_waits_for_the_server_keeps_nobody_out() -> None:
-    refused = refusal(429, "TooManyRequests", "later", Retry_After="1")
+    refused = refusal(429, "TooManyRequests", "later", Retry_After="20")
     async with client_of(refused, answer(200, POD), max_in_flight=1) as (client, server):
         waiting = asyncio.create_task(get(client))
         await server.until_received(1)
-        async with asyncio.timeout(0.5):
-            await get(client)
-        await waiting
+        await get(client)
+        assert not waiting.done()
+        waiting.cancel()
 
 
 async def test_no_more_requests_are_under_way_than_allowed_and_watches_do_not_count() -> None:
@@ -550,7 +551,7 @@ async def test_a_cancelled_request_gives_its_place_back() -> None:
             task.cancel()
             await asyncio.wait({task})
         server.script = [answer(200, POD)]
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await get(client)
 
 
@@ -597,7 +598,7 @@ async def test_an_event_may_have_many_megabytes() -> None:
         begun = time()
         assert await watched(client) == [("ADDED", "7")]
 
-    assert time() - begun < 5
+    assert time() - begun < PATIENCE_SECONDS
 
 
 @pytest.mark.parametrize(

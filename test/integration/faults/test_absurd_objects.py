@@ -32,7 +32,7 @@ Json = dict[str, Any]
 
 BATCHES = 5
 EACH = 15
-LATE_SECONDS = 5.0
+LATE_SECONDS = 30.0
 
 
 class Lawless(NamedTuple):

@@ -12,6 +12,7 @@ from support import programs
 from support.background import background
 from support.fake_runtime import ExecCall, ScriptedRuntime, hang, served
 from support.hollow import CONDITION, node_name, probe
+from support.patience import PATIENCE_SECONDS
 from support.programs import Program
 from support.world import condition
 
@@ -194,7 +195,7 @@ async def test_where_leaders_are_elected_and_for_how_long(arena: Any) -> None:
 async def test_caches_that_do_not_sync_in_time_end_the_manager(arena: Any) -> None:
     arena.proxy.black_hole()
     async with arena.manager("--controller-cache-sync-timeout=1s") as manager:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             assert await manager.process.wait() == 1
         assert manager.says("podprobemarkers")
 

@@ -10,6 +10,7 @@ from support.candidates import (
     first_work,
     two_managers,
 )
+from support.patience import PATIENCE_SECONDS
 
 
 async def test_c11_a_leader_that_is_stopped_hands_over_at_once(arena):
@@ -27,16 +28,16 @@ async def test_c11_a_leader_that_is_stopped_hands_over_at_once(arena):
 async def test_c11_a_leader_that_is_killed_is_followed_after_its_lease(arena):
     async with two_managers(arena, arena.folder) as (old, new):
         await old.program.kill()
-        await first_work(new, seconds=LEASE_SECONDS + 30)
+        await first_work(new, seconds=LEASE_SECONDS + PATIENCE_SECONDS)
         assert_one_after_the_other(old, new)
 
 
 async def test_d5_a_leader_that_was_paused_writes_nothing_when_it_wakes_up_and_ends(arena):
     async with two_managers(arena, arena.folder) as (old, new):
         old.program.send(signal.SIGSTOP)
-        await first_work(new, seconds=LEASE_SECONDS + 30)
+        await first_work(new, seconds=LEASE_SECONDS + PATIENCE_SECONDS)
         old.program.send(signal.SIGCONT)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             code = await old.program.process.wait()
         assert code == 1
         assert_one_after_the_other(old, new)
@@ -45,8 +46,8 @@ async def test_d5_a_leader_that_was_paused_writes_nothing_when_it_wakes_up_and_e
 async def test_d5_a_leader_that_loses_the_api_server_stops_before_another_begins(arena):
     async with two_managers(arena, arena.folder) as (old, new):
         old.proxy.black_hole()
-        await first_work(new, seconds=LEASE_SECONDS + 30)
-        async with asyncio.timeout(30):
+        await first_work(new, seconds=LEASE_SECONDS + PATIENCE_SECONDS)
+        async with asyncio.timeout(PATIENCE_SECONDS):
             code = await old.program.process.wait()
         assert code == 1
         assert_one_after_the_other(old, new)
@@ -57,8 +58,8 @@ async def test_d5_a_lease_that_cannot_be_renewed_costs_the_leadership_and_the_pr
         old.proxy.fail(
             500, reason="InternalError", when=lambda seen: seen.writes and seen.about_leases
         )
-        await first_work(new, seconds=LEASE_SECONDS + 30)
-        async with asyncio.timeout(30):
+        await first_work(new, seconds=LEASE_SECONDS + PATIENCE_SECONDS)
+        async with asyncio.timeout(PATIENCE_SECONDS):
             code = await old.program.process.wait()
         assert code == 1
         assert_one_after_the_other(old, new)

@@ -56,17 +56,17 @@ COMMANDS = 12
 async def test_a_daemon_that_was_frozen_fails_no_probe_that_was_answered_in_time(
     arena: Any, tmp_path: Path
 ) -> None:
-    """Commands of 0.4 s with a timeout of 1 s, some under way when it is stopped, for three seconds."""
+    """Commands of 1 s with a timeout of 5 s, some in flight when it is stopped, for seven seconds."""
     runtime = ScriptedRuntime()
     runtime.start("uid-1", "main")
     commands = [("check", str(number)) for number in range(COMMANDS)]
     for command in commands:
-        runtime.on_exec(*command, script=succeed(after_seconds=0.4))
+        runtime.on_exec(*command, script=succeed(after_seconds=1.0))
     probes = [
         {
             "name": f"marker#p{command[1]}",
             "containerName": "main",
-            "probe": {"exec": {"command": list(command)}, "timeoutSeconds": 1},
+            "probe": {"exec": {"command": list(command)}, "timeoutSeconds": 5},
         }
         for command in commands
     ]
@@ -101,7 +101,7 @@ async def test_a_daemon_that_was_frozen_fails_no_probe_that_was_answered_in_time
             )
             await daemon.until("some are under way", under_way)
             daemon.send(signal.SIGSTOP)
-            await asyncio.sleep(3)
+            await asyncio.sleep(7)
             daemon.send(signal.SIGCONT)
             for _ in range(2):  # what follows the second time has been published after the first
                 await daemon.until("all are asked again", asked_again(len(runtime.execs)))

@@ -63,13 +63,13 @@ async def test_a1_a_marker_edited_under_a_thousand_pods_whose_messages_change_me
             ]
             return asked == [seconds] * pods
 
-        await reports.wait("250 nodes ask", lambda: all_ask(1), seconds=40)
+        await reports.wait("250 nodes ask", lambda: all_ask(1))
         async with background(arena.daemons.talk()):
-            await reports.wait("daemons write", lambda: arena.daemons.writes > nodes, seconds=40)
+            await reports.wait("daemons write", lambda: arena.daemons.writes > nodes)
             edited = probe()
             edited["probe"]["periodSeconds"] = 2
             await arena.hollow.edit_marker(edited)
-            await reports.wait("250 nodes are edited", lambda: all_ask(2), seconds=40)
+            await reports.wait("250 nodes are edited", lambda: all_ask(2))
     assert arena.server.faults.count(code=409) == 0
     assert arena.daemons.refused == []
     patched = Counter(
@@ -94,7 +94,7 @@ async def test_a2_a_node_whose_writes_fail_for_ever_delays_no_other_and_is_named
             found = [arena.world.pods.newest(each, "default") for each in good_pods]
             return all(pod is not None and is_good(pod) for pod in found)
 
-        await arena.world.pods.wait("the others are marked", all_good, seconds=10)
+        await arena.world.pods.wait("the others are marked", all_good)
         told = await arena.world.markers.until(
             "tells of the node, and of no other",
             lambda each: (
@@ -235,15 +235,15 @@ async def test_a37_an_agent_that_falls_silent_makes_results_unknown_and_its_retu
     await arena.hollow.add_nodes(2)
     await arena.hollow.add_pods(4, nodes=2)
     for number in range(2):
-        await arena.daemons.renew_lease(node_name(number), seconds=4)
+        await arena.daemons.renew_lease(node_name(number), seconds=10)
     async with arena.manager(), background(arena.daemons.follow()):
         await arena.hollow.add_marker(probe())
-        await all_pods(arena, "marked", is_good, seconds=10)
+        await all_pods(arena, "marked", is_good)
         silent, alive = node_name(0), node_name(1)
 
         async def alive_renews() -> None:
             while True:
-                await arena.daemons.renew_lease(alive, seconds=4)
+                await arena.daemons.renew_lease(alive, seconds=10)
                 await asyncio.sleep(0.5)
 
         async with background(alive_renews()):
@@ -281,7 +281,7 @@ async def test_c14_whatever_was_missed_while_watches_broke_is_made_good(arena):
                 is_bare(other) and len(pods) == 10 and all(is_good(each) for each in pods.values())
             )
 
-        await arena.world.pods.wait("the truth", as_it_should_be, seconds=40)
+        await arena.world.pods.wait("the truth", as_it_should_be)
         assert manager.running
 
 

@@ -19,7 +19,7 @@ def is_good(pod: Any) -> bool:
 
 async def all_good(arena: Any) -> None:
     pods = arena.world.pods
-    await pods.wait("all pods are good", lambda: all(map(is_good, pods.all())), seconds=40)
+    await pods.wait("all pods are good", lambda: all(map(is_good, pods.all())))
 
 
 async def test_c3_and_c4_watches_that_end_at_once_or_are_gone_cost_ten_requests_in_ten_seconds(
@@ -85,7 +85,7 @@ async def test_changes_during_an_outage_are_made_good_exactly(arena, trouble):
                 for each in arena.world.pods.all()
             )
 
-        await arena.world.pods.wait("the new condition is on all pods", exact, seconds=40)
+        await arena.world.pods.wait("the new condition is on all pods", exact)
         lists = arena.proxy.count(is_list_of_pods, since=began)
         streamed = arena.proxy.count(
             lambda seen: seen.resource == "pods" and seen.watch and seen.code == 200, since=began

@@ -20,6 +20,7 @@ from support.builders import (
     state_wire,
 )
 from support.kruise_crds import kruise_crds
+from support.programs import until
 from support.running_manager import RecordingRecorder, running
 from support.world import World, annotations, condition, following, labels
 
@@ -261,7 +262,13 @@ async def test_a_restart_changes_nothing(cluster: Cluster) -> None:
             name="web-0",
             namespace="default",
         )
-        await asyncio.sleep(2.5)
+
+        async def settled() -> bool:
+            before = cluster.versions()
+            await asyncio.sleep(2.5)
+            return cluster.versions() == before
+
+        await until("nothing is written any more", settled)
     before = cluster.versions()
     async with manager(cluster):
         await asyncio.sleep(1.5)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 import yaml
+from support.patience import PATIENCE_SECONDS
 
 from kruise_probe.api.errors import NotFound
 from kruise_probe.api.keys import NamespacedName
@@ -24,8 +25,6 @@ from kruise_probe.playground.raw_api import marker_path, pod_path
 from kruise_probe.playground.session import Playground
 
 Json = dict[str, Any]
-
-PATIENCE_SECONDS = 20.0
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

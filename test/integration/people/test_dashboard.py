@@ -14,6 +14,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from support import programs
+from support.patience import PATIENCE_SECONDS
 from support.shell import run
 
 from kruise_probe.manifests.dashboard import PANELS, dashboard
@@ -48,7 +49,7 @@ async def elected_manager(kubeconfig: Path, namespace: str, folder: Path) -> Asy
 async def scraped(address: str, *until: str) -> str:
     """What is exposed there, once all of `until` stands in it."""
     text = ""
-    async with asyncio.timeout(20), aiohttp.ClientSession() as session:
+    async with asyncio.timeout(PATIENCE_SECONDS), aiohttp.ClientSession() as session:
         while not text or not all(each in text for each in until):
             try:
                 async with session.get(f"http://{address}/metrics") as response:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.pages import PAGES, ROOT, Block, block, blocks, blocks_of
+from support.patience import PATIENCE_SECONDS
 from support.shell import Ran, environment, run
 
 from kruise_probe.api.names import REASON_AGENT_STALE
@@ -183,7 +184,7 @@ async def test_the_example_controller_counts_pods(playground, desk, tmp_path):
     )  # fmt: skip
     try:
         assert process.stdout
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             async for line in process.stdout:
                 if line == b"shop: 1 running\n":
                     break

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 import yaml
+from support.patience import PATIENCE_SECONDS
 from support.shell import Ran, environment, run
 
 from kruise_probe.playground.documents import Document
@@ -144,7 +145,7 @@ async def test_watch_tells_every_change(shell: Shell, playground, desk):
     )  # fmt: skip
     assert process.stdout
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             seen = [state(await process.stdout.readline())]
             (desk.folder("web") / "bad").touch()
             while seen[-1] != "Failed":
@@ -174,7 +175,7 @@ async def test_watch_says_that_the_server_is_gone_among_its_answers(shell: Shell
         assert process.stdout
         await process.stdout.readline()
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             line = (await process.stdout.readline()).decode()
             while form == "table" and line and not line.startswith("note"):
                 line = (await process.stdout.readline()).decode()
@@ -200,7 +201,7 @@ async def test_watch_ends_without_a_word_when_nobody_reads_any_more(
     assert process.stdout
     assert process.stderr
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await process.stdout.readline()
             process._transport.get_pipe_transport(1).close()
             (desk.folder("web") / "bad").touch()
@@ -277,7 +278,7 @@ async def on_terminal(playground, desk, term: str):
         stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             yield process, reader, transport.close
     finally:
         if process.returncode is None:

@@ -161,7 +161,7 @@ def test_nothing_is_left_however_it_ends(start, number, moment):
         assert playground.processes()
         assert playground.files()
     playground.process.send_signal(number)
-    code, _, err = playground.end(timeout=15)
+    code, _, err = playground.end()
 
     assert playground.leftovers() == []
     if (
@@ -180,7 +180,7 @@ def test_the_kubeconfig_goes_where_it_was_asked_and_away_at_the_end(start, short
     playground.read_until("export KUBECONFIG")
     assert "127.0.0.1" in kubeconfig.read_text()
     playground.process.terminate()
-    assert playground.end(timeout=15)[0] == 0
+    assert playground.end()[0] == 0
     assert not kubeconfig.exists()
 
 

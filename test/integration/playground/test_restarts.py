@@ -3,14 +3,12 @@
 import secrets
 from random import Random
 
-import pytest
 from support.restarts import SteadyProbes, history_with_a_kill
 
 KILLS = 5
 RESTARTS = 2
 
 
-@pytest.mark.timeout(150)
 async def test_a_kill_at_any_point_comes_to_the_same_end(playground, world):
     seed = secrets.randbelow(2**32)
     random = Random(seed)
@@ -19,7 +17,6 @@ async def test_a_kill_at_any_point_comes_to_the_same_end(playground, world):
         await history_with_a_kill(playground, world, namespace, random)
 
 
-@pytest.mark.timeout(150)
 async def test_a21_a_daemon_killed_under_steady_probes_and_a_runtime_away_change_nothing(
     playground, world
 ):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.background import background
+from support.patience import PATIENCE_SECONDS
 
 from kruise_probe.playground.child import Child, ChildFailed
 from kruise_probe.playground.documents import BadFile, Document
@@ -31,7 +32,7 @@ async def test_a_program_that_somebody_kills_is_started_again_and_the_user_told(
         first = running.manager.pid
         assert first
         os.kill(first, signal.SIGKILL)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await notes.came.wait()
             await running.manager.until_running()
         assert notes.texts == ["the manager ended with exit code 137; it is started again"]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.patience import PATIENCE_SECONDS
 from support.scripted_server import (
     ScriptedServer,
     answering,
@@ -35,7 +36,7 @@ async def probe(
     server: ScriptedServer,
     path: str = "/",
     *,
-    timeout: float = 5.0,
+    timeout: float = 20.0,
     scheme: str | None = None,
     headers: tuple[HTTPHeader, ...] = (),
 ) -> Outcome:
@@ -217,7 +218,7 @@ async def test_too_slow_is_failure_in_time(script: object, message: str) -> None
         outcome = await probe(server, timeout=0.4)
 
     assert outcome == Outcome(Verdict.FAILURE, message.format(port=server.port), timed_out=True)
-    assert loop.time() - started_at < 5
+    assert loop.time() - started_at < PATIENCE_SECONDS
 
 
 @pytest.mark.parametrize(
@@ -466,7 +467,7 @@ async def test_no_connection_is_remembered_after_its_probe() -> None:
 def test_any_answer_makes_a_verdict(parts: list[bytes]) -> None:
     async def once() -> Outcome:
         async with serving(answering(*parts)) as server:
-            return await probe(server, timeout=2)
+            return await probe(server)
 
     outcome = asyncio.run(once())
 
