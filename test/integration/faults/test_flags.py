@@ -41,7 +41,7 @@ async def daemon(
         {
             "name": f"marker#p{number}",
             "containerName": "main",
-            "probe": {"exec": {"command": ["check", str(number)]}, "timeoutSeconds": 600},
+            "probe": {"exec": {"command": ["check", str(number)]}, "timeoutSeconds": 10},
         }
         for number in range(commands)
     ]

@@ -70,7 +70,7 @@ async def daemon(arena: Any) -> AsyncIterator[tuple[Program, ScriptedRuntime]]:
         {
             "name": f"marker#p{number}",
             "containerName": "main",
-            "probe": {"exec": {"command": ["sleep", str(number)]}, "timeoutSeconds": 600},
+            "probe": {"exec": {"command": ["sleep", str(number)]}, "timeoutSeconds": 10},
         }
         for number in range(EXECS)
     ]
