@@ -15,9 +15,16 @@ from kruise_probe.manifests.crds import all_crds
 from kruise_probe.manifests.dashboard import SIDECAR_LABEL, dashboard
 from kruise_probe.manifests.monitoring import monitoring
 from kruise_probe.manifests.own_node import own_node_policy
-from kruise_probe.manifests.rbac import MANAGER, daemon_rbac, manager_rbac
+from kruise_probe.manifests.rbac import DAEMON, MANAGER, daemon_rbac, manager_rbac
 from kruise_probe.manifests.webhook import webhook
-from kruise_probe.manifests.workloads import WEBHOOK_PORT, Install, daemon, manager, namespace
+from kruise_probe.manifests.workloads import (
+    SOCKET_FOLDERS,
+    WEBHOOK_PORT,
+    Install,
+    daemon,
+    manager,
+    namespace,
+)
 from kruise_probe.playground.documents import SAMPLE
 
 CONFIG = Path(__file__).resolve().parent.parent / "config"
@@ -67,6 +74,9 @@ def _kustomize() -> Iterator[tuple[str, str]]:
             yield f"{base}/{name}", HEAD + _yaml(documents)
     yield "webhook/kustomization.yaml", HEAD + _yaml([_webhook_component()])
     yield "webhook/webhook.yaml", HEAD + _yaml(webhook(there))
+    for runtime, folder in SOCKET_FOLDERS.items():
+        if runtime != "containerd":  # the default
+            yield f"runtime/{runtime}/kustomization.yaml", HEAD + _yaml([_runtime(folder)])
     yield "prometheus/monitor.yaml", HEAD + _yaml(monitoring(there))
     yield "prometheus/dashboard.json", _json(dashboard())
     yield "prometheus/kustomization.yaml", HEAD + _yaml([_prometheus(there)])
@@ -117,6 +127,21 @@ def _webhook_component() -> Manifest:
         "kind": "Component",
         "resources": ["webhook.yaml"],
         "patches": [{"target": target, "patch": _yaml([[*args, *ports]])}],
+    }
+
+
+def _runtime(folder: str) -> Manifest:
+    """`components: [../runtime/cri-o]` beside `resources: [../default]`: the daemon mounts that folder."""
+    paths = {
+        f"{_CONTAINER}/volumeMounts/0/mountPath": f"/host{folder}",
+        "/spec/template/spec/volumes/0/hostPath/path": folder,
+    }
+    patch = [{"op": "replace", "path": path, "value": value} for path, value in paths.items()]
+    target = {"kind": "DaemonSet", "name": DAEMON}
+    return {
+        "apiVersion": "kustomize.config.k8s.io/v1alpha1",
+        "kind": "Component",
+        "patches": [{"target": target, "patch": _yaml([patch])}],
     }
 
 

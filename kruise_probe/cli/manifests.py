@@ -57,7 +57,7 @@ kruise-probe manifests --cri-socket=/run/k3s/containerd/containerd.sock > instal
     "--cri-socket",
     default="",
     metavar="PATH",
-    help="The runtime's socket on the nodes.  [default: looked for below /run]",
+    help="The runtime's socket on the nodes, whose folder the daemon mounts.  [default: in /run/containerd]",
 )
 @bool_flag(
     "--admission-policy",

@@ -34,7 +34,19 @@ TOKEN_SECONDS: Final = 3600
 """Not 3607, the automounted one's, which the API server would extend."""
 
 _TOKEN_FOLDER: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
-_RUN: Final = "/run"
+SOCKET_FOLDERS: Final = {
+    "containerd": "/run/containerd",
+    "cri-o": "/run/crio",
+    "k3s": "/run/k3s/containerd",
+    "k0s": "/run/k0s",
+    "microk8s": "/var/snap/microk8s/common/run",
+    "any": "/run",
+}
+"""Where runtimes have their socket; `any` is for sockets in /run itself and for nodes that differ.
+
+The folder is mounted and not the socket: a runtime that restarts makes a new one.
+"""
+
 _HOST: Final = "/host"
 """Where the node's folders are seen in the daemon; `daemon.cri.endpoints` looks below it."""
 
@@ -45,7 +57,7 @@ class Install:
 
     Attributes:
         allowed_label_keys: reserved label keys that policies may write all the same.
-        cri_socket: path of the runtime's socket on the nodes; empty: it is looked for below /run.
+        cri_socket: path of the runtime's socket on the nodes; its folder is mounted. Empty: that of containerd.
         webhook: the manager also answers admission reviews; `cert_manager`: with a certificate of cert-manager;
             `serverless`: new pods as well, for the gate EnablePodProbeMarkerOnServerless.
     """
@@ -156,7 +168,7 @@ def _webhook_parts(install: Install) -> _WebhookParts:
 def daemon(install: Install) -> Manifest:
     """One pod on every Linux node that has a kubelet, whatever its taints."""
     labels = labels_of("daemon")
-    folder, more = _RUN, list[str]()
+    folder, more = SOCKET_FOLDERS["containerd"], list[str]()
     if install.cri_socket:
         folder = str(PurePosixPath(install.cri_socket).parent)
         more.append(f"--cri-endpoint=unix://{_HOST}{install.cri_socket}")

@@ -1,0 +1,145 @@
+"""E14: what is installed mounts one folder of the node, and grants a daemon exactly what its work needs."""
+
+import subprocess
+import sys
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import pytest
+import yaml
+
+from kruise_probe.daemon.cri.endpoints import KNOWN_ENDPOINTS
+
+Json = dict[str, Any]
+
+ROOT = Path(__file__).parents[2]
+CONTAINERD = "/run/containerd"
+RUNTIMES = {
+    "cri-o": "/run/crio",
+    "k3s": "/run/k3s/containerd",
+    "k0s": "/run/k0s",
+    "microk8s": "/var/snap/microk8s/common/run",
+    "any": "/run",
+}
+
+
+def manifests(*flags: str) -> list[Json]:
+    """What `kruise-probe manifests` prints."""
+    done = subprocess.run(
+        [sys.executable, "-m", "kruise_probe", "manifests", *flags],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return list(yaml.safe_load_all(done.stdout))
+
+
+def by_kind(documents: list[Json], kind: str, name: str) -> Json:
+    (found,) = [x for x in documents if (x["kind"], x["metadata"]["name"]) == (kind, name)]
+    return found
+
+
+def spec_of(workload: Json) -> Json:
+    spec: Json = workload["spec"]["template"]["spec"]
+    return spec
+
+
+def host_paths(workload: Json) -> dict[str, Json]:
+    return {x["name"]: x["hostPath"] for x in spec_of(workload)["volumes"] if "hostPath" in x}
+
+
+@pytest.fixture(scope="module")
+def installed() -> list[Json]:
+    return manifests()
+
+
+@pytest.mark.parametrize(
+    ("flags", "folder"),
+    [
+        pytest.param((), CONTAINERD, id="containerd"),
+        pytest.param(("--cri-socket=/run/crio/crio.sock",), "/run/crio", id="another-socket"),
+    ],
+)
+def test_the_daemon_mounts_the_folder_of_the_runtimes_socket_alone(
+    flags: tuple[str, ...], folder: str
+) -> None:
+    daemon = by_kind(manifests(*flags), "DaemonSet", "kruise-probe-daemon")
+    assert host_paths(daemon) == {"runtime": {"path": folder, "type": "Directory"}}
+    (container,) = spec_of(daemon)["containers"]
+    (mount,) = [each for each in container["volumeMounts"] if each["name"] == "runtime"]
+    assert mount == {"name": "runtime", "mountPath": f"/host{folder}", "readOnly": True}
+
+
+def test_the_chart_and_the_bases_mount_the_same_folder() -> None:
+    base = yaml.safe_load((ROOT / "config/daemon/daemon.yaml").read_text())
+    assert host_paths(base) == {"runtime": {"path": CONTAINERD, "type": "Directory"}}
+    values = yaml.safe_load((ROOT / "config/chart/values.yaml").read_text())
+    assert values["daemon"]["socketFolder"] == CONTAINERD
+
+
+@pytest.mark.parametrize(("runtime", "folder"), RUNTIMES.items())
+def test_every_other_runtime_has_a_component_for_its_own_folder(runtime: str, folder: str) -> None:
+    file = ROOT / "config" / "runtime" / runtime / "kustomization.yaml"
+    (patch,) = yaml.safe_load(file.read_text())["patches"]
+    values = {each["value"] for each in yaml.safe_load(patch["patch"])}
+    assert values == {folder, f"/host{folder}"}
+
+
+@pytest.mark.parametrize("folder", [CONTAINERD, *RUNTIMES.values()])
+def test_a_socket_in_a_mounted_folder_is_found_without_a_flag(folder: str) -> None:
+    folders = {str(PurePosixPath(each.removeprefix("unix://")).parent) for each in KNOWN_ENDPOINTS}
+    assert f"/host{folder}" in folders
+
+
+def test_a_daemon_has_four_rules(installed: list[Json]) -> None:
+    role = by_kind(installed, "ClusterRole", "kruise-probe-daemon")
+    assert role["rules"] == [
+        {
+            "apiGroups": ["apps.kruise.io"],
+            "resources": ["nodepodprobes"],
+            "verbs": ["get", "list", "watch"],
+        },
+        {
+            "apiGroups": ["apps.kruise.io"],
+            "resources": ["nodepodprobes/status"],
+            "verbs": ["patch"],
+        },
+        {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
+    ]
+    own = by_kind(installed, "Role", "kruise-probe-daemon")
+    assert own["rules"] == [
+        {
+            "apiGroups": ["coordination.k8s.io"],
+            "resources": ["leases"],
+            "verbs": ["get", "create", "patch"],
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [("DaemonSet", "kruise-probe-daemon"), ("Deployment", "kruise-probe-manager")]
+)
+def test_containers_give_up_what_they_do_not_need(
+    installed: list[Json], kind: str, name: str
+) -> None:
+    spec = spec_of(by_kind(installed, kind, name))
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert spec["automountServiceAccountToken"] is False
+    assert not {"hostPID", "hostIPC"} & spec.keys()
+    for container in spec["containers"]:
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+    if kind == "Deployment":
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert "hostNetwork" not in spec
+
+
+def test_the_documents_say_what_a_daemon_may_read() -> None:
+    """Roles cannot narrow a list to one object, so the page on security has to say it."""
+    page = (ROOT / "docs" / "security.md").read_text()
+    assert "the NodePodProbe of every node" in page
+    assert "AuthorizationConfiguration" in page
