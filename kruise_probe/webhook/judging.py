@@ -70,14 +70,19 @@ def _new_errors(
 
 
 def judge_node_pod_probe(request: Request) -> Verdict:
-    """Allows always; warns of what the daemon will refuse."""
+    """Allows always; warns of probes that the daemon will refuse, and of numbers that it will correct."""
     if request.operation not in ("CREATE", "UPDATE") or request.sub_resource:
         return ALLOWED
     try:
         node = NODE_POD_PROBES.decode(request.object)
     except DECODE_ERRORS as error:
         return Verdict(warnings=[f"the daemon cannot read this: {error}"])
-    return Verdict(warnings=[f"the daemon will refuse {each}" for each in _errors_of(node)])
+    return Verdict(warnings=[_warning(each) for each in _errors_of(node)])
+
+
+def _warning(error: FieldError) -> str:
+    is_number = error.path.endswith(("Seconds", "Threshold"))
+    return f"the daemon will {'correct' if is_number else 'refuse'} {error}"
 
 
 def _errors_of(node: NodePodProbe) -> list[FieldError]:

@@ -1,8 +1,9 @@
+import dataclasses
 from typing import Any
 
 import msgspec
 import pytest
-from support.builders import condition_wire, probe_wire, state_wire
+from support.builders import condition_wire, policy_wire, probe_wire, state_wire
 from support.snapshots import healthy_pod, marker, snapshot
 
 from kruise_probe.api.core import Probe
@@ -89,6 +90,19 @@ def test_an_invalid_field_is_told_once_however_many_pods_there_are() -> None:
     (problem,) = only(there).problems
     assert problem.reason == "InvalidSpec"
     assert "spec.probes[0].probe.tcpSocket.host" in problem.message
+
+
+def test_a_reserved_label_is_a_problem_unless_the_manager_allows_it() -> None:
+    policy = policy_wire("Succeeded", {"pod-template-hash": "x"})
+    labelled = marker(probes=[probe_wire(policies=[policy])])
+    there = snapshot(markers=[labelled], pods=[healthy_pod(labels={"app": "web"})])
+
+    (problem,) = only(there).problems
+    assert problem.reason == "InvalidSpec"
+    assert "--allowed-label-keys" in problem.message
+
+    allowed = dataclasses.replace(there, allowed_labels=frozenset({"pod-template-hash"}))
+    assert "InvalidSpec" not in {each.reason for each in only(allowed).problems}
 
 
 def test_a_deletion_that_waits_says_what_holds_it() -> None:

@@ -165,3 +165,14 @@ def test_warnings_are_cut_to_what_an_api_server_passes_on() -> None:
 
     assert found["allowed"]
     assert all(len(each) <= 256 for each in found["warnings"])
+
+
+def test_a_number_out_of_range_in_a_node_pod_probe_is_corrected_not_refused() -> None:
+    entry = {"name": "p", "namespace": "n", "uid": "u", "IP": "127.0.0.1"}
+    probe = {"tcpSocket": {"port": 1}, "timeoutSeconds": 7200}
+    probes = [{"name": "m#p", "containerName": "c", "probe": probe}]
+    node = {"metadata": {"name": "x"}, "spec": {"podProbes": [{**entry, "probes": probes}]}}
+
+    (warning,) = judge_node_pod_probe(review("UPDATE", node)).warnings
+
+    assert warning.startswith("the daemon will correct spec.podProbes[0].probes[0].probe.timeout")
