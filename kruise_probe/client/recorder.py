@@ -36,7 +36,14 @@ from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.resources import EVENTS, Resource
 from kruise_probe.client.metrics import EVENTS_DROPPED, EVENTS_PENDING
 from kruise_probe.client.request import PatchType
-from kruise_probe.client.series import Budget, PodRef, Series, SeriesKey, Source, event_name
+from kruise_probe.client.series import (
+    PodRef,
+    Series,
+    SeriesKey,
+    Source,
+    event_name,
+    new_budget,
+)
 
 __all__ = ["EventRecorder", "PodRef"]
 
@@ -117,7 +124,7 @@ class EventRecorder:
         if series is None:
             now = self._now()
             name = event_name(pod.name, now, next(self._order))
-            series = Series(key, pod, name, container, now, now, Budget())
+            series = Series(key, pod, name, container, now, now, new_budget())
         if not series.pending and self._pending >= MAX_PENDING:
             EVENTS_DROPPED.labels("queue_full").inc()
             return
@@ -170,10 +177,12 @@ class EventRecorder:
                 continue
 
     async def _write(self, series: Series) -> None:
-        wait = series.budget.take(asyncio.get_running_loop().time() + CLOCK_SLACK_SECONDS)
+        now = asyncio.get_running_loop().time() + CLOCK_SLACK_SECONDS
+        wait = series.budget.wait_seconds(now)
         if wait > 0:
             self._postpone(series, wait)
             return
+        series.budget.take(now)
         written = series.count
         try:
             await self._send(series)

@@ -18,7 +18,7 @@ from kruise_probe.client import request as requests
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.request import PatchType, Request
 from kruise_probe.client.sender import Sender
-from kruise_probe.client.throttle import TokenBucket
+from kruise_probe.client.throttle import Throttle
 from kruise_probe.client.transport import Transport
 from kruise_probe.client.watch import WatchStream
 
@@ -55,7 +55,7 @@ class RestClient:
             self._transport,
             config,
             max_in_flight=max_in_flight,
-            bucket=TokenBucket(qps=qps, burst=burst) if qps > 0 else None,
+            throttle=Throttle(qps=qps, burst=burst) if qps > 0 else None,
         )
 
     async def __aenter__(self) -> Self:

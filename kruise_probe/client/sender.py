@@ -21,7 +21,7 @@ from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.metrics import RequestMetrics
 from kruise_probe.client.request import Request
 from kruise_probe.client.retries import MAX_RESETS, retry_after_seconds, wait_before_retry
-from kruise_probe.client.throttle import TokenBucket
+from kruise_probe.client.throttle import Throttle
 from kruise_probe.client.transport import Answer, ConnectionBroken, Transport
 
 Send = Callable[[Request, str | None], Awaitable[Answer]]
@@ -41,13 +41,13 @@ class Sender:
         config: ClusterConfig,
         *,
         max_in_flight: int,
-        bucket: TokenBucket | None,
+        throttle: Throttle | None,
     ) -> None:
         self._transport = transport
         self._server = config.server
         self._credentials = config.credentials
         self._slots = asyncio.Semaphore(max_in_flight)
-        self._bucket = bucket
+        self._throttle = throttle
         self._metrics = RequestMetrics(urlsplit(config.server).netloc)
 
     async def perform(self, request: Request) -> Answer:
@@ -90,8 +90,8 @@ class Sender:
         refusals = resets = 0
         renewed = False
         while True:
-            if self._bucket is not None:
-                await self._bucket.take()
+            if self._throttle is not None:
+                await self._throttle.take()
             version, authorization = self._credentials.version, self._credentials.authorization()
             try:
                 answer = await send(request, authorization)

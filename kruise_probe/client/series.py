@@ -10,12 +10,18 @@ from typing import NamedTuple
 import msgspec
 
 from kruise_probe.api.times import format_time
+from kruise_probe.api.token_bucket import TokenBucket
 
 BURST = 25
 REFILL_SECONDS = 60.0
 """A series may be written `BURST` times at once, and then once a minute; occurrences in between are summed up."""
 
 MAX_NAME_LENGTH = 253
+
+
+def new_budget() -> TokenBucket:
+    """Permissions to write one series."""
+    return TokenBucket(burst=BURST, interval_seconds=REFILL_SECONDS)
 
 
 class PodRef(NamedTuple):
@@ -44,22 +50,6 @@ class Source(NamedTuple):
     host: str
 
 
-class Budget:
-    """Permission to write one series: a burst, then one at a time."""
-
-    def __init__(self) -> None:
-        self._full_at = float("-inf")
-
-    def take(self, now: float) -> float:
-        """Seconds until the next write is allowed; 0.0 when it is now, which uses one permission up."""
-        full_at = max(self._full_at, now)
-        wait = full_at - now - (BURST - 1) * REFILL_SECONDS
-        if wait > 0:
-            return wait
-        self._full_at = full_at + REFILL_SECONDS
-        return 0.0
-
-
 class Series(msgspec.Struct, eq=False):
     """What one probe had to say of one kind so far.
 
@@ -73,7 +63,7 @@ class Series(msgspec.Struct, eq=False):
     container: str
     first_at: datetime
     last_at: datetime
-    budget: Budget
+    budget: TokenBucket
     message: str = ""
     created: bool = False
     count: int = 0

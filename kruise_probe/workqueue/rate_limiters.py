@@ -8,6 +8,8 @@ import asyncio
 from collections.abc import Hashable
 from typing import Final, Generic, Protocol, TypeVar
 
+from kruise_probe.api.token_bucket import TokenBucket
+
 K = TypeVar("K", bound=Hashable)
 K_contra = TypeVar("K_contra", bound=Hashable, contravariant=True)
 
@@ -67,16 +69,11 @@ class BucketRateLimiter:
     """A token bucket over all keys: `burst` at once, then `per_second`, whoever asks."""
 
     def __init__(self, *, per_second: float, burst: int) -> None:
-        self._per_second = per_second
-        self._burst_seconds = burst / per_second
-        self._next_at = float("-inf")
+        self._bucket = TokenBucket(burst=burst, interval_seconds=1.0 / per_second)
 
     def when(self, _key: Hashable) -> float:
         """Takes a token; returns the seconds until it is there."""
-        now = asyncio.get_running_loop().time()
-        token_at = max(self._next_at, now - self._burst_seconds) + 1 / self._per_second
-        self._next_at = token_at
-        return max(0.0, token_at - now)
+        return self._bucket.take(asyncio.get_running_loop().time())
 
     def forget(self, _key: Hashable) -> None:
         """Tokens are not given back."""

@@ -27,7 +27,7 @@ from kruise_probe.api.resources import Resource
 from kruise_probe.client import recorder as recorders
 from kruise_probe.client.recorder import EventRecorder, PodRef
 from kruise_probe.client.request import PatchType
-from kruise_probe.client.series import BURST, REFILL_SECONDS, Budget, event_name
+from kruise_probe.client.series import BURST, REFILL_SECONDS, event_name
 
 POD = PodRef("default", "web-0", "u1")
 START = datetime(2026, 11, 21, 10, 0, 0, tzinfo=UTC)
@@ -324,16 +324,6 @@ async def test_cancelling_leaves_no_task_and_flush_does_not_hang_on_an_idle_reco
     async with running(FakeEvents()) as recorder:
         async with asyncio.timeout(1):
             await recorder.flush()
-
-
-def test_a_budget_is_a_burst_and_then_one_at_a_time() -> None:
-    budget = Budget()
-    burst = [budget.take(0.0) for _ in range(BURST)]
-
-    assert burst == [0.0] * BURST
-    assert budget.take(0.0) == REFILL_SECONDS
-    assert budget.take(REFILL_SECONDS) == 0.0
-    assert budget.take(REFILL_SECONDS) == REFILL_SECONDS
 
 
 @pytest.mark.parametrize("pod", ["web-0", "p" * 253, "a" * 230 + "." + "b" * 22])

@@ -2,12 +2,12 @@
 
 import asyncio
 
-from kruise_probe.client.throttle import TokenBucket
+from kruise_probe.client.throttle import Throttle
 
 
 async def test_a_burst_passes_at_once_and_the_rest_at_the_rate() -> None:
     time = asyncio.get_running_loop().time
-    bucket = TokenBucket(qps=10, burst=3)
+    bucket = Throttle(qps=10, burst=3)
     begun = time()
     passed: list[float] = []
     for _ in range(6):
@@ -19,7 +19,7 @@ async def test_a_burst_passes_at_once_and_the_rest_at_the_rate() -> None:
 
 async def test_an_idle_bucket_fills_up_to_its_burst_and_no_further() -> None:
     time = asyncio.get_running_loop().time
-    bucket = TokenBucket(qps=10, burst=2)
+    bucket = Throttle(qps=10, burst=2)
     await asyncio.sleep(100)
     begun = time()
     for _ in range(4):
@@ -29,7 +29,7 @@ async def test_an_idle_bucket_fills_up_to_its_burst_and_no_further() -> None:
 
 
 async def test_waiters_pass_in_the_order_in_which_they_came() -> None:
-    bucket = TokenBucket(qps=10, burst=1)
+    bucket = Throttle(qps=10, burst=1)
     passed: list[int] = []
 
     async def take(number: int) -> None:

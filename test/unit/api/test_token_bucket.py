@@ -1,0 +1,53 @@
+"""One token bucket for requests, retries, events and writes."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kruise_probe.api.token_bucket import TokenBucket
+
+pauses = st.lists(st.floats(0, 30), min_size=1, max_size=60)
+
+
+def test_a_burst_is_there_at_once_and_then_one_token_an_interval() -> None:
+    bucket = TokenBucket(burst=3, interval_seconds=10)
+    assert [bucket.take(0.0) for _ in range(5)] == [0, 0, 0, 10, 20]
+
+
+def test_looking_takes_no_token() -> None:
+    bucket = TokenBucket(burst=1, interval_seconds=10)
+    assert [bucket.wait_seconds(0.0) for _ in range(3)] == [0, 0, 0]
+    bucket.take(0.0)
+    assert [bucket.wait_seconds(4.0) for _ in range(3)] == [6, 6, 6]
+
+
+def test_an_idle_bucket_fills_up_to_its_burst_and_no_further() -> None:
+    bucket = TokenBucket(burst=2, interval_seconds=10)
+    for _ in range(4):
+        bucket.take(0.0)
+    assert not bucket.is_full(39.0)
+    assert bucket.is_full(40.0)
+    assert [bucket.take(1000.0) for _ in range(3)] == [0, 0, 10]
+
+
+def test_an_interval_of_nothing_is_no_limit() -> None:
+    bucket = TokenBucket(burst=1, interval_seconds=0)
+    assert [bucket.take(0.0) for _ in range(100)] == [0] * 100
+
+
+@given(st.integers(1, 5), st.integers(0, 3), pauses)
+def test_no_window_has_more_than_the_burst_and_its_rate(
+    burst: int, extra: int, pauses: list[float]
+) -> None:
+    """A caller who waits as told, over any pauses of its own."""
+    interval = 10.0
+    bucket = TokenBucket(burst=burst, interval_seconds=interval)
+    now, taken = 0.0, list[float]()
+    for pause in pauses:
+        now += pause
+        now += bucket.wait_seconds(now, extra=extra)
+        bucket.take(now)
+        taken.append(now)
+    for first, begin in enumerate(taken):
+        for last in range(first, len(taken)):
+            allowed = burst + extra + (taken[last] - begin) / interval
+            assert last - first + 1 <= allowed + 1e-6
