@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Hashable
 from typing import TypeVar
 
-from kruise_probe.workqueue.priority import Priority
+from kruise_probe.workqueue.priority import GroupOf, Priority, one_group
 from kruise_probe.workqueue.queue import Queue
 
 K = TypeVar("K", bound=Hashable)
@@ -20,8 +20,8 @@ class DelayingQueue(Queue[K]):
     A delay is not ended by an `add` of the same key in between: whoever asked for the later look gets it.
     """
 
-    def __init__(self, *, name: str) -> None:
-        super().__init__(name=name)
+    def __init__(self, *, name: str, group_of: GroupOf[K] = one_group) -> None:
+        super().__init__(name=name, group_of=group_of)
         self._delayed: dict[K, tuple[asyncio.TimerHandle, Priority]] = {}
 
     @property

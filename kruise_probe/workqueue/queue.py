@@ -14,7 +14,7 @@ from collections.abc import Hashable
 from typing import Generic, TypeVar
 
 from kruise_probe.workqueue.metrics import QueueMetrics
-from kruise_probe.workqueue.priority import Priority, PriorityFifo
+from kruise_probe.workqueue.priority import GroupOf, Priority, PriorityFifo, one_group
 
 K = TypeVar("K", bound=Hashable)
 
@@ -26,13 +26,14 @@ class ShutDown(Exception):
 class Queue(Generic[K]):
     """Keys that need work. Belongs to one event loop; needs no task of its own.
 
-    A cancelled `get` loses no key.
+    A cancelled `get` loses no key. Keys of equal priority are handed out in turns, one key of each group that
+    `group_of` names.
     """
 
-    def __init__(self, *, name: str) -> None:
+    def __init__(self, *, name: str, group_of: GroupOf[K] = one_group) -> None:
         self.name = name
         self.metrics: QueueMetrics[K] = QueueMetrics(name)
-        self._ready: PriorityFifo[K] = PriorityFifo()
+        self._ready: PriorityFifo[K] = PriorityFifo(group_of)
         self._dirty = self.metrics.dirty
         self._processing = self.metrics.processing
         self._getters: deque[asyncio.Future[None]] = deque()

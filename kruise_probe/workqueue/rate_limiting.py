@@ -8,7 +8,7 @@ from collections.abc import Hashable
 from typing import TypeVar
 
 from kruise_probe.workqueue.delaying import DelayingQueue
-from kruise_probe.workqueue.priority import Priority
+from kruise_probe.workqueue.priority import GroupOf, Priority, one_group
 from kruise_probe.workqueue.rate_limiters import RateLimiter, default_controller_rate_limiter
 
 K = TypeVar("K", bound=Hashable)
@@ -20,10 +20,17 @@ class WorkQueue(DelayingQueue[K]):
     Args:
         name: of the controller; labels the metrics. Two queues of one name are added up.
         rate_limiter: `default_controller_rate_limiter()` if not given.
+        group_of: the group of a key; ready keys of equal priority are handed out in turns by group.
     """
 
-    def __init__(self, *, name: str, rate_limiter: RateLimiter[K] | None = None) -> None:
-        super().__init__(name=name)
+    def __init__(
+        self,
+        *,
+        name: str,
+        rate_limiter: RateLimiter[K] | None = None,
+        group_of: GroupOf[K] = one_group,
+    ) -> None:
+        super().__init__(name=name, group_of=group_of)
         self._rate_limiter = rate_limiter or default_controller_rate_limiter()
 
     def add_rate_limited(

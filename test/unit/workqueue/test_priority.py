@@ -1,6 +1,8 @@
-from collections import Counter
+from collections import Counter, defaultdict
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kruise_probe.workqueue.priority import (
     FAIR_TURN_AFTER,
@@ -82,3 +84,70 @@ def test_two_waiting_bands_take_the_fair_turns_in_rotation() -> None:
         fifo.push(f"high-{turn}", HIGH, 0.0)
         served[fifo.pop(0.0).split("-")[0]] += 1
     assert served == {"high": 140, "low": 10, "n": 10}
+
+
+def by_letter(*, keys: int, groups: str, priority: Priority = NORMAL) -> PriorityFifo[str]:
+    """A queue whose groups are the first letters; `keys` of each group wait."""
+    fifo: PriorityFifo[str] = PriorityFifo(lambda key: key[0])
+    for group in groups:
+        for number in range(keys):
+            fifo.push(f"{group}{number}", priority, 0.0)
+    return fifo
+
+
+def test_groups_of_one_band_take_turns_and_each_is_first_in_first_out() -> None:
+    fifo = by_letter(keys=3, groups="a")
+    fifo.push("b0", NORMAL, 0.0)
+    fifo.push("c0", NORMAL, 0.0)
+    fifo.push("b1", NORMAL, 0.0)
+    assert drain(fifo) == ["a0", "b0", "c0", "a1", "b1", "a2"]
+
+
+@pytest.mark.parametrize("priority", Priority)
+def test_a_key_waits_for_one_key_of_each_other_group_however_many_they_have(
+    priority: Priority,
+) -> None:
+    fifo = by_letter(keys=5000, groups="abc", priority=priority)
+    for _ in range(100):
+        fifo.pop(0.0)
+    fifo.push("x", priority, 0.0)
+    assert "x" in [fifo.pop(0.0) for _ in range(4)]
+
+
+def test_a_touched_key_goes_to_the_end_of_its_own_group() -> None:
+    fifo = by_letter(keys=2, groups="ab", priority=HIGH)
+    fifo.push("a-late", LOW, 0.0)
+    fifo.touch("a-late", LOW, HIGH)
+    assert drain(fifo) == ["a0", "b0", "a1", "b1", "a-late"]
+
+
+def test_a_group_without_ready_keys_is_forgotten() -> None:
+    fifo = by_letter(keys=2, groups="abc")
+    drain(fifo)
+    assert [len(each) for each in fifo._bands] == [0, 0, 0]
+
+
+@given(st.lists(st.sampled_from("aaaaaabbcd") | st.none(), max_size=200))
+def test_no_group_has_two_turns_while_another_waits_for_its_first(steps: list[str | None]) -> None:
+    """`steps` add a key of that group; None hands one out."""
+    fifo: PriorityFifo[str] = PriorityFifo(lambda key: key[0])
+    ready: defaultdict[str, list[str]] = defaultdict(list)
+    turns_since: dict[str, Counter[str]] = {}
+    for number, step in enumerate(steps):
+        if step is not None:
+            key = f"{step}{number}"
+            fifo.push(key, NORMAL, 0.0)
+            ready[step].append(key)
+            turns_since.setdefault(step, Counter())
+        elif len(fifo):
+            key = fifo.pop(0.0)
+            group = key[0]
+            assert key == ready[group].pop(0)
+            for waiting, turns in turns_since.items():
+                if waiting != group:
+                    turns[group] += 1
+                    assert turns[group] == 1
+            del turns_since[group]
+            if ready[group]:
+                turns_since[group] = Counter()
+    assert len(fifo) == sum(map(len, ready.values()))

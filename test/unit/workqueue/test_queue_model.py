@@ -5,6 +5,7 @@
 - A key that nobody added is never handed out.
 - Of several delays the earliest counts, and none ends early.
 - A key is handed out with the highest priority that was asked for since it was last handed out.
+- Keys that wait at one priority are handed out in turns by group: none has two turns while another waits for one.
 """
 
 import asyncio
@@ -27,6 +28,10 @@ priorities = st.sampled_from(Priority)
 delays = st.integers(min_value=0, max_value=8)
 
 
+def group_of(key: str) -> str:
+    return "abc" if key in "abc" else key
+
+
 class WorkQueueMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
@@ -34,12 +39,14 @@ class WorkQueueMachine(RuleBasedStateMachine):
         self.queue: WorkQueue[str] = WorkQueue(
             name="",
             rate_limiter=ItemExponentialFailureRateLimiter(base_seconds=1, max_seconds=4),
+            group_of=group_of,
         )
         self.now = 0
         self.wanted: dict[str, Priority] = {}
         self.processing: set[str] = set()
         self.delayed: dict[str, tuple[int, Priority]] = {}
         self.failures: dict[str, int] = {}
+        self.turns_since: dict[tuple[str, Priority], set[str]] = {}
 
     def teardown(self) -> None:
         self.queue.shut_down()
@@ -86,6 +93,16 @@ class WorkQueueMachine(RuleBasedStateMachine):
         assert key in self.ready()
         assert priority == self.wanted.pop(key)
         self.processing.add(key)
+        group = group_of(key)
+        self.turns_since.pop((group, priority), None)
+        waiting = {(group_of(each), self.wanted[each]) for each in self.ready()}
+        self.turns_since = {
+            each: self.turns_since.get(each, set()) for each in waiting if each[1] is priority
+        } | {each: turns for each, turns in self.turns_since.items() if each in waiting}
+        for (other, at), turns in self.turns_since.items():
+            if at is priority and other != group:
+                assert group not in turns
+                turns.add(group)
 
     @precondition(lambda self: self.processing)
     @rule(data=st.data())
