@@ -64,6 +64,7 @@ class ManagerFlags:
     namespace: str
     allowed_label_keys: frozenset[str]
     sync_period: float
+    message_update_interval: float
     podprobemarker_workers: int
     nodepodprobe_workers: int
     rest_config_qps: float
@@ -153,6 +154,12 @@ kruise-probe manager --kubeconfig ~/.kube/config --enable-leader-election=false
     type=DURATION,
     default="10m",
     help="How often to look at everything again without a cause; 0 for never.",
+)
+@flag(
+    "--message-update-interval",
+    type=DURATION,
+    default="10s",
+    help="How often one pod is written at most when only messages change, after a burst of 3; 0 for no limit.",
 )
 @flag("--podprobemarker-workers", type=_WORKERS, default=4, help="Markers worked on at once.")
 @flag("--nodepodprobe-workers", type=_WORKERS, default=48, help="Nodes worked on at once.")
@@ -350,6 +357,7 @@ def _options(flags: ManagerFlags) -> product.Options:
         marker_workers=flags.podprobemarker_workers,
         node_workers=flags.nodepodprobe_workers,
         resync_seconds=flags.sync_period,
+        message_update_interval_seconds=flags.message_update_interval,
     )
 
 

@@ -22,7 +22,6 @@ from kruise_probe.api.resources import (
     PODS,
 )
 from kruise_probe.api.v1alpha1 import (
-    ContainerProbeState,
     NodePodProbe,
     PodProbe,
     PodProbeMarker,
@@ -35,6 +34,15 @@ from kruise_probe.controllers.matching import Matching
 from kruise_probe.controllers.mutation_cache import MutationCache
 from kruise_probe.controllers.pods.marking import States
 from kruise_probe.controllers.residue import MarkedPods
+from kruise_probe.controllers.result_changes import (
+    NONE_LEFT,
+    ProbeOfPod,
+    ResultChange,
+    left_spec,
+    result_change,
+    still_left,
+)
+from kruise_probe.controllers.selector_cycles import SelectorCycles
 from kruise_probe.controllers.serverless import is_virtual
 from kruise_probe.controllers.staleness import Heartbeats, newest_result_at, stale_message
 from kruise_probe.informers.shared_informer import SharedInformer
@@ -87,10 +95,14 @@ PodIdentity = tuple[str, str, str]
 
 
 class NodeView(NamedTuple):
-    """A NodePodProbe taken apart by pod: what is asked (by uid), and what came out."""
+    """A NodePodProbe taken apart by pod: its entries (by uid) and the published results.
+
+    `left` are probes that left the spec and whose last state is published still.
+    """
 
     entries: Mapping[str, PodProbe]
     statuses: Mapping[PodIdentity, PodProbeStatus]
+    left: frozenset[ProbeOfPod] = NONE_LEFT
 
 
 _EMPTY_VIEW: Final = NodeView({}, {})
@@ -102,12 +114,12 @@ class ProbesChange(NamedTuple):
 
     Attributes:
         spec: whether the entries changed.
-        pods: the pods of which a state or message changed; a newer time alone is no change.
+        pods: the pods of which a state or message changed, and what did; a newer time alone is no change.
         markers: the markers that have to do with any of it.
     """
 
     spec: bool
-    pods: Collection[NamespacedName]
+    pods: Mapping[NamespacedName, ResultChange]
     markers: frozenset[NamespacedName]
 
 
@@ -132,6 +144,7 @@ class Caches:
         self.node_pod_probes: Final = MutationCache(informers.node_pod_probes.indexer)
         self.matching: Final = Matching(informers.pods.indexer.list)
         self.marked: Final = MarkedPods(self.pods)
+        self.cycles: Final = SelectorCycles()
         self.heartbeats: Final = Heartbeats()
         self.called_stale: Final[set[str]] = set()
         """Nodes whose results were found stale since their pods were last woken. The wall clock of that finding may be
@@ -216,10 +229,12 @@ class Caches:
         before = self.matching.markers.get(marker.key)
         after = self._compiled(marker)
         self.matching.set_marker(after)
+        self.cycles.set_marker(after)
         return before, after
 
     def follow_marker_deletion(self, marker: PodProbeMarker) -> CompiledMarker:
         self.markers.deleted(marker)
+        self.cycles.remove_marker(marker.key)
         return self.matching.remove_marker(marker.key) or self._compiled(marker)
 
     def _compiled(self, marker: PodProbeMarker) -> CompiledMarker:
@@ -235,21 +250,27 @@ class Caches:
             (each.namespace, each.name, each.uid): each
             for each in (new.status and new.status.pod_probe_statuses) or ()
         }
-        self._views[name] = NodeView(entries, statuses)
+        left = before.left
+        if spec:
+            left |= left_spec(before.entries, entries)
         markers: set[NamespacedName] = set()
         if spec:
             markers |= self._file_entries(name, before.entries, entries)
-        pods: list[NamespacedName] = []
+        pods: dict[NamespacedName, ResultChange] = {}
         for identity, status in statuses.items():
             previous = before.statuses.get(identity)
-            if previous is None or _states_differ(previous, status):
-                pods.append(NamespacedName(status.namespace, status.name))
+            change = result_change(previous, status, left)
+            if change is not None:
+                pods[NamespacedName(status.namespace, status.name)] = change
                 markers.update(_markers_of_states(status))
                 if previous is not None:  # a state that was taken back counts no more
                     markers.update(_markers_of_states(previous))
         for identity, status in before.statuses.items():
             if identity not in statuses:
                 markers.update(_markers_of_states(status))
+        if left:
+            left = still_left(left, before.statuses, statuses)
+        self._views[name] = NodeView(entries, statuses, left)
         return ProbesChange(spec, pods, frozenset(markers))
 
     def follow_node_pod_probe_deletion(self, gone: NodePodProbe) -> ProbesChange:
@@ -258,7 +279,7 @@ class Caches:
         self._newest.pop(name, None)
         before = self._views.pop(name, _EMPTY_VIEW)
         markers = self._file_entries(name, before.entries, {})
-        return ProbesChange(spec=True, pods=(), markers=frozenset(markers))
+        return ProbesChange(spec=True, pods={}, markers=frozenset(markers))
 
     def _file_entries(
         self, node: str, before: Mapping[str, PodProbe], after: Mapping[str, PodProbe]
@@ -296,14 +317,3 @@ def _markers_of_states(status: PodProbeStatus) -> set[NamespacedName]:
         NamespacedName(status.namespace, ProbeName.parse(each.name).marker)
         for each in status.probe_states or ()
     }
-
-
-def _states_differ(old: PodProbeStatus, new: PodProbeStatus) -> bool:
-    before, after = old.probe_states or (), new.probe_states or ()
-    if len(before) != len(after):
-        return True
-    return any(map(_state_differs, before, after))
-
-
-def _state_differs(left: ContainerProbeState, right: ContainerProbeState) -> bool:
-    return left.state != right.state or left.message != right.message or left.name != right.name

@@ -6,6 +6,7 @@ Differs: built in one place, by hand.
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from operator import attrgetter
 from typing import NamedTuple
 
 from kruise_probe.api.keys import NamespacedName
@@ -25,6 +26,7 @@ from kruise_probe.controllers.markers.reconciler import MarkerReconciler, Record
 from kruise_probe.controllers.nodes.reconciler import NodeReconciler
 from kruise_probe.controllers.pods.marking import Changes
 from kruise_probe.controllers.pods.reconciler import PodReconciler
+from kruise_probe.controllers.pods.write_limits import WriteLimits
 from kruise_probe.controllers.residue import touches
 from kruise_probe.controllers.writer import Writer
 from kruise_probe.workqueue.rate_limiting import WorkQueue
@@ -33,6 +35,10 @@ MARKER_CONTROLLER = "podprobemarker"
 NODE_CONTROLLER = "nodepodprobe"
 POD_CONTROLLER = "podmarks"
 AGENT_CONTROLLER = "agents"
+
+
+_namespace_of = attrgetter("namespace")
+"""Of a pod's or marker's key: namespaces take turns in the queues."""
 
 
 class Options(NamedTuple):
@@ -44,6 +50,7 @@ class Options(NamedTuple):
         serverless: gate `EnablePodProbeMarkerOnServerless`.
         marker_workers, node_workers: reconciles at once, of markers and of nodes; `pod_workers` keep as many
             requests under way as the client allows.
+        message_update_interval_seconds: between writes of one pod that change only messages, after a burst.
         resync_seconds: how often everything is looked at again without cause; 0 is never.
     """
 
@@ -54,6 +61,7 @@ class Options(NamedTuple):
     marker_workers: int = 4
     node_workers: int = 48
     pod_workers: int = 48
+    message_update_interval_seconds: float = 10.0
     resync_seconds: float = 600.0
 
 
@@ -90,10 +98,12 @@ def build_over(
     caches = Caches(
         informers, namespace=options.namespace, allowed_labels=options.allowed_labels, now=now
     )
-    marker_queue: WorkQueue[NamespacedName] = WorkQueue(name=MARKER_CONTROLLER)
+    marker_queue: WorkQueue[NamespacedName] = WorkQueue(
+        name=MARKER_CONTROLLER, group_of=_namespace_of
+    )
     pace = CensusPace(marker_queue)
     keys = Keys(
-        pods=WorkQueue(name=POD_CONTROLLER),
+        pods=WorkQueue(name=POD_CONTROLLER, group_of=_namespace_of),
         nodes=WorkQueue(name=NODE_CONTROLLER),
         agents=WorkQueue(name=AGENT_CONTROLLER),
         census=pace,
@@ -123,6 +133,7 @@ def build_over(
     pods = PodReconciler(
         caches,
         writer,
+        limits=WriteLimits(message_interval_seconds=options.message_update_interval_seconds),
         serverless=options.serverless,
         on_refusal=refusal_changed,
         on_answer=answered,
@@ -179,7 +190,9 @@ def _connect(
     now: Callable[[], datetime],
 ) -> None:
     informers.markers.add_event_handler(MarkerEvents(caches, keys))
-    informers.pods.add_event_handler(PodEvents(caches, keys))
+    informers.pods.add_event_handler(
+        PodEvents(caches, keys, state_changed=pods.state_changed, gone=pods.gone)
+    )
     informers.nodes.add_event_handler(NodeEvents(caches, keys))
     informers.node_pod_probes.add_event_handler(
         NodePodProbeEvents(caches, keys, result_seen=pods.result_seen, is_silent=agents.is_silent)

@@ -2,6 +2,7 @@
 
 from kruise_probe.api.core import Probe
 from kruise_probe.api.names import REASON_NO_ROOM
+from kruise_probe.controllers.markers.census import SELECTOR_CYCLE
 from kruise_probe.controllers.nodes.plan import probes_of_marker
 from kruise_probe.inspection.link import Case, Link, Standing, broken, waiting
 from kruise_probe.inspection.remedies import manager_remedy
@@ -15,6 +16,11 @@ def marker_link(case: Case) -> Link:
     if case.claim is None:
         errors = "; ".join(str(each) for each in marker.errors) or "the probe is not valid"
         return broken("marker", "InvalidSpec", f"the probe is left out as invalid: {errors}")
+    cycle = case.snapshot.cycle_through(marker.key)
+    if cycle:
+        return broken(
+            "marker", SELECTOR_CYCLE, f"the pod may be selected and left again and again: {cycle}"
+        )
     return Link("marker", Standing.OK, f"{marker.key} selects {selector_text(marker.selector)}")
 
 

@@ -11,7 +11,7 @@ import msgspec
 from kruise_probe.api.selectors import Selector
 from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import PodProbeMarker
-from kruise_probe.controllers.compiled import compile_marker
+from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.inspection.gates import gates_of
 from kruise_probe.inspection.link import Link, Standing
 from kruise_probe.inspection.selection import selector_text, unmet, why_not
@@ -117,7 +117,7 @@ def explanation(
             StrangerView(
                 marker=each.key.name,
                 selector=selector_text(each.selector),
-                why=why_not(each.selector, pod.labels),
+                why=_why_not(snapshot, each, seen),
             )
             for each in strangers[:MOST_STRANGERS]
         ],
@@ -129,6 +129,12 @@ def explanation(
             if each.key.namespace != pod.namespace and each.selector.matches(pod.labels)
         ),
     )
+
+
+def _why_not(snapshot: Snapshot, marker: CompiledMarker, seen: SeenPod) -> str:
+    why = why_not(marker.selector, seen.pod.labels)
+    cycle = snapshot.cycle_through(marker.key)
+    return f"{why}; it may select the pod and leave it again and again: {cycle}" if cycle else why
 
 
 def _distance(selector: Selector, seen: SeenPod) -> tuple[int, int]:

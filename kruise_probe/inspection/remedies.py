@@ -15,6 +15,7 @@ _REMEDIES: Final = {
     "MarkerDeleting": "wait; if it stays, is a manager running? its status says what it waits for: kubectl describe podprobemarker",
     "MarkerHeld": "nothing of it is left on nodes and pods; whoever added the finalizer has to remove it",
     "InvalidSpec": "correct the field that is named, and apply the marker again",
+    "SelectorCycle": "remove one of these labels from a markerPolicy or from a selector",
     "PodTerminating": "nothing: its successor is probed as soon as it runs",
     "PodFinished": "nothing: pods that have ended are not probed",
     "StaticPod": "run it as an ordinary pod, such as one of a DaemonSet",

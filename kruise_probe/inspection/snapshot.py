@@ -28,6 +28,7 @@ from kruise_probe.api.v1alpha1 import (
     PodProbeMarker,
 )
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
+from kruise_probe.controllers.selector_cycles import Cycles, cycle_text, find_cycles
 from kruise_probe.controllers.staleness import heartbeat, newest_result_at, stale_message
 
 SETTLING: Final = timedelta(seconds=5)
@@ -215,6 +216,14 @@ class Snapshot:
         for each in self.compiled.values():
             found.setdefault(each.key.namespace, []).append(each)
         return found
+
+    def cycle_through(self, marker: NamespacedName) -> str:
+        """The cycle of labels that `marker` is part of, or the empty string."""
+        return cycle_text(self._cycles[marker.namespace].through(marker))
+
+    @cached_property
+    def _cycles(self) -> Mapping[str, Cycles]:
+        return {name: find_cycles(markers) for name, markers in self._by_namespace.items()}
 
     def entry_of(self, pod: Pod) -> PodProbe | None:
         """What the NodePodProbe of the pod's node asks for."""

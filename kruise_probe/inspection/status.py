@@ -14,6 +14,7 @@ from kruise_probe.api.names import LEFT_OUT_REASONS, MARKER_FINALIZER, REASON_AG
 from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import Condition, PodContainerProbe, PodProbeMarker, ProbeState
 from kruise_probe.controllers.compiled import CompiledMarker
+from kruise_probe.controllers.markers.census import INVALID_SPEC, SELECTOR_CYCLE
 from kruise_probe.controllers.nodes.plan import is_probed
 from kruise_probe.inspection.gates import gates_of
 from kruise_probe.inspection.link import Standing
@@ -130,7 +131,7 @@ def marker_view(snapshot: Snapshot, marker: PodProbeMarker) -> MarkerView:
     compiled = snapshot.compiled[marker.key]
     pods: list[PodView] = []
     counted: list[PodView] = []
-    problems = _marker_problems(marker, compiled)
+    problems = _marker_problems(snapshot, marker, compiled)
     for seen in snapshot.pods_of(compiled):
         ways = ways_of(snapshot, seen, compiled)
         pods.append(_pod_view(snapshot, seen, ways, compiled))
@@ -186,7 +187,9 @@ def _problem(
     )
 
 
-def _marker_problems(marker: PodProbeMarker, compiled: CompiledMarker) -> list[Problem]:
+def _marker_problems(
+    snapshot: Snapshot, marker: PodProbeMarker, compiled: CompiledMarker
+) -> list[Problem]:
     """What is wrong with the marker whatever its pods are."""
     if marker.deleting:
         since = marker.metadata.deletion_timestamp
@@ -195,11 +198,16 @@ def _marker_problems(marker: PodProbeMarker, compiled: CompiledMarker) -> list[P
         held_by_us = not finalizers or MARKER_FINALIZER in finalizers
         remedy = remedy_of("MarkerDeleting" if held_by_us else "MarkerHeld")
         return [_problem(Standing.WAITING, "marker", "MarkerDeleting", text, remedy)]
-    remedy = remedy_of("InvalidSpec")
-    return [
-        _problem(Standing.BROKEN, "marker", "InvalidSpec", str(error), remedy)
+    remedy = remedy_of(INVALID_SPEC)
+    problems = [
+        _problem(Standing.BROKEN, "marker", INVALID_SPEC, str(error), remedy)
         for error in compiled.errors
     ]
+    cycle = snapshot.cycle_through(marker.key)
+    if cycle:
+        remedy = remedy_of(SELECTOR_CYCLE)
+        problems.append(_problem(Standing.BROKEN, "marker", SELECTOR_CYCLE, cycle, remedy))
+    return problems
 
 
 def _reported_problems(
@@ -225,7 +233,8 @@ _TROUBLE: Final = {"Synced": "False", "Degraded": "True", "Conflict": "True"}
 _TOLD_BY: Final = {
     "NodesBehind": frozenset({"NodePodProbe", "marker"}),
     "Deleting": frozenset({"marker"}),
-    "InvalidSpec": frozenset({"marker"}),
+    INVALID_SPEC: frozenset({"marker"}),
+    SELECTOR_CYCLE: frozenset({"marker"}),
     "ContainerNotFound": frozenset({"container"}),
     "PodNotMarked": frozenset({"condition", "marks"}),
     REASON_AGENT_STALE: frozenset({"daemon"}),
@@ -235,7 +244,7 @@ _TOLD_BY: Final = {
 """By reason of a condition: the links that tell the same with more detail."""
 
 
-_NO_PROBLEM: Final = frozenset({"MarkerDeleting", "PodFinished", "PodTerminating"})
+_NO_PROBLEM: Final = frozenset({"MarkerDeleting", "PodFinished", "PodTerminating", SELECTOR_CYCLE})
 """Told of the marker already, or as it should be."""
 
 
@@ -243,7 +252,7 @@ def _problem_of(seen: SeenPod, way: Way) -> Problem | None:
     link = way.end
     if link is None or link.reason in _NO_PROBLEM:
         return None
-    if link.reason == "InvalidSpec" and way.marker.errors:
+    if link.reason == INVALID_SPEC and way.marker.errors:
         return None
     return _problem(
         link.standing,

@@ -6,13 +6,14 @@ from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.v1alpha1 import NodePodProbe
 from kruise_probe.controllers.caches import Caches, ProbesChange
 from kruise_probe.controllers.mapping.keys import Keys
+from kruise_probe.controllers.result_changes import ResultChange
 from kruise_probe.workqueue.priority import Priority
 
 
 class NodePodProbeEvents:
     """Results concern pods; a spec that is not as we wrote it concerns the plan; both concern markers.
 
-    `result_seen` is told of each pod whose results changed.
+    `result_seen` is called with each pod whose results changed, and with what changed.
     """
 
     def __init__(
@@ -20,7 +21,7 @@ class NodePodProbeEvents:
         caches: Caches,
         keys: Keys,
         *,
-        result_seen: Callable[[NamespacedName], None],
+        result_seen: Callable[[NamespacedName, ResultChange], None],
         is_silent: Callable[[str], bool],
     ) -> None:
         self._caches = caches
@@ -68,9 +69,9 @@ class NodePodProbeEvents:
 
     def _results(self, change: ProbesChange) -> None:
         ours = self._caches.namespace
-        for key in change.pods:
+        for key, reported in change.pods.items():
             if not ours or key.namespace == ours:
-                self._result_seen(key)
+                self._result_seen(key, reported)
                 self._keys.pods.add(key, Priority.HIGH)
 
     def _counts(self, change: ProbesChange) -> None:

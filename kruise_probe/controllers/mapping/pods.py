@@ -1,21 +1,35 @@
 """What events of pods ask for."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
+from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.pods import NOTHING_OWNED, Pod
 from kruise_probe.controllers.caches import Caches
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.mapping.keys import Keys
 from kruise_probe.controllers.nodes.plan import is_probed
-from kruise_probe.controllers.pods.claims import kept_gates
+from kruise_probe.controllers.pods.claims import Claims, claims_of, kept_gates
 
 
 class PodEvents:
-    """Pods concern their own marks, the plan of their node, and the status of their markers."""
+    """Pods concern their own marks, the plan of their node, and the status of their markers.
 
-    def __init__(self, caches: Caches, keys: Keys) -> None:
+    `state_changed` is called with each pod on which a serverless provider reported another state, `gone` with each that
+    was deleted.
+    """
+
+    def __init__(
+        self,
+        caches: Caches,
+        keys: Keys,
+        *,
+        state_changed: Callable[[NamespacedName], None],
+        gone: Callable[[NamespacedName], None],
+    ) -> None:
         self._caches = caches
         self._keys = keys
+        self._state_changed = state_changed
+        self._gone = gone
 
     def on_add(self, obj: Pod, is_initial: bool) -> None:
         self._caches.follow_pod(None, obj)
@@ -44,10 +58,13 @@ class PodEvents:
             self._keys.pod(new.key)
             if self._caches.node_is_virtual(new.node):
                 self._keys.counts(after)
+                if _provider_changed_state(old, new, claims_of(after)):
+                    self._state_changed(new.key)
         self._left_behind(old, new)
 
     def on_delete(self, last_known: Pod) -> None:
         self._caches.follow_pod_deletion(last_known)
+        self._gone(last_known.key)
         markers = self._caches.matching.markers_of(last_known)
         self._keys.counts(markers)
         if markers or last_known.uid in self._caches.view(last_known.node).entries:
@@ -85,6 +102,15 @@ def _plan_may_differ(old: Pod, new: Pod) -> bool:
         or old.containers != new.containers
         or is_probed(old) != is_probed(new)
     )
+
+
+def _provider_changed_state(old: Pod, new: Pod, claims: Claims) -> bool:
+    """Whether a condition that a probe reads its state from went from one status to another."""
+    for condition_type in claims.condition_types:
+        before, after = old.condition(condition_type), new.condition(condition_type)
+        if before is not None and after is not None and before.status != after.status:
+            return True
+    return False
 
 
 def _marks_may_differ(old: Pod, new: Pod) -> bool:

@@ -35,14 +35,16 @@ from kruise_probe.controllers.limits import ENTRY_BYTES, MARKERS_PER_POD
 from kruise_probe.controllers.nodes.plan import probes_of_marker, unordered_probes
 from kruise_probe.controllers.pods.claims import Conflict
 from kruise_probe.controllers.pods.marking import States
+from kruise_probe.controllers.selector_cycles import Step, cycle_text
 
 SYNCED: Final = "Synced"
 CONFLICT: Final = "Conflict"
 DEGRADED: Final = "Degraded"
 
 CLAIMED_BY_ANOTHER: Final = "ClaimedByAnother"
+SELECTOR_CYCLE: Final = "SelectorCycle"
 INVALID_SPEC: Final = "InvalidSpec"
-WARNED_OF: Final = frozenset({CLAIMED_BY_ANOTHER, INVALID_SPEC})
+WARNED_OF: Final = frozenset({CLAIMED_BY_ANOTHER, INVALID_SPEC, SELECTOR_CYCLE})
 """Reasons that are a Warning event as well: where Kruise's CRD prunes conditions, the event alone tells."""
 WARNED_OF_ONCE: Final = frozenset({REASON_TOO_MANY_MARKERS, REASON_ENTRY_TOO_LARGE, REASON_NO_ROOM})
 """Likewise, but only when the reason is new: their messages count pods, and change with each of them."""
@@ -109,9 +111,10 @@ def census(
     now: datetime,
     *,
     refusals: Mapping[NamespacedName, str] = _NONE_REFUSED,
+    cycle: Sequence[Step] = (),
 ) -> PodProbeMarkerStatus:
     """The status that `marker` should have. `obstacles` say by node why a write failed; `conflicts` are those that it lost; `refusals` say
-    why the API server takes no marks, by pod.
+    why the API server takes no marks, by pod; `cycle` is the one that it is part of.
 
     The generation reported is that of the tally, which everything here was decided on; `marker` may be newer.
     """
@@ -119,7 +122,7 @@ def census(
     previous = {each.type: each for each in (marker.status and marker.status.conditions) or ()}
     conditions = [
         _synced(tally.behind, obstacles),
-        _conflict(conflicts),
+        _conflict(conflicts, cycle),
         _degraded(tally, refusals),
     ]
     return PodProbeMarkerStatus(
@@ -193,16 +196,24 @@ def _synced(behind: set[str], obstacles: Mapping[str, str]) -> Condition:
     )
 
 
-def _conflict(conflicts: Iterable[Conflict]) -> Condition:
+def _conflict(conflicts: Iterable[Conflict], cycle: Sequence[Step]) -> Condition:
+    """Of both kinds of conflict the cycle has the reason: it changes pods again and again."""
     sentences = sorted({str(each) for each in conflicts})
-    if not sentences:
+    messages: list[str] = []
+    if cycle:
+        messages.append(
+            f"Markers of this namespace select pods by labels that they write for each other: {cycle_text(cycle)}. "
+            "Pods that they select may change again and again, at a limited rate. "
+            "Remove one of these labels from a markerPolicy or from a selector."
+        )
+    if sentences:
+        messages.append(
+            f"Not written: {listed(sentences)}. Use other names, or remove them from one of the probes."
+        )
+    if not messages:
         return Condition(CONFLICT, "False", "NoConflict", "Nothing is claimed by another probe.")
-    return Condition(
-        CONFLICT,
-        "True",
-        CLAIMED_BY_ANOTHER,
-        f"Not written: {listed(sentences)}. Use other names, or remove them from one of the probes.",
-    )
+    reason = SELECTOR_CYCLE if cycle else CLAIMED_BY_ANOTHER
+    return Condition(CONFLICT, "True", reason, " ".join(messages))
 
 
 def _degraded(tally: Tally, refusals: Mapping[NamespacedName, str]) -> Condition:

@@ -93,6 +93,7 @@ class MarkerReconciler:
 
     async def reconcile(self, key: NamespacedName) -> Result | None:
         self._pace.started(key)
+        self._refresh_cycles(key)
         marker = self._caches.markers.get(key)
         compiled = self._caches.matching.markers.get(key)
         if marker is None or compiled is None:
@@ -114,6 +115,16 @@ class MarkerReconciler:
             return Result(CATCH_UP_SECONDS)
         await self._report(held, compiled)
         return Result(PRUNED_LOOK_SECONDS) if self._pruned else None
+
+    def _refresh_cycles(self, key: NamespacedName) -> None:
+        """Has the markers looked at again whose cycles changed; this one later, if it is too early for that."""
+        time = asyncio.get_running_loop().time
+        changed, again_seconds = self._caches.cycles.refresh(key.namespace, time)
+        for each in changed:
+            if each != key:
+                self._pace.request(each)
+        if again_seconds:
+            self._pace.request(key, delay_seconds=again_seconds)
 
     async def _held(self, marker: PodProbeMarker) -> PodProbeMarker | None:
         """The marker with our finalizer, or None when it has changed meanwhile."""
@@ -170,6 +181,7 @@ class MarkerReconciler:
             obstacles,
             self._now(),
             refusals=self._refusals(compiled, pods),
+            cycle=self._caches.cycles.through(marker.key),
         )
 
     def _refusals(self, marker: CompiledMarker, pods: Iterable[Pod]) -> dict[NamespacedName, str]:

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from kruise_probe.api.errors import KubeError
 from kruise_probe.api.keys import NamespacedName
@@ -17,7 +17,7 @@ from kruise_probe.api.resources import PODS
 from kruise_probe.client.request import PatchType
 from kruise_probe.controllers.caches import Caches
 from kruise_probe.controllers.limits import NOTHING_LEFT_OUT, left_out_of
-from kruise_probe.controllers.metrics import RESULT_TO_CONDITION
+from kruise_probe.controllers.metrics import POD_WRITES_DELAYED, RESULT_TO_CONDITION
 from kruise_probe.controllers.nodes.plan import is_probed
 from kruise_probe.controllers.pods.claims import Claims, claims_of
 from kruise_probe.controllers.pods.marking import Changes, States, marking
@@ -29,6 +29,8 @@ from kruise_probe.controllers.pods.patch import (
     pod_is_gone,
     refusal,
 )
+from kruise_probe.controllers.pods.write_limits import WriteCause, WriteLimits, cause_of
+from kruise_probe.controllers.result_changes import ResultChange
 from kruise_probe.controllers.serverless import is_virtual, states_of
 from kruise_probe.controllers.writer import Writer
 from kruise_probe.workqueue.consume import Result
@@ -42,10 +44,17 @@ CONTESTED_SECONDS: Final = 1.0
 """Pause before a pod is looked at again whose answer shows that somebody undid what we wrote."""
 
 
+class _Reported(NamedTuple):
+    """What was reported on a pod since its last write, and when first; None for by a provider."""
+
+    change: ResultChange
+    seen_at: float | None
+
+
 class PodReconciler:
     """Writes the marks of pods, one patch per pod and change; only where that is refused as invalid, one for each part.
 
-    `serverless` is the gate of the serverless protocol. `on_refusal` is called with a pod whose marks the API server
+    `limits` decides when a pod may be written. `serverless` is the gate of the serverless protocol. `on_refusal` is called with a pod whose marks the API server
     will not take, and again when that has changed, so that markers may tell; `on_answer` with a pod and what was
     to change on it when its patch is no longer under way, so that a marker's end may go on that waited for it.
     `no_room` names the markers whose probes of a pod its node's NodePodProbe has no room for.
@@ -57,6 +66,7 @@ class PodReconciler:
         caches: Caches,
         client: Writer,
         *,
+        limits: WriteLimits,
         serverless: bool,
         on_refusal: Callable[[Pod], None],
         on_answer: Callable[[Pod, Changes], None],
@@ -65,12 +75,13 @@ class PodReconciler:
     ) -> None:
         self._caches = caches
         self._client = client
+        self._limits = limits
         self._serverless = serverless
         self._on_refusal = on_refusal
         self._on_answer = on_answer
         self._no_room = no_room
         self._now = now
-        self._seen_at: dict[NamespacedName, float] = {}
+        self._reported: dict[NamespacedName, _Reported] = {}
         self._refusals: dict[NamespacedName, Refused] = {}
 
     def why_refused(self, key: NamespacedName, marker: str) -> str:
@@ -78,17 +89,32 @@ class PodReconciler:
         refused = self._refusals.get(key, NOT_REFUSED)
         return refused.get(marker) or refused.get(EVERY_MARKER, "")
 
-    def result_seen(self, key: NamespacedName) -> None:
+    def result_seen(self, key: NamespacedName, change: ResultChange) -> None:
         """Starts the clock of a result that has to get to the pod; the first of several counts."""
-        self._seen_at.setdefault(key, asyncio.get_running_loop().time())
+        self._remember(key, _Reported(change, asyncio.get_running_loop().time()))
+
+    def state_changed(self, key: NamespacedName) -> None:
+        """A provider reported another state, in a condition of the pod."""
+        self._remember(key, _Reported(ResultChange.STATE, None))
+
+    def gone(self, key: NamespacedName) -> None:
+        """The pod was deleted."""
+        self._reported.pop(key, None)
+        self._refusals.pop(key, None)
+        self._limits.forget(key)
 
     async def reconcile(self, key: NamespacedName) -> Result | None:
-        seen_at = self._seen_at.pop(key, None)
+        reported = self._reported.pop(key, None)
         pod = self._caches.pods.get(key)
         changes = self._changes(pod) if pod is not None else None
         if pod is None or changes is None:
             self._record(key, pod, NOT_REFUSED)
             return None
+        cause = cause_of(pod, changes, reported.change if reported is not None else None)
+        wait = self._wait_seconds(pod, cause)
+        if wait > 0:
+            POD_WRITES_DELAYED.labels(cause).inc()
+            return Result(wait)
         self._caches.marked.sent(pod, changes)
         try:
             written, failure = await self._write(pod, changes)
@@ -96,18 +122,33 @@ class PodReconciler:
             if pod_is_gone(error):
                 self._record(key, None, NOT_REFUSED)
                 return None
-            if seen_at is not None:
-                self._seen_at.setdefault(key, seen_at)
+            if reported is not None:
+                self._remember(key, reported)
             raise
         finally:
             self._caches.marked.answered(pod)
             self._on_answer(pod, changes)
-        if seen_at is not None:
-            RESULT_TO_CONDITION.observe(asyncio.get_running_loop().time() - seen_at)
+        self._limits.wrote(key, cause, probes=self._probes(pod), now=_now())
+        if reported is not None and reported.seen_at is not None:
+            RESULT_TO_CONDITION.observe(_now() - reported.seen_at)
         if failure is not None:
             raise failure
         self._record(key, pod, NOT_REFUSED)
         return Result(CONTESTED_SECONDS) if self._changes(written) is not None else None
+
+    def _remember(self, key: NamespacedName, reported: _Reported) -> None:
+        """Together with what is remembered: the most important change, since the first of them."""
+        known = self._reported.get(key)
+        if known is not None:
+            seen = [each.seen_at for each in (known, reported) if each.seen_at is not None]
+            reported = _Reported(max(known.change, reported.change), min(seen, default=None))
+        self._reported[key] = reported
+
+    def _wait_seconds(self, pod: Pod, cause: WriteCause) -> float:
+        return self._limits.wait_seconds(pod.key, cause, probes=self._probes(pod), now=_now())
+
+    def _probes(self, pod: Pod) -> int:
+        return len(claims_of(self._caches.matching.markers_of(pod)).claims)
 
     async def _write(self, pod: Pod, changes: Changes) -> tuple[Pod, KubeError | None]:
         """The pod with everything that it takes, and why not all of it.
@@ -193,3 +234,7 @@ class PodReconciler:
         if is_virtual(node):
             return (states_of(pod, claims) if self._serverless else {}), "", True
         return self._caches.states_of(pod), self._caches.stale_message(pod.node), False
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -44,6 +44,8 @@ class Asked:
     def __init__(self) -> None:
         self.caches = Caches(informers_over(FakeApi()), now=lambda: START)
         self.seen: list[NamespacedName] = []
+        self.provider_news: list[NamespacedName] = []
+        self.gone: list[NamespacedName] = []
         self.silent = False
         self.forget()
 
@@ -64,11 +66,16 @@ class Asked:
             stagger=Stagger(),
         )
         caches, keys = self.caches, self.keys
-        self.pod_events = PodEvents(caches, keys)
+        self.pod_events = PodEvents(
+            caches, keys, state_changed=self.provider_news.append, gone=self.gone.append
+        )
         self.marker_events = MarkerEvents(caches, keys)
         self.node_events = NodeEvents(caches, keys)
         self.npp_events = NodePodProbeEvents(
-            caches, keys, result_seen=self.seen.append, is_silent=lambda _: self.silent
+            caches,
+            keys,
+            result_seen=lambda key, _: self.seen.append(key),
+            is_silent=lambda _: self.silent,
         )
         self.lease_events = LeaseEvents(
             caches, keys, is_silent=lambda _: self.silent, now=lambda: START

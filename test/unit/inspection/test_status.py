@@ -3,7 +3,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.builders import condition_wire, policy_wire, probe_wire, state_wire
+from support.builders import condition_wire, marker_wire, policy_wire, probe_wire, state_wire
 from support.snapshots import healthy_pod, marker, snapshot
 
 from kruise_probe.api.core import Probe
@@ -225,3 +225,33 @@ def test_of_many_markers_that_do_not_match_the_closest_are_told() -> None:
     view = explanation(there, there.pods[0], [])
     assert view.not_matching[0].marker == "zzz"
     assert (len(view.not_matching), view.strangers_left_out) == (MOST_STRANGERS, 4)
+
+
+def entangled() -> list[Json]:
+    """`web` selects pods without `y` and writes `x`; `other` selects pods with `x` and writes `y`."""
+
+    def made(name: str, writes: str, *requirements: Json) -> Json:
+        probe = probe_wire(policies=[policy_wire(labels={writes: "1"})])
+        return marker_wire(name, selector={"matchExpressions": [*requirements]}, probes=[probe])
+
+    return [
+        made("web", "x", {"key": "y", "operator": "DoesNotExist"}),
+        made("other", "y", {"key": "x", "operator": "Exists"}),
+    ]
+
+
+def test_a_cycle_of_labels_is_told_once_for_each_marker_however_many_pods_there_are() -> None:
+    there = snapshot(markers=entangled(), pods=[healthy_pod("a"), healthy_pod("b")])
+    for view in status_view(there, there.markers, []).markers:
+        (problem,) = [each for each in view.problems if each.reason == "SelectorCycle"]
+        assert (problem.severity, problem.link, problem.pod) == ("broken", "marker", "")
+        assert "web writes label 'x', by which other selects pods" in problem.message
+        assert "remove one of these labels" in problem.remedy
+
+
+def test_explain_tells_of_a_cycle_whether_its_marker_selects_the_pod_just_now_or_not() -> None:
+    there = snapshot(markers=entangled(), pods=[healthy_pod()])
+    view = explanation(there, there.pods[0], [])
+    (match,), (stranger,) = view.matching, view.not_matching
+    assert (match.marker, match.probes[0].reason) == ("web", "SelectorCycle")
+    assert "other writes label 'y', by which web selects pods" in stranger.why

@@ -1,0 +1,272 @@
+"""Markers whose policies write labels that select pods for each other, in a circle.
+
+Such markers change what they select for ever: A writes a label on pods without `y`, B writes `y` on pods with that
+label. An edge leads from a marker to each other marker of its namespace whose selector looks at a label key that it
+writes, if what it writes can change the selector's result on a pod that both could select. The markers of a strongly
+connected component are in a cycle.
+
+Source: Tarjan, Depth-first search and linear graph algorithms (1972).
+Differs: without recursion.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from itertools import islice, pairwise
+from typing import Final, NamedTuple, TypeVar
+
+from kruise_probe.api.keys import NamespacedName
+from kruise_probe.controllers.compiled import CompiledMarker
+
+N = TypeVar("N", bound=Hashable)
+
+MOST_CANDIDATES: Final = 10_000
+"""Triples of writer, key and reader that are looked at in one namespace, some 20 ms; cycles beyond are not found."""
+
+
+PAUSE_PER_SECOND_OF_WORK: Final = 50.0
+"""A namespace whose cycles take long to compute waits for longer until the next time: 2 % of the CPU at most."""
+
+LISTED_STEPS: Final = 4
+"""How many steps of a cycle a message names; the rest is counted."""
+
+
+class Refreshed(NamedTuple):
+    """The markers whose cycles may have changed; or the seconds until the cycles may be computed again."""
+
+    markers: AbstractSet[NamespacedName]
+    again_seconds: float
+
+
+class Step(NamedTuple):
+    """`writer` writes the label `key`, which the selector of `reader` looks at."""
+
+    writer: NamespacedName
+    key: str
+    reader: NamespacedName
+
+
+class Cycles(NamedTuple):
+    """All edges between markers of one cycle: by writer and reader, the first label key that leads there."""
+
+    edges: Mapping[NamespacedName, Mapping[NamespacedName, str]]
+
+    def through(self, marker: NamespacedName) -> tuple[Step, ...]:
+        """A shortest cycle that begins with a label of `marker`; empty without any."""
+        came_from: dict[NamespacedName, NamespacedName] = {}
+        waiting = deque([marker])
+        while waiting and marker not in came_from:
+            writer = waiting.popleft()
+            for reader in self.edges.get(writer, ()):
+                if reader not in came_from:
+                    came_from[reader] = writer
+                    waiting.append(reader)
+        if marker not in came_from:
+            return ()
+        path = [marker, came_from[marker]]
+        while path[-1] != marker:
+            path.append(came_from[path[-1]])
+        path.reverse()
+        return tuple(
+            Step(writer, self.edges[writer][reader], reader) for writer, reader in pairwise(path)
+        )
+
+
+NO_CYCLES: Final = Cycles({})
+
+
+def cycle_text(cycle: Sequence[Step]) -> str:
+    """The labels of a cycle, one step after the other, as a sentence; of a long one the first steps."""
+    steps = [
+        f"{step.writer.name} writes label {step.key!r}, by which {step.reader.name} selects pods"
+        for step in cycle
+    ]
+    more = len(steps) - LISTED_STEPS
+    return "; ".join(steps[:LISTED_STEPS]) + (f"; and {more} more" if more > 0 else "")
+
+
+class _Namespace:
+    __slots__ = ("changed", "cycles", "markers", "not_before")
+
+    def __init__(self) -> None:
+        self.markers: dict[NamespacedName, CompiledMarker] = {}
+        self.cycles = NO_CYCLES
+        self.changed = False
+        self.not_before = float("-inf")
+
+
+class SelectorCycles:
+    """The cycles of every namespace, computed when one of its markers has changed and somebody looks."""
+
+    def __init__(self) -> None:
+        self._namespaces: dict[str, _Namespace] = {}
+
+    def set_marker(self, marker: CompiledMarker) -> None:
+        """Adds a marker, or replaces the one of the same key."""
+        namespace = self._namespaces.setdefault(marker.key.namespace, _Namespace())
+        namespace.markers[marker.key] = marker
+        namespace.changed = True
+
+    def remove_marker(self, key: NamespacedName) -> None:
+        namespace = self._namespaces.get(key.namespace)
+        if namespace is not None and namespace.markers.pop(key, None) is not None:
+            namespace.changed = True
+
+    def through(self, marker: NamespacedName) -> tuple[Step, ...]:
+        """The cycle through `marker` as of the last `refresh` of its namespace; empty without any."""
+        namespace = self._namespaces.get(marker.namespace)
+        return namespace.cycles.through(marker) if namespace is not None else ()
+
+    def refresh(self, name: str, time: Callable[[], float]) -> Refreshed:
+        """Computes the cycles of a namespace again if its markers have changed; after long work not at once again."""
+        namespace = self._namespaces.get(name)
+        if namespace is None or not namespace.changed:
+            return Refreshed(frozenset(), 0.0)
+        started_at = time()
+        if started_at < namespace.not_before:
+            return Refreshed(frozenset(), namespace.not_before - started_at)
+        before, namespace.cycles = namespace.cycles, find_cycles(namespace.markers.values())
+        namespace.changed = False
+        ended_at = time()
+        namespace.not_before = ended_at + (ended_at - started_at) * PAUSE_PER_SECOND_OF_WORK
+        if not namespace.markers:
+            del self._namespaces[name]
+        if before == namespace.cycles:
+            return Refreshed(frozenset(), 0.0)
+        return Refreshed(before.edges.keys() | namespace.cycles.edges.keys(), 0.0)
+
+
+def find_cycles(markers: Iterable[CompiledMarker]) -> Cycles:
+    """The cycles between the markers of one namespace, given in any order; those being deleted write nothing."""
+    live = sorted((each for each in markers if each.live), key=lambda each: each.key)
+    entangled = _entangled(live)
+    if not entangled:
+        return NO_CYCLES
+    written = frozenset(key for each in live for key in each.labels)
+    edges: dict[NamespacedName, dict[NamespacedName, str]] = {}
+    for writer, key, reader in islice(_candidates(entangled), MOST_CANDIDATES):
+        readers = edges.setdefault(writer.key, {})
+        if (
+            reader.key not in readers
+            and _influences(writer, key, reader)
+            and _can_meet(writer, reader, written)
+        ):
+            readers[reader.key] = key
+    number = {marker: index for index, each in enumerate(_components(edges)) for marker in each}
+    return Cycles(
+        {
+            writer: {
+                reader: key
+                for reader, key in readers.items()
+                if number.get(reader) == number[writer]
+            }
+            for writer, readers in edges.items()
+            if writer in number
+        }
+    )
+
+
+def _entangled(markers: Sequence[CompiledMarker]) -> list[CompiledMarker]:
+    """The markers that could be in a cycle judging by keys alone. Most namespaces have none, at the cost of a glance."""
+    readers: defaultdict[str, list[NamespacedName]] = defaultdict(list)
+    for each in markers:
+        for key in each.selector.keys:
+            readers[key].append(each.key)
+    graph: dict[NamespacedName | str, Collection[NamespacedName | str]] = {}
+    for each in markers:
+        keys = [key for key in each.labels if key in readers]
+        if keys:
+            graph[each.key] = keys
+            graph.update((key, readers[key]) for key in keys)
+    if not graph:
+        return []
+    among = {node for component in _components(graph) for node in component}
+    return [each for each in markers if each.key in among]
+
+
+def _candidates(
+    markers: Sequence[CompiledMarker],
+) -> Iterator[tuple[CompiledMarker, str, CompiledMarker]]:
+    readers: defaultdict[str, list[CompiledMarker]] = defaultdict(list)
+    for each in markers:
+        for key in each.selector.keys:
+            readers[key].append(each)
+    for writer in markers:
+        for key in sorted(writer.labels & readers.keys()):
+            for reader in readers[key]:
+                yield writer, key, reader
+
+
+def _influences(writer: CompiledMarker, key: str, reader: CompiledMarker) -> bool:
+    """Whether the values that `writer` gives the label, and its absence, make a difference to the selector of `reader`."""
+    requirements = [each for each in reader.selector.requirements if each.key == key]
+    outcomes = {all(each.matches({}) for each in requirements)}
+    for probe in writer.probes:
+        for marks in probe.policies.values():
+            if key in marks.labels:
+                label = {key: marks.labels[key]}
+                outcomes.add(all(each.matches(label) for each in requirements))
+    return len(outcomes) == 2
+
+
+def _can_meet(left: CompiledMarker, right: CompiledMarker, written: frozenset[str]) -> bool:
+    """Whether both may select one pod, whatever becomes of the labels that markers write."""
+    for key in (left.selector.keys & right.selector.keys) - written:
+        requirements = [
+            each
+            for each in (*left.selector.requirements, *right.selector.requirements)
+            if each.key == key
+        ]
+        values = {value for each in requirements for value in each.values or ()}
+        possible: list[dict[str, str]] = [{}, {key: ""}, {key: _ANY_OTHER}]
+        possible += [{key: value} for value in values]
+        if not any(all(each.matches(labels) for each in requirements) for labels in possible):
+            return False
+    return True
+
+
+_ANY_OTHER: Final = "\0"
+"""Stands for a value that no selector names."""
+
+
+def _components(graph: Mapping[N, Iterable[N]]) -> list[list[N]]:
+    """The strongly connected components of two nodes or more."""
+    order: dict[N, int] = {}
+    low: dict[N, int] = {}
+    stack: list[N] = []
+    on_stack: set[N] = set()
+    found: list[list[N]] = []
+
+    def enter(node: N) -> tuple[N, Iterator[N]]:
+        order[node] = low[node] = len(order)
+        stack.append(node)
+        on_stack.add(node)
+        return node, iter(graph.get(node, ()))
+
+    for start in graph:
+        walk = [enter(start)] if start not in order else []
+        while walk:
+            node, successors = walk[-1]
+            for successor in successors:
+                if successor not in order:
+                    walk.append(enter(successor))
+                    break
+                if successor in on_stack:
+                    low[node] = min(low[node], order[successor])
+            else:
+                walk.pop()
+                if walk:
+                    low[walk[-1][0]] = min(low[walk[-1][0]], low[node])
+                if low[node] == order[node]:
+                    component = _pop_through(stack, on_stack, node)
+                    if len(component) > 1:
+                        found.append(component)
+    return found
+
+
+def _pop_through(stack: list[N], on_stack: set[N], node: N) -> list[N]:
+    component: list[N] = []
+    while not component or component[-1] != node:
+        component.append(stack.pop())
+        on_stack.discard(component[-1])
+    return component

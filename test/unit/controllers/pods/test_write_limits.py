@@ -1,0 +1,176 @@
+"""How often one pod may be written, and that its end state always gets there."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.builders import condition_wire, pod
+
+from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.names import REASON_AGENT_STALE
+from kruise_probe.api.pods import PodCondition
+from kruise_probe.controllers.pods.marking import Changes
+from kruise_probe.controllers.pods.write_limits import (
+    MARKS_BURST,
+    MARKS_INTERVAL_SECONDS,
+    MESSAGE_BURST,
+    WriteCause,
+    WriteLimits,
+    cause_of,
+)
+from kruise_probe.controllers.result_changes import ResultChange
+
+STATE, FIRST, MESSAGE, MARKS = WriteCause
+KEY = NamespacedName("default", "web-0")
+TYPE = "example.com/healthy"
+PROBES = 2
+
+
+def limits() -> WriteLimits:
+    return WriteLimits(message_interval_seconds=10.0)
+
+
+def condition(status: str = "True", reason: str = "", message: str = "") -> PodCondition:
+    return PodCondition(type=TYPE, status=status, reason=reason, message=message)
+
+
+def changes(*conditions: PodCondition, **more: Any) -> Changes:
+    empty: dict[str, Any] = {"labels": {}, "annotations": {}, "deleted": []}
+    return Changes(**(empty | more), conditions=list(conditions))
+
+
+@pytest.mark.parametrize(
+    ("current", "wanted", "reported", "expected"),
+    [
+        pytest.param(
+            "True", changes(condition("False")), ResultChange.STATE, STATE, id="new-state"
+        ),
+        pytest.param(
+            "True",
+            changes(condition(), labels={"a": "b"}),
+            ResultChange.FIRST_RESULT,
+            FIRST,
+            id="first-result",
+        ),
+        pytest.param(
+            "True", changes(condition(message="x")), ResultChange.MESSAGE, MESSAGE, id="message"
+        ),
+        pytest.param("True", changes(condition(message="x")), None, MESSAGE, id="message-later"),
+        pytest.param("True", changes(condition("False")), None, MARKS, id="status-nobody-reported"),
+        pytest.param(
+            "True", changes(condition(message="x"), labels={"a": None}), None, MARKS, id="label"
+        ),
+        pytest.param("True", changes(annotations={"a": "b"}), None, MARKS, id="annotation"),
+        pytest.param("True", changes(deleted=[TYPE]), None, MARKS, id="condition-removed"),
+        pytest.param(None, changes(condition()), None, MARKS, id="condition-that-is-new"),
+        pytest.param(
+            "True", changes(condition("Unknown", REASON_AGENT_STALE)), None, STATE, id="agent-stale"
+        ),
+    ],
+)
+def test_cause_of_a_write(
+    current: str | None, wanted: Changes, reported: ResultChange | None, expected: WriteCause
+) -> None:
+    there = [condition_wire(TYPE, current)] if current else []
+    assert cause_of(pod(conditions=there), wanted, reported) is expected
+
+
+def test_an_agent_that_is_back_is_a_state() -> None:
+    stale = pod(conditions=[condition_wire(TYPE, "Unknown", reason=REASON_AGENT_STALE)])
+    assert cause_of(stale, changes(condition()), None) is STATE
+
+
+def test_new_states_are_written_at_once_whatever_was_written_before() -> None:
+    bounded = limits()
+    for cause in (MARKS, MESSAGE, FIRST) * 100:
+        bounded.wrote(KEY, cause, probes=PROBES, now=0.0)
+    assert bounded.wait_seconds(KEY, STATE, probes=PROBES, now=0.0) == 0
+
+
+@pytest.mark.parametrize(
+    ("cause", "burst"),
+    [
+        pytest.param(MESSAGE, MESSAGE_BURST, id="messages"),
+        pytest.param(MARKS, MARKS_BURST, id="marks"),
+        pytest.param(FIRST, PROBES + MARKS_BURST, id="first-results-then-the-bucket-of-marks"),
+    ],
+)
+def test_a_burst_at_once_and_then_one_write_an_interval(cause: WriteCause, burst: int) -> None:
+    bounded = limits()
+    for _ in range(burst):
+        assert bounded.wait_seconds(KEY, cause, probes=PROBES, now=0.0) == 0
+        bounded.wrote(KEY, cause, probes=PROBES, now=0.0)
+    assert bounded.wait_seconds(KEY, cause, probes=PROBES, now=0.0) == pytest.approx(10)
+    assert bounded.wait_seconds(KEY, cause, probes=PROBES, now=10.0) == 0
+
+
+def test_chatty_messages_do_not_delay_marks_and_pods_do_not_delay_each_other() -> None:
+    bounded = limits()
+    for _ in range(MESSAGE_BURST):
+        bounded.wrote(KEY, MESSAGE, probes=PROBES, now=0.0)
+    other = NamespacedName("default", "web-1")
+    assert bounded.wait_seconds(KEY, MARKS, probes=PROBES, now=0.0) == 0
+    assert bounded.wait_seconds(other, MESSAGE, probes=PROBES, now=0.0) == 0
+
+
+def test_each_probe_of_a_pod_has_a_write_for_its_first_result() -> None:
+    bounded = limits()
+    for _ in range(100):
+        assert bounded.wait_seconds(KEY, FIRST, probes=100, now=0.0) == 0
+        bounded.wrote(KEY, FIRST, probes=100, now=0.0)
+    assert bounded.wait_seconds(KEY, MARKS, probes=100, now=0.0) == 0
+
+
+def test_an_interval_of_nothing_does_not_limit_messages() -> None:
+    bounded = WriteLimits(message_interval_seconds=0.0)
+    for _ in range(100):
+        bounded.wrote(KEY, MESSAGE, probes=PROBES, now=0.0)
+    assert bounded.wait_seconds(KEY, MESSAGE, probes=PROBES, now=0.0) == 0
+
+
+attempts = st.lists(
+    st.tuples(
+        st.sampled_from([FIRST, MESSAGE, MARKS]),
+        st.floats(0, 5),
+        st.integers(1, 40),
+    ),
+    max_size=80,
+)
+
+
+@given(attempts)
+def test_nothing_waits_for_longer_than_an_interval_and_none_is_written_more_often(
+    attempts: list[tuple[WriteCause, float, int]],
+) -> None:
+    """Whatever was written before, and with however many probes: also after probes are gone."""
+    bounded, now, written = limits(), 0.0, Counter[WriteCause]()
+    for cause, pause, probes in attempts:
+        now += pause
+        wait = bounded.wait_seconds(KEY, cause, probes=probes, now=now)
+        assert wait <= MARKS_INTERVAL_SECONDS + 0.01
+        if wait == 0:
+            bounded.wrote(KEY, cause, probes=probes, now=now)
+            written[cause] += 1
+    refilled = now / MARKS_INTERVAL_SECONDS + 0.01
+    assert written[MESSAGE] <= MESSAGE_BURST + refilled
+    assert written[MARKS] <= MARKS_BURST + refilled
+    assert written[MARKS] + written[FIRST] <= MARKS_BURST + 40 + 2 * refilled
+
+
+def test_a_pod_whose_buckets_are_full_again_is_forgotten() -> None:
+    bounded = limits()
+    for number in range(1000):
+        bounded.wrote(NamespacedName("default", f"old-{number}"), MARKS, probes=1, now=0.0)
+    assert len(bounded) == 1000
+    for number in range(1000):
+        bounded.wrote(NamespacedName("default", f"new-{number}"), MARKS, probes=1, now=20.0)
+    assert len(bounded) == 1000
+
+
+def test_a_pod_that_is_gone_is_forgotten() -> None:
+    bounded = limits()
+    bounded.wrote(KEY, MARKS, probes=1, now=0.0)
+    bounded.forget(KEY)
+    assert len(bounded) == 0

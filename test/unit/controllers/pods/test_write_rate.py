@@ -1,0 +1,190 @@
+"""How often the manager writes one pod, over a fake API server with a daemon that answers at once."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from support.builders import (
+    marker_wire,
+    node_wire,
+    pod_status_wire,
+    pod_wire,
+    policy_wire,
+    probe_wire,
+    state_wire,
+)
+from support.fake_api import FakeApi
+from support.running_manager import running_manager, settle
+
+from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, NODES, PODS
+from kruise_probe.controllers.pods.write_limits import MARKS_BURST, MESSAGE_BURST
+
+Result = Callable[[str], tuple[str, str]]
+"""Of a probe: its state and message."""
+
+REPORT_SECONDS = 0.01
+
+
+def succeeds(_: str) -> tuple[str, str]:
+    return "Succeeded", "fine"
+
+
+@asynccontextmanager
+async def daemon(api: FakeApi, result: Result = succeeds) -> AsyncIterator[None]:
+    """Publishes a result for every probe of the spec, and for nothing else, at once."""
+
+    async def report() -> None:
+        last: Any = []
+        while True:
+            found = api.get(NODE_POD_PROBES, "node-1") or {"spec": {}}
+            statuses = [
+                pod_status_wire(
+                    {"metadata": entry},
+                    *(state_wire(each["name"], *result(each["name"])) for each in entry["probes"]),
+                )
+                for entry in found["spec"].get("podProbes") or ()
+            ]
+            if "metadata" in found and statuses != last:
+                last = statuses
+                api.edit(
+                    NODE_POD_PROBES, "node-1", {"status": {"podProbeStatuses": statuses or None}}
+                )
+            await asyncio.sleep(REPORT_SECONDS)
+
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(report())
+        yield
+        task.cancel()
+
+
+def cycle() -> FakeApi:
+    """A writes `x` on pods without `y`, B writes `y` on pods with `x`."""
+    api = FakeApi()
+    api.put(NODES, node_wire())
+    api.put(PODS, pod_wire())
+    for name, operator, key, written in (
+        ("a", "DoesNotExist", "y", "x"),
+        ("b", "Exists", "x", "y"),
+    ):
+        selector = {"matchExpressions": [{"key": key, "operator": operator}]}
+        probe = probe_wire(
+            "p", condition=f"example.com/{name}", policies=[policy_wire(labels={written: "1"})]
+        )
+        api.put(MARKERS, marker_wire(name, selector=selector, probes=[probe]))
+    return api
+
+
+def pod_writes(api: FakeApi) -> int:
+    return api.count("Pod")["Pod/status"]
+
+
+async def test_e5_markers_that_select_each_others_labels_write_a_pod_at_a_bounded_rate() -> None:
+    api = cycle()
+    async with running_manager(api), daemon(api):
+        await settle(30)
+        assert MARKS_BURST < pod_writes(api) <= MARKS_BURST + 2 + 30 / 10 + 1
+
+
+async def test_e5_deleting_a_marker_of_a_cycle_removes_its_marks_within_an_interval() -> None:
+    api = cycle()
+    async with running_manager(api), daemon(api):
+        await settle(30)
+        api.remove(MARKERS, "a")
+        api.remove(MARKERS, "b")
+        await settle(21)
+        assert (api.get(MARKERS, "a"), api.get(MARKERS, "b")) == (None, None)
+        pod = api.get(PODS, "web-0")
+        assert pod is not None
+        assert set(pod["metadata"]["labels"]) == {"app"}
+
+
+@pytest.fixture
+def api() -> FakeApi:
+    api = FakeApi()
+    api.put(NODES, node_wire())
+    api.put(PODS, pod_wire())
+    api.put(MARKERS, marker_wire(probes=[probe_wire(policies=[policy_wire(labels={"l": "1"})])]))
+    return api
+
+
+def shown(api: FakeApi) -> dict[str, Any]:
+    pod = api.get(PODS, "web-0")
+    assert pod is not None
+    conditions: list[dict[str, Any]] = pod["status"]["conditions"]
+    return next(each for each in conditions if each["type"] == "example.com/healthy")
+
+
+async def test_messages_alone_have_a_burst_and_the_newest_one_gets_there(api: FakeApi) -> None:
+    said = "0"
+    async with running_manager(api), daemon(api, lambda _: ("Succeeded", said)):
+        await settle()
+        before = pod_writes(api)
+        for number in range(1, 60):
+            said = str(number)
+            await settle(0.3)
+        assert pod_writes(api) - before <= MESSAGE_BURST + 18 / 10 + 1
+        await settle(11)
+        assert shown(api)["message"] == "59"
+
+
+async def test_states_are_written_at_once_amid_messages(api: FakeApi) -> None:
+    state, said = "Succeeded", "0"
+    async with running_manager(api), daemon(api, lambda _: (state, said)):
+        await settle()
+        for number in range(1, 40):
+            said = str(number)
+            await settle(0.2)
+            if number % 10 == 0:
+                state = "Failed" if state == "Succeeded" else "Succeeded"
+                await settle(0.05)
+                status = "True" if state == "Succeeded" else "False"
+                assert (shown(api)["status"], shown(api)["message"]) == (status, said)
+
+
+async def test_a_flapping_probe_is_written_each_time_however_often(api: FakeApi) -> None:
+    state = "Succeeded"
+    async with running_manager(api), daemon(api, lambda _: (state, "")):
+        await settle()
+        before = pod_writes(api)
+        for _ in range(50):
+            state = "Failed" if state == "Succeeded" else "Succeeded"
+            await settle(1)
+        assert pod_writes(api) - before == 50
+
+
+async def test_whoever_undoes_marks_again_and_again_has_them_back_at_a_bounded_rate(
+    api: FakeApi,
+) -> None:
+    async with running_manager(api), daemon(api):
+        await settle()
+        before = pod_writes(api)
+        for _ in range(200):
+            api.edit(PODS, "web-0", {"metadata": {"labels": {"l": None}}})
+            await settle(0.1)
+        assert pod_writes(api) - before <= MARKS_BURST + 20 / 10 + 1
+        await settle(11)
+        pod = api.get(PODS, "web-0")
+        assert pod is not None
+        assert pod["metadata"]["labels"]["l"] == "1"
+
+
+async def test_first_results_of_thirty_probes_that_come_one_by_one_are_each_written_at_once() -> (
+    None
+):
+    api = FakeApi()
+    api.put(NODES, node_wire())
+    api.put(PODS, pod_wire())
+    probes = [probe_wire(f"p{number}", condition=f"example.com/c{number}") for number in range(30)]
+    api.put(MARKERS, marker_wire(probes=probes))
+    async with running_manager(api):
+        await settle()
+        wire = api.get(PODS, "web-0")
+        assert wire is not None
+        for known in range(1, 31):
+            states = [state_wire(f"web#p{number}") for number in range(known)]
+            status = {"status": {"podProbeStatuses": [pod_status_wire(wire, *states)]}}
+            api.edit(NODE_POD_PROBES, "node-1", status)
+            await settle(0.3)
+            assert pod_writes(api) == known
