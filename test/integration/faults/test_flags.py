@@ -3,11 +3,12 @@
 import asyncio
 import itertools
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from support import programs
 from support.background import background
 from support.fake_runtime import ExecCall, ScriptedRuntime, hang, served
@@ -168,6 +169,37 @@ async def test_workers_sync_period_and_readiness_of_the_manager(arena: Any) -> N
 
         await manager.until("it looks at everything again and again", looked_at_again)
         assert arena.server.faults.count(code=409) == 0
+
+
+@pytest.mark.parametrize(
+    ("interval", "most"),
+    [pytest.param("0", 21, id="no-limit"), pytest.param("1h", 4, id="an-hour")],
+)
+async def test_how_often_messages_alone_are_written(arena: Any, interval: str, most: int) -> None:
+    """The first write is the first result; with a limit there are three more."""
+    said = ["first"]
+    arena.daemons.verdict = lambda _pod, _probe: ("Succeeded", said[-1])
+
+    def shows(message: str) -> Callable[[Any], bool]:
+        return lambda pod: condition(pod, CONDITION).get("message") == message
+
+    await arena.hollow.add_nodes(1)
+    await arena.hollow.add_pods(1, nodes=1)
+    await arena.hollow.add_marker(probe())
+    async with arena.manager(f"--message-update-interval={interval}") as manager:
+        await manager.ready()
+        async with background(arena.daemons.follow()):
+            await arena.world.pods.until(
+                "is marked", shows("first"), name="pod-0", namespace="default"
+            )
+        for number in range(1, 21):
+            said.append(str(number))
+            await arena.daemons.catch_up()
+            if number < most:
+                await arena.world.pods.until(
+                    "has the message", shows(said[-1]), name="pod-0", namespace="default"
+                )
+    assert len([each for each in arena.proxy.log if each.resource == "pods/status"]) == most
 
 
 async def test_where_leaders_are_elected_and_for_how_long(arena: Any) -> None:
