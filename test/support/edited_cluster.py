@@ -18,6 +18,7 @@ from support.running_manager import running_manager, settle
 
 from kruise_probe.api.names import MANAGER_FIELD_MANAGER
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, NODES, PODS
+from kruise_probe.controllers.pods.write_limits import MARKS_INTERVAL_SECONDS
 
 NODE_NAMES = ("node-1", "node-2")
 POD_NAMES = ("web-0", "web-1", "web-2", "web-3")
@@ -126,11 +127,11 @@ class EditedCluster:
                 self.api.edit(NODE_POD_PROBES, node, patch)
 
     async def come_to_rest(self) -> None:
-        """Until nobody has anything to do any more."""
+        """Until nobody has anything to do any more, also those whose writes wait for their limit."""
         for _ in range(4):
-            await settle()
+            await settle(MARKS_INTERVAL_SECONDS)
             self.daemons_report()
-        await settle()
+        await settle(MARKS_INTERVAL_SECONDS)
 
     def copy(self) -> "EditedCluster":
         """The same wishes, on a cluster where nothing has happened yet."""
