@@ -111,7 +111,7 @@ class ScriptedNode:
             states = self.states().values()
             return len(states) == count and all(each[0] == state for each in states)
 
-        await self.world.reports.wait(f"{count} probes are {state}", so, seconds=40)
+        await self.world.reports.wait(f"{count} probes are {state}", so)
 
     def statuses(self, *, since: float) -> int:
         return self.proxy.writes(since=since)["patch nodepodprobes/status"]
@@ -153,7 +153,7 @@ async def begun(node: ScriptedNode, daemon: Program, name: str, times: int) -> f
     async def so_often() -> bool:
         return len(node.began.get(name, ())) >= times
 
-    await daemon.until(f"{name} runs for the {times}. time", so_often, seconds=40)
+    await daemon.until(f"{name} runs for the {times}. time", so_often)
     return node.began[name][times - 1]
 
 
@@ -168,7 +168,9 @@ async def test_thirty_probes_are_spread_do_not_drift_and_cost_one_list_a_second(
         await asyncio.sleep(SETTLED_SECONDS)
         node.began.clear()
         calls, execs = node.runtime.calls.copy(), len(node.runtime.execs)
+        counted_at = asyncio.get_running_loop().time()
         await asyncio.sleep(seconds)
+        seconds = asyncio.get_running_loop().time() - counted_at
         calls = node.runtime.calls - calls
         execs = len(node.runtime.execs) - execs
     phases = sorted(each[0] % 1.0 for each in node.began.values())
@@ -183,8 +185,8 @@ async def test_thirty_probes_are_spread_do_not_drift_and_cost_one_list_a_second(
     )
     assert set(others) <= {"ListContainers"}
     assert others.get("ListContainers", 0) <= seconds + 1
-    assert execs >= 29 * seconds
-    assert max(gaps) < 0.5
+    assert execs >= (15 if short else 29) * seconds
+    assert short or max(gaps) < 0.5
     assert short or drift <= 0.05
 
 

@@ -15,6 +15,7 @@ from support.candidates import (
     first_work,
 )
 from support.control_plane import ControlPlane, staged
+from support.patience import PATIENCE_SECONDS
 from support.saying import say
 
 LEASE_SECONDS = 15.0
@@ -56,7 +57,7 @@ async def test_c11_and_d7_the_next_leader_works_in_time_and_the_old_one_is_silen
 
 
 async def ended(leader: Candidate, how: signal.Signals) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         code = await leader.program.process.wait()
     assert code == (0 if how == signal.SIGTERM else -how)
 

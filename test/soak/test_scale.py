@@ -6,6 +6,7 @@ from support import programs
 from support.background import background
 from support.control_plane import ControlPlane, staged
 from support.hollow import probe
+from support.patience import PATIENCE_SECONDS
 from support.programs import ALONE
 from support.proxy import faulty_proxy
 from support.saying import say
@@ -38,7 +39,7 @@ async def test_a1_marker_edited_while_messages_change_meets_no_conflict(
             kubeconfig = proxy.write_kubeconfig(tmp_path)
             async with programs.running("manager", kubeconfig, tmp_path, ALONE):
                 await stage.hollow.add_marker(probe())
-                await reports.wait("all nodes ask", lambda: all_ask(1), seconds=60)
+                await reports.wait("all nodes ask", lambda: all_ask(1), seconds=PATIENCE_SECONDS)
                 async with background(stage.daemons.talk()):
                     for seconds in range(2, 3 if short else 12):
                         edited = probe()
@@ -47,7 +48,7 @@ async def test_a1_marker_edited_while_messages_change_meets_no_conflict(
                         await reports.wait(
                             f"edit {seconds} is everywhere",
                             lambda seconds=seconds: all_ask(seconds),
-                            seconds=60,
+                            seconds=PATIENCE_SECONDS,
                         )
         conflicts = proxy.count(lambda seen: seen.code == 409)
         say(

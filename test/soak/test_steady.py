@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from support import programs
 from support.kubectl import Kubectl
+from support.patience import PATIENCE_SECONDS
 from support.programs import ALONE
 from support.proxy import faulty_proxy
 from support.saying import say
@@ -126,7 +127,7 @@ async def test_a3_constant_results_are_written_once(
                 for one in found
             )
 
-        await daemon.until("three conditions on every pod", complete, seconds=120)
+        await daemon.until("three conditions on every pod", complete, seconds=2 * PATIENCE_SECONDS)
         seen = [Counter[str]()]
 
         async def settled() -> bool:
@@ -134,7 +135,7 @@ async def test_a3_constant_results_are_written_once(
             seen.append(managers.writes() + daemons.writes())
             return seen[-1] == seen[-2]
 
-        await daemon.until("nothing is written any more", settled, seconds=60)
+        await daemon.until("nothing is written any more", settled)
         seconds = 15.0 if short else 300.0
         counted = await asyncio.to_thread(writes, admin)
         probed = await daemon.metric("prober_probe_total")
@@ -150,5 +151,5 @@ async def test_a3_constant_results_are_written_once(
         assert not written
         if os.environ.get("KRUISE_PROBE_SOAK_ALONE"):
             assert not counted, "nobody else is at work on this cluster"
-        gone = ("delete", "podprobemarkers", "--all", "--timeout=30s")
+        gone = ("delete", "podprobemarkers", "--all", "--timeout=60s")
         await asyncio.to_thread(admin.run, *gone)

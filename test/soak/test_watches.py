@@ -10,6 +10,7 @@ from support import programs
 from support.background import background
 from support.control_plane import ControlPlane, Stage, staged
 from support.hollow import CONDITION, pod_name, probe
+from support.patience import PATIENCE_SECONDS
 from support.programs import ALONE
 from support.proxy import FaultyProxy, Seen, faulty_proxy
 from support.saying import say
@@ -35,7 +36,9 @@ async def managed(stage: Stage, folder: Path, proxy: FaultyProxy) -> AsyncIterat
         yield
 
 
-async def all_have(world: Any, kind: str, *, seconds: float, count: int = PODS) -> None:
+async def all_have(
+    world: Any, kind: str, *, seconds: float = PATIENCE_SECONDS, count: int = PODS
+) -> None:
     await world.pods.wait(
         f"all pods have {kind}",
         lambda: len(world.pods.all()) == count and all(map(has(kind), world.pods.all())),
@@ -54,7 +57,7 @@ async def test_c4_compaction_and_a_restart_under_paused_watches_end_exact_after_
     ):
         async with background(stage.daemons.follow()):
             await stage.hollow.add_marker(probe())
-            await all_have(stage.world, CONDITION, seconds=30)
+            await all_have(stage.world, CONDITION)
             began = asyncio.get_running_loop().time()
             proxy.pause()
             proxy.reset()
@@ -86,7 +89,7 @@ async def test_c4_compaction_and_a_restart_under_paused_watches_end_exact_after_
                     and not any(condition(each, CONDITION) for each in pods.values())
                 )
 
-            await world.pods.wait("the exact state", exact, seconds=60)
+            await world.pods.wait("the exact state", exact)
     lists = proxy.count(
         lambda seen: (
             seen.resource == "pods" and not seen.writes and seen.code == 200 and is_list(seen)
@@ -114,7 +117,7 @@ async def test_c1_a_black_hole_is_left_within_seventy_five_seconds_and_no_event_
         background(stage.daemons.follow()),
     ):
         await stage.hollow.add_marker(probe())
-        await all_have(stage.world, CONDITION, seconds=30)
+        await all_have(stage.world, CONDITION)
         proxy.black_hole()
         proxy.heal()
         began = asyncio.get_running_loop().time()

@@ -23,7 +23,7 @@ def flooding(
 
     def send(accepted: socket.socket) -> None:
         with contextlib.suppress(OSError), accepted:
-            accepted.settimeout(5)
+            accepted.settimeout(60)
             connection = tls.wrap_socket(accepted, server_side=True) if tls else accepted
             with connection:
                 _ = connection.recv(65536)

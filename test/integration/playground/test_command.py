@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from support.patience import PATIENCE_SECONDS
 
 import kruise_probe
 
@@ -34,7 +35,7 @@ class Command:
             cwd=cwd,
         )
 
-    def end(self, *, timeout: float = 60) -> tuple[int, str, str]:
+    def end(self, *, timeout: float = 3 * PATIENCE_SECONDS) -> tuple[int, str, str]:
         out, err = self.process.communicate(timeout=timeout)
         return self.process.returncode, out, err
 
@@ -62,13 +63,13 @@ class Command:
         return [name for _, folders, files in os.walk(self.folder) for name in (*folders, *files)]
 
     def leftovers(self) -> list[object]:
-        """What is there when every process has had five seconds to end."""
+        """What is there when every process has had its time to end."""
         for pid in self.processes():
             try:
                 ended = os.pidfd_open(pid)
             except ProcessLookupError:
                 continue
-            select.select([ended], [], [], 5)
+            select.select([ended], [], [], PATIENCE_SECONDS)
             os.close(ended)
         return [*self.processes(), *self.files()]
 
@@ -94,7 +95,7 @@ def start(short_folder: Path) -> Iterator[Callable[..., Command]]:
 
 
 def test_the_check_sees_both_states_of_every_probe_of_the_sample(start):
-    code, out, err = start("--check", "--check-timeout=50s").end()
+    code, out, err = start("--check", "--check-timeout=120s").end()
 
     result = json.loads(out)
     assert (code, err) == (0, "")

@@ -20,7 +20,7 @@ from kruise_probe.daemon.probers.prober import Outcome, Target, Verdict
 
 TIMEOUT_SECONDS = 5.0
 LOCAL = Target("127.0.0.1", "")
-pytestmark = pytest.mark.timeout(30)
+pytestmark = pytest.mark.timeout(120)
 
 Flood = tuple[bytes, bytes]
 
