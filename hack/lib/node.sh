@@ -61,8 +61,9 @@ check_no_other_node() {
     alias=$(cat "/sys/class/net/$bridge/ifalias")
     die "there is a bridge $bridge already (${alias:-without an alias}); if nothing uses it, ip link delete $bridge; or use up --no-node"
   fi
-  for pid in $(pgrep -x 'kubelet|kube-proxy' || true); do
-    [[ $(readlink "/proc/$pid/ns/net") != $(readlink /proc/self/ns/net) ]] ||
+  # pgrep takes a longer pattern than a process name for a mistake.
+  for pid in $(pgrep -x kubelet || true) $(pgrep -x kube-proxy || true); do
+    [[ $(readlink "/proc/$pid/ns/net") != "$(readlink /proc/self/ns/net)" ]] ||
       die "another node runs on this machine ($(<"/proc/$pid/comm"), pid $pid); end it, or use up --no-node"
   done
   if [[ -n $(kubernetes_rules) ]]; then say "iptables has rules of another Kubernetes; down brings them back as they are"; fi

@@ -110,7 +110,7 @@ def set_at(body: Json, path: str, value: Any) -> Json:
             "spec.probes.0.probe",
             {"exec": {"command": [LONG]}},
             "spec.probes[0].probe.exec.command[0]",
-            "Too long: may not be more than 32768 bytes",
+            "Too long: may not be more than 8192 bytes",
             id="long-word",
         ),
         pytest.param(
