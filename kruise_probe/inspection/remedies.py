@@ -46,6 +46,7 @@ _REMEDIES: Final = {
 }
 
 _UNKNOWN_REMEDIES: Final = {
+    "ExecOutputTooLarge": "let the command print less than 1 MiB; only the first 1,024 bytes become the message",
     "ExecImpossible": "the command cannot run in this container: is the program in its image, and executable?",
     "ExecQueued": "end commands that hang, lower timeoutSeconds (10 or less), or run fewer exec probes; "
     "if other pods hold the places, raise --max-concurrent-execs of the daemon or move the pod",

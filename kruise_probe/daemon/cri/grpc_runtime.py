@@ -14,6 +14,7 @@ from typing import Any, Final, Self, TypeVar
 
 import grpc
 import grpc.aio
+import msgspec
 
 from kruise_probe.daemon.cri._pb import cri_pb2 as pb
 from kruise_probe.daemon.cri._pb.cri_pb2_grpc import RuntimeServiceStub
@@ -26,6 +27,7 @@ from kruise_probe.daemon.cri.runtime import (
     ContainerNotRunning,
     ContainerState,
     ExecImpossible,
+    ExecOutputTooLarge,
     ExecResult,
     ExecTimeout,
     NotSupported,
@@ -43,12 +45,36 @@ CALL_TIMEOUT_SECONDS: Final = 5.0
 """Of every call but an exec; half a second is slow for a busy containerd."""
 
 MAX_OUTPUT_BYTES: Final = 10 * 1024
-"""Kept of each of a command's outputs, as kubelet does; the runtime sends up to 16 MiB of each."""
+"""Kept of each of a command's outputs, as kubelet does."""
+
+MAX_EXEC_ANSWER_BYTES: Final = 1 << 20
+"""Of both outputs together. The runtime would send up to 16 MiB of each, for all commands that end at the same time."""
+
+_MAX_LIST_BYTES: Final = 16 << 20
+"""As kubelet: a node whose containers do not fit has no working kubelet either."""
+_MAX_STATUS_BYTES: Final = 2 << 20
+"""Of the status of one container or sandbox, with all labels and annotations that a pod can have."""
+_SERVICE: Final = "runtime.v1.RuntimeService"
+
+
+def _limit(max_bytes: int, **method: str) -> dict[str, Any]:
+    return {"name": [{"service": _SERVICE, **method}], "maxResponseMessageBytes": max_bytes}
+
+
+_LIMITS: Final = {
+    "methodConfig": [
+        _limit(_MAX_LIST_BYTES, method="ListContainers"),
+        _limit(MAX_EXEC_ANSWER_BYTES, method="ExecSync"),
+        _limit(_MAX_STATUS_BYTES),
+    ]
+}
+"""gRPC reads the length of an answer first, and refuses a longer one before it is in memory."""
 
 _CHANNEL_OPTIONS: Final = (
     ("grpc.enable_http_proxy", 0),
     ("grpc.enable_retries", 0),
-    ("grpc.max_receive_message_length", 40 << 20),
+    ("grpc.max_receive_message_length", _MAX_LIST_BYTES),
+    ("grpc.service_config", msgspec.json.encode(_LIMITS).decode()),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 1000),
     ("grpc.max_reconnect_backoff_ms", 1000),
@@ -77,6 +103,8 @@ _NOT_RUNNING_WORDS = re.compile(
     r"container is in CONTAINER_\w+ state|not created or running|is not running|not running"
     r"|stopped container|no running task|task \S+ not found|process does not exist"
 )
+_TOO_LARGE_WORDS = re.compile(r"message larger than max")
+"""Ours, and those of a runtime whose own limit is smaller."""
 _EXEC_ID = re.compile(r'(?<=\bexec) "[0-9a-f]{64}"')
 """containerd's name for one run of a command: another each time, in words that are otherwise the same."""
 _CRIO_TIMED_OUT: Final = (-1, b"command timed out")
@@ -218,6 +246,10 @@ def _exec_failure(error: grpc.aio.AioRpcError, timeout_seconds: float) -> Runtim
     code, words = error.code(), error.details() or "no reason given"
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return _timed_out(timeout_seconds)
+    if _TOO_LARGE_WORDS.search(words):
+        return ExecOutputTooLarge(
+            f"the command printed more than {MAX_EXEC_ANSWER_BYTES} bytes; print less"
+        )
     if code in _UNAVAILABLE or _NOT_READY_WORDS.search(words):
         return RuntimeUnavailable(f"no answer from the container runtime: {words}")
     if _NOT_RUNNING_WORDS.search(words):

@@ -6,6 +6,7 @@
     ├── ContainerNotFound          the runtime knows no such container or sandbox
     ├── ContainerNotRunning        it knows it, but it does not run
     ├── ExecTimeout                the command did not end within its deadline
+    ├── ExecOutputTooLarge         the command ended, and its exit code was lost with the output
     └── ExecImpossible             the command cannot be started: no such file, not executable, ...
 
 Source: k8s.io/cri-api pkg/apis/services.go.
@@ -109,6 +110,10 @@ class ExecTimeout(RuntimeFailure):
     """The command was still running when its time was over; the call was given up."""
 
 
+class ExecOutputTooLarge(RuntimeFailure):
+    """The command printed more than is read of an answer; its exit code is in that answer too."""
+
+
 class ExecImpossible(RuntimeFailure):
     """The command could not be started in this container."""
 
@@ -133,6 +138,7 @@ class Runtime(Protocol):
 
         Raises:
             ExecTimeout: at the latest one second after `timeout_seconds`.
+            ExecOutputTooLarge: the command printed more than is read.
             ExecImpossible: the command could not be started.
             ContainerNotFound, ContainerNotRunning, RuntimeUnavailable: see there.
         """

@@ -4,7 +4,8 @@ The message is what it printed: of a success its stdout, of a failure its stderr
 empty. A command that does not end in time is a failure.
 
 Source: kubelet pkg/probe/exec/exec.go; Kruise pkg/daemon/podprobe/prober.go for which output is the message.
-Differs: a failing command's stdout is not lost, as it is with Kruise.
+Differs: a failing command's stdout is not lost, as it is with Kruise; a command that prints more than a mebibyte has no
+result, where kubelet reads up to 16 MiB of each output.
 """
 
 from typing import Final
@@ -13,6 +14,7 @@ from kruise_probe.api.core import ExecAction
 from kruise_probe.daemon.cri.runtime import (
     ContainerNotFound,
     ContainerNotRunning,
+    ExecOutputTooLarge,
     ExecResult,
     ExecTimeout,
     RuntimeFailure,
@@ -26,6 +28,7 @@ from kruise_probe.daemon.probers.prober import (
     REASON_CONTAINER_NOT_RUNNING,
     REASON_EXEC_IMPOSSIBLE,
     REASON_EXEC_QUEUED,
+    REASON_EXEC_OUTPUT_TOO_LARGE,
     REASON_RUNTIME_UNAVAILABLE,
     CouldNotProbe,
     Outcome,
@@ -38,6 +41,7 @@ _REASONS: Final[dict[type[RuntimeFailure], str]] = {
     ContainerNotFound: REASON_CONTAINER_NOT_CREATED,
     ContainerNotRunning: REASON_CONTAINER_NOT_RUNNING,
     RuntimeUnavailable: REASON_RUNTIME_UNAVAILABLE,
+    ExecOutputTooLarge: REASON_EXEC_OUTPUT_TOO_LARGE,
 }
 
 

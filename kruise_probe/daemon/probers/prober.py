@@ -58,6 +58,7 @@ REASON_CONTAINER_NOT_RUNNING: Final = "ContainerNotRunning"
 REASON_RUNTIME_UNAVAILABLE: Final = "RuntimeUnavailable"
 REASON_EXEC_IMPOSSIBLE: Final = "ExecImpossible"
 REASON_EXEC_QUEUED: Final = "ExecQueued"
+REASON_EXEC_OUTPUT_TOO_LARGE: Final = "ExecOutputTooLarge"
 
 
 class CouldNotProbe(Exception):

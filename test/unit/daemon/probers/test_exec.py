@@ -9,6 +9,7 @@ from kruise_probe.daemon.cri.runtime import (
     ContainerNotFound,
     ContainerNotRunning,
     ExecImpossible,
+    ExecOutputTooLarge,
     ExecResult,
     RuntimeFailure,
     RuntimeUnavailable,
@@ -68,6 +69,7 @@ async def test_command_that_hangs_fails_when_its_time_is_over(looptime: float) -
     ("failure", "reason"),
     [
         (ExecImpossible("no such file"), "ExecImpossible"),
+        (ExecOutputTooLarge("print less"), "ExecOutputTooLarge"),
         (ContainerNotRunning("exited"), "ContainerNotRunning"),
         (ContainerNotFound("gone"), "ContainerNotCreated"),
         (RuntimeUnavailable("away"), "RuntimeUnavailable"),
