@@ -2,152 +2,31 @@
 
 import asyncio
 import itertools
-import tempfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support import programs
-from support.fake_runtime import ExecCall, Script, ScriptedRuntime, hang, served, succeed
+from support.fake_runtime import ExecCall, hang, succeed
+from support.process_node import ProcessNode, process_node
 from support.programs import Program
-from support.proxy import FaultyProxy, faulty_proxy
 from support.saying import say
-from support.world import World, following
 
-from kruise_probe.api.names import SYSTEM_NAMESPACE
-from kruise_probe.api.times import utc_now
-from kruise_probe.client.config import ClusterConfig
-from kruise_probe.client.rest import RestClient
 from kruise_probe.daemon.cri.runtime import ExecResult
-from kruise_probe.manifests.crds import all_crds
-from kruise_probe.playground.apiserver.server import EmbeddedApiServer
-from kruise_probe.playground.apiserver.users import NO_TOKENS
-from kruise_probe.playground.raw_api import RawApi, node_pod_probe_path
 
 Json = dict[str, Any]
-NODE = "scripted"
 CAP = 16
 SETTLED_SECONDS = 3.0
 
 
-class ScriptedNode:
-    """A node whose every container runs since long, and knows when its commands began.
-
-    Attributes:
-        began: loop times at which a probe's command began, by the probe's name.
-    """
-
-    def __init__(
-        self, api: RawApi, world: World, proxy: FaultyProxy, folder: Path, endpoint: str
-    ) -> None:
-        self.runtime = ScriptedRuntime()
-        self.began: dict[str, list[float]] = {}
-        self.api = api
-        self.world = world
-        self.proxy = proxy
-        self._folder = folder
-        self._endpoint = endpoint
-        self._entries: dict[str, Json] = {}
-
-    def running(self, **flags: str) -> Any:
-        """A daemon, for the length of a block."""
-        kubeconfig = self.proxy.write_kubeconfig(self._folder)
-        wanted = (f"--node-name={NODE}", f"--cri-endpoint={self._endpoint}")
-        more = [f"--{name.replace('_', '-')}={value}" for name, value in flags.items()]
-        return programs.running("daemon", kubeconfig, self._folder, *wanted, *more)
-
-    def container(self, name: str, script: Script, *, new: bool = False) -> None:
-        """A pod of that name, and what its command does."""
-        container = self.runtime.start(f"uid-{name}", ip="127.0.0.9")
-        if new:
-            container.started_at = utc_now()
-
-        async def noted(call: ExecCall) -> ExecResult:
-            self.began.setdefault(name, []).append(asyncio.get_running_loop().time())
-            return await script(call)
-
-        self.runtime.on_exec("check", name, script=noted)
-
-    def crowd(self, count: int, script: Script) -> None:
-        """So many pods, each probed once a second."""
-        for number in range(count):
-            self.container(f"p{number}", script)
-            self.wish(f"p{number}", periodSeconds=1)
-
-    def wish(self, name: str, handler: Json | None = None, **probe: int) -> None:
-        """Puts a probe of that pod into the next `ask`."""
-        how = handler or {"exec": {"command": ["check", name]}}
-        self._entries[name] = {
-            "name": name,
-            "namespace": "default",
-            "uid": f"uid-{name}",
-            "IP": "127.0.0.9",
-            "probes": [
-                {"name": "marker#probe", "containerName": "main", "probe": {**how, **probe}}
-            ],
-        }
-
-    async def ask(self) -> float:
-        """Writes all wishes to the node's report; returns the loop time before it."""
-        at = asyncio.get_running_loop().time()
-        change = {"spec": {"podProbes": list(self._entries.values())}}
-        await self.api.merge(node_pod_probe_path(NODE), change)
-        return at
-
-    def states(self) -> dict[str, tuple[str, str]]:
-        """State and message of each pod's probe, as published."""
-        report = self.world.reports.newest(NODE) or {}
-        return {
-            entry["name"]: (each["state"], each.get("message", ""))
-            for entry in report.get("status", {}).get("podProbeStatuses") or ()
-            for each in entry["probeStates"]
-        }
-
-    async def all_are(self, state: str, count: int) -> None:
-        def so() -> bool:
-            states = self.states().values()
-            return len(states) == count and all(each[0] == state for each in states)
-
-        await self.world.reports.wait(f"{count} probes are {state}", so)
-
-    def statuses(self, *, since: float) -> int:
-        return self.proxy.writes(since=since)["patch nodepodprobes/status"]
-
-    def events(self, *, since: float) -> int:
-        return sum(n for key, n in self.proxy.writes(since=since).items() if key.endswith("events"))
-
-
 @pytest.fixture
-async def node(tmp_path: Path) -> AsyncIterator[ScriptedNode]:
-    async with _node(tmp_path) as made:
+async def node(tmp_path: Path) -> AsyncIterator[ProcessNode]:
+    async with process_node(tmp_path) as made:
         yield made
 
 
-@asynccontextmanager
-async def _node(folder: Path) -> AsyncIterator[ScriptedNode]:
-    async with EmbeddedApiServer(crds=all_crds(), tokens=NO_TOKENS) as server:
-        config = ClusterConfig.plain(server.url)
-        client = RestClient(config=config, field_manager="soak", user_agent="soak")
-        async with client, faulty_proxy(server.url) as proxy, following(client) as world:
-            api = RawApi(client)
-            await api.create("/api/v1/namespaces", {"metadata": {"name": SYSTEM_NAMESPACE}})
-            await api.create("/api/v1/nodes", {"metadata": {"name": NODE}})
-            report = {"apiVersion": "apps.kruise.io/v1alpha1", "kind": "NodePodProbe"}
-            await api.create(
-                node_pod_probe_path("").rstrip("/"),
-                {**report, "metadata": {"name": NODE}, "spec": {}},
-            )
-            with tempfile.TemporaryDirectory(prefix="cri-") as sockets:
-                socket = Path(sockets) / "cri.sock"
-                made = ScriptedNode(api, world, proxy, folder, f"unix://{socket}")
-                async with served(made.runtime, socket):
-                    yield made
-
-
-async def begun(node: ScriptedNode, daemon: Program, name: str, times: int) -> float:
+async def begun(node: ProcessNode, daemon: Program, name: str, times: int) -> float:
     """When the command began for that many times in all."""
 
     async def so_often() -> bool:
@@ -158,7 +37,7 @@ async def begun(node: ScriptedNode, daemon: Program, name: str, times: int) -> f
 
 
 async def test_thirty_probes_are_spread_do_not_drift_and_cost_one_list_a_second(
-    node: ScriptedNode, short: bool
+    node: ProcessNode, short: bool
 ) -> None:
     seconds = 5.0 if short else 60.0
     node.crowd(30, succeed())
@@ -191,7 +70,7 @@ async def test_thirty_probes_are_spread_do_not_drift_and_cost_one_list_a_second(
 
 
 async def test_no_more_execs_run_at_once_than_the_cap_and_its_places_are_used(
-    node: ScriptedNode, short: bool
+    node: ProcessNode, short: bool
 ) -> None:
     seconds = 3.0 if short else 20.0
     node.crowd(100, succeed(after_seconds=0.3))
@@ -210,7 +89,7 @@ async def test_no_more_execs_run_at_once_than_the_cap_and_its_places_are_used(
 
 
 async def test_an_exec_that_hangs_fails_in_time_and_never_doubles(
-    node: ScriptedNode, short: bool
+    node: ProcessNode, short: bool
 ) -> None:
     node.container("stuck", hang())
     node.wish("stuck", periodSeconds=1, timeoutSeconds=1)
@@ -230,7 +109,7 @@ async def test_an_exec_that_hangs_fails_in_time_and_never_doubles(
 
 
 async def test_fifty_steady_probes_do_not_notice_that_the_daemon_was_killed(
-    node: ScriptedNode,
+    node: ProcessNode,
 ) -> None:
     node.crowd(50, succeed(b"fine"))
     async with node.running() as daemon:
@@ -262,7 +141,7 @@ async def test_fifty_steady_probes_do_not_notice_that_the_daemon_was_killed(
     assert events == 0
 
 
-async def test_new_entries_and_edits_take_effect_at_once(node: ScriptedNode, short: bool) -> None:
+async def test_new_entries_and_edits_take_effect_at_once(node: ProcessNode, short: bool) -> None:
     taken: dict[str, float] = {}
     async with node.running() as daemon:
         await daemon.ready()
@@ -290,7 +169,7 @@ async def test_new_entries_and_edits_take_effect_at_once(node: ScriptedNode, sho
 
 
 async def test_messages_that_change_each_second_are_written_together(
-    node: ScriptedNode, short: bool
+    node: ProcessNode, short: bool
 ) -> None:
     seconds = 6.0 if short else 60.0
     numbers = itertools.count()
@@ -316,7 +195,7 @@ async def test_messages_that_change_each_second_are_written_together(
     assert not conflicts
 
 
-async def test_another_host_is_refused_and_never_dialled(node: ScriptedNode) -> None:
+async def test_another_host_is_refused_and_never_dialled(node: ProcessNode) -> None:
     dialled: list[object] = []
 
     async def noted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,0 +1,40 @@
+"""A pod's gRPC server streams frames without end. Its own probe fails in time; nobody else sees anything."""
+
+import asyncio
+import contextlib
+from pathlib import Path
+
+import pytest
+from support.floods import GRPC_FLOODS, flooding
+from support.onlookers import watched_daemon
+from support.process_node import ProcessNode, process_node
+from support.scripted_server import self_signed
+
+ATTACK_SECONDS = 8.0
+ADDRESS = "127.0.0.9"
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.mark.parametrize("mode", ["", "TLS"])
+async def test_e1_grpc_floods_fail_their_own_probes_only(tmp_path: Path, mode: str) -> None:
+    tls = self_signed(tmp_path, protocols=("h2",)) if mode else None
+    with contextlib.ExitStack() as servers:
+        ports = {
+            name: servers.enter_context(flooding(*flood, host=ADDRESS, tls=tls))
+            for name, flood in GRPC_FLOODS.items()
+        }
+        async with process_node(tmp_path) as node, watched_daemon(node) as (daemon, onlookers):
+            for name, port in ports.items():
+                _attack(node, name, {"grpc": {"port": port, **({"mode": mode} if mode else {})}})
+            await node.ask()
+            await asyncio.sleep(ATTACK_SECONDS)
+
+            await onlookers.saw_nothing(daemon, f"{len(ports)} gRPC floods {mode}")
+            states = node.states()
+            assert {name: states[name][0] for name in ports} == dict.fromkeys(ports, "Failed")
+            assert not [name for name in ports if "timeout:" in states[name][1]]
+
+
+def _attack(node: ProcessNode, name: str, handler: dict[str, object]) -> None:
+    node.runtime.start(f"uid-{name}", ip=ADDRESS)
+    node.wish(name, handler, periodSeconds=1, timeoutSeconds=2)

@@ -1,0 +1,51 @@
+"""A pod's HTTP server answers with heads that are made to cost time. Nobody else sees anything."""
+
+import asyncio
+import contextlib
+from pathlib import Path
+
+import pytest
+from support.floods import HTTP_FLOODS, flooding
+from support.onlookers import watched_daemon
+from support.process_node import process_node
+from support.scripted_server import self_signed
+
+ATTACK_SECONDS = 8.0
+ADDRESS = "127.0.0.9"
+FOLDED_BYTES = 60 * 1024
+pytestmark = pytest.mark.timeout(120)
+
+FOLDS = b"A: b\r\n" + b" \r\n" * (FOLDED_BYTES // 3)
+ANSWERS = {
+    **HTTP_FLOODS,
+    "one-large-folded-head": (b"HTTP/1.1 200 OK\r\n" + FOLDS + b"\r\n", b""),
+    "redirects-with-folded-heads": (
+        b"HTTP/1.1 302 Found\r\nLocation: /\r\n" + FOLDS * 4 + b"\r\n",
+        b"",
+    ),
+}
+
+
+@pytest.mark.parametrize("scheme", ["HTTP", "HTTPS"])
+async def test_e2_http_floods_fail_their_own_probes_only(tmp_path: Path, scheme: str) -> None:
+    tls = self_signed(tmp_path) if scheme == "HTTPS" else None
+    with contextlib.ExitStack() as servers:
+        ports = {
+            f"{name}-{copy}": servers.enter_context(flooding(*answer, host=ADDRESS, tls=tls))
+            for name, answer in ANSWERS.items()
+            for copy in range(4)
+        }
+        async with process_node(tmp_path) as node, watched_daemon(node) as (daemon, onlookers):
+            for name, port in ports.items():
+                node.runtime.start(f"uid-{name}", ip=ADDRESS)
+                get = {"httpGet": {"port": port, "path": "/", "scheme": scheme}}
+                node.wish(name, get, periodSeconds=1, timeoutSeconds=2)
+            await node.ask()
+            await asyncio.sleep(ATTACK_SECONDS)
+
+            await onlookers.saw_nothing(daemon, f"{len(ports)} {scheme} floods")
+            states = node.states()
+            assert {name for name in ports if states[name][0] == "Succeeded"} == {
+                f"one-large-folded-head-{copy}" for copy in range(4)
+            }
+            assert not [name for name in ports if "deadline exceeded" in states[name][1]]
