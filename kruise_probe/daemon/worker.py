@@ -282,8 +282,11 @@ class Worker:
 
     def _report_queued(self) -> None:
         """An attempt that waits too long for its place makes the state Unknown; it goes on waiting."""
-        if self._prober is None or self._record.message.startswith(REASON_EXEC_QUEUED):
+        obstacle, reported = self._record.obstacle, self._record.message
+        if self._prober is None or reported.startswith(REASON_EXEC_QUEUED):
             return
+        if not self._node.containers.available or (obstacle and obstacle.of_container):
+            return  # Something else keeps it from running.
         if (queued := self._prober.queued_too_long()) is not None:
             self._publish(threshold.unknown(str(queued)))
 

@@ -32,7 +32,14 @@ from kruise_probe.client.series import PodRef
 from kruise_probe.daemon.agent import Agent, Options
 from kruise_probe.daemon.cri.containers import ContainerView
 from kruise_probe.daemon.cri.runtime import ContainerState
-from kruise_probe.daemon.probers.prober import Begun, Outcome, Prober, Target, Verdict
+from kruise_probe.daemon.probers.prober import (
+    Begun,
+    CouldNotProbe,
+    Outcome,
+    Prober,
+    Target,
+    Verdict,
+)
 from kruise_probe.informers.handlers import EventHandler
 
 NODE = "node-1"
@@ -205,11 +212,13 @@ class FakeProbers:
 
     Attributes:
         at_once: they answer when they are started, as those of tcp do; no `behaviour` may wait then.
+        queued: what they say while they run: that they have waited too long for a place.
     """
 
     def __init__(self) -> None:
         self.behaviour: Behaviour = _always_ok
         self.at_once = False
+        self.queued: CouldNotProbe | None = None
         self.attempts: list[Attempt] = []
         self.in_flight = 0
         self.most_in_flight = 0
@@ -261,6 +270,9 @@ class FakeProber(Prober):
             outcome: Outcome = ended.value
             return outcome
         raise AssertionError("this behaviour waits")
+
+    def queued_too_long(self) -> CouldNotProbe | None:
+        return self._probers.queued
 
     async def run(self, target: Target) -> Outcome:
         probers = self._probers

@@ -192,7 +192,7 @@ class ExecShares(Generic[Request]):
 
     def take(self) -> Request | None:
         """Gives a place to the request that is next; None when none may have one."""
-        found = self._next() if self._node.held < self._places else None
+        found = self._next() if self._waiting and self._node.held < self._places else None
         if found is not None:
             self._stop_waiting(found)
             found.has_place = True

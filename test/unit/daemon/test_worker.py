@@ -28,6 +28,7 @@ from kruise_probe.daemon.probers.prober import (
     REASON_CONTAINER_NOT_CREATED,
     REASON_CONTAINER_NOT_RUNNING,
     REASON_EXEC_IMPOSSIBLE,
+    REASON_EXEC_QUEUED,
     REASON_INVALID_PROBE,
     REASON_PORT_NAME_UNKNOWN,
     REASON_RUNTIME_UNAVAILABLE,
@@ -170,6 +171,51 @@ async def test_b3_execs_that_hang_are_asked_ever_less_often_until_one_succeeds(
         node.probers.attempts.clear()
         await asyncio.sleep(20)
         assert gaps(node.probers.times) == pytest.approx([2.0] * 9)
+
+
+QUEUED = CouldNotProbe(REASON_EXEC_QUEUED, "no place")
+
+
+async def test_e3_an_attempt_that_waits_too_long_is_unknown_until_it_runs(
+    node: ScriptedNode,
+) -> None:
+    node.containers.start()
+    node.api.put(one(exec_probe()))
+    async with node.daemon():
+        assert await node.api.until("Succeeded") < 1
+        node.probers.answer(OK, seconds=50)
+        await asyncio.sleep(10)
+        assert node.api.state() == "Succeeded"
+        node.probers.queued = QUEUED
+        await asyncio.sleep(5)
+        assert (node.api.state(), node.api.message()) == ("Unknown", "ExecQueued: no place")
+        writes = len(node.api.writes)
+        await asyncio.sleep(20)
+        assert len(node.api.writes) == writes
+        node.probers.queued = None
+        assert await node.api.until("Succeeded") == pytest.approx(51, abs=1)
+    assert node.probers.most_in_flight == 1
+
+
+@pytest.mark.parametrize("trouble", ["container-stops", "runtime-is-unavailable"])
+async def test_what_keeps_a_container_from_being_probed_hides_that_its_command_waits(
+    node: ScriptedNode, trouble: str
+) -> None:
+    node.containers.start()
+    node.api.put(one(exec_probe()))
+    async with node.daemon():
+        await node.api.until("Succeeded")
+        node.probers.answer(OK, seconds=500)
+        await asyncio.sleep(10)
+        if trouble == "container-stops":
+            node.containers.stop()
+        else:
+            node.containers.set_available(False)
+        node.probers.queued = QUEUED
+        await asyncio.sleep(60)
+        stopped = trouble == "container-stops"
+        assert node.api.state() == ("Unknown" if stopped else "Succeeded")
+        assert not node.api.message().startswith("ExecQueued")
 
 
 async def test_b5_a_command_that_hangs_each_time_comes_with_advice(node: ScriptedNode) -> None:
