@@ -8,6 +8,7 @@ from kruise_probe.api.core import MAX_SECONDS
 from kruise_probe.api.names import REASON_AGENT_STALE, SERVERLESS_PROBES_ANNOTATION
 from kruise_probe.api.times import parse_time
 from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
+from kruise_probe.controllers.markers.census import listed
 from kruise_probe.controllers.pods.marking import CONDITION_STATUS
 from kruise_probe.inspection.link import Case, Link, Standing, broken, waiting
 from kruise_probe.inspection.remedies import manager_remedy, unknown_remedy
@@ -155,7 +156,7 @@ def _wrong(
 
 
 def _lost(case: Case, kind: str) -> str:
-    return "; ".join(str(each) for each in case.conflicts if each.kind == kind)
+    return listed([str(each) for each in case.conflicts if each.kind == kind])
 
 
 def _mark_link(case: Case, state: ContainerProbeState, name: str, reason: str, text: str) -> Link:

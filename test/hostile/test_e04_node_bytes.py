@@ -1,0 +1,193 @@
+"""E4: one namespace's markers want more than a NodePodProbe can hold. Other namespaces keep their probes."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from support.space import Space, space_on
+from support.world import World, condition, labels
+
+from kruise_probe.playground.session import Playground
+
+Json = dict[str, Any]
+
+NODE = "node-0"
+KIND = "example.com/checked"
+MARKERS = 24
+PROBES = 8
+COMMAND_BYTES = 7_500
+IDLE_SECONDS = 3600
+
+
+def check(path: str = "/") -> Json:
+    """A probe that runs each second, with a condition and a label."""
+    return {
+        "name": "checked",
+        "containerName": "main",
+        "podConditionType": KIND,
+        "probe": {"exec": {"command": ["test", "-e", path]}, "periodSeconds": 1},
+        "markerPolicy": [
+            {"state": "Succeeded", "labels": {"checked": "yes"}},
+            {"state": "Failed", "labels": {"checked": "no"}},
+        ],
+    }
+
+
+def large_probes(number: int, count: int = PROBES, size: int = COMMAND_BYTES) -> list[Json]:
+    """Large commands that never run: their initial delay is an hour."""
+    return [
+        {
+            "name": f"p{index}",
+            "containerName": "main",
+            "podConditionType": f"example.com/m{number}-p{index}",
+            "probe": {
+                "exec": {"command": ["true", "x" * size]},
+                "initialDelaySeconds": IDLE_SECONDS,
+                "periodSeconds": IDLE_SECONDS,
+            },
+        }
+        for index in range(count)
+    ]
+
+
+@pytest.fixture
+async def victim(playground: Playground, world: World) -> AsyncIterator[Space]:
+    async with space_on(playground, world) as space:
+        yield space
+
+
+def held(report: Json, namespace: str) -> list[str]:
+    """The probes that the node is to run for a namespace."""
+    return [
+        probe["name"]
+        for entry in report["spec"].get("podProbes") or ()
+        if entry["namespace"] == namespace
+        for probe in entry["probes"]
+    ]
+
+
+def unknown(pod: Json, reason: str) -> int:
+    return sum(
+        (each["status"], each.get("reason")) == ("Unknown", reason)
+        for each in pod["status"]["conditions"]
+    )
+
+
+def is_degraded(marker: Json, reason: str) -> bool:
+    conditions = (marker.get("status") or {}).get("conditions") or ()
+    return any((each["type"], each["reason"]) == ("Degraded", reason) for each in conditions)
+
+
+async def explain(space: Space, pod: str = "web") -> str:
+    command = (sys.executable, "-m", "kruise_probe", "explain", pod, "-n", space.namespace)
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        "--kubeconfig",
+        str(space.playground.kubeconfig),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    output, _ = await process.communicate()
+    return output.decode()
+
+
+async def test_e4_old_markers_that_grow_displace_no_probe_of_another_namespace(
+    space: Space, victim: Space, world: World
+) -> None:
+    await space.pod()
+    for number in range(MARKERS):
+        await space.marker(*large_probes(number, size=1), name=f"m{number:02}")
+    await victim.pod()
+    await victim.marker(check("/"))
+    await victim.until("succeeds", lambda pod: condition(pod, KIND).get("status") == "True")
+
+    for number in range(MARKERS):
+        change = {"spec": {"probes": large_probes(number)}}
+        await space.playground.api.merge(space.marker_path(f"m{number:02}"), change)
+    await world.reports.until(
+        "is full", lambda report: len(held(report, space.namespace)) < MARKERS * PROBES, name=NODE
+    )
+
+    change = {"spec": {"probes": [check("/missing")]}}
+    await victim.playground.api.merge(victim.marker_path(), change)
+    pod = await victim.until(
+        "is still probed", lambda pod: condition(pod, KIND).get("status") == "False"
+    )
+    assert labels(pod)["checked"] == "no"
+
+    def uncounted() -> int:
+        attacker, report = world.pods.newest("web", space.namespace), world.reports.newest(NODE)
+        return MARKERS * PROBES - len(held(report, space.namespace)) - unknown(attacker, "NoRoom")
+
+    await world.wait("each probe runs or says that it does not", uncounted)
+    youngest = f"m{MARKERS - 1:02}"
+    await world.markers.until(
+        "reports it",
+        lambda marker: is_degraded(marker, "NoRoom"),
+        name=youngest,
+        namespace=space.namespace,
+    )
+    assert "NoRoom" not in await explain(victim)
+    assert "1 MiB" in await explain(space)
+
+
+async def test_e4_a_displaced_probe_is_unknown_until_there_is_room_again(
+    space: Space, victim: Space, world: World
+) -> None:
+    """Both namespaces want more than half of the object: the younger entries of each give way."""
+    await space.pod()
+    for number in range(MARKERS // 2):
+        await space.marker(*large_probes(number), name=f"m{number:02}")
+    await space.marker(check("/"), *large_probes(99), name="youngest")
+    await space.until("succeeds", lambda pod: condition(pod, KIND).get("status") == "True")
+
+    await victim.pod()
+    for number in range(MARKERS // 2):
+        await victim.marker(*large_probes(number), name=f"m{number:02}")
+    pod = await space.until(
+        "is displaced", lambda pod: condition(pod, KIND).get("reason") == "NoRoom"
+    )
+    assert condition(pod, KIND)["status"] == "Unknown"
+    assert labels(pod)["checked"] == "yes"
+
+    def unequal() -> bool:
+        report = world.reports.newest(NODE)
+        mine, theirs = (len(held(report, each.namespace)) for each in (space, victim))
+        return abs(mine - theirs) > PROBES + 1
+
+    await world.wait("both have about half", unequal)
+
+    for number in range(MARKERS // 2):
+        await victim.playground.api.delete(victim.marker_path(f"m{number:02}"))
+    await space.until(
+        "has a result again", lambda pod: condition(pod, KIND).get("status") == "True"
+    )
+    for number in range(MARKERS // 2):
+        await world.markers.until_gone(f"m{number:02}", victim.namespace)
+
+
+async def test_e4_an_entry_over_its_limit_is_left_out_and_others_run(
+    space: Space, victim: Space, world: World
+) -> None:
+    await victim.pod()
+    await victim.marker(check("/"))
+    await space.pod()
+    await space.marker(*large_probes(0), name="large")
+    await space.marker(check("/"))
+    await space.until("succeeds", lambda pod: condition(pod, KIND).get("status") == "True")
+
+    change = {"spec": {"probes": large_probes(0, 16)}}
+    await space.playground.api.merge(space.marker_path("large"), change)
+    await space.until("says so", lambda pod: unknown(pod, "EntryTooLarge") == 16)
+    await world.markers.until(
+        "reports it",
+        lambda marker: is_degraded(marker, "EntryTooLarge"),
+        name="large",
+        namespace=space.namespace,
+    )
+    report = world.reports.newest(NODE)
+    assert held(report, space.namespace) == ["marker#checked"]
+    assert held(report, victim.namespace) == ["marker#checked"]
+    assert "64 KiB" in await explain(space)
