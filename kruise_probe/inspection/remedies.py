@@ -54,6 +54,8 @@ _UNKNOWN_REMEDIES: Final = {
     "ContainerNotRunning": "make the container run first: kubectl describe pod, kubectl logs --previous",
     "PortNameUnknown": "give the container a port of that name, or write the port's number in the probe",
     "PodIPUnknown": "the pod has no address yet: kubectl describe pod",
+    "AddressNotAllowed": "compare the pod's IP with the addresses of its node: kubectl get pod -o wide; if they differ, "
+    "find out who writes pods/status or NodePodProbes",
     "RuntimeUnavailable": "the node's container runtime has lost touch with this container: delete the pod, or restart the runtime",
     "InvalidProbe": "correct the probe as the message says",
 }

@@ -1,10 +1,13 @@
 """E10: for a pod in the host's network the daemon dials addresses of its own node only, whatever a NodePodProbe says."""
 
 import asyncio
+import json
 import socket
+import socketserver
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,9 +16,11 @@ from support import programs
 from support.arena import Arena
 from support.fake_runtime import ScriptedRuntime, served
 from support.hollow import node_name
+from support.kubectl import Kubectl
 
 from kruise_probe.daemon.interfaces import read_addresses
 from kruise_probe.playground.raw_api import node_pod_probe_path
+from kruise_probe.playground.workspace import free_port
 
 Json = dict[str, Any]
 
@@ -150,3 +155,93 @@ def test_the_cases_have_listeners_that_can_be_reached() -> None:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         with socket.create_server((host, 0), family=family) as server:
             socket.create_connection(server.getsockname()[:2]).close()
+
+
+# On a real node, where the runtime reports no address of a pod in the host's network.
+
+
+@contextmanager
+def local_listener(host: str) -> Iterator[tuple[int, list[str]]]:
+    """A port of this machine, which is the node, and who has connected to it."""
+    callers: list[str] = []
+
+    class Note(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            callers.append(str(self.client_address))
+
+    with socketserver.ThreadingTCPServer((host, 0), Note) as server:
+        serving = threading.Thread(target=server.serve_forever, daemon=True)
+        serving.start()
+        try:
+            yield server.server_address[1], callers
+        finally:
+            server.shutdown()
+            serving.join(10)
+
+
+def tcp_probe(name: str, port: int) -> Json:
+    return {
+        "name": name,
+        "containerName": "main",
+        "probe": {"tcpSocket": {"port": port}, "periodSeconds": 1, "failureThreshold": 1},
+        "podConditionType": f"example.com/{name}",
+    }
+
+
+def is_true(pod: Json | None, kind: str) -> bool:
+    found = {each["type"]: each["status"] for each in (pod or {})["status"].get("conditions", ())}
+    return found.get(f"example.com/{kind}") == "True"
+
+
+@pytest.mark.real_node
+def test_an_edited_pod_status_leads_no_probe_of_a_real_node_elsewhere(namespace: Kubectl) -> None:
+    with local_listener("127.0.0.99") as (elsewhere, callers), ExitStack() as stack:
+        own = free_port()
+        container = {
+            "name": "main",
+            "image": "kruise-probe-test:busybox",
+            "imagePullPolicy": "Never",
+            "command": ["httpd", "-f", "-p", str(own)],
+        }
+        metadata = {"name": "web", "labels": {"app": "web"}}
+        spec = {
+            "hostNetwork": True,
+            "terminationGracePeriodSeconds": 0,
+            "containers": [container],
+        }
+        marker = {
+            "apiVersion": "apps.kruise.io/v1alpha1",
+            "kind": "PodProbeMarker",
+            "metadata": {"name": "marker"},
+            "spec": {
+                "selector": {"matchLabels": {"app": "web"}},
+                "probes": [tcp_probe("own", own), tcp_probe("elsewhere", elsewhere)],
+            },
+        }
+        pods = stack.enter_context(namespace.watch("pods"))
+        reports = stack.enter_context(Kubectl(namespace.kubeconfig).watch("nodepodprobes"))
+        namespace.apply(
+            {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}, marker
+        )
+        pods.until("the node's own address is probed", probed("own"), timeout=90)
+        uid = namespace.get("pod", "web")["metadata"]["uid"]
+        address = namespace.get("pod", "web")["status"]["podIP"]
+
+        def asks_for(ip: str) -> Callable[[dict[str, Json]], bool]:
+            return lambda newest: any(
+                (entry["uid"], entry["IP"]) == (uid, ip)
+                for report in newest.values()
+                for entry in report["spec"].get("podProbes", ())
+            )
+
+        forged = {"status": {"podIP": "127.0.0.99", "podIPs": [{"ip": "127.0.0.99"}]}}
+        patch = ("--subresource=status", "--type=merge", "-p", json.dumps(forged))
+        namespace.run("patch", "pod", "web", *patch)
+        reports.until("the daemon is sent elsewhere", asks_for("127.0.0.99"), timeout=30)
+        reports.until("kubelet has corrected the status", asks_for(address), timeout=120)
+        pods.until("its own address is probed again", probed("own"), timeout=60)
+    assert callers == []
+
+
+def probed(kind: str) -> Callable[[dict[str, Json]], bool]:
+    return lambda newest: "web" in newest and is_true(newest["web"], kind)

@@ -179,7 +179,10 @@ class NodeRuntime:
             where = f"at any of {len(self._candidates)} known paths such as {self._candidates[-3]}"
         else:
             where = f"at {' or '.join(self._candidates)}"
-        return f"there is no socket {where}; name the right one with --cri-endpoint"
+        return (
+            f"there is no socket {where}; name the right one with --cri-endpoint, "
+            "and mount its folder if the daemon runs in a pod"
+        )
 
 
 def _exists(endpoint: str) -> bool:
