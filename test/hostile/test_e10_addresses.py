@@ -20,7 +20,6 @@ from support.kubectl import Kubectl
 
 from kruise_probe.daemon.interfaces import read_addresses
 from kruise_probe.playground.raw_api import node_pod_probe_path
-from kruise_probe.playground.workspace import free_port
 
 Json = dict[str, Any]
 
@@ -196,7 +195,8 @@ def is_true(pod: Json | None, kind: str) -> bool:
 @pytest.mark.real_node
 def test_an_edited_pod_status_leads_no_probe_of_a_real_node_elsewhere(namespace: Kubectl) -> None:
     with local_listener("127.0.0.99") as (elsewhere, callers), ExitStack() as stack:
-        own = free_port()
+        with socket.create_server(("0.0.0.0", 0)) as free:
+            own = free.getsockname()[1]
         container = {
             "name": "main",
             "image": "kruise-probe-test:busybox",
