@@ -52,6 +52,10 @@ class ConnectionFailed(KubeError):
     """No usable answer: refused, reset, timed out, TLS refused, or not HTTP."""
 
 
+class ResponseTooLarge(ConnectionFailed):
+    """The answer has more bytes than the client takes; a list may fit in smaller pages."""
+
+
 class ApiError(KubeError):
     """The server's refusal.
 

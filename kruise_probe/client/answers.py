@@ -12,12 +12,22 @@ import httptools
 MAX_FRAMING_BYTES: Final = 256 * 1024
 """How much may come that is no body: a head, interim answers, trailers. Go allows a megabyte for an HTTP/1.1 head."""
 
+MAX_BODY_BYTES: Final = 64 * 1024 * 1024
+"""Of a body that waits to be taken: 500 pods in one page may have 128 KiB each."""
+
+MAX_UNPACKED_BYTES: Final = 16 * 1024 * 1024
+"""Of what is fed at a time. Unpacking takes longer than reading; what becomes a hundred times as large is made for that."""
+
 _UNPACKED_AT_ONCE: Final = 256 * 1024
 _GZIP: Final = 16 + zlib.MAX_WBITS
 
 
 class BadAnswer(Exception):
     """What came is no HTTP answer, or one of a kind that was not asked for; the text says why."""
+
+
+class BodyTooLarge(BadAnswer):
+    """The body, or what it unpacks to, has more bytes than are taken."""
 
 
 class AnswerParser:
@@ -41,6 +51,7 @@ class AnswerParser:
         "_parser",
         "_pieces",
         "_problem",
+        "_too_large",
         "_tunnel",
         "_unpacker",
         "_until_end",
@@ -66,6 +77,7 @@ class AnswerParser:
         self._packed = False
         self._unpacker: zlib._Decompress | None = None
         self._problem = ""
+        self._too_large = False
         self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
 
     def feed(self, data: bytes) -> None:
@@ -73,6 +85,7 @@ class AnswerParser:
 
         Raises:
             BadAnswer: they are no HTTP, or too much of it; nothing may be fed after that.
+            BodyTooLarge: more than `MAX_BODY_BYTES` wait to be taken.
         """
         if self._parser is None:
             self.reusable = False
@@ -92,7 +105,8 @@ class AnswerParser:
             self._problem = f"its head has more than {MAX_FRAMING_BYTES} bytes"
         if self._problem:
             self._parser = None
-            raise BadAnswer(self._problem)
+            self._pieces.clear()
+            raise (BodyTooLarge if self._too_large else BadAnswer)(self._problem)
 
     def end(self) -> bool:
         """Takes the end of the connection; False when the answer is cut off by it.
@@ -191,8 +205,14 @@ class AnswerParser:
 
     def _unpack(self, data: bytes) -> None:
         """In portions, so that the largest thing at a time is the body itself; several members follow each other."""
+        unpacked = self.pending_bytes
         try:
-            while data:
+            while data and not self._problem:
+                if self.pending_bytes - unpacked > MAX_UNPACKED_BYTES:
+                    self._refuse_size(
+                        f"{MAX_UNPACKED_BYTES} bytes unpacked from one read of the socket"
+                    )
+                    return
                 if self._unpacker is None or self._unpacker.eof:
                     self._unpacker = zlib.decompressobj(_GZIP)
                 self._keep(self._unpacker.decompress(data, _UNPACKED_AT_ONCE))
@@ -204,3 +224,9 @@ class AnswerParser:
         if piece:
             self._pieces.append(piece)
             self.pending_bytes += len(piece)
+            if self.pending_bytes > MAX_BODY_BYTES:
+                self._refuse_size(f"{MAX_BODY_BYTES} bytes")
+
+    def _refuse_size(self, limit: str) -> None:
+        self._too_large = True
+        self._problem = f"its body has more than {limit}"

@@ -12,8 +12,8 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple, Self
 
-from kruise_probe.api.errors import ConnectionFailed
-from kruise_probe.client.answers import AnswerParser, BadAnswer
+from kruise_probe.api.errors import ConnectionFailed, ResponseTooLarge
+from kruise_probe.client.answers import AnswerParser, BadAnswer, BodyTooLarge
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.dialing import DialFailed, Untrusted, dial
 from kruise_probe.client.http1 import Broken, HttpConnection
@@ -114,6 +114,7 @@ class Transport:
 
         Raises:
             ConnectionBroken: the connection ended after it had been made.
+            ResponseTooLarge: the body has more bytes than are taken.
             ConnectionFailed: no connection, or an answer that is not HTTP.
         """
         pool = self._entered()
@@ -122,6 +123,8 @@ class Transport:
             return _whole(await connection.whole(), connection)
         except Broken as error:
             raise _broken(request, error, connection) from error
+        except BodyTooLarge as error:
+            raise ResponseTooLarge(f"{request}: {error}") from error
         except BadAnswer as error:
             raise ConnectionFailed(f"{request}: {error}") from error
         finally:

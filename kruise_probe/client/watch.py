@@ -4,8 +4,9 @@ Source: client-go rest/watch/decoder.go and tools/cache/reflector.go (what a wat
 Differs: silence longer than the read deadline is an error here, not the caller's guess.
 """
 
+import asyncio
 from collections import deque
-from typing import Generic, Self, TypeVar
+from typing import Final, Generic, Self, TypeVar
 
 from kruise_probe.api.errors import ConnectionFailed
 from kruise_probe.api.resources import DECODE_ERRORS, KubeObject, Resource
@@ -15,6 +16,9 @@ from kruise_probe.client.request import Request
 from kruise_probe.client.transport import ConnectionBroken, Stream
 
 T = TypeVar("T", bound=KubeObject)
+
+EVENTS_AT_ONCE: Final = 32
+"""Then everything else on the loop runs first: one read of the socket may hold thousands."""
 
 
 class WatchStream(Generic[T]):
@@ -34,13 +38,18 @@ class WatchStream(Generic[T]):
         self._read_deadline_seconds = read_deadline_seconds
         self._splitter = LineSplitter()
         self._lines: deque[bytes] = deque()
+        self._events_in_a_row = 0
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> WatchEvent[T]:
+        if self._events_in_a_row >= EVENTS_AT_ONCE:
+            self._events_in_a_row = 0
+            await asyncio.sleep(0)
         while not self._lines:
             await self._read()
+        self._events_in_a_row += 1
         try:
             return decode_frame(self._resource, self._lines.popleft(), request=str(self._request))
         except DECODE_ERRORS as error:

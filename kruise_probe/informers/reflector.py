@@ -23,6 +23,7 @@ from kruise_probe.api.errors import (
     Forbidden,
     KubeError,
     NotFound,
+    ResponseTooLarge,
     ServerError,
     TooManyRequests,
     Unauthorized,
@@ -38,6 +39,8 @@ from kruise_probe.informers.resource_versions import is_older
 T = TypeVar("T", bound=KubeObject)
 
 PAGE_SIZE: Final = 500
+SHRINK_PAGES_BY: Final = 8
+"""After a page that was too large: 500, 62, 7, 1."""
 
 WATCH_SECONDS: Final = (300, 600)
 """A watch asks to be ended at random in this range, so that watches spread over the API servers."""
@@ -192,11 +195,19 @@ class Reflector(Generic[T]):
         self._listed_at = asyncio.get_running_loop().time()
 
     async def _list_by_pages(self) -> None:
-        try:
-            await self._list(limit=PAGE_SIZE)
-        except Expired:
-            # The list was compacted away between two pages: all at once, or it may never end.
-            await self._list(limit=0)
+        limit = PAGE_SIZE
+        while True:
+            try:
+                await self._list(limit=limit)
+            except Expired:
+                # The list was compacted away between two pages: all at once, or it may never end.
+                await self._list(limit=0)
+            except ResponseTooLarge:
+                if limit == 1:
+                    raise
+                limit = max(limit // SHRINK_PAGES_BY, 1)
+                continue
+            return
 
     async def _list(self, *, limit: int) -> None:
         self._lists_total.inc()

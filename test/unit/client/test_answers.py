@@ -11,7 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kruise_probe.client.answers import MAX_FRAMING_BYTES, AnswerParser, BadAnswer
+from kruise_probe.client.answers import (
+    MAX_BODY_BYTES,
+    MAX_FRAMING_BYTES,
+    MAX_UNPACKED_BYTES,
+    AnswerParser,
+    BadAnswer,
+    BodyTooLarge,
+)
 
 OK = b"HTTP/1.1 200 OK\r\n"
 BODY = b'{"kind":"Pod"}' * 20
@@ -177,10 +184,10 @@ def test_a_body_has_none() -> None:
 def test_a_small_answer_may_unpack_to_a_large_one() -> None:
     parser = AnswerParser()
     packer = zlib.compressobj(wbits=31)
-    packed = packer.compress(bytes(20_000_000)) + packer.flush()
+    packed = packer.compress(bytes(10_000_000)) + packer.flush()
     parser.feed(sized(packed, b"Content-Encoding: gzip"))
 
-    assert (parser.complete, len(parser.take())) == (True, 20_000_000)
+    assert (parser.complete, len(parser.take())) == (True, 10_000_000)
 
 
 @pytest.mark.parametrize("surplus", [b"x", b"\r\n", sized(b""), b"HTTP/1.1 408 Timeout\r\n\r\n"])
@@ -221,3 +228,32 @@ def test_when_to_come_again_is_read_in_any_case_of_letters() -> None:
     parser.feed(INTERIM + sized(b"", b"RETRY-after: 3"))
 
     assert parser.retry_after == "3"
+
+
+def test_a_body_is_taken_up_to_its_limit() -> None:
+    portion = b"x" * (1 << 20)
+    parser = AnswerParser()
+    parser.feed(BY_END)
+    for _ in range(MAX_BODY_BYTES >> 20):
+        parser.feed(portion)
+
+    with pytest.raises(BodyTooLarge, match="more than 67108864 bytes"):
+        parser.feed(b"x")
+
+
+def test_a_body_that_is_taken_as_it_comes_has_no_limit() -> None:
+    portion = b"x" * (1 << 20)
+    parser = AnswerParser()
+    parser.feed(BY_END)
+    for _ in range((MAX_BODY_BYTES >> 20) + 1):
+        parser.feed(portion)
+        assert parser.take() == portion
+
+
+def test_what_one_read_unpacks_to_has_a_limit() -> None:
+    packed = gzip.compress(bytes(MAX_UNPACKED_BYTES + (1 << 20)))
+    assert len(packed) < 64 * 1024
+    parser = AnswerParser()
+
+    with pytest.raises(BodyTooLarge, match="16777216 bytes unpacked from one read"):
+        parser.feed(sized(packed, b"Content-Encoding: gzip"))

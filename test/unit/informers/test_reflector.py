@@ -14,6 +14,7 @@ from kruise_probe.api.errors import (
     Forbidden,
     KubeError,
     NotFound,
+    ResponseTooLarge,
     ServerError,
     TooManyRequests,
     Unauthorized,
@@ -95,6 +96,21 @@ class TestInitialList:
             ("list", 500),
             ("watch", 0),
         ]
+
+    async def test_pages_shrink_until_they_fit(
+        self, source: FakeSource[ApiObject], informer: Informer
+    ) -> None:
+        """Tenants decide how large their objects are."""
+
+        def refuse_large_pages() -> None:
+            if source.requests[-1].limit > 7:
+                raise ResponseTooLarge("its body has more bytes than are taken")
+
+        source.streams = False
+        source.on_list = refuse_large_pages
+        async with running(informer):
+            assert_equal_to(source, informer)
+        assert [each.limit for each in source.requests] == [0, 500, 62, 7, 0]
 
     async def test_a_refusal_to_stream_is_remembered(
         self, source: FakeSource[ApiObject], informer: Informer
