@@ -48,6 +48,16 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(f"no real node: {' and '.join(missing)} not set; see hack/cluster")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """A test that fails on the real node shows the ends of the product's logs."""
+    report = yield
+    if report.failed:
+        for name, process in (getattr(item, "funcargs", {}).get("product") or {}).items():
+            report.sections.append((f"log of {name}", process.log_tail()))
+    return report
+
+
 @pytest.fixture
 async def arena(tmp_path: Path) -> AsyncIterator[Arena]:
     """An embedded API server behind a faulty proxy; `arena.manager()` starts a manager as a process."""

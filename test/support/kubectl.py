@@ -6,11 +6,12 @@ Black-box on purpose: nothing of the project's own client is in between.
 import json
 import os
 import subprocess
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import IO, Any
 
 from support.patience import PATIENCE_SECONDS
 
@@ -67,13 +68,20 @@ class Kubectl:
     @contextmanager
     def watch(self, kind: str, *arguments: str) -> Iterator["Watched"]:
         """Follows all objects of a kind in the namespace."""
+        command = ("get", kind, "--watch", "--output-watch-events", "-o", "json", *arguments)
+        with tempfile.TemporaryFile("w+") as errors, self._watching(command, errors) as watched:
+            try:
+                yield watched
+            except AssertionError as error:
+                errors.seek(0)
+                said = errors.read() or "nothing"
+                error.add_note(f"kubectl {' '.join(command)} wrote to stderr: {said}")
+                raise
+
+    @contextmanager
+    def _watching(self, command: Sequence[str], errors: IO[str]) -> Iterator["Watched"]:
         process = subprocess.Popen(
-            self._command(
-                "get", kind, "--watch", "--output-watch-events", "-o", "json", *arguments
-            ),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
+            self._command(*command), stdout=subprocess.PIPE, stderr=errors, text=True
         )
         watched = Watched()
         reader = threading.Thread(target=watched.follow, args=(process,), daemon=True)

@@ -135,7 +135,11 @@ class Program:
         async def holds_or_has_ended() -> bool:
             return await holds() or not self.running
 
-        await until(f"{self.name}: {what}", holds_or_has_ended, seconds=seconds)
+        try:
+            await until(f"{self.name}: {what}", holds_or_has_ended, seconds=seconds)
+        except AssertionError as error:
+            error.add_note(f"the end of its log:\n{self.tail()}")
+            raise
         assert self.running, f"{self.name} has ended: {self.tail()}"
 
     def send(self, number: signal.Signals) -> None:

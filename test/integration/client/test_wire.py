@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.connections import listening
 from support.patience import PATIENCE_SECONDS
 from support.scripted_http import ScriptedServer, answer, raw, silence, stream
 from support.sockets import full_backlog
@@ -80,13 +81,12 @@ class Proxy:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Proxy"]:
-        server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
-        self.url = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        async with server:
+        async with listening(self._connected) as port:
+            self.url = f"127.0.0.1:{port}"
             yield self
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
             self.heads.append(head)
             if self.says:
@@ -96,9 +96,12 @@ class Proxy:
                 host, _, port = head.split(" ")[1].rpartition(":")
                 below, above = await asyncio.open_connection(host, int(port))
                 writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-                async with asyncio.TaskGroup() as group:
-                    group.create_task(_pump(reader, above))
-                    group.create_task(_pump(below, writer))
+                try:
+                    async with asyncio.TaskGroup() as group:
+                        group.create_task(_pump(reader, above))
+                        group.create_task(_pump(below, writer))
+                finally:
+                    above.transport.abort()
         writer.close()
 
 
@@ -205,14 +208,12 @@ async def test_an_unknown_name_is_said_in_words() -> None:
 @asynccontextmanager
 async def mute() -> AsyncIterator[int]:
     """Accepts and says nothing; gives its port."""
-    held: list[asyncio.StreamWriter] = []
-    server = await asyncio.start_server(lambda _, writer: held.append(writer), "127.0.0.1", 0)
-    try:
-        yield server.sockets[0].getsockname()[1]
-    finally:
-        server.close()
-        for each in held:
-            each.close()
+
+    async def say_nothing(*_: object) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    async with listening(say_nothing) as port:
+        yield port
 
 
 @pytest.fixture
