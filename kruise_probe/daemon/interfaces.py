@@ -9,8 +9,9 @@ Source: rtnetlink(7), netlink(7); what `ip address` prints.
 
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import IPv4Address, IPv6Address, ip_address
+from itertools import islice
 from typing import Final, NamedTuple
 
 IPAddress = IPv4Address | IPv6Address
@@ -43,15 +44,18 @@ def read_addresses() -> frozenset[IPAddress]:
     Raises:
         OSError: the kernel does not say.
     """
-    services = {index for index, name in socket.if_nameindex() if name in SERVICE_INTERFACES}
-    found = set[IPAddress]()
-    for family in (socket.AF_INET, socket.AF_INET6):
-        own = 0
-        for each in _dump(family):
-            if each.interface not in services and own < MAX_ADDRESSES:
-                own += 1
-                found.add(each.address)
-    return frozenset(found)
+    names = dict(socket.if_nameindex())
+    return own_addresses(_dump(socket.AF_INET), names) | own_addresses(
+        _dump(socket.AF_INET6), names
+    )
+
+
+def own_addresses(
+    found: Iterable[InterfaceAddress], names: Mapping[int, str]
+) -> frozenset[IPAddress]:
+    """The first `MAX_ADDRESSES` that are not of Services; `names` of interfaces by index."""
+    own = (each.address for each in found if names.get(each.interface) not in SERVICE_INTERFACES)
+    return frozenset(islice(own, MAX_ADDRESSES))
 
 
 def _dump(family: int) -> Iterator[InterfaceAddress]:

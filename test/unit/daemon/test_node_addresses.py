@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kruise_probe.daemon.interfaces import InterfaceAddress, IPAddress, parse, read_addresses
+from kruise_probe.daemon.interfaces import (
+    MAX_ADDRESSES,
+    InterfaceAddress,
+    IPAddress,
+    own_addresses,
+    parse,
+    read_addresses,
+)
 from kruise_probe.daemon.node_addresses import (
     KEPT_SECONDS,
     RETRY_SECONDS,
@@ -107,6 +114,22 @@ async def test_nothing_is_dialled_while_the_addresses_cannot_be_read() -> None:
     interfaces.error = None
     await asyncio.sleep(RETRY_SECONDS)
     assert addresses.refusal("10.0.0.1") == ""
+
+
+@pytest.mark.parametrize("name", ["kube-ipvs0", "kube-dummy-if"])
+def test_addresses_of_services_are_not_the_nodes(name: str) -> None:
+    found = [
+        InterfaceAddress(2, ip_address("10.0.0.1")),
+        InterfaceAddress(3, ip_address("10.96.0.1")),
+        InterfaceAddress(4, ip_address("10.0.0.2")),
+    ]
+    names = {2: "eth0", 3: name}
+    assert own_addresses(found, names) == {ip_address("10.0.0.1"), ip_address("10.0.0.2")}
+
+
+def test_a_node_has_at_most_so_many_addresses() -> None:
+    found = (InterfaceAddress(2, ip_address(number)) for number in range(2 * MAX_ADDRESSES))
+    assert len(own_addresses(found, {2: "eth0"})) == MAX_ADDRESSES
 
 
 def test_the_kernel_reports_the_loopback_address_of_this_machine() -> None:
