@@ -2,11 +2,16 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.fake_runtime import ExecCall
+from support.kubectl import Kubectl, condition, status_of
 from support.onlookers import watched_daemon
 from support.process_node import process_node
+from support.processes import Running
+from support.programs import peak_mb_of
+from support.saying import say
 
 from kruise_probe.daemon.cri.runtime import ExecResult
 
@@ -39,3 +44,70 @@ async def test_e7_sixteen_large_outputs_stay_out_of_memory(tmp_path: Path) -> No
             return all(states.get(name) == ("Unknown", TOO_LARGE) for name in names)
 
         await node.world.reports.wait("all say why", told, seconds=GRACE_SECONDS + 30)
+
+
+@pytest.mark.real_node
+@pytest.mark.timeout(300)
+def test_e7_containerd_sends_large_outputs_of_eight_probes(
+    namespace: Kubectl, product: dict[str, Running]
+) -> None:
+    types = [f"hostile.example.com/large-{number}" for number in range(8)]
+    script = f"head -c {15 << 20} /dev/zero | tr '\\0' x"
+    probes = [_probe(number, each, f"{script} # {number}") for number, each in enumerate(types)]
+    fine = "hostile.example.com/fine"
+    namespace.apply(_pod(), _marker(*probes, _probe(99, fine, "echo fine")))
+    with namespace.watch("pods") as pods:
+
+        def told(newest: dict[str, Any]) -> bool:
+            pod = newest.get("web")
+            return pod is not None and all(
+                condition(pod, each).get("message") == TOO_LARGE for each in types
+            )
+
+        pods.until("every large output is reported", told, timeout=GRACE_SECONDS + 120)
+        assert status_of(pods.newest["web"], fine) == "True"
+        assert {status_of(pods.newest["web"], each) for each in types} == {"Unknown"}
+    peak_mb = peak_mb_of(product["daemon"].process.pid)
+    say(f"8 outputs of 15 MiB a second by containerd: daemon's peak {peak_mb:.0f} MB")
+    assert peak_mb < MAX_PEAK_MB
+
+
+def _pod() -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "web", "labels": {"app": "web"}},
+        "spec": {
+            "terminationGracePeriodSeconds": 1,
+            "containers": [
+                {
+                    "name": "main",
+                    "image": "kruise-probe-test:busybox",
+                    "imagePullPolicy": "IfNotPresent",
+                    "command": ["sleep", "100000"],
+                }
+            ],
+        },
+    }
+
+
+def _probe(number: int, condition_type: str, script: str) -> dict[str, Any]:
+    return {
+        "name": f"p{number}",
+        "containerName": "main",
+        "podConditionType": condition_type,
+        "probe": {
+            "exec": {"command": ["sh", "-c", script]},
+            "periodSeconds": 1,
+            "timeoutSeconds": 30,
+        },
+    }
+
+
+def _marker(*probes: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "apiVersion": "apps.kruise.io/v1alpha1",
+        "kind": "PodProbeMarker",
+        "metadata": {"name": "web"},
+        "spec": {"selector": {"matchLabels": {"app": "web"}}, "probes": list(probes)},
+    }

@@ -62,6 +62,18 @@ def sum_of(metric: str, exposition: str) -> float:
     )
 
 
+def peak_mb_of(pid: int) -> float:
+    """The most that a process ever had resident."""
+    return _status_mb(pid, "VmHWM")
+
+
+def _status_mb(pid: int, name: str) -> float:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(name):
+            return int(line.split()[1]) / 1024
+    raise AssertionError(f"process {pid} has no {name}")
+
+
 async def until(what: str, holds: Look, *, seconds: float = PATIENCE_SECONDS) -> None:
     """Looks again and again: for what other processes do, which cannot wake us."""
     give_up_at = asyncio.get_running_loop().time() + seconds
@@ -88,18 +100,12 @@ class Program:
 
     @property
     def rss_mb(self) -> float:
-        return self._status_mb("VmRSS")
+        return _status_mb(self.process.pid, "VmRSS")
 
     @property
     def peak_mb(self) -> float:
         """The most that it ever had resident."""
-        return self._status_mb("VmHWM")
-
-    def _status_mb(self, name: str) -> float:
-        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
-            if line.startswith(name):
-                return int(line.split()[1]) / 1024
-        raise AssertionError(f"{self.name} has no {name}")
+        return peak_mb_of(self.process.pid)
 
     def says(self, text: str) -> bool:
         return text in self.log.read_text(errors="replace")
