@@ -58,17 +58,12 @@ NOTHING_LEFT_OUT: Final[Mapping[str, LeftOut]] = {}
 
 def considered(markers: tuple[CompiledMarker, ...]) -> tuple[CompiledMarker, ...]:
     """Those of the markers that select a pod whose probes may run: the oldest live ones, in their order."""
-    return _live(markers)[:MARKERS_PER_POD]
-
-
-def beyond_limit(markers: tuple[CompiledMarker, ...]) -> tuple[CompiledMarker, ...]:
-    """The other live ones."""
-    return _live(markers)[MARKERS_PER_POD:]
+    return live_in_order(markers)[:MARKERS_PER_POD]
 
 
 def claiming(markers: tuple[CompiledMarker, ...]) -> tuple[CompiledMarker, ...]:
     """The markers that may own keys of a pod: the considered ones, and those beyond the limit that are reported."""
-    live = _live(markers)
+    live = live_in_order(markers)
     if len(live) <= MARKERS_PER_POD:
         return live
     left, end = REPORTED_PROBES, MARKERS_PER_POD
@@ -80,7 +75,8 @@ def claiming(markers: tuple[CompiledMarker, ...]) -> tuple[CompiledMarker, ...]:
     return live[:end]
 
 
-def _live(markers: tuple[CompiledMarker, ...]) -> tuple[CompiledMarker, ...]:
+def live_in_order(markers: tuple[CompiledMarker, ...]) -> tuple[CompiledMarker, ...]:
+    """The markers that are not being deleted, the oldest first."""
     if len(markers) == 1:
         return markers if markers[0].live else ()
     return tuple(sorted((each for each in markers if each.live), key=lambda each: each.order))
@@ -101,11 +97,12 @@ def left_out_of(
 
     `markers` select the pod. `no_room` names those whose entry the NodePodProbe of its node has no room for.
     """
-    if not no_room and len(markers) <= MARKERS_PER_POD and not any(map(_is_large, markers)):
+    if not no_room and not may_leave_out(markers):
         return NOTHING_LEFT_OUT
     containers = {each.name for each in pod.containers}
-    found = {each.key.name: TOO_MANY_MARKERS for each in beyond_limit(markers)}
-    for marker in considered(markers):
+    live = live_in_order(markers)
+    found = {each.key.name: TOO_MANY_MARKERS for each in live[MARKERS_PER_POD:]}
+    for marker in live[:MARKERS_PER_POD]:
         if entry_too_large(marker, containers):
             found[marker.key.name] = ENTRY_TOO_LARGE
         elif marker.key.name in no_room:
@@ -113,8 +110,9 @@ def left_out_of(
     return found
 
 
-def _is_large(marker: CompiledMarker) -> bool:
-    return marker.entry_bytes > ENTRY_BYTES
+def may_leave_out(markers: Collection[CompiledMarker]) -> bool:
+    """Whether a pod that these markers select can be beyond a limit of its own; cheap, for the common case."""
+    return len(markers) > MARKERS_PER_POD or any(each.entry_bytes > ENTRY_BYTES for each in markers)
 
 
 def reported_without_room(

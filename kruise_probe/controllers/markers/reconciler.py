@@ -166,11 +166,11 @@ class MarkerReconciler:
             seconds += time() - started_at
             await asyncio.sleep(0)
         self._pace.finished(marker.key, seconds)
-        conflicts = [
+        conflicts = {
             conflict
             for markers in together
             for conflict in conflicts_of(compiled, claims_of(markers))
-        ]
+        }
         obstacles = {
             node: outcome.error for node, outcome in self._nodes.outcomes.items() if outcome.error
         }

@@ -27,7 +27,7 @@ from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbe
 from kruise_probe.client.request import PatchType
 from kruise_probe.controllers.caches import Caches
 from kruise_probe.controllers.compiled import CompiledMarker
-from kruise_probe.controllers.limits import left_out_of, reported_without_room
+from kruise_probe.controllers.limits import left_out_of, may_leave_out, reported_without_room
 from kruise_probe.controllers.metrics import PROBES_LEFT_OUT
 from kruise_probe.controllers.nodes.budget import NoRoom, fit
 from kruise_probe.controllers.nodes.plan import is_probed, plan, same_entries
@@ -295,6 +295,8 @@ def _left_out(
 ) -> Mapping[str, int]:
     """How many probes the limits of a pod leave out, by reason."""
     counts: Counter[str] = Counter()
+    if not may_leave_out({marker for each in matches.values() for marker in each}):
+        return counts
     for pod in pods:
         markers = matches[pod.uid]
         left_out = left_out_of(pod, markers, ()) if is_probed(pod) else {}

@@ -18,7 +18,7 @@ from kruise_probe.api.names import REASON_PROBE_REMOVED
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.controllers.compiled import NO_MARKS, CompiledMarker, CompiledProbe, Marks
-from kruise_probe.controllers.limits import claiming
+from kruise_probe.controllers.limits import MARKERS_PER_POD, claiming, live_in_order
 
 SHARED_CLAIMS_BYTES: Final = 16 << 20
 """Bound of each cache of claims, one entry for each set of markers that select a pod together."""
@@ -100,7 +100,9 @@ def claims_of(markers: tuple[CompiledMarker, ...]) -> Claims:
 
     Of more markers than a pod may have, the oldest claim: see `limits`.
     """
-    return _shared_claims(claiming(markers)) if markers else NO_CLAIMS
+    if len(markers) > MARKERS_PER_POD:
+        markers = claiming(markers)
+    return _shared_claims(markers) if markers else NO_CLAIMS
 
 
 def _serials(markers: tuple[CompiledMarker, ...]) -> tuple[int, ...]:
@@ -113,13 +115,12 @@ def _estimated_bytes(claims: Claims) -> int:
 
 
 @cached(LRUCache(maxsize=SHARED_CLAIMS_BYTES, getsizeof=_estimated_bytes), key=_serials)
-def _shared_claims(ordered: tuple[CompiledMarker, ...]) -> Claims:
-    """The claims of live markers, the first of them owning what several want."""
-    if len(ordered) == 1:
-        return _together(tuple(map(_uncontested, ordered[0].probes)))
-    return _together(
-        tuple(claim for marker in ordered for claim in _shared_claims((marker,)).claims)
-    )
+def _shared_claims(markers: tuple[CompiledMarker, ...]) -> Claims:
+    """The claims of the live ones of these markers, the oldest of them owning what several want."""
+    live = live_in_order(markers)
+    if len(markers) == 1:
+        return _together(tuple(_uncontested(probe) for each in live for probe in each.probes))
+    return _together(tuple(claim for each in live for claim in _shared_claims((each,)).claims))
 
 
 def _together(wanted: tuple[Claim, ...]) -> Claims:

@@ -20,7 +20,7 @@ Source: Kruise pkg/controller/nodepodprobe (updatePodProbeStatus).
 Differs: Unknown is not False; ownership, residue and staleness do not exist there.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -31,7 +31,7 @@ from kruise_probe.api.reserved import condition_reserved
 from kruise_probe.api.times import format_time, parse_time
 from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
 from kruise_probe.controllers.limits import NOTHING_LEFT_OUT, LeftOut
-from kruise_probe.controllers.pods.claims import Claim, Claims, claims_on
+from kruise_probe.controllers.pods.claims import Claim, Claims, Targets, claims_on
 
 CONDITION_STATUS: Final = {
     ProbeState.SUCCEEDED.value: "True",
@@ -109,16 +109,16 @@ def _apply_states(
                 changes.conditions.append(condition)
         targets = None if why_unknown else claim.targets.get(state.state)
         if targets is not None:
-            _apply_targets(targets.labels, pod.labels, changes.labels)
-            _apply_targets(targets.annotations, pod.annotations, changes.annotations)
+            _apply_targets(pod, targets, changes)
 
 
-def _apply_targets(
-    targets: Iterable[tuple[str, str | None]],
-    there: Mapping[str, str],
-    changes: dict[str, str | None],
-) -> None:
-    changes.update((key, value) for key, value in targets if there.get(key) != value)
+def _apply_targets(pod: Pod, targets: Targets, changes: Changes) -> None:
+    for key, value in targets.labels:
+        if pod.labels.get(key) != value:
+            changes.labels[key] = value
+    for key, value in targets.annotations:
+        if pod.annotations.get(key) != value:
+            changes.annotations[key] = value
 
 
 def _state(pod: Pod, claim: Claim, states: States, stale: str) -> ContainerProbeState | None:

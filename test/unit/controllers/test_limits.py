@@ -14,7 +14,6 @@ from kruise_probe.controllers.limits import (
     NO_ROOM,
     REPORTED_PROBES,
     TOO_MANY_MARKERS,
-    beyond_limit,
     claiming,
     considered,
     left_out_of,
@@ -55,13 +54,14 @@ def test_the_oldest_markers_count_in_every_order_of_arrival(count: int, random: 
     markers = many(count)
     shuffled = tuple(random.sample(markers, count))
     assert considered(shuffled) == markers[:MARKERS_PER_POD]
-    assert beyond_limit(shuffled) == markers[MARKERS_PER_POD:]
+    beyond = {each.key.name for each in markers[MARKERS_PER_POD:]}
+    assert left_out_of(pod(), shuffled, ()).keys() == beyond
 
 
 def test_a_marker_that_is_being_deleted_takes_no_place() -> None:
     markers, ending = many(MARKERS_PER_POD), many(1, deleting=True)
     assert considered((*ending, *markers)) == markers
-    assert beyond_limit((*ending, *markers)) == ()
+    assert left_out_of(pod(), (*ending, *markers), ()) == {}
 
 
 @pytest.mark.parametrize("probes", [1, 3, 32])
