@@ -13,7 +13,7 @@ Differs: groups are indivisible, so a tenant may miss its share by less than one
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Final, NamedTuple
 
 import msgspec
@@ -102,36 +102,40 @@ def fit(
     ]
     kept = divide(groups, _pod_bytes(entries), limit_bytes - object_bytes(others))
     dropped = [each for each in groups if (each.uid, each.marker) not in kept]
-    no_room: dict[str, frozenset[str]] = {}
+    by_pod: dict[str, list[str]] = defaultdict(list)
     for each in dropped:
-        no_room[each.uid] = no_room.get(each.uid, frozenset()) | {each.marker}
-    left = _without(entries, no_room, ranks)
+        by_pod[each.uid].append(each.marker)
+    no_room = {uid: frozenset(markers) for uid, markers in by_pod.items()}
+    left = _without(entries, no_room)
     before, after = (sum(len(each.probes or ()) for each in some) for some in (entries, left))
     return Fitted(left, no_room, before - after)
 
 
 def divide(
     groups: Iterable[Group], pod_bytes: Mapping[str, int], budget_bytes: int
-) -> frozenset[tuple[str, str]]:
+) -> set[tuple[str, str]]:
     """The groups that stay, as (uid, marker): at most `budget_bytes` together.
 
     `pod_bytes` is what each pod (by uid) takes beside its groups, as soon as it has one.
     """
-    groups, budget_bytes = list(groups), max(budget_bytes, 0)
-    kept = _divide(groups, pod_bytes, budget_bytes)
+    groups = sorted(groups, key=lambda each: (each.order, each.uid))
+    running = {(each.uid, each.marker) for each in groups if each.running}
     for _ in range(SETTLING_ROUNDS):
-        settled = [each._replace(running=(each.uid, each.marker) in kept) for each in groups]
-        if settled == groups:
+        kept = _divide(groups, running, pod_bytes, max(budget_bytes, 0))
+        if kept == running:
             break
-        groups, kept = settled, _divide(settled, pod_bytes, budget_bytes)
-    return kept
+        running = kept
+    return running
 
 
 def _divide(
-    groups: Sequence[Group], pod_bytes: Mapping[str, int], budget_bytes: int
-) -> frozenset[tuple[str, str]]:
+    groups: Sequence[Group],
+    running: Set[tuple[str, str]],
+    pod_bytes: Mapping[str, int],
+    budget_bytes: int,
+) -> set[tuple[str, str]]:
     namespaces: dict[str, dict[str, list[Group]]] = defaultdict(lambda: defaultdict(list))
-    for each in sorted(groups, key=lambda each: (not each.running, each.order, each.uid)):
+    for each in groups:
         namespaces[each.namespace][each.uid].append(each)
     pods = {
         uid: pod_bytes[uid] + sum(each.size_bytes for each in of_pod)
@@ -140,29 +144,26 @@ def _divide(
     }
     wanted = {name: sum(pods[uid] for uid in by_pod) for name, by_pod in namespaces.items()}
     share = equal_share(wanted.values(), budget_bytes)
-    taken = _Taken(pod_bytes)
+    taken = _Taken(pod_bytes, running)
     for name, by_pod in namespaces.items():
         end = taken.total_bytes + min(wanted[name], share)
         pod_share = equal_share((pods[uid] for uid in by_pod), min(wanted[name], share))
         for of_pod in by_pod.values():
-            taken.take(of_pod, taken.total_bytes + pod_share)
-        taken.take(taken.fairly(by_pod), end)
-    taken.take(
-        taken.fairly(
-            {uid: of_pod for by_pod in namespaces.values() for uid, of_pod in by_pod.items()}
-        ),
-        budget_bytes,
-    )
-    return frozenset(taken.kept)
+            taken.take(sorted(of_pod, key=taken.is_new), taken.total_bytes + pod_share)
+        taken.take_fairly(by_pod.values(), end)
+    every_pod = [of_pod for by_pod in namespaces.values() for of_pod in by_pod.values()]
+    taken.take_fairly(every_pod, budget_bytes)
+    return taken.kept
 
 
 class _Taken:
     """The groups that are in, and their bytes."""
 
-    def __init__(self, pod_bytes: Mapping[str, int]) -> None:
+    def __init__(self, pod_bytes: Mapping[str, int], running: Set[tuple[str, str]]) -> None:
         self.kept: set[tuple[str, str]] = set()
         self.total_bytes = 0
         self._pod_bytes = pod_bytes
+        self._running = running
         self._by_pod: dict[str, int] = {}
 
     def take(self, groups: Iterable[Group], up_to_bytes: int) -> None:
@@ -175,16 +176,27 @@ class _Taken:
                 self.total_bytes += size
                 self._by_pod[each.uid] = before + size
 
-    def fairly(self, by_pod: Mapping[str, Sequence[Group]]) -> list[Group]:
-        """The groups that are still out: those that run first, then those of pods that have the least."""
+    def take_fairly(self, by_pod: Iterable[Sequence[Group]], up_to_bytes: int) -> None:
+        """Takes of what is still out: first what runs, then of the pods that have the least."""
+        out = [
+            [each for each in of_pod if (each.uid, each.marker) not in self.kept]
+            for of_pod in by_pod
+        ]
+        room = up_to_bytes - self.total_bytes
+        if not any(each.size_bytes <= room for of_pod in out for each in of_pod):
+            return
         starts: list[tuple[bool, int, object, str, Group]] = []
-        for uid, of_pod in by_pod.items():
-            start = self._by_pod.get(uid, 0)
-            for each in of_pod:
-                if (uid, each.marker) not in self.kept:
-                    starts.append((not each.running, start, each.order, uid, each))
-                    start += each.size_bytes
-        return [each[-1] for each in sorted(starts, key=lambda each: each[:-1])]
+        for of_pod in out:
+            start = self._by_pod.get(of_pod[0].uid, 0) if of_pod else 0
+            for each in sorted(of_pod, key=self.is_new):
+                starts.append((self.is_new(each), start, each.order, each.uid, each))
+                start += each.size_bytes
+        starts.sort(key=lambda each: each[:-1])
+        self.take((each[-1] for each in starts), up_to_bytes)
+
+    def is_new(self, group: Group) -> bool:
+        """Whether it does not run yet."""
+        return (group.uid, group.marker) not in self._running
 
 
 def equal_share(wanted: Iterable[int], total: int) -> int:
@@ -208,7 +220,7 @@ def _grouped(
     for entry in entries:
         by_marker: dict[str, list[ContainerProbe]] = defaultdict(list)
         for probe in entry.probes or ():
-            by_marker[ProbeName.parse(probe.name).marker].append(probe)
+            by_marker[_marker_of(probe)].append(probe)
         known = [each for each in by_marker if NamespacedName(entry.namespace, each) in ranks]
         ours += [(entry, each, by_marker[each]) for each in known]
         if len(known) < len(by_marker):
@@ -222,17 +234,20 @@ def _grouped(
     return ours, others
 
 
-def _without(
-    entries: Sequence[PodProbe], no_room: NoRoom, ranks: Mapping[NamespacedName, object]
-) -> tuple[PodProbe, ...]:
+def _marker_of(probe: ContainerProbe) -> str:
+    return ProbeName.parse(probe.name).marker
+
+
+def _without(entries: Sequence[PodProbe], no_room: NoRoom) -> tuple[PodProbe, ...]:
     left: list[PodProbe] = []
     for entry in entries:
-        dropped = no_room.get(entry.uid, frozenset())
-        probes = tuple(
-            each for each in entry.probes or () if ProbeName.parse(each.name).marker not in dropped
-        )
+        dropped = no_room.get(entry.uid)
+        if dropped is None:
+            left.append(entry)
+            continue
+        probes = tuple(each for each in entry.probes or () if _marker_of(each) not in dropped)
         if probes:
-            left.append(msgspec.structs.replace(entry, probes=probes) if dropped else entry)
+            left.append(msgspec.structs.replace(entry, probes=probes))
     return tuple(left)
 
 
