@@ -106,7 +106,7 @@ kruise-probe playground --check          once through, for a script: one line of
     "--kubeconfig-out",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Where else to write the kubeconfig; must not exist, removed at the end.",
+    help="Where else to write the kubeconfig, with the session's token and mode 0600; must not exist, removed at the end.",
 )
 @_option(
     "--nodes", type=click.IntRange(1, 50), default=1, show_default=True, help="How many nodes."
