@@ -4,9 +4,12 @@ On code without a budget the loop reads for as long as bytes are waiting, and th
 """
 
 import asyncio
+import itertools
 import os
 import ssl
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.floods import GRPC_FLOODS, HTTP_FLOODS, flooding
@@ -29,14 +32,18 @@ def cases(table: dict[str, Flood]) -> list[object]:
     return [pytest.param(flood, id=name) for name, flood in table.items()]
 
 
-async def grpc(port: int, mode: str | None = None) -> Outcome:
+async def grpc(
+    port: int, mode: str | None = None, *, timeout_seconds: float = TIMEOUT_SECONDS
+) -> Outcome:
     action = GRPCAction(port=port, mode=mode)
-    return await GrpcProber(action, timeout_seconds=TIMEOUT_SECONDS, user_agent="x").run(LOCAL)
+    return await GrpcProber(action, timeout_seconds=timeout_seconds, user_agent="x").run(LOCAL)
 
 
-async def http(port: int, scheme: str = "HTTP") -> Outcome:
+async def http(
+    port: int, scheme: str = "HTTP", *, timeout_seconds: float = TIMEOUT_SECONDS
+) -> Outcome:
     action = HTTPGetAction(port=port, path="/", scheme=scheme)
-    return await HttpProber(action, timeout_seconds=TIMEOUT_SECONDS, user_agent="x").run(LOCAL)
+    return await HttpProber(action, timeout_seconds=timeout_seconds, user_agent="x").run(LOCAL)
 
 
 @pytest.mark.parametrize("flood", cases(GRPC_FLOODS))
@@ -96,6 +103,36 @@ async def test_e1_finite_field_diffie_hellman_is_not_offered(tmp_path: Path) -> 
         outcome = await http(port, "HTTPS")
 
     assert outcome.message.endswith("remote error: tls: handshake failure")
+
+
+DRIPS = {
+    "http": (http, "HTTP", b"HTTP/1.1 200 OK\r\nA: "),
+    "https": (http, "HTTPS", b"\x16\x03\x03\x40\x00"),
+    "grpc": (grpc, None, b"\x00\x40\x00\x04\x00"),
+    "grpc-over-tls": (grpc, "TLS", b"\x16\x03\x03\x40\x00"),
+}
+
+
+@pytest.mark.parametrize(
+    ("probe", "how", "start"), [pytest.param(*each, id=name) for name, each in DRIPS.items()]
+)
+async def test_e2_answers_that_drip_in_end_with_the_timeout(
+    probe: Callable[..., Coroutine[Any, Any, Outcome]], how: str | None, start: bytes
+) -> None:
+    async def drip(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for byte in itertools.chain(start, itertools.repeat(0x20)):
+            writer.write(bytes([byte]))
+            await writer.drain()
+            await asyncio.sleep(0.02)
+
+    time = asyncio.get_running_loop().time
+    async with serving(lambda _: drip) as server:
+        began = time()
+        outcome = await probe(server.port, how, timeout_seconds=0.3)
+        took = time() - began
+
+    assert outcome.timed_out
+    assert took < TIMEOUT_SECONDS
 
 
 async def test_e2_heads_of_redirects_count_together() -> None:
