@@ -11,6 +11,8 @@ from support.process_node import process_node
 from support.scripted_server import self_signed
 
 ATTACK_SECONDS = 8.0
+TIMEOUT_SECONDS = 20
+"""Far more than a flood lasts: a probe that needs this long was stopped by its timeout only."""
 ADDRESS = "127.0.0.9"
 FOLDED_BYTES = 60 * 1024
 pytestmark = pytest.mark.timeout(120)
@@ -39,11 +41,12 @@ async def test_e2_http_floods_fail_their_own_probes_only(tmp_path: Path, scheme:
             for name, port in ports.items():
                 node.runtime.start(f"uid-{name}", ip=ADDRESS)
                 get = {"httpGet": {"port": port, "path": "/", "scheme": scheme}}
-                node.wish(name, get, periodSeconds=1, timeoutSeconds=2)
+                node.wish(name, get, periodSeconds=1, timeoutSeconds=TIMEOUT_SECONDS)
             await node.ask()
             await asyncio.sleep(ATTACK_SECONDS)
 
             await onlookers.saw_nothing(daemon, f"{len(ports)} {scheme} floods")
+            await node.have_results(ports)
             states = node.states()
             assert {name for name in ports if states[name][0] == "Succeeded"} == {
                 f"one-large-folded-head-{copy}" for copy in range(4)

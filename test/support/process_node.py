@@ -2,7 +2,7 @@
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -105,6 +105,12 @@ class ProcessNode:
             return len(states) == count and all(each[0] == state for each in states)
 
         await self.world.reports.wait(f"{count} probes are {state}", so)
+
+    async def have_results(self, names: Collection[str]) -> None:
+        """Returns once each of these pods' probes has a result."""
+        await self.world.reports.wait(
+            "each probe has a result", lambda: self.states().keys() >= set(names)
+        )
 
     def statuses(self, *, since: float) -> int:
         return self.proxy.writes(since=since)["patch nodepodprobes/status"]
