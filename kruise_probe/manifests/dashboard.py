@@ -117,6 +117,9 @@ PANELS: Final = (
         (
             Query(f"sum(kruise_probe_exec_in_flight{{{JOB}}})", "in flight"),
             _quantile("0.99", "kruise_probe_exec_queue_seconds", legend="waited, p99 in seconds"),
+            Query(
+                f"sum(kruise_probe_exec_queued_probes{{{JOB}}})", "Unknown, as they wait too long"
+            ),
         ),
     ),
     Panel(

@@ -31,7 +31,11 @@ def probe(command: list[str], *, name: str, timeout: int = 1, condition_type: st
 def hanging(count: int, *, timeout: int) -> list[Json]:
     """Probes whose commands hang; each is another one, so that none are shared."""
     return [
-        probe(["sleep", str(100_000 + number)], name=f"hang-{timeout}-{number}", timeout=timeout)
+        probe(
+            ["sleep", f"100000.{timeout}{number:02}"],
+            name=f"hang-{timeout}-{number}",
+            timeout=timeout,
+        )
         for number in range(count)
     ]
 
