@@ -15,7 +15,13 @@ from kruise_probe.manifests.crds import all_crds
 from kruise_probe.manifests.dashboard import SIDECAR_LABEL, dashboard
 from kruise_probe.manifests.monitoring import monitoring
 from kruise_probe.manifests.own_node import own_node_policy
-from kruise_probe.manifests.rbac import DAEMON, MANAGER, daemon_rbac, manager_rbac
+from kruise_probe.manifests.rbac import (
+    DAEMON,
+    MANAGER,
+    daemon_rbac,
+    manager_rbac,
+    metrics_rbac,
+)
 from kruise_probe.manifests.webhook import webhook
 from kruise_probe.manifests.workloads import (
     SOCKET_FOLDERS,
@@ -63,6 +69,7 @@ def _kustomize() -> Iterator[tuple[str, str]]:
         "rbac": {
             "manager.yaml": manager_rbac(there),
             "daemon.yaml": daemon_rbac(there),
+            "metrics.yaml": metrics_rbac(there),
             "own_node_policy.yaml": own_node_policy(there),
         },
         "manager": {"namespace.yaml": [namespace(install)], "manager.yaml": [manager(install)]},
@@ -154,6 +161,8 @@ def _chart() -> Iterator[tuple[str, str]]:
     rules = _when(".Values.crds.install", crds).replace(f'["{ALLOWED_LABEL}"]', ALLOWED_LABELS)
     yield "chart/templates/crds.yaml", rules
     yield "chart/templates/rbac.yaml", HEAD + _yaml(rbac)
+    metrics = _when(".Values.metrics.secure", metrics_rbac(RELEASE_NAMESPACE))
+    yield "chart/templates/metrics-rbac.yaml", metrics
     policy = _when(".Values.admissionPolicy.enabled", own_node_policy(RELEASE_NAMESPACE))
     yield "chart/templates/own-node-policy.yaml", TOO_OLD + policy
     yield "chart/templates/webhook.yaml", HEAD + _chart_webhook()

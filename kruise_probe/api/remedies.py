@@ -6,6 +6,9 @@ The API server's CEL rules, the webhook and the daemon answer with the same word
 from typing import Final
 
 MORE_ERRORS: Final = "more errors are not listed; correct these first"
+ITEMS_NOT_JUDGED: Final = (
+    "the items, and what follows them, are not judged yet; there may be more errors"
+)
 KEY_PREFIX: Final = (
     "the part before '/' must be a DNS subdomain of at most 253 characters: "
     "lower case letters, digits, '-' and '.', such as example.com"

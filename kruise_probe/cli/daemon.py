@@ -38,10 +38,13 @@ from kruise_probe.daemon.probers.exec_gate import ExecGate
 from kruise_probe.daemon.probers.exec_metrics import ExecGateCollector
 from kruise_probe.daemon.probers.selection import prober_for
 from kruise_probe.informers.shared_informer import SharedInformer
+from kruise_probe.serving.authorization import MAX_REVIEWS, MetricsGuard
+from kruise_probe.serving.exposition import MetricsHandler
 from kruise_probe.serving.health import Checks, silence_check
+from kruise_probe.serving.http_server import Handler
 from kruise_probe.serving.logs import configure_logs
 from kruise_probe.serving.loop_lag import LoopLag
-from kruise_probe.serving.server import HealthEndpoint, HttpServer, metrics_handler
+from kruise_probe.serving.server import HealthEndpoint, HttpServer
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -55,6 +58,7 @@ class DaemonFlags:
     feature_gates: FeatureGates
     log_format: str
     log_level: str
+    metrics_secure: bool
     addr: str
     node_name: str
     cri_endpoint: tuple[str, ...]
@@ -130,20 +134,27 @@ async def run_daemon(flags: DaemonFlags, runtime: NodeRuntime) -> None:
     health, ready, lag = Checks(), Checks(), LoopLag()
     health.add("loop", lag.check)
     ready.add("loop", lag.check)
+    metrics: Handler = MetricsHandler()
+    guard = MetricsGuard(metrics)
     server = HttpServer(
         flags.addr,
         flag="--addr",
         handlers={
             "/healthz": HealthEndpoint("healthz", health),
             "/readyz": HealthEndpoint("readyz", ready),
-            "/metrics": metrics_handler,
+            "/metrics": guard if flags.metrics_secure else metrics,
         },
+        tls=flags.metrics_secure,
     )
     server.bind()
     config = await in_daemon_thread(partial(load_config, flags.kubeconfig))
     _log.info("starting", version=version.TEXT, node=flags.node_name, server=config.server)
     off = [gate.name for gate in (PROBE_MARKERS, DAEMON) if not flags.feature_gates.enabled(gate)]
-    async with asyncio.TaskGroup() as group:
+    async with (
+        _client(config, max_in_flight=2 * MAX_REVIEWS) as reviewer,
+        asyncio.TaskGroup() as group,
+    ):
+        guard.connect(reviewer)
         group.create_task(server.run(), name="server")
         group.create_task(lag.run(), name="loop lag")
         if off:
@@ -155,11 +166,7 @@ async def run_daemon(flags: DaemonFlags, runtime: NodeRuntime) -> None:
 async def _probe(
     flags: DaemonFlags, config: ClusterConfig, runtime: NodeRuntime, ready: Checks
 ) -> None:
-    client = RestClient(
-        config=config,
-        field_manager=DAEMON_FIELD_MANAGER,
-        user_agent=f"{DAEMON_FIELD_MANAGER}/{version.TEXT}",
-    )
+    client = _client(config)
     async with client, runtime, asyncio.TaskGroup() as group:
         informer = SharedInformer(
             ResourceListerWatcher(
@@ -205,6 +212,15 @@ async def _probe(
         group.create_task(gate.run(), name="exec gate")
         group.create_task(_tell_of_no_work(informer, flags.node_name), name="no work")
         await agent.run()
+
+
+def _client(config: ClusterConfig, *, max_in_flight: int = 64) -> RestClient:
+    return RestClient(
+        config=config,
+        field_manager=DAEMON_FIELD_MANAGER,
+        user_agent=f"{DAEMON_FIELD_MANAGER}/{version.TEXT}",
+        max_in_flight=max_in_flight,
+    )
 
 
 async def _tell_of_no_work(informer: SharedInformer[NodePodProbe], node_name: str) -> None:

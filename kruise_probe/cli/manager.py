@@ -36,10 +36,13 @@ from kruise_probe.client.rest import RestClient
 from kruise_probe.controllers import product
 from kruise_probe.controllers.leader_election import JITTER_FACTOR, LeaderElector
 from kruise_probe.controllers.manager import Manager, Runnable
+from kruise_probe.serving.authorization import MAX_REVIEWS, MetricsGuard
+from kruise_probe.serving.exposition import MetricsHandler
 from kruise_probe.serving.health import Checks, silence_check
+from kruise_probe.serving.http_server import Handler
 from kruise_probe.serving.logs import configure_logs
 from kruise_probe.serving.loop_lag import LoopLag
-from kruise_probe.serving.server import HealthEndpoint, HttpServer, metrics_handler
+from kruise_probe.serving.server import HealthEndpoint, HttpServer
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -53,6 +56,7 @@ class ManagerFlags:
     feature_gates: FeatureGates
     log_format: str
     log_level: str
+    metrics_secure: bool
     metrics_addr: str
     health_probe_addr: str
     enable_leader_election: bool
@@ -72,6 +76,7 @@ class ManagerFlags:
     controller_cache_sync_timeout: float
     webhook_addr: str
     webhook_cert_dir: str
+    webhook_client_ca_file: str
 
     @property
     def election_namespace(self) -> str:
@@ -192,6 +197,12 @@ kruise-probe manager --kubeconfig ~/.kube/config --enable-leader-election=false
     default="",
     help="Folder of tls.crt and tls.key.  [default: certificates of its own, in a Secret]",
 )
+@flag(
+    "--webhook-client-ca-file",
+    default="",
+    metavar="FILE",
+    help="CA of the API servers' client certificates; requests without one are refused.  [default: none is needed]",
+)
 def manager(**flags: Any) -> None:
     parsed = ManagerFlags(**flags)
     check_durations(parsed)
@@ -231,11 +242,14 @@ async def run_manager(flags: ManagerFlags) -> None:
     lag = LoopLag()
     health.add("loop", lag.check)
     ready.add("loop", lag.check)
-    services = [lag, *_servers(flags, health, ready)]
+    metrics: Handler = MetricsHandler()
+    guard = MetricsGuard(metrics)
+    services = [lag, *_servers(flags, health, ready, guard if flags.metrics_secure else metrics)]
     config = await in_daemon_thread(partial(load_config, flags.kubeconfig))
     _log.info("starting", version=version.TEXT, server=config.server)
     identity = f"{socket.gethostname()}_{os.getpid()}_{os.urandom(4).hex()}"
-    async with _client(config, flags) as election_client:
+    async with _client(config, flags) as election_client, _review_client(config) as reviewer:
+        guard.connect(reviewer)
         elector = (
             _elector(election_client, flags, identity) if flags.enable_leader_election else None
         )
@@ -278,10 +292,15 @@ class _Idle:
         await asyncio.get_running_loop().create_future()
 
 
-def _servers(flags: ManagerFlags, health: Checks, ready: Checks) -> list[Runnable]:
+def _servers(
+    flags: ManagerFlags, health: Checks, ready: Checks, metrics: Handler
+) -> list[Runnable]:
     """The servers, their ports taken: a taken port is the first thing that a person reads."""
-    metrics = HttpServer(
-        flags.metrics_addr, flag="--metrics-addr", handlers={"/metrics": metrics_handler}
+    scraped = HttpServer(
+        flags.metrics_addr,
+        flag="--metrics-addr",
+        handlers={"/metrics": metrics},
+        tls=flags.metrics_secure,
     )
     probes = HttpServer(
         flags.health_probe_addr,
@@ -291,9 +310,9 @@ def _servers(flags: ManagerFlags, health: Checks, ready: Checks) -> list[Runnabl
             "/readyz": HealthEndpoint("readyz", ready),
         },
     )
-    metrics.bind()
+    scraped.bind()
     probes.bind()
-    return [probes, metrics]
+    return [probes, scraped]
 
 
 def _webhook(
@@ -310,6 +329,7 @@ def _webhook(
         serverless=flags.feature_gates.enabled(SERVERLESS),
         certificate_folder=flags.webhook_cert_dir,
         allowed_labels=flags.allowed_label_keys,
+        client_ca_file=flags.webhook_client_ca_file,
     )
     markers = parts.informers.markers
 
@@ -332,6 +352,16 @@ def _client(
         qps=flags.rest_config_qps,
         burst=flags.rest_config_burst,
         before_send=elector.check if elector else None,
+    )
+
+
+def _review_client(config: ClusterConfig) -> RestClient:
+    """Of its own: strangers at /metrics share neither connections nor a rate with the Lease."""
+    return RestClient(
+        config=config,
+        field_manager=MANAGER_FIELD_MANAGER,
+        user_agent=f"{MANAGER_FIELD_MANAGER}/{version.TEXT}",
+        max_in_flight=2 * MAX_REVIEWS,
     )
 
 

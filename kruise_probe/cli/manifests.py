@@ -70,6 +70,11 @@ kruise-probe manifests --cri-socket=/run/k3s/containerd/containerd.sock > instal
     help="Admission by the manager, too: for Kruise's own CRDs, and for serverless pods.",
 )
 @bool_flag("--cert-manager", default=False, help="The webhook's certificate is cert-manager's.")
+@bool_flag(
+    "--metrics-secure",
+    default=True,
+    help="/metrics for users who may get it only; false: for everybody who reaches the port.",
+)
 def manifests(
     *,
     crds_only: bool,
@@ -83,6 +88,7 @@ def manifests(
     admission_policy: bool,
     webhook: bool,
     cert_manager: bool,
+    metrics_secure: bool,
 ) -> None:
     if cri_socket and not cri_socket.startswith("/"):
         raise click.UsageError(f"--cri-socket {cri_socket!r}: write the socket's path, from / on")
@@ -104,6 +110,7 @@ def manifests(
         webhook=webhook,
         cert_manager=cert_manager,
         serverless=feature_gates.enabled(SERVERLESS),
+        metrics_secure=metrics_secure,
     )
     documents = (
         all_crds(allowed_label_keys)

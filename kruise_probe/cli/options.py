@@ -7,7 +7,7 @@ import click
 
 from kruise_probe.api.names import SYSTEM_NAMESPACE
 from kruise_probe.cli.gates import describe_gates
-from kruise_probe.cli.types import GATES, NAMESPACE, flag
+from kruise_probe.cli.types import GATES, NAMESPACE, bool_flag, flag
 from kruise_probe.client.rest import READ_DEADLINE_SECONDS
 
 SILENCE_SECONDS: Final = 2 * READ_DEADLINE_SECONDS
@@ -28,6 +28,11 @@ _SHARED = (
         help="Namespace of kruise-probe's own Leases.",
     ),
     flag("--feature-gates", type=GATES, default="", metavar="NAME=BOOL,…", help=describe_gates()),
+    bool_flag(
+        "--metrics-secure",
+        default=False,
+        help="/metrics over TLS too, and only for bearer tokens whose user may get it.",
+    ),
     flag(
         "--log-format",
         type=click.Choice(["text", "json"]),
@@ -44,7 +49,7 @@ _SHARED = (
 
 
 def shared_flags(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds --kubeconfig, --system-namespace, --feature-gates, --log-format, --log-level."""
+    """Adds --kubeconfig, --system-namespace, --feature-gates, --metrics-secure, --log-format, --log-level."""
     for add in reversed(_SHARED):
         command = add(command)
     return command

@@ -21,6 +21,9 @@ PROBE_TYPE: Final = "custom"
 BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """In seconds; Go's default buckets, which kubelet uses."""
 
+PORTION: Final = 50
+"""Probes whose samples are made in one step."""
+
 STATUS_WRITES = Counter(
     "kruise_probe_status_writes_total", "Writes of the status of this node's NodePodProbe."
 )
@@ -94,42 +97,56 @@ class ProbeCollector(Collector):
         self._series = series
 
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily]:
-        results = CounterMetricFamily(
-            "prober_probe",
-            "Cumulative number of probes of a container by result.",
-            labels=("probe_type", "result", "container", "pod", "namespace", "probe", "pod_uid"),
+        """A family comes in several portions where there are many probes, so that no step of a scrape takes long."""
+        series = list(self._series())
+        yield from map(_results, _portions(series))
+        # Kubelet gives durations no uid; of two pods under one name only one can be shown.
+        timed = {each.labels[:-1]: each for each in reversed(series) if each.successful}
+        yield from map(_durations, _portions(list(timed.values())))
+        yield _counts(series)
+
+
+def _portions(series: list[ProbeSeries]) -> Iterator[list[ProbeSeries]]:
+    for start in range(0, max(len(series), 1), PORTION):
+        yield series[start : start + PORTION]
+
+
+def _results(series: list[ProbeSeries]) -> CounterMetricFamily:
+    family = CounterMetricFamily(
+        "prober_probe",
+        "Cumulative number of probes of a container by result.",
+        labels=("probe_type", "result", "container", "pod", "namespace", "probe", "pod_uid"),
+    )
+    for each in series:
+        for result, count in (
+            ("successful", each.successful),
+            ("failed", each.failed),
+            ("unknown", each.unknown),
+        ):
+            if count:
+                family.add_metric((PROBE_TYPE, result, *each.labels), count)
+    return family
+
+
+def _durations(series: list[ProbeSeries]) -> HistogramMetricFamily:
+    family = HistogramMetricFamily(
+        "prober_probe_duration_seconds",
+        "Duration in seconds of a successful probe.",
+        labels=("probe_type", "container", "pod", "namespace", "probe"),
+    )
+    for each in series:
+        family.add_metric(
+            (PROBE_TYPE, *each.labels[:-1]), list(each.cumulative_buckets()), each.total_seconds
         )
-        durations = HistogramMetricFamily(
-            "prober_probe_duration_seconds",
-            "Duration in seconds of a successful probe.",
-            labels=("probe_type", "container", "pod", "namespace", "probe"),
-        )
-        probes = GaugeMetricFamily(
-            "kruise_probe_probes",
-            "Probes that run on this node, by handler and by state; Pending has no state yet.",
-            labels=("type", "state"),
-        )
-        tally: Tally[tuple[str, str]] = Tally()
-        timed: set[tuple[str, ...]] = set()
-        for each in self._series():
-            tally[each.type, each.state] += 1
-            for result, count in (
-                ("successful", each.successful),
-                ("failed", each.failed),
-                ("unknown", each.unknown),
-            ):
-                if count:
-                    results.add_metric((PROBE_TYPE, result, *each.labels), count)
-            # Kubelet gives durations no uid; of two pods under one name only one can be shown.
-            if each.successful and each.labels[:-1] not in timed:
-                timed.add(each.labels[:-1])
-                durations.add_metric(
-                    (PROBE_TYPE, *each.labels[:-1]),
-                    list(each.cumulative_buckets()),
-                    each.total_seconds,
-                )
-        for labels, count in tally.items():
-            probes.add_metric(labels, count)
-        yield results
-        yield durations
-        yield probes
+    return family
+
+
+def _counts(series: list[ProbeSeries]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(
+        "kruise_probe_probes",
+        "Probes that run on this node, by handler and by state; Pending has no state yet.",
+        labels=("type", "state"),
+    )
+    for labels, count in Tally((each.type, each.state) for each in series).items():
+        family.add_metric(labels, count)
+    return family

@@ -4,7 +4,7 @@ from typing import Any
 
 from kruise_probe.manifests.crds import all_crds
 from kruise_probe.manifests.own_node import own_node_policy
-from kruise_probe.manifests.rbac import daemon_rbac, manager_rbac
+from kruise_probe.manifests.rbac import daemon_rbac, manager_rbac, metrics_rbac
 from kruise_probe.manifests.webhook import webhook
 from kruise_probe.manifests.workloads import Install, daemon, manager, namespace
 
@@ -19,6 +19,7 @@ def default_install(install: Install, *, admission_policy: bool = True) -> list[
         namespace(install),
         *manager_rbac(install.namespace),
         *daemon_rbac(install.namespace),
+        *(metrics_rbac(install.namespace) if install.metrics_secure else []),
         *(own_node_policy(install.namespace) if admission_policy else []),
         *_webhook(install),
         manager(install),

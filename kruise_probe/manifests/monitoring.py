@@ -1,9 +1,14 @@
-"""What lets a Prometheus operator find the manager; the daemons' ports are on loopback unless asked otherwise."""
+"""What lets a Prometheus operator find the manager; the daemons' ports are on loopback by default.
 
-from typing import Any
+Prometheus sends its own token; its service account needs the ClusterRole `kruise-probe-metrics-reader`.
+"""
+
+from typing import Any, Final
 
 from kruise_probe.manifests.rbac import MANAGER
 from kruise_probe.manifests.workloads import METRICS_PORT, labels_of
+
+PROMETHEUS_TOKEN_FILE: Final = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 
 
 def monitoring(namespace: str) -> list[dict[str, Any]]:
@@ -17,10 +22,16 @@ def monitoring(namespace: str) -> list[dict[str, Any]]:
         "metadata": metadata,
         "spec": {"clusterIP": "None", "selector": labels, "ports": [port]},
     }
+    endpoint = {
+        "port": "metrics",
+        "scheme": "https",
+        "bearerTokenFile": PROMETHEUS_TOKEN_FILE,
+        "tlsConfig": {"insecureSkipVerify": True},  # the certificate is self-signed
+    }
     monitor = {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "ServiceMonitor",
         "metadata": metadata,
-        "spec": {"selector": {"matchLabels": labels}, "endpoints": [{"port": "metrics"}]},
+        "spec": {"selector": {"matchLabels": labels}, "endpoints": [endpoint]},
     }
     return [service, monitor]

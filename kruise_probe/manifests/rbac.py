@@ -1,7 +1,8 @@
 """Identities and their rights: what the manager and the daemon may do, verb by verb.
 
 Source: Kruise config/rbac for what its halves need.
-Differs: the daemon has four rules, none on pods, none on secrets; the manager no secrets either.
+Differs: the daemon has four rules, none on pods, none on secrets; the manager no secrets either. `metrics_rbac` adds two
+for both.
 """
 
 from collections.abc import Sequence
@@ -11,6 +12,9 @@ from kruise_probe.api.names import GROUP
 
 MANAGER: Final = "kruise-probe-manager"
 DAEMON: Final = "kruise-probe-daemon"
+METRICS_AUTH: Final = "kruise-probe-metrics-auth"
+METRICS_READER: Final = "kruise-probe-metrics-reader"
+"""For whoever scrapes: bind it to Prometheus' service account."""
 
 _READ: Final = ["get", "list", "watch"]
 _RBAC: Final = "rbac.authorization.k8s.io"
@@ -55,6 +59,38 @@ def daemon_rbac(namespace: str) -> list[dict[str, Any]]:
     return _identity(DAEMON, namespace, DAEMON_CLUSTER_RULES, DAEMON_SYSTEM_RULES)
 
 
+def metrics_rbac(namespace: str) -> list[dict[str, Any]]:
+    """What `--metrics-secure` needs: both ask the API server who may read metrics, and a role allows it.
+
+    Bound apart from the other rights, so that an install without the flag has none of these.
+    """
+    accounts = [
+        {"kind": "ServiceAccount", "name": name, "namespace": namespace}
+        for name in (MANAGER, DAEMON)
+    ]
+    binding = _binding("ClusterRole", METRICS_AUTH, {"name": METRICS_AUTH}, namespace)
+    return [
+        _cluster_role(
+            METRICS_AUTH,
+            [
+                _rule("authentication.k8s.io", ["tokenreviews"], ["create"]),
+                _rule("authorization.k8s.io", ["subjectaccessreviews"], ["create"]),
+            ],
+        ),
+        {**binding, "subjects": accounts},
+        _cluster_role(METRICS_READER, [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]),
+    ]
+
+
+def _cluster_role(name: str, rules: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "apiVersion": f"{_RBAC}/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": name},
+        "rules": rules,
+    }
+
+
 def _identity(
     name: str,
     namespace: str,
@@ -64,12 +100,7 @@ def _identity(
     there = {"name": name, "namespace": namespace}
     return [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": there},
-        {
-            "apiVersion": f"{_RBAC}/v1",
-            "kind": "ClusterRole",
-            "metadata": {"name": name},
-            "rules": cluster_rules,
-        },
+        _cluster_role(name, cluster_rules),
         _binding("ClusterRole", name, {"name": name}, namespace),
         {
             "apiVersion": f"{_RBAC}/v1",

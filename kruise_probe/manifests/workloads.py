@@ -60,6 +60,7 @@ class Install:
         cri_socket: path of the runtime's socket on the nodes; its folder is mounted. Empty: that of containerd.
         webhook: the manager also answers admission reviews; `cert_manager`: with a certificate of cert-manager;
             `serverless`: new pods as well, for the gate EnablePodProbeMarkerOnServerless.
+        metrics_secure: /metrics needs a bearer token of a user who may get it.
     """
 
     namespace: str = SYSTEM_NAMESPACE
@@ -72,6 +73,7 @@ class Install:
     webhook: bool = False
     cert_manager: bool = False
     serverless: bool = False
+    metrics_secure: bool = True
 
 
 def namespace(install: Install) -> Manifest:
@@ -247,11 +249,12 @@ def _pod(account: str, container: Manifest, volumes: list[Manifest]) -> Manifest
 
 def _container(install: Install, mode: str, more: tuple[str, ...]) -> Manifest:
     gates = (f"--feature-gates={install.feature_gates}",) if install.feature_gates else ()
+    secure = ("--metrics-secure",) if install.metrics_secure else ()
     return {
         "name": mode,
         "image": install.image,
         "imagePullPolicy": install.image_pull_policy,
-        "args": [mode, "--log-format=json", *gates, *more],
+        "args": [mode, "--log-format=json", *secure, *gates, *more],
     }
 
 

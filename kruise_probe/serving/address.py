@@ -11,7 +11,7 @@ from typing import NamedTuple
 from kruise_probe.api.errors import FatalError
 
 OFF = frozenset({"", "0"})
-BACKLOG = 64
+BACKLOG = 512
 
 _REASONS = {
     errno.EADDRINUSE: "is taken already",

@@ -1,7 +1,8 @@
 """The HTTP servers of a process: /healthz, /readyz and /metrics.
 
 Source: controller-runtime pkg/manager/internal.go and pkg/metrics/server; kube-apiserver's healthz answers.
-Differs: one server can carry all three (the daemon's does); what fails is 503, not 500.
+Differs: one server can carry all three (the daemon's does), and one port then speaks HTTP and HTTPS: kubelet's probes
+come without TLS, and tokens should not; what fails is 503, not 500.
 """
 
 import asyncio
@@ -9,19 +10,15 @@ import socket
 from collections.abc import Mapping
 
 import structlog
-from prometheus_client import REGISTRY, disable_created_metrics
-from prometheus_client.exposition import choose_encoder
 
 from kruise_probe.serving.address import Address, listen
 from kruise_probe.serving.health import Checks
 from kruise_probe.serving.http_messages import Request, Response
-from kruise_probe.serving.http_server import Handler, HttpListener, Limits
+from kruise_probe.serving.http_server import Handler, HttpListener, Limits, Tls
 from kruise_probe.serving.routing import Router
+from kruise_probe.serving.self_signed import SelfSignedContext
 
 log = structlog.get_logger(__name__)
-
-# Go's client has no `_created` series: half as many names, and the same ones.
-disable_created_metrics()  # type: ignore[no-untyped-call]
 
 IDLE_SECONDS = 15.0
 
@@ -30,13 +27,20 @@ class HttpServer:
     """Serves handlers by path at one address.
 
     `bind` takes the port and is called before anything starts, so that a taken one is the first thing that a
-    person reads; `run` serves until cancelled and closes it.
+    person reads; `run` serves until cancelled and closes it. With `tls` it also speaks TLS, with a self-signed
+    certificate.
     """
 
     def __init__(
-        self, address: str, *, flag: str, handlers: "Mapping[str, Handler | HealthEndpoint]"
+        self,
+        address: str,
+        *,
+        flag: str,
+        handlers: "Mapping[str, Handler | HealthEndpoint]",
+        tls: bool = False,
     ) -> None:
         self._text = address
+        self._self_signed = SelfSignedContext() if tls else None
         self._flag = flag
         self._handlers = dict(handlers)
         self._socket: socket.socket | None = None
@@ -75,17 +79,23 @@ class HttpServer:
         if self._socket is None:
             await asyncio.get_running_loop().create_future()
             return
+        self_signed = self._self_signed
         listener = HttpListener(
-            self._socket, self._router(), limits=Limits(idle_seconds=IDLE_SECONDS)
+            self._socket,
+            self._router(),
+            limits=Limits(idle_seconds=IDLE_SECONDS),
+            tls=Tls(self_signed, required=False) if self_signed else None,
         )
         try:
-            await listener.run(
-                lambda: log.info(
-                    "listening", address=str(self.address), paths=sorted(self._handlers)
-                )
-            )
+            async with asyncio.TaskGroup() as group:
+                if self_signed:
+                    group.create_task(self_signed.run(), name="self-signed certificate")
+                group.create_task(listener.run(self._log_address), name="listener")
         finally:
             self.close()
+
+    def _log_address(self) -> None:
+        log.info("listening", address=str(self.address), paths=sorted(self._handlers))
 
     def _router(self) -> Router:
         router = Router()
@@ -125,9 +135,3 @@ class HealthEndpoint:
         if result.problem is None:
             return Response.of_text("ok")
         return Response.of_text(f"{name} failed: {result.problem}\n", status=503)
-
-
-async def metrics_handler(request: Request) -> Response:
-    """The default registry, as text or OpenMetrics, whichever is asked for."""
-    encode, content_type = choose_encoder(request.headers.get("accept", ""))
-    return Response(body=encode(REGISTRY), content_type=content_type)

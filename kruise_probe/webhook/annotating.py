@@ -4,11 +4,12 @@ The node is not known at creation, so every pod that a marker matches gets the t
 
 Source: Kruise pkg/webhook/pod/mutating/pod_probe_marker.go.
 Differs: markers in the order of their age, which also decides between probes that name the same condition; what a
-client wrote into these annotations beforehand is overwritten.
+client wrote into these annotations beforehand is overwritten; headers that look secret are left out.
 """
 
+import re
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -19,7 +20,7 @@ from kruise_probe.api.resources import DECODE_ERRORS, PODS
 from kruise_probe.api.selectors import compile_selector
 from kruise_probe.api.v1alpha1 import PodContainerProbe, PodProbeMarker
 from kruise_probe.api.validation import BOUNDS, validate_probe, within_limits
-from kruise_probe.webhook.admission import ALLOWED, Request, Verdict
+from kruise_probe.webhook.admission import ALLOWED, Request, Verdict, has_too_many_values
 
 
 class _Meta(msgspec.Struct, frozen=True):
@@ -30,6 +31,10 @@ class _Annotated(msgspec.Struct, frozen=True):
     metadata: _Meta
 
 
+_SECRET_HEADER: Final = re.compile(
+    r"(?i)auth|cookie|token|secret|passw|credential|session|signature|api[-_]?key|private|access[-_]?key"
+)
+
 _annotated = msgspec.json.Decoder(_Annotated)
 
 
@@ -39,6 +44,8 @@ def annotate_pod(request: Request, markers: Iterable[PodProbeMarker]) -> Verdict
     Never refuses: a pod without annotations is better than none.
     """
     if request.operation != "CREATE" or request.sub_resource:
+        return ALLOWED
+    if has_too_many_values(request.object):
         return ALLOWED
     try:
         pod = PODS.decode(request.object)
@@ -100,15 +107,24 @@ def _without_policies(probe: PodContainerProbe) -> PodContainerProbe:
 
 
 def _completed(written: Probe) -> Probe:
-    """With the scheme and path that our CRD fills in, and Kruise's does not."""
+    """With the scheme and path that our CRD fills in, and Kruise's does not; without headers that look secret."""
     probe = within_limits(written)
     action = probe.http_get
     if action is None:
         return probe
+    headers = tuple(each for each in action.http_headers or () if not looks_secret(each.name))
     completed: HTTPGetAction = msgspec.structs.replace(
-        action, scheme=action.scheme or "HTTP", path=action.path or "/"
+        action,
+        scheme=action.scheme or "HTTP",
+        path=action.path or "/",
+        http_headers=headers or None,
     )
     return msgspec.structs.replace(probe, http_get=completed)
+
+
+def looks_secret(header: str) -> bool:
+    """Whether a header of this name likely holds a credential: an annotation shows it to all who may read the pod."""
+    return _SECRET_HEADER.search(header) is not None
 
 
 def _has_annotations(request: Request) -> bool:

@@ -6,10 +6,14 @@ stop every other probe of its node: the daemon refuses that probe alone.
 """
 
 from collections.abc import Collection, Iterator
+from itertools import islice
+from typing import Final
 
+from kruise_probe.api import remedies
 from kruise_probe.api.resources import DECODE_ERRORS, MARKERS, NODE_POD_PROBES
 from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbeMarker
 from kruise_probe.api.validation import (
+    ErrorKind,
     FieldError,
     idle_fields,
     listed,
@@ -20,10 +24,15 @@ from kruise_probe.webhook.admission import (
     ALLOWED,
     Request,
     Verdict,
+    has_too_many_values,
     present,
     refused,
+    too_many_values,
     undecodable,
 )
+
+MAX_JUDGED: Final = 500
+"""Probes of a NodePodProbe that are looked at: it is only to warn, and a node has fewer."""
 
 
 def judge_marker(request: Request, *, allowed_labels: Collection[str] = ()) -> Verdict:
@@ -35,11 +44,13 @@ def judge_marker(request: Request, *, allowed_labels: Collection[str] = ()) -> V
     """
     if request.operation not in ("CREATE", "UPDATE") or request.sub_resource:
         return ALLOWED
+    if has_too_many_values(request.object):
+        return too_many_values(MARKERS.kind, request.name)
     try:
         marker = MARKERS.decode(request.object)
     except DECODE_ERRORS as error:
         return undecodable(MARKERS.kind, request.name, error)
-    errors = listed(_new_errors(marker, _old_marker(request), allowed_labels))
+    errors = listed(_until_too_many(_new_errors(marker, _old_marker(request), allowed_labels)))
     if errors:
         return refused(MARKERS.kind, marker.metadata.name, errors)
     idle = idle_fields(marker.spec)
@@ -47,8 +58,8 @@ def judge_marker(request: Request, *, allowed_labels: Collection[str] = ()) -> V
 
 
 def _old_marker(request: Request) -> PodProbeMarker | None:
-    """None on creation, and for one that was stored before its CRD had types."""
-    if not present(request.old_object):
+    """None on creation, and for one that was stored before its CRD had types or bounds."""
+    if not present(request.old_object) or has_too_many_values(request.old_object):
         return None
     try:
         return MARKERS.decode(request.old_object)
@@ -69,10 +80,21 @@ def _new_errors(
                 yield error
 
 
+def _until_too_many(errors: Iterator[FieldError]) -> Iterator[FieldError]:
+    """Stops at a list that is too long: its items come next, and there may be a hundred thousand."""
+    for error in errors:
+        yield error
+        if error.kind is ErrorKind.TOO_MANY:
+            yield FieldError(error.path, ErrorKind.TOO_MANY, remedies.ITEMS_NOT_JUDGED)
+            return
+
+
 def judge_node_pod_probe(request: Request) -> Verdict:
     """Allows always; warns of probes that the daemon will refuse, and of numbers that it will correct."""
     if request.operation not in ("CREATE", "UPDATE") or request.sub_resource:
         return ALLOWED
+    if has_too_many_values(request.object):
+        return Verdict(warnings=["it has too many values to look for what the daemon will refuse"])
     try:
         node = NODE_POD_PROBES.decode(request.object)
     except DECODE_ERRORS as error:
@@ -86,9 +108,13 @@ def _warning(error: FieldError) -> str:
 
 
 def _errors_of(node: NodePodProbe) -> list[FieldError]:
-    return listed(
-        error
+    probes = (
+        (each.probe, f"spec.podProbes[{place}].probes[{index}].probe")
         for place, pod in enumerate(node.spec.pod_probes or ())
         for index, each in enumerate(pod.probes or ())
-        for error in validate_probe(each.probe, f"spec.podProbes[{place}].probes[{index}].probe")
+    )
+    return listed(
+        error
+        for probe, path in islice(probes, MAX_JUDGED)
+        for error in _until_too_many(validate_probe(probe, path))
     )

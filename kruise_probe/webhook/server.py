@@ -15,7 +15,7 @@ from prometheus_client import Counter, Histogram
 
 from kruise_probe.serving.address import Address, listen
 from kruise_probe.serving.http_messages import Request, Response
-from kruise_probe.serving.http_server import Handler, HttpListener, Limits
+from kruise_probe.serving.http_server import Handler, HttpListener, Limits, Tls
 from kruise_probe.serving.routing import Router
 from kruise_probe.webhook import admission
 from kruise_probe.webhook.admission import BadReview, Verdict, answer, read
@@ -23,8 +23,12 @@ from kruise_probe.webhook.serving_context import ServingContext
 
 Decide = Callable[[admission.Request], Verdict]
 
-MAX_REVIEW_BYTES: Final = 16 * 2**20
-"""Two objects of 3 MiB, an API server's limit for a request, with every character escaped."""
+MAX_REVIEW_BYTES: Final = 3 * 2**20
+"""An API server's limit for the body of a request, which is that of two objects as large as etcd stores them."""
+ALL_REVIEWS_BYTES: Final = 4 * MAX_REVIEW_BYTES
+"""Of all reviews that are being received or wait for their turn."""
+MAX_CONNECTIONS: Final = 512
+"""An API server opens one for each review in flight, and more ahead of them."""
 IDLE_SECONDS: Final = 120.0
 """An API server gives an idle connection up after 90: it must never meet one that we have closed."""
 
@@ -84,15 +88,21 @@ class WebhookServer:
         router = Router()
         for path, decide in self._decide.items():
             router.add("POST", path, _handler(path, decide))
+        bound = Address(*self._socket.getsockname()[:2])
         listener = HttpListener(
             self._socket,
             router,
-            limits=Limits(idle_seconds=IDLE_SECONDS, max_body_bytes=MAX_REVIEW_BYTES),
-            tls=self._serving.context,
+            limits=Limits(
+                idle_seconds=IDLE_SECONDS,
+                max_body_bytes=MAX_REVIEW_BYTES,
+                all_bodies_bytes=ALL_REVIEWS_BYTES,
+                max_connections=MAX_CONNECTIONS,
+            ),
+            tls=Tls(self._serving.when_loaded),
         )
         try:
             await listener.run(
-                lambda: _log.info("listening", address=self._address, paths=sorted(self._decide))
+                lambda: _log.info("listening", address=str(bound), paths=sorted(self._decide))
             )
         finally:
             self._socket.close()

@@ -26,6 +26,7 @@ from kruise_probe.webhook.server import WebhookServer
 from kruise_probe.webhook.serving_context import ServingContext
 
 FLAG: Final = "--webhook-addr"
+CLIENT_CA_FLAG: Final = "--webhook-client-ca-file"
 
 MarkersOf = Callable[[str], Iterable[PodProbeMarker]]
 
@@ -41,6 +42,7 @@ class Options(NamedTuple):
 
     Attributes:
         certificate_folder: empty for certificates of its own, kept in the Secret of the system namespace.
+        client_ca_file: PEM file; clients without a certificate of this authority are refused. Empty: none is needed.
         serverless: gate `EnablePodProbeMarkerOnServerless`. While it is off pods are let through as they are.
         allowed_labels: reserved label keys that policies may write all the same.
     """
@@ -50,6 +52,7 @@ class Options(NamedTuple):
     serverless: bool
     certificate_folder: str = ""
     allowed_labels: frozenset[str] = frozenset()
+    client_ca_file: str = ""
     pace: Pace = Pace()
 
 
@@ -71,8 +74,11 @@ def build(
 
     Raises:
         BindError: the port is taken.
+        FatalError: the file of the clients' authority cannot be used.
     """
     serving = ServingContext()
+    if options.client_ca_file:
+        serving.require_clients_of(Path(options.client_ca_file), flag=CLIENT_CA_FLAG)
     keeper: CertificateKeeper | GivenCertificates
     if options.certificate_folder:
         keeper = GivenCertificates(Path(options.certificate_folder), serving)

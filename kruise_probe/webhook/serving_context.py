@@ -5,12 +5,15 @@ Differs: the certificate is handed in; connections that are open keep the one th
 """
 
 import asyncio
-import os
 import ssl
+from pathlib import Path
 from typing import Final
 
 from cryptography import x509
 from prometheus_client import Counter, Gauge
+
+from kruise_probe.api.errors import FatalError
+from kruise_probe.serving.tls import load_pair
 
 _READ: Final = Counter("certwatcher_read_certificate_total", "Total number of certificate reads")
 _EXPIRES: Final = Gauge(
@@ -25,8 +28,31 @@ class ServingContext:
     def __init__(self) -> None:
         self.context: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self.context.options |= ssl.OP_NO_RENEGOTIATION
         self.loaded: Final = asyncio.Event()
         self._served = b""
+
+    async def when_loaded(self) -> ssl.SSLContext:
+        await self.loaded.wait()
+        return self.context
+
+    def require_clients_of(self, authorities: Path, *, flag: str) -> None:
+        """From now on only clients with a certificate of one of these authorities pass the handshake.
+
+        Raises:
+            FatalError: the file cannot be read, or holds no certificate.
+        """
+        try:
+            self.context.load_verify_locations(authorities)
+        except (
+            OSError,
+            ValueError,
+        ) as error:  # of an ssl.SSLError, the text says nothing of the file
+            raise FatalError(
+                f"{flag}={authorities}: cannot be used: {error.strerror if isinstance(error, OSError) else error}; "
+                "give a PEM file of the CA that signs the API server's client certificate"
+            ) from error
+        self.context.verify_mode = ssl.CERT_REQUIRED
 
     def load(self, certificate: bytes, key: bytes) -> bool:
         """Serves with this pair from the next handshake on; False when it did already.
@@ -43,18 +69,3 @@ class ServingContext:
         _EXPIRES.set(expires_at.timestamp())
         self.loaded.set()
         return True
-
-
-def load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """Makes `context` serve with this pair, without a file on disk.
-
-    Raises:
-        ssl.SSLError: they do not belong together, or are none.
-    """
-    # ssl reads files only, and the root file system is read-only in a pod.
-    descriptor = os.memfd_create("certificate")
-    try:
-        os.write(descriptor, certificate + key)
-        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
-    finally:
-        os.close(descriptor)

@@ -20,6 +20,7 @@ ELSEWHERE = {
     r"hack/(bench|soak)": "it takes its time, and is run by hand",
     r"hack/(cluster|kind-up|kind-load)|eval .*hack/cluster": "hack/test e2e",
     r"kubectl -n kruise-system rollout": "hack/e2e-installed",
+    r"kubectl create clusterrolebinding|kubectl -n kruise-system port-forward|curl --insecure": "test/contract/installation/test_secure_metrics.py",
     r"helm |kubectl label namespace kruise-system": "hack/e2e-installed helm",
     r"kubectl apply --server-side --kustomize": "hack/e2e-installed kustomize",
     r"kruise-probe manifests \| kubectl delete": "hack/e2e-installed",

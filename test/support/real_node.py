@@ -24,14 +24,20 @@ def install(admin: Kubectl) -> None:
     admin.until_established()
 
 
-def kubeconfig_of(admin: Kubectl, account: str, folder: Path, *bound_to_node: str) -> str:
+def kubeconfig_of(
+    admin: Kubectl, account: str, folder: Path, *bound_to_node: str, namespace: str = SYSTEM
+) -> str:
     """A kubeconfig that holds nothing but a token of the service account."""
-    token = admin.run("create", "token", account, "--namespace", SYSTEM, *bound_to_node).strip()
+    token = token_of(admin, account, namespace, *bound_to_node)
     config = json.loads(admin.run("config", "view", "--raw", "--flatten", "--minify", "-o", "json"))
     config["users"][0]["user"] = {"token": token}
     path = folder / f"{account}.kubeconfig"
     path.write_text(json.dumps(config))
     return str(path)
+
+
+def token_of(admin: Kubectl, account: str, namespace: str, *bound: str) -> str:
+    return admin.run("create", "token", account, "--namespace", namespace, *bound).strip()
 
 
 @contextmanager

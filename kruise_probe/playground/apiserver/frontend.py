@@ -12,6 +12,7 @@ import msgspec
 import structlog
 from aiohttp import web
 
+from kruise_probe.playground.apiserver import reviews
 from kruise_probe.playground.apiserver.browsers import check_no_web_page
 from kruise_probe.playground.apiserver.discovery import Discovery, version
 from kruise_probe.playground.apiserver.failures import (
@@ -98,6 +99,8 @@ class Frontend:
             plain = self._plain(request)
             if plain is not None:
                 return plain
+            if request.method == "POST" and request.path in reviews.PATHS:
+                return await self._review(request, user)
             call = await self._call(request)
             asked = Asked(call.verb, call.resource, call.path.namespace, call.path.name)
             self._check_allowed(user, asked, call.kind.group)
@@ -157,16 +160,21 @@ class Frontend:
         verb = verb_of(request.method, path, query)
         check_route(kind, path, verb)
         headers = {name.lower(): value for name, value in request.headers.items()}
-        try:
-            async with asyncio.timeout(BODY_SECONDS):
-                body = await request.read() if request.can_read_body else b""
-        except TimeoutError:
-            raise Failure(
-                408, "Timeout", "the body of the request did not arrive in time"
-            ) from None
-        except web.HTTPRequestEntityTooLarge:
-            raise too_large_body(MAX_BODY_BYTES) from None
+        body = await _body_of(request)
         return Call(verb, kind, path, query, headers, body)
+
+    async def _review(self, request: web.Request, user: str) -> web.Response:
+        asked = Asked("create", request.path.rpartition("/")[2], "", "")
+        self._check_allowed(user, asked, request.path.split("/")[2])
+        self._faults.check(asked)
+        answer = reviews.answer_review(
+            request.path, await _body_of(request), tokens=self._tokens, allows=self._allows
+        )
+        self._count(asked, 201)
+        return web.json_response(answer, status=201)
+
+    def _allows(self, user: str, verb: str, path: str) -> bool:
+        return self._authorize is None or self._authorize(user, verb, path, "")
 
     async def _answer(self, call: Call, asked: Asked) -> web.Response:
         faults = self._faults
@@ -219,6 +227,16 @@ class Frontend:
 
     def _count(self, asked: Asked, code: int) -> None:
         self._faults.requests[asked.verb, asked.resource, code] += 1
+
+
+async def _body_of(request: web.Request) -> bytes:
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            return await request.read() if request.can_read_body else b""
+    except TimeoutError:
+        raise Failure(408, "Timeout", "the body of the request did not arrive in time") from None
+    except web.HTTPRequestEntityTooLarge:
+        raise too_large_body(MAX_BODY_BYTES) from None
 
 
 def _json(document: object) -> web.Response:

@@ -31,8 +31,8 @@ from kruise_probe.playground.apiserver.schema import Json
 from kruise_probe.playground.apiserver.users import Tokens
 from kruise_probe.playground.apiserver.writing import Editor, Options
 from kruise_probe.playground.private_files import create_private
+from kruise_probe.serving.tls import load_pair
 from kruise_probe.webhook.certificates import Generation
-from kruise_probe.webhook.serving_context import load_pair
 
 DEFAULT_VALIDATORS: Final[Mapping[str, Validator]] = {MARKERS_RESOURCE: marker_problems}
 NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease")

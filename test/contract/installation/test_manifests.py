@@ -184,7 +184,34 @@ def test_a_probes_series_keep_the_name_of_their_pod(admin: Kubectl) -> None:
     rendered = by_identity(template("daemon.listenOnNode=true", "daemon.podMonitor.enabled=true"))
 
     monitor = rendered["PodMonitor", "kruise-probe-daemon"]
-    assert monitor["spec"]["podMetricsEndpoints"] == [{"port": "metrics", "honorLabels": True}]
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    assert (endpoint["port"], endpoint["honorLabels"]) == ("metrics", True)
+
+
+@pytest.mark.parametrize("secure", [True, False])
+def test_monitors_flags_and_roles_follow_metrics_secure(admin: Kubectl, secure: bool) -> None:
+    rendered = by_identity(
+        template(
+            f"metrics.secure={str(secure).lower()}",
+            "manager.serviceMonitor.enabled=true",
+            "daemon.listenOnNode=true",
+            "daemon.podMonitor.enabled=true",
+        )
+    )
+    (of_manager,) = rendered["ServiceMonitor", "kruise-probe-manager-metrics"]["spec"]["endpoints"]
+    (of_daemon,) = rendered["PodMonitor", "kruise-probe-daemon"]["spec"]["podMetricsEndpoints"]
+
+    for endpoint in (of_manager, of_daemon):
+        assert (endpoint.get("scheme") == "https") is secure
+    assert ("bearerTokenFile" in of_manager) is secure
+    assert ("authorization" in of_daemon) is secure
+    assert (("ClusterRole", "kruise-probe-metrics-auth") in rendered) is secure
+    for identity in (
+        ("Deployment", "kruise-probe-manager"),
+        ("DaemonSet", "kruise-probe-daemon"),
+    ):
+        (container,) = rendered[identity]["spec"]["template"]["spec"]["containers"]
+        assert ("--metrics-secure" in container["args"]) is secure
 
 
 def test_the_chart_says_what_an_old_cluster_lacks(admin: Kubectl) -> None:

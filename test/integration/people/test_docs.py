@@ -22,6 +22,8 @@ SCRIPTS = [
     each for each in blocks("sh", "console") if each.script.strip() and each.page != TRANSLATED
 ]
 NOT_OF_THE_PLAYGROUND = {
+    "AdmissionConfiguration": "hostile/test_e11_mutate_pod.py plays an API server with that certificate",
+    "Config": "as AdmissionConfiguration",
     "AuthorizationConfiguration": "contract/installation/test_own_node_reads.py",
     "ResourceQuota": "contract/installation/test_quota.py",
 }

@@ -1,8 +1,7 @@
 """The endpoints over real sockets."""
 
 import asyncio
-import socket
-import struct
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -11,16 +10,18 @@ import pytest
 from support.patience import PATIENCE_SECONDS
 
 from kruise_probe.serving.address import BindError
+from kruise_probe.serving.exposition import MetricsHandler
 from kruise_probe.serving.health import Checks
-from kruise_probe.serving.server import HealthEndpoint, HttpServer, metrics_handler
+from kruise_probe.serving.server import HealthEndpoint, HttpServer
 
 
 @asynccontextmanager
-async def serving(checks: Checks, *, address: str = "127.0.0.1:0") -> AsyncIterator[str]:
+async def serving(checks: Checks, *, tls: bool = False) -> AsyncIterator[str]:
     server = HttpServer(
-        address,
+        "127.0.0.1:0",
         flag="--addr",
-        handlers={"/readyz": HealthEndpoint("readyz", checks), "/metrics": metrics_handler},
+        tls=tls,
+        handlers={"/readyz": HealthEndpoint("readyz", checks), "/metrics": MetricsHandler()},
     )
     server.bind()
     task = asyncio.create_task(server.run())
@@ -32,10 +33,12 @@ async def serving(checks: Checks, *, address: str = "127.0.0.1:0") -> AsyncItera
         server.close()
 
 
-async def get(url: str, **headers: str) -> tuple[int, str, str]:
+async def get(
+    url: str, *, tls: ssl.SSLContext | bool = True, **headers: str
+) -> tuple[int, str, str]:
     async with (
         aiohttp.ClientSession() as session,
-        session.get(url, headers=headers) as response,
+        session.get(url, headers=headers, ssl=tls) as response,
     ):
         return response.status, await response.text(), response.headers["Content-Type"]
 
@@ -177,29 +180,14 @@ async def test_a_connection_serves_many_requests_and_says_what_is_wrong_with_the
     assert b"Connection: close" in refusal
 
 
-async def test_a_check_is_cancelled_when_whoever_asked_breaks_the_connection() -> None:
-    """By a reset: a mere end may be a half, and be waited behind."""
-    checks, asked, cancelled = Checks(), asyncio.Event(), asyncio.Event()
-
-    async def hanging() -> str | None:
-        asked.set()
-        try:
-            await asyncio.get_running_loop().create_future()
-        except asyncio.CancelledError:
-            cancelled.set()
-            raise
-        return None
-
-    checks.add("hangs", hanging)
-    async with serving(checks) as url:
-        _, writer = await asyncio.open_connection(*url.removeprefix("http://").split(":"))
-        writer.write(b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
-        await asked.wait()
-        at_once = struct.pack("ii", 1, 0)
-        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
-        writer.close()
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            await cancelled.wait()
+async def test_one_port_serves_health_in_plain_and_metrics_by_tls() -> None:
+    async with serving(Checks(), tls=True) as url:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        assert (await get(f"{url}/readyz"))[:2] == (200, "ok")
+        secure = url.replace("http:", "https:")
+        assert (await get(f"{secure}/readyz", tls=context))[:2] == (200, "ok")
+        assert (await get(f"{secure}/metrics", tls=context))[0] == 200
 
 
 async def test_a_client_that_half_closes_after_its_request_is_answered() -> None:

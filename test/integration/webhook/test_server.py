@@ -23,7 +23,7 @@ from kruise_probe.webhook import given, service
 from kruise_probe.webhook.certificates import Generation, new_generation
 from kruise_probe.webhook.given import GivenCertificates
 from kruise_probe.webhook.judging import judge_marker
-from kruise_probe.webhook.server import WebhookServer
+from kruise_probe.webhook.server import MAX_REVIEW_BYTES, WebhookServer
 from kruise_probe.webhook.serving_context import ServingContext
 
 PATH = "/validate"
@@ -147,16 +147,15 @@ async def test_files_that_come_late_and_change_are_served(tmp_path: Path) -> Non
             await post(server, first.authority, b"{}")
 
 
-async def test_a_review_of_megabytes_is_read_and_one_beyond_any_bound_refused(
-    tmp_path: Path,
-) -> None:
+async def test_a_review_larger_than_an_api_server_sends_is_refused(tmp_path: Path) -> None:
     keep(tmp_path, pair := generation())
     async with served(tmp_path) as server:
         await until_served(server, pair)
-        large = json.dumps(REVIEW).encode() + b" " * 8_000_000
+        review = json.dumps(REVIEW).encode()
+        largest = review + b" " * (MAX_REVIEW_BYTES - len(review))
 
-        assert (await post(server, pair.authority, large))[0] == 200
-        assert (await post(server, pair.authority, large * 3))[0] == 413
+        assert (await post(server, pair.authority, largest))[0] == 200
+        assert (await post(server, pair.authority, largest + b" "))[0] == 413
 
 
 async def test_the_end_does_not_wait_for_silent_clients(tmp_path: Path) -> None:

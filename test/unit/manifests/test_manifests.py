@@ -6,9 +6,11 @@ import pytest
 
 from kruise_probe.api.names import agent_lease_name
 from kruise_probe.manifests.crds import marker_crd, node_pod_probe_crd
+from kruise_probe.manifests.install import default_install
 from kruise_probe.manifests.own_node import own_node_policy
-from kruise_probe.manifests.rbac import daemon_rbac, manager_rbac
+from kruise_probe.manifests.rbac import daemon_rbac, manager_rbac, metrics_rbac
 from kruise_probe.manifests.webhook import webhook
+from kruise_probe.manifests.workloads import Install
 
 Rights = set[tuple[str, str]]
 
@@ -51,6 +53,34 @@ def test_the_manager_has_an_exact_list_of_rights_and_no_secrets() -> None:
         | verbs("nodepodprobes", "get", "list", "watch", "create", "patch", "delete")
     )
     assert rights(objects, "Role") == verbs("leases", "get", "list", "watch", "create", "patch")
+
+
+def test_metrics_secure_adds_two_rules_for_both_and_a_role_for_scrapers() -> None:
+    auth, binding, reader = metrics_rbac("kruise-system")
+
+    assert rights([auth], "ClusterRole") == (
+        verbs("tokenreviews", "create") | verbs("subjectaccessreviews", "create")
+    )
+    assert binding["roleRef"]["name"] == auth["metadata"]["name"]
+    assert [each["name"] for each in binding["subjects"]] == [
+        "kruise-probe-manager",
+        "kruise-probe-daemon",
+    ]
+    assert reader["metadata"]["name"] == "kruise-probe-metrics-reader"
+    assert reader["rules"] == [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
+
+
+@pytest.mark.parametrize("secure", [True, False])
+def test_flag_and_roles_of_secure_metrics_come_together(secure: bool) -> None:
+    documents = default_install(Install(metrics_secure=secure))
+    names = {each["metadata"]["name"] for each in documents}
+    workloads = [each for each in documents if each["kind"] in ("Deployment", "DaemonSet")]
+
+    assert ("kruise-probe-metrics-auth" in names) is secure
+    assert ("kruise-probe-metrics-reader" in names) is secure
+    for each in workloads:
+        (container,) = each["spec"]["template"]["spec"]["containers"]
+        assert ("--metrics-secure" in container["args"]) is secure
 
 
 def schema_at(crd: dict[str, Any], *path: str) -> dict[str, Any]:

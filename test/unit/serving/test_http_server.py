@@ -1,157 +1,48 @@
-"""The server's side of connections, without sockets."""
+"""The server over loopback sockets whose other end is the test's own: nothing waits, so time stays virtual."""
 
 import asyncio
 import socket
+import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
-from support.fake_transport import FakeTransport
 
 from kruise_probe.client.answers import AnswerParser
 from kruise_probe.serving.http_messages import Request, Response
 from kruise_probe.serving.http_server import (
-    CLOSE_SECONDS,
+    GRACE_SECONDS,
     HANDLE_SECONDS,
     LINGER_SECONDS,
+    MAX_AHEAD,
     READ_SECONDS,
     STOP_SECONDS,
     WRITE_SECONDS,
-    Connection,
     Handler,
     HttpListener,
     Limits,
+    Tls,
 )
+from kruise_probe.serving.self_signed import make_pair, server_context
 
 IDLE_SECONDS = 15.0
+MAX_BODY = 1000
 GET = b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n"
 POST = b"POST /p HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello"
 LAST = b"GET /last HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+MOMENT = 0.1
+"""Enough for whatever needs no waiting."""
 
 
 async def echo(request: Request) -> Response:
     return Response.of_text(f"{request.method} {request.path} {request.body.decode('latin-1')}")
 
 
-@asynccontextmanager
-async def serving(handler: Handler, *, max_connections: int = 5) -> AsyncIterator[HttpListener]:
-    """A server that is ended when the context is left."""
-    limits = Limits(IDLE_SECONDS, max_body_bytes=100, max_connections=max_connections)
-    with socket.socket() as unused:
-        listener = HttpListener(unused, handler, limits=limits)
-        async with asyncio.TaskGroup() as listener._group:
-            yield listener
-            await listener._end()
-    assert not listener._connections
-
-
-def connect(listener: HttpListener) -> FakeTransport:
-    return FakeTransport(Connection(listener))
-
-
-def answers(data: bytes) -> list[tuple[int, bytes]]:
-    """All of these answers, each with its length told."""
-    found = []
-    while data:
-        head, _, rest = data.partition(b"\r\n\r\n")
-        length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
-        parser = AnswerParser()
-        parser.feed(head + b"\r\n\r\n" + rest[:length])
-        assert parser.complete
-        found.append((parser.status, parser.take()))
-        data = rest[length:]
-    return found
-
-
-async def test_requests_are_answered_in_order_on_one_connection() -> None:
-    async with serving(echo) as listener:
-        client = connect(listener)
-        client.receive(GET + POST[:30])
-        await asyncio.sleep(0.1)
-        assert answers(client.take()) == [(200, b"GET /a ")]
-        client.receive(POST[30:] + GET)
-        await asyncio.sleep(0.1)
-        assert answers(client.take()) == [(200, b"POST /p hello"), (200, b"GET /a ")]
-        client.receive(LAST + GET)
-        await asyncio.sleep(0.1)
-        assert answers(client.take()) == [(200, b"GET /last ")]
-        assert client.lost
-
-
-async def test_a_head_is_answered_without_its_body() -> None:
-    async with serving(echo) as listener:
-        client = connect(listener)
-        client.receive(GET.replace(b"GET", b"HEAD"))
-        await asyncio.sleep(0.1)
-
-        said = client.take()
-        assert b"Content-Length: 8\r\n" in said
-        assert said.endswith(b"\r\n\r\n")
-        client.receive(GET)
-        await asyncio.sleep(0.1)
-        assert answers(client.take()) == [(200, b"GET /a ")]
-
-
-@pytest.mark.parametrize(
-    ("sent", "seconds"),
-    [
-        pytest.param(b"", READ_SECONDS, id="nothing"),
-        pytest.param(b"\r\n", READ_SECONDS, id="empty-line"),
-        pytest.param(GET[:10], READ_SECONDS, id="half-a-head"),
-        pytest.param(POST[:-1], READ_SECONDS, id="half-a-body"),
-        pytest.param(GET, IDLE_SECONDS, id="idle"),
-        pytest.param(GET + GET[:10], READ_SECONDS, id="half-of-the-next"),
-    ],
-)
-async def test_a_client_that_says_nothing_more_is_dropped(sent: bytes, seconds: float) -> None:
-    async with serving(echo) as listener:
-        client = connect(listener)
-        client.receive(sent)
-        await asyncio.sleep(seconds - 0.1)
-        assert not client.lost
-        await asyncio.sleep(0.2)
-        assert client.lost
-
-
-async def test_the_deadline_of_a_request_counts_from_its_first_byte() -> None:
-    async with serving(echo) as listener:
-        client = connect(listener)
-        for byte in GET[:-1]:
-            client.receive(bytes([byte]))
-            await asyncio.sleep(READ_SECONDS / 10)
-
-        assert client.lost
-
-
-async def test_a_client_that_does_not_take_its_answer_is_dropped() -> None:
-    async with serving(echo) as listener:
-        client = connect(listener)
-        client.stuck = True
-        client.receive(GET)
-        await asyncio.sleep(WRITE_SECONDS - 0.1)
-        assert not client.lost
-        await asyncio.sleep(0.2)
-        assert client.lost
-
-
-async def test_a_client_that_takes_its_answer_late_goes_on() -> None:
-    async with serving(echo) as listener:
-        client = connect(listener)
-        client.stuck = True
-        client.receive(GET)
-        await asyncio.sleep(WRITE_SECONDS / 2)
-        client.drain()
-        client.receive(GET)
-        await asyncio.sleep(0.1)
-
-        assert len(answers(client.take())) == 2
-
-
 class Hanging:
-    """A handler that never answers; knows how many were cancelled."""
+    """A handler that answers never, and counts how often it was cancelled."""
 
     def __init__(self) -> None:
         self.cancelled = 0
@@ -165,201 +56,464 @@ class Hanging:
         raise AssertionError
 
 
-async def test_a_handler_is_cancelled_when_its_client_goes_away() -> None:
-    handler = Hanging()
-    async with serving(handler) as listener:
-        client = connect(listener)
-        client.receive(GET)
-        await asyncio.sleep(1)
-        client.abort()
-        await asyncio.sleep(0.1)
+class Client:
+    """The other end of a connection; never blocks."""
 
-        assert (handler.cancelled, client.lost, client.take()) == (1, True, b"")
+    def __init__(self, address: tuple[str, int], *, receives: int = 0) -> None:
+        self.socket = socket.socket()
+        if receives:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receives)
+        self.socket.connect(address)
+        self.socket.setblocking(False)
+        self.lost = False
+
+    def send(self, data: bytes) -> None:
+        with suppress(ConnectionError):
+            self.socket.sendall(data)
+
+    def take(self) -> bytes:
+        """All that has come; sets `lost` when the server has closed."""
+        found = b""
+        with suppress(BlockingIOError):
+            while not self.lost:
+                try:
+                    data = self.socket.recv(65536)
+                except ConnectionError:
+                    data = b""
+                self.lost = not data
+                found += data
+        return found
+
+    @property
+    def closed(self) -> bool:
+        self.take()
+        return self.lost
 
 
-async def slow(request: Request) -> Response:
-    await asyncio.sleep(1)
-    return await echo(request)
+class Served:
+    def __init__(self, address: tuple[str, int]) -> None:
+        self.address = address
+        self.clients: list[Client] = []
+
+    def connect(self, *, receives: int = 0) -> Client:
+        client = Client(self.address, receives=receives)
+        self.clients.append(client)
+        return client
 
 
-@pytest.mark.parametrize("after", [0.0, 0.5], ids=["at-once", "under-way"])
+@asynccontextmanager
+async def serving(
+    handler: Handler,
+    *,
+    max_connections: int = 5,
+    all_bodies_bytes: int = 10 * MAX_BODY,
+    tls: Tls | None = None,
+) -> AsyncIterator[Served]:
+    """A server that is ended when the context is left."""
+    limits = Limits(IDLE_SECONDS, MAX_BODY, all_bodies_bytes, max_connections)
+    listening = socket.create_server(("127.0.0.1", 0))
+    served = Served(listening.getsockname())
+    listener = HttpListener(listening, handler, limits=limits, tls=tls)
+    task = asyncio.create_task(listener.run())
+    try:
+        await asyncio.sleep(0)
+        yield served
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+        for each in served.clients:
+            each.socket.close()
+    assert not listener._connections
+    assert not listener._body_bytes
+
+
+def answers(data: bytes) -> list[tuple[int, bytes]]:
+    """All of these answers, each with the length that it announced."""
+    found = []
+    while data:
+        head, _, rest = data.partition(b"\r\n\r\n")
+        length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
+        parser = AnswerParser()
+        parser.feed(head + b"\r\n\r\n" + rest[:length])
+        assert parser.complete
+        found.append((parser.status, parser.take()))
+        data = rest[length:]
+    return found
+
+
+async def test_requests_are_answered_in_order_on_one_connection() -> None:
+    async with serving(echo) as served:
+        client = served.connect()
+        client.send(GET + POST[:30])
+        await asyncio.sleep(MOMENT)
+        assert answers(client.take()) == [(200, b"GET /a ")]
+        client.send(POST[30:] + GET)
+        await asyncio.sleep(MOMENT)
+        assert answers(client.take()) == [(200, b"POST /p hello"), (200, b"GET /a ")]
+        client.send(LAST + GET)
+        await asyncio.sleep(MOMENT)
+        assert answers(client.take()) == [(200, b"GET /last ")]
+        assert client.lost
+
+
+async def test_head_is_answered_without_a_body() -> None:
+    async with serving(echo) as served:
+        client = served.connect()
+        client.send(GET.replace(b"GET", b"HEAD"))
+        await asyncio.sleep(MOMENT)
+
+        said = client.take()
+        assert b"Content-Length: 8\r\n" in said
+        assert said.endswith(b"\r\n\r\n")
+
+
 @pytest.mark.parametrize(
-    ("sent", "expected"),
+    ("sent", "seconds"),
     [
-        pytest.param(GET, [b"GET /a "], id="one"),
-        pytest.param(GET + POST, [b"GET /a ", b"POST /p hello"], id="two"),
-        pytest.param(GET + POST[:-1], [b"GET /a "], id="one-and-a-half"),
+        pytest.param(b"", IDLE_SECONDS, id="nothing"),
+        pytest.param(b"\r\n", READ_SECONDS, id="empty-line"),
+        pytest.param(GET[:10], READ_SECONDS, id="half-a-head"),
+        pytest.param(POST[:-1], READ_SECONDS, id="half-a-body"),
+        pytest.param(GET, IDLE_SECONDS, id="idle"),
+        pytest.param(GET + GET[:10], READ_SECONDS, id="half-of-the-next"),
     ],
 )
-async def test_a_client_that_says_no_more_is_answered(
-    sent: bytes, expected: list[bytes], after: float
-) -> None:
-    async with serving(slow) as listener:
-        client = connect(listener)
-        client.receive(sent)
-        await asyncio.sleep(after)
-        client.receive_eof()
-        await asyncio.sleep(len(expected) + 0.1)
-        said = client.take()
+async def test_a_client_that_sends_no_more_is_closed(sent: bytes, seconds: float) -> None:
+    async with serving(echo) as served:
+        client = served.connect()
+        client.send(sent)
+        await asyncio.sleep(seconds - MOMENT)
+        assert not client.closed
+        await asyncio.sleep(3 * MOMENT)
+        assert client.closed
 
-        assert answers(said) == [(200, each) for each in expected]
-        assert said.count(b"Connection: close") == 1
+
+async def test_the_deadline_of_a_request_starts_at_its_first_byte() -> None:
+    async with serving(echo) as served:
+        client = served.connect()
+        client.send(GET)
+        await asyncio.sleep(IDLE_SECONDS - 1)
+        for byte in GET[:5]:
+            client.send(bytes([byte]))
+            await asyncio.sleep(1)
+        assert not client.closed
+        await asyncio.sleep(READ_SECONDS - 4)
+        assert client.closed
+
+
+async def test_a_client_that_reads_no_answer_is_closed() -> None:
+    async def large(request: Request) -> Response:
+        return Response(body=b"x" * 16 * 2**20)
+
+    async with serving(large) as served:
+        client = served.connect(receives=4096)
+        client.send(GET)
+        await asyncio.sleep(WRITE_SECONDS - 1)
+        assert not client.lost
+        await asyncio.sleep(1 + MOMENT)
+        assert len(client.take()) < 16 * 2**20
         assert client.lost
 
 
-@pytest.mark.parametrize("sent", [b"", GET[:10], GET], ids=["nothing", "half", "answered"])
-async def test_a_client_that_waits_for_nothing_is_gone_when_it_says_no_more(sent: bytes) -> None:
-    async with serving(echo) as listener:
-        client = connect(listener)
-        client.receive(sent)
-        await asyncio.sleep(0.1)
-        client.receive_eof()
-        await asyncio.sleep(0)
-
-        assert client.lost
-
-
-async def test_tls_has_no_half_that_could_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    handler = Hanging()
-    async with serving(handler) as listener:
-        client = connect(listener)
-        monkeypatch.setattr(client, "can_write_eof", lambda: False)
-        client.receive(GET)
-        await asyncio.sleep(1)
-        client.receive_eof()
-        await asyncio.sleep(0.1)
-
-        assert (handler.cancelled, client.lost) == (1, True)
-
-
-async def test_a_handler_has_a_deadline(looptime: float) -> None:
-    async with serving(Hanging()) as listener:
-        client = connect(listener)
-        client.receive(GET)
-        await asyncio.sleep(HANDLE_SECONDS + 0.1)
+async def test_a_handler_has_a_deadline() -> None:
+    async with serving(Hanging()) as served:
+        client = served.connect()
+        client.send(GET)
+        await asyncio.sleep(HANDLE_SECONDS + MOMENT)
 
         assert answers(client.take()) == [(503, b"503: Service Unavailable")]
 
 
-async def test_a_handler_that_fails_is_logged_and_answered() -> None:
+async def test_a_handler_that_raises_is_logged_and_answered() -> None:
     async def failing(request: Request) -> Response:
         raise ValueError("broken")
 
     with capture_logs() as logs:
-        async with serving(failing) as listener:
-            client = connect(listener)
-            client.receive(GET + GET)
-            await asyncio.sleep(0.1)
+        async with serving(failing) as served:
+            client = served.connect()
+            client.send(GET + GET)
+            await asyncio.sleep(MOMENT)
             assert [status for status, _ in answers(client.take())] == [500, 500]
 
     assert [(each["event"], each["path"]) for each in logs] == [("request failed", "/a")] * 2
 
 
-async def test_a_refusal_is_said_and_what_follows_is_read_for_a_moment() -> None:
-    async with serving(echo) as listener:
-        client = connect(listener)
-        client.receive(b"hello\r\n\r\n")
-        assert answers(client.take()) == [(400, b"400: Bad Request")]
-        assert client.eof_written
-        client.receive(GET)
-        await asyncio.sleep(LINGER_SECONDS - 0.1)
-        assert not client.lost
-        await asyncio.sleep(0.2)
-        assert (client.lost, client.take()) == (True, b"")
-
-
-async def test_a_refusal_comes_after_the_answers_before_it() -> None:
-    async with serving(echo) as listener:
-        client = connect(listener)
-        client.receive(GET + POST.replace(b" 5", b" 500"))
-        await asyncio.sleep(0.1)
-
-        assert [status for status, _ in answers(client.take())] == [200, 413]
-
-
-async def test_what_cannot_be_read_while_an_answer_is_taken_ends_the_connection_after_it() -> None:
-    async with serving(echo) as listener:
-        client = connect(listener)
-        client.stuck = True
-        client.receive(GET)
-        await asyncio.sleep(1)
-        client.receive(b"\0")
-        client.drain()
-        await asyncio.sleep(0.1)
+async def test_a_client_that_half_closes_is_answered() -> None:
+    async with serving(echo) as served:
+        client = served.connect()
+        client.send(GET)
+        client.socket.shutdown(socket.SHUT_WR)
+        await asyncio.sleep(MOMENT)
 
         assert answers(client.take()) == [(200, b"GET /a ")]
         assert client.lost
 
 
-async def test_a_client_that_asks_is_told_to_send_its_body() -> None:
-    async with serving(echo) as listener:
-        client = connect(listener)
-        head, body = POST[:-5], POST[-5:]
-        client.receive(head.replace(b"\r\n\r\n", b"\r\nExpect: 100-continue\r\n\r\n"))
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        pytest.param(b"hello\r\n\r\n", 400, id="not-http"),
+        pytest.param(POST.replace(b" 5", b" 1001"), 413, id="too-large"),
+        pytest.param(GET[:-2] + b"A: " + b"a" * 40_000 + b"\r\n\r\n", 431, id="long-head"),
+        pytest.param(GET[:-2] + b"A: " + b"a" * 40_000, 431, id="endless-head"),
+    ],
+)
+async def test_a_refusal_is_sent_and_the_rest_discarded_for_a_moment(
+    sent: bytes, status: int
+) -> None:
+    async with serving(echo) as served:
+        client = served.connect()
+        client.send(sent)
+        await asyncio.sleep(MOMENT)
+        assert [each for each, _ in answers(client.take())] == [status]
+        client.send(GET)
+        await asyncio.sleep(LINGER_SECONDS)
+        assert client.take() == b""
+        assert client.lost
+
+
+async def test_a_client_that_expects_it_gets_100_continue() -> None:
+    async with serving(echo) as served:
+        client = served.connect()
+        client.send(POST[:-5].replace(b"\r\n\r\n", b"\r\nExpect: 100-continue\r\n\r\n"))
+        await asyncio.sleep(MOMENT)
         assert client.take() == b"HTTP/1.1 100 Continue\r\n\r\n"
-        client.receive(body)
-        await asyncio.sleep(0.1)
+        client.send(POST[-5:])
+        await asyncio.sleep(MOMENT)
         assert answers(client.take()) == [(200, b"POST /p hello")]
 
 
-async def test_nothing_more_is_read_while_requests_wait() -> None:
-    async with serving(Hanging()) as listener:
-        client = connect(listener)
-        client.receive(GET)
-        assert client.reading, "or its going away would not be noticed"
-        client.receive(GET)
-        assert not client.reading
-        client.abort()
+async def test_a_client_that_sends_many_requests_ahead_is_closed() -> None:
+    async with serving(echo) as served:
+        client = served.connect()
+        client.send(GET * 1000)
+        await asyncio.sleep(MOMENT)
+
+        assert len(answers(client.take())) == MAX_AHEAD + 1
+        assert client.lost
 
 
-async def test_of_too_many_connections_the_idlest_gives_way() -> None:
-    async with serving(echo, max_connections=3) as listener:
-        busy, idlest, idle = (connect(listener) for _ in range(3))
-        busy.receive(GET[:5])
-        fourth = connect(listener)
-        await asyncio.sleep(0)
-
-        assert [each.lost for each in (busy, idlest, idle, fourth)] == [False, True, False, False]
+# Too many connections.
 
 
-async def test_of_too_many_busy_connections_the_newest_is_closed() -> None:
-    async with serving(echo, max_connections=3) as listener:
-        busy = [connect(listener) for _ in range(3)]
+async def test_a_new_connection_replaces_the_oldest_without_a_request() -> None:
+    async with serving(echo, max_connections=3) as served:
+        idle, oldest, younger = (served.connect() for _ in range(3))
+        idle.send(GET)
+        oldest.send(GET[:5])
+        await asyncio.sleep(GRACE_SECONDS)
+        fourth = served.connect()
+        await asyncio.sleep(MOMENT)
+
+        assert [each.closed for each in (idle, oldest, younger, fourth)] == [
+            False, True, False, False,
+        ]  # fmt: skip
+
+
+async def test_without_one_it_replaces_the_longest_idle() -> None:
+    handler = Hanging()
+
+    async def one_hangs(request: Request) -> Response:
+        return await (handler if request.path == "/last" else echo)(request)
+
+    async with serving(one_hangs, max_connections=3) as served:
+        busy, longest, idle = (served.connect() for _ in range(3))
+        busy.send(LAST)
+        longest.send(GET)
+        await asyncio.sleep(GRACE_SECONDS)
+        idle.send(GET)
+        await asyncio.sleep(MOMENT)
+        fourth = served.connect()
+        await asyncio.sleep(MOMENT)
+
+        assert [each.closed for each in (busy, longest, idle, fourth)] == [
+            False, True, False, False,
+        ]  # fmt: skip
+
+
+async def test_with_all_busy_it_replaces_the_oldest() -> None:
+    handler = Hanging()
+    async with serving(handler, max_connections=3) as served:
+        busy = [served.connect() for _ in range(3)]
         for each in busy:
-            each.receive(GET[:5])
-        fourth = connect(listener)
-        await asyncio.sleep(0)
+            each.send(GET)
+            await asyncio.sleep(MOMENT)
+        fourth = served.connect()
+        await asyncio.sleep(MOMENT)
 
-        assert [each.lost for each in (*busy, fourth)] == [False, False, False, True]
+        assert [each.closed for each in (*busy, fourth)] == [True, False, False, False]
+        assert handler.cancelled == 1
 
 
-async def test_at_the_end_answers_under_way_are_given_a_moment(looptime: float) -> None:
+@given(st.lists(st.sampled_from([b"", b"G", GET[:-1], POST[:-1]]), max_size=30))
+@settings(max_examples=25)
+async def test_whoever_sends_a_request_at_once_is_answered(strangers: list[bytes]) -> None:
+    """However many others hold connections, at whatever stage."""
+    async with serving(echo, max_connections=4) as served:
+        for each in strangers:
+            served.connect().send(each)
+        await asyncio.sleep(MOMENT)
+        client = served.connect()
+        client.send(GET)
+        await asyncio.sleep(MOMENT)
+
+        assert answers(client.take()) == [(200, b"GET /a ")]
+
+
+async def test_connections_that_are_replaced_before_their_first_step_are_closed() -> None:
+    async with serving(echo, max_connections=1) as served:
+        clients = [served.connect() for _ in range(10)]
+        await asyncio.sleep(MOMENT)
+
+        assert [each.closed for each in clients] == [True] * 9 + [False]
+
+
+async def test_bodies_beyond_the_bound_close_the_oldest_unfinished() -> None:
+    part = POST.replace(b" 5", b" 900")
+    async with serving(echo, all_bodies_bytes=MAX_BODY) as served:
+        first, second, third = (served.connect() for _ in range(3))
+        for each in (first, second):
+            each.send(part + b"x" * 595)
+            await asyncio.sleep(MOMENT)
+        assert [each.closed for each in (first, second)] == [True, False]
+        third.send(POST)
+        second.send(b"x" * 300)
+        await asyncio.sleep(MOMENT)
+
+        assert [each for each, _ in answers(third.take())] == [200]
+        assert [each for each, _ in answers(second.take())] == [200]
+
+
+# The end.
+
+
+async def test_at_the_end_answers_in_flight_are_given_a_moment(looptime: float) -> None:
     async def slow(request: Request) -> Response:
         await asyncio.sleep(STOP_SECONDS / 2)
         return Response.of_text("done")
 
-    async with serving(slow) as listener:
-        busy, waiting, idle = (connect(listener) for _ in range(3))
-        busy.receive(GET)
-        waiting.receive(GET + GET)
-
+    async with serving(slow) as served:
+        busy, idle = served.connect(), served.connect()
+        busy.send(GET)
+        await asyncio.sleep(0.01)
+        served.clients.clear()
     assert answers(busy.take()) == [(200, b"done")]
-    assert answers(waiting.take()) == [(200, b"done")]
+    assert idle.take() == b""
     assert idle.lost
-    assert looptime == STOP_SECONDS / 2
+    for each in (busy, idle):
+        each.socket.close()
 
 
-async def test_at_the_end_nobody_waits_for_an_answer_that_does_not_come(looptime: float) -> None:
+async def test_the_end_does_not_wait_for_an_answer_that_does_not_come(looptime: float) -> None:
     handler = Hanging()
-    async with serving(handler) as listener:
-        clients = [connect(listener) for _ in range(3)]
-        for each in clients:
-            each.receive(GET)
-        await asyncio.sleep(0)
+    async with serving(handler) as served:
+        for _ in range(3):
+            served.connect().send(GET)
+        await asyncio.sleep(MOMENT)
 
     assert handler.cancelled == 3
-    assert all(each.lost for each in clients)
-    assert looptime <= STOP_SECONDS + CLOSE_SECONDS
+    assert looptime <= STOP_SECONDS + 2 * MOMENT
+
+
+# TLS and plain HTTP on one port.
+
+
+@pytest.fixture(scope="module")
+def context() -> ssl.SSLContext:
+    return server_context(make_pair())
+
+
+def both(context: ssl.SSLContext, *, required: bool = False) -> Tls:
+    async def given() -> ssl.SSLContext:
+        return context
+
+    return Tls(given, required=required)
+
+
+class TlsClient:
+    """A client that speaks TLS, with the server's steps in between its own."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        self._tls = context.wrap_bio(self._incoming, self._outgoing)
+
+    async def shake_hands(self) -> None:
+        for _ in range(5):
+            with suppress(ssl.SSLWantReadError):
+                self._tls.do_handshake()
+            await self._exchange()
+
+    async def request(self, data: bytes) -> bytes:
+        self._tls.write(data)
+        await self._exchange()
+        found = b""
+        with suppress(ssl.SSLWantReadError, ssl.SSLZeroReturnError):
+            while data := self._tls.read(65536):
+                found += data
+        return found
+
+    async def _exchange(self) -> None:
+        self.client.send(self._outgoing.read())
+        await asyncio.sleep(MOMENT)
+        self._incoming.write(self.client.take())
+
+
+async def test_one_port_speaks_http_and_https(context: ssl.SSLContext) -> None:
+    async with serving(echo, tls=both(context)) as served:
+        plain, secure = served.connect(), TlsClient(served.connect())
+        await secure.shake_hands()
+        plain.send(GET)
+        assert answers(await secure.request(GET)) == [(200, b"GET /a ")]
+        assert answers(await secure.request(LAST)) == [(200, b"GET /last ")]
+        assert answers(plain.take()) == [(200, b"GET /a ")]
+
+
+async def test_a_port_that_requires_tls_closes_others(context: ssl.SSLContext) -> None:
+    async with serving(echo, tls=both(context, required=True)) as served:
+        plain, secure = served.connect(), TlsClient(served.connect())
+        plain.send(GET)
+        await secure.shake_hands()
+        assert answers(await secure.request(GET)) == [(200, b"GET /a ")]
+        assert plain.take() == b""
+        assert plain.lost
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        pytest.param(b"\x16", id="one-byte"),
+        pytest.param(b"\x16\x03\x01\x02\x00\x01", id="begins-a-hello"),
+        pytest.param(b"", id="nothing"),
+    ],
+)
+async def test_a_handshake_has_the_deadline_of_a_request(
+    context: ssl.SSLContext, sent: bytes
+) -> None:
+    async with serving(echo, tls=both(context)) as served:
+        client = served.connect()
+        client.send(sent)
+        await asyncio.sleep(READ_SECONDS - MOMENT)
+        assert not client.closed
+        await asyncio.sleep(3 * MOMENT)
+        assert client.closed
+
+
+async def test_without_a_certificate_yet_plain_requests_are_answered() -> None:
+    never = asyncio.get_running_loop().create_future()
+
+    async def given() -> ssl.SSLContext:
+        await never
+        raise AssertionError
+
+    async with serving(echo, tls=Tls(given, required=False)) as served:
+        secure, plain = served.connect(), served.connect()
+        secure.send(b"\x16\x03\x01")
+        plain.send(GET)
+        await asyncio.sleep(MOMENT)
+        assert answers(plain.take()) == [(200, b"GET /a ")]
 
 
 PORTIONS = st.lists(
@@ -375,30 +529,27 @@ PORTIONS = st.lists(
 )  # fmt: skip
 
 
-@given(PORTIONS, st.lists(st.sampled_from(["wait", "stuck", "drain", "eof"]), max_size=10))
+@given(PORTIONS, st.booleans(), st.booleans())
+@settings(max_examples=60)
 async def test_whatever_a_client_sends_ends_in_answers_or_in_the_end(
-    portions: list[bytes], happenings: list[str]
+    portions: list[bytes], in_one: bool, half_closes: bool
 ) -> None:
     """Nothing hangs, nothing is raised, and every byte that comes back is a part of an answer."""
+    said = b""
     with capture_logs() as logs:
-        async with serving(echo) as listener:
-            client = connect(listener)
-            for number, portion in enumerate(portions):
-                client.receive(portion)
-                match happenings[number] if number < len(happenings) else "":
-                    case "wait":
-                        await asyncio.sleep(0)
-                    case "stuck":
-                        client.stuck = True
-                    case "drain":
-                        client.drain()
-                    case "eof":
-                        client.receive_eof()
-                    case _:
-                        pass
-            client.drain()
-            await asyncio.sleep(READ_SECONDS + WRITE_SECONDS + LINGER_SECONDS)
+        async with serving(echo) as served:
+            client = served.connect()
+            for portion in [b"".join(portions)] if in_one else portions:
+                client.send(portion)
+                await asyncio.sleep(0)
+            if half_closes:
+                with suppress(OSError):
+                    client.socket.shutdown(socket.SHUT_WR)
+            await asyncio.sleep(MOMENT)
+            said += client.take()
+            await asyncio.sleep(2 * READ_SECONDS + IDLE_SECONDS + LINGER_SECONDS)
+            said += client.take()
             assert client.lost
-    said = client.take().replace(b"HTTP/1.1 100 Continue\r\n\r\n", b"")
-    assert {status for status, _ in answers(said)} <= {200, 400, 413, 431, 505}
+    said = said.replace(b"HTTP/1.1 100 Continue\r\n\r\n", b"")
+    assert {status for status, _ in answers(said)} <= {200, 400, 411, 413, 431, 505}
     assert not logs

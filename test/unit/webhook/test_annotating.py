@@ -9,7 +9,7 @@ import pytest
 from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.api.validation import MAX_COMMAND
 from kruise_probe.webhook.admission import Request, answer
-from kruise_probe.webhook.annotating import annotate_pod
+from kruise_probe.webhook.annotating import annotate_pod, looks_secret
 
 Json = dict[str, Any]
 PROBES = "kruise.io/podprobe"
@@ -152,3 +152,44 @@ def test_what_cannot_be_read_is_let_through() -> None:
     request = Request(uid="u", operation="CREATE", object=msgspec.Raw(b'{"metadata": 1}'))
 
     assert b'"allowed":true' in answer(request, annotate_pod(request, []))
+
+
+@pytest.mark.parametrize(
+    ("header", "secret"),
+    [
+        ("Authorization", True),
+        ("Proxy-Authorization", True),
+        ("cookie", True),
+        ("Set-Cookie", True),
+        ("X-Api-Key", True),
+        ("apikey", True),
+        ("X-Auth-Request-User", True),
+        ("X-Amz-Security-Token", True),
+        ("X-CLIENT-SECRET", True),
+        ("X-Passwd", True),
+        ("X-Session-Id", True),
+        ("Accept", False),
+        ("Host", False),
+        ("User-Agent", False),
+        ("X-Probe", False),
+        ("Content-Type", False),
+    ],
+)
+def test_headers_that_look_secret_are_recognised_by_name(header: str, secret: bool) -> None:
+    assert looks_secret(header) is secret
+
+
+def test_an_annotation_leaves_headers_that_look_secret_out() -> None:
+    headers = [{"name": "Authorization", "value": "s"}, {"name": "Accept", "value": "a"}]
+    http = {"httpGet": {"port": 80, "httpHeaders": headers}}
+    found = annotations_of(pod(), marker("m", probe("p", "a.example/p", probe=http)))
+
+    (written,) = json.loads(found[PROBES])
+    assert written["probe"]["httpGet"]["httpHeaders"] == headers[1:]
+
+
+def test_with_no_other_header_the_annotation_has_none() -> None:
+    http = {"httpGet": {"port": 80, "httpHeaders": [{"name": "X-Token", "value": "s"}]}}
+    found = annotations_of(pod(), marker("m", probe("p", "a.example/p", probe=http)))
+
+    assert "httpHeaders" not in found[PROBES]

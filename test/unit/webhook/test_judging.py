@@ -8,7 +8,8 @@ import msgspec
 import pytest
 from support.marker_table import GOOD, INVALID, VALID, Row, edited
 
-from kruise_probe.webhook.admission import BadReview, Request, answer, read
+from kruise_probe.api.validation import MAX_MARKS
+from kruise_probe.webhook.admission import MAX_VALUES, BadReview, Request, answer, read
 from kruise_probe.webhook.judging import judge_marker, judge_node_pod_probe
 
 Json = dict[str, Any]
@@ -86,7 +87,7 @@ def test_an_update_is_judged_by_what_it_changes(new: Json, old: Json, allowed: b
 
 
 def test_a_refusal_of_very_many_errors_is_short() -> None:
-    labels = {f"-{n}": "x" * 100 for n in range(10_000)}
+    labels = {f"-{n}": "x" * 100 for n in range(MAX_MARKS)}
     spec = edited("probes.0.markerPolicy.0.labels", labels)
 
     found = response(review("CREATE", marker(spec)))
@@ -135,6 +136,29 @@ def test_an_object_of_other_types_is_refused_with_the_place() -> None:
 
     assert found["allowed"] is False
     assert "$.spec.probes[0].probe.exec.command" in found["status"]["message"]
+
+
+def test_an_object_of_too_many_values_is_not_decoded() -> None:
+    document = {**marker(GOOD), "spec": [0] * (MAX_VALUES + 2)}
+
+    found = response(review("CREATE", document))
+
+    assert found["allowed"] is False
+    assert found["status"]["code"] == 413
+    assert f"more than {MAX_VALUES} values" in found["status"]["message"]
+    assert not response(review("CREATE", {**document, "spec": [0] * 10}))["allowed"]
+    verdict = judge_node_pod_probe(review("UPDATE", document))
+    assert (verdict.status, len(verdict.warnings)) == (None, 1)
+
+
+def test_the_items_of_a_list_that_is_too_long_are_not_judged() -> None:
+    selector = {"matchLabels": {f"-{n}": "x" for n in range(10_000)}}
+
+    found = response(review("CREATE", marker({**GOOD, "selector": selector})))
+
+    causes = found["status"]["details"]["causes"]
+    assert [each["field"] for each in causes] == ["spec.selector.matchLabels"] * 2
+    assert "there may be more errors" in causes[1]["message"]
 
 
 def test_a_node_pod_probe_is_never_refused_and_somebody_is_warned() -> None:

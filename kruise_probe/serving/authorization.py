@@ -1,0 +1,204 @@
+"""Who may read /metrics: the API server says, by a TokenReview and a SubjectAccessReview for `get /metrics`.
+
+Source: controller-runtime pkg/metrics/filters (WithAuthenticationAndAuthorization).
+Differs: fails closed with 503 when the API server cannot be reached; reviews of unknown tokens are few at a time, so
+that strangers cannot pass a flood on to the API server.
+"""
+
+import asyncio
+import hashlib
+from typing import Any, Final, NamedTuple, Protocol
+
+import msgspec
+from cachetools import LRUCache
+
+from kruise_probe.api.errors import ConnectionFailed, KubeError
+from kruise_probe.serving.http_messages import Request, Response
+from kruise_probe.serving.http_server import Handler
+
+TOKEN_REVIEWS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
+ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+
+ALLOWED_SECONDS: Final = 60.0
+DENIED_SECONDS: Final = 10.0
+MAX_CACHED: Final = 256
+"""Decisions of each kind."""
+MAX_REVIEWS: Final = 4
+"""Of unknown tokens, at a time."""
+HOLD_SECONDS: Final = 0.5
+"""How long a token that is not let in keeps its place: at most eight a second are reviewed."""
+WAIT_SECONDS: Final = 2.0
+"""For a place."""
+REVIEW_SECONDS: Final = 5.0
+
+
+class ReviewClient(Protocol):
+    """Sends a body to the API server; gives the body of its answer."""
+
+    async def request_raw(self, method: str, target: str, body: bytes | None = None) -> bytes: ...
+
+
+class User(msgspec.Struct, frozen=True):
+    username: str = ""
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: dict[str, tuple[str, ...]] = {}
+
+
+class _TokenStatus(msgspec.Struct, frozen=True):
+    authenticated: bool = False
+    user: User = User()
+
+
+class _TokenReview(msgspec.Struct, frozen=True):
+    status: _TokenStatus = _TokenStatus()
+
+
+class _AccessStatus(msgspec.Struct, frozen=True):
+    allowed: bool = False
+    denied: bool = False
+
+
+class _AccessReview(msgspec.Struct, frozen=True):
+    status: _AccessStatus = _AccessStatus()
+
+
+class Decision(NamedTuple):
+    """`status` is 200, 401 or 403; `until` is loop time."""
+
+    status: int
+    text: str
+    until: float
+
+
+class MetricsGuard:
+    """Wraps a handler: only bearer tokens whose user may `get` the path reach it.
+
+    Keeps decisions by the digest of the token, never the token. Allowed and denied ones have a cache each, so a flood
+    of wrong tokens displaces no right one.
+    """
+
+    def __init__(self, handler: Handler) -> None:
+        self._client: ReviewClient | None = None
+        self._handler = handler
+        self._allowed: LRUCache[bytes, Decision] = LRUCache(MAX_CACHED)
+        self._denied: LRUCache[bytes, Decision] = LRUCache(MAX_CACHED)
+        self._in_flight: dict[bytes, asyncio.Lock] = {}
+        self._places = asyncio.Semaphore(MAX_REVIEWS)
+
+    def connect(self, client: ReviewClient) -> None:
+        """From now on `client` sends the reviews; before, nobody is let in."""
+        self._client = client
+
+    async def __call__(self, request: Request) -> Response:
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        token = token.strip()
+        if scheme.lower() != "bearer" or not token:
+            return _refusal(401, f"{request.path} needs a bearer token of a user who may get it")
+        decision = await self._decide(token, request.path)
+        if decision is None:
+            return _refusal(503, "too many unknown tokens at once; try again in a second")
+        if decision.status != 200:
+            return _refusal(decision.status, decision.text)
+        return await self._handler(request)
+
+    async def _decide(self, token: str, path: str) -> Decision | None:
+        """The decision on a token; None when no place is free to have it reviewed."""
+        digest = hashlib.sha256(token.encode()).digest()
+        if decision := self._cached(digest):
+            return decision
+        # One review a token: those who come meanwhile wait for its decision.
+        lock = self._in_flight.setdefault(digest, asyncio.Lock())
+        try:
+            async with lock:
+                if decision := self._cached(digest):
+                    return decision
+                known = digest in self._allowed  # its decision has expired
+                review = self._review if known else self._review_unknown
+                return self._kept(digest, await review(token, path))
+        finally:
+            if not lock.locked():
+                self._in_flight.pop(digest, None)
+
+    def _cached(self, digest: bytes) -> Decision | None:
+        decision = self._allowed.get(digest) or self._denied.get(digest)
+        now = asyncio.get_running_loop().time()
+        return decision if decision is not None and now < decision.until else None
+
+    def _kept(self, digest: bytes, decision: Decision | None) -> Decision | None:
+        if decision is None or decision.status == 503:
+            return decision
+        kept, other = (
+            (self._allowed, self._denied)
+            if decision.status == 200
+            else (self._denied, self._allowed)
+        )
+        other.pop(digest, None)
+        kept[digest] = decision
+        return decision
+
+    async def _review_unknown(self, token: str, path: str) -> Decision | None:
+        """Waits for one of the places; a token that is not let in keeps its place for a while."""
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                await self._places.acquire()
+        except TimeoutError:
+            return None
+        held_seconds = HOLD_SECONDS
+        try:
+            decision = await self._review(token, path)
+            if decision.status == 200:
+                held_seconds = 0.0
+            return decision
+        finally:
+            asyncio.get_running_loop().call_later(held_seconds, self._places.release)
+
+    async def _review(self, token: str, path: str) -> Decision:
+        time = asyncio.get_running_loop().time
+        try:
+            async with asyncio.timeout(REVIEW_SECONDS):
+                authentication = await self._post(TOKEN_REVIEWS, _TokenReview, {"token": token})
+                if not authentication.status.authenticated:
+                    text = "the API server does not accept this bearer token"
+                    return Decision(401, text, time() + DENIED_SECONDS)
+                user = authentication.status.user
+                spec = _access_spec(user, path)
+                access = await self._post(ACCESS_REVIEWS, _AccessReview, spec)
+        except (KubeError, TimeoutError, msgspec.MsgspecError) as error:
+            reason = str(error) or f"no answer within {REVIEW_SECONDS:g} s"
+            text = f"the API server cannot be asked who may get {path}: {reason}"
+            return Decision(503, text, time())
+        if access.status.allowed and not access.status.denied:
+            return Decision(200, "", time() + ALLOWED_SECONDS)
+        text = (
+            f'user "{user.username}" may not get {path}; bind it to the ClusterRole '
+            "kruise-probe-metrics-reader"
+        )
+        return Decision(403, text, time() + DENIED_SECONDS)
+
+    async def _post(self, target: str, kind: type[Any], spec: dict[str, Any]) -> Any:
+        if self._client is None:
+            raise ConnectionFailed("this process has only just started")
+        body = msgspec.json.encode({**_TYPES[target], "spec": spec})
+        return msgspec.json.decode(await self._client.request_raw("POST", target, body), type=kind)
+
+
+_TYPES: Final = {
+    TOKEN_REVIEWS: {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview"},
+    ACCESS_REVIEWS: {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview"},
+}
+
+
+def _access_spec(user: User, path: str) -> dict[str, Any]:
+    return {
+        "user": user.username,
+        "uid": user.uid,
+        "groups": user.groups,
+        "extra": user.extra,
+        "nonResourceAttributes": {"path": path, "verb": "get"},
+    }
+
+
+def _refusal(status: int, text: str) -> Response:
+    more = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
+    return Response.of_text(f"{status}: {text}\n", status=status, **more)

@@ -1,0 +1,99 @@
+"""/metrics: the default registry as text or OpenMetrics, rendered for all clients together.
+
+Source: Prometheus exposition formats; promhttp.Handler.
+Differs: one page serves everybody for a moment, and rendering lets the loop run after each portion: a node with a
+thousand probes has megabytes of metrics.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Final
+
+from prometheus_client import REGISTRY, CollectorRegistry, Metric, disable_created_metrics
+from prometheus_client.exposition import choose_encoder
+
+from kruise_probe.serving.http_messages import Request, Response
+
+# Go's client has no `_created` series: half as many names, and the same ones.
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+FRESH_SECONDS: Final = 1.0
+"""How long a page is served to everybody."""
+MAX_SHARE: Final = 0.1
+"""Of the time, for rendering: a page that took long is served for longer."""
+MAX_FRESH_SECONDS: Final = 10.0
+PORTION_SAMPLES: Final = 500
+
+_OPENMETRICS: Final = "application/openmetrics-text"
+_END: Final = b"# EOF\n"
+
+
+class MetricsPage:
+    """Renders one format of `registry`; clients that come together share one page."""
+
+    def __init__(self, accept: str, registry: CollectorRegistry = REGISTRY) -> None:
+        self._encode, self.content_type = choose_encoder(accept)
+        self._registry = registry
+        self._body = b""
+        self._fresh_until = float("-inf")
+        self._rendering = asyncio.Lock()
+
+    async def body(self) -> bytes:
+        async with self._rendering:
+            time = asyncio.get_running_loop().time
+            began = time()
+            if began >= self._fresh_until:
+                self._body = await self._render()
+                took = time() - began
+                fresh = min(max(FRESH_SECONDS, took / MAX_SHARE), MAX_FRESH_SECONDS)
+                self._fresh_until = time() + fresh
+            return self._body
+
+    async def _render(self) -> bytes:
+        page, last_name = bytearray(), ""
+        for portion in _portions(self._registry):
+            text = self._encode(_Only(portion)).removesuffix(_END)
+            # A family of several portions has its comments once.
+            page += _without_comments(text) if portion.name == last_name else text
+            last_name = portion.name
+            await asyncio.sleep(0)
+        if self.content_type.startswith(_OPENMETRICS):
+            page += _END
+        return bytes(page)
+
+
+class MetricsHandler:
+    """Answers with the format that the client accepts."""
+
+    def __init__(self) -> None:
+        self._text = MetricsPage("")
+        self._openmetrics = MetricsPage(f"{_OPENMETRICS};version=1.0.0")
+
+    async def __call__(self, request: Request) -> Response:
+        openmetrics = _OPENMETRICS in request.headers.get("accept", "")
+        page = self._openmetrics if openmetrics else self._text
+        return Response(body=await page.body(), content_type=page.content_type)
+
+
+class _Only:
+    """What an encoder reads of a registry."""
+
+    def __init__(self, metric: Metric) -> None:
+        self._metric = metric
+
+    def collect(self) -> Iterator[Metric]:
+        yield self._metric
+
+
+def _portions(registry: CollectorRegistry) -> Iterator[Metric]:
+    for family in registry.collect():
+        samples = family.samples
+        for start in range(0, max(len(samples), 1), PORTION_SAMPLES):
+            portion = Metric(family.name, family.documentation, family.type, family.unit)
+            portion.samples = samples[start : start + PORTION_SAMPLES]
+            yield portion
+
+
+def _without_comments(text: bytes) -> bytes:
+    lines = text.splitlines(keepends=True)
+    return b"".join(line for line in lines if not line.startswith(b"#"))

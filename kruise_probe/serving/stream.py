@@ -1,0 +1,120 @@
+"""The bytes of one accepted connection, plain or TLS: whichever the client's first byte announces.
+
+TLS runs over memory (`ssl.MemoryBIO`), so a connection without a ClientHello has no TLS state, and one with it has
+no buffers but OpenSSL's. Each read takes at most one portion, after the loop has run everything else, so a client
+that always has bytes ready blocks nobody.
+"""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+
+PORTION_BYTES: Final = 64 * 1024
+TLS_RECORD: Final = b"\x16"
+"""The first byte of a ClientHello; no HTTP method begins with it."""
+
+
+class Stream:
+    """Owns `connection`, a non-blocking socket. Deadlines are the caller's."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self._loop = asyncio.get_running_loop()
+        self._tls: ssl.SSLObject | None = None
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._ahead = b""
+
+    async def begins_with_tls(self) -> bool:
+        """Waits for the first bytes; False also when the client closed without any."""
+        self._ahead = await self._read()
+        return self._ahead.startswith(TLS_RECORD)
+
+    async def start_tls(self, context: ssl.SSLContext, turn: asyncio.Lock) -> None:
+        """The handshake. Its cryptography holds `turn`, so that one step of the loop does one handshake's.
+
+        Raises:
+            OSError: the client does not speak TLS, or not ours.
+        """
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._incoming.write(self._ahead)
+        self._ahead = b""
+
+        def handshake(tls: ssl.SSLObject) -> None:
+            tls.do_handshake()
+
+        while True:
+            async with turn:
+                done = self._attempt(handshake)
+                await asyncio.sleep(0)
+            await self._flush()
+            if done is not None:
+                return
+            await self._feed()
+
+    async def receive(self) -> bytes:
+        """The next portion; empty when the client will send no more."""
+        if self._tls is None:
+            ahead, self._ahead = self._ahead, b""
+            return ahead or await self._read()
+        while True:
+            try:
+                data = self._attempt(lambda tls: tls.read(PORTION_BYTES))
+            except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
+                return b""
+            await self._flush()
+            if data is not None:
+                return data[0]
+            await self._feed()
+
+    async def send(self, data: bytes) -> None:
+        """Returns when the kernel has all of it, so no more than a portion waits in this process."""
+        view = memoryview(data)
+        for start in range(0, len(data), PORTION_BYTES):
+            portion = view[start : start + PORTION_BYTES]
+            if self._tls is None:
+                await self._loop.sock_sendall(self._socket, portion)
+            else:
+                self._tls.write(portion)
+                await self._flush()
+            await asyncio.sleep(0)
+
+    def end_sending(self) -> None:
+        """Tells the client that nothing follows; it may still send."""
+        with contextlib.suppress(OSError):
+            if self._tls is not None:
+                with contextlib.suppress(ssl.SSLError):
+                    self._tls.unwrap()
+                self._socket.send(self._outgoing.read())
+            self._socket.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _attempt(self, step: Callable[[ssl.SSLObject], T]) -> tuple[T] | None:
+        """What TLS makes of the bytes received so far; None when it needs more."""
+        assert self._tls is not None
+        try:
+            return (step(self._tls),)
+        except ssl.SSLWantReadError:
+            return None
+
+    async def _feed(self) -> None:
+        data = await self._read()
+        if data:
+            self._incoming.write(data)
+        else:
+            self._incoming.write_eof()
+
+    async def _flush(self) -> None:
+        if self._outgoing.pending:
+            await self._loop.sock_sendall(self._socket, self._outgoing.read())
+
+    async def _read(self) -> bytes:
+        await asyncio.sleep(0)
+        return await self._loop.sock_recv(self._socket, PORTION_BYTES)

@@ -1,0 +1,118 @@
+"""Metrics that need authorisation, with the roles that are installed, tokens of service accounts, and a real API server."""
+
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import programs
+from support.besieged import daemon_flags
+from support.kubectl import Kubectl
+from support.real_node import kubeconfig_of, token_of
+from support.scraped import Scraped
+
+from kruise_probe.manifests.crds import all_crds
+from kruise_probe.manifests.rbac import (
+    DAEMON,
+    MANAGER,
+    METRICS_READER,
+    daemon_rbac,
+    manager_rbac,
+    metrics_rbac,
+)
+
+Json = dict[str, Any]
+PROMETHEUS = "prometheus"
+
+
+def renamed(documents: list[Json], unique: str) -> list[Json]:
+    """The same with other names of what is cluster-wide, beside what other tests install."""
+    for each in documents:
+        if each["kind"].startswith("ClusterRole"):
+            each["metadata"] = {"name": f"{each['metadata']['name']}-{unique}"}
+        if each["kind"] == "ClusterRoleBinding":
+            each["roleRef"] = {**each["roleRef"], "name": f"{each['roleRef']['name']}-{unique}"}
+    return documents
+
+
+def scraper(namespace: str, unique: str) -> list[Json]:
+    """As the guide binds Prometheus."""
+    subject = {"kind": "ServiceAccount", "name": PROMETHEUS, "namespace": namespace}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": METRICS_READER}
+    account = {"name": PROMETHEUS, "namespace": namespace}
+    return [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account},
+        *renamed(
+            [
+                {
+                    "apiVersion": "rbac.authorization.k8s.io/v1",
+                    "kind": "ClusterRoleBinding",
+                    "metadata": {"name": PROMETHEUS},
+                    "roleRef": role,
+                    "subjects": [subject],
+                }
+            ],
+            unique,
+        ),
+    ]
+
+
+@pytest.fixture(scope="module")
+def namespace(admin: Kubectl) -> Iterator[str]:
+    unique = uuid.uuid4().hex[:8]
+    name = f"contract-{unique}"
+    roles = renamed([*manager_rbac(name), *daemon_rbac(name), *metrics_rbac(name)], unique)
+    objects = [*roles, *scraper(name, unique)]
+    admin.apply(*all_crds())
+    admin.until_established()
+    admin.run("create", "namespace", name)
+    admin.apply(*objects)
+    yield name
+    for each in objects:
+        if each["kind"].startswith("ClusterRole"):
+            admin.run("delete", each["kind"], each["metadata"]["name"], "--wait=false")
+    admin.run("delete", "namespace", name, "--wait=false")
+
+
+@pytest.fixture(params=[MANAGER, DAEMON])
+async def scraped(
+    request: pytest.FixtureRequest, admin: Kubectl, namespace: str, tmp_path: Path
+) -> AsyncIterator[Scraped]:
+    kubeconfig = Path(kubeconfig_of(admin, request.param, tmp_path, namespace=namespace))
+    secure = ("--metrics-secure", f"--system-namespace={namespace}")
+    async with daemon_flags("no-such-node") as flags:
+        more = (programs.ALONE,) if request.param == MANAGER else flags
+        mode = "manager" if request.param == MANAGER else "daemon"
+        async with programs.running(mode, kubeconfig, tmp_path, *secure, *more) as program:
+            await program.ready()
+            yield Scraped(program)
+
+
+async def test_only_an_account_with_the_readers_role_gets_metrics(
+    scraped: Scraped, admin: Kubectl, namespace: str
+) -> None:
+    for scheme in ("https", "http"):
+        token = token_of(admin, PROMETHEUS, namespace)
+        status, text = await scraped.get("metrics", token, scheme=scheme)
+        assert status == 200, text
+        assert "process_resident_memory_bytes" in text
+    for account in (DAEMON, MANAGER, "default"):
+        status, text = await scraped.get("metrics", token_of(admin, account, namespace))
+        assert status == 403
+        assert f'user "system:serviceaccount:{namespace}:{account}" may not get' in text
+    assert (await scraped.get("metrics"))[0] == 401
+    assert (await scraped.get("metrics", "no-token"))[0] == 401
+    assert await scraped.healthy()
+
+
+async def test_a_token_ends_with_its_account(
+    scraped: Scraped, admin: Kubectl, namespace: str
+) -> None:
+    """A new decision is made for each token, and none outlives its cache; a deleted account has none."""
+    name = f"gone-{uuid.uuid4().hex[:8]}"
+    admin.run("create", "serviceaccount", name, "--namespace", namespace)
+    token = token_of(admin, name, namespace)
+    admin.run("delete", "serviceaccount", name, "--namespace", namespace)
+
+    assert (await scraped.get("metrics", token))[0] == 401

@@ -1,0 +1,131 @@
+"""E6: reviews that are huge, unfinished or never begun take neither the manager's memory nor its Lease."""
+
+import json
+import ssl
+from collections.abc import Callable
+from io import BytesIO
+from typing import Any
+
+import aiohttp
+import pytest
+from support.arena import Arena
+from support.besieged import Besieged, besieged_webhook
+from support.marker_table import GOOD
+
+from kruise_probe.manifests.webhook import VALIDATE_MARKERS
+
+Json = dict[str, Any]
+SECONDS = 12.0
+MIB = 2**20
+MAX_GROWN_MB = 48.0
+"""A review of 3 MiB, decoded, and four more that wait, with room for an allocator."""
+RENEWS_WITHIN = 8.0
+"""Seconds; the leader renews every 2, and gives up after 10."""
+MAX_LISTED = 21
+
+
+def unverified() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+async def post(besieged: Besieged, body: bytes) -> tuple[int, bytes]:
+    """One review; status and answer."""
+    url = f"https://127.0.0.1:{besieged.port}{VALIDATE_MARKERS}"
+    limit = aiohttp.ClientTimeout(total=30)
+    async with (
+        aiohttp.ClientSession(timeout=limit) as session,
+        session.post(url, data=BytesIO(body), ssl=unverified()) as response,
+    ):
+        return response.status, await response.read()
+
+
+def review(spec: Json) -> bytes:
+    marker = {"metadata": {"name": "m"}, "spec": spec}
+    request = {"uid": "u", "operation": "CREATE", "name": "m", "object": marker}
+    return json.dumps({"request": request}, separators=(",", ":")).encode()
+
+
+def with_annotations(pairs: dict[str, str]) -> Json:
+    policy = {"state": "Succeeded", "annotations": pairs}
+    return {**GOOD, "probes": [{**GOOD["probes"][0], "markerPolicy": [policy]}]}
+
+
+def with_values(count: int, value: str) -> Json:
+    expression = {"key": "a", "operator": "In", "values": [value] * count}
+    return {**GOOD, "selector": {"matchExpressions": [expression]}}
+
+
+async def is_judged_as_ever(besieged: Besieged) -> bool:
+    status, text = await post(besieged, review(GOOD))
+    return status == 200 and json.loads(text)["response"]["allowed"] is True
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param(lambda: with_values(560_000, "!"), id="bad-values-of-the-selector"),
+        pytest.param(lambda: with_values(20_000, "!"), id="fewer-of-them"),
+        pytest.param(
+            lambda: with_annotations({f"{i:x}!": "" for i in range(200_000)}), id="bad-keys"
+        ),
+        pytest.param(lambda: with_annotations({"k!" * 1_000_000: "v"}), id="a-long-key"),
+        pytest.param(
+            lambda: {
+                **GOOD,
+                "probes": [{**GOOD["probes"][0], "name": f"a#{i}"} for i in range(15_000)],
+            },
+            id="bad-probes",
+        ),
+    ],
+)
+async def test_e6_a_huge_review_gets_a_short_answer(arena: Arena, spec: Callable[[], Json]) -> None:
+    async with besieged_webhook(arena) as manager:
+        status, text = await post(manager, review(spec()))
+
+        assert status == 200
+        assert len(text) < 32_768
+        response = json.loads(text)["response"]
+        assert response["allowed"] is False
+        assert len(response["status"].get("details", {}).get("causes", ())) <= MAX_LISTED
+        assert manager.grown_mb < MAX_GROWN_MB
+        assert await is_judged_as_ever(manager)
+
+
+async def test_e6_a_review_larger_than_an_api_server_sends_is_refused_unread(arena: Arena) -> None:
+    async with besieged_webhook(arena) as manager:
+        try:
+            status, _ = await post(manager, review(with_values(3_700_000, "!")))
+        except aiohttp.ClientError:
+            status = 413  # a client that goes on sending may meet the end before the answer
+
+        assert status == 413
+        assert manager.grown_mb < MAX_GROWN_MB
+        assert await manager.lease_age() < RENEWS_WITHIN
+        assert await is_judged_as_ever(manager)
+
+
+@pytest.mark.parametrize("size", [16 * MIB, 3 * MIB])
+async def test_e6_unfinished_reviews_hold_little_memory(arena: Arena, size: int) -> None:
+    async with besieged_webhook(arena) as manager:
+        age = await manager.withstands(
+            "unfinished",
+            "--connections=24",
+            f"--size={size}",
+            f"--path={VALIDATE_MARKERS}",
+            seconds=8,
+        )
+
+        assert age < RENEWS_WITHIN
+        assert manager.grown_mb < MAX_GROWN_MB
+        assert await is_judged_as_ever(manager)
+
+
+async def test_e6_connections_without_a_client_hello_hold_little_memory(arena: Arena) -> None:
+    async with besieged_webhook(arena) as manager:
+        age = await manager.withstands("silent", "--connections=6000", seconds=SECONDS)
+
+        assert age < RENEWS_WITHIN
+        assert manager.grown_mb < MAX_GROWN_MB
+        assert await is_judged_as_ever(manager)

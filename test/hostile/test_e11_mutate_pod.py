@@ -1,0 +1,109 @@
+"""E11: who reaches the webhook's port learns nothing of a namespace's probes, and annotations hold no credentials."""
+
+import base64
+import json
+import ssl
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from support.arena import Arena
+from support.besieged import Besieged, besieged_webhook
+from support.client_certificates import client_certificate
+
+from kruise_probe.manifests.webhook import MUTATE_PODS, VALIDATE_MARKERS
+from kruise_probe.playground.raw_api import marker_path
+
+Json = dict[str, Any]
+GATE = "--feature-gates=EnablePodProbeMarkerOnServerless=true"
+SECRETS = {
+    "Authorization": "Bearer top-secret-1",
+    "cookie": "session=top-secret-2",
+    "Proxy-Authorization": "Basic top-secret-3",
+    "X-Api-Key": "top-secret-4",
+    "X-Vault-Token": "top-secret-5",
+    "X-CLIENT-SECRET": "top-secret-6",
+    "X-Password": "top-secret-7",
+}
+HARMLESS = {"Accept": "application/json", "Host": "game.example.com"}
+
+
+async def create_marker(arena: Arena) -> None:
+    headers = [{"name": name, "value": value} for name, value in {**HARMLESS, **SECRETS}.items()]
+    probe = {
+        "name": "checked",
+        "containerName": "main",
+        "podConditionType": "example.com/checked",
+        "probe": {"httpGet": {"port": 80, "httpHeaders": headers}},
+    }
+    spec = {"selector": {"matchLabels": {"app": "game"}}, "probes": [probe]}
+    marker = {
+        "apiVersion": "apps.kruise.io/v1alpha1",
+        "kind": "PodProbeMarker",
+        "metadata": {"name": "marker"},
+        "spec": spec,
+    }
+    await arena.api.create(marker_path("").removesuffix("/"), marker)
+
+
+async def mutate(
+    besieged: Besieged, certificate: Path | None = None, *, path: str = MUTATE_PODS
+) -> Json | None:
+    """The annotations of a new pod; None where the webhook answers nothing."""
+    pod = {
+        "metadata": {"name": "p", "labels": {"app": "game"}},
+        "spec": {"containers": [{"name": "main"}]},
+    }
+    request = {"uid": "u", "operation": "CREATE", "namespace": "default", "object": pod}
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    if certificate:
+        context.load_cert_chain(certificate)
+    url = f"https://127.0.0.1:{besieged.port}{path}"
+    body = BytesIO(json.dumps({"request": request}).encode())
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10)) as session,
+            session.post(url, data=body, ssl=context) as response,
+        ):
+            assert response.status == 200
+            answer = (await response.json())["response"]
+    except (aiohttp.ClientError, OSError):
+        return None
+    patch = json.loads(base64.b64decode(answer.get("patch", "W10=")))
+    return {} if not patch else dict(patch[0]["value"])
+
+
+async def _is_annotated(besieged: Besieged, certificate: Path | None = None) -> bool:
+    return bool(await mutate(besieged, certificate))
+
+
+async def test_e11_annotations_hold_no_header_that_looks_secret(arena: Arena) -> None:
+    await create_marker(arena)
+    async with besieged_webhook(arena, GATE) as manager:
+        await manager.program.until("annotates", lambda: _is_annotated(manager))
+        annotations = await mutate(manager)
+
+        assert annotations is not None
+        assert "top-secret" not in json.dumps(annotations)
+        (probe,) = json.loads(annotations["kruise.io/podprobe"])
+        assert {
+            each["name"]: each["value"] for each in probe["probe"]["httpGet"]["httpHeaders"]
+        } == HARMLESS
+
+
+@pytest.mark.parametrize("path", [MUTATE_PODS, VALIDATE_MARKERS])
+async def test_e11_with_a_client_ca_only_the_api_server_is_answered(
+    arena: Arena, tmp_path: Path, path: str
+) -> None:
+    await create_marker(arena)
+    own, other = client_certificate(tmp_path, "own"), client_certificate(tmp_path, "other")
+    flag = f"--webhook-client-ca-file={own.authority}"
+    async with besieged_webhook(arena, GATE, flag) as manager:
+        await manager.program.until("annotates", lambda: _is_annotated(manager, own.pair))
+
+        assert await mutate(manager, path=path) is None
+        assert await mutate(manager, other.pair, path=path) is None
+        assert await mutate(manager, own.pair, path=path) is not None

@@ -1,0 +1,131 @@
+"""E15: /metrics gives nothing to strangers, and strangers take nothing by asking for it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from support import programs
+from support.besieged import LOOK_SECONDS, daemon_flags
+from support.hollow import node_name
+from support.scraped import Scraped
+
+from kruise_probe.manifests.crds import all_crds
+from kruise_probe.playground.apiserver.server import EmbeddedApiServer
+from kruise_probe.playground.apiserver.users import User
+
+PROMETHEUS, STRANGER, PRODUCT = "prometheus-token", "stranger-token", "product-token"
+TOKENS = {PROMETHEUS: User("prometheus"), STRANGER: User("stranger"), PRODUCT: User("product")}
+SECURE = "--metrics-secure"
+REVIEWS_A_SECOND = 2 * 8 + 1
+"""Of both kinds; unknown tokens are reviewed at most eight times a second."""
+
+
+def authorize(user: str, verb: str, resource: str, _namespace: str) -> bool:
+    """The product may do everything; Prometheus may read metrics, the stranger nothing."""
+    return user == "product" or (user == "prometheus" and (verb, resource) == ("get", "/metrics"))
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[EmbeddedApiServer]:
+    async with EmbeddedApiServer(crds=all_crds(), tokens=TOKENS, authorize=authorize) as server:
+        yield server
+
+
+@pytest.fixture(params=["manager", "daemon"])
+async def scraped(
+    request: pytest.FixtureRequest, server: EmbeddedApiServer, tmp_path: Path
+) -> AsyncIterator[Scraped]:
+    running = {"manager": _manager, "daemon": _daemon}[request.param]
+    kubeconfig = tmp_path / "kubeconfig"
+    server.write_kubeconfig(kubeconfig, token=PRODUCT)
+    async with running(kubeconfig, tmp_path) as found:
+        yield found
+
+
+@asynccontextmanager
+async def _manager(kubeconfig: Path, folder: Path) -> AsyncIterator[Scraped]:
+    flags = (programs.ALONE, SECURE)
+    async with programs.running("manager", kubeconfig, folder, *flags) as program:
+        await program.ready()
+        yield Scraped(program)
+
+
+@asynccontextmanager
+async def _daemon(kubeconfig: Path, folder: Path) -> AsyncIterator[Scraped]:
+    async with (
+        daemon_flags(node_name(0)) as flags,
+        programs.running("daemon", kubeconfig, folder, *flags, SECURE) as program,
+    ):
+        await program.ready()
+        yield Scraped(program)
+
+
+async def test_e15_metrics_are_for_users_who_may_get_them(scraped: Scraped) -> None:
+    for scheme in ("https", "http"):
+        status, text = await scraped.get("metrics", PROMETHEUS, scheme=scheme)
+        assert (scheme, status) == (scheme, 200)
+        assert "process_resident_memory_bytes" in text
+        assert (await scraped.get("metrics", scheme=scheme))[0] == 401
+        assert (await scraped.get("metrics", "unknown", scheme=scheme))[0] == 401
+        status, text = await scraped.get("metrics", STRANGER, scheme=scheme)
+        assert status == 403
+        assert "kruise-probe-metrics-reader" in text
+
+
+async def test_e15_a_daemons_one_port_serves_health_in_plain_and_metrics_by_tls(
+    server: EmbeddedApiServer, tmp_path: Path
+) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    server.write_kubeconfig(kubeconfig, token=PRODUCT)
+    async with _daemon(kubeconfig, tmp_path) as daemon:
+        for path in ("healthz", "readyz"):
+            assert (await daemon.get(path, scheme="http"))[0] == 200
+            assert (await daemon.get(path, scheme="https"))[0] == 200
+        assert (await daemon.get("metrics", PROMETHEUS, scheme="https"))[0] == 200
+
+
+async def test_e15_without_the_api_server_metrics_are_closed_and_health_answers(
+    scraped: Scraped, server: EmbeddedApiServer
+) -> None:
+    server.faults.fail(code=500, resource="tokenreviews", times=None)
+
+    assert (await scraped.get("metrics", PROMETHEUS))[0] == 503
+    assert await scraped.healthy()
+
+
+async def test_e15_a_flood_of_unknown_tokens_reaches_the_api_server_as_a_trickle(
+    scraped: Scraped, server: EmbeddedApiServer
+) -> None:
+    """And a scraper that was let in before stays so."""
+    assert (await scraped.get("metrics", PROMETHEUS))[0] == 200
+    loop = asyncio.get_running_loop()
+    began, statuses = loop.time(), set[int]()
+
+    async def strange(worker: int) -> None:
+        for number in range(10_000):
+            if loop.time() > began + 6:
+                return
+            statuses.add((await scraped.get("metrics", f"{worker}-{number}", scheme="http"))[0])
+
+    before = _reviews(server)
+    async with asyncio.TaskGroup() as tasks:
+        for worker in range(20):
+            tasks.create_task(strange(worker))
+        while loop.time() < began + 6:
+            assert await scraped.healthy()
+            assert (await scraped.get("metrics", PROMETHEUS))[0] == 200
+            await asyncio.sleep(LOOK_SECONDS)
+
+    assert statuses <= {401, 503}
+    seconds = loop.time() - began + 1
+    assert _reviews(server) - before <= REVIEWS_A_SECOND * seconds
+
+
+def _reviews(server: EmbeddedApiServer) -> int:
+    return sum(
+        count
+        for (_, resource, _), count in server.faults.requests.items()
+        if resource in ("tokenreviews", "subjectaccessreviews")
+    )

@@ -1,0 +1,134 @@
+"""Clients that misbehave at a port of this machine, as a process of their own: `python flood.py ATTACK PORT …`.
+
+Each attack is bounded in time and connections. Written with the standard library alone, so that its process starts at
+once and shares no loop with the test.
+"""
+
+import argparse
+import resource
+import selectors
+import socket
+import ssl
+import sys
+import threading
+import time
+
+RENEWALS_A_SECOND = 500
+PAUSE = threading.Event()
+
+
+class Crowd:
+    """So many connections, renewed when they are closed. Each sends `once`, then `forever` without end."""
+
+    def __init__(self, arguments: argparse.Namespace, *, once: bytes, forever: bytes) -> None:
+        self._arguments = arguments
+        self._once = once
+        self._forever = forever
+        self._selector = selectors.DefaultSelector()
+        self._unsent: dict[socket.socket, bytes] = {}
+
+    def run(self) -> None:
+        deadline = time.monotonic() + self._arguments.seconds
+        opened, began = 0, time.monotonic()
+        while (now := time.monotonic()) < deadline:
+            allowed = self._arguments.connections + int((now - began) * RENEWALS_A_SECOND)
+            while len(self._unsent) < self._arguments.connections and opened < allowed:
+                opened += 1
+                self._open()
+            for key, events in self._selector.select(0.05):
+                assert isinstance(key.fileobj, socket.socket)
+                self._stir(key.fileobj, events)
+            PAUSE.wait(0.005)
+
+    def _open(self) -> None:
+        try:
+            each = socket.create_connection(("127.0.0.1", self._arguments.port), timeout=10)
+        except OSError:
+            return
+        each.setblocking(False)
+        self._unsent[each] = self._once
+        self._selector.register(each, selectors.EVENT_READ | selectors.EVENT_WRITE)
+
+    def _stir(self, each: socket.socket, events: int) -> None:
+        try:
+            if events & selectors.EVENT_WRITE:
+                self._send(each)
+            # What sends without end reads no answer, but is told of a reset.
+            elif not self._forever and not each.recv(4096):
+                self._drop(each)
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._drop(each)
+
+    def _send(self, each: socket.socket) -> None:
+        unsent = self._unsent[each] or self._forever
+        if unsent:
+            self._unsent[each] = unsent[each.send(unsent) :]
+        if not self._unsent[each] and not self._forever:
+            self._selector.modify(each, selectors.EVENT_READ)
+        elif self._forever:
+            self._selector.modify(each, selectors.EVENT_WRITE)
+
+    def _drop(self, each: socket.socket) -> None:
+        self._selector.unregister(each)
+        del self._unsent[each]
+        each.close()
+
+
+def one_byte(arguments: argparse.Namespace) -> None:
+    """Connections that send one byte each."""
+    Crowd(arguments, once=b"G", forever=b"").run()
+
+
+def silent(arguments: argparse.Namespace) -> None:
+    """Connections that send nothing."""
+    Crowd(arguments, once=b"", forever=b"").run()
+
+
+def pipelined(arguments: argparse.Namespace) -> None:
+    """Connections that send request after request and read no answer."""
+    request = f"GET {arguments.path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+    Crowd(arguments, once=b"", forever=request * 200).run()
+
+
+def unfinished(arguments: argparse.Namespace) -> None:
+    """POSTs over TLS that lack the last byte of their body."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    head = f"POST {arguments.path} HTTP/1.1\r\nHost: x\r\nContent-Length: {arguments.size}\r\n\r\n"
+    held = []
+    deadline = time.monotonic() + arguments.seconds
+    for _ in range(arguments.connections):
+        try:
+            plain = socket.create_connection(("127.0.0.1", arguments.port), timeout=10)
+            each = context.wrap_socket(plain)
+            held.append(each)
+            each.sendall(head.encode() + b" " * (arguments.size - 1))
+        except OSError:
+            pass  # closed by the server: what the test wants
+    PAUSE.wait(max(deadline - time.monotonic(), 0))
+
+
+ATTACKS = {
+    each.__name__.replace("_", "-"): each for each in (one_byte, silent, pipelined, unfinished)
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("attack", choices=ATTACKS)
+    parser.add_argument("port", type=int)
+    parser.add_argument("--connections", type=int, required=True)
+    parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--path", default="/")
+    parser.add_argument("--size", type=int, default=0)
+    arguments = parser.parse_args()
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    ATTACKS[arguments.attack](arguments)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

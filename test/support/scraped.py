@@ -1,0 +1,35 @@
+"""The metrics of a program as a scraper asks for them: with a token or without, over TLS or not."""
+
+import ssl
+
+import aiohttp
+from support.programs import Program
+
+
+class Scraped:
+    """A program and its metrics."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self._address = program.address("/metrics")
+
+    async def healthy(self) -> bool:
+        """As kubelet looks: without TLS or token."""
+        return (await self.program.get("healthz"))[0] == 200
+
+    async def get(self, path: str, token: str = "", *, scheme: str = "https") -> tuple[int, str]:
+        """Status and text; 0 where no answer came."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        limit = aiohttp.ClientTimeout(total=10)
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=limit) as session,
+                session.get(
+                    f"{scheme}://{self._address}/{path}", headers=headers, ssl=context
+                ) as response,
+            ):
+                return response.status, await response.text()
+        except (aiohttp.ClientError, OSError, TimeoutError):
+            return 0, ""

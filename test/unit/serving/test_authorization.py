@@ -1,0 +1,213 @@
+"""Who reaches /metrics, how often the API server is asked, and what a flood of tokens makes of it."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from kruise_probe.api.errors import ConnectionFailed
+from kruise_probe.serving.authorization import (
+    ALLOWED_SECONDS,
+    DENIED_SECONDS,
+    HOLD_SECONDS,
+    MAX_CACHED,
+    MAX_REVIEWS,
+    REVIEW_SECONDS,
+    TOKEN_REVIEWS,
+    MetricsGuard,
+)
+from kruise_probe.serving.http_messages import Request, Response
+
+PROMETHEUS = "system:serviceaccount:monitoring:prometheus"
+
+
+class Reviewer:
+    """An API server that knows these tokens, and which users may read metrics."""
+
+    def __init__(self) -> None:
+        self.users = {"good": PROMETHEUS, "weak": "somebody"}
+        self.readers = {PROMETHEUS}
+        self.posts: list[dict[str, Any]] = []
+        self.in_flight = self.peak = 0
+        self.seconds = 0.0
+        self.fails = False
+
+    async def request_raw(self, method: str, target: str, body: bytes | None = None) -> bytes:
+        assert method == "POST"
+        assert body is not None
+        spec = json.loads(body)["spec"]
+        self.posts.append(spec)
+        self.in_flight += 1
+        self.peak = max(self.peak, self.in_flight)
+        try:
+            await asyncio.sleep(self.seconds)
+        finally:
+            self.in_flight -= 1
+        if self.fails:
+            raise ConnectionFailed("connection refused")
+        return json.dumps({"status": self._status(target, spec)}).encode()
+
+    def _status(self, target: str, spec: dict[str, Any]) -> dict[str, Any]:
+        if target == TOKEN_REVIEWS:
+            user = self.users.get(spec["token"])
+            if user is None:
+                return {"user": {}, "error": "unknown"}
+            extra = {"pod": ["p"]}
+            return {
+                "authenticated": True,
+                "user": {"username": user, "uid": "1", "groups": ["g"], "extra": extra},
+            }
+        return {"allowed": spec["user"] in self.readers}
+
+
+async def metrics(request: Request) -> Response:
+    return Response.of_text("metrics")
+
+
+@pytest.fixture
+def reviewer() -> Reviewer:
+    return Reviewer()
+
+
+@pytest.fixture
+def guard(reviewer: Reviewer) -> MetricsGuard:
+    guard = MetricsGuard(metrics)
+    guard.connect(reviewer)
+    return guard
+
+
+def scrape(authorization: str = "") -> Request:
+    headers = {"authorization": authorization} if authorization else {}
+    return Request("GET", "/metrics", headers=headers)
+
+
+@pytest.mark.parametrize(
+    ("authorization", "status", "says"),
+    [
+        pytest.param("Bearer good", 200, "metrics", id="may-read"),
+        pytest.param("bearer  good", 200, "metrics", id="scheme-in-lower-case"),
+        pytest.param("", 401, "needs a bearer token", id="without-a-token"),
+        pytest.param("Bearer ", 401, "needs a bearer token", id="empty-token"),
+        pytest.param("Basic good", 401, "needs a bearer token", id="another-scheme"),
+        pytest.param("Bearer wrong", 401, "does not accept this bearer token", id="unknown-token"),
+        pytest.param("Bearer weak", 403, "kruise-probe-metrics-reader", id="may-not-read"),
+    ],
+)
+async def test_only_tokens_of_users_who_may_read_metrics_pass(
+    guard: MetricsGuard, authorization: str, status: int, says: str
+) -> None:
+    response = await guard(scrape(authorization))
+
+    assert response.status == status
+    assert says in response.body.decode()
+    assert ("WWW-Authenticate" in response.headers) == (status == 401)
+
+
+async def test_the_access_review_names_the_whole_user(
+    guard: MetricsGuard, reviewer: Reviewer
+) -> None:
+    await guard(scrape("Bearer good"))
+
+    assert reviewer.posts == [
+        {"token": "good"},
+        {
+            "user": PROMETHEUS,
+            "uid": "1",
+            "groups": ["g"],
+            "extra": {"pod": ["p"]},
+            "nonResourceAttributes": {"path": "/metrics", "verb": "get"},
+        },
+    ]
+
+
+async def test_decisions_are_kept_for_a_short_time(guard: MetricsGuard, reviewer: Reviewer) -> None:
+    for authorization, lifetime, posts in (
+        ("Bearer good", ALLOWED_SECONDS, 2),
+        ("Bearer weak", DENIED_SECONDS, 2),
+        ("Bearer wrong", DENIED_SECONDS, 1),
+    ):
+        reviewer.posts.clear()
+        for _ in range(3):
+            await guard(scrape(authorization))
+        assert len(reviewer.posts) == posts
+        await asyncio.sleep(lifetime)
+        await guard(scrape(authorization))
+        assert len(reviewer.posts) == 2 * posts
+
+
+async def test_a_right_that_is_withdrawn_ends_with_the_lifetime(
+    guard: MetricsGuard, reviewer: Reviewer
+) -> None:
+    assert (await guard(scrape("Bearer good"))).status == 200
+    reviewer.readers.clear()
+    await asyncio.sleep(ALLOWED_SECONDS)
+    assert (await guard(scrape("Bearer good"))).status == 403
+    reviewer.readers.add(PROMETHEUS)
+    await asyncio.sleep(DENIED_SECONDS)
+    assert (await guard(scrape("Bearer good"))).status == 200
+
+
+async def test_without_an_api_server_nobody_passes(guard: MetricsGuard, reviewer: Reviewer) -> None:
+    reviewer.fails = True
+    response = await guard(scrape("Bearer good"))
+    assert response.status == 503
+    assert b"connection refused" in response.body
+
+    reviewer.fails = False
+    assert (await guard(scrape("Bearer good"))).status == 200, "failures are not kept"
+
+
+async def test_before_it_is_connected_nobody_passes() -> None:
+    assert (await MetricsGuard(metrics)(scrape("Bearer good"))).status == 503
+
+
+async def test_an_api_server_that_hangs_is_given_up(
+    guard: MetricsGuard, reviewer: Reviewer, looptime: float
+) -> None:
+    reviewer.seconds = 60
+    response = await guard(scrape("Bearer good"))
+
+    assert response.status == 503
+    assert b"no answer within 5 s" in response.body
+    assert looptime == REVIEW_SECONDS
+
+
+async def test_scrapes_with_one_token_share_one_review(
+    guard: MetricsGuard, reviewer: Reviewer
+) -> None:
+    reviewer.seconds = 0.1
+    async with asyncio.TaskGroup() as tasks:
+        scrapes = [tasks.create_task(guard(scrape("Bearer good"))) for _ in range(50)]
+
+    assert {each.result().status for each in scrapes} == {200}
+    assert len(reviewer.posts) == 2
+
+
+async def test_a_flood_of_unknown_tokens_reaches_the_api_server_as_a_trickle(
+    guard: MetricsGuard, reviewer: Reviewer, looptime: float
+) -> None:
+    """And those who were let in before stay so, also when their decision has expired."""
+    assert (await guard(scrape("Bearer good"))).status == 200
+    reviewer.posts.clear()
+    reviewer.seconds = 0.01
+    statuses = set()
+    began = float(looptime)
+    for second in range(100):
+        async with asyncio.TaskGroup() as tasks:
+            flood = [
+                tasks.create_task(guard(scrape(f"Bearer {second}-{number}")))
+                for number in range(50)
+            ]
+        statuses |= {each.result().status for each in flood}
+        assert (await guard(scrape("Bearer good"))).status == 200
+        await asyncio.sleep(0.9)
+
+    assert statuses == {401, 503}
+    assert reviewer.peak <= MAX_REVIEWS
+    seconds = looptime - began
+    assert seconds > ALLOWED_SECONDS
+    renewals = 2 * (seconds / ALLOWED_SECONDS + 1)
+    assert len(reviewer.posts) <= MAX_REVIEWS * (seconds / HOLD_SECONDS + 1) + renewals
+    assert len(guard._denied) <= MAX_CACHED
+    assert not guard._in_flight

@@ -1,0 +1,89 @@
+"""One page for everybody: how often it is rendered, and that its portions make the whole."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from kruise_probe.serving.exposition import FRESH_SECONDS, PORTION_SAMPLES, MetricsPage
+
+OPENMETRICS = "application/openmetrics-text;version=1.0.0"
+
+
+class Counted(Collector):
+    """A family of many samples; counts how often it is collected."""
+
+    def __init__(self, samples: int) -> None:
+        self.samples = samples
+        self.collected = -1  # registering collects once
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        self.collected += 1
+        family = GaugeMetricFamily("many", "Many samples.", labels=("number",))
+        for number in range(self.samples):
+            family.add_metric((str(number),), number)
+        yield family
+
+
+def registry_of(*collectors: Collector) -> CollectorRegistry:
+    registry = CollectorRegistry(auto_describe=True)
+    for each in collectors:
+        registry.register(each)
+    return registry
+
+
+@pytest.mark.parametrize("accept", ["", OPENMETRICS])
+@pytest.mark.parametrize("samples", [0, 1, PORTION_SAMPLES, 2 * PORTION_SAMPLES + 1])
+async def test_the_page_is_what_the_library_renders(accept: str, samples: int) -> None:
+    registry = registry_of(Counted(samples))
+    Counter("some_total", "Some.", registry=registry).inc()
+    Histogram("times", "Times.", registry=registry).observe(0.3)
+    encode, content_type = choose_encoder(accept)
+    page = MetricsPage(accept, registry)
+
+    assert await page.body() == encode(registry)
+    assert page.content_type == content_type
+
+
+async def test_a_family_in_portions_has_its_comments_once() -> None:
+    class InPortions(Collector):
+        def collect(self) -> Iterator[CounterMetricFamily]:
+            for number in range(3):
+                family = CounterMetricFamily("some", "Some.", labels=("number",))
+                family.add_metric((str(number),), 1)
+                yield family
+
+    page = await MetricsPage("", registry_of(InPortions())).body()
+
+    assert page.count(b"# TYPE some_total counter") == 1
+    assert page.count(b"some_total{") == 3
+
+
+async def test_a_page_is_rendered_at_most_once_a_second() -> None:
+    counted = Counted(1)
+    page = MetricsPage("", registry_of(counted))
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(50):
+            tasks.create_task(page.body())
+    await asyncio.sleep(FRESH_SECONDS - 0.1)
+    await page.body()
+    assert counted.collected == 1
+
+    await asyncio.sleep(0.2)
+    await page.body()
+    assert counted.collected == 2
+
+
+async def test_rendering_lets_the_loop_run_between_portions() -> None:
+    page = MetricsPage("", registry_of(Counted(10 * PORTION_SAMPLES)))
+    steps = 0
+    rendering = asyncio.create_task(page.body())
+    while not rendering.done():
+        steps += 1
+        await asyncio.sleep(0)
+
+    assert steps >= 10
