@@ -4,9 +4,11 @@ import asyncio
 import time
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
+from support.shell import run
 from support.space import Space, space_on
 from support.world import World, condition, labels
 
@@ -147,6 +149,19 @@ async def _event(space: Space, marker: str) -> Json:
     (event,) = found()
     assert event["type"] == "Warning"
     return event
+
+
+async def test_status_and_explain_report_a_cycle(space: Space, tmp_path: Path) -> None:
+    await space.pod()
+    await entangle(space)
+    for command in ("status", "explain web"):
+        ran = await run(
+            f"kruise-probe {command} -n {space.namespace} -o json",
+            kubeconfig=space.playground.kubeconfig,
+            folder=tmp_path,
+        )
+        assert '"SelectorCycle"' in ran.out or "may select the pod and leave it" in ran.out, ran
+        assert "a writes label 'x', by which b selects pods" in ran.out
 
 
 async def test_a_cycle_of_three_markers_is_reported_on_each(space: Space) -> None:

@@ -111,7 +111,8 @@ class PodReconciler:
             self._record(key, pod, NOT_REFUSED)
             return None
         cause = cause_of(pod, changes, reported.change if reported is not None else None)
-        wait = self._wait_seconds(pod, cause)
+        probes = self._probes(pod) if cause is WriteCause.FIRST_RESULT else 0
+        wait = self._limits.wait_seconds(key, cause, probes=probes, now=_now())
         if wait > 0:
             POD_WRITES_DELAYED.labels(cause).inc()
             return Result(wait)
@@ -128,7 +129,7 @@ class PodReconciler:
         finally:
             self._caches.marked.answered(pod)
             self._on_answer(pod, changes)
-        self._limits.wrote(key, cause, probes=self._probes(pod), now=_now())
+        self._limits.wrote(key, cause, probes=probes, now=_now())
         if reported is not None and reported.seen_at is not None:
             RESULT_TO_CONDITION.observe(_now() - reported.seen_at)
         if failure is not None:
@@ -143,9 +144,6 @@ class PodReconciler:
             seen = [each.seen_at for each in (known, reported) if each.seen_at is not None]
             reported = _Reported(max(known.change, reported.change), min(seen, default=None))
         self._reported[key] = reported
-
-    def _wait_seconds(self, pod: Pod, cause: WriteCause) -> float:
-        return self._limits.wait_seconds(pod.key, cause, probes=self._probes(pod), now=_now())
 
     def _probes(self, pod: Pod) -> int:
         return len(claims_of(self._caches.matching.markers_of(pod)).claims)

@@ -78,37 +78,42 @@ def _same_but_message(current: PodCondition | None, new: PodCondition) -> bool:
     )
 
 
-class _PodBuckets:
-    """The buckets of one pod. That of first results holds one token for each probe of the pod."""
+class _Buckets:
+    """A token bucket for each pod that was written lately; one that is full again is forgotten."""
 
-    __slots__ = ("_first_results", "_marks", "_messages")
+    def __init__(self, *, burst: int, interval_seconds: float) -> None:
+        self._burst = burst
+        self._interval_seconds = interval_seconds
+        self._by_pod: dict[NamespacedName, TokenBucket] = {}
 
-    def __init__(self, message_interval_seconds: float) -> None:
-        self._messages = TokenBucket(burst=MESSAGE_BURST, interval_seconds=message_interval_seconds)
-        self._marks = TokenBucket(burst=MARKS_BURST, interval_seconds=MARKS_INTERVAL_SECONDS)
-        self._first_results = TokenBucket(burst=0, interval_seconds=FIRST_RESULT_INTERVAL_SECONDS)
+    def __len__(self) -> int:
+        return len(self._by_pod)
 
-    def of(self, cause: WriteCause, probes: int, now: float) -> TokenBucket:
-        """The bucket that a write of this cause takes its token from."""
-        if cause is WriteCause.MESSAGE:
-            return self._messages
-        if cause is WriteCause.FIRST_RESULT and self._has_first_result(probes, now):
-            return self._first_results
-        return self._marks
+    def wait_seconds(self, pod: NamespacedName, now: float, *, extra: int = 0) -> float:
+        bucket = self._by_pod.get(pod)
+        return 0.0 if bucket is None else bucket.wait_seconds(now, extra=extra)
 
-    def wait_seconds(self, cause: WriteCause, probes: int, now: float) -> float:
-        bucket = self.of(cause, probes, now)
-        return 0.0 if bucket is self._first_results else bucket.wait_seconds(now)
+    def take(self, pod: NamespacedName, now: float) -> None:
+        bucket = self._by_pod.pop(pod, None)
+        if bucket is None:
+            bucket = TokenBucket(burst=self._burst, interval_seconds=self._interval_seconds)
+        self._by_pod[pod] = bucket
+        bucket.take(now)
+        self._forget_full(now)
 
-    def are_full(self, now: float) -> bool:
-        return all(each.is_full(now) for each in (self._messages, self._marks, self._first_results))
+    def forget(self, pod: NamespacedName) -> None:
+        self._by_pod.pop(pod, None)
 
-    def _has_first_result(self, probes: int, now: float) -> bool:
-        return not self._first_results.wait_seconds(now, extra=probes)
+    def _forget_full(self, now: float) -> None:
+        """Looks at the pods that were written longest ago: more of them go than come."""
+        for pod in list(islice(self._by_pod, FORGOTTEN_PER_WRITE)):
+            if not self._by_pod[pod].is_full(now):
+                return
+            del self._by_pod[pod]
 
 
 class WriteLimits:
-    """The token buckets of the pods that were written lately; a pod whose buckets are full again is forgotten.
+    """The token buckets of pods.
 
     The first results of a pod's probes may come one by one, so each probe has one write for its own. A probe
     that leaves and comes back has its first result again; such writes soon take their tokens from the bucket of
@@ -116,38 +121,42 @@ class WriteLimits:
     """
 
     def __init__(self, *, message_interval_seconds: float) -> None:
-        self._message_interval_seconds = message_interval_seconds
-        self._pods: dict[NamespacedName, _PodBuckets] = {}
+        self._messages = _Buckets(burst=MESSAGE_BURST, interval_seconds=message_interval_seconds)
+        self._marks = _Buckets(burst=MARKS_BURST, interval_seconds=MARKS_INTERVAL_SECONDS)
+        self._first_results = _Buckets(burst=0, interval_seconds=FIRST_RESULT_INTERVAL_SECONDS)
 
     def __len__(self) -> int:
-        return len(self._pods)
+        return sum(map(len, (self._messages, self._marks, self._first_results)))
 
     def wait_seconds(
         self, pod: NamespacedName, cause: WriteCause, *, probes: int, now: float
     ) -> float:
         """Seconds until `pod` may be written, 0.0 for now. `probes` is how many probes write on it."""
-        buckets = self._pods.get(pod)
-        if buckets is None or cause is WriteCause.STATE:
+        now += CLOCK_SLACK_SECONDS
+        if cause is WriteCause.STATE or self._is_own_write(pod, cause, probes, now):
             return 0.0
-        return buckets.wait_seconds(cause, probes, now + CLOCK_SLACK_SECONDS)
+        return self._shared(cause).wait_seconds(pod, now)
 
     def wrote(self, pod: NamespacedName, cause: WriteCause, *, probes: int, now: float) -> None:
         """Takes the token of a write that was made."""
-        if cause is WriteCause.STATE:
-            return
         now += CLOCK_SLACK_SECONDS
-        buckets = self._pods.pop(pod, None) or _PodBuckets(self._message_interval_seconds)
-        self._pods[pod] = buckets
-        buckets.of(cause, probes, now).take(now)
-        self._forget_full(now)
+        if self._is_own_write(pod, cause, probes, now):
+            self._first_results.take(pod, now)
+        elif cause is not WriteCause.STATE:
+            self._shared(cause).take(pod, now)
 
     def forget(self, pod: NamespacedName) -> None:
         """The pod is gone."""
-        self._pods.pop(pod, None)
+        for each in (self._messages, self._marks, self._first_results):
+            each.forget(pod)
 
-    def _forget_full(self, now: float) -> None:
-        """Looks at the pods that were written longest ago: more of them go than come."""
-        for key in list(islice(self._pods, FORGOTTEN_PER_WRITE)):
-            if not self._pods[key].are_full(now):
-                return
-            del self._pods[key]
+    def _is_own_write(
+        self, pod: NamespacedName, cause: WriteCause, probes: int, now: float
+    ) -> bool:
+        """Whether a first result is written with the write that its probe has for it."""
+        return cause is WriteCause.FIRST_RESULT and not self._first_results.wait_seconds(
+            pod, now, extra=probes
+        )
+
+    def _shared(self, cause: WriteCause) -> _Buckets:
+        return self._messages if cause is WriteCause.MESSAGE else self._marks

@@ -702,6 +702,17 @@ class TestServerless:
         bodies = [each.body for each in api.writes if each.kind == "Pod"]
         assert all("status" not in body for body in bodies)
 
+    async def test_each_state_of_a_provider_is_applied_at_once_however_often_it_changes(
+        self, api: FakeApi
+    ) -> None:
+        async with running_manager(api, serverless=True):
+            await settle()
+            for number in range(40):
+                status, label = (("True", "healthy"), ("False", "sick"))[number % 2]
+                self.provider_reports(api, status)
+                await settle(0.1)
+                assert shown(api)[0] == {label: "true"}
+
     async def test_without_the_gate_nothing_is_written(self, api: FakeApi) -> None:
         async with running_manager(api, serverless=False):
             await settle()
