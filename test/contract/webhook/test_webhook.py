@@ -16,6 +16,7 @@ from support import programs
 from support.background import background
 from support.contract_api import Answer, Api, target_of
 from support.marker_table import GOOD, INVALID, VALID
+from support.patience import PATIENCE_SECONDS
 
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.times import utc_now
@@ -37,7 +38,7 @@ ADDED = (
     "minimum", "maximum", "pattern", "enum", "default", "format",
 )  # fmt: skip
 CALLS_A_SECOND = 100
-ROTATION_SECONDS = 12
+GENERATIONS = 3
 
 
 @pytest.fixture(params=["real"])
@@ -206,27 +207,29 @@ async def test_the_table_of_markers_gets_the_answers_that_cel_gives(kubeconfig: 
 
 
 async def test_certificates_change_under_load_and_no_call_fails(kubeconfig: str) -> None:
-    """Two replicas share the Secret; a generation lives so shortly that several follow one another."""
-    pace = Pace(timedelta(seconds=60), timedelta(seconds=56), timedelta(seconds=1))
+    """Two replicas share the Secret; a generation lives so shortly that several follow one another.
+
+    A step settles in a minute as shipped; here in six seconds, which is what a busy machine needs for it.
+    """
+    pace = Pace(timedelta(seconds=600), timedelta(seconds=596), timedelta(seconds=6))
     async with (
         plain_cluster(kubeconfig) as plain,
         replicas(plain, kubeconfig, count=2, pace=pace) as made,
     ):
         served = {await certificate_of(each.server.port) for each in made}
         answers: list[Answer] = []
-        loop = asyncio.get_running_loop()
-        start = loop.time()
-        async with asyncio.TaskGroup() as calls:
-            for index in range(CALLS_A_SECOND * ROTATION_SECONDS):
-                await asyncio.sleep(max(0.0, start + index / CALLS_A_SECOND - loop.time()))
-                calls.create_task(call(plain, answers))
-                if index % CALLS_A_SECOND == 0:
-                    served |= {await certificate_of(each.server.port) for each in made}
+        called = 0
+        async with asyncio.timeout(3 * PATIENCE_SECONDS), asyncio.TaskGroup() as calls:
+            while len(served) < GENERATIONS:
+                for _ in range(CALLS_A_SECOND):
+                    calls.create_task(call(plain, answers))
+                    await asyncio.sleep(1 / CALLS_A_SECOND)
+                called += CALLS_A_SECOND
+                served |= {await certificate_of(each.server.port) for each in made}
 
     failed = [each for each in answers if each.code != 201]
-    assert len(answers) == CALLS_A_SECOND * ROTATION_SECONDS
+    assert len(answers) == called
     assert not failed, failed[:3]
-    assert len(served) >= 3, "no certificate was replaced"
 
 
 async def call(plain: Plain, answers: list[Answer]) -> None:
