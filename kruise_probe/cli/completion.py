@@ -3,7 +3,7 @@
 import click
 from click.shell_completion import get_completion_class
 
-_HELP = """Prints the script that makes a shell complete kruise-probe's command line.
+_HELP = """Prints the completion script of a shell.
 
 \b
 bash   eval "$(kruise-probe completion bash)"                 in ~/.bashrc

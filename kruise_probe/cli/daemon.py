@@ -67,7 +67,7 @@ class DaemonFlags:
     result_refresh_interval: float
 
 
-_HELP = """Probes the containers of this node, and publishes the results.
+_HELP = """Probes the containers of this node and publishes the results.
 
 \b
 kruise-probe daemon --node-name $(hostname) --cri-endpoint unix:///run/containerd/containerd.sock
@@ -84,7 +84,7 @@ NO_WORK_SECONDS: Final = 10.0
     "--addr",
     type=LISTEN_ADDRESS,
     default=":10221",
-    help="Where /healthz, /readyz and /metrics are served; 0 for nowhere.",
+    help="Address of /healthz, /readyz and /metrics; 0 disables them.",
 )
 @flag(
     "--node-name",
@@ -97,25 +97,25 @@ NO_WORK_SECONDS: Final = 10.0
     "--cri-endpoint",
     multiple=True,
     metavar="unix:///…",
-    help="Socket of the container runtime; several are tried in order.  [default: the known places]",
+    help="Socket of the container runtime; several sockets are tried in order.  [default: the known places]",
 )
 @flag(
     "--max-concurrent-execs",
     type=Count(min=1),
     default=16,
-    help="Commands of exec probes at once on this node, shared by namespace and pod.",
+    help="Maximum concurrent commands of exec probes on this node, shared by namespace and pod.",
 )
 @flag(
     "--message-sync-interval",
     type=DURATION,
     default="2s",
-    help="How often a probe's message is published while its state stays.",
+    help="Minimum interval between two messages of a probe while its state stays the same.",
 )
 @flag(
     "--result-refresh-interval",
     type=Duration(at_least=1.0),
     default="10m",
-    help="How often a result that does not change is published again.",
+    help="How often an unchanged result is published again.",
 )
 def daemon(**flags: Any) -> None:
     parsed = DaemonFlags(**flags)

@@ -19,15 +19,15 @@ from kruise_probe.cli.tables import explanation_text
 from kruise_probe.client.config import ClusterConfig, load_config
 from kruise_probe.inspection.explanation import ExplanationView, explanation
 
-_HELP = """Explains one pod: which PodProbeMarkers select it and why others do not, and for each probe the way from the
-marker over NodePodProbe and the node's daemon to the result and the marks, as far as it goes.
+_HELP = """Explains which PodProbeMarkers select a pod and why others do not. For each probe it checks every link from the
+marker through NodePodProbe and daemon to the result and the marks.
 
 \b
 kruise-probe explain game-0
 kruise-probe explain -n games game-0 -o json
 
-The first link that is broken is named, with what to do. Reads only. Exit code 0 also when a link is broken: -o json
-has it as firstBroken.
+It names the first broken link and what to do. Reads only. The exit code is 0 even if a link is broken; -o json has it
+as firstBroken.
 """
 
 

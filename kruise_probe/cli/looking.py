@@ -24,7 +24,7 @@ def where_flags(command: Callable[..., Any]) -> Callable[..., Any]:
             type=LABEL_KEYS,
             default="",
             metavar="KEY,…",
-            help="As the manager's, where it has this flag.",
+            help="The same value as the manager's flag.",
         ),
         flag(
             "--system-namespace",
@@ -43,7 +43,7 @@ def where_flags(command: Callable[..., Any]) -> Callable[..., Any]:
             "--namespace",
             type=NAMESPACE,
             shell_complete=complete_namespaces,
-            help="Where to look.  [default: that of the context]",
+            help="Namespace to read.  [default: that of the context]",
         ),
     ):
         command = add(command)
@@ -57,7 +57,7 @@ def output_option(*forms: str) -> Callable[[Callable[..., Any]], Callable[..., A
         type=click.Choice(forms),
         default=forms[0],
         show_default=True,
-        help="In which form to tell.",
+        help="Output format.",
     )
 
 

@@ -86,7 +86,7 @@ class ManagerFlags:
 _WORKERS = Count(min=1)
 
 
-_HELP = """Turns PodProbeMarkers into work for the nodes, and results into marks on pods.
+_HELP = """Writes the probes of PodProbeMarkers to NodePodProbes, and their results to pods.
 
 \b
 kruise-probe manager --kubeconfig ~/.kube/config --enable-leader-election=false
@@ -99,18 +99,18 @@ kruise-probe manager --kubeconfig ~/.kube/config --enable-leader-election=false
     "--metrics-addr",
     type=LISTEN_ADDRESS,
     default=":8080",
-    help="Where /metrics is served; 0 for nowhere.",
+    help="Address of /metrics; 0 disables it.",
 )
 @flag(
     "--health-probe-addr",
     type=LISTEN_ADDRESS,
     default=":8000",
-    help="Where /healthz and /readyz are served; 0 for nowhere.",
+    help="Address of /healthz and /readyz; 0 disables them.",
 )
 @bool_flag(
     "--enable-leader-election",
     default=True,
-    help="Of several managers, let one work and the others stand by.",
+    help="Elect one active manager; the others are standbys.",
 )
 @flag(
     "--leader-election-namespace",
@@ -127,70 +127,72 @@ kruise-probe manager --kubeconfig ~/.kube/config --enable-leader-election=false
     "--leader-election-lease-duration",
     type=DURATION,
     default="15s",
-    help="How long others wait after the last renewal that they saw.",
+    help="How long a standby waits after the last renewal before it takes over.",
 )
 @flag(
     "--leader-election-renew-deadline",
     type=DURATION,
     default="10s",
-    help="How long the leader goes on without a renewal.",
+    help="How long the leader continues without a renewal.",
 )
 @flag(
     "--leader-election-retry-period",
     type=DURATION,
     default="2s",
-    help="How often to renew, and to try.",
+    help="How often to renew or to try to acquire the Lease.",
 )
 @flag(
     "--namespace",
     type=OPTIONAL_NAMESPACE,
     default="",
-    help="Look after markers and pods of this namespace only.",
+    help="Reconcile markers and pods of this namespace only.",
 )
 @flag(
     "--allowed-label-keys",
     type=LABEL_KEYS,
     default="",
     metavar="KEY,…",
-    help="Reserved label keys that policies may write all the same. Give `kruise-probe manifests` the same, for the CRD.",
+    help="Reserved label keys that policies may write. Give `kruise-probe manifests` the same, for the CRD.",
 )
 @flag(
     "--sync-period",
     type=DURATION,
     default="10m",
-    help="How often to look at everything again without a cause; 0 for never.",
+    help="How often to reconcile every key again (resync); 0 for never.",
 )
 @flag(
     "--message-update-interval",
     type=DURATION,
     default="10s",
-    help="How often one pod is written at most when only messages change, after a burst of 3; 0 for no limit.",
+    help="Minimum interval between writes of a pod if only messages change, after a burst of 3; 0 for no limit.",
 )
-@flag("--podprobemarker-workers", type=_WORKERS, default=4, help="Markers worked on at once.")
-@flag("--nodepodprobe-workers", type=_WORKERS, default=48, help="Nodes worked on at once.")
+@flag(
+    "--podprobemarker-workers", type=_WORKERS, default=4, help="Concurrent reconciles of markers."
+)
+@flag("--nodepodprobe-workers", type=_WORKERS, default=48, help="Concurrent reconciles of nodes.")
 @flag(
     "--rest-config-qps",
     type=Rate(),
     default=0.0,
-    help="Requests a second to the API server at most; 0 for no limit of our own.",
+    help="Maximum requests per second to the API server; 0 for no limit.",
 )
 @flag(
     "--rest-config-burst",
     type=Count(min=0),
     default=0,
-    help="Requests at once beyond --rest-config-qps.",
+    help="Burst of requests above --rest-config-qps.",
 )
 @flag(
     "--controller-cache-sync-timeout",
     type=DURATION,
     default="2m",
-    help="How long the first lists may take.",
+    help="Timeout of the initial cache sync.",
 )
 @flag(
     "--webhook-addr",
     type=LISTEN_ADDRESS,
     default="0",
-    help="Where API servers send admission reviews, as :9443; 0 for nowhere.",
+    help="Address of the admission webhook, such as :9443; 0 disables it.",
 )
 @flag(
     "--webhook-cert-dir",

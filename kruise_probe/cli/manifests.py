@@ -10,7 +10,7 @@ from kruise_probe.manifests.crds import all_crds
 from kruise_probe.manifests.install import default_install
 from kruise_probe.manifests.workloads import DEFAULT_IMAGE, Install
 
-_HELP = """Prints the YAML to install, in the order to apply it.
+_HELP = """Prints the YAML to install, in the order in which to apply it.
 
 \b
 kruise-probe manifests | kubectl apply --server-side -f -
@@ -20,60 +20,66 @@ kruise-probe manifests --cri-socket=/run/k3s/containerd/containerd.sock > instal
 
 
 @click.command(help=_HELP, short_help="The YAML to install, in the order to apply it.")
-@bool_flag("--crds-only", default=False, help="Print the CustomResourceDefinitions only.")
+@bool_flag("--crds-only", default=False, help="Print only the CustomResourceDefinitions.")
 @click.option(
     "--namespace",
     type=NAMESPACE,
     default=SYSTEM_NAMESPACE,
     show_default=True,
-    help="Where manager and daemon run.",
+    help="Namespace of manager and daemon.",
 )
-@click.option("--image", default=DEFAULT_IMAGE, show_default=True, help="What they run.")
+@click.option(
+    "--image", default=DEFAULT_IMAGE, show_default=True, help="Image of manager and daemon."
+)
 @click.option(
     "--image-pull-policy",
     type=click.Choice(["Always", "IfNotPresent", "Never"]),
     default="IfNotPresent",
     show_default=True,
-    help="Never for an image that was loaded onto the nodes.",
+    help="Pull policy of the image; Never for an image that was loaded onto the nodes.",
 )
 @click.option(
     "--replicas",
     type=Count(min=1),
     default=2,
     show_default=True,
-    help="Managers; one works.",
+    help="Number of managers; one is active.",
 )
 @click.option(
-    "--feature-gates", type=GATES, default="", metavar="NAME=BOOL,…", help="Of manager and daemon."
+    "--feature-gates",
+    type=GATES,
+    default="",
+    metavar="NAME=BOOL,…",
+    help="Feature gates of manager and daemon.",
 )
 @click.option(
     "--allowed-label-keys",
     type=LABEL_KEYS,
     default="",
     metavar="KEY,…",
-    help="Reserved label keys that policies may write all the same: for the CRD's rules and the manager.",
+    help="Reserved label keys that policies may write: for the CRD's rules and the manager.",
 )
 @click.option(
     "--cri-socket",
     default="",
     metavar="PATH",
-    help="The runtime's socket on the nodes, whose folder the daemon mounts.  [default: in /run/containerd]",
+    help="Socket of the container runtime on the nodes. The daemon mounts its folder.  [default: in /run/containerd]",
 )
 @bool_flag(
     "--admission-policy",
     default=True,
-    help="Keep each daemon's token to its own node; false for Kubernetes before 1.30.",
+    help="Limit the writes of each daemon's token to its own node; set to false before Kubernetes 1.30.",
 )
 @bool_flag(
     "--webhook",
     default=False,
-    help="Admission by the manager, too: for Kruise's own CRDs, and for serverless pods.",
+    help="Install the manager's webhook, which Kruise's own CRDs and serverless pods need.",
 )
-@bool_flag("--cert-manager", default=False, help="The webhook's certificate is cert-manager's.")
+@bool_flag("--cert-manager", default=False, help="Use cert-manager for the webhook's certificate.")
 @bool_flag(
     "--metrics-secure",
     default=True,
-    help="/metrics for users who may get it only; false: for everybody who reaches the port.",
+    help="Serve /metrics only to users with permission to get it; false: to everyone who can connect.",
 )
 def manifests(
     *,

@@ -43,7 +43,7 @@ _SHARED = (
         "--log-level",
         type=click.Choice(["debug", "info", "warning", "error"]),
         default="info",
-        help="What to log from.",
+        help="Lowest level to log.",
     ),
 )
 

@@ -35,15 +35,15 @@ PACE_SECONDS: Final = 0.5
 REDRAW_SECONDS: Final = 1.0
 """Ages move while nothing else does; so does silence."""
 
-_HELP = """Shows PodProbeMarkers with their pods, probes and newest results, and what keeps a result away.
+_HELP = """Shows PodProbeMarkers with their pods, probes, newest results and problems.
 
 \b
 kruise-probe status                      the markers of the namespace
-kruise-probe status -A --watch           all of them, as they change
+kruise-probe status -A --watch           all namespaces, with changes
 kruise-probe status game -o wide         with the effective numbers of each probe
-kruise-probe status game -o json         for programs; the shape is documented and stable
+kruise-probe status game -o json         for programs; a documented and stable format
 
-Reads only. Exit code 0 also when something is wrong with a marker: -o json has its problems.
+Reads only. The exit code is 0 even if a marker has problems; -o json lists them.
 """
 
 
@@ -64,8 +64,8 @@ class Question(NamedTuple):
 @click.command(help=_HELP, short_help="What is probed, what came out, and what is wrong.")
 @click.argument("marker", required=False, default="", shell_complete=complete_markers)
 @where_flags
-@click.option("-A", "--all-namespaces", is_flag=True, help="Look at every namespace.")
-@click.option("-w", "--watch", is_flag=True, help="Go on, and show every change.")
+@click.option("-A", "--all-namespaces", is_flag=True, help="Read all namespaces.")
+@click.option("-w", "--watch", is_flag=True, help="Continue and show every change.")
 @output_option("table", "wide", "json", "yaml", "name")
 def status(
     marker: str,

@@ -62,13 +62,13 @@ def _option(*names: str, **attributes: Any) -> Callable[[Callable[..., Any]], Ca
 
 _HELP = """Runs an API server, nodes, the manager and the daemons on this machine, without root and without a cluster.
 
-Applies sample game servers whose state flips every few seconds, shows what kruise-probe makes of it, and leaves
-nothing behind when it ends.
+Applies sample game servers whose state changes every few seconds, and shows the results. When it ends, it deletes
+all of its files.
 
 \b
 kruise-probe playground                  the sample
 kruise-probe playground -f hello.yaml    pods and markers of your own
-kruise-probe playground --check          once through, for a script: one line of JSON, exit code 0 or 1
+kruise-probe playground --check          for scripts: one line of JSON, exit code 0 or 1
 """
 
 
@@ -84,32 +84,32 @@ kruise-probe playground --check          once through, for a script: one line of
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Pods and PodProbeMarkers to apply instead of the sample, Deployments and StatefulSets as their pods; may be"
-    " given several times; - is standard input.",
+    help="Pods and PodProbeMarkers to apply instead of the sample; repeatable; - is standard input. Deployments and"
+    " StatefulSets become single pods.",
 )
-@_option("--no-sample", is_flag=True, help="Start with nothing applied.")
+@_option("--no-sample", is_flag=True, help="Do not apply the sample.")
 @_option(
     "--check",
     "checking",
     is_flag=True,
-    help="Do not show anything: wait until every probe of the sample was seen in both states (of other files: had a"
-    " result) on conditions, labels, annotations and events, print one line of JSON, and end.",
+    help="Show nothing. Wait until conditions, labels, annotations and events show every probe of the sample in both"
+    " states (with -f: a result of every probe). Then print one line of JSON and exit.",
 )
 @_option(
     "--check-timeout",
     type=Seconds(),
     default="60s",
     show_default=True,
-    help="How long --check waits.",
+    help="Timeout of --check.",
 )
 @_option(
     "--kubeconfig-out",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Where else to write the kubeconfig, with the session's token and mode 0600; must not exist, removed at the end.",
+    help="Another file for the kubeconfig with the session's token, mode 0600. It must not exist, and is removed at the end.",
 )
 @_option(
-    "--nodes", type=click.IntRange(1, 50), default=1, show_default=True, help="How many nodes."
+    "--nodes", type=click.IntRange(1, 50), default=1, show_default=True, help="Number of nodes."
 )
 def playground(
     files: tuple[Path, ...],
