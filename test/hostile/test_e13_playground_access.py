@@ -68,7 +68,7 @@ def playground(home: Path, *arguments: str) -> Iterator[Session]:
             yield session_of(kubeconfig)
         finally:
             process.terminate()
-            process.wait(20)
+            process.wait(60)
 
 
 def session_of(kubeconfig: Path) -> Session:
@@ -173,7 +173,7 @@ def test_a_listener_on_the_wrong_certificate_gets_no_token(session: Session) -> 
     with ExitStack() as stack:
         listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         port = listener.getsockname()[1]
-        listener.settimeout(10)
+        listener.settimeout(60)
         config = yaml.safe_load(session.kubeconfig.read_text())
         config["clusters"][0]["cluster"]["server"] = (
             f"{session.server.partition('://')[0]}://127.0.0.1:{port}"
@@ -189,7 +189,7 @@ def test_a_listener_on_the_wrong_certificate_gets_no_token(session: Session) -> 
             )
         )
         connection = stack.enter_context(listener.accept()[0])
-        connection.settimeout(10)
+        connection.settimeout(60)
         said = connection.recv(65536)
         asking.terminate()
     assert said[:1] == b"\x16", "a TLS handshake, nothing that can be read"

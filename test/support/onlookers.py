@@ -55,7 +55,7 @@ class Onlookers:
             message = self.node.states()[VICTIM][1]
             return int(message.removeprefix("run ") or 0) > runs
 
-        await self.node.world.reports.wait("a newer result of the victim", newer, seconds=20)
+        await self.node.world.reports.wait("a newer result of the victim", newer)
 
 
 @asynccontextmanager
@@ -65,9 +65,7 @@ async def watched_daemon(node: ProcessNode) -> AsyncIterator[tuple[Program, Onlo
     async with node.running() as daemon:
         await daemon.ready()
         await node.ask()
-        await node.world.reports.wait(
-            "the victim has a result", lambda: VICTIM in node.states(), seconds=20
-        )
+        await node.world.reports.wait("the victim has a result", lambda: VICTIM in node.states())
         onlookers.since = asyncio.get_running_loop().time()
         async with background(onlookers.check_health(daemon)):
             yield daemon, onlookers
