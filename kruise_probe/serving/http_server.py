@@ -43,7 +43,8 @@ LINGER_SECONDS: Final = 1.0
 STOP_SECONDS: Final = 0.5
 """How long answers in flight may take when the server ends."""
 
-MAX_CONNECTIONS: Final = 128
+MAX_CONNECTIONS: Final = 256
+"""A client that comes during a flood has time to send its request until so many others have come."""
 GRACE_SECONDS: Final = 1.0
 """How long a new connection may take to send its request before others are closed in its place."""
 MAX_AHEAD: Final = 16

@@ -14,7 +14,8 @@ from typing import Final, TypeVar
 
 T = TypeVar("T")
 
-PORTION_BYTES: Final = 64 * 1024
+PORTION_BYTES: Final = 16 * 1024
+"""Of one read or write."""
 TLS_RECORD: Final = b"\x16"
 """The first byte of a ClientHello; no HTTP method begins with it."""
 

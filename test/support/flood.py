@@ -14,6 +14,7 @@ import threading
 import time
 
 RENEWALS_A_SECOND = 500
+MAX_BURST = 50.0
 PAUSE = threading.Event()
 
 
@@ -29,12 +30,14 @@ class Crowd:
 
     def run(self) -> None:
         deadline = time.monotonic() + self._arguments.seconds
-        opened, began = 0, time.monotonic()
+        allowed, last = float(self._arguments.connections), time.monotonic()
         while (now := time.monotonic()) < deadline:
-            allowed = self._arguments.connections + int((now - began) * RENEWALS_A_SECOND)
-            while len(self._unsent) < self._arguments.connections and opened < allowed:
-                opened += 1
+            # No burst makes up for a moment in which this process did not run.
+            allowed, last = allowed + min(now - last, 0.1) * RENEWALS_A_SECOND, now
+            while len(self._unsent) < self._arguments.connections and allowed >= 1:
+                allowed -= 1
                 self._open()
+            allowed = min(allowed, MAX_BURST)
             for key, events in self._selector.select(0.05):
                 assert isinstance(key.fileobj, socket.socket)
                 self._stir(key.fileobj, events)
