@@ -14,7 +14,7 @@ fish   kruise-probe completion fish | source                  in ~/.config/fish/
 _VARIABLE = "_KRUISE_PROBE_COMPLETE"
 
 
-@click.command(help=_HELP, short_help="The script for completion in bash, zsh or fish.")
+@click.command(help=_HELP, short_help="Print the completion script for bash, zsh or fish.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:

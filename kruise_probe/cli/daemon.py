@@ -78,7 +78,7 @@ NO_WORK_SECONDS: Final = 10.0
 """A manager that runs has written the NodePodProbe of a new node long before."""
 
 
-@click.command(help=_HELP, short_help="One per node: probes its containers.")
+@click.command(help=_HELP, short_help="Probe the containers of one node.")
 @shared_flags
 @flag(
     "--addr",

@@ -31,7 +31,7 @@ as firstBroken.
 """
 
 
-@click.command(help=_HELP, short_help="Why a pod is, or is not, probed and marked.")
+@click.command(help=_HELP, short_help="Show why a pod is or is not probed.")
 @click.argument("pod", shell_complete=complete_pods)
 @where_flags
 @output_option("text", "json", "yaml")

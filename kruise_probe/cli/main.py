@@ -79,8 +79,8 @@ _HELP: Final = """Custom pod probes for Kubernetes.
 \b
 Try it without a cluster:   kruise-probe playground
 Install it in a cluster:    kruise-probe manifests | kubectl apply --server-side -f -
-See what comes out:         kruise-probe status -A
-Find out why not:           kruise-probe explain POD
+Show the results:           kruise-probe status -A
+Explain a missing result:   kruise-probe explain POD
 
 Exit codes: 0, 1 for a failure, 2 for a wrong command line.
 """

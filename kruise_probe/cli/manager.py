@@ -93,7 +93,7 @@ kruise-probe manager --kubeconfig ~/.kube/config --enable-leader-election=false
 """
 
 
-@click.command(help=_HELP, short_help="One per cluster: markers in, marks on pods out.")
+@click.command(help=_HELP, short_help="Write probes to nodes, and results to pods.")
 @shared_flags
 @flag(
     "--metrics-addr",

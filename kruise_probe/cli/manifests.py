@@ -19,7 +19,7 @@ kruise-probe manifests --cri-socket=/run/k3s/containerd/containerd.sock > instal
 """
 
 
-@click.command(help=_HELP, short_help="The YAML to install, in the order to apply it.")
+@click.command(help=_HELP, short_help="Print the YAML to install.")
 @bool_flag("--crds-only", default=False, help="Print only the CustomResourceDefinitions.")
 @click.option(
     "--namespace",

@@ -61,7 +61,7 @@ class Question(NamedTuple):
     allowed_labels: frozenset[str]
 
 
-@click.command(help=_HELP, short_help="What is probed, what came out, and what is wrong.")
+@click.command(help=_HELP, short_help="Show probes, results and problems.")
 @click.argument("marker", required=False, default="", shell_complete=complete_markers)
 @where_flags
 @click.option("-A", "--all-namespaces", is_flag=True, help="Read all namespaces.")

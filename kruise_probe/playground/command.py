@@ -74,7 +74,7 @@ kruise-probe playground --check          for scripts: one line of JSON, exit cod
 
 @click.command(
     help=_HELP,
-    short_help="The whole product on this machine, with no cluster.",
+    short_help="Run everything on this machine, without a cluster.",
     context_settings={"show_default": True},
 )
 @_option(
