@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2034  # used by the scripts that source this
+# shellcheck shell=bash disable=SC2034,SC2154  # variables of one file are used in another; `set -u` finds what is not set
 # The names that hack/kind-up, kind-load and kind-down share; hack/cluster is the same for machines without Docker.
 
 kind_name=${KRUISE_PROBE_KIND_NAME:-kruise-probe}
