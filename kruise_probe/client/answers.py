@@ -22,11 +22,11 @@ _UNPACKED_AT_ONCE: Final = 256 * 1024
 _GZIP: Final = 16 + zlib.MAX_WBITS
 
 
-class BadAnswer(Exception):
+class BadResponse(Exception):
     """What came is no HTTP answer, or one of a kind that was not asked for; the text says why."""
 
 
-class BodyTooLarge(BadAnswer):
+class BodyTooLarge(BadResponse):
     """The body, or what it unpacks to, has more bytes than are taken."""
 
 
@@ -84,7 +84,7 @@ class AnswerParser:
         """Takes the next bytes; what comes after a complete answer makes the connection useless.
 
         Raises:
-            BadAnswer: they are no HTTP, or too much of it; nothing may be fed after that.
+            BadResponse: they are no HTTP, or too much of it; nothing may be fed after that.
             BodyTooLarge: more than `MAX_BODY_BYTES` wait to be taken.
         """
         if self._parser is None:
@@ -106,20 +106,20 @@ class AnswerParser:
         if self._problem:
             self._parser = None
             self._pieces.clear()
-            raise (BodyTooLarge if self._too_large else BadAnswer)(self._problem)
+            raise (BodyTooLarge if self._too_large else BadResponse)(self._problem)
 
     def end(self) -> bool:
         """Takes the end of the connection; False when the answer is cut off by it.
 
         Raises:
-            BadAnswer: the body cannot be unpacked.
+            BadResponse: the body cannot be unpacked.
         """
         self._parser = None
         self.reusable = False
         if not self.complete and self._head_ended and self._until_end:
             self._finish()
             if self._problem:
-                raise BadAnswer(self._problem)
+                raise BadResponse(self._problem)
         return self.complete
 
     def take(self) -> bytes:

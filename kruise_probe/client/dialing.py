@@ -14,7 +14,7 @@ from collections.abc import Callable
 from ipaddress import ip_address
 from typing import Final
 
-from kruise_probe.client.answers import BadAnswer
+from kruise_probe.client.answers import BadResponse
 from kruise_probe.client.http1 import Broken, HttpConnection
 from kruise_probe.client.route import Endpoint, Route
 
@@ -107,7 +107,7 @@ async def _tunnel(connection: HttpConnection, route: Route) -> None:
             answer = await connection.whole()
     except TimeoutError as error:
         raise DialFailed(f"{failed}: no answer within {SECURE_SECONDS:g} s") from error
-    except (Broken, BadAnswer) as error:
+    except (Broken, BadResponse) as error:
         raise DialFailed(f"{failed}: {error}") from error
     if not 200 <= answer.status < 300:
         raise DialFailed(f"{failed}: it answers {answer.status}")

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 from typing import Final, cast
 
-from kruise_probe.client.answers import AnswerParser, BadAnswer
+from kruise_probe.client.answers import AnswerParser, BadResponse
 
 UNREAD_BYTES: Final = 256 * 1024
 """How much of a stream may wait for its reader before the connection is no longer read from."""
@@ -76,7 +76,7 @@ class HttpConnection(asyncio.Protocol):
 
         Raises:
             Broken: the connection ended before.
-            BadAnswer: as is everything here, when it is no HTTP.
+            BadResponse: as is everything here, when it is no HTTP.
         """
         answer = self._expected()
         self._streaming = True
@@ -133,7 +133,7 @@ class HttpConnection(asyncio.Protocol):
             return
         try:
             answer.feed(data)
-        except BadAnswer as error:
+        except BadResponse as error:
             self._fail(error)
             return
         if answer.complete:
@@ -169,7 +169,7 @@ class HttpConnection(asyncio.Protocol):
             return
         try:
             whole = answer.end()
-        except BadAnswer as error:
+        except BadResponse as error:
             self._fail(error)
             return
         if whole:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Self
 
 from kruise_probe.api.errors import ConnectionFailed, ResponseTooLarge
-from kruise_probe.client.answers import AnswerParser, BadAnswer, BodyTooLarge
+from kruise_probe.client.answers import AnswerParser, BadResponse, BodyTooLarge
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.dialing import DialFailed, Untrusted, dial
 from kruise_probe.client.http1 import Broken, HttpConnection
@@ -62,7 +62,7 @@ class Stream:
             ) from error
         except Broken as error:
             raise ConnectionBroken(f"{self._request}: {error}") from error
-        except BadAnswer as error:
+        except BadResponse as error:
             raise ConnectionFailed(f"{self._request}: {error}") from error
 
     def close(self) -> None:
@@ -125,7 +125,7 @@ class Transport:
             raise _broken(request, error, connection) from error
         except BodyTooLarge as error:
             raise ResponseTooLarge(f"{request}: {error}") from error
-        except BadAnswer as error:
+        except BadResponse as error:
             raise ConnectionFailed(f"{request}: {error}") from error
         finally:
             pool.give_back(connection)
@@ -145,7 +145,7 @@ class Transport:
             return _whole(await connection.whole(), connection)
         except Broken as error:
             raise _broken(request, error, connection) from error
-        except BadAnswer as error:
+        except BadResponse as error:
             raise ConnectionFailed(f"{request}: {error}") from error
         finally:
             if stream is None:

@@ -9,7 +9,14 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from kruise_probe.daemon.probers.prober import Asked, Begun, Outcome, Prober, Target, Waiting
+from kruise_probe.daemon.probers.prober import (
+    Continuation,
+    Outcome,
+    PendingResponse,
+    Prober,
+    StartResult,
+    Target,
+)
 from kruise_probe.daemon.probers.rounds import end_of_round
 from kruise_probe.daemon.standstill import Standstill
 
@@ -64,7 +71,7 @@ class Attempts:
         if isinstance(self._under_way, asyncio.Handle):
             self._under_way = self._loop.call_soon(self._ended)
 
-    def _take(self, step: Callable[[], Begun], began: float) -> None:
+    def _take(self, step: Callable[[], StartResult], began: float) -> None:
         """Does what needs no waiting, and sees to the rest."""
         try:
             begun = step()
@@ -74,7 +81,7 @@ class Attempts:
         except Exception as error:  # noqa: BLE001 - told as a failure
             self._on_failure(error)
             return
-        if isinstance(begun, Asked):
+        if isinstance(begun, PendingResponse):
             due = end_of_round(self._loop)
             self._under_way = self._loop.call_at(due, self._look, begun, began)
         else:
@@ -83,13 +90,13 @@ class Attempts:
             task.add_done_callback(self._ended)
             self._under_way = task
 
-    def _look(self, asked: Asked, began: float) -> None:
+    def _look(self, asked: PendingResponse, began: float) -> None:
         self._under_way = None
         self._take(asked.look, began)
         if self._under_way is None:
             self._on_end()
 
-    async def _wait(self, waiting: Waiting, began: float, generation: int) -> None:
+    async def _wait(self, waiting: Continuation, began: float, generation: int) -> None:
         try:
             outcome = await waiting()
             if generation == self._generation and not self._excuses(outcome, began):

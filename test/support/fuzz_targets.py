@@ -39,7 +39,7 @@ from kruise_probe.daemon.cri._pb import cri_pb2 as pb
 from kruise_probe.daemon.diff import entries_of, refusal_of
 from kruise_probe.daemon.probers.dialing import Address
 from kruise_probe.daemon.probers.health_call import HealthCall
-from kruise_probe.daemon.probers.http_response import MAX_BODY_BYTES, AnswerReader, BadAnswer
+from kruise_probe.daemon.probers.http_response import MAX_BODY_BYTES, AnswerReader, BadResponse
 from kruise_probe.daemon.probers.messages import MAX_MESSAGE_BYTES, clean_message, quote
 from kruise_probe.daemon.probers.urls import InvalidRequest, Url
 from kruise_probe.daemon.readback import recorded_in
@@ -84,7 +84,7 @@ def _read_answer(chunks: Any) -> object:
                 break
         else:
             reader.feed(b"")
-    except BadAnswer as error:
+    except BadResponse as error:
         return type(error)
     return reader.head, reader.body
 

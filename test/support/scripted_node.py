@@ -33,10 +33,10 @@ from kruise_probe.daemon.agent import Agent, Options
 from kruise_probe.daemon.cri.containers import ContainerView
 from kruise_probe.daemon.cri.runtime import ContainerState
 from kruise_probe.daemon.probers.prober import (
-    Begun,
     CouldNotProbe,
     Outcome,
     Prober,
+    StartResult,
     Target,
     Verdict,
 )
@@ -261,7 +261,7 @@ class FakeProber(Prober):
         self._probe = probe
         self._probers = probers
 
-    def start(self, target: Target) -> Begun:
+    def start(self, target: Target) -> StartResult:
         if not self._probers.at_once:
             return super().start(target)
         try:

@@ -55,7 +55,7 @@ class Address(NamedTuple):
         return f"[{self.ip}]:{self.port}" if ":" in self.ip else f"{self.ip}:{self.port}"
 
 
-class DialFailed(Exception):
+class ProbeDialFailed(Exception):
     """No connection; the text is the one that Go would give."""
 
 
@@ -83,7 +83,7 @@ class Connection:
         """Connects as far as that goes without waiting; whether it is connected. May be repeated until it is.
 
         Raises:
-            DialFailed: refused, unreachable, or not an address.
+            ProbeDialFailed: refused, unreachable, or not an address.
         """
         destination = (self._address.ip, self._address.port)
         try:
@@ -91,14 +91,14 @@ class Connection:
             if code == errno.EINPROGRESS:
                 code = self._socket.connect_ex(destination)
         except OSError as error:
-            raise DialFailed(f"dial tcp {self._address}: {_words(error)}") from error
+            raise ProbeDialFailed(f"dial tcp {self._address}: {_words(error)}") from error
         if code in _UNDER_WAY:
             return False
         self._check(code)
         return True
 
     async def connect(self) -> None:
-        """Waits until it is connected. Raises: DialFailed."""
+        """Waits until it is connected. Raises: ProbeDialFailed."""
         if not self.begin():
             await self._writable()
             self._check(self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
@@ -107,7 +107,7 @@ class Connection:
         if code in _CONNECTED and self._met_itself():
             code = errno.ECONNREFUSED
         if code not in _CONNECTED:
-            raise DialFailed(f"dial tcp {self._address}: connect: {_code_words(code)}")
+            raise ProbeDialFailed(f"dial tcp {self._address}: connect: {_code_words(code)}")
 
     def _met_itself(self) -> bool:
         """Where nobody listens, a socket that is given the very port that it calls is connected to itself."""
@@ -208,7 +208,7 @@ async def dial(address: Address, budget: ReadBudget) -> Connection:
     """Connects; the caller closes what it gets.
 
     Raises:
-        DialFailed: refused, unreachable, or not an address.
+        ProbeDialFailed: refused, unreachable, or not an address.
     """
     connection = prepare(address, budget)
     try:
@@ -223,18 +223,18 @@ def prepare(address: Address, budget: ReadBudget) -> Connection:
     """A connection that was not begun.
 
     Raises:
-        DialFailed: no descriptors left.
+        ProbeDialFailed: no descriptors left.
     """
     return Connection(new_socket(address), address, budget)
 
 
 def new_socket(address: Address) -> socket.socket:
-    """Raises: DialFailed, when no descriptors are left."""
+    """Raises: ProbeDialFailed, when no descriptors are left."""
     family = socket.AF_INET6 if ":" in address.ip else socket.AF_INET
     try:
         tcp = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     except OSError as error:
-        raise DialFailed(f"dial tcp {address}: socket: {_words(error)}") from error
+        raise ProbeDialFailed(f"dial tcp {address}: socket: {_words(error)}") from error
     tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_LINGER2, _NO_FIN_WAIT)
     return tcp
 

@@ -15,7 +15,7 @@ from kruise_probe.daemon.probers.dialing import (
     Address,
     BrokenConnection,
     Connection,
-    DialFailed,
+    ProbeDialFailed,
     dial,
 )
 from kruise_probe.daemon.probers.health_call import CallResult, HealthCall
@@ -58,7 +58,7 @@ class GrpcProber(Prober):
                     connection.close()
         except TimeoutError:
             return self._timed_out(call, address)
-        except (DialFailed, BrokenConnection) as failure:
+        except (ProbeDialFailed, BrokenConnection) as failure:
             if call.connected:
                 return _judge(CallResult("Unavailable", str(failure)), self._timeout_seconds)
             return _not_connected(address, str(failure))
@@ -72,7 +72,7 @@ class GrpcProber(Prober):
         connection = await dial_tls(address, ReadBudget(), unverified_tls("h2"))
         if connection.protocol != "h2":
             connection.close()
-            raise DialFailed("credentials: cannot check peer: missing selected ALPN property")
+            raise ProbeDialFailed("credentials: cannot check peer: missing selected ALPN property")
         return connection
 
     def _timed_out(self, call: HealthCall, address: Address) -> Outcome:

@@ -15,21 +15,21 @@ from kruise_probe.api.core import HTTPGetAction
 from kruise_probe.daemon.probers.dialing import (
     BrokenConnection,
     Connection,
-    DialFailed,
+    ProbeDialFailed,
     dial,
     prepare,
 )
 from kruise_probe.daemon.probers.http_request import Headers
-from kruise_probe.daemon.probers.http_response import AnswerReader, BadAnswer, Head
+from kruise_probe.daemon.probers.http_response import AnswerReader, BadResponse, Head
 from kruise_probe.daemon.probers.messages import clean_message, quote
 from kruise_probe.daemon.probers.prober import (
-    Asked,
-    Begun,
+    Continuation,
     Outcome,
+    PendingResponse,
     Prober,
+    StartResult,
     Target,
     Verdict,
-    Waiting,
 )
 from kruise_probe.daemon.probers.read_budget import ReadBudget
 from kruise_probe.daemon.probers.rounds import end_of_round
@@ -47,7 +47,7 @@ class _Failed(Exception):
     """The probe failed; the text says why."""
 
 
-_PROBLEMS: Final = (DialFailed, BrokenConnection, BadAnswer, InvalidRequest, _Failed)
+_PROBLEMS: Final = (ProbeDialFailed, BrokenConnection, BadResponse, InvalidRequest, _Failed)
 
 
 class HttpProber(Prober):
@@ -59,7 +59,7 @@ class HttpProber(Prober):
         self._headers = Headers(action.http_headers or (), user_agent=user_agent)
         self._prepared: tuple[Target, Url, bytes] | None = None
 
-    def start(self, target: Target) -> Begun:
+    def start(self, target: Target) -> StartResult:
         try:
             url, request = self._prepare(target)
         except InvalidRequest as problem:
@@ -68,7 +68,7 @@ class HttpProber(Prober):
 
     async def run(self, target: Target) -> Outcome:
         begun = self.start(target)
-        if isinstance(begun, Asked):
+        if isinstance(begun, PendingResponse):
             loop = asyncio.get_running_loop()
             await asyncio.sleep(end_of_round(loop) - loop.time())
             begun = begun.look()
@@ -117,7 +117,7 @@ def _judge(status: int, body: bytes) -> Outcome:
     return Outcome(Verdict.SUCCESS, text, warning=True)
 
 
-class _Attempt(Asked):
+class _Attempt(PendingResponse):
     """One probe under way: which URL it is at, and how far.
 
     What needs no waiting is done where it is started and looked at; whatever does is left to `_finish`.
@@ -134,7 +134,7 @@ class _Attempt(Asked):
         self._budget = ReadBudget()
         self._connection: Connection | None = None
 
-    def start(self) -> Begun:
+    def start(self) -> StartResult:
         if self._url.scheme != "http" or self._headers.problem:
             return self._finish
         try:
@@ -146,7 +146,7 @@ class _Attempt(Asked):
             return self._ended(self._failure(problem))
         return self._finish if self._unsent else self
 
-    def look(self) -> Outcome | Waiting:
+    def look(self) -> Outcome | Continuation:
         try:
             while (outcome := self._progress()) is None:
                 if self._connection is None or self._budget.needs_turn:
@@ -178,7 +178,7 @@ class _Attempt(Asked):
         """The outcome, if what has arrived decides it. A redirect that is followed takes away the connection.
 
         Raises:
-            BadAnswer: the body is not written as its head says.
+            BadResponse: the body is not written as its head says.
             _Failed, InvalidRequest: there is no following this redirect.
         """
         head = self._reader.head

@@ -31,7 +31,7 @@ _DIGITS = re.compile(rb"\d+")
 _HEX = re.compile(rb"[0-9A-Fa-f]+")
 
 
-class BadAnswer(Exception):
+class BadResponse(Exception):
     """What came is no answer in HTTP/1; the text is the one that Go would give."""
 
 
@@ -75,7 +75,7 @@ class AnswerReader:
         """Takes what has arrived; empty is the end of the connection.
 
         Raises:
-            BadAnswer: no HTTP, too long a head, or an end in the middle.
+            BadResponse: no HTTP, too long a head, or an end in the middle.
         """
         if not data:
             self._end()
@@ -90,12 +90,12 @@ class AnswerReader:
     def _end(self) -> None:
         if self.head is None:
             if not (self._buffer or self._skipped_an_answer):
-                raise BadAnswer("EOF")
+                raise BadResponse("EOF")
             if self._buffer and not self._line_was_checked:
                 _status(self._buffer)
-            raise BadAnswer(_broken("unexpected EOF"))
+            raise BadResponse(_broken("unexpected EOF"))
         if self.head.length is not None or self.head.chunked:
-            raise BadAnswer("unexpected EOF")
+            raise BadResponse("unexpected EOF")
         self.complete = True
 
     def _read_head(self, seen: int) -> None:
@@ -106,7 +106,7 @@ class AnswerReader:
                 self._check_line(seen)
             size = end.end() if end else len(self._buffer)
             if size > self.head_bytes_left:
-                raise BadAnswer(
+                raise BadResponse(
                     _broken(
                         f"net/http: server response headers exceeded {MAX_HEAD_BYTES} bytes; aborted"
                     )
@@ -134,7 +134,7 @@ class AnswerReader:
         """Takes what has already come of the body; what comes later is taken as it is fed.
 
         Raises:
-            BadAnswer: it is not written as the head says.
+            BadResponse: it is not written as the head says.
         """
         self.reads_body = True
         head = self.head
@@ -177,7 +177,7 @@ class _Chunks:
                 if len(buffer) < 2:
                     break
                 if buffer[:2] != b"\r\n":
-                    raise BadAnswer("malformed chunked encoding")
+                    raise BadResponse("malformed chunked encoding")
                 del buffer[:2]
                 self._data_ended = False
             elif not self._read_length(buffer):
@@ -188,25 +188,25 @@ class _Chunks:
         end = buffer.find(b"\n", 0, _MAX_CHUNK_LINE_BYTES)
         if end < 0:
             if len(buffer) >= _MAX_CHUNK_LINE_BYTES:
-                raise BadAnswer("header line too long")
+                raise BadResponse("header line too long")
             return False
         if buffer[end - 1 : end] != b"\r":
-            raise BadAnswer("chunked line ends with bare LF")
+            raise BadResponse("chunked line ends with bare LF")
         digits = bytes(buffer[:end]).partition(b";")[0].rstrip()
         del buffer[: end + 1]
         if not digits:
-            raise BadAnswer("empty hex number for chunk length")
+            raise BadResponse("empty hex number for chunk length")
         if not _HEX.fullmatch(digits):
-            raise BadAnswer("invalid byte in chunk length")
+            raise BadResponse("invalid byte in chunk length")
         if len(digits) > 16:
-            raise BadAnswer("http chunk length too large")
+            raise BadResponse("http chunk length too large")
         self._left = int(digits, 16)
         self.ended = not self._left
         # Extensions are read and never used; Go allows this much of them for what there is of data.
         excess = self._excess_bytes + end + 1 - _FREE_BYTES_PER_CHUNK - 2 * self._left
         self._excess_bytes = max(excess, 0)
         if excess > _MAX_EXCESS_BYTES:
-            raise BadAnswer("chunked encoding contains too much non-data")
+            raise BadResponse("chunked encoding contains too much non-data")
         return True
 
 
@@ -214,7 +214,7 @@ def parse_head(head: bytes) -> Head:
     """Status line and headers of `head`, which ends without its empty line.
 
     Raises:
-        BadAnswer: this is no head of HTTP/1.
+        BadResponse: this is no head of HTTP/1.
     """
     first, *rest = head.split(b"\n")
     version, status = _status(first.rstrip(b"\r"))
@@ -238,12 +238,12 @@ def parse_head(head: bytes) -> Head:
 def _status(line: bytes | bytearray) -> tuple[bytes, int]:
     version, blank, rest = bytes(line).partition(b" ")
     if not blank:
-        raise BadAnswer(_broken(f"malformed HTTP response {quote(bytes(line))}"))
+        raise BadResponse(_broken(f"malformed HTTP response {quote(bytes(line))}"))
     code = rest.lstrip(b" ").partition(b" ")[0]
     if len(code) != 3 or not code.isdigit():
-        raise BadAnswer(_broken(f"malformed HTTP status code {quote(code)}"))
+        raise BadResponse(_broken(f"malformed HTTP status code {quote(code)}"))
     if not _VERSION.fullmatch(version):
-        raise BadAnswer(_broken(f"malformed HTTP version {quote(version)}"))
+        raise BadResponse(_broken(f"malformed HTTP version {quote(version)}"))
     return version, int(code)
 
 
@@ -255,15 +255,15 @@ def _fields(lines: list[bytes]) -> list[tuple[bytes, bytes]]:
         line = raw.rstrip(b"\r\t ")
         if raw[:1] in (b" ", b"\t"):
             if not fields:
-                raise BadAnswer(_broken(f"malformed MIME header initial line: {quote(line)}"))
+                raise BadResponse(_broken(f"malformed MIME header initial line: {quote(line)}"))
             folded.append(line.strip())
             continue
         _unfold(fields, folded)
         matched = _FIELD.fullmatch(line)
         if matched is None:
             if b":" not in line:
-                raise BadAnswer(_broken(f"malformed MIME header: missing colon: {quote(line)}"))
-            raise BadAnswer(_broken(f"malformed MIME header line: {quote(line)}"))
+                raise BadResponse(_broken(f"malformed MIME header: missing colon: {quote(line)}"))
+            raise BadResponse(_broken(f"malformed MIME header line: {quote(line)}"))
         fields.append((matched[1].lower(), matched[2].strip(b" \t")))
     _unfold(fields, folded)
     return fields
@@ -282,9 +282,9 @@ def _is_chunked(encodings: list[bytes]) -> bool:
         return False
     if len(encodings) > 1:
         listed = " ".join(map(quote, encodings))
-        raise BadAnswer(_broken(f"too many transfer encodings: [{listed}]"))
+        raise BadResponse(_broken(f"too many transfer encodings: [{listed}]"))
     if encodings[0].lower() != b"chunked":
-        raise BadAnswer(_broken(f"unsupported transfer encoding: {quote(encodings[0])}"))
+        raise BadResponse(_broken(f"unsupported transfer encoding: {quote(encodings[0])}"))
     return True
 
 
@@ -293,13 +293,13 @@ def _length(lengths: list[bytes]) -> int | None:
         return None
     if len(set(lengths)) > 1:
         listed = " ".join(map(quote, lengths))
-        raise BadAnswer(
+        raise BadResponse(
             _broken(f"http: message cannot contain multiple Content-Length headers; got [{listed}]")
         )
     if not lengths[0]:
-        raise BadAnswer(_broken('invalid empty Content-Length ""'))
+        raise BadResponse(_broken('invalid empty Content-Length ""'))
     if not _DIGITS.fullmatch(lengths[0]) or len(lengths[0]) > 18:
-        raise BadAnswer(_broken(f"bad Content-Length {quote(lengths[0])}"))
+        raise BadResponse(_broken(f"bad Content-Length {quote(lengths[0])}"))
     return int(lengths[0])
 
 

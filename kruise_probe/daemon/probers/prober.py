@@ -75,28 +75,28 @@ class CouldNotProbe(Exception):
         self.message = message
 
 
-Waiting = Callable[[], Coroutine[Any, Any, Outcome]]
+Continuation = Callable[[], Coroutine[Any, Any, Outcome]]
 """What is left of a probe that was begun: call it once, and await the outcome."""
 
 
-class Asked(abc.ABC):
+class PendingResponse(abc.ABC):
     """A probe whose answer is there in a moment: to be looked for once, at the end of the round.
 
     Dropped without a look, it leaves nothing behind.
     """
 
     @abc.abstractmethod
-    def look(self) -> "Outcome | Waiting":
+    def look(self) -> "Outcome | Continuation":
         """What came of it, or what is left to wait for."""
 
 
-Begun = Outcome | Asked | Waiting
+StartResult = Outcome | PendingResponse | Continuation
 
 
 class Prober(Protocol):
     """Runs one probe. Knows its own timeout; may be run again, but not while it runs."""
 
-    def start(self, target: Target) -> Begun:
+    def start(self, target: Target) -> StartResult:
         """Begins a probe: its outcome where nothing has to be waited for, else how to come by it.
 
         Raises:

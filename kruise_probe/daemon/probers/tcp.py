@@ -8,8 +8,8 @@ import asyncio
 from functools import partial
 from typing import Final
 
-from kruise_probe.daemon.probers.dialing import Address, Connection, DialFailed, prepare
-from kruise_probe.daemon.probers.prober import Outcome, Prober, Target, Verdict, Waiting
+from kruise_probe.daemon.probers.dialing import Address, Connection, ProbeDialFailed, prepare
+from kruise_probe.daemon.probers.prober import Continuation, Outcome, Prober, Target, Verdict
 from kruise_probe.daemon.probers.read_budget import ReadBudget
 from kruise_probe.daemon.probers.targets import address_of
 
@@ -24,13 +24,13 @@ class TcpProber(Prober):
         self._port = port
         self._timeout_seconds = timeout_seconds
 
-    def start(self, target: Target) -> Outcome | Waiting:
+    def start(self, target: Target) -> Outcome | Continuation:
         address = address_of(target, self._port)
         try:
             connection = prepare(address, _READS_NOTHING)
             if not connection.begin():
                 return partial(self._wait, connection, address)
-        except DialFailed as failure:
+        except ProbeDialFailed as failure:
             return _failed(failure)
         connection.close()
         return _CONNECTED
@@ -45,14 +45,14 @@ class TcpProber(Prober):
                 await connection.connect()
         except TimeoutError:
             return _timed_out(address)
-        except DialFailed as failure:
+        except ProbeDialFailed as failure:
             return _failed(failure)
         finally:
             connection.close()
         return _CONNECTED
 
 
-def _failed(failure: DialFailed) -> Outcome:
+def _failed(failure: ProbeDialFailed) -> Outcome:
     return Outcome(Verdict.FAILURE, str(failure))
 
 

@@ -14,7 +14,7 @@ from kruise_probe.daemon.probers.dialing import (
     Address,
     BrokenConnection,
     Connection,
-    DialFailed,
+    ProbeDialFailed,
     new_socket,
 )
 from kruise_probe.daemon.probers.read_budget import READ_BYTES, ReadBudget
@@ -55,16 +55,16 @@ class TlsConnection(Connection):
         self._first_bytes = b""
 
     async def connect(self) -> None:
-        """Connects and shakes hands. Raises: DialFailed."""
+        """Connects and shakes hands. Raises: ProbeDialFailed."""
         await super().connect()
         try:
             await self._until_done(self._tls.do_handshake)
         except ssl.SSLError as error:
             if error.reason == _NO_TLS and _HTTP.match(self._first_bytes):
-                raise DialFailed("http: server gave HTTP response to HTTPS client") from error
-            raise DialFailed(_tls_words(error)) from error
+                raise ProbeDialFailed("http: server gave HTTP response to HTTPS client") from error
+            raise ProbeDialFailed(_tls_words(error)) from error
         except BrokenConnection as broken:
-            raise DialFailed(str(broken)) from broken
+            raise ProbeDialFailed(str(broken)) from broken
 
     @property
     def protocol(self) -> str | None:
@@ -129,7 +129,7 @@ async def dial_tls(address: Address, budget: ReadBudget, context: ssl.SSLContext
     """Connects and shakes hands; no server name is sent, as the server is known by its address.
 
     Raises:
-        DialFailed: no connection, or no TLS.
+        ProbeDialFailed: no connection, or no TLS.
     """
     tls = TlsConnection(address, budget, context)
     try:

@@ -11,7 +11,7 @@ from support.patience import PATIENCE_SECONDS
 from support.scripted_server import serving, silent
 from support.sockets import full_backlog, time_waits
 
-from kruise_probe.daemon.probers.dialing import Address, Connection, DialFailed, dial
+from kruise_probe.daemon.probers.dialing import Address, Connection, ProbeDialFailed, dial
 from kruise_probe.daemon.probers.prober import Outcome, Target, Verdict
 from kruise_probe.daemon.probers.read_budget import ReadBudget
 from kruise_probe.daemon.probers.tcp import TcpProber
@@ -86,7 +86,7 @@ async def test_a_connection_to_itself_is_refused() -> None:
         own.bind(("127.0.0.1", 0))
         connection = Connection(own, Address(*own.getsockname()), ReadBudget())
 
-        with pytest.raises(DialFailed, match="connection refused"):
+        with pytest.raises(ProbeDialFailed, match="connection refused"):
             await connection.connect()
 
 

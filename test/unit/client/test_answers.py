@@ -16,7 +16,7 @@ from kruise_probe.client.answers import (
     MAX_FRAMING_BYTES,
     MAX_UNPACKED_BYTES,
     AnswerParser,
-    BadAnswer,
+    BadResponse,
     BodyTooLarge,
 )
 
@@ -94,7 +94,7 @@ def test_an_answer_that_is_cut_off_is_never_taken_for_a_whole_one(
         try:
             parser.feed(data[:end])
             whole = parser.end()
-        except BadAnswer:
+        except BadResponse:
             continue
         if whole:
             assert data.startswith((BY_END, BY_END[:-2])), "only the end itself can end it"
@@ -116,7 +116,7 @@ def test_no_bytes_however_cut_do_more_than_be_refused(
     data: bytes, at: list[int], tunnel: bool
 ) -> None:
     parser = AnswerParser(tunnel=tunnel)
-    with suppress(BadAnswer):
+    with suppress(BadResponse):
         for portion in cut(data, at):
             parser.feed(portion)
             parser.take()
@@ -142,7 +142,7 @@ def test_no_bytes_however_cut_do_more_than_be_refused(
 )
 def test_what_cannot_be_used_is_refused_in_words(data: bytes, words: str) -> None:
     parser = AnswerParser()
-    with pytest.raises(BadAnswer, match=words):
+    with pytest.raises(BadResponse, match=words):
         parser.feed(data)
 
 
@@ -165,7 +165,7 @@ def test_what_cannot_be_used_is_refused_in_words(data: bytes, words: str) -> Non
 )
 def test_what_is_no_body_has_a_bound(endless: list[bytes]) -> None:
     parser, left = AnswerParser(), iter(endless)
-    with pytest.raises(BadAnswer):
+    with pytest.raises(BadResponse):
         deque(map(parser.feed, left), maxlen=0)
 
     not_fed = sum(map(len, left))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.fake_transport import FakeTransport
 
-from kruise_probe.client.answers import BadAnswer
+from kruise_probe.client.answers import BadResponse
 from kruise_probe.client.http1 import UNREAD_BYTES, Broken, HttpConnection
 
 GET = b"GET / HTTP/1.1\r\n\r\n"
@@ -139,7 +139,7 @@ async def test_what_is_no_http_ends_the_connection_at_once() -> None:
     other.receive(b"SSH-2.0-OpenSSH\r\n")
 
     assert other.closing
-    with pytest.raises(BadAnswer):
+    with pytest.raises(BadResponse):
         await connection.whole()
 
 
@@ -235,7 +235,7 @@ async def test_whatever_a_server_sends_ends_in_an_answer_or_in_an_error(
     async with asyncio.timeout(1):
         await asyncio.wait([asked])
 
-    assert isinstance(asked.exception(), (Broken, BadAnswer, type(None)))
+    assert isinstance(asked.exception(), (Broken, BadResponse, type(None)))
     await asyncio.sleep(0)
     assert other.lost
 

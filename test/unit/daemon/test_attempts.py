@@ -8,14 +8,14 @@ import pytest
 
 from kruise_probe.daemon.attempts import Attempts
 from kruise_probe.daemon.probers.prober import (
-    Asked,
-    Begun,
+    Continuation,
     CouldNotProbe,
     Outcome,
+    PendingResponse,
     Prober,
+    StartResult,
     Target,
     Verdict,
-    Waiting,
 )
 from kruise_probe.daemon.standstill import Standstill
 
@@ -26,23 +26,23 @@ TARGET = Target(pod_ip="127.0.0.9", container_id="c1")
 class Scripted(Prober):
     """Begins as it is told."""
 
-    def __init__(self, begin: Callable[[], Begun]) -> None:
+    def __init__(self, begin: Callable[[], StartResult]) -> None:
         self._begin = begin
 
-    def start(self, target: Target) -> Begun:
+    def start(self, target: Target) -> StartResult:
         return self._begin()
 
     async def run(self, target: Target) -> Outcome:
         raise AssertionError("only start is used")
 
 
-class Answer(Asked):
+class Answer(PendingResponse):
     """Looked at, it gives what it was made with."""
 
-    def __init__(self, found: Outcome | Waiting) -> None:
+    def __init__(self, found: Outcome | Continuation) -> None:
         self._found = found
 
-    def look(self) -> Outcome | Waiting:
+    def look(self) -> Outcome | Continuation:
         return self._found
 
 
@@ -55,7 +55,7 @@ async def impossible() -> Outcome:
     raise CouldNotProbe("RuntimeUnavailable", "away")
 
 
-def broken() -> Begun:
+def broken() -> StartResult:
     raise ZeroDivisionError
 
 
@@ -93,7 +93,7 @@ async def told() -> AsyncIterator[Told]:
     ],
 )
 async def test_what_comes_of_an_attempt_is_told_once(
-    told: Told, begin: Callable[[], Begun], expected: list[object]
+    told: Told, begin: Callable[[], StartResult], expected: list[object]
 ) -> None:
     told.attempts.begin(Scripted(begin), TARGET)
     await asyncio.sleep(1)
@@ -111,7 +111,7 @@ async def test_what_comes_of_an_attempt_is_told_once(
 )
 @pytest.mark.parametrize("after", [None, 0.0, 0.001], ids=["same step", "next step", "later"])
 async def test_what_is_discarded_ends_without_a_word(
-    told: Told, begin: Callable[[], Begun], after: float | None
+    told: Told, begin: Callable[[], StartResult], after: float | None
 ) -> None:
     """In the same step a task has not run yet: it is cancelled before it begins."""
     told.attempts.begin(Scripted(begin), TARGET)

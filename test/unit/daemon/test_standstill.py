@@ -7,7 +7,14 @@ import pytest
 from support.background import background
 
 from kruise_probe.daemon.attempts import Attempts
-from kruise_probe.daemon.probers.prober import Begun, Outcome, Prober, Target, Verdict, Waiting
+from kruise_probe.daemon.probers.prober import (
+    Continuation,
+    Outcome,
+    Prober,
+    StartResult,
+    Target,
+    Verdict,
+)
 from kruise_probe.daemon.standstill import LONG_SECONDS, STEP_SECONDS, Standstill
 
 StandStill = Callable[[float], None]
@@ -87,7 +94,7 @@ async def refused() -> Outcome:
     ],
 )
 async def test_a_time_that_ran_out_unheard_is_no_verdict_but_once(
-    stand_still: StandStill, waiting: Waiting, stops: list[bool], expected: list[Outcome]
+    stand_still: StandStill, waiting: Continuation, stops: list[bool], expected: list[Outcome]
 ) -> None:
     outcomes: list[Outcome] = []
     standstill = Standstill()
@@ -111,10 +118,10 @@ async def test_a_time_that_ran_out_unheard_is_no_verdict_but_once(
 
 
 class _Begins(Prober):
-    def __init__(self, waiting: Waiting) -> None:
+    def __init__(self, waiting: Continuation) -> None:
         self._waiting = waiting
 
-    def start(self, target: Target) -> Begun:
+    def start(self, target: Target) -> StartResult:
         return self._waiting
 
     async def run(self, target: Target) -> Outcome:

@@ -12,7 +12,7 @@ from kruise_probe.daemon.probers.http_response import (
     MAX_BODY_BYTES,
     MAX_HEAD_BYTES,
     AnswerReader,
-    BadAnswer,
+    BadResponse,
     Head,
     parse_head,
 )
@@ -136,7 +136,7 @@ def test_answers_are_read_the_same_in_any_pieces(answer: bytes, head: Head, body
     ],
 )
 def test_what_is_no_answer_is_named_as_go_names_it(answer: bytes, problem: str) -> None:
-    with pytest.raises(BadAnswer) as caught:
+    with pytest.raises(BadResponse) as caught:
         read([answer])
 
     assert str(caught.value) == problem
@@ -159,7 +159,7 @@ def test_a_head_without_end_is_refused(flood: bytes) -> None:
         for _ in range(2 * MAX_HEAD_BYTES // len(flood)):
             reader.feed(flood)
 
-    with pytest.raises(BadAnswer, match="server response headers exceeded 65536 bytes"):
+    with pytest.raises(BadResponse, match="server response headers exceeded 65536 bytes"):
         feed_on()
 
 
@@ -180,7 +180,7 @@ def test_e2_heads_before_the_last_answer_use_up_its_budget() -> None:
     reader.feed(informational)
 
     assert reader.head_bytes_left == 100 - len(informational)
-    with pytest.raises(BadAnswer, match="response headers exceeded"):
+    with pytest.raises(BadResponse, match="response headers exceeded"):
         reader.feed(OK + b"A: " + b"x" * 70)
 
 
@@ -219,7 +219,7 @@ PIECES = st.lists(
 
 @given(PIECES)
 def test_any_bytes_make_an_answer_or_one_kind_of_error(pieces: list[bytes]) -> None:
-    with contextlib.suppress(BadAnswer):
+    with contextlib.suppress(BadResponse):
         reader = read(piece for piece in pieces if piece)
         assert reader.complete
         assert len(reader.body) <= MAX_BODY_BYTES
