@@ -99,13 +99,13 @@ class Attempts:
     async def _wait(self, waiting: Continuation, began: float, generation: int) -> None:
         try:
             outcome = await waiting()
-            if generation == self._generation and not self._excuses(outcome, began):
+            if generation == self._generation and not self._timed_out_during_stall(outcome, began):
                 self._on_outcome(outcome, self._loop.time() - began)
         except Exception as error:  # noqa: BLE001 - told as a failure
             if generation == self._generation:
                 self._on_failure(error)
 
-    def _excuses(self, outcome: Outcome, began: float) -> bool:
+    def _timed_out_during_stall(self, outcome: Outcome, began: float) -> bool:
         """Whether nobody could hear an answer in time; never twice in a row, or a slow node would hide every failure."""
         self._excused = outcome.timed_out and not self._excused and self._standstill.since(began)
         return self._excused

@@ -19,7 +19,7 @@ Recorded = dict[tuple[str, str], ContainerProbeState]
 """States as they were written, by pod uid and probe name."""
 
 
-class Standing(Enum):
+class ReadbackMatch(Enum):
     """What a recorded state is about."""
 
     SAME = "same container, same probe"
@@ -51,9 +51,9 @@ def result_for(key: ProbeKey, recorded: Recorded) -> Result | None:
     )
 
 
-def standing_of(
+def readback_match(
     result: Result, *, container_id: str, started_at: float | None, probe_hash: str
-) -> Standing:
+) -> ReadbackMatch:
     """Whether `result` is about the container that runs now (`started_at`: seconds since the epoch).
 
     Wire times have whole seconds, so a probe in the second of the container's start is one after it.
@@ -67,7 +67,7 @@ def standing_of(
             and int(started_at) <= result.last_probe_at.timestamp()
         )
     if not same:
-        return Standing.OTHER
+        return ReadbackMatch.OTHER
     if result.probe_hash and result.probe_hash != probe_hash:
-        return Standing.EDITED
-    return Standing.SAME
+        return ReadbackMatch.EDITED
+    return ReadbackMatch.SAME

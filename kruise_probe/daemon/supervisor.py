@@ -25,7 +25,7 @@ from kruise_probe.daemon.readback import Recorded, recorded_in, result_for
 from kruise_probe.daemon.results import Result, Results
 from kruise_probe.daemon.schedule import Anchor
 from kruise_probe.daemon.standstill import Standstill
-from kruise_probe.daemon.worker import Node, Worker
+from kruise_probe.daemon.worker import Worker, WorkerContext
 
 REPAIR_SECONDS: Final = 60.0
 """So long after its deletion a NodePodProbe that comes back goes on where it was."""
@@ -59,7 +59,7 @@ class Supervisor:
         self._workers: dict[ProbeKey, Worker] = {}
         self._kept: dict[ProbeKey, Result] = {}
         self._keep_until = 0.0
-        self._node: Node | None = None
+        self._context: WorkerContext | None = None
         self._running = asyncio.Event()
 
     def __len__(self) -> int:
@@ -75,7 +75,7 @@ class Supervisor:
         async with asyncio.TaskGroup() as group:
             standstill = Standstill()
             looking = group.create_task(standstill.run(), name="standstill")
-            self._node = Node(
+            self._context = WorkerContext(
                 anchor=Anchor(self._now().timestamp(), asyncio.get_running_loop().time()),
                 containers=self._containers,
                 host_addresses=self._host_addresses,
@@ -124,10 +124,10 @@ class Supervisor:
             self._kept.clear()
 
     def _add(self, entry: Entry, recorded: Recorded, *, first: bool) -> None:
-        if self._node is None:
+        if self._context is None:
             raise RuntimeError("the supervisor does not run yet")
         known = result_for(entry.key, recorded) or self._kept.pop(entry.key, None)
-        worker = Worker(entry, self._node, recorded=known, from_start=first)
+        worker = Worker(entry, self._context, recorded=known, from_start=first)
         self._workers[entry.key] = worker
         worker.start()
 

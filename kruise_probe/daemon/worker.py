@@ -37,7 +37,7 @@ from kruise_probe.daemon.probers.prober import (
     Prober,
     Verdict,
 )
-from kruise_probe.daemon.readback import Standing, standing_of
+from kruise_probe.daemon.readback import ReadbackMatch, readback_match
 from kruise_probe.daemon.results import Change, Result, Results
 from kruise_probe.daemon.schedule import Anchor
 from kruise_probe.daemon.standstill import Standstill
@@ -52,7 +52,7 @@ _REASONS_TO_LOOK = frozenset(
 def _nothing() -> None: ...
 
 
-class Node(NamedTuple):
+class WorkerContext(NamedTuple):
     """What all workers of a daemon share.
 
     Attributes:
@@ -83,7 +83,7 @@ class Worker:
     """
 
     def __init__(
-        self, entry: Entry, node: Node, *, recorded: Result | None, from_start: bool
+        self, entry: Entry, context: WorkerContext, *, recorded: Result | None, from_start: bool
     ) -> None:
         self.entry = entry
         self.series = ProbeSeries(
@@ -93,7 +93,7 @@ class Worker:
             pod_uid=entry.key.pod_uid,
             probe=str(entry.key.probe),
         )
-        self._node = node
+        self._context = context
         self._recorded = recorded
         self._from_start = from_start
         self._loop = asyncio.get_running_loop()
@@ -101,7 +101,7 @@ class Worker:
             pod=str(entry.pod), container=entry.key.container, probe=str(entry.key.probe)
         )
         timing = schedule.timing_of(entry.key.pod_uid, entry.key.container, entry.probe)
-        self._ticker = Ticker(node.anchor, timing, self._tick)
+        self._ticker = Ticker(context.anchor, timing, self._tick)
         self._configure()
 
         self._record = (
@@ -115,8 +115,8 @@ class Worker:
         self._unsubscribe: Callable[[], None] = _nothing
 
         self._attempts = Attempts(
-            node.spawn,
-            node.standstill,
+            context.spawn,
+            context.standstill,
             on_outcome=self._judge,
             on_failure=self._not_probed,
             on_end=self._ticker.probe_ended,
@@ -131,7 +131,7 @@ class Worker:
         self._hash = probe_hash(probe)
         self.series.type = handler_type(probe)
         self._refusal = refusal_of(probe)
-        self._prober = None if self._refusal else self._node.prober_factory(probe)
+        self._prober = None if self._refusal else self._context.prober_factory(probe)
 
     # What others do to a worker; all of it is synchronous.
 
@@ -139,19 +139,21 @@ class Worker:
         """Takes over what was read back, and waits for its container."""
         key = self.entry.key
         if self._recorded is not None:
-            self._node.results.restore(key, self._recorded)
+            self._context.results.restore(key, self._recorded)
             self.series.state = self._recorded.state.value
-        self._unsubscribe = self._node.containers.subscribe(key.pod_uid, key.container, self._look)
+        self._unsubscribe = self._context.containers.subscribe(
+            key.pod_uid, key.container, self._look
+        )
         if self._refusal:
             self._publish(threshold.unknown(self._refusal))
         else:
-            self._running_container()
+            self._sync_container()
 
     def _look(self) -> None:
         if self._refusal:
             return
         try:
-            self._running_container()
+            self._sync_container()
         except Exception as error:  # noqa: BLE001 - one bad probe never stops another
             self._report_broken(error)
 
@@ -178,7 +180,7 @@ class Worker:
             return
         self._rearm_grace()
         if not self._container_id:
-            self._running_container()
+            self._sync_container()
         elif ask_again or edit.timing:
             self._restart_timer(ask_again=ask_again)
 
@@ -209,16 +211,16 @@ class Worker:
     def _first_due(self) -> float:
         return schedule.first_due(
             loop_now=self._loop.time(),
-            wall_now=self._node.now().timestamp(),
+            wall_now=self._context.now().timestamp(),
             started_at=self._started_at,
             initial_delay_seconds=self.entry.probe.effective_initial_delay_seconds,
         )
 
     # The container.
 
-    def _running_container(self) -> ContainerView | None:
+    def _sync_container(self) -> ContainerView | None:
         """The container, if it runs and was known before; takes note of a new one, or of why there is none."""
-        aim = aim_at(self._node.containers, self.entry)
+        aim = aim_at(self._context.containers, self.entry)
         if aim is None:
             self._record = threshold.put_on_hold(self._record)
             return None
@@ -236,31 +238,31 @@ class Worker:
         self._discard_attempt()
         self._started_at = view.started_at.timestamp() if view.started_at else None
         recorded, self._recorded = self._recorded, None
-        standing = recorded and standing_of(
+        match = recorded and readback_match(
             recorded, container_id=view.id, started_at=self._started_at, probe_hash=self._hash
         )
-        replaced = bool(self._container_id) or standing is Standing.OTHER
+        replaced = bool(self._container_id) or match is ReadbackMatch.OTHER
         ran_before = not self._container_id and self._ran_before_the_daemon()
         self._container_id = view.id
         self._probed = False
         delayed = self.entry.probe.effective_initial_delay_seconds > 0
         self._publish(threshold.container_changed(self._record, initial_delay=replaced and delayed))
         due = self._first_due()
-        is_known = standing is Standing.SAME and self._record.state is not ProbeState.UNKNOWN
+        is_known = match is ReadbackMatch.SAME and self._record.state is not ProbeState.UNKNOWN
         if due > self._loop.time() or not (is_known or ran_before):
             self._ticker.tick_at(due)
         elif is_known:
             self._ticker.tick_on_phase()
         else:
             self._ticker.tick_at(
-                schedule.due_after_restart(self._node.anchor, self._ticker.timing, due)
+                schedule.due_after_restart(self._context.anchor, self._ticker.timing, due)
             )
 
     def _ran_before_the_daemon(self) -> bool:
         return (
             self._from_start
             and self._started_at is not None
-            and self._started_at <= self._node.anchor.wall_seconds
+            and self._started_at <= self._context.anchor.wall_seconds
         )
 
     # An attempt.
@@ -270,13 +272,13 @@ class Worker:
             self._report_queued()
             return False
         try:
-            view = self._running_container()
+            view = self._sync_container()
         except Exception as error:  # noqa: BLE001 - one bad probe never stops another
             self._report_broken(error)
             return True
         if view is not None and self._prober is not None:
             self._probed = True
-            target = target_of(view, self.entry, self._node.host_addresses)
+            target = target_of(view, self.entry, self._context.host_addresses)
             self._attempts.begin(self._prober, target)
         return True
 
@@ -285,7 +287,7 @@ class Worker:
         obstacle, reported = self._record.obstacle, self._record.message
         if self._prober is None or reported.startswith(REASON_EXEC_QUEUED):
             return
-        if not self._node.containers.available or (obstacle and obstacle.of_container):
+        if not self._context.containers.available or (obstacle and obstacle.of_container):
             return  # Something else keeps it from running.
         if (queued := self._prober.queued_too_long()) is not None:
             self._publish(threshold.unknown(str(queued)))
@@ -324,14 +326,14 @@ class Worker:
 
     def _could_not_probe(self, error: CouldNotProbe) -> None:
         self.series.unknown += 1
-        if error.reason == REASON_RUNTIME_UNAVAILABLE and not self._node.containers.available:
+        if error.reason == REASON_RUNTIME_UNAVAILABLE and not self._context.containers.available:
             self._record = threshold.put_on_hold(self._record)
         elif error.reason == REASON_INVALID_PROBE:
             self._publish(threshold.unknown(clean_message(str(error))))
         else:
             if error.reason in _REASONS_TO_LOOK and self._record.obstacle is None:
                 # Its container may be gone, or the runtime itself: a list says so now.
-                self._node.containers.refresh_soon()
+                self._context.containers.refresh_soon()
             # Not one of the container, whatever the reason: it runs by the list, which may go on saying so of one
             # whose shim has died.
             self._not_reached(clean_message(str(error)), of_container=False)
@@ -382,8 +384,8 @@ class Worker:
         self._record = record
         if record.state is None:
             return
-        key, at = self.entry.key, self._node.now()
-        old = self._node.results.get(key)
+        key, at = self.entry.key, self._context.now()
+        old = self._context.results.get(key)
         same_state = old is not None and old.state is record.state
         if (
             old is None
@@ -400,6 +402,6 @@ class Worker:
         else:
             return
         self.series.state = record.state.value
-        change = self._node.results.put(key, result)
+        change = self._context.results.put(key, result)
         if change is Change.STATE and record.state is not ProbeState.UNKNOWN:
-            self._node.on_transition(self.entry, result)
+            self._context.on_transition(self.entry, result)

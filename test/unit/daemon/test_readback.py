@@ -9,7 +9,7 @@ from kruise_probe.api.v1alpha1 import (
     PodProbeStatus,
     ProbeState,
 )
-from kruise_probe.daemon.readback import Standing, recorded_in, result_for, standing_of
+from kruise_probe.daemon.readback import ReadbackMatch, readback_match, recorded_in, result_for
 from kruise_probe.daemon.results import Result
 
 KEY = ProbeKey("uid", "main", ProbeName("m", "p"))
@@ -59,28 +59,30 @@ def test_unreadable_times_are_absent() -> None:
 
 
 @pytest.mark.parametrize(
-    ("container_id", "probe_hash", "last_probe_at", "standing"),
+    ("container_id", "probe_hash", "last_probe_at", "match"),
     [
-        pytest.param("c1", "h1", None, Standing.SAME, id="same-ids"),
-        pytest.param("c0", "h1", NOON, Standing.OTHER, id="the-id-decides-not-the-time"),
-        pytest.param("c1", "h0", NOON, Standing.EDITED, id="edited-while-nobody-ran"),
-        pytest.param("", "", NOON, Standing.SAME, id="kruises-crd-probed-after-the-start"),
-        pytest.param("", "", NOON.replace(hour=11), Standing.OTHER, id="probed-before-the-start"),
-        pytest.param("", "", None, Standing.OTHER, id="never-probed"),
-        pytest.param("", "h0", NOON, Standing.EDITED, id="hash-alone"),
+        pytest.param("c1", "h1", None, ReadbackMatch.SAME, id="same-ids"),
+        pytest.param("c0", "h1", NOON, ReadbackMatch.OTHER, id="the-id-decides-not-the-time"),
+        pytest.param("c1", "h0", NOON, ReadbackMatch.EDITED, id="edited-while-nobody-ran"),
+        pytest.param("", "", NOON, ReadbackMatch.SAME, id="kruises-crd-probed-after-the-start"),
+        pytest.param(
+            "", "", NOON.replace(hour=11), ReadbackMatch.OTHER, id="probed-before-the-start"
+        ),
+        pytest.param("", "", None, ReadbackMatch.OTHER, id="never-probed"),
+        pytest.param("", "h0", NOON, ReadbackMatch.EDITED, id="hash-alone"),
     ],
 )
 def test_whom_a_recorded_state_is_about(
-    container_id: str, probe_hash: str, last_probe_at: datetime | None, standing: Standing
+    container_id: str, probe_hash: str, last_probe_at: datetime | None, match: ReadbackMatch
 ) -> None:
     result = Result(ProbeState.FAILED, "", container_id, probe_hash, last_probe_at, None)
     started_at = NOON.timestamp() + 0.4
-    assert standing is standing_of(
+    assert match is readback_match(
         result, container_id="c1", started_at=started_at, probe_hash="h1"
     )
 
 
 def test_a_container_whose_start_is_not_known_is_another_one() -> None:
     result = Result(ProbeState.FAILED, "", "", "", NOON, None)
-    standing = standing_of(result, container_id="c1", started_at=None, probe_hash="h1")
-    assert standing is Standing.OTHER
+    match = readback_match(result, container_id="c1", started_at=None, probe_hash="h1")
+    assert match is ReadbackMatch.OTHER
