@@ -1,4 +1,4 @@
-"""Runs one probe, once: a command in a container, or a request to the pod's own address.
+"""Runs one attempt of a probe: a command in a container, or a request to the pod's IP.
 
-Knows nothing of schedules, thresholds or results; whoever calls decides when, and what an answer changes.
+The caller owns the schedule, the thresholds and the stored results.
 """

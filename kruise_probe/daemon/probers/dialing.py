@@ -1,14 +1,13 @@
-"""TCP connections of probes: one socket, few system calls, nothing left behind.
+"""TCP connections of probes: one socket, few system calls, no TIME_WAIT.
 
-Probes go to addresses of this very machine, where a handshake is over before `connect` returns. So
-what needs no waiting does not wait; this makes a probe twice as cheap as asyncio's streams are.
+Probes go to addresses on this machine, where the handshake ends before `connect` returns. So each step is tried without
+waiting first. This takes half the CPU of asyncio streams.
 
-Source: kubelet pkg/probe/dialer_others.go; Go net.Dialer for the words of errors.
-Differs: kubelet's SO_LINGER of a second does not shorten TIME_WAIT on current kernels, and makes
-close() wait in the caller's thread. Here the end is sent (the server reads a plain end of file), and the
-reset with which the kernel itself answers its acknowledgement lets both kernels forget the connection: no
-TIME_WAIT, however many probes. (An end and a reset in two calls leave a moment in which a quick server's own
-end arrives, and then it is TIME_WAIT.)
+Source: kubelet pkg/probe/dialer_others.go; Go net.Dialer for the error texts.
+Differs: kubelet sets SO_LINGER to 1 s, which does not shorten TIME_WAIT on current kernels and makes close() block.
+Here close() sends a FIN, and the server reads a plain end of file. TCP_LINGER2 makes our kernel answer the server's ACK
+with a reset, so both kernels forget the connection. A FIN and a reset in two calls would leave a gap: a FIN from a fast
+server that arrives in it leads to TIME_WAIT.
 """
 
 import asyncio
@@ -29,13 +28,13 @@ from kruise_probe.daemon.probers.rounds import end_of_round
 
 _RESET: Final = struct.pack("ii", 1, 0)
 _NO_FIN_WAIT: Final = -1
-"""For TCP_LINGER2: a closed socket waits for no end of the other side, but resets the connection, see tcp(7)."""
+"""For TCP_LINGER2: a closed socket resets the connection instead of waiting for the peer's FIN, see tcp(7)."""
 _UNREAD: Final = bytearray(16 * 1024)
-"""Where goes what nobody reads: bytes of whatever connection, never looked at."""
+"""Shared buffer for bytes that are discarded at close."""
 _CONNECTED: Final = frozenset({0, errno.EISCONN})
-_UNDER_WAY: Final = frozenset({errno.EINPROGRESS, errno.EALREADY, errno.EINTR})
+_IN_PROGRESS: Final = frozenset({errno.EINPROGRESS, errno.EALREADY, errno.EINTR})
 
-_WORDS: Final = {
+_TEXTS: Final = {
     errno.ECONNREFUSED: "connection refused",
     errno.ECONNRESET: "connection reset by peer",
     errno.EPIPE: "broken pipe",
@@ -56,34 +55,34 @@ class Address(NamedTuple):
 
 
 class ProbeDialFailed(Exception):
-    """No connection; the text is the one that Go would give."""
+    """A probe could not connect; the text is Go's."""
 
 
 class BrokenConnection(Exception):
-    """The connection ended in the middle; the text is the one that Go would give."""
+    """The connection broke after it was established; the text is Go's."""
 
 
 class Connection:
-    """One TCP connection. `close` is synchronous, never waits, and must be called once it is connected."""
+    """One TCP connection. `close` never blocks; the owner must call it."""
 
-    __slots__ = ("_address", "_answer_is_due", "_budget", "_loop", "_socket")
+    __slots__ = ("_address", "_budget", "_loop", "_response_is_due", "_socket")
 
     def __init__(self, tcp: socket.socket, address: Address, budget: ReadBudget) -> None:
         self._socket = tcp
         self._address = address
         self._budget = budget
         self._loop = asyncio.get_running_loop()
-        self._answer_is_due = False
+        self._response_is_due = False
 
     def __del__(self) -> None:
-        """Nobody came to wait for it."""
+        """Close the socket of an attempt that was dropped."""
         self._socket.close()
 
     def begin(self) -> bool:
-        """Connects as far as that goes without waiting; whether it is connected. May be repeated until it is.
+        """Connect without waiting. Return whether the connection is established; may be repeated until it is.
 
         Raises:
-            ProbeDialFailed: refused, unreachable, or not an address.
+            ProbeDialFailed: refused, unreachable, or the address is invalid.
         """
         destination = (self._address.ip, self._address.port)
         try:
@@ -91,36 +90,36 @@ class Connection:
             if code == errno.EINPROGRESS:
                 code = self._socket.connect_ex(destination)
         except OSError as error:
-            raise ProbeDialFailed(f"dial tcp {self._address}: {_words(error)}") from error
-        if code in _UNDER_WAY:
+            raise ProbeDialFailed(f"dial tcp {self._address}: {_text_of(error)}") from error
+        if code in _IN_PROGRESS:
             return False
         self._check(code)
         return True
 
     async def connect(self) -> None:
-        """Waits until it is connected. Raises: ProbeDialFailed."""
+        """Connect, and wait until the connection is established. Raises: ProbeDialFailed."""
         if not self.begin():
             await self._writable()
             self._check(self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
 
     def _check(self, code: int) -> None:
-        if code in _CONNECTED and self._met_itself():
+        if code in _CONNECTED and self._is_self_connected():
             code = errno.ECONNREFUSED
         if code not in _CONNECTED:
-            raise ProbeDialFailed(f"dial tcp {self._address}: connect: {_code_words(code)}")
+            raise ProbeDialFailed(f"dial tcp {self._address}: connect: {_text_of_code(code)}")
 
-    def _met_itself(self) -> bool:
-        """Where nobody listens, a socket that is given the very port that it calls is connected to itself."""
+    def _is_self_connected(self) -> bool:
+        """Without a listener, a socket connects to itself if its ephemeral port equals the destination port."""
         own = self._socket.getsockname()
         if own[1] != self._address.port:
             return False
         try:
             return bool(own[:2] == self._socket.getpeername()[:2])
         except OSError:
-            return False  # it was closed by the other side already, so there was one
+            return False  # already closed by the peer, so there was a peer
 
     def offer(self, data: bytes) -> bytes:
-        """Sends as much as goes without waiting; what is left. Raises: BrokenConnection."""
+        """Send what fits without waiting. Return the unsent rest. Raises: BrokenConnection."""
         try:
             return data[self._socket.send(data) :]
         except BlockingIOError:
@@ -129,7 +128,7 @@ class Connection:
             raise self.broken("write", error) from error
 
     def take(self) -> bytes | None:
-        """What has arrived, at most 4 KiB; empty at the end, None if there is nothing. Raises: BrokenConnection."""
+        """Read at most 4 KiB without waiting. Empty: end of file. None: nothing has arrived. Raises: BrokenConnection."""
         try:
             data = self._socket.recv(READ_BYTES)
             self._budget.spend(len(data))
@@ -144,20 +143,20 @@ class Connection:
     async def send(self, data: bytes) -> None:
         """Raises: BrokenConnection."""
         await self._write(data)
-        self._answer_is_due = True
+        self._response_is_due = True
 
     async def _write(self, data: bytes) -> None:
         while data := self.offer(data):
             await self._writable()
 
     async def receive(self) -> bytes:
-        """What has arrived, at most 4 KiB; empty at the end. A peer that never pauses does not keep others waiting.
+        """Wait for data and read at most 4 KiB. Empty: end of file. Reads take turns, see `read_budget`.
 
         Raises:
-            BrokenConnection: reset by the other side, or more than the budget.
+            BrokenConnection: reset by the peer, or the read budget is exceeded.
         """
-        if self._answer_is_due:
-            self._answer_is_due = False
+        if self._response_is_due:
+            self._response_is_due = False
             await self._round()
         elif self._budget.needs_turn:
             await take_turn()
@@ -167,15 +166,15 @@ class Connection:
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
-            # A greeting that was not read would be answered by a mere reset. That is enough for a server that has
-            # ended the connection itself, and spares it the TIME_WAIT.
+            # Closing with unread data would send a reset instead of a FIN, so the data is read first.
+            # If the server has closed already, a reset is right: it saves the server the TIME_WAIT.
             if not socket.socket.recv_into(self._socket, _UNREAD):
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self._socket.close()
 
     def broken(self, what: str, error: OSError) -> BrokenConnection:
-        """What went wrong, in the words for it; `what` is read or write."""
-        return BrokenConnection(f"{what} tcp {self._address}: {what}: {_words(error)}")
+        """The error with Go's text; `what` is `read` or `write`."""
+        return BrokenConnection(f"{what} tcp {self._address}: {what}: {_text_of(error)}")
 
     async def _round(self) -> None:
         future: asyncio.Future[None] = self._loop.create_future()
@@ -205,10 +204,10 @@ class Connection:
 
 
 async def dial(address: Address, budget: ReadBudget) -> Connection:
-    """Connects; the caller closes what it gets.
+    """Connect. The caller closes the connection.
 
     Raises:
-        ProbeDialFailed: refused, unreachable, or not an address.
+        ProbeDialFailed: refused, unreachable, or the address is invalid.
     """
     connection = prepare(address, budget)
     try:
@@ -220,21 +219,21 @@ async def dial(address: Address, budget: ReadBudget) -> Connection:
 
 
 def prepare(address: Address, budget: ReadBudget) -> Connection:
-    """A connection that was not begun.
+    """A connection that is not started yet.
 
     Raises:
-        ProbeDialFailed: no descriptors left.
+        ProbeDialFailed: no file descriptors are left.
     """
     return Connection(new_socket(address), address, budget)
 
 
 def new_socket(address: Address) -> socket.socket:
-    """Raises: ProbeDialFailed, when no descriptors are left."""
+    """A socket that does not block. Raises: ProbeDialFailed, if no file descriptors are left."""
     family = socket.AF_INET6 if ":" in address.ip else socket.AF_INET
     try:
         tcp = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     except OSError as error:
-        raise ProbeDialFailed(f"dial tcp {address}: socket: {_words(error)}") from error
+        raise ProbeDialFailed(f"dial tcp {address}: socket: {_text_of(error)}") from error
     tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_LINGER2, _NO_FIN_WAIT)
     return tcp
 
@@ -244,9 +243,9 @@ def _wake(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-def _words(error: OSError) -> str:
-    return _code_words(error.errno) if error.errno else str(error)
+def _text_of(error: OSError) -> str:
+    return _text_of_code(error.errno) if error.errno else str(error)
 
 
-def _code_words(code: int) -> str:
-    return _WORDS.get(code) or os.strerror(code).lower()
+def _text_of_code(code: int) -> str:
+    return _TEXTS.get(code) or os.strerror(code).lower()

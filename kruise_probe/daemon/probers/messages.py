@@ -1,4 +1,4 @@
-"""Text of a verdict: what a program printed, made fit for a status; and words the way Go prints them.
+"""Messages of results: output of programs, cleaned for a status field, and values formatted as in Go.
 
 Source: kubelet pkg/kubelet/prober; Go strconv.Quote and time.Duration.String.
 Differs: Kruise cuts a message at a byte and lets control characters through.
@@ -8,23 +8,22 @@ import re
 from typing import Final
 
 MAX_MESSAGE_BYTES: Final = 1024
-"""Of one message in UTF-8, as in Kruise."""
+"""Size limit of a message in UTF-8, as in Kruise."""
 
 _ENOUGH_BYTES: Final = 8 * MAX_MESSAGE_BYTES
-"""What is looked at of an output of megabytes, from its first byte that shows; the rest could only follow a cut."""
+"""How much of an output is decoded, from its first visible byte. The rest would be truncated anyway."""
 
 _HIDDEN: Final = bytes(range(0x21)) + b"\x7f"
-"""Blanks and control bytes; a table that is aligned to the right begins with many."""
+"""Spaces and control bytes. A right-aligned table begins with many."""
 
 _BLANKS = re.compile(r"[\t\n\v\f\r\x85\u2028\u2029]+")
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufeff]+")
 
 
 def clean_message(text: bytes | str) -> str:
-    """At most 1,024 bytes of valid text without control characters; line ends become a space.
+    """At most 1,024 bytes of valid text without control characters. Line ends become a space.
 
-    Bytes that are no UTF-8 become U+FFFD. White space around the whole is cut off, so that what
-    `echo full` prints is `full`.
+    Invalid UTF-8 becomes U+FFFD. Surrounding whitespace is removed, so the output of `echo full` is `full`.
     """
     if isinstance(text, bytes):
         text = text.lstrip(_HIDDEN)[:_ENOUGH_BYTES].decode(errors="replace")
@@ -48,7 +47,7 @@ _ESCAPES: Final = {
 
 
 def quote(text: bytes | str) -> str:
-    """`text` in double quotes with everything escaped that does not print, as Go's `%q`; cut where no message reaches."""
+    """`text` in double quotes with unprintable characters escaped, as Go's `%q`; truncated to the size of a message."""
     text = text[:MAX_MESSAGE_BYTES]
     if isinstance(text, bytes):
         text = text.decode(errors="surrogateescape")
@@ -61,7 +60,7 @@ def _escaped(character: str) -> str:
     if character.isprintable():
         return character
     code = ord(character)
-    if 0xDC80 <= code <= 0xDCFF:  # a byte that is no UTF-8, as surrogateescape keeps it
+    if 0xDC80 <= code <= 0xDCFF:  # an invalid UTF-8 byte, as surrogateescape encodes it
         return f"\\x{code - 0xDC00:02x}"
     if code < 0x80:
         return f"\\x{code:02x}"
@@ -69,7 +68,7 @@ def _escaped(character: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`500ms`, `1s`, `1m30s`, `1h0m0s`: as Go prints a duration."""
+    """A duration as Go prints it: `500ms`, `1s`, `1m30s`, `1h0m0s`."""
     if 0 < seconds < 1:
         return f"{seconds * 1000:g}ms"
     whole, fraction = divmod(round(seconds, 6), 60)

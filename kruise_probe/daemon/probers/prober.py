@@ -1,8 +1,7 @@
-"""What every probe has in common: where it goes, what comes out, and when nothing can come out.
+"""Types that all probers share: target, result of one attempt, and the error for an attempt without a result.
 
 Source: kubelet pkg/kubelet/prober/prober.go and pkg/probe/probe.go.
-Differs: a request or command that does not end in time is a failure in every phase; kubelet throws
-such a result away when the time is over in the middle of a body.
+Differs: a timeout is a failure in every phase; kubelet drops the result when the timeout ends while it reads a body.
 """
 
 import abc
@@ -20,12 +19,12 @@ class Verdict(enum.Enum):
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):
-    """What one probe found.
+    """The result of one attempt.
 
     Attributes:
         message: at most 1,024 bytes, without control characters.
-        warning: success, with something worth knowing in the message.
-        timed_out: the time was over before there was an answer.
+        warning: a success whose message needs attention.
+        timed_out: the timeout ended before the response was complete.
     """
 
     verdict: Verdict
@@ -35,11 +34,11 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
 
 
 class Target(msgspec.Struct, frozen=True, gc=False):
-    """Where a probe goes; empty is what is not known.
+    """The pod and container of a probe. Unknown fields are empty.
 
     Attributes:
         refusal: why the pod's address must not be dialled; `pod_ip` is empty then.
-        namespace, pod_uid: whose share of the exec places a command uses.
+        namespace, pod_uid: the tenant whose share of the exec places a command uses.
     """
 
     pod_ip: str
@@ -62,11 +61,11 @@ REASON_EXEC_OUTPUT_TOO_LARGE: Final = "ExecOutputTooLarge"
 
 
 class CouldNotProbe(Exception):
-    """There is no verdict: neither success nor failure was observed.
+    """The attempt has no result: neither success nor failure was observed.
 
     Attributes:
-        reason: one of the REASON constants, for machines.
-        message: what is wrong and what to do, for people.
+        reason: one of the REASON constants.
+        message: what is wrong and what to do.
     """
 
     def __init__(self, reason: str, message: str) -> None:
@@ -76,28 +75,28 @@ class CouldNotProbe(Exception):
 
 
 Continuation = Callable[[], Coroutine[Any, Any, Outcome]]
-"""What is left of a probe that was begun: call it once, and await the outcome."""
+"""The rest of a started attempt. Call it once and await the result."""
 
 
 class PendingResponse(abc.ABC):
-    """A probe whose answer is there in a moment: to be looked for once, at the end of the round.
+    """An attempt whose request was sent. Call `look` once, at the end of the round (see `rounds`).
 
-    Dropped without a look, it leaves nothing behind.
+    It may be dropped without `look`; its socket is closed then.
     """
 
     @abc.abstractmethod
     def look(self) -> "Outcome | Continuation":
-        """What came of it, or what is left to wait for."""
+        """Return the result, or the continuation if the response is not complete."""
 
 
 StartResult = Outcome | PendingResponse | Continuation
 
 
 class Prober(Protocol):
-    """Runs one probe. Knows its own timeout; may be run again, but not while it runs."""
+    """Runs the attempts of one probe, one at a time. Enforces the probe's timeout."""
 
     def start(self, target: Target) -> StartResult:
-        """Begins a probe: its outcome where nothing has to be waited for, else how to come by it.
+        """Start an attempt. Return its result if no waiting is needed, else how to get it.
 
         Raises:
             CouldNotProbe: as `run`.
@@ -105,13 +104,13 @@ class Prober(Protocol):
         return partial(self.run, target)
 
     async def run(self, target: Target) -> Outcome:
-        """Probes once and comes back within the probe's timeout (exec: plus a second).
+        """Run one attempt within the probe's timeout (exec: plus 1 s).
 
         Raises:
-            CouldNotProbe: when there can be no verdict.
+            CouldNotProbe: the attempt has no result.
         """
         ...
 
     def queued_too_long(self) -> CouldNotProbe | None:
-        """Why the run that is in flight has not begun for too long; None if it has begun or may still wait."""
+        """Return why the attempt in flight is still queued, if it has waited too long; else None."""
         return None

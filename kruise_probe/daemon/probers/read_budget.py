@@ -1,7 +1,7 @@
-"""How much one attempt may read from its peer, and when it must let others run first.
+"""Limits how much one attempt reads from its peer, and how often.
 
-A pod may send as fast as the loop can read. So an attempt has a total number of bytes, over all of its connections.
-Its first bytes are read at once. For more it waits for its turn: one attempt reads in each pass of the event loop,
+A pod may send as fast as the event loop can read. So each attempt has a byte limit over all of its connections. The
+first 4 KiB are read at once. For more, the attempt waits for its turn: one attempt reads per pass of the event loop,
 however many pods send at the same time.
 
 Source: none in Go, whose scheduler preempts.
@@ -11,20 +11,20 @@ import asyncio
 from typing import Final
 
 MAX_ATTEMPT_BYTES: Final = 256 * 1024
-"""Of all connections of one attempt, TLS handshakes included. A health check answers with less than a tenth of it."""
+"""Limit over all connections of one attempt, with TLS handshakes. Health checks use less than a tenth of it."""
 
 READ_BYTES: Final = 4 * 1024
-"""At most, in one step of the loop. Parsing that much takes one or two milliseconds at worst."""
+"""Limit of one read. Parsing that much takes 2 ms at worst."""
 
 _turns: tuple[asyncio.AbstractEventLoop | None, asyncio.Lock] = (None, asyncio.Lock())
 
 
 class TooManyBytes(Exception):
-    """The peer sent more than an attempt reads."""
+    """The peer sent more bytes than an attempt may read."""
 
 
 class ReadBudget:
-    """The bytes that one attempt has left to read."""
+    """How many bytes one attempt may still read."""
 
     __slots__ = ("_left", "_max_bytes")
 
@@ -34,11 +34,11 @@ class ReadBudget:
 
     @property
     def needs_turn(self) -> bool:
-        """More than the first bytes has been read: `take_turn` comes before the next read."""
+        """The first `READ_BYTES` have been read: await `take_turn` before the next read."""
         return self._max_bytes - self._left >= READ_BYTES
 
     def spend(self, size: int) -> None:
-        """Counts what was read. Raises: TooManyBytes."""
+        """Count `size` bytes as read. Raises: TooManyBytes."""
         self._left -= size
         if self._left < 0:
             raise TooManyBytes(
@@ -47,7 +47,7 @@ class ReadBudget:
 
 
 async def take_turn() -> None:
-    """Lets everything else run; of all that wait here, one goes on in each pass of the loop."""
+    """Yield to the event loop. One waiting attempt continues per pass of the loop."""
     global _turns
     loop = asyncio.get_running_loop()
     if _turns[0] is not loop:

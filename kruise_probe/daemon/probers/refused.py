@@ -1,7 +1,7 @@
-"""A probe that is not run, because it asks for more than a probe may: its outcome is a failure that says why.
+"""A prober for probes that are not allowed: every attempt is a failure with the reason.
 
 Source: Kruise's webhook, which refuses `host`; its daemon dials it.
-Differs: this is the daemon's own defence, for whatever way such a probe came into a NodePodProbe.
+Differs: the daemon also refuses such probes, because a NodePodProbe may be written without the webhook.
 """
 
 from typing import Final
@@ -16,7 +16,7 @@ _HOST: Final = (
 
 
 class RefusedProber(Prober):
-    """Fails each time with the same message; nothing is sent anywhere."""
+    """Fails every attempt with the same message and sends nothing."""
 
     def __init__(self, message: str) -> None:
         self._outcome = Outcome(Verdict.FAILURE, clean_message(message))
@@ -26,5 +26,5 @@ class RefusedProber(Prober):
 
 
 def refused_host(field: str, host: str) -> RefusedProber:
-    """`field` is the path of the field, such as `httpGet.host`."""
+    """A prober for a probe with a `host`. `field` is its path, such as `httpGet.host`."""
     return RefusedProber(_HOST.format(field=field, host=host))

@@ -1,25 +1,25 @@
-"""Probes that have asked within the same moment look for their answers together.
+"""Rounds: requests that are sent within 2 ms of each other are read together.
 
-A pod of this node answers within a millisecond. Waiting for that by epoll means one registration, one waking of the
-process and one step of the event loop for each answer, which costs more than the answer itself. So a probe looks once,
-at the end of its round; only what is not there by then is waited for by epoll.
+A pod on this node answers within a millisecond. An epoll wait needs a registration, a wakeup and a step of the event
+loop, which cost more CPU than the read itself. So each probe first tries to read at the end of its round. It waits with
+epoll only if the response is not complete by then.
 """
 
 import asyncio
 from typing import Final
 
 ANSWER_SECONDS: Final = 0.002
-"""Most answers are there by then; less than the first bucket of a probe's duration, which is 5 ms."""
+"""Length of a round. Most responses arrive within it. The first bucket of the duration metric is longer (5 ms)."""
 
 _newest: tuple[asyncio.AbstractEventLoop | None, float] = (None, 0.0)
 
 
 def end_of_round(loop: asyncio.AbstractEventLoop) -> float:
-    """When, in the time of `loop`, those look who ask now: the same for all who ask before it."""
+    """When the current round ends, in loop time. The same for all requests that are sent before it."""
     global _newest
-    of, ends_at = _newest
-    at = loop.time()
-    if of is not loop or ends_at <= at:
-        ends_at = at + ANSWER_SECONDS
+    owner, ends_at = _newest
+    now = loop.time()
+    if owner is not loop or ends_at <= now:
+        ends_at = now + ANSWER_SECONDS
         _newest = (loop, ends_at)
     return ends_at

@@ -1,7 +1,7 @@
-"""Which prober a probe gets: decided once, when its worker starts.
+"""Selects the prober of a probe, once, when its worker starts.
 
 Source: kubelet pkg/kubelet/prober/prober.go (runProbe).
-Differs: not decided again at every probe; a `host` is refused.
+Differs: kubelet selects at every attempt; here a `host` is refused.
 """
 
 from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, Probe, TCPSocketAction
@@ -17,8 +17,8 @@ def prober_for(probe: Probe, *, gate: ExecGate, user_agent: str) -> Prober:
     """The prober of the probe's action, with its effective timeout.
 
     Args:
-        probe: may break any rule; what cannot be probed fails and says so.
-        gate: where commands run.
+        probe: may be invalid; the prober of an invalid probe fails with the reason.
+        gate: runs the commands of exec probes.
         user_agent: `kruise-probe/<version>`.
     """
     timeout = float(probe.effective_timeout_seconds)
@@ -39,7 +39,7 @@ def prober_for(probe: Probe, *, gate: ExecGate, user_agent: str) -> Prober:
         case TCPSocketAction(port=port):
             return TcpProber(port, timeout_seconds=timeout)
         case GRPCAction() as action:
-            # Here: h2 is more than a megabyte that most nodes never need.
+            # Imported here, because h2 takes more than 1 MB and most nodes never use it.
             from kruise_probe.daemon.probers.grpc import GrpcProber
 
             return GrpcProber(action, timeout_seconds=timeout, user_agent=user_agent)

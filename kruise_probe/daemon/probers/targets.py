@@ -1,7 +1,7 @@
-"""Where a probe may go: the pod's own address (see `daemon.aim`), and a port with a number.
+"""The address of a probe: the pod's IP (see `daemon.aim`) and a port number.
 
 Source: kubelet pkg/probe/util.go (ResolveContainerPort).
-Differs: names of ports were resolved by whoever wrote the NodePodProbe; one that is left cannot be known here.
+Differs: the manager resolves port names before it writes the NodePodProbe; a remaining name is an error.
 """
 
 from functools import lru_cache
@@ -19,10 +19,10 @@ from kruise_probe.daemon.probers.prober import (
 
 
 def address_of(target: Target, port: int | str) -> Address:
-    """The pod's address and the port's number.
+    """The pod's IP and the port number.
 
     Raises:
-        CouldNotProbe: the pod has no address yet, or one that must not be dialled, or the port is a name without a number.
+        CouldNotProbe: the pod has no IP, its IP must not be dialled, or the port is unknown.
     """
     number = port_number(port)
     if target.refusal:
@@ -46,10 +46,10 @@ def _is_ip(text: str) -> bool:
 
 
 def port_number(port: int | str) -> int:
-    """The number, also when it came as text.
+    """The port number, also of a string of digits.
 
     Raises:
-        CouldNotProbe: a name, or a number that no port has.
+        CouldNotProbe: the port is a name, or its number is out of range.
     """
     if isinstance(port, str):
         if not (port.isascii() and port.isdigit()):

@@ -1,7 +1,7 @@
-"""tcpSocket: success when the pod takes a connection.
+"""tcpSocket: succeeds when the pod accepts a connection.
 
 Source: kubelet pkg/probe/tcp/tcp.go.
-Differs: how the connection ends, see `dialing`.
+Differs: closes the connection without TIME_WAIT, see `dialing`.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ _READS_NOTHING: Final = ReadBudget(0)
 
 
 class TcpProber(Prober):
-    """Connects to a port of the pod and closes. A pod of this node has usually answered before that can be awaited."""
+    """Connects to a port of the pod and closes. On this node the handshake usually ends inside `start`."""
 
     def __init__(self, port: int | str, *, timeout_seconds: float) -> None:
         self._port = port
