@@ -1,5 +1,5 @@
-"""Queues of keys, and the one loop that works them off.
+"""Work queues, and the one worker loop that processes them.
 
-Owns which key is worked on when: never twice at once, never lost, urgent ones first. Keys are any
-hashable values; what they mean is the caller's business.
+A key is never processed twice at once, is never lost, and urgent keys go first. A key is any
+hashable value; only the caller knows what it means.
 """

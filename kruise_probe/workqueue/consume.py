@@ -1,12 +1,12 @@
-"""The protocol of a queue's consumer: get, reconcile, forget or requeue, done. It stands here only.
+"""The worker loop of a queue: get, reconcile, forget or requeue, done. No other module implements it.
 
-The contract of a reconcile: it gets a key, reads what is true now from caches, and makes it so. It may
-be called at any time, any number of times, never twice at once for one key. It returns a `Result`
-(None is "done"), or raises: then it is tried again after a growing delay, or after the one that the API
-server asked for if that is longer, unless it raised `TerminalError`.
+The contract of a reconcile: it gets a key, reads the current state from caches, and acts on it. It may
+be called at any time, any number of times, but never twice at once for one key. It returns a `Result`
+(None: do not requeue) or raises. A key whose reconcile raised is requeued with exponential backoff, or
+after the server's Retry-After if that is longer. `TerminalError` is not retried.
 
 Source: controller-runtime pkg/internal/controller/controller.go (reconcileHandler), pkg/reconcile.
-Differs: a terminal error also forgets the key's failures; workers hand the loop on between keys.
+Differs: a terminal error also forgets the key's failures; workers yield to the event loop between keys.
 """
 
 import asyncio
@@ -29,12 +29,12 @@ K = TypeVar("K", bound=Hashable)
 RECONCILE_TIMEOUT_SECONDS: Final = 30.0
 
 SLICE_SECONDS: Final = 0.005
-"""A worker whose reconciles never wait hands the loop on after this time: timers, watches and probes of
-the same process keep their beat while thousands of keys are worked off."""
+"""A worker whose reconciles never wait yields to the event loop after this time. Timers, watches and
+probes of the same process then stay on time while thousands of keys are processed."""
 
 FORESEEN: Final = (KubeError, OSError, TimeoutError)
-"""What fails without anyone's mistake and heals by trying again. Any other exception is a defect, Go's
-panic: it is logged with its traceback."""
+"""Expected errors, which a retry can fix. Any other exception is a bug, like a panic in Go, and is logged
+with its traceback."""
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 _run_id = secrets.token_hex(4)
@@ -42,11 +42,11 @@ _reconcile_numbers = itertools.count(1)
 
 
 class Result(NamedTuple):
-    """What a reconcile that did not fail wants next.
+    """Result of a successful reconcile.
 
     Attributes:
-        requeue_after_seconds: look again then, whatever happens; None for not before something changes.
-        priority: of that later look; None for the one that the key had.
+        requeue_after_seconds: requeue the key after this delay; None does not requeue it.
+        priority: priority of the requeued key; None keeps its priority.
     """
 
     requeue_after_seconds: float | None = None
@@ -54,7 +54,7 @@ class Result(NamedTuple):
 
 
 class TerminalError(Exception):
-    """A failure that trying again cannot heal; the key waits for its next change."""
+    """A failure that a retry cannot fix; the key is not requeued until its next change."""
 
 
 Reconcile = Callable[[K], Awaitable[Result | None]]
@@ -68,9 +68,9 @@ async def run_workers(
     workers: int,
     timeout_seconds: float = RECONCILE_TIMEOUT_SECONDS,
 ) -> None:
-    """Works `queue` off with `workers` tasks until it is shut down and empty.
+    """Process `queue` with `workers` tasks until it is shut down and empty.
 
-    Cancelling it cancels the reconciles in process; their keys are done, and not queued again.
+    Cancelling this cancels the reconciles in flight. Their keys are marked done and not requeued.
     """
     consumer = _Consumer(queue, reconcile, ReconcileMetrics(name, workers=workers), timeout_seconds)
     async with asyncio.TaskGroup() as group:
@@ -92,8 +92,8 @@ class _Consumer(Generic[K]):
         self._timeout_seconds = timeout_seconds
 
     async def work(self, controller: str) -> None:
-        """One worker: key after key."""
-        bind_contextvars(controller=controller)  # of this task's own context
+        """Run one worker until the queue is shut down and empty."""
+        bind_contextvars(controller=controller)  # each task has its own context
         time = asyncio.get_running_loop().time
         slice_ends_at = time() + SLICE_SECONDS
         while True:
@@ -122,27 +122,27 @@ class _Consumer(Generic[K]):
         except TerminalError as error:
             self._queue.forget(key)
             self._metrics.terminal_errors.inc()
-            self._failed()
+            self._count_failure()
             _log.error("reconcile failed, not tried again", error=str(error))
         except Exception as error:  # noqa: BLE001 - one bad key must not stop the others
             if deadline.expired():
                 self._metrics.timeouts.inc()
             self._queue.add_rate_limited(key, priority, at_least_seconds=wish_seconds(error))
-            self._failed()
+            self._count_failure()
             self._log_retry(key, error, timed_out=deadline.expired())
         else:
-            self._succeeded(key, priority, result)
+            self._handle_success(key, priority, result)
 
-    def _succeeded(self, key: K, priority: Priority, result: Result | None) -> None:
+    def _handle_success(self, key: K, priority: Priority, result: Result | None) -> None:
         self._queue.forget(key)
         if result is None or result.requeue_after_seconds is None:
             self._metrics.success.inc()
             return
-        again = priority if result.priority is None else result.priority
-        self._queue.add_after(key, result.requeue_after_seconds, again)
+        next_priority = priority if result.priority is None else result.priority
+        self._queue.add_after(key, result.requeue_after_seconds, next_priority)
         self._metrics.requeue_after.inc()
 
-    def _failed(self) -> None:
+    def _count_failure(self) -> None:
         self._metrics.errors.inc()
         self._metrics.error.inc()
 

@@ -1,7 +1,7 @@
-"""Keys that become ready later.
+"""A queue that adds keys after a delay.
 
 Source: client-go util/workqueue/delaying_queue.go.
-Differs: one timer handle of the event loop per key replaces the waiting loop and its heap.
+Differs: each delayed key has its own event loop timer, instead of one waiting loop with a heap.
 """
 
 import asyncio
@@ -15,9 +15,9 @@ K = TypeVar("K", bound=Hashable)
 
 
 class DelayingQueue(Queue[K]):
-    """A queue with `add_after`. Of several delays for one key the one that ends first counts.
+    """A queue with `add_after`. If a key has several delays, the one that ends first is kept.
 
-    A delay is not ended by an `add` of the same key in between: whoever asked for the later look gets it.
+    `add` does not cancel a pending delay of the same key: the key is added again when the delay ends.
     """
 
     def __init__(self, *, name: str, group_of: GroupOf[K] = one_group) -> None:
@@ -26,11 +26,11 @@ class DelayingQueue(Queue[K]):
 
     @property
     def delayed(self) -> int:
-        """Keys whose delay has not ended."""
+        """Number of keys whose delay has not ended."""
         return len(self._delayed)
 
     def add_after(self, key: K, seconds: float, priority: Priority = Priority.NORMAL) -> None:
-        """Adds `key` once `seconds` have passed, at the highest priority asked for meanwhile."""
+        """Add `key` after `seconds`, with the highest priority requested during the delay."""
         if self._shutting_down:
             return
         if seconds <= 0:
@@ -41,21 +41,21 @@ class DelayingQueue(Queue[K]):
         ready_at = loop.time() + seconds
         pending = self._delayed.get(key)
         if pending is not None:
-            timer, waiting = pending
-            priority = max(priority, waiting)
+            timer, pending_priority = pending
+            priority = max(priority, pending_priority)
             if timer.when() <= ready_at:
                 self._delayed[key] = (timer, priority)
                 return
             timer.cancel()
-        self._delayed[key] = (loop.call_at(ready_at, self._delay_ended, key), priority)
+        self._delayed[key] = (loop.call_at(ready_at, self._add_delayed, key), priority)
 
     def shut_down(self) -> None:
-        """Also drops the keys whose delay has not ended, as client-go does."""
+        """Shut down, and drop the keys whose delay has not ended, as client-go does."""
         super().shut_down()
         for timer, _ in self._delayed.values():
             timer.cancel()
         self._delayed.clear()
 
-    def _delay_ended(self, key: K) -> None:
+    def _add_delayed(self, key: K) -> None:
         _, priority = self._delayed.pop(key)
         self.add(key, priority)

@@ -1,10 +1,10 @@
-"""Metrics of queues and reconcilers under the names that dashboards of Go controllers read.
+"""Metrics of queues and reconcilers, with the names that controller-runtime uses.
 
-A queue counts in plain numbers; the collector turns them into samples when somebody scrapes. So a
-queue costs no timer, and its series end with it.
+A queue counts in plain numbers, and the collector turns them into samples at each scrape. A queue
+therefore needs no timer, and its series disappear with it.
 
 Source: controller-runtime pkg/internal/metrics/workqueue.go and pkg/internal/controller/metrics.
-Differs: classic histograms only; ages of unfinished work are taken at the scrape, not each 500 ms.
+Differs: classic histograms only; the age of unfinished work is computed at each scrape, not every 500 ms.
 """
 
 import asyncio
@@ -28,20 +28,20 @@ from kruise_probe.workqueue.priority import Priority
 K = TypeVar("K", bound=Hashable)
 
 QUEUE_BUCKETS: Final = tuple(float(f"1e{exponent}") for exponent in range(-8, 4))
-"""Seconds: 10 ns to 1,000 s in twelve steps of ten, as client-go's."""
+"""Seconds: 10 ns to 1,000 s in twelve powers of ten, as in client-go."""
 
 RECONCILE_BUCKETS: Final = (
     0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9,
     1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5, 6, 7, 8, 9, 10, 15, 20, 25, 30, 40, 50, 60,
 )  # fmt: skip
-"""Seconds; controller-runtime's."""
+"""Seconds, as in controller-runtime."""
 
 PRIORITY_LABELS: Final = {Priority.LOW: "-100", Priority.NORMAL: "0", Priority.HIGH: "100"}
-"""The numbers that controller-runtime gives to initial lists (-100) and to everything else (0)."""
+"""Label values. controller-runtime uses -100 for initial lists and 0 for everything else."""
 
 
 class _Seconds:
-    """A histogram of durations, counted in plain numbers."""
+    """Plain counters of a histogram of durations."""
 
     __slots__ = ("counts", "total")
 
@@ -55,11 +55,11 @@ class _Seconds:
 
 
 class QueueMetrics(Generic[K]):
-    """What one queue counts. `dirty` and `processing` are the queue's own sets, shared with it.
+    """Counters of one queue. `dirty` and `processing` are the queue's own state, not copies.
 
     Attributes:
-        dirty: keys that need work, with their priority.
-        processing: keys that are worked on, with the loop time at which that began.
+        dirty: keys that need processing, with their priority.
+        processing: keys being processed, with the loop time at which that began.
     """
 
     def __init__(self, name: str) -> None:
@@ -89,7 +89,7 @@ _live: WeakSet[QueueMetrics[Any]] = WeakSet()
 
 
 class _QueueSamples:
-    """The sums over all queues of one name."""
+    """Sums over all queues with the same name."""
 
     def __init__(self, now: float) -> None:
         self._now = now
@@ -106,16 +106,19 @@ class _QueueSamples:
         ages = [max(0.0, self._now - started_at) for started_at in queue.processing.values()]
         self.unfinished += sum(ages)
         self.longest = max(self.longest, *ages, 0.0)
-        for mine, theirs in (
+        for total, part in (
             (self.queue_duration, queue.queue_duration),
             (self.work_duration, queue.work_duration),
         ):
-            mine.total += theirs.total
-            mine.counts = [a + b for a, b in zip(mine.counts, theirs.counts, strict=True)]
+            total.total += part.total
+            total.counts = [a + b for a, b in zip(total.counts, part.counts, strict=True)]
 
 
 class WorkQueueCollector(Collector):
-    """Samples of all live queues. Ages of unfinished work need the loop: scrape from within it."""
+    """Collects samples of all live queues.
+
+    Scrape on the event loop: without it, the age of unfinished work is 0.
+    """
 
     def collect(self) -> Iterator[Metric]:
         queues: dict[str, _QueueSamples] = {}
@@ -219,7 +222,7 @@ _active_workers = Gauge(
 
 
 class ReconcileMetrics:
-    """The series of one controller, looked up once; all of them exist from the start, at zero."""
+    """Series of one controller. All of them exist from the start, with the value zero."""
 
     def __init__(self, controller: str, *, workers: int) -> None:
         self.success, self.error, self.requeue_after, _ = (

@@ -1,9 +1,9 @@
-"""How urgent a key is, and the order in which keys of different urgency are handed out.
+"""Priorities of keys, and the order in which ready keys leave the queue.
 
 Source: controller-runtime pkg/controller/priorityqueue; client-go util/workqueue Queue (Touch, Push, Pop).
-Differs: three bands instead of any integer, and a guaranteed share for the lower ones. There, a low
-priority key waits for as long as higher ones keep coming. Within a band, groups of keys take turns, as the
-flows of kube-apiserver's fair queuing do; there, one owner's thousands of keys delay everybody else's.
+Differs: three bands instead of any integer. Lower bands have a guaranteed share; in controller-runtime
+they starve while higher priorities keep coming. Within a band, groups of keys take turns, like the flows
+of API Priority and Fairness; in controller-runtime, one owner's thousands of keys delay all others.
 """
 
 from collections import OrderedDict
@@ -14,14 +14,14 @@ from typing import Final, Generic, TypeVar
 K = TypeVar("K", bound=Hashable)
 
 FAIR_TURN_AFTER: Final = 7
-"""Hand-outs from a higher band after which one waiting key of a lower band gets its turn: 1 in 8."""
+"""After this many keys of the highest band, one key of a lower band gets its turn: 1 in 8."""
 
 OVERDUE_SECONDS: Final = 10.0
-"""From this wait on, keys of lower bands get every second turn instead of every eighth."""
+"""After this wait, keys of lower bands get every second turn instead of every eighth."""
 
 
 class Priority(IntEnum):
-    """LOW for initial lists and resyncs, NORMAL for edits, HIGH for transitions of a probe's state."""
+    """LOW: initial lists and resyncs. NORMAL: edits. HIGH: state transitions of a probe."""
 
     LOW = 0
     NORMAL = 1
@@ -29,17 +29,17 @@ class Priority(IntEnum):
 
 
 GroupOf = Callable[[K], Hashable]
-"""Which keys share one turn of a band, such as those of one tenant."""
+"""Returns the group of a key, for example its tenant. The groups of a band take turns."""
 
 
 def one_group(_key: Hashable) -> None:
-    """All keys share their turns: first in, first out."""
+    """Put all keys into one group: first in, first out."""
 
 
 class _Band(OrderedDict[Hashable, OrderedDict[K, float]]):
-    """Keys of one priority by group, each with the loop time at which it became ready.
+    """Ready keys of one priority by group, each with the loop time at which it became ready.
 
-    Groups take turns; the first group is the next. Within a group the first key in is the first out.
+    Groups take turns, in dict order. Keys of one group are first in, first out.
     """
 
     __slots__ = ("last_turn", "size")
@@ -57,7 +57,7 @@ class _Band(OrderedDict[Hashable, OrderedDict[K, float]]):
         self.size += 1
 
     def take(self, group: Hashable, key: K) -> float:
-        """Removes `key`; returns when it became ready."""
+        """Remove `key` and return the loop time at which it became ready."""
         keys = self[group]
         ready_at = keys.pop(key)
         if not keys:
@@ -66,7 +66,7 @@ class _Band(OrderedDict[Hashable, OrderedDict[K, float]]):
         return ready_at
 
     def next_ready_at(self) -> float:
-        """When the key whose turn it is became ready."""
+        """Loop time at which the next key became ready."""
         keys = next(iter(self.values()))
         return next(iter(keys.values()))
 
@@ -83,13 +83,12 @@ class _Band(OrderedDict[Hashable, OrderedDict[K, float]]):
 
 
 class PriorityFifo(Generic[K]):
-    """Ready keys in three bands. Within a band groups take turns, and each group is first in first out.
+    """Ready keys in three bands. Within a band, groups take turns, and each group is first in, first out.
 
-    The highest band goes first. While a lower one waits it gets at least every eighth turn, and every
-    second one once the key whose turn it is has waited for `OVERDUE_SECONDS`; lower bands take such turns in
-    rotation. So a HIGH key has at most one key of another band before it and its equals, and no key starves.
-    Within a band a group's first key waits for at most one key of each other group.
-    Holds a key at most once.
+    The highest band goes first. Waiting lower bands together get every eighth turn, in rotation. They get
+    every second turn once the next key of one of them has waited for `OVERDUE_SECONDS`. No key starves,
+    and at most one key of a lower band goes between two HIGH keys. Within a band, a group's first key
+    waits for at most one key of each other group. A key is held at most once.
     """
 
     def __init__(self, group_of: GroupOf[K] = one_group) -> None:
@@ -106,12 +105,12 @@ class PriorityFifo(Generic[K]):
         self._bands[priority].put(self._group_of(key), key, now)
 
     def touch(self, key: K, old: Priority, new: Priority) -> None:
-        """Moves a waiting key to the end of its group in a higher band; how long it has waited goes with it."""
+        """Move a ready key to the end of its group in a higher band. Its waiting time still counts."""
         group = self._group_of(key)
         self._bands[new].put(group, key, self._bands[old].take(group, key))
 
     def pop(self, now: float) -> K:
-        """Removes and returns the key whose turn it is.
+        """Remove and return the next key.
 
         Raises:
             IndexError: nothing is ready.
@@ -135,8 +134,8 @@ class PriorityFifo(Generic[K]):
         self._turns += 1
         band = min(lower, key=lambda each: each.last_turn)
         longest = now - min(each.next_ready_at() for each in lower)
-        patience = 1 if longest >= OVERDUE_SECONDS else FAIR_TURN_AFTER
-        if self._passed_over < patience:
+        allowed = 1 if longest >= OVERDUE_SECONDS else FAIR_TURN_AFTER
+        if self._passed_over < allowed:
             self._passed_over += 1
             return top.pop_next()
         self._passed_over = 0

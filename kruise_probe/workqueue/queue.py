@@ -1,11 +1,11 @@
-"""The de-duplicating queue: a key waits once, and is never worked on twice at once.
+"""The deduplicating queue: a key is queued once and never processed twice at once.
 
-Invariants (client-go's): every ready key is dirty and not processing; a key added while it is
-processing is dirty only, and becomes ready when it is done. No method awaits inside a state change.
+Invariants, as in client-go: every ready key is dirty and not processing. A key added while it is
+processing is only dirty, and becomes ready when it is done. No method awaits inside a state change.
 
 Source: client-go util/workqueue/queue.go.
-Differs: priorities (see `priority`); draining waits for ready keys too, not only for those being
-processed; `done` of a key that is not processing raises instead of queueing it a second time.
+Differs: keys have priorities (see `priority`). Draining also waits for ready keys, not only for those
+being processed. `done` raises for a key that is not processing, instead of queueing it a second time.
 """
 
 import asyncio
@@ -20,14 +20,13 @@ K = TypeVar("K", bound=Hashable)
 
 
 class ShutDown(Exception):
-    """The queue was shut down and holds no ready key any more."""
+    """The queue was shut down and has no ready key."""
 
 
 class Queue(Generic[K]):
-    """Keys that need work. Belongs to one event loop; needs no task of its own.
+    """Keys that need processing. Belongs to one event loop; needs no task.
 
-    A cancelled `get` loses no key. Keys of equal priority are handed out in turns, one key of each group that
-    `group_of` names.
+    A cancelled `get` loses no key. For keys of equal priority, the groups of `group_of` take turns, one key each.
     """
 
     def __init__(self, *, name: str, group_of: GroupOf[K] = one_group) -> None:
@@ -41,7 +40,7 @@ class Queue(Generic[K]):
         self._drained = asyncio.Event()
 
     def __len__(self) -> int:
-        """Keys that are ready to be handed out; delayed ones and those being processed are not."""
+        """Number of ready keys, without delayed keys and keys being processed."""
         return len(self._ready)
 
     @property
@@ -49,35 +48,35 @@ class Queue(Generic[K]):
         return self._shutting_down
 
     def add(self, key: K, priority: Priority = Priority.NORMAL) -> None:
-        """Marks `key` as needing work. One that waits already is moved up if `priority` is higher."""
+        """Mark `key` dirty. A key that is already dirty takes `priority` if that is higher."""
         if self._shutting_down:
             return
-        waiting = self._dirty.get(key)
-        if waiting is None:
+        current = self._dirty.get(key)
+        if current is None:
             now = asyncio.get_running_loop().time()
             self._dirty[key] = priority
             self.metrics.added(key, now)
             if key not in self._processing:
                 self._push(key, priority, now)
-        elif priority > waiting:
+        elif priority > current:
             self._dirty[key] = priority
             if key not in self._processing:
-                self._ready.touch(key, waiting, priority)
+                self._ready.touch(key, current, priority)
 
     async def get(self) -> K:
-        """Waits for a key and hands it out; the caller must call `done` with it.
+        """Wait for the next key and return it. The caller must call `done` with it.
 
         Raises:
-            ShutDown: shut down, and nothing is left.
+            ShutDown: the queue is shut down and has no ready key.
         """
         key, _ = await self.get_with_priority()
         return key
 
     async def get_with_priority(self) -> tuple[K, Priority]:
-        """As `get`, with the priority that the key had.
+        """Do the same as `get`, and also return the key's priority.
 
         Raises:
-            ShutDown: shut down, and nothing is left.
+            ShutDown: the queue is shut down and has no ready key.
         """
         while not len(self._ready):
             if self._shutting_down:
@@ -90,7 +89,7 @@ class Queue(Generic[K]):
         return key, self._dirty.pop(key)
 
     def done(self, key: K) -> None:
-        """Ends the processing of `key`; what was added meanwhile becomes ready.
+        """Mark `key` as processed. It becomes ready again if it was added meanwhile.
 
         Raises:
             KeyError: the key is not being processed.
@@ -105,7 +104,7 @@ class Queue(Generic[K]):
             self._check_drained()
 
     def shut_down(self) -> None:
-        """Refuses new keys from now on; ready ones are still handed out, then `get` raises."""
+        """Ignore new keys. `get` still returns the ready keys, then raises `ShutDown`."""
         self._shutting_down = True
         for getter in self._getters:
             if not getter.done():
@@ -114,9 +113,9 @@ class Queue(Generic[K]):
         self._drained.set()
 
     async def shut_down_with_drain(self) -> None:
-        """Shuts down, and waits until every ready key was handed out and done.
+        """Shut down, and wait until every ready key was processed.
 
-        Waits for ever if nobody works the queue off; `shut_down` ends the wait.
+        Waits forever without a worker; `shut_down` ends the wait.
         """
         self.shut_down()
         self._drained.clear()
@@ -144,7 +143,7 @@ class Queue(Generic[K]):
         try:
             await getter
         except asyncio.CancelledError:
-            # Woken and cancelled in the same turn of the loop: the key is someone else's now.
+            # Woken and cancelled in the same loop iteration: wake another getter for the key.
             if getter.done() and not getter.cancelled() and len(self._ready):
                 self._wake_one()
             elif getter in self._getters:

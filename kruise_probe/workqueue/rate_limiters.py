@@ -1,7 +1,7 @@
-"""How long a failed key waits for its next try.
+"""Rate limiters: the delay before a failed key is retried.
 
 Source: client-go util/workqueue/default_rate_limiters.go.
-Differs: the defaults, see the constants.
+Differs: other defaults, see the constants.
 """
 
 import asyncio
@@ -14,38 +14,38 @@ K = TypeVar("K", bound=Hashable)
 K_contra = TypeVar("K_contra", bound=Hashable, contravariant=True)
 
 BASE_DELAY_SECONDS: Final = 0.005
-"""First retry: as client-go, what failed by a blink of the network is done before anyone sees it."""
+"""Delay of the first retry, as in client-go: short enough to hide a brief network failure."""
 
 MAX_DELAY_SECONDS: Final = 30.0
-"""Later retries, against client-go's 1,000 s: a condition on a pod may be the reason why traffic does
-or does not reach it, so an outage of any length must not be felt for longer than this after its end.
-Equal to the cap of a reflector's backoff: caches and writes recover together."""
+"""Maximum delay of a retry; client-go has 1,000 s. A pod's condition may decide whether it gets traffic,
+so the effects of an outage must end within this time after it. It equals the maximum of a reflector's
+backoff, so caches and writes recover together."""
 
 OVERALL_RETRIES_PER_SECOND: Final = 100.0
-"""Retries of all keys together, against client-go's 10: thousands of pods fail at once when the API
-server goes away for a moment, and it takes some 440 writes a second, so a quarter is left to retries."""
+"""Retries of all keys together; client-go has 10. When the API server is briefly unavailable, thousands
+of pods fail at once. It accepts about 440 writes per second, and retries may use a quarter of them."""
 
 OVERALL_BURST: Final = 500
-"""Retries that may be had at once: one round over the pods of a mid-sized cluster."""
+"""Retries allowed at once: one for each pod of a mid-sized cluster."""
 
 
 class RateLimiter(Protocol[K_contra]):
-    """Decides on delays, and remembers failures until told to forget."""
+    """Decides the delay of each retry, and counts the failures of a key until `forget`."""
 
     def when(self, key: K_contra) -> float:
-        """Counts one failure of `key` and returns the seconds until its next try."""
+        """Count one failure of `key` and return the seconds until its retry."""
 
     def forget(self, key: K_contra) -> None:
-        """The key succeeded, or is given up: its failures no longer count."""
+        """Reset the failures of `key`, because it succeeded or is not retried."""
 
     def num_requeues(self, key: K_contra) -> int:
-        """Failures of `key` since it was last forgotten."""
+        """Return the failures of `key` since the last `forget`."""
 
 
 class ItemExponentialFailureRateLimiter(Generic[K]):
-    """`base_seconds` times two to the power of the failures so far, at most `max_seconds`.
+    """Exponential backoff per key: `base_seconds` * 2^failures, at most `max_seconds`.
 
-    Remembers one number per failing key until `forget`.
+    Stores one number per failing key until `forget`.
     """
 
     def __init__(self, *, base_seconds: float, max_seconds: float) -> None:
@@ -66,24 +66,24 @@ class ItemExponentialFailureRateLimiter(Generic[K]):
 
 
 class BucketRateLimiter:
-    """A token bucket over all keys: `burst` at once, then `per_second`, whoever asks."""
+    """A token bucket shared by all keys: `burst` at once, then `per_second`."""
 
     def __init__(self, *, per_second: float, burst: int) -> None:
         self._bucket = TokenBucket(burst=burst, interval_seconds=1.0 / per_second)
 
     def when(self, _key: Hashable) -> float:
-        """Takes a token; returns the seconds until it is there."""
+        """Take a token and return the seconds until it is available."""
         return self._bucket.take(asyncio.get_running_loop().time())
 
     def forget(self, _key: Hashable) -> None:
-        """Tokens are not given back."""
+        """Do nothing: tokens are not returned."""
 
     def num_requeues(self, _key: Hashable) -> int:
         return 0
 
 
 class MaxOfRateLimiter(Generic[K]):
-    """Asks all of its limiters and takes the longest delay."""
+    """Returns the longest delay of several rate limiters."""
 
     def __init__(self, *limiters: RateLimiter[K]) -> None:
         self._limiters = limiters
@@ -100,7 +100,7 @@ class MaxOfRateLimiter(Generic[K]):
 
 
 def default_controller_rate_limiter() -> RateLimiter[Hashable]:
-    """What a controller's queue uses: per key exponential, and a bucket over all keys."""
+    """Return the default for controllers: exponential backoff per key, and one token bucket."""
     return MaxOfRateLimiter(
         ItemExponentialFailureRateLimiter(
             base_seconds=BASE_DELAY_SECONDS, max_seconds=MAX_DELAY_SECONDS

@@ -1,7 +1,7 @@
-"""The queue that controllers use: de-duplicating, with priorities, delays and retries.
+"""The queue of a controller: deduplicating, with priorities, delays and retries.
 
 Source: client-go util/workqueue/rate_limiting_queue.go.
-Differs: a failed key can be told a least delay, the server's wish.
+Differs: a failed key can have a minimum delay, the server's Retry-After.
 """
 
 from collections.abc import Hashable
@@ -15,12 +15,12 @@ K = TypeVar("K", bound=Hashable)
 
 
 class WorkQueue(DelayingQueue[K]):
-    """A delaying queue that knows how long a failed key waits.
+    """A delaying queue that also rate limits the retries of failed keys.
 
     Args:
-        name: of the controller; labels the metrics. Two queues of one name are added up.
+        name: of the controller; labels the metrics. Queues with the same name are summed.
         rate_limiter: `default_controller_rate_limiter()` if not given.
-        group_of: the group of a key; ready keys of equal priority are handed out in turns by group.
+        group_of: the group of a key; among ready keys of equal priority, groups take turns.
     """
 
     def __init__(
@@ -36,13 +36,16 @@ class WorkQueue(DelayingQueue[K]):
     def add_rate_limited(
         self, key: K, priority: Priority = Priority.NORMAL, *, at_least_seconds: float = 0.0
     ) -> None:
-        """Adds `key` after a delay that grows with each call, until `forget`; after `at_least_seconds` if that is longer."""
+        """Add `key` after its backoff, or after `at_least_seconds` if that is longer.
+
+        The backoff grows with each call until `forget`.
+        """
         self.add_after(key, max(self._rate_limiter.when(key), at_least_seconds), priority)
 
     def forget(self, key: K) -> None:
-        """Ends the growth of delays of `key`; one that runs is left as it is."""
+        """Reset the backoff of `key`. A pending delay is kept."""
         self._rate_limiter.forget(key)
 
     def num_requeues(self, key: K) -> int:
-        """How often `key` was added rate limited since it was last forgotten."""
+        """Return how often `key` was added rate limited since the last `forget`."""
         return self._rate_limiter.num_requeues(key)
