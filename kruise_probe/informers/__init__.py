@@ -1,5 +1,5 @@
-"""Local copies of the objects of one kind: kept equal to the server's, indexed, and followed by handlers.
+"""Informers: indexed local caches of one kind's objects, with event handlers.
 
-Owns the conversation of list and watch and its failures. Knows nothing of HTTP, nor of any kind in
-particular.
+This package owns list and watch, and the handling of their failures. It is independent of HTTP and of
+any particular kind.
 """

@@ -1,9 +1,9 @@
-"""When a reflector may try again.
+"""The backoff of a reflector.
 
 Source: client-go tools/cache/reflector.go (defaultBackoff*), wait.Backoff.DelayWithReset.
-Differs: intervals count from one try's start to the next one's, and shrink only after a healthy minute.
-A balancer that cuts each watch after 50 s so costs no gap at all, and a server that ends each at once gets
-five tries in ten seconds.
+Differs: an interval is measured from the start of one attempt to the start of the next. It is reset only
+by an attempt that lasted a minute. A load balancer that closes each watch after 50 s therefore causes no
+gap, and a server that closes each watch at once gets five attempts in ten seconds.
 """
 
 import random
@@ -12,17 +12,17 @@ from typing import Final
 FIRST_INTERVAL_SECONDS: Final = 1.6
 LAST_INTERVAL_SECONDS: Final = 30.0
 HEALTHY_SECONDS: Final = 60.0
-"""A try that lasted so long ends all backing off."""
+"""An attempt that lasted this long resets the backoff."""
 
 
 class Backoff:
-    """Doubles the interval with each try that ended before it, from 0.8 to 1.6 s up to 15 to 30 s."""
+    """Doubles the interval after each attempt shorter than it, from 0.8-1.6 s up to 15-30 s."""
 
     def __init__(self) -> None:
         self._interval_seconds = FIRST_INTERVAL_SECONDS
 
     def delay_after(self, lasted_seconds: float) -> float:
-        """Seconds to wait after a try that lasted so long; 0.0 is at once."""
+        """Return the seconds to wait after an attempt of this duration; 0.0 is no wait."""
         if lasted_seconds >= HEALTHY_SECONDS:
             self._interval_seconds = FIRST_INTERVAL_SECONDS
             return 0.0

@@ -1,7 +1,7 @@
-"""Who is told of changes, and how: at once, in order, each on its own.
+"""Event handlers of an informer: called synchronously, in order, each isolated from errors of others.
 
 Source: client-go tools/cache/shared_informer.go (sharedProcessor) and controller.go (ResourceEventHandler).
-Differs: handlers run synchronously on the loop, so there is no buffer that could grow without bound.
+Differs: handlers run synchronously on the event loop, so there is no unbounded buffer.
 """
 
 from collections.abc import Callable
@@ -19,20 +19,20 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 class EventHandler(Protocol[T_contra]):
-    """Told after the store has changed. Must be quick and must not block: put a key into a queue."""
+    """Called after the store has changed. Must not block; usually it enqueues a key."""
 
     def on_add(self, obj: T_contra, is_initial: bool) -> None:
-        """`is_initial`: part of the first list, or of the replay for a handler that came late."""
+        """`is_initial`: the object is from the first list, or from the replay for a handler added later."""
 
     def on_update(self, old: T_contra, new: T_contra) -> None:
-        """`old is new` on a resync: nothing changed."""
+        """`old is new` on a resync."""
 
     def on_delete(self, last_known: T_contra) -> None:
-        """The object is gone; `last_known` is the state that was in the store until now."""
+        """`last_known`: the state of the object that was in the store before the deletion."""
 
 
 class Handlers(Generic[T]):
-    """The handlers of one informer. One that raises is logged, and keeps nobody from being told."""
+    """The handlers of one informer. An exception of one is logged, and the others are still called."""
 
     def __init__(self, informer: str) -> None:
         self._informer = informer
@@ -42,22 +42,22 @@ class Handlers(Generic[T]):
         self._handlers = (*self._handlers, handler)
 
     def replay(self, handler: EventHandler[T], obj: T) -> None:
-        self._tell(handler.on_add, obj, True)
+        self._call(handler.on_add, obj, True)
 
     def added(self, obj: T, is_initial: bool) -> None:
         for handler in self._handlers:
-            self._tell(handler.on_add, obj, is_initial)
+            self._call(handler.on_add, obj, is_initial)
 
     def updated(self, old: T, new: T) -> None:
         for handler in self._handlers:
-            self._tell(handler.on_update, old, new)
+            self._call(handler.on_update, old, new)
 
     def deleted(self, last_known: T) -> None:
         for handler in self._handlers:
-            self._tell(handler.on_delete, last_known)
+            self._call(handler.on_delete, last_known)
 
-    def _tell(self, call: Callable[[T, *Ts], None], obj: T, *more: *Ts) -> None:
+    def _call(self, method: Callable[[T, *Ts], None], obj: T, *args: *Ts) -> None:
         try:
-            call(obj, *more)
+            method(obj, *args)
         except Exception:  # noqa: BLE001 - one bad handler or object must not stop the informer
             _log.exception("event handler failed", informer=self._informer, object=str(obj.key))

@@ -1,7 +1,7 @@
-"""What informers count: how often they had to ask, and what they could not read.
+"""Metrics of informers: lists, watches and objects that do not decode.
 
-Source: none; client-go dropped its reflector metrics for their cardinality, these have one series a kind.
-Differs: everything.
+Source: none. client-go dropped its reflector metrics because of their cardinality.
+Differs: one series per kind.
 """
 
 from typing import Final

@@ -1,12 +1,12 @@
-"""The conversation with the API server that keeps a replica current: list, watch, and start again.
+"""Reflector: keeps a replica current with list and watch.
 
-A streamed list first (one request, nothing buffered by anyone), pages of 500 where the server refuses
-that or does not finish. Then a watch from the last version seen, again and again; a new list only when
-the server no longer knows that version. Every end and every error leads back into the loop.
+It first tries a streaming list: one request, without buffering. If the server refuses or does not
+complete it, the reflector lists in pages of 500. It then watches from the last version seen. It lists
+again only when that version has expired. It retries after every error and every end of a watch.
 
 Source: client-go tools/cache/reflector.go; KEP-3157 (streaming lists), KEP-365 (paginated lists).
-Differs: fallback lists are read at the most recent version, so the past never comes back; a streamed
-list gets two tries and 30 s; errors of a watch never cause a list while its version is still good.
+Differs: fallback lists read the most recent version, so the store never goes back in time. A streaming
+list gets two attempts and 30 s. A watch error causes no list while its version is still valid.
 """
 
 import asyncio
@@ -40,59 +40,62 @@ T = TypeVar("T", bound=KubeObject)
 
 PAGE_SIZE: Final = 500
 SHRINK_PAGES_BY: Final = 8
-"""After a page that was too large: 500, 62, 7, 1."""
+"""Divides the page size after a page that was too large: 500, 62, 7, 1."""
 
 WATCH_SECONDS: Final = (300, 600)
-"""A watch asks to be ended at random in this range, so that watches spread over the API servers."""
+"""Range of the random watch timeout, which spreads watches over the API servers."""
 
 OVERTIME_SECONDS: Final = 30.0
-"""A watch that outlives the end it asked for by this is broken, whatever its connection says."""
+"""A watch that exceeds its timeout by this long is cancelled, even if its connection seems healthy."""
 
 STREAM_TRIES: Final = 2
 STREAM_SECONDS: Final = 30.0
 STREAM_SILENCE_SECONDS: Final = 10.0
-"""A streamed list is given up after two tries, 30 s in all, or 10 s without an event in one of them."""
+"""Limits of a streaming list: two attempts, 30 s in total, and 10 s without an event in one attempt.
+
+Past the attempts or the total, the reflector lists in pages from then on."""
 
 STREAM_REFUSALS: Final = 5
-"""A streamed list that is refused with 5xx for the fifth time, none accepted in between, is read in pages, this time:
-a proxy may refuse streams only. That takes 12 to 24 s where each refusal comes at once."""
+"""After this many consecutive 5xx refusals of a streaming list, the reflector lists in pages this time.
+A proxy may refuse only streams. This takes 12 to 24 s if the server refuses immediately."""
 
 SERVER_ERRORS: Final = 3
-"""Refusals (5xx) of one version, no event in between, after which it is taken for lost: a restored etcd or a server
-that lags for good answers "too large resource version" for ever, some of them after accepting the watch."""
+"""After this many 5xx refusals of one version without an event in between, the version is dropped.
+After an etcd restore, or behind a server that lags permanently, "too large resource version" never ends.
+Some servers send it only after accepting the watch."""
 
-_PASSING = (Unauthorized, Forbidden, TooManyRequests, ServerError)
-"""Refusals that say nothing about what was asked."""
+_UNRELATED_TO_VERSION = (Unauthorized, Forbidden, TooManyRequests, ServerError)
+"""Errors that do not show whether the requested version is still valid."""
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 class ListerWatcher(Protocol[T]):
-    """What a reflector needs of a client: one kind, in its place, already narrowed by selectors.
+    """The client interface of a reflector, bound to one kind, namespace and selectors.
 
-    Deadlines of requests and of silent streams are the client's; it raises `api.errors`.
+    The client sets the deadlines of requests and of idle streams, and raises `api.errors`.
     """
 
     async def list_page(
         self, *, limit: int, continue_token: str, resource_version: str
     ) -> ListPage[T]:
-        """One page; `limit` 0 is everything at once."""
+        """Return one page; `limit` 0 returns all objects at once."""
 
     def watch(
         self, *, resource_version: str, timeout_seconds: int, send_initial_events: bool
     ) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent[T]]]:
-        """Opens a watch with bookmarks; entering returns once the server has accepted it."""
+        """Open a watch with bookmarks. Entering returns once the server has accepted the watch."""
 
 
 class _StreamUnusable(Exception):
-    """The server does not do streamed lists, or does not finish them."""
+    """The streaming list ended or timed out before it was complete."""
 
 
 class Reflector(Generic[T]):
-    """Keeps `replica` current. `run` ends by cancellation only, and leaves the replica as it is.
+    """Keeps `replica` current. `run` ends only by cancellation, and does not clear the replica.
 
     Attributes:
-        watches: how many it has opened.
+        watches: number of watches opened.
     """
 
     def __init__(self, lister_watcher: ListerWatcher[T], replica: Replica[T], *, name: str) -> None:
@@ -115,16 +118,16 @@ class Reflector(Generic[T]):
 
     @property
     def last_sync_resource_version(self) -> str:
-        """The version that the replica has reached; empty while there is none to watch from."""
+        """The resource version of the replica; empty if a new list is needed."""
         return self._resource_version
 
     @property
     def last_error(self) -> str:
-        """Why the last try failed; empty once the server talks to us again."""
+        """Error of the last attempt; empty once the server responds again."""
         return self._last_error
 
     def seconds_since_activity(self) -> float:
-        """Seconds since the server last sent anything, or since `run` began; 0.0 before that."""
+        """Return the seconds since the server last sent data, or since `run` began; 0.0 before that."""
         if self._active_at is None:
             return 0.0
         return asyncio.get_running_loop().time() - self._active_at
@@ -134,17 +137,17 @@ class Reflector(Generic[T]):
         self._active_at = time()
         while True:
             started_at, version = time(), self._resource_version
-            error = await self._try_once()
+            error = await self._list_and_watch()
             if version and not self._resource_version:
-                # The server answers, but the version is gone. The list that this takes need not wait for
-                # the end of a backing off that an outage caused, only keep its distance to the last list.
+                # The server responds, but the version has expired. The new list need not wait for a backoff
+                # that an outage caused. It only keeps its interval to the last list.
                 started_at = min(started_at, self._listed_at)
             delay_seconds = max(self._backoff.delay_after(time() - started_at), wish_seconds(error))
             self._report(error, delay_seconds)
             await asyncio.sleep(delay_seconds)
 
-    async def _try_once(self) -> Exception | None:
-        """Lists where needed and watches until the watch ends; returns what ended it, None if in order."""
+    async def _list_and_watch(self) -> Exception | None:
+        """List if needed, and watch until the watch ends. Return its error, or None for a normal end."""
         try:
             if not self._resource_version and self._streams:
                 await self._list_by_stream_and_follow()
@@ -152,18 +155,18 @@ class Reflector(Generic[T]):
                 if not self._resource_version:
                     await self._list_by_pages()
                 await self._watch()
-        except Exception as error:  # noqa: BLE001 - a reflector never ends; it reports and goes on
-            self._learn_from(error)
+        except Exception as error:  # noqa: BLE001 - a reflector never ends; it logs the error and retries
+            self._check_version(error)
             return error
         return None
 
-    def _learn_from(self, error: Exception) -> None:
-        """Decides whether the version that was asked for is still good."""
+    def _check_version(self, error: Exception) -> None:
+        """Drop the resource version if `error` shows that it is no longer valid."""
         if isinstance(error, ServerError):
             self._server_errors += 1
             if self._server_errors < SERVER_ERRORS:
                 return
-        elif isinstance(error, _PASSING) or not isinstance(error, ApiError):
+        elif isinstance(error, _UNRELATED_TO_VERSION) or not isinstance(error, ApiError):
             return
         self._server_errors = 0
         self._resource_version = ""
@@ -200,7 +203,7 @@ class Reflector(Generic[T]):
             try:
                 await self._list(limit=limit)
             except Expired:
-                # The list was compacted away between two pages: all at once, or it may never end.
+                # The continue token expired between two pages. List all at once, so that it cannot expire again.
                 await self._list(limit=0)
             except ResponseTooLarge:
                 if limit == 1:
@@ -246,7 +249,9 @@ class Reflector(Generic[T]):
                 if self._stream_refusals < STREAM_REFUSALS:
                     raise
                 self._log.info("streamed list refused, listing in pages", reason=str(error))
-            elif not isinstance(error, ApiError) or isinstance(error, (*_PASSING, NotFound)):
+            elif not isinstance(error, ApiError) or isinstance(
+                error, (*_UNRELATED_TO_VERSION, NotFound)
+            ):
                 raise
             else:
                 self._give_up_streams(str(error))
@@ -254,10 +259,10 @@ class Reflector(Generic[T]):
             await self._watch()
 
     async def _take_initial_events(self, events: AsyncIterator[WatchEvent[T]]) -> None:
-        """Takes over a streamed list, up to the bookmark that ends it.
+        """Apply a streaming list up to the bookmark that ends it.
 
         Raises:
-            _StreamUnusable: the stream ended, or fell silent, before that.
+            _StreamUnusable: the stream ended or timed out before that bookmark.
         """
         time = asyncio.get_running_loop().time
         checked_at = time()
@@ -275,9 +280,8 @@ class Reflector(Generic[T]):
                         return
                     self._apply_initial(event)
                     now = time()
-                    if (
-                        now > checked_at + 1.0
-                    ):  # rescheduling at each event would cost more than the event
+                    # Rescheduling at each event would cost more than the event.
+                    if now > checked_at + 1.0:
                         checked_at = now
                         limit.reschedule(min(now + STREAM_SILENCE_SECONDS, self._stream_deadline))
         except TimeoutError:
@@ -293,7 +297,7 @@ class Reflector(Generic[T]):
         self._server_errors = 0
 
     def _apply_initial(self, event: WatchEvent[T]) -> None:
-        """Initial events carry versions in no order; changes may already come between them."""
+        """Apply one event of a streaming list. Initial events are unordered; changes may come between them."""
         if event.type is not EventType.ADDED:
             self._replica.apply(event)
         elif event.object is not None:

@@ -1,15 +1,15 @@
-"""Turns what a list and a watch say into a store that equals the source, and into notifications.
+"""Replica: applies lists and watch events to the store, and calls the handlers.
 
-A list may arrive in pieces (pages, or the initial events of a stream). Each piece goes into the store
-at once, so a list of any size needs no second copy; what no piece confirmed is deleted when the list is
-complete. A list that breaks off has deleted nothing.
+A list arrives in pieces: pages, or the initial events of a stream. Each piece is applied to the store at
+once, so a list of any size needs no second copy. Objects that are missing from the list are deleted when
+it is complete. An unfinished list deletes nothing.
 
-An object that cannot be decoded keeps its last good version, and is absent if there never was one: its
-bytes are there, so nothing that it stands for may be cleaned up.
+An object that does not decode keeps its last good version, and is absent if there is none. It still
+exists on the server, so nothing that depends on it may be cleaned up.
 
 Source: client-go tools/cache/delta_fifo.go (Replace), reflector.go (syncWith).
-Differs: no second copy; no queue; an object replaced under its name is a delete and an add; undecodable
-objects, which client-go drops with the whole list or skips.
+Differs: no second copy and no queue. An object that was replaced under its name is a delete and an add.
+An object that does not decode keeps its last good version; client-go drops the whole list or skips it.
 """
 
 from collections.abc import Callable
@@ -31,10 +31,10 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 class Replica(Generic[T]):
-    """One informer's copy of the source.
+    """One informer's copy of the server's state.
 
     Attributes:
-        synced: a whole list has been delivered to store and handlers at least once.
+        synced: the store and the handlers have received a complete list at least once.
     """
 
     def __init__(
@@ -50,23 +50,23 @@ class Replica(Generic[T]):
         self._undecodable_total = undecodable_total.labels(name)
 
     def begin_list(self) -> None:
-        """A list starts; an unfinished one before it counts no more."""
+        """Start a list, and discard an unfinished one before it."""
         self._unconfirmed = set(self._store.keys())
 
     def listed(self, obj: T) -> None:
-        """The list, or the initial events of a stream, hold `obj`. It is the truth, also if older."""
+        """Apply an object of a list or of initial events, even if it is older than the stored one."""
         self._unconfirmed.discard(obj.key)
         self._put(obj)
 
     def listed_undecodable(self, item: Undecodable) -> None:
-        self._note(item)
+        self._report_undecodable(item)
         if item.key.name == "?":
-            self._unconfirmed.clear()  # It might be any of them: delete none.
+            self._unconfirmed.clear()  # It could be any of these objects, so delete none.
         else:
             self._unconfirmed.discard(item.key)
 
     def finish_list(self) -> None:
-        """The list is complete: deletes what it did not hold."""
+        """Complete the list: delete the objects that it did not contain."""
         for key in self._unconfirmed:
             self._remove(key)
         self._unconfirmed = set()
@@ -75,7 +75,7 @@ class Replica(Generic[T]):
             self._on_synced()
 
     def apply(self, event: WatchEvent[T]) -> None:
-        """Takes over one event of a watch. An event older than what is stored changes nothing."""
+        """Apply one watch event. An event older than the stored object is ignored."""
         obj = event.object
         if obj is None:
             if event.undecodable is not None:
@@ -92,7 +92,7 @@ class Replica(Generic[T]):
             self._put(obj)
 
     def resync(self, obj: T) -> None:
-        """Tells handlers of `obj` again, if it is still what is stored."""
+        """Call the handlers with `obj` again if it is still the stored object."""
         if self._store.get(obj.key) is obj:
             self._handlers.updated(obj, obj)
 
@@ -122,10 +122,10 @@ class Replica(Generic[T]):
             self._remove(item.key)
         else:
             self._unconfirmed.discard(item.key)
-            self._note(item)
+            self._report_undecodable(item)
 
-    def _note(self, item: Undecodable) -> None:
-        """Logs an object that does not decode, once per version of it."""
+    def _report_undecodable(self, item: Undecodable) -> None:
+        """Log and count an object that does not decode, once per version."""
         if self._undecodable.get(item.key) == item.resource_version:
             return
         self._undecodable[item.key] = item.resource_version

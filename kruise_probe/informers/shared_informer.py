@@ -1,12 +1,12 @@
-"""One kind's objects in memory, with those who want to know of changes.
+"""SharedInformer: a local cache of one kind's objects, with event handlers.
 
-The contract, client-go's: the store is the source's state or an earlier one, never goes back for any
-object, and is equal again some time after any trouble ends. Of an object's states some may be skipped.
-Handlers are told of each change in order per object, after the store has it; a deletion hands over the
-last state that was known, also when it was missed and found out by a list.
+The contract, as in client-go: the store has the server's current state or an earlier one. It never goes
+back in time for any object, and is current again some time after a failure ends. Intermediate states of
+an object may be skipped. Handlers are called in order per object, after the store has the change. A
+deletion passes the last known state, also if the watch missed it and a later list revealed it.
 
 Source: client-go tools/cache/shared_informer.go.
-Differs: an object replaced under its name is told as a delete and an add; no resync unless asked for.
+Differs: an object that was replaced under its name is a delete and an add. Resync is off by default.
 """
 
 import asyncio
@@ -22,16 +22,16 @@ from kruise_probe.informers.store import Indexer, IndexFunc, Store
 T = TypeVar("T", bound=KubeObject)
 
 RESYNC_SLICE: Final = 256
-"""Objects of a resync that are told in one go; then others on the loop have their turn."""
+"""Objects of a resync that are processed before it yields to the event loop."""
 
 
 class SharedInformer(Generic[T]):
-    """Follows `lister_watcher` while `run` runs.
+    """Lists and watches one kind with `lister_watcher` while `run` runs.
 
     Args:
-        name: of the kind, in the plural; labels logs and metrics, and names it in health checks.
-        indexers: index name to the function that files an object under values.
-        resync_seconds: tells handlers of every object again each time this has passed; 0 is never.
+        name: plural of the kind; used in logs, metrics and health checks.
+        indexers: index functions by index name.
+        resync_seconds: interval of resyncs; 0 is never.
     """
 
     def __init__(
@@ -60,40 +60,40 @@ class SharedInformer(Generic[T]):
 
     @property
     def has_synced(self) -> bool:
-        """The initial list is in the store whole, and every handler has been told of it."""
+        """The store and every handler have received the complete initial list."""
         return self._replica.synced
 
     async def wait_for_sync(self) -> None:
-        """Returns once `has_synced`; waits for ever if the server does not answer."""
+        """Wait until `has_synced`; waits forever if the server does not respond."""
         await self._synced.wait()
 
     @property
     def last_sync_resource_version(self) -> str:
-        """The version of the source that the store has reached; empty while it has none."""
+        """The resource version of the store; empty if a new list is needed."""
         return self._reflector.last_sync_resource_version
 
     @property
     def watches(self) -> int:
-        """How many watches were opened. The server ends all of a kind whose definition is replaced."""
+        """Number of watches opened. The server ends all watches of a kind when its CRD is replaced."""
         return self._reflector.watches
 
     @property
     def last_error(self) -> str:
-        """Why there is no watch right now; empty while the server talks to us."""
+        """Error of the last attempt; empty while the server responds."""
         return self._reflector.last_error
 
     def seconds_since_activity(self) -> float:
-        """Seconds since the server last sent anything, bookmarks included; 0.0 before `run`."""
+        """Return the seconds since the server last sent data, including bookmarks; 0.0 before `run`."""
         return self._reflector.seconds_since_activity()
 
     def add_event_handler(self, handler: EventHandler[T]) -> None:
-        """From now on tells `handler` of changes; first, of all that is stored already, as initial."""
+        """Add `handler`. It first gets every stored object as an initial add, then all changes."""
         for obj in self._store.list():
             self._handlers.replay(handler, obj)
         self._handlers.add(handler)
 
     async def run(self) -> None:
-        """Follows the source until cancelled. The store stays as it is then."""
+        """List and watch until cancelled. Cancelling does not clear the store."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._reflector.run(), name=f"reflector {self.name}")
             if self._resync_seconds > 0:

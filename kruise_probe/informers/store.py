@@ -1,8 +1,8 @@
-"""The objects that an informer holds, found by key or by index.
+"""Store: the objects of an informer, by key and by index.
 
 Source: client-go tools/cache/store.go, thread_safe_store.go, listers.go.
-Differs: keys and index values are typed, not strings; answers are snapshots that stay whole while the
-store changes; an index function that fails on an object leaves that object out of that index only.
+Differs: keys and index values are typed, not strings. Lists are snapshots, which do not change with the
+store. If an index function fails for an object, only that index omits the object.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
@@ -16,13 +16,13 @@ from kruise_probe.api.resources import KubeObject
 T = TypeVar("T", bound=KubeObject)
 
 IndexFunc = Callable[[T], Iterable[Hashable]]
-"""The values under which an object is found in one index: pure, quick, of the object alone."""
+"""Returns the index values of an object. Must be fast, and depend only on the object."""
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 class Indexer(Generic[T]):
-    """Read side of the store: what listers are in client-go. Objects are shared and frozen."""
+    """Read side of the store, like a lister in client-go. Objects are shared and frozen."""
 
     def __init__(self, indexers: Mapping[str, IndexFunc[T]]) -> None:
         self._objects: dict[NamespacedName, T] = {}
@@ -47,28 +47,28 @@ class Indexer(Generic[T]):
         return tuple(self._objects)
 
     def by_index(self, name: str, value: Hashable) -> Collection[T]:
-        """The objects that index `name` files under `value`.
+        """Return the objects with `value` in index `name`.
 
         Raises:
-            KeyError: there is no such index.
+            KeyError: the index does not exist.
         """
         found = self._indices[name].get(value)
         return tuple(found.values()) if found else ()
 
     def index_keys(self, name: str) -> Collection[Hashable]:
-        """The values under which index `name` files anything (client-go's ListIndexFuncValues).
+        """Return the values of index `name` (ListIndexFuncValues in client-go).
 
         Raises:
-            KeyError: there is no such index.
+            KeyError: the index does not exist.
         """
         return tuple(self._indices[name])
 
 
 class Store(Indexer[T]):
-    """Write side of the store; its informer alone has it in hands."""
+    """Write side of the store, for its informer only."""
 
     def put(self, obj: T) -> None:
-        """Adds the object, or replaces the one of the same key."""
+        """Add the object, or replace the one with the same key."""
         key = obj.key
         old = self._objects.get(key)
         self._objects[key] = obj
@@ -82,7 +82,7 @@ class Store(Indexer[T]):
                 index.setdefault(value, {})[key] = obj
 
     def remove(self, key: NamespacedName) -> T | None:
-        """Removes and returns the object of that key; None if there is none."""
+        """Remove and return the object with this key, or None."""
         obj = self._objects.pop(key, None)
         if obj is not None:
             for name, index_func in self._indexers.items():
@@ -94,7 +94,7 @@ class Store(Indexer[T]):
     def _values(self, name: str, index_func: IndexFunc[T], obj: T) -> frozenset[Hashable]:
         try:
             return frozenset(index_func(obj))
-        except Exception:  # noqa: BLE001 - one bad object must not stop the informer of all
+        except Exception:  # noqa: BLE001 - one bad object must not stop the informer
             _log.exception("index function failed", index=name, object=str(obj.key))
             return frozenset()
 
