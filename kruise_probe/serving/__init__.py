@@ -1,4 +1,4 @@
-"""What a process says of itself: health, metrics, logs.
+"""Health endpoints, metrics and logs of a process.
 
-Owns the endpoints and the form of logs. Knows nothing of what is healthy: checks are handed in.
+Owns the endpoints and the log format. Health checks are passed in by the caller.
 """

@@ -1,7 +1,7 @@
-"""Addresses to listen on, as Go programs write them, and the sockets of them.
+"""Listen addresses in Go's notation, and their listening sockets.
 
 Source: controller-runtime's `:8080`, `127.0.0.1:0` and `0` for off.
-Differs: a port that is taken is said so in one line, with the flag to change.
+Differs: the error for a port in use is one line and names the flag to change.
 """
 
 import errno
@@ -21,11 +21,11 @@ _REASONS = {
 
 
 class BindError(FatalError):
-    """The address cannot be listened on; one line that names it, its flag and what to do."""
+    """Cannot listen on the address. The message is one line with the address, the flag and a remedy."""
 
 
 class Address(NamedTuple):
-    """`host` is empty for every interface."""
+    """Host and port; an empty `host` means every interface."""
 
     host: str
     port: int
@@ -35,10 +35,10 @@ class Address(NamedTuple):
 
     @classmethod
     def parse(cls, text: str, *, flag: str) -> "Address | None":
-        """Reads `:8080`, `127.0.0.1:0`, `[::1]:80`; None for what turns it off.
+        """Parse `:8080`, `127.0.0.1:0` or `[::1]:80`; None if `text` turns the server off.
 
         Raises:
-            BindError: it is no such address.
+            BindError: `text` is not a valid address.
         """
         if text in OFF:
             return None
@@ -52,10 +52,10 @@ class Address(NamedTuple):
 
 
 def listen(address: Address, *, flag: str) -> socket.socket:
-    """A listening socket; without a host on all interfaces, IPv4 and IPv6.
+    """Open a listening socket; an empty host means all interfaces, IPv4 and IPv6.
 
     Raises:
-        BindError: the address is taken, not ours, or not allowed.
+        BindError: the address is in use, not local, or not permitted.
     """
     try:
         if not address.host:

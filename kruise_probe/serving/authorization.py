@@ -1,8 +1,8 @@
-"""Who may read /metrics: the API server says, by a TokenReview and a SubjectAccessReview for `get /metrics`.
+"""Authorize /metrics with a TokenReview and a SubjectAccessReview for `get /metrics`.
 
 Source: controller-runtime pkg/metrics/filters (WithAuthenticationAndAuthorization).
-Differs: fails closed with 503 when the API server cannot be reached; reviews of unknown tokens are few at a time, so
-that strangers cannot pass a flood on to the API server.
+Differs: returns 503 when the API server cannot be reached. Limits concurrent reviews of unknown tokens, so a flood
+of requests here does not become a flood on the API server.
 """
 
 import asyncio
@@ -22,18 +22,18 @@ ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 ALLOWED_SECONDS: Final = 60.0
 DENIED_SECONDS: Final = 10.0
 MAX_CACHED: Final = 256
-"""Decisions of each kind."""
+"""Cached decisions, separately for allowed and denied tokens."""
 MAX_REVIEWS: Final = 4
-"""Of unknown tokens, at a time."""
+"""Concurrent reviews of unknown tokens."""
 HOLD_SECONDS: Final = 0.5
-"""How long a token that is not let in keeps its place: at most eight a second are reviewed."""
+"""A denied token keeps its review slot this long, so at most eight unknown tokens a second are reviewed."""
 WAIT_SECONDS: Final = 2.0
-"""For a place."""
+"""How long a request waits for a review slot."""
 REVIEW_SECONDS: Final = 5.0
 
 
 class ReviewClient(Protocol):
-    """Sends a body to the API server; gives the body of its answer."""
+    """Sends a request body to the API server and returns the response body."""
 
     async def request_raw(self, method: str, target: str, body: bytes | None = None) -> bytes: ...
 
@@ -64,7 +64,7 @@ class _AccessReview(msgspec.Struct, frozen=True):
 
 
 class Decision(NamedTuple):
-    """`status` is 200, 401 or 403; `until` is loop time."""
+    """Result of a review: HTTP status 200, 401, 403 or 503, valid `until` this loop time."""
 
     status: int
     text: str
@@ -72,10 +72,10 @@ class Decision(NamedTuple):
 
 
 class MetricsGuard:
-    """Wraps a handler: only bearer tokens whose user may `get` the path reach it.
+    """Wraps a handler and admits only bearer tokens whose user may `get` the path.
 
-    Keeps decisions by the digest of the token, never the token. Allowed and denied ones have a cache each, so a flood
-    of wrong tokens displaces no right one.
+    Caches decisions by the digest of the token, never the token itself. Allowed and denied tokens have separate
+    caches, so a flood of invalid tokens does not evict valid ones.
     """
 
     def __init__(self, handler: Handler) -> None:
@@ -84,10 +84,10 @@ class MetricsGuard:
         self._allowed: LRUCache[bytes, Decision] = LRUCache(MAX_CACHED)
         self._denied: LRUCache[bytes, Decision] = LRUCache(MAX_CACHED)
         self._in_flight: dict[bytes, asyncio.Lock] = {}
-        self._places = asyncio.Semaphore(MAX_REVIEWS)
+        self._review_slots = asyncio.Semaphore(MAX_REVIEWS)
 
     def connect(self, client: ReviewClient) -> None:
-        """From now on `client` sends the reviews; before, nobody is let in."""
+        """Set the client that sends the reviews. Until then every request with a token gets 503."""
         self._client = client
 
     async def __call__(self, request: Request) -> Response:
@@ -103,19 +103,19 @@ class MetricsGuard:
         return await self._handler(request)
 
     async def _decide(self, token: str, path: str) -> Decision | None:
-        """The decision on a token; None when no place is free to have it reviewed."""
+        """Return the decision for a token, or None if no review slot became free."""
         digest = hashlib.sha256(token.encode()).digest()
         if decision := self._cached(digest):
             return decision
-        # One review a token: those who come meanwhile wait for its decision.
+        # One review per token: concurrent requests with the same token wait for it.
         lock = self._in_flight.setdefault(digest, asyncio.Lock())
         try:
             async with lock:
                 if decision := self._cached(digest):
                     return decision
-                known = digest in self._allowed  # its decision has expired
+                known = digest in self._allowed  # expired, but allowed before
                 review = self._review if known else self._review_unknown
-                return self._kept(digest, await review(token, path))
+                return self._cache(digest, await review(token, path))
         finally:
             if not lock.locked():
                 self._in_flight.pop(digest, None)
@@ -125,7 +125,7 @@ class MetricsGuard:
         now = asyncio.get_running_loop().time()
         return decision if decision is not None and now < decision.until else None
 
-    def _kept(self, digest: bytes, decision: Decision | None) -> Decision | None:
+    def _cache(self, digest: bytes, decision: Decision | None) -> Decision | None:
         if decision is None or decision.status == 503:
             return decision
         kept, other = (
@@ -138,10 +138,10 @@ class MetricsGuard:
         return decision
 
     async def _review_unknown(self, token: str, path: str) -> Decision | None:
-        """Waits for one of the places; a token that is not let in keeps its place for a while."""
+        """Review a token in a free slot; a denied token keeps its slot for `HOLD_SECONDS`."""
         try:
             async with asyncio.timeout(WAIT_SECONDS):
-                await self._places.acquire()
+                await self._review_slots.acquire()
         except TimeoutError:
             return None
         held_seconds = HOLD_SECONDS
@@ -151,7 +151,7 @@ class MetricsGuard:
                 held_seconds = 0.0
             return decision
         finally:
-            asyncio.get_running_loop().call_later(held_seconds, self._places.release)
+            asyncio.get_running_loop().call_later(held_seconds, self._review_slots.release)
 
     async def _review(self, token: str, path: str) -> Decision:
         time = asyncio.get_running_loop().time

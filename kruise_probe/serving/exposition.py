@@ -1,7 +1,7 @@
-"""/metrics: the default registry as text or OpenMetrics, rendered for all clients together.
+"""/metrics: the default registry as text or OpenMetrics, with one cached page for all clients.
 
 Source: Prometheus exposition formats; promhttp.Handler.
-Differs: one page serves everybody for a moment, and rendering lets the loop run after each portion: a node with a
+Differs: a page is cached for 1 s to 10 s, and rendering yields to the event loop after each chunk. A node with a
 thousand probes has megabytes of metrics.
 """
 
@@ -14,13 +14,13 @@ from prometheus_client.exposition import choose_encoder
 
 from kruise_probe.serving.http_messages import Request, Response
 
-# Go's client has no `_created` series: half as many names, and the same ones.
+# Go's client has no `_created` series; without them the metric names match and are half as many.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 FRESH_SECONDS: Final = 1.0
-"""How long a page is served to everybody."""
+"""Minimum time a rendered page is cached."""
 MAX_SHARE: Final = 0.1
-"""Of the time, for rendering: a page that took long is served for longer."""
+"""Maximum share of time spent on rendering: a slow page is cached for longer."""
 MAX_FRESH_SECONDS: Final = 10.0
 PORTION_SAMPLES: Final = 500
 
@@ -29,7 +29,7 @@ _END: Final = b"# EOF\n"
 
 
 class MetricsPage:
-    """Renders one format of `registry`; clients that come together share one page."""
+    """Renders one format of `registry`; concurrent clients share one page."""
 
     def __init__(self, accept: str, registry: CollectorRegistry = REGISTRY) -> None:
         self._encode, self.content_type = choose_encoder(accept)
@@ -51,11 +51,11 @@ class MetricsPage:
 
     async def _render(self) -> bytes:
         page, last_name = bytearray(), ""
-        for portion in _portions(self._registry):
-            text = self._encode(_Only(portion)).removesuffix(_END)
-            # A family of several portions has its comments once.
-            page += _without_comments(text) if portion.name == last_name else text
-            last_name = portion.name
+        for chunk in _chunks(self._registry):
+            text = self._encode(_SingleMetricRegistry(chunk)).removesuffix(_END)
+            # Only the first chunk of a family has the comments.
+            page += _without_comments(text) if chunk.name == last_name else text
+            last_name = chunk.name
             await asyncio.sleep(0)
         if self.content_type.startswith(_OPENMETRICS):
             page += _END
@@ -63,7 +63,7 @@ class MetricsPage:
 
 
 class MetricsHandler:
-    """Answers with the format that the client accepts."""
+    """Serves the format that the client accepts."""
 
     def __init__(self) -> None:
         self._text = MetricsPage("")
@@ -75,8 +75,8 @@ class MetricsHandler:
         return Response(body=await page.body(), content_type=page.content_type)
 
 
-class _Only:
-    """What an encoder reads of a registry."""
+class _SingleMetricRegistry:
+    """A registry with a single metric, for the encoder."""
 
     def __init__(self, metric: Metric) -> None:
         self._metric = metric
@@ -85,13 +85,13 @@ class _Only:
         yield self._metric
 
 
-def _portions(registry: CollectorRegistry) -> Iterator[Metric]:
+def _chunks(registry: CollectorRegistry) -> Iterator[Metric]:
     for family in registry.collect():
         samples = family.samples
         for start in range(0, max(len(samples), 1), PORTION_SAMPLES):
-            portion = Metric(family.name, family.documentation, family.type, family.unit)
-            portion.samples = samples[start : start + PORTION_SAMPLES]
-            yield portion
+            chunk = Metric(family.name, family.documentation, family.type, family.unit)
+            chunk.samples = samples[start : start + PORTION_SAMPLES]
+            yield chunk
 
 
 def _without_comments(text: bytes) -> bytes:

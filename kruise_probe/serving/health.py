@@ -1,10 +1,10 @@
-"""Named health checks, and the text that kube's components answer with.
+"""Named health checks, and the response text of Kubernetes components.
 
-A check is called per request and says what is wrong, or nothing. What takes time has a deadline, so that
-one check that hangs is one failed check and not a hanging endpoint.
+A check is called per request and returns a problem or None. Asynchronous checks have a deadline, so a check that
+hangs fails alone and does not block the endpoint.
 
 Source: k8s.io/apiserver pkg/server/healthz/healthz.go; controller-runtime pkg/healthz/healthz.go.
-Differs: reasons are not withheld, as nothing secret stands in them.
+Differs: the response contains the reasons, as they hold no secrets.
 """
 
 import asyncio
@@ -13,17 +13,17 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 Check = Callable[[], str | Awaitable[str | None] | None]
-"""Returns what is wrong, or None. An exception is what is wrong, too."""
+"""Returns a problem or None. An exception also counts as a problem."""
 
 PING = "ping"
-"""The check of an endpoint that has no other, as in Go."""
+"""The only check of an endpoint without checks, as in Go."""
 
 CHECK_SECONDS = 2.0
-"""Deadline of an asynchronous check: kubelet's own default is one second for the whole request, ours are set higher."""
+"""Deadline of an asynchronous check. Our manifests set probe timeouts above kubelet's default of one second."""
 
 
 class Result(NamedTuple):
-    """What one check said; `problem` is None when it passed."""
+    """Result of one check; `problem` is None if it passed."""
 
     name: str
     problem: str | None
@@ -36,7 +36,7 @@ class Result(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What all checks of an endpoint said, and which names to exclude belong to none of them."""
+    """Results of all checks of an endpoint; `unmatched` are excluded names without a check."""
 
     results: tuple[Result, ...]
     unmatched: tuple[str, ...] = ()
@@ -46,27 +46,27 @@ class Report(NamedTuple):
         return all(each.problem is None for each in self.results)
 
     def text(self, endpoint: str) -> str:
-        """The listing: `[+]caches ok`, `[-]runtime failed: not connected`, and a last line that sums up."""
+        """List the checks, as `[+]caches ok` or `[-]runtime failed: not connected`, with a summary line at the end."""
         lines = [str(each) for each in self.results]
         if self.unmatched:
             names = ", ".join(f'"{name}"' for name in self.unmatched)
             lines.append(f"warn: some health checks cannot be excluded: no matches for {names}")
-        verdict = "passed" if self.healthy else "failed"
-        return "\n".join([*lines, f"{endpoint} check {verdict}", ""])
+        summary = "passed" if self.healthy else "failed"
+        return "\n".join([*lines, f"{endpoint} check {summary}", ""])
 
 
 class Checks:
-    """The checks of one endpoint, in the order in which they were added. Without any it is healthy."""
+    """The checks of one endpoint, in the order they were added. Without checks it is healthy."""
 
     def __init__(self) -> None:
         self._checks: dict[str, Check] = {}
 
     def add(self, name: str, check: Check) -> None:
-        """Adds a check; the same name again replaces it."""
+        """Add a check, or replace the one with the same name."""
         self._checks[name] = check
 
     async def report(self, *, exclude: frozenset[str] = frozenset()) -> Report:
-        """Runs all checks but the excluded ones, side by side; never raises because of a check."""
+        """Run all checks except the excluded ones concurrently; a failing check never raises."""
         async with asyncio.TaskGroup() as tasks:
             running = {
                 name: tasks.create_task(_problem_of(check))
@@ -80,7 +80,7 @@ class Checks:
         return Report(tuple(results), tuple(sorted(exclude - self._checks.keys())))
 
     async def report_one(self, name: str) -> Result | None:
-        """Runs one check; None when there is none of that name. `ping` is there while nothing else is."""
+        """Run one check; None if the name is unknown. `ping` exists only while there is no other check."""
         check = self._checks.get(name)
         if check is None:
             return Result(PING, None) if name == PING and not self._checks else None
@@ -90,8 +90,8 @@ class Checks:
 async def _problem_of(check: Check) -> str | None:
     try:
         async with asyncio.timeout(CHECK_SECONDS):
-            said = check()
-            return await said if inspect.isawaitable(said) else said
+            problem = check()
+            return await problem if inspect.isawaitable(problem) else problem
     except TimeoutError:
         return f"no answer within {CHECK_SECONDS:g} s"
     except Exception as error:  # noqa: BLE001 - a broken check is a failed check
@@ -99,7 +99,7 @@ async def _problem_of(check: Check) -> str | None:
 
 
 def silence_check(seconds_since_activity: Callable[[], float], *, limit_seconds: float) -> Check:
-    """Fails once something that must be heard from, as a watch, has been silent for `limit_seconds`."""
+    """Return a check that fails after `limit_seconds` without activity, for example of a watch."""
 
     def check() -> str | None:
         silent = seconds_since_activity()

@@ -1,7 +1,8 @@
-"""Requests and responses as values, and both as bytes: no I/O, no clock.
+"""HTTP requests and responses, parsing and serialization; no I/O, no clock.
 
-Source: RFC 9112; Go net/http server.go (readRequest) for what is refused and how.
-Differs: a request is complete when it is handed on, so its body has a bound and a length; llhttp parses the head, strictly.
+Source: RFC 9112; Go net/http server.go (readRequest) for which requests are refused, and with which status.
+Differs: a handler gets the complete request, so a body needs a Content-Length and has a maximum size. llhttp parses
+the head in strict mode.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,14 +16,14 @@ from urllib.parse import parse_qs, unquote
 import httptools
 
 MAX_HEAD_BYTES: Final = 32 * 1024
-"""Of a request's line and header fields."""
+"""Maximum size of the request line and header fields."""
 END_OF_HEAD: Final = b"\r\n\r\n"
 TEXT: Final = "text/plain; charset=utf-8"
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """`path` is unquoted, `headers` has lower-case names; a field that comes twice is joined by a comma."""
+    """A request. `path` is unquoted; header names are lower-case; repeated header fields are joined by a comma."""
 
     method: str
     path: str
@@ -44,11 +45,11 @@ class Response:
 
     @classmethod
     def of_status(cls, status: int, **headers: str) -> "Response":
-        """The status in words: `404: Not Found`."""
+        """A response with the status phrase as text: `404: Not Found`."""
         return cls.of_text(f"{status}: {HTTPStatus(status).phrase}", status=status, **headers)
 
     def head(self, *, now: datetime, close: bool) -> bytes:
-        """What precedes the body on the wire."""
+        """Serialize the status line and header fields."""
         fields = {
             "Content-Type": self.content_type,
             "Content-Length": str(len(self.body)),
@@ -61,7 +62,7 @@ class Response:
 
 
 class BadRequest(Exception):
-    """The request cannot be answered, nor anything after it on its connection; `status` is the answer."""
+    """The request is refused with `status`, and its connection is closed."""
 
     def __init__(self, status: int) -> None:
         super().__init__(f"{status}: {HTTPStatus(status).phrase}")
@@ -74,7 +75,7 @@ class RequestHead:
 
     Attributes:
         body_bytes: how many bytes follow.
-        close: the connection ends with the answer.
+        close: the server closes the connection after the response.
         expects_continue: the client waits for `100 Continue` before it sends the body.
     """
 
@@ -88,10 +89,10 @@ class RequestHead:
 
 
 def parse_head(head: bytes, *, max_body_bytes: int) -> RequestHead:
-    """Parses a request's line and fields, `END_OF_HEAD` included.
+    """Parse a request line and header fields, including `END_OF_HEAD`.
 
     Raises:
-        BadRequest: it is malformed, or its body is too large or has no length.
+        BadRequest: the head is malformed, or the body is too large or has no length.
     """
     fields = _Fields()
     parser = httptools.HttpRequestParser(fields)
@@ -99,7 +100,7 @@ def parse_head(head: bytes, *, max_body_bytes: int) -> RequestHead:
     try:
         parser.feed_data(head)
     except httptools.HttpParserUpgrade:
-        upgrades = True  # to a protocol that this server does not speak: it answers, and closes
+        upgrades = True  # unsupported protocol: respond over HTTP/1.1, then close
     except httptools.HttpParserError as error:
         raise BadRequest(fields.refusal or 400) from error
     if fields.refusal or not fields.complete:
@@ -134,7 +135,7 @@ def _body_bytes(length: str, most: int) -> int:
 
 
 class _Fields:
-    """What llhttp finds in a head."""
+    """Callbacks that collect what llhttp parses from a head."""
 
     def __init__(self) -> None:
         self.target = b""
@@ -157,10 +158,10 @@ class _Fields:
 
 
 def _split(target: str) -> tuple[str, Mapping[str, Sequence[str]]]:
-    """Path and query of a target: `/path?query`, or a whole URL as it is sent to proxies.
+    """Split a request target into path and query: `/path?query`, or an absolute URL as sent to proxies.
 
     Raises:
-        ValueError: it has no path, or more than a hundred parameters.
+        ValueError: the target has no path, or more than 100 query parameters.
     """
     if not target.startswith("/"):
         scheme, separator, rest = target.partition("://")

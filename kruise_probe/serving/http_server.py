@@ -1,8 +1,8 @@
-"""A small HTTP/1.1 server for strangers: whole requests in, whole responses out, over plain TCP, TLS or both.
+"""A small HTTP/1.1 server for untrusted clients, over plain TCP, TLS or both. Requests and responses are not streamed.
 
 Every connection is one task over a bounded stream. Connections are counted when they are accepted, before TLS. When
-there are too many, or their bodies hold too much memory, the oldest connection that has sent no complete request is
-closed. So a client that sends its request at once is answered, however many others do not.
+there are too many, or their bodies hold too much memory, the oldest connection without a complete request is
+closed. So slow or idle clients cannot block a client that sends its request at once.
 
 Source: Go net/http server.go (conn.serve, Shutdown; ReadTimeout, IdleTimeout, WriteTimeout).
 Differs: no streams, no HTTP/2, no chunked bodies.
@@ -34,33 +34,39 @@ from kruise_probe.serving.stream import Stream
 Handler = Callable[[Request], Awaitable[Response]]
 
 READ_SECONDS: Final = 10.0
-"""For a TLS handshake, for a request's head from its first byte to its last, and for its body."""
+"""Separate deadlines for the TLS handshake, the request head (from its first byte) and the body."""
 HANDLE_SECONDS: Final = 30.0
 WRITE_SECONDS: Final = 10.0
-"""For the client to accept an answer."""
+"""Deadline for sending a response."""
 LINGER_SECONDS: Final = 1.0
-"""How long the client of a refused request may go on sending: a reset for unread bytes would discard the answer."""
+"""How long bytes after a refused request are read and discarded: closing earlier would reset the connection and lose
+the response."""
 STOP_SECONDS: Final = 0.5
-"""How long answers in flight may take when the server ends."""
+"""How long requests in flight may take after the server was cancelled."""
 
 MAX_CONNECTIONS: Final = 256
-"""A client that comes during a flood has time to send its request until so many others have come."""
+"""During a flood, a new client has time to send its request until this many others have connected."""
 GRACE_SECONDS: Final = 1.0
-"""How long a new connection may take to send its request before others are closed in its place."""
+"""A connection without a complete request is not evicted before this age."""
 MAX_AHEAD: Final = 16
-"""Requests that a client may send ahead of their answers before its connection ends."""
+"""Pipelined requests per connection; the connection is closed after more."""
 KERNEL_BYTES: Final = 128 * 1024
-"""What the kernel holds for one connection in each direction: it counts as this container's memory."""
+"""Kernel socket buffer per connection and direction; it counts as this container's memory."""
 ACCEPTS_A_STEP: Final = 32
-"""Connections accepted in one step of the loop."""
+"""Connections accepted per event loop step."""
 ACCEPT_AGAIN_SECONDS: Final = 1.0
-"""After the process has run out of files."""
+"""Pause after a failed accept, as when the process has no file descriptors left."""
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 class Limits(NamedTuple):
-    """`idle_seconds` is how long a connection is kept without a request, `all_bodies_bytes` bounds bodies of all connections."""
+    """Limits of a listener.
+
+    Attributes:
+        idle_seconds: how long a connection without a request is kept.
+        all_bodies_bytes: maximum size of the bodies of all connections together.
+    """
 
     idle_seconds: float
     max_body_bytes: int = 0
@@ -69,14 +75,14 @@ class Limits(NamedTuple):
 
 
 class Tls(NamedTuple):
-    """`context` is awaited by the first connections that speak TLS; `required` closes those that do not."""
+    """TLS settings. `context` is awaited before each handshake; `required` closes connections without TLS."""
 
     context: Callable[[], Awaitable[ssl.SSLContext]]
     required: bool = True
 
 
 class Stage(Enum):
-    """What a connection is at."""
+    """Stage of a connection."""
 
     INCOMPLETE = "has sent no complete request"
     IDLE = "is between two requests"
@@ -84,22 +90,22 @@ class Stage(Enum):
 
 
 class Connection:
-    """One client, as the listener counts it; `since` is when it entered its stage."""
+    """One accepted connection; `since` is when it entered its stage."""
 
     def __init__(self, connection: socket.socket, since: float) -> None:
         self.stream: Final = Stream(connection)
         self.stage = Stage.INCOMPLETE
         self.since = since
         self.body: list[bytes] = []
-        """So far. Here, not in the task: what a cancelled one held is freed by the garbage collector only."""
+        """Body chunks received so far. Not a local of the task: those of a cancelled task wait for the garbage collector."""
         self.body_bytes = 0
         self.task: asyncio.Task[None] | None = None
 
 
 class HttpListener:
-    """Serves `handler` at a listening socket, which it closes in the end.
+    """Serves `handler` on a listening socket, and closes the socket at the end.
 
-    A handler that raises is logged and answered with 500, one that takes longer than `HANDLE_SECONDS` with 503.
+    An exception of the handler is logged and returns 500. A handler that takes longer than `HANDLE_SECONDS` returns 503.
     """
 
     def __init__(
@@ -120,15 +126,15 @@ class HttpListener:
         self._by_stage: dict[Stage, dict[Connection, None]] = {each: {} for each in Stage}
         self._body_bytes = 0
         self._turn = asyncio.Lock()
-        """Held by what may take milliseconds of the loop: one handshake or request starts in one step."""
+        """Held for handshakes and request starts, which block the loop for milliseconds: at most one per loop step."""
         self._ending = False
         self._group: asyncio.TaskGroup | None = None
 
     async def run(self, on_listening: Callable[[], None] = lambda: None) -> None:
-        """Serves until cancelled; answers in flight are given `STOP_SECONDS`."""
+        """Serve until cancelled; requests in flight then have `STOP_SECONDS` to complete."""
         loop = asyncio.get_running_loop()
         self._listening.setblocking(False)
-        for buffer in (socket.SO_SNDBUF, socket.SO_RCVBUF):  # accepted sockets inherit them
+        for buffer in (socket.SO_SNDBUF, socket.SO_RCVBUF):  # inherited by accepted sockets
             self._listening.setsockopt(socket.SOL_SOCKET, buffer, KERNEL_BYTES)
         async with asyncio.TaskGroup() as self._group:
             loop.add_reader(self._listening, self._accept)
@@ -179,22 +185,21 @@ class HttpListener:
         assert self._group is not None, "not running"
         now = asyncio.get_running_loop().time()
         if len(self._connections) >= self._limits.max_connections:
-            self._close(self._least_deserving(now))
+            self._close(self._connection_to_evict(now))
         accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection = Connection(accepted, now)
         self._connections[connection] = None
         self._by_stage[Stage.INCOMPLETE][connection] = None
         connection.task = self._group.create_task(self._serve(connection))
-        # Not in the task: one that is cancelled before its first step runs no code.
+        # Not in the task: a task cancelled before its first step runs no code.
         connection.task.add_done_callback(partial(self._closed, connection))
 
-    def _least_deserving(self, now: float) -> Connection:
-        """What gives way to a new connection.
+    def _connection_to_evict(self, now: float) -> Connection:
+        """Select the connection to close for a new one.
 
-        The oldest that has sent no complete request, but a new one has a moment to send it; then the one that is idle
-        for the longest; then the oldest of all. So a client that comes and sends its request has its turn, also when
-        strangers send requests without end.
+        First the oldest without a complete request, if it is older than `GRACE_SECONDS`. Then the one idle for
+        longest, then the oldest of all. So a new client gets a response even while others flood the server.
         """
         incomplete = next(iter(self._by_stage[Stage.INCOMPLETE]), None)
         if incomplete is not None and now - incomplete.since >= GRACE_SECONDS:
@@ -203,7 +208,7 @@ class HttpListener:
         return idle if idle is not None else next(iter(self._connections))
 
     def _close(self, connection: Connection) -> None:
-        """Stops counting it at once; its socket is closed when its task has ended."""
+        """Remove the connection from the count now; its socket is closed when its task ends."""
         self._forget(connection)
         if connection.task is not None:
             connection.task.cancel()
@@ -219,23 +224,23 @@ class HttpListener:
 
     async def _serve(self, connection: Connection) -> None:
         try:
-            await self._converse(connection)
+            await self._serve_requests(connection)
         except OSError:
-            pass  # the client's end: closed, reset, too slow, not TLS
+            pass  # closed or reset by the client, timed out, or not TLS
         except Exception:
             log.exception("serving a connection failed")
 
-    async def _converse(self, connection: Connection) -> None:
+    async def _serve_requests(self, connection: Connection) -> None:
         try:
             await self._answer_requests(connection)
         except BadRequest as error:
             await self._refuse(connection, error)
 
     async def _answer_requests(self, connection: Connection) -> None:
-        """One after the other, until one closes or the client does.
+        """Serve requests one after the other, until a response or the client closes the connection.
 
         Raises:
-            BadRequest: of the next one.
+            BadRequest: the next request is refused.
         """
         received = bytearray()
         async with asyncio.timeout(READ_SECONDS):
@@ -258,7 +263,7 @@ class HttpListener:
             head = await self._next_head(connection, received)
 
     async def _start(self, connection: Connection) -> bool:
-        """Decides by the first byte; False when this port serves nobody who begins so."""
+        """Detect TLS by the first byte and do the handshake; False if this port requires TLS and the client has none."""
         if self._tls is None:
             return True
         if await connection.stream.begins_with_tls():
@@ -267,7 +272,7 @@ class HttpListener:
         return not self._tls.required
 
     async def _next_head(self, connection: Connection, received: bytearray) -> bytes | None:
-        """The first one, too, may take its time: Go's clients open connections ahead of their requests."""
+        """Read the next head. The idle timeout covers the first one too: Go's clients open connections before they need them."""
         if not received:
             async with asyncio.timeout(self._limits.idle_seconds):
                 received += await connection.stream.receive()
@@ -279,20 +284,20 @@ class HttpListener:
             return await self._read_head(connection, received)
 
     async def _read_head(self, connection: Connection, received: bytearray) -> bytes | None:
-        """The next head, cut off `received`; what follows stays there. None when the client is done.
+        """Take the next head from `received` and leave the rest there; None if the client has closed.
 
         Raises:
-            BadRequest: it is too large.
+            BadRequest: the head is too large.
         """
         searched = 0
         while (end := received.find(END_OF_HEAD, max(searched - 3, 0), MAX_HEAD_BYTES)) < 0:
             if len(received) > MAX_HEAD_BYTES:
                 raise BadRequest(431)
             searched = len(received)
-            portion = await connection.stream.receive()
-            if not portion:
+            chunk = await connection.stream.receive()
+            if not chunk:
                 return None
-            received += portion
+            received += chunk
         end += len(END_OF_HEAD)
         head = bytes(received[:end])
         del received[:end]
@@ -301,10 +306,10 @@ class HttpListener:
     async def _read_rest(
         self, connection: Connection, head: bytes, received: bytearray
     ) -> tuple[Request, bool]:
-        """The request, and whether its connection ends with the answer.
+        """Return the complete request, and whether to close the connection after the response.
 
         Raises:
-            BadRequest: the head or the length of the body is unacceptable.
+            BadRequest: the head or the length of the body is invalid.
         """
         parsed = parse_head(head, max_body_bytes=self._limits.max_body_bytes)
         if not parsed.body_bytes:
@@ -317,29 +322,29 @@ class HttpListener:
     async def _with_body(
         self, connection: Connection, parsed: RequestHead, received: bytearray
     ) -> Request:
-        missing, portion = parsed.body_bytes, bytes(received)
+        missing, chunk = parsed.body_bytes, bytes(received)
         received.clear()
         while True:
-            received += portion[missing:]
-            self._hold(connection, portion[:missing])
-            missing -= len(portion[:missing])
+            received += chunk[missing:]
+            self._hold(connection, chunk[:missing])
+            missing -= len(chunk[:missing])
             if not missing:
                 body = b"".join(connection.body)
                 connection.body.clear()
                 return parsed.with_body(body)
-            portion = await connection.stream.receive()
-            if not portion:
+            chunk = await connection.stream.receive()
+            if not chunk:
                 raise ConnectionError("the body ended early")
 
-    def _hold(self, connection: Connection, portion: bytes) -> None:
-        """Keeps a portion of a body; beyond the bound the oldest unfinished one is closed.
+    def _hold(self, connection: Connection, chunk: bytes) -> None:
+        """Store a chunk of a body; above `all_bodies_bytes` close the oldest connection with an incomplete body.
 
         Raises:
-            BadRequest: that is this one.
+            BadRequest: this connection is the oldest.
         """
-        connection.body.append(portion)
-        connection.body_bytes += len(portion)
-        self._body_bytes += len(portion)
+        connection.body.append(chunk)
+        connection.body_bytes += len(chunk)
+        self._body_bytes += len(chunk)
         while self._body_bytes > self._limits.all_bodies_bytes:
             unfinished = (each for each in self._by_stage[Stage.INCOMPLETE] if each.body_bytes)
             oldest = next(unfinished, connection)
@@ -354,7 +359,7 @@ class HttpListener:
 
     def _enter(self, connection: Connection, stage: Stage) -> None:
         if connection not in self._connections:
-            return  # closed; its task has not seen it yet
+            return  # already closed; its task is not cancelled yet
         self._by_stage[connection.stage].pop(connection, None)
         self._by_stage[stage][connection] = None
         connection.stage = stage
@@ -381,7 +386,7 @@ class HttpListener:
                 await connection.stream.send(response.body)
 
     async def _refuse(self, connection: Connection, error: BadRequest) -> None:
-        """Sends the status, then discards what the client still sends, for a moment."""
+        """Send the status, then discard what the client still sends, for up to `LINGER_SECONDS`."""
         self._release(connection)
         await self._send(connection, Response.of_status(error.status), close=True)
         connection.stream.end_sending()

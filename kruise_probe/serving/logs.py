@@ -1,7 +1,7 @@
-"""How logs look: text for people, key=value lines for files, JSON for machines.
+"""Log setup: text on a terminal, key=value lines in files, or JSON.
 
-Everything goes through one chain, also what libraries say by the standard `logging`. Tokens never come through
-it: values of secret names and bearer tokens anywhere are struck out.
+All records use one processor chain, also those of libraries that use the standard `logging`. It redacts values of
+keys with secret names, and bearer tokens in any value.
 
 Source: controller-runtime TMP-LOGGING.md for what is logged (constant messages, keys and values).
 """
@@ -21,16 +21,16 @@ _SECRET_NAMES = re.compile(
     r"(?i)(^|_)(token|password|secret|authorization|private_key|client_key)$"
 )
 _BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}")
-_STRUCK_OUT = "[redacted]"
+_REDACTED = "[redacted]"
 
 
 def configure_logs(*, format: str, level: str, stream: TextIO | None = None) -> None:
-    """Sets structlog and the standard logging up, once per process, before anything logs.
+    """Set up structlog and the standard logging. Call once per process, before the first log record.
 
     Args:
         format: one of `FORMATS`. Text is coloured and aligned on a terminal, key=value elsewhere.
         level: one of `LEVELS`.
-        stream: where to; standard error without one.
+        stream: output stream; default is standard error.
     """
     stream = stream or sys.stderr
     threshold = logging.getLevelNamesMapping()[level.upper()]
@@ -75,14 +75,14 @@ def _renderer(format: str, stream: TextIO) -> Processor:
 
 
 def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Strikes out what no log may hold."""
+    """Redact secrets in an event."""
     for key, value in event.items():
         if _SECRET_NAMES.search(key):
-            event[key] = _STRUCK_OUT
+            event[key] = _REDACTED
         elif isinstance(value, str):
             event[key] = _without_tokens(value)
     return event
 
 
 def _without_tokens(text: str) -> Any:
-    return _BEARER.sub(rf"\1 {_STRUCK_OUT}", text) if "earer" in text or "asic" in text else text
+    return _BEARER.sub(rf"\1 {_REDACTED}", text) if "earer" in text or "asic" in text else text

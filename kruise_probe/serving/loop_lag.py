@@ -1,6 +1,6 @@
-"""How late the event loop is: whatever blocks it delays every probe and every watch.
+"""Lag of the event loop: a blocked loop delays every probe and every watch.
 
-Source: none in Go, whose scheduler preempts; kopf's liveness discussion asks for the same signal.
+Source: kopf's liveness discussion; Go needs none, as its scheduler preempts.
 """
 
 import asyncio
@@ -9,8 +9,8 @@ from prometheus_client import Gauge
 
 TICK_SECONDS = 1.0
 MEMORY_SECONDS = 15.0
-"""How long a delay is remembered: longer than the period of a liveness probe, shorter than two of them, so that
-one stall is seen once and kills nobody."""
+"""How long a delay is reported: longer than one period of a liveness probe and shorter than two. So one stall fails
+one liveness probe only, and causes no restart."""
 
 MAX_LAG_SECONDS = 5.0
 
@@ -20,7 +20,7 @@ LAG = Gauge(
 
 
 class LoopLag:
-    """Measures by ticking; `run` does it until cancelled, at the cost of one wake-up a second."""
+    """Measures how late a timer of `TICK_SECONDS` fires; `run` measures until cancelled."""
 
     def __init__(self) -> None:
         self._worst_seconds = 0.0
@@ -32,7 +32,7 @@ class LoopLag:
         return self._worst_seconds
 
     def check(self) -> str | None:
-        """A health check: fails above `MAX_LAG_SECONDS`."""
+        """Health check that fails above `MAX_LAG_SECONDS`."""
         if self._worst_seconds <= MAX_LAG_SECONDS:
             return None
         return f"the event loop was blocked for {self._worst_seconds:.1f} s"
@@ -42,9 +42,9 @@ class LoopLag:
         while True:
             due = time() + TICK_SECONDS
             await asyncio.sleep(TICK_SECONDS)
-            self._measured(time() - due, time())
+            self._record(time() - due, time())
 
-    def _measured(self, lag_seconds: float, now: float) -> None:
+    def _record(self, lag_seconds: float, now: float) -> None:
         if lag_seconds >= self._worst_seconds or now >= self._forget_at:
             self._worst_seconds = max(lag_seconds, 0.0)
             self._forget_at = now + MEMORY_SECONDS

@@ -1,7 +1,7 @@
-"""Which handler answers which path.
+"""Request routing by path.
 
 Source: Go net/http ServeMux.
-Differs: a path is known exactly or by what it lies below; nothing is redirected.
+Differs: a route is an exact path or a prefix; there are no redirects.
 """
 
 from collections.abc import Awaitable, Callable
@@ -10,11 +10,11 @@ from kruise_probe.serving.http_messages import Request, Response
 from kruise_probe.serving.http_server import Handler
 
 HandlerBelow = Callable[[Request, str], Awaitable[Response]]
-"""Is told what stands behind `path/`."""
+"""Its second argument is the part of the path after `path/`."""
 
 
 class Router:
-    """A handler made of handlers; an unknown path is 404, another method 405. HEAD goes where GET does."""
+    """Handler that dispatches by path. Unknown paths return 404, other methods 405. HEAD is routed as GET."""
 
     def __init__(self) -> None:
         self._exact: dict[str, tuple[str, Handler]] = {}

@@ -1,9 +1,9 @@
-"""A self-signed certificate for /metrics over TLS: against listeners on the wire; nobody verifies it.
+"""Self-signed certificate for /metrics over TLS. It protects against eavesdropping only; clients do not verify it.
 
-Made by a short process: `cryptography` would keep 10 MB in each daemon.
+A short-lived subprocess creates it, because importing `cryptography` would use 10 MB in each daemon.
 
-Source: controller-runtime pkg/metrics/server, which makes one at each start.
-Differs: valid for as long as any process runs.
+Source: controller-runtime pkg/metrics/server, which creates one at each start.
+Differs: valid for ten years, longer than any process runs.
 """
 
 import asyncio
@@ -28,14 +28,14 @@ _BETWEEN: Final = b"\0"
 
 
 class Pair(NamedTuple):
-    """PEM texts."""
+    """Certificate and key in PEM."""
 
     certificate: bytes
     key: bytes
 
 
 class SelfSignedContext:
-    """A server's TLS context; `run` makes its certificate, those who call it wait for that."""
+    """Server TLS context; `run` creates its certificate, and callers wait until it exists."""
 
     def __init__(self) -> None:
         self._context: ssl.SSLContext | None = None
@@ -47,10 +47,10 @@ class SelfSignedContext:
         return self._context
 
     async def run(self) -> None:
-        """Makes the certificate, and tries again until it has one."""
+        """Create the certificate, with retries until it succeeds."""
         while self._context is None:
             try:
-                self._context = server_context(await in_daemon_thread(_made_elsewhere))
+                self._context = server_context(await in_daemon_thread(_make_pair_in_subprocess))
             except (OSError, subprocess.SubprocessError) as error:
                 _log.warning("cannot make a certificate for /metrics", error=str(error))
                 await asyncio.sleep(RETRY_SECONDS)
@@ -58,7 +58,7 @@ class SelfSignedContext:
 
 
 def server_context(pair: Pair) -> ssl.SSLContext:
-    """Serves with this certificate."""
+    """Create a server TLS context with this certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION
@@ -66,7 +66,7 @@ def server_context(pair: Pair) -> ssl.SSLContext:
     return context
 
 
-def _made_elsewhere() -> Pair:
+def _make_pair_in_subprocess() -> Pair:
     command = [sys.executable, "-m", __name__]
     done = subprocess.run(command, capture_output=True, timeout=MAKING_SECONDS, check=True)
     certificate, _, key = done.stdout.partition(_BETWEEN)
@@ -74,7 +74,7 @@ def _made_elsewhere() -> Pair:
 
 
 def make_pair() -> Pair:
-    """A key, and the certificate that it signed."""
+    """Create a key and a certificate signed with it."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec

@@ -1,8 +1,8 @@
 """The HTTP servers of a process: /healthz, /readyz and /metrics.
 
-Source: controller-runtime pkg/manager/internal.go and pkg/metrics/server; kube-apiserver's healthz answers.
-Differs: one server can carry all three (the daemon's does), and one port then speaks HTTP and HTTPS: kubelet's probes
-come without TLS, and tokens should not; what fails is 503, not 500.
+Source: controller-runtime pkg/manager/internal.go and pkg/metrics/server; kube-apiserver's healthz responses.
+Differs: one server can serve all three paths (the daemon's does). Its port then accepts HTTP and HTTPS: kubelet's
+probes use plain HTTP, and tokens should use TLS. A failed check returns 503, not 500.
 """
 
 import asyncio
@@ -26,9 +26,8 @@ IDLE_SECONDS = 15.0
 class HttpServer:
     """Serves handlers by path at one address.
 
-    `bind` takes the port and is called before anything starts, so that a taken one is the first thing that a
-    person reads; `run` serves until cancelled and closes it. With `tls` it also speaks TLS, with a self-signed
-    certificate.
+    Call `bind` before anything starts, so that a port in use is the first message in the log. `run` serves until
+    cancelled, then closes the port. With `tls` the server also accepts TLS, with a self-signed certificate.
     """
 
     def __init__(
@@ -47,14 +46,14 @@ class HttpServer:
 
     @property
     def address(self) -> Address | None:
-        """What it listens on, with the real port; None when it is turned off or not bound yet."""
+        """The bound address with its actual port; None if turned off or not bound."""
         if self._socket is None:
             return None
         host, port = self._socket.getsockname()[:2]
         return Address(host, port)
 
     def bind(self) -> None:
-        """Takes the port; does nothing when the server is turned off, or bound.
+        """Bind the port; no-op if the server is turned off or already bound.
 
         Raises:
             BindError: one line that names the flag, the address and what to do.
@@ -64,16 +63,16 @@ class HttpServer:
             self._socket = listen(address, flag=self._flag)
 
     def close(self) -> None:
-        """Gives the port back, where `bind` is not followed by `run`."""
+        """Release the port. Needed only if `run` is not called after `bind`."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
 
     async def run(self) -> None:
-        """Serves until cancelled; waits to be cancelled when turned off.
+        """Serve until cancelled; if turned off, only wait for cancellation.
 
         Raises:
-            BindError: as `bind`, when that was not called before.
+            BindError: as `bind`, if it was not called before.
         """
         self.bind()
         if self._socket is None:
@@ -109,9 +108,9 @@ class HttpServer:
 
 
 class HealthEndpoint:
-    """Answers 200 `ok`, or 503 with the listing; `?verbose` lists always, `?exclude=name` leaves a check out.
+    """Returns 200 `ok`, or 503 with all results. `?verbose` always lists results, `?exclude=name` skips a check.
 
-    Below the endpoint's path each check answers for itself: `/readyz/runtime`.
+    Each check also has a path of its own: `/readyz/runtime`.
     """
 
     def __init__(self, endpoint: str, checks: Checks) -> None:
@@ -126,7 +125,7 @@ class HealthEndpoint:
         return Response.of_text(report.text(self._endpoint) if listed else "ok")
 
     async def one(self, request: Request, name: str) -> Response:
-        """One check: 200 `ok`, 503 with what is wrong, or 404. Without a name it is all of them."""
+        """Run one check: 200 `ok`, 503 with the problem, or 404. An empty name runs all checks."""
         if not name:
             return await self.all(request)
         result = await self._checks.report_one(name)

@@ -1,4 +1,4 @@
-"""Work that a signal ends in order: what draws on a terminal or runs processes has something to put back."""
+"""Cancel work on a signal, so that it can restore the terminal or stop its processes."""
 
 import asyncio
 import signal
@@ -19,10 +19,10 @@ class Signalled(Exception):
 
 
 async def until_signal(work: Coroutine[Any, Any, T]) -> T:
-    """Runs `work`; the first SIGINT, SIGTERM or SIGHUP cancels it, further ones are not heard.
+    """Run `work`. The first SIGINT, SIGTERM or SIGHUP cancels it; further signals are ignored.
 
     Raises:
-        Signalled: it was cancelled so.
+        Signalled: a signal cancelled `work`.
     """
     task = asyncio.current_task()
     assert task is not None, "a coroutine runs in a task"

@@ -1,8 +1,8 @@
-"""The bytes of one accepted connection, plain or TLS: whichever the client's first byte announces.
+"""Byte stream of one accepted connection, plain or TLS. The client's first byte decides which.
 
-TLS runs over memory (`ssl.MemoryBIO`), so a connection without a ClientHello has no TLS state, and one with it has
-no buffers but OpenSSL's. Each read takes at most one portion, after the loop has run everything else, so a client
-that always has bytes ready blocks nobody.
+TLS uses memory buffers (`ssl.MemoryBIO`). A connection without a ClientHello has no TLS state, and one with it has
+only OpenSSL's buffers. Each read takes at most one chunk and yields to the event loop first, so a client that always
+has bytes ready does not block others.
 """
 
 import asyncio
@@ -15,13 +15,13 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 PORTION_BYTES: Final = 16 * 1024
-"""Of one read or write."""
+"""Maximum size of one read or write."""
 TLS_RECORD: Final = b"\x16"
 """The first byte of a ClientHello; no HTTP method begins with it."""
 
 
 class Stream:
-    """Owns `connection`, a non-blocking socket. Deadlines are the caller's."""
+    """Owns `connection`, a non-blocking socket. The caller sets timeouts."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
@@ -29,22 +29,22 @@ class Stream:
         self._tls: ssl.SSLObject | None = None
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
-        self._ahead = b""
+        self._first_bytes = b""
 
     async def begins_with_tls(self) -> bool:
-        """Waits for the first bytes; False also when the client closed without any."""
-        self._ahead = await self._read()
-        return self._ahead.startswith(TLS_RECORD)
+        """Wait for the first bytes; False also if the client closed without sending any."""
+        self._first_bytes = await self._read()
+        return self._first_bytes.startswith(TLS_RECORD)
 
     async def start_tls(self, context: ssl.SSLContext, turn: asyncio.Lock) -> None:
-        """The handshake. Its cryptography holds `turn`, so that one step of the loop does one handshake's.
+        """Do the TLS handshake. Its cryptography holds `turn`, so one loop step runs at most one handshake.
 
         Raises:
-            OSError: the client does not speak TLS, or not ours.
+            OSError: the client does not speak TLS, or shares no TLS version with us.
         """
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
-        self._incoming.write(self._ahead)
-        self._ahead = b""
+        self._incoming.write(self._first_bytes)
+        self._first_bytes = b""
 
         def handshake(tls: ssl.SSLObject) -> None:
             tls.do_handshake()
@@ -59,9 +59,9 @@ class Stream:
             await self._feed()
 
     async def receive(self) -> bytes:
-        """The next portion; empty when the client will send no more."""
+        """Return the next chunk; empty after the client has closed its side."""
         if self._tls is None:
-            ahead, self._ahead = self._ahead, b""
+            ahead, self._first_bytes = self._first_bytes, b""
             return ahead or await self._read()
         while True:
             try:
@@ -74,19 +74,19 @@ class Stream:
             await self._feed()
 
     async def send(self, data: bytes) -> None:
-        """Returns when the kernel has all of it, so no more than a portion waits in this process."""
+        """Send `data`; at most one chunk at a time is buffered in this process."""
         view = memoryview(data)
         for start in range(0, len(data), PORTION_BYTES):
-            portion = view[start : start + PORTION_BYTES]
+            chunk = view[start : start + PORTION_BYTES]
             if self._tls is None:
-                await self._loop.sock_sendall(self._socket, portion)
+                await self._loop.sock_sendall(self._socket, chunk)
             else:
-                self._tls.write(portion)
+                self._tls.write(chunk)
                 await self._flush()
             await asyncio.sleep(0)
 
     def end_sending(self) -> None:
-        """Tells the client that nothing follows; it may still send."""
+        """Shut down the sending side; the client may still send."""
         with contextlib.suppress(OSError):
             if self._tls is not None:
                 with contextlib.suppress(ssl.SSLError):
@@ -98,7 +98,7 @@ class Stream:
         self._socket.close()
 
     def _attempt(self, step: Callable[[ssl.SSLObject], T]) -> tuple[T] | None:
-        """What TLS makes of the bytes received so far; None when it needs more."""
+        """Run a TLS step on the bytes received so far; None if it needs more."""
         assert self._tls is not None
         try:
             return (step(self._tls),)

@@ -1,16 +1,16 @@
-"""A certificate and its key as bytes, loaded into a TLS context."""
+"""Load a certificate and key from bytes into a TLS context."""
 
 import os
 import ssl
 
 
 def load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """Loads both; handshakes from now on use them.
+    """Load the pair; later handshakes use it.
 
-    ssl reads files only, and the root file system is read-only: the file is one in memory.
+    ssl reads files only and the root file system is read-only, so this writes the pair to a memory file.
 
     Raises:
-        ssl.SSLError: they do not belong together, or are malformed.
+        ssl.SSLError: certificate and key do not match, or are malformed.
     """
     descriptor = os.memfd_create("certificate")
     try:
