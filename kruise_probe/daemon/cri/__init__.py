@@ -1,4 +1,4 @@
-"""The node's container runtime: which containers run, since when, at which address; and commands in them.
+"""The node's container runtime: state, start time and IPs of its containers, and commands in them.
 
-Owns the Container Runtime Interface. Knows nothing of probes, markers or the API server.
+Owns the Container Runtime Interface (CRI). Does not depend on probes, markers or the API server.
 """

@@ -1,9 +1,9 @@
-"""What the runtime says of one container, or sandbox, after the other: asked once each, again where that failed.
+"""Caches the status of containers or sandboxes: one call per id, retried after a failure.
 
-One that hangs or fails keeps no other waiting, and says nothing of the runtime: whether that is there, lists tell.
+A call that hangs or fails delays no other call. It does not make the runtime unavailable; only a failed list does.
 
 Source: kubelet pkg/kubelet/pleg/generic.go (updateCache).
-Differs: kubelet asks for one pod after the other, so that one which hangs delays all.
+Differs: kubelet updates one pod after the other, so a call that hangs delays all pods.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from kruise_probe.daemon.cri.runtime import RuntimeFailure
 log = structlog.get_logger(__name__)
 
 RETRY_SECONDS: Final = 1.0
-"""From a failure until the same is asked again."""
+"""Delay from a failure to the next call for the same id."""
 
 _PARALLEL: Final = 8
 
@@ -25,12 +25,12 @@ A = TypeVar("A")
 
 
 class Answers(Generic[A]):
-    """The answers of `call`, by id, as far as they are known.
+    """The responses of `call`, by id.
 
-    Whoever calls `ask` owns what runs then; cancelling it leaves the answers as they are.
+    The task group that is given to `ask` owns the call. Cancelling it keeps the cached responses.
 
     Args:
-        on_news: called with an id that has an answer or a failure, and when it may be asked for again.
+        on_news: called with the id after each response or failure, and when a failed id is due again.
     """
 
     def __init__(
@@ -47,15 +47,15 @@ class Answers(Generic[A]):
         return self._answers.get(id)
 
     def failure(self, id: str) -> RuntimeFailure | None:
-        """Why there is no answer; None when there is one, or was no attempt yet."""
+        """The error of the last call; None if it succeeded, or if there was no call yet."""
         return self._failures.get(id)
 
     def is_due(self, id: str) -> bool:
-        """There is no answer, and none is on its way."""
+        """Whether the id has no response and no call in flight."""
         return id not in self._answers and id not in self._busy
 
     def ask(self, id: str, group: asyncio.TaskGroup) -> None:
-        """Asks if that is due."""
+        """Start the call for the id if it is due."""
         if self.is_due(id):
             self._busy.add(id)
             _ = group.create_task(self._ask(id), name=f"ask for {id}")
@@ -74,6 +74,6 @@ class Answers(Generic[A]):
         self._on_news(id)
 
     def keep(self, ids: Collection[str]) -> None:
-        """Forgets all others."""
+        """Forget all other ids."""
         self._answers = {id: answer for id, answer in self._answers.items() if id in ids}
         self._failures = {id: failure for id, failure in self._failures.items() if id in ids}

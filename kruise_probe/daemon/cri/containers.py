@@ -1,13 +1,12 @@
-"""What the containers of this node are doing, known without asking for each probe.
+"""Caches the state of this node's containers, so that probes need no calls to the runtime.
 
-One list a second for the whole node while somebody waits for news, one status per new container, one per new
-sandbox. Where the runtime has an event stream that has proven itself, lists follow its events instead, and one
-every 15 seconds makes sure that no event was missed.
+Lists all containers once a second while there are subscribers. Calls for one status per new container and one per new
+sandbox. If the runtime has a trusted event stream, events cause the lists instead. A list every 15 s then finds missed
+events.
 
 Source: kubelet pkg/kubelet/pleg/generic.go and evented.go.
-Differs: only containers that somebody subscribed to are looked at closer; the runtime is away when it does not list,
-and a status that fails costs its container alone; a stream is trusted when it has sent something, and no longer
-when a list shows what it did not tell.
+Differs: only subscribed containers get status calls. The runtime is unavailable when a list fails; a failed status call
+affects its container alone. A stream is trusted after its first event, until a list shows a change without an event.
 """
 
 import asyncio
@@ -33,27 +32,26 @@ from kruise_probe.daemon.cri.runtime import (
 log = structlog.get_logger(__name__)
 
 LIST_INTERVAL_SECONDS: Final = 1.0
-"""Between two lists while somebody is subscribed and no event stream is trusted."""
+"""Between two lists while there are subscribers and no event stream is trusted."""
 
 RECONCILE_INTERVAL_SECONDS: Final = 15.0
 """Between two lists otherwise."""
 
 REFRESH_INTERVAL_SECONDS: Final = 0.2
-"""Between two lists that somebody asked for; the first of them does not wait for the others' turn."""
+"""Between two lists that `refresh_soon` requested. The first request causes a list at once."""
 
 MAX_BACKOFF_SECONDS: Final = 2.0
-"""Between two attempts while the runtime is away: it is a socket on the same machine."""
+"""Between two attempts while the runtime is unavailable. Short, because its socket is on the same machine."""
 
 STREAM_RETRY_SECONDS: Final = 600.0
-"""Until a runtime without an event stream is asked again: it may have been upgraded."""
+"""Until the event stream is tried again on a runtime without one: the runtime may have been upgraded."""
 
 
 class ContainerView(msgspec.Struct, frozen=True):
     """The newest container of one name in one pod.
 
-    `started_at`, `ips` and `host_network` are known of a container that runs; `ips` is empty for a pod in the
-    host's network. One that runs and of which the runtime does not tell more is in the state UNKNOWN; `problem`
-    says why, for people.
+    `started_at`, `ips` and `host_network` are set for a running container. `ips` is empty for a pod in the host's
+    network. If the status of a running container is not available, its state is UNKNOWN and `problem` has the reason.
     """
 
     id: str
@@ -70,15 +68,15 @@ Callback = Callable[[], None]
 
 
 class ContainerWatcher:
-    """Keeps the newest container of every subscribed (pod, name); `find` answers from memory.
+    """Keeps the newest container of every subscribed (pod, name); `find` reads from memory.
 
-    Subscribers are called, on the loop and without arguments, when the view of their container or
-    `available` has changed. Cancelling `run` leaves the last views as they are.
+    Callbacks run on the event loop when the view of their container or `available` has changed.
+    Cancelling `run` keeps the last views.
 
     Attributes:
-        available: the runtime answered when it was last asked for a list; before the first it did not.
-        problem: why it is not available, for people; empty when it is.
-        lists: how many lists were asked for so far.
+        available: whether the last list succeeded; False before the first.
+        problem: why the runtime is not available; empty when it is.
+        lists: the number of lists so far.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -88,23 +86,23 @@ class ContainerWatcher:
         self._runtime = runtime
         self._subscribers: dict[ContainerKey, list[Callback]] = {}
         self._newest: dict[ContainerKey, ContainerInfo] = {}
-        self._details = Answers(runtime.container_status, on_news=self._hear_of)
-        self._sandboxes = Answers(runtime.sandbox_status, on_news=self._hear_of)
+        self._details = Answers(runtime.container_status, on_news=self._handle_news)
+        self._sandboxes = Answers(runtime.sandbox_status, on_news=self._handle_news)
         self._views: dict[ContainerKey, ContainerView] = {}
         self._wake = asyncio.Event()
         self._wanted_age = RECONCILE_INTERVAL_SECONDS
         self._refresh_is_wanted = False
         self._refreshed_at = -math.inf
-        self._told_of: set[str] = set()
+        self._ids_with_events: set[str] = set()
         self._stream_is_trusted = False
-        self._was_asked = False
+        self._has_listed = False
 
     def find(self, pod_uid: str, container_name: str) -> ContainerView | None:
-        """The newest container of this name; None when there is none, or it was not looked at yet."""
+        """The newest container of this name; None if there is none, or its status is not known yet."""
         return self._views.get(ContainerKey(pod_uid, container_name))
 
     def subscribe(self, pod_uid: str, container_name: str, callback: Callback) -> Callback:
-        """Calls `callback` at every change of this container; returns what ends the subscription."""
+        """Call `callback` at every change of this container. Return a function that unsubscribes."""
         key = ContainerKey(pod_uid, container_name)
         self._subscribers.setdefault(key, []).append(callback)
         container = self._newest.get(key)
@@ -125,12 +123,12 @@ class ContainerWatcher:
         return unsubscribe
 
     def refresh_soon(self) -> None:
-        """One more list, soon: somebody knows of a container that is not, or no longer, here."""
+        """Request a list within 0.2 s: the caller knows of a container that was added or removed."""
         self._refresh_is_wanted = True
         self._wake.set()
 
     async def run(self) -> None:
-        """Watches until it is cancelled."""
+        """Watch until cancelled."""
         async with asyncio.TaskGroup() as group:
             _ = group.create_task(self._keep_listing(group), name="containers: list")
             _ = group.create_task(self._follow_events(), name="containers: events")
@@ -153,11 +151,11 @@ class ContainerWatcher:
                 backoff = REFRESH_INTERVAL_SECONDS
                 self._publish(self._subscribers)
                 self._set_available(True, "")
-            self._look_closer(group)
+            self._request_status(group)
             list_is_due = await self._wait_for_work(listed_at)
 
     def _want_list(self, age_seconds: float) -> None:
-        """A list is due as soon as the last one is that old."""
+        """Make a list due when the last one is `age_seconds` old."""
         self._wanted_age = min(self._wanted_age, age_seconds)
         self._wake.set()
 
@@ -173,9 +171,9 @@ class ContainerWatcher:
         return due
 
     async def _wait_for_work(self, listed_at: float) -> bool:
-        """True when the next list is due, False when a container is to be looked at closer."""
+        """True when the next list is due, False when a status call is due."""
         loop = asyncio.get_running_loop()
-        while not self._unasked():
+        while not self._containers_due():
             self._wake.clear()
             left = self._due_at(listed_at) - loop.time()
             if left <= 0:
@@ -192,11 +190,11 @@ class ContainerWatcher:
         if self._refresh_is_wanted:
             self._refresh_is_wanted = False
             self._refreshed_at = asyncio.get_running_loop().time()
-        told_of, self._told_of = self._told_of, set()
+        ids_with_events, self._ids_with_events = self._ids_with_events, set()
         self.lists += 1
         containers = await self._runtime.list_containers()
         before, self._newest = self._newest, newest(containers)
-        if self._stream_is_trusted and not told_of.issuperset(
+        if self._stream_is_trusted and not ids_with_events.issuperset(
             ids_changed(before.values(), self._newest.values())
         ):
             log.debug("the event stream missed a container; listing every second")
@@ -204,8 +202,8 @@ class ContainerWatcher:
         self._details.keep({container.id for container in self._newest.values()})
         self._sandboxes.keep({container.sandbox_id for container in self._newest.values()})
 
-    def _unasked(self) -> list[ContainerInfo]:
-        """Subscribed containers that run, and of which something is to be asked."""
+    def _containers_due(self) -> list[ContainerInfo]:
+        """Subscribed containers that run and whose status call is due."""
         return [
             container
             for key in self._subscribers
@@ -214,15 +212,15 @@ class ContainerWatcher:
             and (self._details.is_due(container.id) or self._sandboxes.is_due(container.sandbox_id))
         ]
 
-    def _look_closer(self, group: asyncio.TaskGroup) -> None:
-        for container in self._unasked():
+    def _request_status(self, group: asyncio.TaskGroup) -> None:
+        for container in self._containers_due():
             self._details.ask(container.id, group)
             self._sandboxes.ask(container.sandbox_id, group)
 
-    def _hear_of(self, id: str) -> None:
-        """An id of a container or sandbox has an answer or a failure, or may be asked for again."""
+    def _handle_news(self, id: str) -> None:
+        """Handle a response or failure for the id of a container or sandbox, or that the id is due again."""
         if self._details.failure(id) or self._sandboxes.failure(id):
-            # It may be gone, or the whole runtime: the next list tells.
+            # The container may be gone, or the runtime unavailable. The next list shows which.
             self._want_list(LIST_INTERVAL_SECONDS)
         self._publish(
             key
@@ -243,7 +241,7 @@ class ContainerWatcher:
         for key in keys:
             container = self._newest.get(key)
             if container and self._is_unknown(container) and not self._failure(container):
-                continue  # The view of before stands until there is an answer.
+                continue  # Keep the previous view until there is a status.
             view = self._view(key)
             if view == self._views.get(key):
                 continue
@@ -277,7 +275,7 @@ class ContainerWatcher:
         )
 
     def _set_available(self, available: bool, problem: str) -> None:
-        first, self._was_asked = not self._was_asked, True
+        first, self._has_listed = not self._has_listed, True
         self.problem = problem
         if available == self.available and not first:
             return
@@ -300,7 +298,7 @@ class ContainerWatcher:
             pause = MAX_BACKOFF_SECONDS
             try:
                 async for event in self._runtime.events():
-                    self._told_of.add(event.container_id)
+                    self._ids_with_events.add(event.container_id)
                     self._stream_is_trusted = True
                     self._want_list(LIST_INTERVAL_SECONDS)
             except NotSupported:

@@ -1,7 +1,7 @@
-"""Finds the socket of the runtime that runs this node's pods, and stays with it.
+"""Finds the socket of the runtime that runs this node's pods.
 
 Source: Kruise pkg/daemon/criruntime/factory_unix.go for the mount point; cri-tools for the default paths.
-Differs: a runtime that is not there yet is waited for; of several that answer, the one with pods is taken.
+Differs: waits for a runtime that is not available yet; prefers the runtime with pods if several respond.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -37,7 +37,7 @@ _BELOW_RUN: Final = (
     "containerd/containerd.sock",
     "containerd.sock",
 )
-"""The most particular first: Docker, for one, brings a containerd that runs no pods."""
+"""The most specific path first: Docker, for example, runs a containerd without pods."""
 
 _RUN_FOLDERS: Final = (
     "/run",
@@ -59,11 +59,10 @@ KNOWN_ENDPOINTS: Final = tuple(
 
 
 class NodeRuntime:
-    """The `Runtime` of this node, wherever it is: searches at a list while it has none, and again when
-    its socket is gone.
+    """The `Runtime` of this node. Searches for the socket, and again after the socket was removed.
 
-    Only `list_containers` searches; until then the other calls say that the runtime is away. So there
-    is one search at a time, at the pace of whoever lists.
+    Only `list_containers` searches, so there is one search at a time. Until one succeeds, the other calls raise
+    RuntimeUnavailable.
     """
 
     def __init__(
@@ -72,10 +71,10 @@ class NodeRuntime:
         *,
         connect: Callable[[str], GrpcRuntime] = GrpcRuntime,
     ) -> None:
-        """`endpoints` are tried in this order, instead of the known ones.
+        """Use `endpoints`, in this order, instead of `KNOWN_ENDPOINTS`.
 
         Raises:
-            ValueError: one of them is no unix socket.
+            ValueError: an endpoint is not a unix socket.
         """
         self._candidates = [*dict.fromkeys(endpoints or KNOWN_ENDPOINTS)]
         self._connect = connect
@@ -86,7 +85,7 @@ class NodeRuntime:
 
     @property
     def endpoint(self) -> str:
-        """Where the runtime was found; empty until then."""
+        """The endpoint of the runtime; empty until it is found."""
         return self._current.endpoint if self._current else ""
 
     async def __aenter__(self) -> Self:
@@ -126,40 +125,40 @@ class NodeRuntime:
         return self._current
 
     async def _search(self) -> None:
-        """Takes the first that answers and has pods, else the first that answers.
+        """Select the first endpoint that responds and has pods, else the first that responds.
 
         Raises:
-            RuntimeUnavailable: none answers.
+            RuntimeUnavailable: no endpoint responds.
         """
         problems: list[str] = []
         idle: str | None = None
         for endpoint in self._candidates:
-            hidden = _why_hidden(endpoint)
-            if hidden:
-                problems.append(_told(endpoint, hidden))
+            problem = _access_problem(endpoint)
+            if problem:
+                problems.append(_problem_at(endpoint, problem))
                 continue
             if not _exists(endpoint):
                 continue
             try:
                 has_pods = await self._has_pods(endpoint)
             except RuntimeFailure as failure:
-                problems.append(_told(endpoint, str(failure)))
+                problems.append(_problem_at(endpoint, str(failure)))
                 continue
             if has_pods:
-                await self._take(endpoint)
+                await self._use(endpoint)
                 return
             idle = idle or endpoint
         if idle:
-            await self._take(idle)
+            await self._use(idle)
             return
-        raise RuntimeUnavailable(self._nowhere(problems))
+        raise RuntimeUnavailable(self._not_found_text(problems))
 
     async def _has_pods(self, endpoint: str) -> bool:
         async with self._connect(endpoint) as runtime:
             await runtime.version()
             return any(container.pod_uid for container in await runtime.list_containers())
 
-    async def _take(self, endpoint: str) -> None:
+    async def _use(self, endpoint: str) -> None:
         if endpoint == self.endpoint:
             return
         await self._open.aclose()
@@ -172,7 +171,7 @@ class NodeRuntime:
             version=version.version,
         )
 
-    def _nowhere(self, problems: Sequence[str]) -> str:
+    def _not_found_text(self, problems: Sequence[str]) -> str:
         if problems:
             return f"no container runtime answers: {'; '.join(problems)}"
         if len(self._candidates) > 3:
@@ -192,15 +191,15 @@ def _exists(endpoint: str) -> bool:
         return False
 
 
-def _told(endpoint: str, failure: str) -> str:
+def _problem_at(endpoint: str, failure: str) -> str:
     text = failure if endpoint in failure else f"{endpoint}: {failure}"
     if "Permission denied" in failure:
         return f"{text}; run the daemon as a user that may open the socket, most often root"
     return text
 
 
-def _why_hidden(endpoint: str) -> str:
-    """Why it cannot even be told whether there is a socket; empty when it can."""
+def _access_problem(endpoint: str) -> str:
+    """Why the path of the socket cannot be read; empty if it can be."""
     try:
         Path(socket_path(endpoint)).stat()
     except PermissionError:

@@ -1,9 +1,8 @@
-"""The container runtime behind a CRI socket. Everything of gRPC ends here.
+"""The container runtime at a CRI socket. No other module of the daemon uses gRPC's library.
 
 Source: k8s.io/cri-client pkg/remote_runtime.go; CRI-O internal/oci/runtime_oci.go (ExecSyncContainer) and conmon
-runner/config/config.go (TimedOutMessage) for how CRI-O tells of a command whose time is over.
-Differs: an exec is given up half a second after its timeout, where kubelet waits for two minutes more; errors
-have types.
+runner/config/config.go (TimedOutMessage) for how CRI-O reports a timeout of a command.
+Differs: an exec is cancelled 0.5 s after its timeout, where kubelet waits two minutes more; errors have types.
 """
 
 import re
@@ -38,22 +37,22 @@ from kruise_probe.daemon.cri.runtime import (
 )
 
 EXEC_GRACE_SECONDS: Final = 0.5
-"""For the runtime, to end a command whose time is over and to say so; a child that keeps the command's output
-open would make it wait for long."""
+"""How long the runtime may take to kill a command after its timeout and to respond. It would take much longer if a
+child process keeps the command's output open."""
 
 CALL_TIMEOUT_SECONDS: Final = 5.0
-"""Of every call but an exec; half a second is slow for a busy containerd."""
+"""Deadline of every call but ExecSync. A busy containerd needs up to 0.5 s."""
 
 MAX_OUTPUT_BYTES: Final = 10 * 1024
-"""Kept of each of a command's outputs, as kubelet does."""
+"""How much of stdout and of stderr is kept, as in kubelet."""
 
 MAX_EXEC_ANSWER_BYTES: Final = 1 << 20
-"""Of both outputs together. The runtime would send up to 16 MiB of each, for all commands that end at the same time."""
+"""Limit of stdout and stderr together. Runtimes send up to 16 MiB of each, and many commands may end at once."""
 
 _MAX_LIST_BYTES: Final = 16 << 20
-"""As kubelet: a node whose containers do not fit has no working kubelet either."""
+"""Limit of a list, as in kubelet."""
 _MAX_STATUS_BYTES: Final = 2 << 20
-"""Of the status of one container or sandbox, with all labels and annotations that a pod can have."""
+"""Limit of the status of one container or sandbox, with all labels and annotations that a pod can have."""
 _SERVICE: Final = "runtime.v1.RuntimeService"
 
 
@@ -68,7 +67,7 @@ _LIMITS: Final = {
         _limit(_MAX_STATUS_BYTES),
     ]
 }
-"""gRPC reads the length of an answer first, and refuses a longer one before it is in memory."""
+"""gRPC reads the length of a response first, and rejects a longer one before it is in memory."""
 
 _CHANNEL_OPTIONS: Final = (
     ("grpc.enable_http_proxy", 0),
@@ -78,7 +77,7 @@ _CHANNEL_OPTIONS: Final = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 1000),
     ("grpc.max_reconnect_backoff_ms", 1000),
-    # Servers in Go end connections that ask more often than every five minutes.
+    # Go servers close connections that send keepalives more often than every five minutes.
     ("grpc.keepalive_time_ms", 360_000),
     ("grpc.use_local_subchannel_pool", 1),
 )
@@ -96,19 +95,17 @@ _EVENTS: Final = {
 }
 
 _UNAVAILABLE: Final = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED})
-_NOT_READY_WORDS = re.compile(
-    r"server is not initialized yet|connection error|transport is closing"
-)
-_NOT_RUNNING_WORDS = re.compile(
+_NOT_READY_TEXT = re.compile(r"server is not initialized yet|connection error|transport is closing")
+_NOT_RUNNING_TEXT = re.compile(
     r"container is in CONTAINER_\w+ state|not created or running|is not running|not running"
     r"|stopped container|no running task|task \S+ not found|process does not exist"
 )
-_TOO_LARGE_WORDS = re.compile(r"message larger than max")
-"""Ours, and those of a runtime whose own limit is smaller."""
+_TOO_LARGE_TEXT = re.compile(r"message larger than max")
+"""The error of our limit, and of a runtime with a smaller limit."""
 _EXEC_ID = re.compile(r'(?<=\bexec) "[0-9a-f]{64}"')
-"""containerd's name for one run of a command: another each time, in words that are otherwise the same."""
+"""containerd's id of one run. It is removed, so that the same error has the same text each time."""
 _CRIO_TIMED_OUT: Final = (-1, b"command timed out")
-"""CRI-O's answer for a command whose time was over; the exit code of one that has ended is never negative."""
+"""Exit code and stderr of CRI-O's response for a timeout. The exit code of a command that ended is never negative."""
 
 A = TypeVar("A")
 
@@ -116,8 +113,8 @@ A = TypeVar("A")
 class GrpcRuntime:
     """A `Runtime` at a unix socket: `unix:///run/containerd/containerd.sock`, or the path alone.
 
-    Use it as an asynchronous context. It connects by itself, and again when the runtime comes back;
-    leaving the context ends calls that are under way.
+    Use it as an asynchronous context manager. It connects by itself, and reconnects after a restart of the runtime.
+    Leaving the context cancels calls in flight.
     """
 
     def __init__(self, endpoint: str) -> None:
@@ -138,7 +135,7 @@ class GrpcRuntime:
             await channel.close(None)
 
     async def version(self) -> RuntimeVersion:
-        answer = await self._answer(
+        answer = await self._response_of(
             self._calls.Version(pb.VersionRequest(version="v1"), timeout=CALL_TIMEOUT_SECONDS)
         )
         return RuntimeVersion(
@@ -146,21 +143,21 @@ class GrpcRuntime:
         )
 
     async def list_containers(self) -> Sequence[ContainerInfo]:
-        answer = await self._answer(
+        answer = await self._response_of(
             self._calls.ListContainers(pb.ListContainersRequest(), timeout=CALL_TIMEOUT_SECONDS)
         )
         return [_info(container) for container in answer.containers]
 
     async def container_status(self, container_id: str) -> ContainerDetail:
         request = pb.ContainerStatusRequest(container_id=container_id)
-        answer = await self._answer(
+        answer = await self._response_of(
             self._calls.ContainerStatus(request, timeout=CALL_TIMEOUT_SECONDS)
         )
         return _detail(answer.status)
 
     async def sandbox_status(self, sandbox_id: str) -> SandboxDetail:
         request = pb.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id)
-        answer = await self._answer(
+        answer = await self._response_of(
             self._calls.PodSandboxStatus(request, timeout=CALL_TIMEOUT_SECONDS)
         )
         network = answer.status.network
@@ -202,7 +199,7 @@ class GrpcRuntime:
             raise RuntimeUnavailable(f"not connected to {self.endpoint}")
         return self._stub
 
-    async def _answer(self, call: Awaitable[A]) -> A:
+    async def _response_of(self, call: Awaitable[A]) -> A:
         try:
             return await call
         except grpc.aio.AioRpcError as error:
@@ -219,7 +216,7 @@ class GrpcRuntime:
             return NotSupported(words)
         if code is grpc.StatusCode.NOT_FOUND:
             return ContainerNotFound(words)
-        if code in _UNAVAILABLE or _NOT_READY_WORDS.search(words):
+        if code in _UNAVAILABLE or _NOT_READY_TEXT.search(words):
             return RuntimeUnavailable(
                 f"no answer from the container runtime at {self.endpoint}: {words}"
             )
@@ -230,7 +227,7 @@ def socket_path(endpoint: str) -> str:
     """`/run/x.sock` of `unix:///run/x.sock`, `unix:/run/x.sock` or the path itself.
 
     Raises:
-        ValueError: an endpoint that is no unix socket.
+        ValueError: the endpoint is not a unix socket.
     """
     scheme, separator, path = endpoint.partition(":")
     if not separator:
@@ -246,13 +243,13 @@ def _exec_failure(error: grpc.aio.AioRpcError, timeout_seconds: float) -> Runtim
     code, words = error.code(), error.details() or "no reason given"
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return _timed_out(timeout_seconds)
-    if _TOO_LARGE_WORDS.search(words):
+    if _TOO_LARGE_TEXT.search(words):
         return ExecOutputTooLarge(
             f"the command printed more than {MAX_EXEC_ANSWER_BYTES} bytes; print less"
         )
-    if code in _UNAVAILABLE or _NOT_READY_WORDS.search(words):
+    if code in _UNAVAILABLE or _NOT_READY_TEXT.search(words):
         return RuntimeUnavailable(f"no answer from the container runtime: {words}")
-    if _NOT_RUNNING_WORDS.search(words):
+    if _NOT_RUNNING_TEXT.search(words):
         return ContainerNotRunning(words)
     if code is grpc.StatusCode.NOT_FOUND:
         return ContainerNotFound(words)
@@ -292,5 +289,5 @@ def _detail(status: pb.ContainerStatus) -> ContainerDetail:
 def _at(nanoseconds: int) -> datetime | None:
     if nanoseconds <= 0:
         return None
-    # By a timedelta: a float of seconds has lost the microseconds.
+    # A timedelta keeps the microseconds; a float of seconds would lose them.
     return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=nanoseconds // 1000)

@@ -1,6 +1,6 @@
-"""Which of the containers that a runtime lists stand for their names now, and what has moved since the last list.
+"""Selects the newest container of each name from a list, and compares two lists.
 
-Pure functions of lists. A runtime keeps containers that have ended, and those of sandboxes that were replaced.
+Pure functions. A runtime also lists exited containers and containers of replaced sandboxes.
 
 Source: kubelet pkg/kubelet/kuberuntime (the last attempt is a container's status), pkg/kubelet/pleg/generic.go.
 """
@@ -17,10 +17,10 @@ class ContainerKey(NamedTuple):
 
 
 def newest(containers: Sequence[ContainerInfo]) -> dict[ContainerKey, ContainerInfo]:
-    """Of the containers of each name in each pod the last attempt, and of one attempt the youngest.
+    """The newest container of each name in each pod: the highest attempt, then the latest creation time.
 
-    Of several sandboxes first the one in which it runs: attempts may be counted anew in a new sandbox, whose
-    container only runs when those of the old one are over.
+    With several sandboxes, a running container comes first. A new sandbox may restart the attempt numbers, and its
+    containers run only after those of the old sandbox have exited.
     """
     of_sandboxes: dict[tuple[str, str, str], ContainerInfo] = {}
     for container in containers:
@@ -48,9 +48,9 @@ def _precedence(container: ContainerInfo) -> tuple[bool, int, int]:
 
 
 def ids_changed(before: Collection[ContainerInfo], after: Collection[ContainerInfo]) -> set[str]:
-    """Ids of what is new, gone or in another state."""
+    """Ids of containers that were added or removed, or changed their state."""
     states = {container.id: container.state for container in before}
-    moved = {
+    changed = {
         container.id for container in after if states.pop(container.id, None) != container.state
     }
-    return moved | states.keys()
+    return changed | states.keys()

@@ -1,16 +1,16 @@
-"""What the daemon asks of a container runtime, and what can go wrong when it asks.
+"""The interface of a container runtime, and its errors.
 
-    RuntimeFailure                 the call gave no answer that is worth anything
-    ├── RuntimeUnavailable         nobody answers, or not in time: the runtime is away, if it does not list either
-    ├── NotSupported               this runtime has no such call (events, before containerd 1.7)
-    ├── ContainerNotFound          the runtime knows no such container or sandbox
-    ├── ContainerNotRunning        it knows it, but it does not run
+    RuntimeFailure                 the call failed
+    ├── RuntimeUnavailable         no response, or not in time
+    ├── NotSupported               the runtime does not have this call (events, before containerd 1.7)
+    ├── ContainerNotFound          the container or sandbox does not exist
+    ├── ContainerNotRunning        the container exists, but does not run
     ├── ExecTimeout                the command did not end within its deadline
-    ├── ExecOutputTooLarge         the command ended, and its exit code was lost with the output
+    ├── ExecOutputTooLarge         the command ended, but its exit code was lost with the output
     └── ExecImpossible             the command cannot be started: no such file, not executable, ...
 
 Source: k8s.io/cri-api pkg/apis/services.go.
-Differs: a handful of its calls; errors have types, where Go's have texts.
+Differs: only the calls that the daemon needs; errors have types, where Go's have texts.
 """
 
 import enum
@@ -36,7 +36,7 @@ class ContainerEventType(enum.Enum):
 
 
 class RuntimeVersion(msgspec.Struct, frozen=True):
-    """`name` and `version` of the program, e.g. `containerd` and `1.6.20`; `api_version` is `v1`."""
+    """Name and version of the runtime, e.g. `containerd` and `1.6.20`; `api_version` is `v1`."""
 
     name: str
     version: str
@@ -44,7 +44,7 @@ class RuntimeVersion(msgspec.Struct, frozen=True):
 
 
 class ContainerInfo(msgspec.Struct, frozen=True):
-    """One container as a list shows it; names and uid come from kubelet's labels."""
+    """One container of a list. Names and uid come from kubelet's labels."""
 
     id: str
     name: str
@@ -58,7 +58,7 @@ class ContainerInfo(msgspec.Struct, frozen=True):
 
 
 class ContainerDetail(msgspec.Struct, frozen=True):
-    """What a list does not show. `started_at` is None while the container has not started."""
+    """The status of one container. `started_at` is None until the container has started."""
 
     id: str
     state: ContainerState
@@ -87,11 +87,11 @@ class ContainerEvent(msgspec.Struct, frozen=True):
 
 
 class RuntimeFailure(Exception):
-    """A call to the container runtime that gave no usable answer; the text is for people."""
+    """A call to the container runtime failed; the text is shown to users."""
 
 
 class RuntimeUnavailable(RuntimeFailure):
-    """Nobody answers at the socket, or not in time."""
+    """The socket gives no response, or not in time."""
 
 
 class NotSupported(RuntimeFailure):
@@ -99,19 +99,19 @@ class NotSupported(RuntimeFailure):
 
 
 class ContainerNotFound(RuntimeFailure):
-    """The runtime knows no container, or no sandbox, of this id."""
+    """No container or sandbox has this id."""
 
 
 class ContainerNotRunning(RuntimeFailure):
-    """The container exists and does not run."""
+    """The container exists, but does not run."""
 
 
 class ExecTimeout(RuntimeFailure):
-    """The command was still running when its time was over; the call was given up."""
+    """The command was still running at its timeout; the call was cancelled."""
 
 
 class ExecOutputTooLarge(RuntimeFailure):
-    """The command printed more than is read of an answer; its exit code is in that answer too."""
+    """The command printed too much. The response was not read, so its exit code is unknown."""
 
 
 class ExecImpossible(RuntimeFailure):
@@ -119,12 +119,12 @@ class ExecImpossible(RuntimeFailure):
 
 
 class Runtime(Protocol):
-    """A container runtime. Every call has a deadline of its own and raises `RuntimeFailure`."""
+    """A container runtime. Every call has its own deadline and raises `RuntimeFailure`."""
 
     async def version(self) -> RuntimeVersion: ...
 
     async def list_containers(self) -> Sequence[ContainerInfo]:
-        """All containers of pods, in every state; sandboxes are not among them."""
+        """All containers of pods, in every state, without sandboxes."""
         ...
 
     async def container_status(self, container_id: str) -> ContainerDetail: ...
@@ -134,18 +134,18 @@ class Runtime(Protocol):
     async def exec_sync(
         self, container_id: str, command: Sequence[str], *, timeout_seconds: float
     ) -> ExecResult:
-        """Runs `command` in the container and waits for its end.
+        """Run `command` in the container and wait until it ends.
 
         Raises:
-            ExecTimeout: at the latest one second after `timeout_seconds`.
-            ExecOutputTooLarge: the command printed more than is read.
+            ExecTimeout: at most 1 s after `timeout_seconds`.
+            ExecOutputTooLarge: the command printed too much.
             ExecImpossible: the command could not be started.
-            ContainerNotFound, ContainerNotRunning, RuntimeUnavailable: see there.
+            ContainerNotFound, ContainerNotRunning, RuntimeUnavailable: see these classes.
         """
         ...
 
     def events(self) -> AsyncIterator[ContainerEvent]:
-        """What happens to containers from now on, until the stream breaks.
+        """Stream the events of containers from now on, until the stream breaks.
 
         Raises:
             NotSupported: this runtime has no event stream.
