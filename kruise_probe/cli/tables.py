@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kruise_probe.api.times import parse_time
-from kruise_probe.inspection.explanation import ExplanationView, LinkView, WayView
+from kruise_probe.inspection.explanation import ExplanationView, LinkView, TraceView
 from kruise_probe.inspection.status import MarkerView, PodView, Problem, ResultView, StatusView
 
 ROOMY: Final = 110
@@ -249,8 +249,8 @@ def explanation_text(view: ExplanationView, *, width: int, color: bool) -> str:
         for match in view.matching:
             console.print()
             console.print(Text.assemble((match.marker, "bold"), f" selects it: {match.selector}"))
-            for way in match.probes:
-                _print_way(console, way)
+            for trace in match.probes:
+                _print_trace(console, trace)
         _print_strangers(console, view)
     return _trimmed(capture.get())
 
@@ -260,15 +260,15 @@ def _print_gates(console: Console, view: ExplanationView) -> None:
         _print_links(console, view.readiness_gates, indent=2)
 
 
-def _print_way(console: Console, way: WayView) -> None:
+def _print_trace(console: Console, trace: TraceView) -> None:
     console.print(
         Padding(
-            Text.assemble((way.probe, "bold"), f"  {printable(way.check)}"),
+            Text.assemble((trace.probe, "bold"), f"  {printable(trace.check)}"),
             (0, 0, 0, 2),
             expand=False,
         )
     )
-    _print_links(console, way.links, indent=4)
+    _print_links(console, trace.links, indent=4)
 
 
 def _print_links(console: Console, links: Iterable[LinkView], *, indent: int) -> None:

@@ -1,5 +1,5 @@
-"""What stands and what is broken: objects in, findings out.
+"""The logic of `status` and `explain`: takes objects, returns views.
 
-Owns the views behind `status` and `explain`. Must not know where objects come from nor how findings are shown, and
-asks the controllers' own functions what should be, so that it never tells another story than they act on.
+Knows neither how objects are read nor how views are printed. It calls the controllers' own decision functions for
+the desired state, so its answers match what the manager does.
 """

@@ -1,6 +1,6 @@
-"""What `explain` shows for one pod: which markers select it, or why not, and the way of every probe. Pure.
+"""The view of `explain` for one pod: the markers that select it, why others do not, the trace of each probe. Pure.
 
-The structs are what `-o json` prints; they change as those of `status` do.
+The structs are the format of `-o json`; the same rule of compatibility as in `status` applies.
 """
 
 from collections.abc import Iterable
@@ -17,14 +17,14 @@ from kruise_probe.inspection.link import Link, Standing
 from kruise_probe.inspection.selection import selector_text, unmet, why_not
 from kruise_probe.inspection.snapshot import SeenPod, Snapshot
 from kruise_probe.inspection.status import SHAPE_VERSION, check_text
-from kruise_probe.inspection.ways import Way, ways_of
+from kruise_probe.inspection.traces import Trace, traces_of
 
 MOST_STRANGERS: Final = 10
-"""How many markers that do not select the pod are told of, those that miss it by least first."""
+"""Maximum markers that are listed as not selecting the pod, closest first."""
 
 
 class _View(msgspec.Struct, frozen=True, rename="camel"):
-    """Common options; every field is always there."""
+    """Common options; every field is always printed."""
 
 
 class LinkView(_View, frozen=True):
@@ -37,8 +37,8 @@ class LinkView(_View, frozen=True):
     remedy: str
 
 
-class WayView(_View, frozen=True):
-    """`first_broken` names the link that is not in order, or is empty."""
+class TraceView(_View, frozen=True):
+    """`first_broken` is the first link that is not ok, or empty; it may be waiting."""
 
     probe: str
     container_name: str
@@ -51,7 +51,7 @@ class WayView(_View, frozen=True):
 class MatchView(_View, frozen=True):
     marker: str
     selector: str
-    probes: list[WayView]
+    probes: list[TraceView]
 
 
 class StrangerView(_View, frozen=True):
@@ -63,7 +63,7 @@ class StrangerView(_View, frozen=True):
 
 
 class ExplanationView(_View, frozen=True):
-    """`elsewhere` are markers of other namespaces that would select the pod if they were in its own."""
+    """`elsewhere` are markers of other namespaces whose selector matches the pod."""
 
     version: int
     time: str
@@ -86,7 +86,7 @@ def explanation(
     *,
     others: Iterable[PodProbeMarker] = (),
 ) -> ExplanationView:
-    """Everything about one pod; `others` are markers of whatever namespaces."""
+    """The view of one pod; `others` are markers of any namespace."""
     pod = seen.pod
     matching = snapshot.markers_of(pod)
     strangers = sorted(
@@ -109,7 +109,7 @@ def explanation(
             MatchView(
                 marker=each.key.name,
                 selector=selector_text(each.selector),
-                probes=[_way_view(way) for way in ways_of(snapshot, seen, each)],
+                probes=[_trace_view(trace) for trace in traces_of(snapshot, seen, each)],
             )
             for each in matching
         ],
@@ -138,20 +138,22 @@ def _why_not(snapshot: Snapshot, marker: CompiledMarker, seen: SeenPod) -> str:
 
 
 def _distance(selector: Selector, seen: SeenPod) -> tuple[int, int]:
-    """How far the pod is from being selected: unmet requirements, fewest met ones last."""
+    """Sort key: most label keys in common first, then fewest unmet requirements."""
     missing = len(unmet(selector, seen.pod.labels))
     known = sum(each.key in seen.pod.labels for each in selector.requirements)
     return (-known, missing)
 
 
-def _way_view(way: Way) -> WayView:
-    end = way.end
-    return WayView(
-        probe=way.probe.name,
-        container_name=way.probe.container_name,
-        check=check_text(way.probe.probe),
+def _trace_view(trace: Trace) -> TraceView:
+    end = trace.end
+    return TraceView(
+        probe=trace.probe.name,
+        container_name=trace.probe.container_name,
+        check=check_text(trace.probe.probe),
         links=[
-            _link_view(each) for each in way.links if each.text or each.standing is not Standing.OK
+            _link_view(each)
+            for each in trace.links
+            if each.text or each.standing is not Standing.OK
         ],
         first_broken=end.name if end else "",
         reason=end.reason if end else "",

@@ -1,6 +1,6 @@
-"""The readiness gates of a pod, and whether a probe writes the condition that each one waits for. Pure.
+"""The readiness gates of a pod, and whether a probe writes the condition of each. Pure.
 
-A gate whose condition nobody writes keeps its pod out of service for ever, and cannot be changed on the pod.
+If no component writes the condition of a gate, the pod never becomes ready. The gates of a pod are immutable.
 """
 
 from typing import Final
@@ -14,9 +14,10 @@ NAME: Final = "readiness gate"
 
 
 def gates_of(snapshot: Snapshot, seen: SeenPod) -> list[Link]:
-    """One link for each gate, by condition type.
+    """One link for each gate, sorted by condition type.
 
-    A gate that no probe writes may be somebody else's, so it is called broken only where a probe writes nearly its name.
+    Another component may write a gate that no probe writes. Such a gate is only broken if a probe writes a similar
+    name.
     """
     pod = seen.pod
     writers = {

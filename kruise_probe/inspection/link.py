@@ -1,4 +1,4 @@
-"""A link of the way from a marker to its marks, and what links are judged by."""
+"""A link of a trace, and the input that links are computed from."""
 
 from enum import StrEnum
 from typing import NamedTuple
@@ -18,7 +18,13 @@ class Standing(StrEnum):
 
 
 class Link(NamedTuple):
-    """`reason` is for machines, `text` says what there is, `remedy` what to do; both empty where all is well."""
+    """One step from a marker to its marks.
+
+    Attributes:
+        text: the current state.
+        reason: for programs; empty if the link is OK.
+        remedy: what to do; empty if the link is OK.
+    """
 
     name: str
     standing: Standing
@@ -27,8 +33,8 @@ class Link(NamedTuple):
     remedy: str = ""
 
 
-class Case(NamedTuple):
-    """One probe of one pod, and all that its links are judged by."""
+class Finding(NamedTuple):
+    """One probe of one pod, with everything that its links are computed from."""
 
     snapshot: Snapshot
     seen: SeenPod

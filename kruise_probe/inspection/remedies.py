@@ -1,4 +1,4 @@
-"""What to do about each broken link: one sentence per reason, for a person who has kubectl."""
+"""What to do about each broken link: one sentence per reason, for users with kubectl."""
 
 from typing import Final
 
@@ -66,16 +66,18 @@ def remedy_of(reason: str) -> str:
 
 
 def unknown_remedy(reason: str) -> str:
-    """For a result that is Unknown, by the word at the head of its message."""
+    """The remedy for an Unknown result; `reason` is the first word of its message."""
     return _UNKNOWN_REMEDIES.get(
         reason, "the message says why; the daemon's log on that node says more"
     )
 
 
 def manager_remedy(trouble: str, *, virtual: bool = False) -> str:
-    """For what the manager should have written; `trouble` is what is known of it.
+    """The remedy for a write that the manager has not made.
 
-    With `virtual`, for a pod on a virtual node, which wants another gate.
+    Args:
+        trouble: a known reason, or empty.
+        virtual: the pod is on a virtual node, which needs another feature gate.
     """
     look = _LOOK_AT_MANAGER.format(
         "EnablePodProbeMarkerOnServerless" if virtual else "PodProbeMarkerGate"

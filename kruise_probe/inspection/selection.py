@@ -1,4 +1,4 @@
-"""Why a marker selects a pod, or which of its requirements the pod does not meet: in words. Pure."""
+"""Selectors as text, and the requirements that a pod does not meet. Pure."""
 
 from collections.abc import Iterable, Mapping
 
@@ -7,7 +7,7 @@ from kruise_probe.api.selectors import Requirement, Selector
 
 
 def requirement_text(requirement: Requirement) -> str:
-    """As `kubectl -l` takes it: `app=game`, `app in (a,b)`, `app!=x`, `!app`."""
+    """A requirement in the syntax of `kubectl -l`: `app=game`, `app in (a,b)`, `app!=x`, `!app`."""
     key, values, negated = requirement
     if values is None:
         return f"!{key}" if negated else key
@@ -22,40 +22,40 @@ def selector_text(selector: Selector) -> str:
 
 
 def unmet(selector: Selector, labels: Mapping[str, str]) -> list[Requirement]:
-    """The requirements that pods with these labels do not meet."""
+    """The requirements that `labels` do not meet."""
     return [each for each in selector.requirements if not each.matches(labels)]
 
 
 def why_not(selector: Selector, labels: Mapping[str, str]) -> str:
-    """Which requirement fails, and what the pod has instead; empty when all are met."""
+    """The unmet requirements, and what the pod has instead; empty if all are met."""
     if not selector.requirements:
         return "its selector selects nothing"
     return "; ".join(
-        f"it asks for {requirement_text(each)}, the pod has {_has(each.key, labels)}"
+        f"it asks for {requirement_text(each)}, the pod has {_actual(each.key, labels)}"
         for each in unmet(selector, labels)
     )
 
 
-def _has(key: str, labels: Mapping[str, str]) -> str:
+def _actual(key: str, labels: Mapping[str, str]) -> str:
     if key in labels:
         return f"{key}={labels[key]}"
     return f"no label {key}{alike(key, labels)}"
 
 
 def nearest(selector: Selector, pods: Iterable[Pod]) -> Pod | None:
-    """The first pod that `selector` misses by nothing but slips of the pen: in a key, or in a value."""
+    """The first pod that `selector` misses only by typos in keys or values."""
     return next(
         (
             pod
             for pod in pods
-            if (missed := unmet(selector, pod.labels))
-            and all(_slipped(each, pod.labels) for each in missed)
+            if (missing := unmet(selector, pod.labels))
+            and all(_has_typo(each, pod.labels) for each in missing)
         ),
         None,
     )
 
 
-def _slipped(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+def _has_typo(requirement: Requirement, labels: Mapping[str, str]) -> bool:
     key, values, negated = requirement
     if negated:
         return False
@@ -65,13 +65,13 @@ def _slipped(requirement: Requirement, labels: Mapping[str, str]) -> bool:
 
 
 def alike(wanted: str, there: Iterable[str]) -> str:
-    """` (but x)` for the one name that differs from `wanted` in case or in a letter or two, if there is one."""
+    """` (but x)` if exactly one name differs from `wanted` only by a typo or in case; otherwise empty."""
     close = [each for each in there if each != wanted and _close(wanted.lower(), each.lower())]
     return f" (but {close[0]})" if len(close) == 1 else ""
 
 
 def _close(left: str, right: str) -> bool:
-    """The same letters in another order, or an edit distance of at most 2 and of half the length."""
+    """True for the same letters in another order, or an edit distance of at most 2 and at most half the length."""
     if abs(len(left) - len(right)) > 2:
         return False
     if len(left) > 1 and sorted(left) == sorted(right):

@@ -1,9 +1,8 @@
-"""All objects that a finding may rest on, as they stood at one moment.
+"""All objects that findings are computed from, read at one time.
 
-A kind that the reader may not list is None: then nothing is concluded from its absence.
+A kind that the user may not list is None. Nothing is concluded from its absence.
 
 Source: no counterpart.
-Differs: as said.
 """
 
 from collections.abc import Mapping
@@ -32,7 +31,7 @@ from kruise_probe.controllers.selector_cycles import Cycles, cycle_text, find_cy
 from kruise_probe.controllers.staleness import heartbeat, newest_result_at, stale_message
 
 SETTLING: Final = timedelta(seconds=5)
-"""What is younger may still be on its way through the manager, and is not called broken."""
+"""The manager may still be processing younger changes, so they are not reported as broken."""
 
 
 class _Running(msgspec.Struct, frozen=True, rename="camel"):
@@ -83,13 +82,13 @@ class _Details(msgspec.Struct, frozen=True):
 
 
 class SeenPod(msgspec.Struct, frozen=True):
-    """A pod as the manager keeps it, and what only a person wants to know of it.
+    """A pod as the manager caches it, with fields that only `status` and `explain` need.
 
     Attributes:
-        stopped: by container that does not run: why, as far as kubelet says.
-        running_since: by container that runs.
+        stopped: for each container that does not run, the reason from kubelet.
+        running_since: for each running container, its start time.
         not_probed: init and ephemeral containers, which cannot be probed.
-        unscheduled: the scheduler's message, while there is no node.
+        unscheduled: the scheduler's message while the pod has no node.
     """
 
     pod: Pod
@@ -151,8 +150,8 @@ def _why_stopped(state: _State) -> str:
         code = state.terminated.exit_code
         return f"{state.terminated.reason or 'Terminated'}, exit code {code}"
     if state.waiting and state.waiting.reason:
-        told = f": {state.waiting.message}" if state.waiting.message else ""
-        return f"{state.waiting.reason}{told}"
+        detail = f": {state.waiting.message}" if state.waiting.message else ""
+        return f"{state.waiting.reason}{detail}"
     return "not started yet"
 
 
@@ -161,7 +160,7 @@ SEEN_PODS: Final = Resource("", "v1", "pods", "Pod", wire=msgspec.Raw, project=_
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """What was read. `markers` and `pods` are those of the requested namespaces; `allowed_labels` as the manager's flag."""
+    """The objects read; `markers` and `pods` of the requested namespaces. `allowed_labels` as the manager's flag."""
 
     now: datetime
     markers: tuple[PodProbeMarker, ...]
@@ -187,7 +186,7 @@ class Snapshot:
         return {each.key: each for each in self.pods}
 
     def markers_of(self, pod: Pod) -> tuple[CompiledMarker, ...]:
-        """The markers that select `pod`, in the order that decides between them."""
+        """The markers that select `pod`, in order of precedence."""
         found = [
             each
             for each in self._by_namespace.get(pod.namespace, ())
@@ -196,7 +195,7 @@ class Snapshot:
         return tuple(sorted(found, key=lambda each: each.order))
 
     def pods_of(self, marker: CompiledMarker) -> list[SeenPod]:
-        """The pods that `marker` selects, by name."""
+        """The pods that `marker` selects, sorted by name."""
         found = [
             each
             for each in self.pods
@@ -206,7 +205,7 @@ class Snapshot:
         return sorted(found, key=lambda each: each.key)
 
     def pods_in(self, namespace: str) -> list[Pod]:
-        """All pods of one namespace, by name."""
+        """All pods of a namespace, sorted by name."""
         found = [each.pod for each in self.pods if each.pod.namespace == namespace]
         return sorted(found, key=lambda pod: pod.name)
 
@@ -226,7 +225,7 @@ class Snapshot:
         return {name: find_cycles(markers) for name, markers in self._by_namespace.items()}
 
     def entry_of(self, pod: Pod) -> PodProbe | None:
-        """What the NodePodProbe of the pod's node asks for."""
+        """The pod's entry in NodePodProbe.spec of its node."""
         return self._entries.get((pod.node, pod.uid))
 
     @cached_property
@@ -238,7 +237,7 @@ class Snapshot:
         }
 
     def states_of(self, pod: Pod) -> Mapping[str, ContainerProbeState]:
-        """What the node reported of the pod, by `<marker>#<probe>`."""
+        """The states that the node reported for the pod, by `<marker>#<probe>`."""
         return self._states.get((pod.node, pod.namespace, pod.name, pod.uid), {})
 
     @cached_property
@@ -253,11 +252,11 @@ class Snapshot:
         }
 
     def silence_of(self, node: str) -> str:
-        """Why the results of `node` are out of date, or the empty string."""
-        return self._silences.get(node, "")
+        """Why the results of `node` are stale, or the empty string."""
+        return self._stale_reasons.get(node, "")
 
     @cached_property
-    def _silences(self) -> Mapping[str, str]:
+    def _stale_reasons(self) -> Mapping[str, str]:
         found = {}
         for node in {each.pod.node for each in self.pods}:
             lease = (self.leases or {}).get(agent_lease_name(node))
@@ -268,7 +267,7 @@ class Snapshot:
         return found
 
     def never_heard_of(self, node: str) -> bool:
-        """Whether nothing says that there ever was a daemon on `node`: no Lease, no result."""
+        """Whether the daemon of `node` has neither a Lease nor a result."""
         if self.leases is None or self.reports is None:
             return False
         report = self.reports.get(node)
@@ -278,7 +277,7 @@ class Snapshot:
 
     @cached_property
     def manager_trouble(self) -> str:
-        """Why the manager may be the one who is missing: its Lease has expired; or empty."""
+        """That the manager's Lease has expired, or empty."""
         lease = (self.leases or {}).get(LEADER_ELECTION_ID)
         beat = heartbeat(lease, None, self.now) if lease else None
         if lease is None or beat is None or self.now < beat.expires_at:
@@ -287,6 +286,6 @@ class Snapshot:
         return f"no manager leads since {beat.renewed} (the last one: {holder})"
 
     def settling(self, *stamps: str | None) -> bool:
-        """Whether the newest of `stamps` is so young that its consequences may be under way."""
+        """Whether the newest of `stamps` is so recent that the manager may still be processing it."""
         times = [at for at in map(parse_time, stamps) if at is not None]
         return bool(times) and self.now - max(times) < SETTLING

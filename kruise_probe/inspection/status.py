@@ -1,7 +1,7 @@
-"""What `status` shows: per marker its probes, its pods, their newest results, and what is wrong. Pure.
+"""The view of `status`: for each marker its probes, pods, newest results and problems. Pure.
 
-The structs are what `-o json` prints, field by field: a field may be added, none is renamed, removed or given another
-meaning while `version` stays.
+The structs are the format of `-o json`. While `version` is the same, fields may be added, but no field is renamed,
+removed or changed in meaning.
 """
 
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -21,7 +21,7 @@ from kruise_probe.inspection.link import Standing
 from kruise_probe.inspection.remedies import remedy_of
 from kruise_probe.inspection.selection import nearest, selector_text, why_not
 from kruise_probe.inspection.snapshot import SeenPod, Snapshot
-from kruise_probe.inspection.ways import Way, ways_of
+from kruise_probe.inspection.traces import Trace, traces_of
 
 SHAPE_VERSION: Final = 1
 PENDING: Final = "Pending"
@@ -29,11 +29,11 @@ PENDING: Final = "Pending"
 
 
 class _View(msgspec.Struct, frozen=True, rename="camel"):
-    """Common options; every field is always there."""
+    """Common options; every field is always printed."""
 
 
 class Problem(_View, frozen=True):
-    """`severity` is `broken` or `waiting`; `link` is where on the way it is; pod and probe may be empty."""
+    """`severity` is `broken` or `waiting`; `link` is the link of the trace; pod and probe may be empty."""
 
     severity: str
     link: str
@@ -46,7 +46,7 @@ class Problem(_View, frozen=True):
 
 
 class ProbeView(_View, frozen=True):
-    """A probe as the marker asks for it; the numbers are the effective ones."""
+    """A probe of the marker, with effective numbers."""
 
     name: str
     container_name: str
@@ -60,9 +60,9 @@ class ProbeView(_View, frozen=True):
 
 
 class ResultView(_View, frozen=True):
-    """The newest result; `state` is Succeeded, Failed, Unknown or Pending, stamps are RFC 3339 or empty.
+    """The newest result; `state` is Succeeded, Failed, Unknown or Pending, times are RFC 3339 or empty.
 
-    `labels` and `annotations` are those on the pod that this probe owns.
+    `labels` and `annotations` are those of the pod that this probe owns.
     """
 
     probe: str
@@ -85,7 +85,7 @@ class PodView(_View, frozen=True):
 
 
 class CountsView(_View, frozen=True):
-    """Pods that take part, by what their probes say together: any Failed, all Succeeded, otherwise Unknown."""
+    """Probed pods by state. A pod is failed if any probe is Failed, succeeded if all are, otherwise unknown."""
 
     pods: int
     succeeded: int
@@ -105,7 +105,7 @@ class MarkerView(_View, frozen=True):
 
 
 class StatusView(_View, frozen=True):
-    """`notes` say what could not be read, and what that hides."""
+    """`notes` name the kinds that could not be read, and what is unknown without them."""
 
     version: int
     time: str
@@ -116,7 +116,7 @@ class StatusView(_View, frozen=True):
 def status_view(
     snapshot: Snapshot, markers: Iterable[PodProbeMarker], notes: Sequence[str]
 ) -> StatusView:
-    """The view of `markers`, ordered by namespace and name."""
+    """The view of `markers`, sorted by namespace and name."""
     return StatusView(
         version=SHAPE_VERSION,
         time=format_time(snapshot.now),
@@ -133,11 +133,11 @@ def marker_view(snapshot: Snapshot, marker: PodProbeMarker) -> MarkerView:
     counted: list[PodView] = []
     problems = _marker_problems(snapshot, marker, compiled)
     for seen in snapshot.pods_of(compiled):
-        ways = ways_of(snapshot, seen, compiled)
-        pods.append(_pod_view(snapshot, seen, ways, compiled))
+        traces = traces_of(snapshot, seen, compiled)
+        pods.append(_pod_view(snapshot, seen, traces, compiled))
         if is_probed(seen.pod):
             counted.append(pods[-1])
-        problems += [problem for way in ways if (problem := _problem_of(seen, way))]
+        problems += [problem for trace in traces if (problem := _problem_of(seen, trace))]
         problems += [
             _problem(each.standing, each.name, each.reason, each.text, each.remedy, seen=seen)
             for each in gates_of(snapshot, seen)
@@ -146,10 +146,10 @@ def marker_view(snapshot: Snapshot, marker: PodProbeMarker) -> MarkerView:
     problems += _reported_problems(snapshot, marker, {each.link for each in problems})
     if not pods and compiled.selector.requirements and not marker.deleting:
         text = f"no pod of namespace {marker.key.namespace} has {selector_text(compiled.selector)}"
-        near = nearest(compiled.selector, snapshot.pods_in(marker.key.namespace))
+        closest = nearest(compiled.selector, snapshot.pods_in(marker.key.namespace))
         text += (
-            f"; nearest is pod {near.name}: {why_not(compiled.selector, near.labels)}"
-            if near
+            f"; nearest is pod {closest.name}: {why_not(compiled.selector, closest.labels)}"
+            if closest
             else ""
         )
         problems.append(_problem(Standing.WAITING, "selector", "NoPods", text, remedy_of("NoPods")))
@@ -190,7 +190,7 @@ def _problem(
 def _marker_problems(
     snapshot: Snapshot, marker: PodProbeMarker, compiled: CompiledMarker
 ) -> list[Problem]:
-    """What is wrong with the marker whatever its pods are."""
+    """Problems of the marker itself, independent of its pods."""
     if marker.deleting:
         since = marker.metadata.deletion_timestamp
         finalizers = marker.metadata.finalizers or ()
@@ -213,24 +213,24 @@ def _marker_problems(
 def _reported_problems(
     snapshot: Snapshot, marker: PodProbeMarker, links: set[str]
 ) -> list[Problem]:
-    """What the manager complains of in the marker's status, unless the way of a probe says it already.
+    """Problems from the marker's conditions, unless a broken link reports the same problem.
 
-    A status is up to a second old. Which nodes are behind is seen in their NodePodProbes, where those may be read.
+    A marker's status may be one second old. If NodePodProbes can be read, nodes that are behind are found there.
     """
-    seen = frozenset() if snapshot.reports is None else _SEEN_IN_REPORTS
+    seen = frozenset() if snapshot.reports is None else _FOUND_IN_REPORTS
     return [
         _problem(Standing.BROKEN, "marker", each.reason, each.message, remedy_of(each.reason))
         for each in (marker.status and marker.status.conditions) or ()
-        if each.status == _TROUBLE.get(each.type)
+        if each.status == _BAD_STATUS.get(each.type)
         and each.reason not in seen
-        and not links & _TOLD_BY.get(each.reason, frozenset())
+        and not links & _REPORTED_BY_LINKS.get(each.reason, frozenset())
         and not snapshot.settling(each.last_transition_time)
     ]
 
 
-_SEEN_IN_REPORTS: Final = frozenset({"NodesBehind"})
-_TROUBLE: Final = {"Synced": "False", "Degraded": "True", "Conflict": "True"}
-_TOLD_BY: Final = {
+_FOUND_IN_REPORTS: Final = frozenset({"NodesBehind"})
+_BAD_STATUS: Final = {"Synced": "False", "Degraded": "True", "Conflict": "True"}
+_REPORTED_BY_LINKS: Final = {
     "NodesBehind": frozenset({"NodePodProbe", "marker"}),
     "Deleting": frozenset({"marker"}),
     INVALID_SPEC: frozenset({"marker"}),
@@ -241,18 +241,18 @@ _TOLD_BY: Final = {
     "ClaimedByAnother": frozenset({"condition", "marks"}),
     **dict.fromkeys(LEFT_OUT_REASONS, frozenset({"NodePodProbe"})),
 }
-"""By reason of a condition: the links that tell the same with more detail."""
+"""By reason of a condition: the links that report the same problem in more detail."""
 
 
 _NO_PROBLEM: Final = frozenset({"MarkerDeleting", "PodFinished", "PodTerminating", SELECTOR_CYCLE})
-"""Told of the marker already, or as it should be."""
+"""Reported once for the marker, or expected."""
 
 
-def _problem_of(seen: SeenPod, way: Way) -> Problem | None:
-    link = way.end
+def _problem_of(seen: SeenPod, trace: Trace) -> Problem | None:
+    link = trace.end
     if link is None or link.reason in _NO_PROBLEM:
         return None
-    if link.reason == INVALID_SPEC and way.marker.errors:
+    if link.reason == INVALID_SPEC and trace.marker.errors:
         return None
     return _problem(
         link.standing,
@@ -261,12 +261,12 @@ def _problem_of(seen: SeenPod, way: Way) -> Problem | None:
         link.text,
         link.remedy,
         seen=seen,
-        probe=way.probe.name,
+        probe=trace.probe.name,
     )
 
 
 def _pod_view(
-    snapshot: Snapshot, seen: SeenPod, ways: Sequence[Way], marker: CompiledMarker
+    snapshot: Snapshot, seen: SeenPod, traces: Sequence[Trace], marker: CompiledMarker
 ) -> PodView:
     pod = seen.pod
     return PodView(
@@ -274,48 +274,48 @@ def _pod_view(
         uid=pod.uid,
         node=pod.node,
         phase="Terminating" if pod.deleting else pod.phase,
-        results=[_result_view(snapshot, seen, way) for way in ways],
-        labels=_of(pod.labels, marker.labels),
-        annotations=_of(pod.annotations, marker.annotations),
+        results=[_result_view(snapshot, seen, trace) for trace in traces],
+        labels=_select(pod.labels, marker.labels),
+        annotations=_select(pod.annotations, marker.annotations),
     )
 
 
-def _of(values: Mapping[str, str], keys: Set[str]) -> dict[str, str]:
+def _select(values: Mapping[str, str], keys: Set[str]) -> dict[str, str]:
     return {key: values[key] for key in sorted(keys & values.keys())}
 
 
-def _result_view(snapshot: Snapshot, seen: SeenPod, way: Way) -> ResultView:
-    """What the node reported; the pod's condition where that may not be read; Unknown where it is out of date."""
+def _result_view(snapshot: Snapshot, seen: SeenPod, trace: Trace) -> ResultView:
+    """The node's report, or the pod's condition if reports cannot be read; Unknown if the report is stale."""
     state, since, at, message = PENDING, "", "", ""
-    condition = seen.pod.condition(way.probe.pod_condition_type or "")
-    if way.state is not None:
-        state, message = way.state.state, way.state.message or ""
-        since = way.state.last_transition_time or ""
-        at = way.state.last_probe_time or ""
+    condition = seen.pod.condition(trace.probe.pod_condition_type or "")
+    if trace.state is not None:
+        state, message = trace.state.state, trace.state.message or ""
+        since = trace.state.last_transition_time or ""
+        at = trace.state.last_probe_time or ""
     elif snapshot.reports is None and condition is not None:
-        state = _STATES.get(condition.status, ProbeState.UNKNOWN)
+        state = _STATE_OF_CONDITION.get(condition.status, ProbeState.UNKNOWN)
         since, message = condition.last_transition_time or "", condition.message or ""
         at = condition.last_probe_time or ""
-    end = way.end
-    silent = end is not None and end.reason == REASON_AGENT_STALE and way.state is not None
-    if end is not None and (silent or end.reason in LEFT_OUT_REASONS):
+    end = trace.end
+    stale = end is not None and end.reason == REASON_AGENT_STALE and trace.state is not None
+    if end is not None and (stale or end.reason in LEFT_OUT_REASONS):
         state, message = ProbeState.UNKNOWN, end.text
         since = (condition and condition.last_transition_time) or ""
-    targets = tuple(way.claim.targets.values()) if way.claim else ()
+    targets = tuple(trace.claim.targets.values()) if trace.claim else ()
     return ResultView(
-        probe=way.probe.name,
+        probe=trace.probe.name,
         state=state,
         since=since,
         last_probe_time=at,
         message=message,
-        labels=_of(seen.pod.labels, {key for each in targets for key, _ in each.labels}),
-        annotations=_of(
+        labels=_select(seen.pod.labels, {key for each in targets for key, _ in each.labels}),
+        annotations=_select(
             seen.pod.annotations, {key for each in targets for key, _ in each.annotations}
         ),
     )
 
 
-_STATES: Final = {"True": ProbeState.SUCCEEDED, "False": ProbeState.FAILED}
+_STATE_OF_CONDITION: Final = {"True": ProbeState.SUCCEEDED, "False": ProbeState.FAILED}
 
 
 def _counts(pods: Sequence[PodView]) -> CountsView:
@@ -345,7 +345,7 @@ def _probe_view(probe: PodContainerProbe) -> ProbeView:
 
 
 def check_text(probe: Probe) -> str:
-    """What a probe does, on one line: `exec /idle.sh`, `http-get http://:8080/healthz`."""
+    """The handler of a probe on one line: `exec /idle.sh`, `http-get http://:8080/healthz`."""
     match probe.handler:
         case ExecAction() as action:
             return " ".join(f"exec {' '.join(action.command or ())}".split())

@@ -18,7 +18,7 @@ from kruise_probe.api.errors import NotFound
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.names import SYSTEM_NAMESPACE
 from kruise_probe.cli.reading import Following, Reader
-from kruise_probe.inspection.explanation import ExplanationView, WayView, explanation
+from kruise_probe.inspection.explanation import ExplanationView, TraceView, explanation
 from kruise_probe.inspection.snapshot import SETTLING, Snapshot
 from kruise_probe.playground.documents import Document
 from kruise_probe.playground.raw_api import marker_path, pod_path
@@ -85,17 +85,19 @@ class Desk:
 
     async def explained(
         self, pod: str, reason: str, *, probe: str = "checked", says: str = ""
-    ) -> WayView:
-        """The way of a probe, once it ends with `reason` and with what its last link `says`."""
+    ) -> TraceView:
+        """The trace of a probe, once it ends with `reason` and its last link contains `says`."""
         seen: list[str] = []
 
-        def ends(snapshot: Snapshot) -> WayView | None:
-            way = way_of(self._explain(snapshot, pod), probe)
-            seen.append(f"{way.first_broken}/{way.reason}" if way else "no such probe")
-            return way if way and way.reason == reason and says in way.links[-1].text else None
+        def ends(snapshot: Snapshot) -> TraceView | None:
+            trace = trace_of(self._explain(snapshot, pod), probe)
+            seen.append(f"{trace.first_broken}/{trace.reason}" if trace else "no such probe")
+            return (
+                trace if trace and trace.reason == reason and says in trace.links[-1].text else None
+            )
 
         try:
-            found: WayView = await self.until(f"{pod} ends with {reason}", ends)
+            found: TraceView = await self.until(f"{pod} ends with {reason}", ends)
         except AssertionError as error:
             raise AssertionError(f"{error}; it was {seen[-1]}") from None
         return found
@@ -132,9 +134,9 @@ class Desk:
         return found.folder
 
 
-def way_of(view: ExplanationView | None, probe: str) -> WayView | None:
-    ways = [way for match in (view.matching if view else ()) for way in match.probes]
-    return next((each for each in ways if each.probe == probe), None)
+def trace_of(view: ExplanationView | None, probe: str) -> TraceView | None:
+    traces = [trace for match in (view.matching if view else ()) for trace in match.probes]
+    return next((each for each in traces if each.probe == probe), None)
 
 
 @asynccontextmanager

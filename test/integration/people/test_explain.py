@@ -119,22 +119,22 @@ async def test_the_first_broken_link_is_named(desk, documents, link, reason, say
     for each in documents:
         await desk.apply(each)
 
-    way = await desk.explained("web", reason)
+    trace = await desk.explained("web", reason)
 
-    assert (way.first_broken, way.links[-1].link) == (link, link)
-    assert says in way.links[-1].text
-    assert remedy in way.links[-1].remedy
-    assert all(each.standing == "ok" for each in way.links[:-1])
+    assert (trace.first_broken, trace.links[-1].link) == (link, link)
+    assert says in trace.links[-1].text
+    assert remedy in trace.links[-1].remedy
+    assert all(each.standing == "ok" for each in trace.links[:-1])
 
 
 async def test_a_way_without_a_broken_link_is_shown_to_its_end(desk):
     await desk.apply(pod())
     await desk.apply(marker(result="markerPolicy: [{state: Succeeded, labels: {state: good}}]"))
-    way = await desk.explained("web", "")
-    assert [each.link for each in way.links] == [
+    trace = await desk.explained("web", "")
+    assert [each.link for each in trace.links] == [
         "marker", "pod", "container", "NodePodProbe", "daemon", "result", "marks",
     ]  # fmt: skip
-    assert way.links[-1].text == "state=good"
+    assert trace.links[-1].text == "state=good"
 
 
 @pytest.mark.parametrize(
@@ -183,11 +183,11 @@ async def test_a_node_without_a_daemon_is_named(desk, playground):
         {"status": {"phase": "Running", "conditions": [{"type": "Initialized", "status": "True"}]}},
     )
 
-    way = await desk.explained("web", "NoDaemon")
+    trace = await desk.explained("web", "NoDaemon")
 
-    assert way.first_broken == "daemon"
-    assert node["metadata"]["name"] in way.links[-1].text
-    assert "DaemonSet" in way.links[-1].remedy
+    assert trace.first_broken == "daemon"
+    assert node["metadata"]["name"] in trace.links[-1].text
+    assert "DaemonSet" in trace.links[-1].remedy
 
 
 async def test_a_pod_on_a_virtual_node_without_the_protocol_is_named(desk, playground):
@@ -198,9 +198,9 @@ async def test_a_pod_on_a_virtual_node_without_the_protocol_is_named(desk, playg
     )
     await desk.apply(pod().replace("node-0", name))
     await desk.apply(marker())
-    way = await desk.explained("web", "NotInjected")
-    assert way.first_broken == "provider"
-    assert "EnablePodProbeMarkerOnServerless" in way.links[-1].remedy
+    trace = await desk.explained("web", "NotInjected")
+    assert trace.first_broken == "provider"
+    assert "EnablePodProbeMarkerOnServerless" in trace.links[-1].remedy
 
 
 async def test_a_daemon_that_fell_silent_is_named(desk, playground):
@@ -218,10 +218,10 @@ async def test_a_daemon_that_fell_silent_is_named(desk, playground):
                 state["lastProbeTime"] = "2020-01-01T00:00:00Z"
         await playground.api.merge(f"{node_pod_probe_path('node-1')}/status", {"status": status})
 
-        way = await desk.explained("web", "ProbeAgentStale")
+        trace = await desk.explained("web", "ProbeAgentStale")
 
-        assert way.first_broken == "daemon"
-        assert "silent since 2020" in way.links[-1].text
+        assert trace.first_broken == "daemon"
+        assert "silent since 2020" in trace.links[-1].text
     finally:
         playground.start_daemon("node-1")
 
@@ -240,11 +240,11 @@ async def test_a_command_that_cannot_run_is_named(desk, playground):
                 state |= {"state": "Unknown", "message": "ExecImpossible: no such file: /idle.sh"}
         await playground.api.merge(path, {"status": status})
 
-        way = await desk.explained("web", "ExecImpossible")
+        trace = await desk.explained("web", "ExecImpossible")
 
-        assert way.first_broken == "result"
-        assert "/idle.sh" in way.links[-1].text
-        assert "in its image" in way.links[-1].remedy
+        assert trace.first_broken == "result"
+        assert "/idle.sh" in trace.links[-1].text
+        assert "in its image" in trace.links[-1].remedy
     finally:
         playground.start_daemon("node-1")
 
@@ -315,9 +315,9 @@ async def test_a_pod_that_is_terminating_is_named(desk, playground):
     await desk.apply(marker())
     await desk.explained("web", "")
     await playground.api.delete(pod_path("web", desk.namespace))
-    way = await desk.explained("web", "PodTerminating")
-    assert way.first_broken == "pod"
-    assert "successor" in way.links[-1].remedy
+    trace = await desk.explained("web", "PodTerminating")
+    assert trace.first_broken == "pod"
+    assert "successor" in trace.links[-1].remedy
 
 
 async def test_a_pod_without_a_node_is_named_with_the_schedulers_words(desk, playground):
@@ -329,8 +329,8 @@ async def test_a_pod_without_a_node_is_named_with_the_schedulers_words(desk, pla
     await playground.api.merge(
         pod_path("web", desk.namespace, "status"), {"status": {"conditions": [why]}}
     )
-    way = await desk.explained("web", "PodNotScheduled", says="0/1 nodes are available")
-    assert way.first_broken == "pod"
+    trace = await desk.explained("web", "PodNotScheduled", says="0/1 nodes are available")
+    assert trace.first_broken == "pod"
 
 
 async def test_a_node_that_was_edited_by_hand_while_no_manager_runs_is_named(desk, playground):
@@ -340,9 +340,9 @@ async def test_a_node_that_was_edited_by_hand_while_no_manager_runs_is_named(des
     await playground.kill_manager()
     try:
         await playground.api.merge(node_pod_probe_path("node-0"), {"spec": {"podProbes": []}})
-        way = await desk.explained("web", "EntryMissing")
-        assert way.first_broken == "NodePodProbe"
-        assert "NodePodProbe node-0 does not ask for marker#checked" in way.links[-1].text
+        trace = await desk.explained("web", "EntryMissing")
+        assert trace.first_broken == "NodePodProbe"
+        assert "NodePodProbe node-0 does not ask for marker#checked" in trace.links[-1].text
     finally:
         playground.start_manager()
     await desk.explained("web", "")
@@ -359,9 +359,9 @@ async def test_a_manager_whose_gate_is_off_is_suspected(desk, playground):
     try:
         await desk.apply(pod())
         await desk.apply(marker())
-        way = await desk.explained("web", "EntryMissing")
-        assert way.first_broken == "NodePodProbe"
-        assert "its gate PodProbeMarkerGate on" in way.links[-1].remedy
+        trace = await desk.explained("web", "EntryMissing")
+        assert trace.first_broken == "NodePodProbe"
+        assert "its gate PodProbeMarkerGate on" in trace.links[-1].remedy
     finally:
         process.terminate()
         await process.wait()

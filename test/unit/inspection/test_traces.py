@@ -17,7 +17,7 @@ from support.snapshots import healthy_pod, marker, seen_pod, snapshot
 
 from kruise_probe.inspection.link import Link, Standing
 from kruise_probe.inspection.snapshot import Snapshot
-from kruise_probe.inspection.ways import ways_of
+from kruise_probe.inspection.traces import traces_of
 
 Json = dict[str, Any]
 
@@ -30,8 +30,8 @@ PROTOCOL = {"kruise.io/podprobe": "[]"}
 
 def end_of(there: Snapshot, *, pod: int = 0, of: str = "web") -> Link | None:
     compiled = next(each for each in there.compiled.values() if each.key.name == of)
-    (way,) = ways_of(there, there.pods[pod], compiled)
-    return way.end
+    (trace,) = traces_of(there, there.pods[pod], compiled)
+    return trace.end
 
 
 def test_where_all_is_well_nothing_is_named() -> None:
@@ -199,7 +199,7 @@ def test_what_the_marker_may_not_ask_for_is_no_trouble_of_the_manager_or_of_anot
     """Kruise's definition lets such markers in."""
     there = snapshot(markers=[marker(probes=probes)], pods=[healthy_pod()])
     (compiled,) = there.compiled.values()
-    ends = [way.end for way in ways_of(there, there.pods[0], compiled)]
+    ends = [trace.end for trace in traces_of(there, there.pods[0], compiled)]
     assert [end and (end.name, end.reason) for end in ends] == links
 
 

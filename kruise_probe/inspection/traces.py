@@ -1,10 +1,9 @@
-"""The way of one probe of one pod, link by link: from the marker to NodePodProbe, to a result, to the marks. Pure.
+"""The trace of one probe of one pod, link by link: from the marker to NodePodProbe, the result and the marks. Pure.
 
-The links stand in the order in which a result comes about; the first that is not in order ends the way, as what
-follows cannot be. The same functions that the manager acts on say what each link should hold.
+Links follow the order in which a result is made. The first link that is not OK ends the trace, because later links
+depend on it. The manager's own functions compute the desired state of each link.
 
 Source: no counterpart.
-Differs: as said.
 """
 
 from collections.abc import Callable
@@ -15,13 +14,13 @@ from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.limits import left_out_of, reported_without_room
 from kruise_probe.controllers.pods.claims import Claim, claims_of, conflicts_of
 from kruise_probe.controllers.serverless import is_virtual, states_of
-from kruise_probe.inspection import answered, asked
-from kruise_probe.inspection.link import Case, Link, Standing
+from kruise_probe.inspection import result, spec
+from kruise_probe.inspection.link import Finding, Link, Standing
 from kruise_probe.inspection.snapshot import SeenPod, Snapshot
 
 
-class Way(NamedTuple):
-    """One probe of one pod: the links as far as they go, the newest result as it is known, what it may write."""
+class Trace(NamedTuple):
+    """One probe of one pod: its links up to the first that is not OK, its newest result, and what it may write."""
 
     marker: CompiledMarker
     probe: PodContainerProbe
@@ -35,13 +34,13 @@ class Way(NamedTuple):
 
     @property
     def end(self) -> Link | None:
-        """The link that keeps the way from its end, or None."""
+        """The link that is not OK, or None."""
         last = self.links[-1]
         return None if last.standing is Standing.OK else last
 
 
-def ways_of(snapshot: Snapshot, seen: SeenPod, marker: CompiledMarker) -> list[Way]:
-    """The ways of all probes of one marker that selects the pod, in the marker's order."""
+def traces_of(snapshot: Snapshot, seen: SeenPod, marker: CompiledMarker) -> list[Trace]:
+    """The traces of all probes of a marker that selects the pod, in the marker's order."""
     pod = seen.pod
     markers = snapshot.markers_of(pod)
     claims = claims_of(markers)
@@ -53,37 +52,37 @@ def ways_of(snapshot: Snapshot, seen: SeenPod, marker: CompiledMarker) -> list[W
     conflicts = conflicts_of(marker, claims)
     by_name = {claim.name: claim for claim in claims.claims} if marker.live else {}
     source = snapshot.sources[marker.key]
-    ways = []
+    traces = []
     for probe in source.spec.probes or ():
         name = f"{marker.key.name}#{probe.name}"
-        case = Case(
+        finding = Finding(
             snapshot,
             seen,
             source,
             marker,
             probe,
-            by_name.pop(name, None),  # of several with one name the first counts
+            by_name.pop(name, None),  # of probes with the same name, the first gets the claim
             tuple(each for each in conflicts if each.probe == probe.name),
             virtual,
             states.get(name),
             None if virtual else left_out.get(marker.key.name),
         )
-        ways.append(Way(marker, probe, tuple(_walk(case)), case.state, case.claim))
-    return ways
+        traces.append(Trace(marker, probe, tuple(_walk(finding)), finding.state, finding.claim))
+    return traces
 
 
-def _walk(case: Case) -> list[Link]:
+def _walk(finding: Finding) -> list[Link]:
     links: list[Link] = []
-    for look in _SERVERLESS if case.virtual else _DAEMON:
-        links.append(look(case))
+    for look in _SERVERLESS if finding.virtual else _DAEMON:
+        links.append(look(finding))
         if links[-1].standing is not Standing.OK:
             break
     return links
 
 
-_DAEMON: Final[tuple[Callable[[Case], Link], ...]] = (
-    asked.marker_link, asked.pod_link, asked.container_link, asked.port_link, asked.node_pod_probe_link, answered.daemon_link, answered.result_link, answered.condition_link, answered.marks_link,
+_DAEMON: Final[tuple[Callable[[Finding], Link], ...]] = (
+    spec.marker_link, spec.pod_link, spec.container_link, spec.port_link, spec.node_pod_probe_link, result.daemon_link, result.result_link, result.condition_link, result.marks_link,
 )  # fmt: skip
-_SERVERLESS: Final[tuple[Callable[[Case], Link], ...]] = (
-    asked.marker_link, asked.pod_link, asked.container_link, answered.provider_link, answered.condition_link, answered.marks_link,
+_SERVERLESS: Final[tuple[Callable[[Finding], Link], ...]] = (
+    spec.marker_link, spec.pod_link, spec.container_link, result.provider_link, result.condition_link, result.marks_link,
 )  # fmt: skip
