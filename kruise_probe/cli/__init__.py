@@ -1,1 +1,1 @@
-"""The command line: flags, environment, exit codes, and the only place where long-lived objects are made and wired."""
+"""The command line: flags, environment, exit codes. The only package that creates and connects long-lived objects."""

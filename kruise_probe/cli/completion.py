@@ -1,4 +1,4 @@
-"""`kruise-probe completion`: the script by which a shell completes our command line."""
+"""`kruise-probe completion`: prints the shell's completion script."""
 
 import click
 from click.shell_completion import get_completion_class
@@ -21,5 +21,5 @@ def completion(ctx: click.Context, shell: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None, "click knows all three"
     script = kind(ctx.find_root().command, {}, "kruise-probe", _VARIABLE).source()
-    # click's own takes everything behind the first comma of a description away.
+    # click's script for fish cuts descriptions at the first comma.
     click.echo(script.replace('string split "," $completion', 'string split -m 1 "," $completion'))

@@ -1,4 +1,4 @@
-"""`kruise-probe daemon`: its flags, and the agent that they make."""
+"""`kruise-probe daemon`: its flags, and how the agent is built from them."""
 
 import asyncio
 from dataclasses import dataclass
@@ -51,7 +51,7 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class DaemonFlags:
-    """The command line of the daemon, parsed; durations in seconds."""
+    """The parsed command line of the daemon; durations in seconds."""
 
     kubeconfig: str | None
     system_namespace: str
@@ -75,7 +75,7 @@ kruise-probe daemon --node-name $(hostname) --cri-endpoint unix:///run/container
 
 
 NO_WORK_SECONDS: Final = 10.0
-"""A manager that runs has written the NodePodProbe of a new node long before."""
+"""Delay of the warning about a missing NodePodProbe; a running manager creates it well within this time."""
 
 
 @click.command(help=_HELP, short_help="Probe the containers of one node.")
@@ -130,7 +130,7 @@ def daemon(**flags: Any) -> None:
 
 
 async def run_daemon(flags: DaemonFlags, runtime: NodeRuntime) -> None:
-    """Makes and runs everything, servers first."""
+    """Build and run the daemon, HTTP server first."""
     health, ready, lag = Checks(), Checks(), LoopLag()
     health.add("loop", lag.check)
     ready.add("loop", lag.check)
@@ -210,7 +210,7 @@ async def _probe(
             now=utc_now,
         )
         group.create_task(gate.run(), name="exec gate")
-        group.create_task(_tell_of_no_work(informer, flags.node_name), name="no work")
+        group.create_task(_warn_without_probes(informer, flags.node_name), name="no work")
         await agent.run()
 
 
@@ -223,8 +223,8 @@ def _client(config: ClusterConfig, *, max_in_flight: int = 64) -> RestClient:
     )
 
 
-async def _tell_of_no_work(informer: SharedInformer[NodePodProbe], node_name: str) -> None:
-    """Says once that nobody asks this daemon for anything: most often its node has another name."""
+async def _warn_without_probes(informer: SharedInformer[NodePodProbe], node_name: str) -> None:
+    """Log once if this node has no NodePodProbe; the usual cause is a wrong --node-name."""
     await informer.wait_for_sync()
     await asyncio.sleep(NO_WORK_SECONDS)
     if not informer.lister.list():

@@ -1,4 +1,4 @@
-"""`kruise-probe explain`: why a pod is, or is not, probed and marked."""
+"""`kruise-probe explain`: why a pod is or is not probed and marked."""
 
 import sys
 
@@ -70,7 +70,7 @@ async def _explain(
         snapshot = await reader.read()
         seen = snapshot.pods_by_key.get(key)
         if seen is None:
-            there = [each.key.name for each in snapshot.pods]
-            raise FatalError(not_found("pod", key.namespace, key.name, there))
+            names = [each.key.name for each in snapshot.pods]
+            raise FatalError(not_found("pod", key.namespace, key.name, names))
         others = [] if snapshot.markers_of(seen.pod) else await reader.markers_everywhere()
     return explanation(snapshot, seen, reader.notes, others=others)

@@ -1,4 +1,4 @@
-"""What a failure was about: which error of a group, and whether it is that our output cannot be written."""
+"""Classification of failures: the first error of a group, and errors of writing the output."""
 
 import traceback
 
@@ -6,14 +6,14 @@ import click
 
 
 def first_of(error: BaseException) -> BaseException:
-    """The error itself, or the first of a group of them."""
+    """The error itself, or the first error of a group."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
 
 
 def output_failure(error: BaseException) -> OSError | None:
-    """The error that `click.echo` met, through which everything is printed; None for any other, of sockets say."""
+    """The error if `click.echo` raised it, as all output goes through it; None for other errors, such as of sockets."""
     first = first_of(error)
     if not isinstance(first, OSError):
         return None

@@ -1,7 +1,7 @@
 """Feature gates, as `--feature-gates` names them.
 
 Source: k8s.io/component-base/featuregate (AllAlpha, AllBeta); Kruise pkg/features for the names.
-Differs: only the gates that mean something here are known.
+Differs: only the gates that this project uses are known.
 """
 
 from collections.abc import Mapping
@@ -13,14 +13,14 @@ _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 
 
 def parse_bool(text: str) -> bool | None:
-    """A boolean as Go's strconv.ParseBool reads it, or None when it is none."""
+    """Parse a boolean as Go's strconv.ParseBool does; None if it is invalid."""
     if text in _TRUE:
         return True
     return False if text in _FALSE else None
 
 
 class GateError(ValueError):
-    """A gate that does not exist, or no boolean; the message lists what there is."""
+    """An unknown gate or an invalid value; the message lists the known gates or valid values."""
 
 
 class Stage(StrEnum):
@@ -42,7 +42,7 @@ _WHOLE_STAGES: Final = {"AllAlpha": Stage.ALPHA, "AllBeta": Stage.BETA}
 
 
 class FeatureGates(NamedTuple):
-    """What was said on the command line, over the defaults. A gate said by name wins over its stage."""
+    """Gates set on the command line, over the defaults. A gate's own name overrides AllAlpha and AllBeta."""
 
     said: Mapping[str, bool]
 
@@ -56,10 +56,10 @@ class FeatureGates(NamedTuple):
 
 
 def parse_gates(text: str) -> FeatureGates:
-    """Reads `Name=true,Other=false`.
+    """Parse `Name=true,Other=false`.
 
     Raises:
-        GateError: a name that is not known, or a value that is no boolean.
+        GateError: an unknown name, or a value that is not a boolean.
     """
     said: dict[str, bool] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
@@ -75,7 +75,7 @@ def parse_gates(text: str) -> FeatureGates:
 
 
 def describe_gates() -> str:
-    """For `--help`: each gate with its stage and default."""
+    """Each gate with its stage and default, for `--help`."""
     return "; ".join(
         f"{gate.name}=true|false ({gate.stage}, default {str(gate.default).lower()})"
         for gate in _KNOWN.values()

@@ -1,4 +1,4 @@
-"""What `status` and `explain` have in common on the command line: where to look, and in which form to tell."""
+"""Options and output shared by `status` and `explain`."""
 
 import json
 import shutil
@@ -62,7 +62,7 @@ def output_option(*forms: str) -> Callable[[Callable[..., Any]], Callable[..., A
 
 
 def document_text(view: msgspec.Struct, form: str) -> str:
-    """As `json` or `yaml`."""
+    """The view as `json` or `yaml`."""
     plain = msgspec.to_builtins(view)
     if form == "json":
         return json.dumps(plain, indent=2, ensure_ascii=False) + "\n"
@@ -70,10 +70,10 @@ def document_text(view: msgspec.Struct, form: str) -> str:
 
 
 def terminal_width() -> int:
-    """Columns of the terminal on standard output; 0 when it is none."""
+    """Columns of the terminal; 0 if standard output is not a terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
 
 
 def not_found(kind: str, namespace: str, name: str, there: Iterable[str]) -> str:
-    """What to say when `name` does not exist."""
+    """The error message if `name` does not exist."""
     return f"there is no {kind} {namespace}/{name}{alike(name, sorted(there))}; -n names another namespace"

@@ -1,8 +1,8 @@
 """`kruise-probe`: the group of commands, `--mode`, and how errors leave the process.
 
-Every refusal is one line on stderr, `kruise-probe <command>: <what, where, what to do>`, and an exit code: 2 when
-the command line was wrong, 1 when anything else was. A traceback is a defect. Nothing is said where nobody reads
-the output any more (`| head`).
+Every error is one line on stderr: `kruise-probe <command>: <what, where, what to do>`. The exit code is 2 for a wrong
+command line and 1 for any other failure. A traceback is a defect. If the reader closes the pipe (`| head`), no error
+is printed.
 """
 
 import difflib
@@ -37,7 +37,7 @@ _COMMANDS: Final = {
 
 
 class LazyGroup(click.Group):
-    """Imports a command's module when that command is asked for: the daemon never loads the manager."""
+    """Imports the module of a command when the command runs, so that the daemon never loads the manager."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
@@ -64,10 +64,10 @@ class LazyGroup(click.Group):
 
 
 def _import_structlog_without_rich() -> None:
-    """Where rich is installed structlog imports it, for tracebacks that nobody here has drawn: 3 MB and 50 ms."""
+    """Keep structlog from importing rich, which it uses for tracebacks only: saves 3 MB and 50 ms."""
     if "structlog" in sys.modules or "rich" in sys.modules:
         return
-    sys.modules["rich"] = None  # type: ignore[assignment]  # "there is none", to an import
+    sys.modules["rich"] = None  # type: ignore[assignment]  # makes `import rich` fail
     try:
         importlib.import_module("structlog")
     finally:
@@ -87,7 +87,7 @@ Exit codes: 0, 1 for a failure, 2 for a wrong command line.
 
 
 HELP_COLUMNS: Final = 120
-"""Of a terminal that has as many; click alone stops at 80, where flags with their variables are hard to read."""
+"""Maximum width of help texts; at click's default of 80, flags with their variables are hard to read."""
 
 
 @click.group(
@@ -102,15 +102,15 @@ HELP_COLUMNS: Final = 120
 )
 @click.version_option(version.build(), prog_name="kruise-probe", message="%(prog)s %(version)s")
 def cli(mode: str | None) -> None:
-    """The group; its help is `_HELP`."""
+    """The group of commands."""
     del mode  # read by with_mode, before click sees the command line
 
 
 def with_mode(arguments: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-    """Turns `--mode manager …` (or the environment's mode, where no command is given) into `manager …`.
+    """Turn `--mode manager …` into `manager …`; without a command, the environment may set the mode.
 
     Raises:
-        click.UsageError: no such mode, or `--mode` beside another command.
+        click.UsageError: unknown mode, or `--mode` with a different command.
     """
     rest = list(arguments)
     mode: str | None = None
@@ -136,31 +136,31 @@ def with_mode(arguments: Sequence[str], environment: Mapping[str, str]) -> list[
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the command line and exits with its code."""
+    """Run the command line and exit with its exit code."""
     _open_closed_streams()
     os.environ.setdefault(
         "GRPC_VERBOSITY", "NONE"
     )  # or grpcio writes to stderr when a runtime restarts
     given = sys.argv[1:] if arguments is None else arguments
     if _serves(given, os.environ):
-        # The first process of a container gets no signal that it has no handler for, and imports take half a second.
+        # PID 1 ignores signals without a handler, and imports take half a second.
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     code = run(given, os.environ)
     sys.exit(code if _all_written() else code or EXIT_FAILURE)
 
 
 def _open_closed_streams() -> None:
-    """Gives a process that was started without a stream (`>&-`) the null device for it, as Go does.
+    """Open the null device for each standard stream that is closed (`>&-`), as Go does.
 
-    Else nobody may ask what standard output is, and the first socket gets its number.
+    Otherwise sys.stdout is None, and the first socket gets the stream's file descriptor.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - it stays open to the end
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - stays open until exit
 
 
 def _all_written() -> bool:
-    """Leaves nothing for the interpreter to write at its end: what fails there is exit code 120 and a complaint."""
+    """Flush standard output; False if that fails. At exit, the interpreter would print an error and return 120."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -170,7 +170,7 @@ def _all_written() -> bool:
 
 
 def _serves(arguments: Sequence[str], environment: Mapping[str, str]) -> bool:
-    """Whether this is one of the two modes, which SIGTERM ends in order."""
+    """Whether the command is manager or daemon, which shut down gracefully on SIGTERM."""
     try:
         return with_mode(arguments, environment)[0:1] in ([mode] for mode in MODES)
     except click.UsageError:
@@ -178,9 +178,9 @@ def _serves(arguments: Sequence[str], environment: Mapping[str, str]) -> bool:
 
 
 def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Runs the command line; returns the exit code."""
+    """Run the command line; return the exit code."""
     try:
-        outcome: Any = cli.main(
+        result: Any = cli.main(
             args=with_mode(arguments, environment), prog_name="kruise-probe", standalone_mode=False
         )
     except click.exceptions.NoArgsIsHelpError as error:
@@ -188,8 +188,8 @@ def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
         return EXIT_USAGE
     except click.UsageError as error:
         place = error.ctx.command_path if error.ctx else "kruise-probe"
-        told = _one_line(error.format_message()).removesuffix(".")
-        click.echo(f"{place}: {told}. See '{place} --help'", err=True)
+        message = _one_line(error.format_message()).removesuffix(".")
+        click.echo(f"{place}: {message}. See '{place} --help'", err=True)
         return EXIT_USAGE
     except click.Abort:
         return 130
@@ -203,7 +203,7 @@ def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
         if not isinstance(failure, BrokenPipeError):
             click.echo(f"kruise-probe: cannot write the output: {failure.strerror}", err=True)
         return EXIT_FAILURE
-    return outcome if isinstance(outcome, int) else 0
+    return result if isinstance(result, int) else 0
 
 
 def _one_line(text: str) -> str:

@@ -1,4 +1,4 @@
-"""`kruise-probe manager`: its flags, and the manager that they make."""
+"""`kruise-probe manager`: its flags, and how the manager is built from them."""
 
 import asyncio
 import os
@@ -49,7 +49,7 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class ManagerFlags:
-    """The command line of the manager, parsed; durations in seconds."""
+    """The parsed command line of the manager; durations in seconds."""
 
     kubeconfig: str | None
     system_namespace: str
@@ -213,10 +213,10 @@ def manager(**flags: Any) -> None:
 
 
 def check_durations(flags: ManagerFlags) -> None:
-    """Durations with which no manager could start, or two could lead at once, are refused before anything starts.
+    """Refuse durations with which no manager could start or two managers could lead at the same time.
 
     Raises:
-        click.UsageError: it names the flags and says which must be the larger.
+        click.UsageError: names the flags, and the valid range.
     """
     if not flags.controller_cache_sync_timeout:
         raise click.UsageError("--controller-cache-sync-timeout must be greater than 0, such as 2m")
@@ -239,7 +239,7 @@ def check_durations(flags: ManagerFlags) -> None:
 
 
 async def run_manager(flags: ManagerFlags) -> None:
-    """Makes and runs everything; the order of start is `Manager`'s."""
+    """Build and run the manager; `Manager` defines the start order."""
     health, ready = Checks(), Checks()
     lag = LoopLag()
     health.add("loop", lag.check)
@@ -260,8 +260,8 @@ async def run_manager(flags: ManagerFlags) -> None:
                 client, component=MANAGER_FIELD_MANAGER, host=socket.gethostname(), now=utc_now
             )
             parts = product.build(client, recorder, _options(flags), now=utc_now)
-            works = _is_on(flags.feature_gates)
-            for cache in parts.informers if works else ():
+            enabled = _gates_enabled(flags.feature_gates)
+            for cache in parts.informers if enabled else ():
                 ready.add(f"cache {cache.name}", _synced_check(cache))
                 ready.add(
                     f"watch {cache.name}",
@@ -270,15 +270,15 @@ async def run_manager(flags: ManagerFlags) -> None:
             services += _webhook(election_client, flags, parts, ready)
             manager = Manager(
                 services=services,
-                caches=parts.caches if works else (),
-                controllers=[recorder, *parts.controllers] if works else [_Idle()],
+                caches=parts.caches if enabled else (),
+                controllers=[recorder, *parts.controllers] if enabled else [_Idle()],
                 elector=elector,
                 cache_sync_timeout_seconds=flags.controller_cache_sync_timeout,
             )
             await manager.run()
 
 
-def _is_on(gates: FeatureGates) -> bool:
+def _gates_enabled(gates: FeatureGates) -> bool:
     off = [gate.name for gate in (PROBE_MARKERS, DAEMON) if not gates.enabled(gate)]
     if off:
         _log.warning("nothing to do: a feature gate is off", gates=off)
@@ -286,7 +286,7 @@ def _is_on(gates: FeatureGates) -> bool:
 
 
 class _Idle:
-    """What runs when gates are off: a process that stays healthy and does nothing."""
+    """Runs instead of the controllers if a feature gate is off: stays healthy and does nothing."""
 
     name = "idle"
 
@@ -297,7 +297,7 @@ class _Idle:
 def _servers(
     flags: ManagerFlags, health: Checks, ready: Checks, metrics: Handler
 ) -> list[Runnable]:
-    """The servers, their ports taken: a taken port is the first thing that a person reads."""
+    """The HTTP servers, already bound, so that a port in use is the first error that the user sees."""
     scraped = HttpServer(
         flags.metrics_addr,
         flag="--metrics-addr",
@@ -320,10 +320,10 @@ def _servers(
 def _webhook(
     client: RestClient, flags: ManagerFlags, parts: product.Product, ready: Checks
 ) -> Sequence[Runnable]:
-    """The webhook, when it is asked for; it answers in a standby as well, so `client` must not ask who leads."""
+    """The webhook, if enabled. It also serves in a standby, so `client` must not check leadership."""
     if not flags.webhook_addr:
         return ()
-    from kruise_probe.webhook import service  # here: cryptography is 10 MB that few need
+    from kruise_probe.webhook import service  # lazy: cryptography takes 10 MB
 
     options = service.Options(
         address=flags.webhook_addr,
@@ -346,7 +346,7 @@ def _webhook(
 def _client(
     config: ClusterConfig, flags: ManagerFlags, elector: LeaderElector | None = None
 ) -> RestClient:
-    """A client of the API server; with an elector none of its writes leaves a process that does not lead."""
+    """A client of the API server; with an elector, it sends writes only while this process leads."""
     return RestClient(
         config=config,
         field_manager=MANAGER_FIELD_MANAGER,
@@ -358,7 +358,7 @@ def _client(
 
 
 def _review_client(config: ClusterConfig) -> RestClient:
-    """Of its own: strangers at /metrics share neither connections nor a rate with the Lease."""
+    """A separate client, so that requests to /metrics share no connections and no rate limit with the Lease."""
     return RestClient(
         config=config,
         field_manager=MANAGER_FIELD_MANAGER,

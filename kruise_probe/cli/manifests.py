@@ -1,4 +1,4 @@
-"""`kruise-probe manifests`: prints what to apply."""
+"""`kruise-probe manifests`: prints the YAML to install."""
 
 import click
 import yaml
@@ -104,13 +104,13 @@ def manifests(
         )
     if cert_manager and not webhook:
         raise click.UsageError("--cert-manager without --webhook: there is no certificate to make")
-    said = ",".join(f"{name}={str(on).lower()}" for name, on in feature_gates.said.items())
+    gates = ",".join(f"{name}={str(on).lower()}" for name, on in feature_gates.said.items())
     install = Install(
         namespace=namespace,
         image=image,
         image_pull_policy=image_pull_policy,
         replicas=replicas,
-        feature_gates=said,
+        feature_gates=gates,
         allowed_label_keys=allowed_label_keys,
         cri_socket=cri_socket,
         webhook=webhook,

@@ -1,6 +1,6 @@
-"""Names that a shell completes: markers, pods and namespaces, asked of the API server while somebody waits.
+"""Shell completion of marker, pod and namespace names, read from the API server.
 
-Whatever goes wrong completes nothing: a shell has no place for an error.
+Any error results in no completions, because a shell cannot show errors there.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ class _List(msgspec.Struct, frozen=True):
 
 
 def _completer(path_in: Callable[[str], str]) -> Completer:
-    """Completes the names below the path that `path_in` gives for a namespace."""
+    """Complete the names in the list at the path that `path_in` returns for a namespace."""
 
     def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
         try:

@@ -1,4 +1,4 @@
-"""What manager and daemon share on the command line."""
+"""Flags shared by manager and daemon."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -11,7 +11,7 @@ from kruise_probe.cli.types import GATES, NAMESPACE, bool_flag, flag
 from kruise_probe.client.rest import READ_DEADLINE_SECONDS
 
 SILENCE_SECONDS: Final = 2 * READ_DEADLINE_SECONDS
-"""A watch that was not heard of for so long has failed to come back at least once: not ready."""
+"""A watch without activity for this long has failed to reconnect at least once; the process is not ready."""
 
 _SHARED = (
     flag(

@@ -1,10 +1,10 @@
-"""A process of ours: from the command line to its end, by signal or by failure.
+"""Runs the main task of a process until it ends, fails or gets a signal.
 
-SIGTERM and SIGINT cancel the main task, which ends in order; whatever has not ended by then is left behind with
-the process itself, so that a hung call never makes anybody wait longer than a termination grace.
+SIGTERM and SIGINT cancel the main task, which shuts down gracefully. After `GRACE_SECONDS` the process exits even if
+tasks are left, so that a hung call never exceeds the termination grace period.
 
 Source: controller-runtime pkg/manager/signals; kopf's `ultimate_exiting_timeout` for the hard end.
-Differs: a second signal ends at once with 128 + its number, as a shell expects.
+Differs: a second signal exits at once with 128 + its number, as shells expect.
 """
 
 import asyncio
@@ -21,11 +21,11 @@ from kruise_probe.api.errors import FatalError
 from kruise_probe.cli.failures import first_of
 
 GRACE_SECONDS: Final = 4.5
-"""From the signal to the end: users are promised five."""
+"""Maximum seconds from the signal to the exit; the documentation promises five."""
 
 COLLECT_AFTER: Final = 10_000
-"""New objects between two runs of the garbage collector. Its default of 700 is for small heaps: a cache of pods or
-a thousand probes live for hours, and looking through them again and again took a quarter of the manager's time."""
+"""New objects between two runs of the garbage collector. The default of 700 is for small heaps. Cached pods live for
+hours, and scanning them repeatedly took a quarter of the manager's CPU time."""
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
@@ -33,12 +33,12 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 def run_until_signalled(main: Coroutine[Any, Any, None]) -> None:
-    """Runs `main` on a new event loop until it ends, or a signal has cancelled it.
+    """Run `main` on a new event loop until it ends or a signal cancels it.
 
-    Does not return when tasks were left behind: then the process ends here.
+    If tasks are left, the process exits here and this function does not return.
 
     Raises:
-        FatalError: `main` failed for a reason that a person can do something about.
+        FatalError: `main` failed for a reason that the user can fix.
     """
     tune_garbage_collector()
     with asyncio.Runner() as runner:
@@ -56,14 +56,14 @@ def run_until_signalled(main: Coroutine[Any, Any, None]) -> None:
             fatal = first_of(error)
             if not isinstance(fatal, FatalError):
                 raise
-            _leave_if_hanging(loop, 1, str(fatal))
+            _exit_if_hanging(loop, 1, str(fatal))
             raise fatal from None
         _log.info("stopped")
-        _leave_if_hanging(loop, 0)
+        _exit_if_hanging(loop, 0)
 
 
 def tune_garbage_collector() -> None:
-    """What the imports made stays until the end: it is not looked at again."""
+    """Freeze the objects that imports created, so that the collector never scans them again."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER, 20, 50)
@@ -76,7 +76,7 @@ class _Stopping:
 
     def on_signal(self, number: signal.Signals) -> None:
         if self.signalled:
-            _leave(128 + number)
+            _exit(128 + number)
         self.signalled = True
         _log.info("stopping", signal=number.name)
         self._task.cancel()
@@ -84,18 +84,18 @@ class _Stopping:
 
     def _overdue(self) -> None:
         _log.warning("ended with work left", grace_seconds=GRACE_SECONDS)
-        _leave(0)
+        _exit(0)
 
 
-def _leave_if_hanging(loop: asyncio.AbstractEventLoop, code: int, told: str = "") -> None:
+def _exit_if_hanging(loop: asyncio.AbstractEventLoop, code: int, message: str = "") -> None:
     if any(not task.done() for task in asyncio.all_tasks(loop)):
-        if told:
-            print(f"kruise-probe: {told}", file=sys.stderr)
-        _leave(code)
+        if message:
+            print(f"kruise-probe: {message}", file=sys.stderr)
+        _exit(code)
 
 
-def _leave(code: int) -> NoReturn:
-    """Ends now: what hangs would keep the interpreter from ending in order."""
+def _exit(code: int) -> NoReturn:
+    """Exit now; hung threads would block a normal interpreter exit."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -1,7 +1,7 @@
-"""Reads what `status` and `explain` look at, with the rights of whoever calls them, and keeps it current for `--watch`.
+"""Reads the objects for `status` and `explain` with the user's permissions, and watches them for `--watch`.
 
-A kind that may not be listed is left out with a note, as people may see their namespace and nothing else; only
-markers and pods are needed.
+Only markers and pods are required. A kind that the user may not list is left out with a note, because many users
+have permissions in one namespace only.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ T = TypeVar("T", bound=KubeObject)
 R = TypeVar("R")
 
 DEADLINE_SECONDS: Final = 30.0
-"""For everything that is read once."""
+"""Deadline for all initial lists together."""
 
 _HIDES: Final = {
     NODES.kind: "whether nodes exist, or are virtual",
@@ -45,12 +45,12 @@ _HIDES: Final = {
 
 
 def run(work: Coroutine[Any, Any, R], config: ClusterConfig) -> R:
-    """Runs `work`; whatever the API server refuses becomes one line with a remedy.
+    """Run `work`; turn API errors into one line with a remedy.
 
-    What its informers would log is told by `Following.notes`: a log would stand between the answers.
+    Warnings of the informers are not logged, to keep them out of the output. `Following.notes` returns them instead.
 
     Raises:
-        FatalError: as said.
+        FatalError: the API server failed, refused a request, or exceeded the deadline.
     """
     configure_logs(format="text", level="error")
     try:
@@ -70,7 +70,7 @@ def run(work: Coroutine[Any, Any, R], config: ClusterConfig) -> R:
 
 
 def told(error: KubeError, config: ClusterConfig) -> FatalError:
-    """The line that a person reads."""
+    """The error message for the user."""
     source = config.source or config.server
     match error:
         case ConnectionFailed():
@@ -107,7 +107,7 @@ def client_of(config: ClusterConfig) -> RestClient:
 
 
 class Reader:
-    """Lists once, or follows. `namespace` is empty for all of them; `allowed_labels` as the manager's flag."""
+    """Lists objects once, or watches them. An empty `namespace` means all; `allowed_labels` as the manager's flag."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class Reader:
         self.notes: list[str] = []
 
     async def read(self) -> Snapshot:
-        """Everything as it stands now; fills `notes`.
+        """List everything; append to `notes` what is left out.
 
         Raises:
             KubeError: markers or pods cannot be listed.
@@ -167,7 +167,7 @@ class Reader:
             return None
 
     async def markers_everywhere(self) -> list[PodProbeMarker]:
-        """The markers of all namespaces; none where they may not be listed. Leaves `notes` alone."""
+        """The markers of all namespaces, or none if the user may not list them. Does not change `notes`."""
         try:
             page = await self._client.list_page(MARKERS)
         except Forbidden:
@@ -176,7 +176,7 @@ class Reader:
 
     @asynccontextmanager
     async def follow(self, first: Snapshot) -> AsyncIterator["Following"]:
-        """Keeps what `first` holds current while the body runs."""
+        """Watch the kinds that `first` could read, while the body runs."""
         following = Following(
             allowed_labels=self._allowed_labels,
             markers=self._informer(MARKERS, self._namespace),
@@ -200,7 +200,7 @@ class Reader:
 
 
 class Following:
-    """The same kinds, followed. `changed` is set whenever one of them has changed."""
+    """Informers of the same kinds. `changed` is set on every event."""
 
     def __init__(
         self,
@@ -222,18 +222,18 @@ class Following:
         everything: tuple[SharedInformer[Any] | None, ...] = (markers, pods, nodes, reports, leases)
         self._followed = [each for each in everything if each is not None]
         for each in self._followed:
-            each.add_event_handler(_Told(self.changed))
+            each.add_event_handler(_ChangeHandler(self.changed))
 
     @property
     def runs(self) -> list[Callable[[], Coroutine[Any, Any, None]]]:
         return [each.run for each in self._followed]
 
     async def synced(self) -> None:
-        """Returns when everything was heard once.
+        """Wait until all informers have synced.
 
         Raises:
-            FatalError: something can be listed and not watched.
-            TimeoutError: the server is too slow.
+            FatalError: a watch or list failed, for example if a kind may be listed but not watched.
+            TimeoutError: the server did not respond in time.
         """
         try:
             async with asyncio.timeout(DEADLINE_SECONDS):
@@ -245,14 +245,14 @@ class Following:
             raise
 
     def notes(self) -> list[str]:
-        """Whether what stands here may be old, and why: one line, as one cause stops all watches."""
+        """Why the objects may be stale, or empty. Only one line, because watches usually fail for the same reason."""
         return [f"not current, asking again: {error}" for error in self._errors()[:1]]
 
     def _errors(self) -> list[str]:
         return [each.last_error for each in self._followed if each.last_error]
 
     def snapshot(self) -> Snapshot:
-        """As it stands now."""
+        """The current objects of the caches."""
         return _snapshot(
             list(self._markers.lister.list()),
             list(self._pods.lister.list()),
@@ -263,7 +263,7 @@ class Following:
         )
 
 
-class _Told:
+class _ChangeHandler:
     def __init__(self, changed: asyncio.Event) -> None:
         self._changed = changed
 

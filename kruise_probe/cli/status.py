@@ -1,4 +1,4 @@
-"""`kruise-probe status`: what is probed, what came out, and what is wrong."""
+"""`kruise-probe status`: shows probes, results and problems."""
 
 import asyncio
 import signal
@@ -31,9 +31,9 @@ from kruise_probe.inspection.status import StatusView, status_view
 from kruise_probe.serving.signals import Signalled, until_signal
 
 PACE_SECONDS: Final = 0.5
-"""Between two looks of --watch at least."""
+"""Minimum interval between two updates of --watch."""
 REDRAW_SECONDS: Final = 1.0
-"""Ages move while nothing else does; so does silence."""
+"""Maximum interval between two updates: ages change, and results become stale, without any event."""
 
 _HELP = """Shows PodProbeMarkers with their pods, probes, newest results and problems.
 
@@ -52,7 +52,7 @@ Notes = Callable[[], list[str]]
 
 
 class Question(NamedTuple):
-    """What was asked; `namespace` is empty for all."""
+    """The arguments of the command; an empty `namespace` means all."""
 
     namespace: str
     marker: str
@@ -99,13 +99,13 @@ async def _once(config: ClusterConfig, question: Question) -> int:
 
 
 async def _watch(config: ClusterConfig, question: Question) -> int:
-    """Ends by a signal only: where that would leave a screen behind, in order, with the exit code that shells give."""
+    """Run until a signal. In screen mode, restore the terminal and return 128 + the signal's number."""
     async with client_of(config) as client:
         reader = _reader(client, question)
         first = await reader.read()
         _view(first, question, reader.notes)
         async with reader.follow(first) as following:
-            asked = (
+            arguments = (
                 following.snapshot,
                 following.changed,
                 question,
@@ -113,10 +113,10 @@ async def _watch(config: ClusterConfig, question: Question) -> int:
             )
             console = Console()
             if not _on_screen(console, question):
-                await _print_changes(*asked)
+                await _print_changes(*arguments)
             else:
                 try:
-                    await until_signal(_show_screen(console, *asked))
+                    await until_signal(_show_screen(console, *arguments))
                 except Signalled as signalled:
                     return 128 + signalled.number
     return 0
@@ -132,7 +132,7 @@ def _reader(client: RestClient, question: Question) -> Reader:
 
 
 def _on_screen(console: Console, question: Question) -> bool:
-    """A dumb terminal has no screen to come back from."""
+    """Whether to draw in place; a dumb terminal has no alternate screen."""
     capable = sys.stdout.isatty() and not console.is_dumb_terminal
     return capable and question.form in ("table", "wide")
 
@@ -140,10 +140,10 @@ def _on_screen(console: Console, question: Question) -> bool:
 async def _show_screen(
     console: Console, snapshot: Look, changed: asyncio.Event, question: Question, notes: Notes
 ) -> None:
-    """Draws until cancelled; what does not fit is cut at the foot.
+    """Draw until cancelled; lines below the bottom of the screen are cut.
 
     Raises:
-        Signalled: the terminal is gone; its SIGHUP may come later, or never.
+        Signalled: the terminal is closed; its SIGHUP may arrive later or never.
     """
     try:
         with Live(console=console, screen=True, auto_refresh=False) as live:
@@ -152,7 +152,7 @@ async def _show_screen(
                 view = _view(snapshot(), question, notes(), missing_is_fatal=False)
                 lines = Text.from_ansi(_text(view, question), no_wrap=True, overflow="crop")
                 live.update(lines, refresh=True)
-                await _next_look(changed)
+                await _wait_for_update(changed)
     except OSError as error:
         raise Signalled(signal.SIGHUP) from error
 
@@ -160,7 +160,7 @@ async def _show_screen(
 async def _print_changes(
     snapshot: Look, changed: asyncio.Event, question: Question, notes: Notes
 ) -> None:
-    """Prints until cancelled, whenever something else than the time is new; JSON on one line each."""
+    """Print every change until cancelled; a new time alone is no change. JSON is one line per change."""
     shown: StatusView | None = None
     while True:
         changed.clear()
@@ -173,10 +173,10 @@ async def _print_changes(
                     click.echo("---" if question.form == "yaml" else "")
                 click.echo(_text(view, question), nl=False)
             shown = view
-        await _next_look(changed)
+        await _wait_for_update(changed)
 
 
-async def _next_look(changed: asyncio.Event) -> None:
+async def _wait_for_update(changed: asyncio.Event) -> None:
     await asyncio.sleep(PACE_SECONDS)
     try:
         async with asyncio.timeout(REDRAW_SECONDS - PACE_SECONDS):
@@ -190,8 +190,8 @@ def _view(
 ) -> StatusView:
     markers = [each for each in snapshot.markers if question.marker in ("", each.key.name)]
     if question.marker and not markers and missing_is_fatal:
-        there = [each.key.name for each in snapshot.markers]
-        raise FatalError(not_found("PodProbeMarker", question.namespace, question.marker, there))
+        names = [each.key.name for each in snapshot.markers]
+        raise FatalError(not_found("PodProbeMarker", question.namespace, question.marker, names))
     return status_view(snapshot, markers, notes)
 
 

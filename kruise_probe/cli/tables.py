@@ -1,6 +1,6 @@
-"""What `status` and `explain` found, as text for people: fits the terminal that it is shown on. Pure.
+"""The text output of `status` and `explain`, fitted to the terminal. Pure.
 
-Somewhere else than on a terminal nothing is cut and nothing coloured.
+If the output is no terminal, nothing is truncated or coloured.
 """
 
 import io
@@ -19,7 +19,7 @@ from kruise_probe.inspection.explanation import ExplanationView, LinkView, Trace
 from kruise_probe.inspection.status import MarkerView, PodView, Problem, ResultView, StatusView
 
 ROOMY: Final = 110
-"""Columns from which on a terminal has room for nodes and marks."""
+"""Minimum terminal width, in columns, to show nodes and marks."""
 UNLIMITED: Final = 100_000
 MOST_PROBLEMS: Final = 8
 MOST_NAMES: Final = 3
@@ -35,7 +35,7 @@ _STYLES: Final = {
 
 
 def age(stamp: str, now: datetime) -> str:
-    """`7s`, `3m`, `2h`, `4d`; empty for what has not been."""
+    """An age such as `7s`, `3m`, `2h`, `4d`; empty without a valid stamp."""
     at = parse_time(stamp)
     if at is None:
         return ""
@@ -47,7 +47,7 @@ def age(stamp: str, now: datetime) -> str:
 
 
 def printable(text: str) -> str:
-    """Without what a terminal would act on: messages and annotations come from whoever runs in the pod."""
+    """The text without control characters. Messages and annotations may come from untrusted pods."""
     return _CONTROLS.sub(" ", text)
 
 
@@ -59,7 +59,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def status_text(view: StatusView, *, wide: bool, width: int, color: bool) -> str:
-    """The tables of all markers; `width` 0 when it is no terminal."""
+    """The tables of all markers; `width` is 0 if the output is no terminal."""
     console = _console(width, color)
     now = parse_time(view.time)
     assert now is not None, "our own stamp"
@@ -74,7 +74,7 @@ def status_text(view: StatusView, *, wide: bool, width: int, color: bool) -> str
 
 
 def _console(width: int, color: bool) -> Console:
-    """Draws for `capture` alone: what it writes to its file on the way out is nobody's output."""
+    """A console for `capture`; everything written to its file is discarded."""
     return Console(
         file=io.StringIO(),
         width=width or UNLIMITED,
@@ -124,7 +124,7 @@ def _print_lines(console: Console, lines: Iterable[Text]) -> None:
 def _table(
     columns: Sequence[str], rows: Sequence[Sequence[str | Text]], width: int
 ) -> Iterator[Text]:
-    """Lines of at most `width`: marks and what comes last give way first, then the longest."""
+    """Lines of at most `width`. MARKS and the last column shrink first, then the widest columns."""
     cells = [[Text(name, style="bold dim") for name in columns]]
     cells += [[each if isinstance(each, Text) else Text(each) for each in row] for row in rows]
     widths = [max(row[index].cell_len for row in cells) for index in range(len(columns))]
@@ -133,9 +133,9 @@ def _table(
     longest = sorted(range(len(columns)), key=lambda index: -widths[index])
     order = [(index, LEAST_CELL) for index in (*marks, len(columns) - 1, *longest)]
     for index, least in (*order, *((index, LAST_RESORT_CELL) for index in longest)):
-        given = max(min(excess, widths[index] - least), 0)
-        widths[index] -= given
-        excess -= given
+        cut = max(min(excess, widths[index] - least), 0)
+        widths[index] -= cut
+        excess -= cut
     for row in cells:
         for index, cell in enumerate(row):
             cell.truncate(widths[index], overflow="ellipsis", pad=index < len(row) - 1)
@@ -193,7 +193,7 @@ def _marks(result: ResultView) -> str:
 
 
 def _problem_lines(problems: Sequence[Problem]) -> Iterator[Text]:
-    """One paragraph for each kind of trouble, however many pods have it."""
+    """One paragraph for each group of pods with the same problem."""
     groups: dict[tuple[str, str, str], list[Problem]] = {}
     for each in problems:
         groups.setdefault((each.probe, each.reason, _SPANS.sub("", each.message)), []).append(each)
@@ -203,15 +203,15 @@ def _problem_lines(problems: Sequence[Problem]) -> Iterator[Text]:
         yield Text.assemble(
             (f"{one.severity}: ", _STYLES[one.severity]),
             f"{who}: " if who else "",
-            _said(one),
+            _problem_text(one),
             (f" -> {one.remedy}" if one.remedy else "", "cyan"),
         )
     if len(groups) > MOST_PROBLEMS:
         yield Text(f"and {len(groups) - MOST_PROBLEMS} more: -o json shows all of them")
 
 
-def _said(problem: Problem) -> str:
-    """What is wrong; a result's own message stands in the table already."""
+def _problem_text(problem: Problem) -> str:
+    """The text of a problem. The message of a result is in the table already, so only its reason is returned."""
     return (
         problem.reason
         if problem.link == "result" and problem.severity == "broken"
@@ -220,7 +220,7 @@ def _said(problem: Problem) -> str:
 
 
 _SPANS: Final = re.compile(r"\b\d+s\b")
-"""What differs between pods in the same trouble."""
+"""Spans of seconds, which differ between pods with the same problem."""
 
 
 def _names(names: Iterable[str]) -> str:
@@ -230,7 +230,7 @@ def _names(names: Iterable[str]) -> str:
 
 
 def explanation_text(view: ExplanationView, *, width: int, color: bool) -> str:
-    """The whole explanation; `width` 0 when it is no terminal."""
+    """The whole explanation; `width` is 0 if the output is no terminal."""
     console = _console(width, color)
     with console.capture() as capture:
         for note in view.notes:
@@ -251,7 +251,7 @@ def explanation_text(view: ExplanationView, *, width: int, color: bool) -> str:
             console.print(Text.assemble((match.marker, "bold"), f" selects it: {match.selector}"))
             for trace in match.probes:
                 _print_trace(console, trace)
-        _print_strangers(console, view)
+        _print_not_matching(console, view)
     return _trimmed(capture.get())
 
 
@@ -287,7 +287,7 @@ def _print_links(console: Console, links: Iterable[LinkView], *, indent: int) ->
     console.print(Padding(table, (0, 0, 0, indent), expand=False))
 
 
-def _print_strangers(console: Console, view: ExplanationView) -> None:
+def _print_not_matching(console: Console, view: ExplanationView) -> None:
     if not view.not_matching:
         return
     console.print("\nOther PodProbeMarkers of the namespace do not select it:")

@@ -1,6 +1,6 @@
-"""Values of flags as Go programs write them: booleans, durations, listen addresses, feature gates, label keys.
+"""Flag types in Go's syntax: booleans, durations, listen addresses, feature gates, label keys.
 
-Each type refuses a wrong value with a sentence that says what would be right; click adds the flag's name.
+The error for an invalid value names the valid syntax; click adds the name of the flag.
 
 Source: Go strconv.ParseBool, time.ParseDuration, net.Listen; k8s.io/component-base/featuregate.
 """
@@ -37,13 +37,13 @@ class GoBool(click.ParamType[bool]):
 
 
 class Count(click.IntRange):
-    """So many, `min` or more; click says of a word that it is no range."""
+    """An integer of at least `min`. click's own name for the type, "integer range", is confusing in errors."""
 
     name = "number"
 
 
 class Rate(click.FloatRange):
-    """So many a second, 0 or more; `nan` would pass every comparison and mean no limit."""
+    """A rate per second, 0 or more. Refuses `nan`, which would pass every comparison and mean no limit."""
 
     name = "number"
 
@@ -60,10 +60,10 @@ class Rate(click.FloatRange):
 
 
 class Duration(click.ParamType[float]):
-    """`15s`, `1m30s`, `500ms`, `0`; gives seconds as a float. Never negative: no flag here has a use for it.
+    """`15s`, `1m30s`, `500ms`, `0`, converted to seconds. Never negative.
 
     Args:
-        at_least: the shortest that makes sense, in seconds.
+        at_least: minimum in seconds.
     """
 
     name = "duration"
@@ -89,7 +89,7 @@ class Duration(click.ParamType[float]):
 
 
 class ListenAddress(click.ParamType[str]):
-    """`:8080`, `127.0.0.1:8080`, `[::1]:8080`; `0` or nothing serves nothing."""
+    """`:8080`, `127.0.0.1:8080`, `[::1]:8080`; `0` or empty disables the server."""
 
     name = "address"
 
@@ -114,9 +114,9 @@ class ListenAddress(click.ParamType[str]):
 
 
 class Name(click.ParamType[str]):
-    """The name of an object in the API; of a namespace with `label`. Nothing means: none, where `optional`.
+    """The name of an API object, or of a namespace if `label` is true. May be empty if `optional`.
 
-    A name that the API refuses would otherwise be tried for ever, or match nothing without a word.
+    Without this check, an invalid name would be retried forever, or match no object without an error.
     """
 
     name = "name"
@@ -157,7 +157,7 @@ class Gates(click.ParamType[FeatureGates]):
 
 
 class LabelKeys(click.ParamType[frozenset[str]]):
-    """`example.com/a,pod-template-hash`; nothing means none."""
+    """`example.com/a,pod-template-hash`; may be empty."""
 
     name = "keys"
 
@@ -189,9 +189,9 @@ OPTIONAL_NAMESPACE: Final = Name(label=True, optional=True)
 
 
 class Flag(click.Option):
-    """An option with its environment variable: `KRUISE_PROBE_` and the flag in capitals.
+    """An option that can be set by an environment variable: `KRUISE_PROBE_` and the flag's name in upper case.
 
-    Other names in `envvar` count after that one.
+    The names in `envvar` have lower precedence.
     """
 
     prefix: ClassVar[str] = "KRUISE_PROBE_"
@@ -213,7 +213,7 @@ def flag(name: str, **attributes: Any) -> Decorator:
 
 
 def bool_flag(name: str, *, default: bool, help: str) -> Decorator:
-    """A boolean flag that takes Go's forms: alone, `=true`, `=false`."""
+    """A boolean flag in Go's syntax: alone, `=true`, `=false`."""
     return click.option(
         name,
         cls=Flag,
