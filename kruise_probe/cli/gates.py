@@ -61,7 +61,7 @@ def parse_gates(text: str) -> FeatureGates:
     Raises:
         GateError: an unknown name, or a value that is not a boolean.
     """
-    said: dict[str, bool] = {}
+    values: dict[str, bool] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if name not in _KNOWN and name not in _WHOLE_STAGES:
@@ -70,8 +70,8 @@ def parse_gates(text: str) -> FeatureGates:
         enabled = parse_bool(value)
         if not equals or enabled is None:
             raise GateError(f"{part!r}: write {name}=true or {name}=false")
-        said[name] = enabled
-    return FeatureGates(said)
+        values[name] = enabled
+    return FeatureGates(values)
 
 
 def describe_gates() -> str:

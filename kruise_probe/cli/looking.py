@@ -74,6 +74,6 @@ def terminal_width() -> int:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
 
 
-def not_found(kind: str, namespace: str, name: str, there: Iterable[str]) -> str:
+def not_found(kind: str, namespace: str, name: str, names: Iterable[str]) -> str:
     """The error message if `name` does not exist."""
-    return f"there is no {kind} {namespace}/{name}{alike(name, sorted(there))}; -n names another namespace"
+    return f"there is no {kind} {namespace}/{name}{alike(name, sorted(names))}; -n names another namespace"

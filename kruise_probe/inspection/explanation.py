@@ -89,7 +89,7 @@ def explanation(
     """The view of one pod; `others` are markers of any namespace."""
     pod = seen.pod
     matching = snapshot.markers_of(pod)
-    strangers = sorted(
+    not_matching = sorted(
         (
             each
             for each in snapshot.compiled.values()
@@ -119,9 +119,9 @@ def explanation(
                 selector=selector_text(each.selector),
                 why=_why_not(snapshot, each, seen),
             )
-            for each in strangers[:MOST_STRANGERS]
+            for each in not_matching[:MOST_STRANGERS]
         ],
-        strangers_left_out=max(len(strangers) - MOST_STRANGERS, 0),
+        strangers_left_out=max(len(not_matching) - MOST_STRANGERS, 0),
         readiness_gates=[_link_view(each) for each in gates_of(snapshot, seen)],
         elsewhere=sorted(
             str(each.key)

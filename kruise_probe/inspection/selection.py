@@ -64,9 +64,9 @@ def _has_typo(requirement: Requirement, labels: Mapping[str, str]) -> bool:
     return bool(alike(labels[key], values or ()))
 
 
-def alike(wanted: str, there: Iterable[str]) -> str:
+def alike(wanted: str, names: Iterable[str]) -> str:
     """` (but x)` if exactly one name differs from `wanted` only by a typo or in case; otherwise empty."""
-    close = [each for each in there if each != wanted and _close(wanted.lower(), each.lower())]
+    close = [each for each in names if each != wanted and _close(wanted.lower(), each.lower())]
     return f" (but {close[0]})" if len(close) == 1 else ""
 
 
