@@ -1,8 +1,8 @@
-"""What a daemon that starts anew knows from the status that its predecessor wrote: pure functions.
+"""Restores results from the status that the previous daemon wrote: pure functions.
 
 Source: KEP-4781 (a kubelet that restarts keeps the container states it finds).
-Differs: the states come from our own object; with a CRD that keeps them, container id and probe hash decide,
-with Kruise's CRD the container's start does.
+Differs: states come from the NodePodProbe. Container id and probe hash decide whether a state still applies.
+Kruise's CRD prunes both; then the start time of the container decides.
 """
 
 from enum import Enum
@@ -16,11 +16,11 @@ from kruise_probe.daemon.results import Result
 _STATES: Final = frozenset(each.value for each in ProbeState)
 
 Recorded = dict[tuple[str, str], ContainerProbeState]
-"""States as they were written, by pod uid and probe name."""
+"""States in the status, by pod uid and probe name."""
 
 
 class ReadbackMatch(Enum):
-    """What a recorded state is about."""
+    """How far a recorded state applies to the running container and its probe."""
 
     SAME = "same container, same probe"
     EDITED = "same container, another probe"
@@ -28,7 +28,7 @@ class ReadbackMatch(Enum):
 
 
 def recorded_in(status: NodePodProbeStatus | None) -> Recorded:
-    """All states of `status`; of two under one name the first counts."""
+    """All states of `status`; of two with the same name the first counts."""
     recorded: Recorded = {}
     for pod in (status and status.pod_probe_statuses) or ():
         for state in pod.probe_states or ():
@@ -37,7 +37,7 @@ def recorded_in(status: NodePodProbeStatus | None) -> Recorded:
 
 
 def result_for(key: ProbeKey, recorded: Recorded) -> Result | None:
-    """The recorded result of `key`, or None when there is none that makes sense."""
+    """The recorded result of `key`; None without a state, or with an unknown one."""
     state = recorded.get((key.pod_uid, str(key.probe)))
     if state is None or state.state not in _STATES:
         return None
@@ -54,9 +54,9 @@ def result_for(key: ProbeKey, recorded: Recorded) -> Result | None:
 def readback_match(
     result: Result, *, container_id: str, started_at: float | None, probe_hash: str
 ) -> ReadbackMatch:
-    """Whether `result` is about the container that runs now (`started_at`: seconds since the epoch).
+    """Compare `result` with the running container (`started_at`: seconds since the epoch) and its probe.
 
-    Wire times have whole seconds, so a probe in the second of the container's start is one after it.
+    Wire times have whole seconds: a probe in the same second as the start counts as after it.
     """
     if result.container_id:
         same = result.container_id == container_id

@@ -1,8 +1,8 @@
 """Keeps exactly one running worker for every probe that the NodePodProbe names.
 
 Source: kubelet pkg/kubelet/prober/prober_manager.go; Kruise pkg/daemon/podprobe/pod_probe_controller.go (sync).
-Differs: edits reach the running worker; what a predecessor published is handed to the workers at the start, and
-what was published when the object was deleted to those of one that comes soon after.
+Differs: an edit changes the running worker. At start, workers get the results that the previous daemon published.
+If the NodePodProbe is deleted and created again within `REPAIR_SECONDS`, workers get the results from before.
 """
 
 import asyncio
@@ -28,14 +28,14 @@ from kruise_probe.daemon.standstill import Standstill
 from kruise_probe.daemon.worker import Worker, WorkerContext
 
 REPAIR_SECONDS: Final = 60.0
-"""So long after its deletion a NodePodProbe that comes back goes on where it was."""
+"""How long results are kept after the NodePodProbe is deleted."""
 
 
 class Supervisor:
     """Owns the workers and the tasks of their probes.
 
-    `apply` is synchronous and may be called as soon as `run` runs. Cancelling `run` ends all probes and leaves the
-    results as they are, so that what is published afterwards takes no state back.
+    `apply` is synchronous and may be called once `run` runs. Cancelling `run` ends all probes and keeps the results,
+    so that the last status write removes no state.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Supervisor:
         self._log = structlog.get_logger()
         self._entries: Mapping[ProbeKey, Entry] = {}
         self._workers: dict[ProbeKey, Worker] = {}
-        self._kept: dict[ProbeKey, Result] = {}
+        self._kept_results: dict[ProbeKey, Result] = {}
         self._keep_until = 0.0
         self._context: WorkerContext | None = None
         self._running = asyncio.Event()
@@ -67,14 +67,14 @@ class Supervisor:
 
     @property
     def series(self) -> Iterator[ProbeSeries]:
-        """The numbers of every probe that runs now."""
+        """The metrics of every running probe."""
         return (worker.series for worker in self._workers.values())
 
     async def run(self) -> None:
-        """Runs the workers until cancelled."""
+        """Run the workers until cancelled."""
         async with asyncio.TaskGroup() as group:
             standstill = Standstill()
-            looking = group.create_task(standstill.run(), name="standstill")
+            standstill_task = group.create_task(standstill.run(), name="standstill")
             self._context = WorkerContext(
                 anchor=Anchor(self._now().timestamp(), asyncio.get_running_loop().time()),
                 containers=self._containers,
@@ -90,7 +90,7 @@ class Supervisor:
             try:
                 await asyncio.Event().wait()
             finally:
-                looking.cancel()
+                standstill_task.cancel()
                 for worker in self._workers.values():
                     worker.halt()
 
@@ -98,10 +98,10 @@ class Supervisor:
         await self._running.wait()
 
     def apply(self, node_pod_probe: NodePodProbe | None, *, first: bool = False) -> None:
-        """Makes the workers those of `node_pod_probe`; None stops them all, and keeps what they found for a repair.
+        """Add, edit and remove workers to match `node_pod_probe`; None (deleted) removes all and keeps their results.
 
-        With `first` the object is what this daemon found when it started: its status is read back, and its
-        containers may have been probed before.
+        `first`: the object existed when this daemon started. Its status is read back, and its containers may have been
+        probed before.
         """
         desired = entries_of(node_pod_probe.spec if node_pod_probe else None)
         change = diff(self._entries, desired)
@@ -118,15 +118,15 @@ class Supervisor:
     def _keep(self, node_pod_probe: NodePodProbe | None) -> None:
         now = asyncio.get_running_loop().time()
         if node_pod_probe is None:
-            self._kept = dict(self._results.newest)
+            self._kept_results = dict(self._results.newest)
             self._keep_until = now + REPAIR_SECONDS
         elif now > self._keep_until:
-            self._kept.clear()
+            self._kept_results.clear()
 
     def _add(self, entry: Entry, recorded: Recorded, *, first: bool) -> None:
         if self._context is None:
             raise RuntimeError("the supervisor does not run yet")
-        known = result_for(entry.key, recorded) or self._kept.pop(entry.key, None)
+        known = result_for(entry.key, recorded) or self._kept_results.pop(entry.key, None)
         worker = Worker(entry, self._context, recorded=known, from_start=first)
         self._workers[entry.key] = worker
         worker.start()
@@ -145,10 +145,10 @@ class Supervisor:
         self._results.remove(key)
 
     def _guarded(self, entry: Entry, act: Callable[[], None]) -> None:
-        """A probe that breaks this program costs itself, and nothing else."""
+        """Log every exception of `act`: one bad probe never stops another."""
         try:
             act()
-        except Exception:  # noqa: BLE001 - one bad probe never stops another
+        except Exception:  # noqa: BLE001 - see above
             metrics.WORKER_ERRORS.inc()
             self._log.exception(
                 "probe could not be set up",

@@ -1,14 +1,17 @@
-"""What the verdicts on one probe amount to: pure state machine of thresholds, obstacles and containers.
+"""The state of one probe as a pure state machine of attempt results, obstacles and containers.
 
-Knows nothing of clocks, tasks or Kubernetes; `worker.py` feeds it, times are loop times. Invariants: `state`
-changes to Succeeded or Failed only with as many equal verdicts in a row as its threshold asks for, of one
-container and one question; it changes to Unknown only when an obstacle has lasted for the grace, or when a
-container with an initial delay takes over. None as state: nothing was probed nor read back, nothing is published.
+It reads no clock and starts no task; `worker.py` calls it with loop times. Invariants:
+
+- `state` changes to Succeeded or Failed after as many equal results in a row as the threshold requires. They are
+  of one container and one handler.
+- `state` changes to Unknown after an obstacle has lasted for the grace period, when a container with an initial delay
+  replaces another, or when the probe cannot run (`unknown`).
+- `state` is None while the probe was neither run nor read back; then nothing is published.
 
 Source: kubelet pkg/kubelet/prober/worker.go (doProbe, resultRun).
-Differs: a new container starts a new run of verdicts and keeps the state (kubelet: the other way round); what
-cannot be probed becomes Unknown in time, where kubelet says Failure of a container that does not run and keeps
-the old state on errors for ever.
+Differs: a new container resets the run of results and keeps the state; kubelet keeps the run and resets the state.
+A probe that cannot run becomes Unknown after the grace period. Kubelet reports Failure for a container that does not
+run, and keeps the old state on errors for ever.
 """
 
 from typing import Final, NamedTuple
@@ -17,7 +20,7 @@ from kruise_probe.api.core import Probe
 from kruise_probe.api.v1alpha1 import ProbeState
 
 LEAST_GRACE_SECONDS: Final = 30.0
-"""How long an obstacle lasts at least before the state becomes Unknown."""
+"""Least grace period: an obstacle makes the state Unknown no earlier."""
 
 CONTAINER_RESTARTED: Final = (
     "ContainerRestarted: the container was started anew and is within its initial delay"
@@ -25,7 +28,7 @@ CONTAINER_RESTARTED: Final = (
 
 
 class Thresholds(NamedTuple):
-    """Verdicts in a row that change the state, and seconds until an obstacle makes it Unknown."""
+    """Equal results in a row that change the state, and seconds until an obstacle makes it Unknown."""
 
     success: int
     failure: int
@@ -42,9 +45,9 @@ def thresholds_of(probe: Probe) -> Thresholds:
 
 
 class Obstacle(NamedTuple):
-    """Why no verdict is reached, and since which loop time there has been none.
+    """Why attempts give no result, and since which loop time.
 
-    `of_container`: there is none that runs; otherwise it runs and the attempt came to nothing.
+    `of_container`: no container runs; otherwise it runs and the attempt had no result.
     """
 
     since: float
@@ -53,13 +56,13 @@ class Obstacle(NamedTuple):
 
 
 class Record(NamedTuple):
-    """All that is remembered of one probe.
+    """The state of one probe and what the next state depends on.
 
     Attributes:
-        state: what is published, with its message; None while nothing may be.
-        verdict: the newest verdict, with its message; None when none counts yet.
-        run: how many equal verdicts end with it.
-        obstacle: what keeps verdicts away at present.
+        state: published, with its message; None while nothing is published.
+        verdict: the newest attempt result, with its message; None when none counts yet.
+        run: number of equal results in a row, `verdict` included.
+        obstacle: why attempts give no result now.
     """
 
     state: ProbeState | None = None
@@ -71,14 +74,14 @@ class Record(NamedTuple):
 
 
 def restored(state: ProbeState, message: str) -> Record:
-    """The record of a probe whose last state was read back: known, but no verdict counts."""
+    """The record of a probe whose state was read back; its attempt results are counted from zero."""
     return Record(state, message)
 
 
 def verdict_reached(
     record: Record, verdict: ProbeState, message: str, thresholds: Thresholds
 ) -> Record:
-    """After a verdict, Succeeded or Failed."""
+    """Count an attempt result, Succeeded or Failed."""
     run = record.run + 1 if record.verdict is verdict else 1
     return thresholds_changed(
         Record(record.state, record.message, verdict, message, run), thresholds
@@ -86,14 +89,14 @@ def verdict_reached(
 
 
 def settled(record: Record, thresholds: Thresholds) -> bool:
-    """Whether the newest verdicts alone are enough for the state."""
+    """Whether the run of results meets the threshold of the current state."""
     if record.verdict is None or record.verdict is not record.state:
         return False
     return record.run >= thresholds.needed(record.verdict)
 
 
 def thresholds_changed(record: Record, thresholds: Thresholds) -> Record:
-    """After an edit of the thresholds: the verdicts counted so far may be enough now."""
+    """Apply new thresholds: the results counted so far may meet them."""
     if record.verdict is None or record.run < thresholds.needed(record.verdict):
         return record
     return record._replace(state=record.verdict, message=record.verdict_message)
@@ -102,40 +105,40 @@ def thresholds_changed(record: Record, thresholds: Thresholds) -> Record:
 def not_reached(
     record: Record, message: str, *, of_container: bool, at: float, thresholds: Thresholds
 ) -> Record:
-    """After there was no verdict at `at`, for another reason than the runtime being away."""
+    """Note an attempt without a result at `at`; not for an unavailable runtime (see `put_on_hold`)."""
     since = record.obstacle.since if record.obstacle else at
     record = record._replace(obstacle=Obstacle(since, message, of_container))
     return time_passed(record, at, thresholds)
 
 
 def time_passed(record: Record, at: float, thresholds: Thresholds) -> Record:
-    """Unknown, and no verdict counts any more, once an obstacle has lasted for the grace."""
+    """Become Unknown and reset the run of results once an obstacle has lasted for the grace period."""
     if record.obstacle is None or at < record.obstacle.since + thresholds.grace_seconds:
         return record
     return Record(ProbeState.UNKNOWN, record.obstacle.message, obstacle=record.obstacle)
 
 
 def put_on_hold(record: Record) -> Record:
-    """While the runtime is away nothing is known of obstacles, so they do not last either."""
+    """Clear the obstacle: while the runtime is unavailable, the grace period does not run."""
     return record._replace(obstacle=None)
 
 
 def container_runs(record: Record) -> Record:
-    """The container can be probed, which ends an obstacle of that kind."""
+    """Clear an obstacle of the container: it runs."""
     if record.obstacle is None or not record.obstacle.of_container:
         return record
     return record._replace(obstacle=None)
 
 
 def question_changed(record: Record) -> Record:
-    """After an edit of handler or timeout: the state stands until the new question has its answer."""
+    """Reset the run of results after an edit of the handler; keep the state until a threshold is met."""
     return Record(record.state, record.message)
 
 
 def container_changed(record: Record, *, initial_delay: bool) -> Record:
-    """Another container takes over: its verdicts are counted from nothing.
+    """Reset the run of results for a new container.
 
-    Without an initial delay the state stands until the first threshold is met.
+    Without an initial delay the state is kept until a threshold is met.
     """
     if initial_delay and record.state is not None:
         return Record(ProbeState.UNKNOWN, CONTAINER_RESTARTED)
@@ -143,5 +146,5 @@ def container_changed(record: Record, *, initial_delay: bool) -> Record:
 
 
 def unknown(message: str) -> Record:
-    """The record of a probe that cannot run, or has waited too long to run: no verdict counts."""
+    """The record of a probe that cannot run, or has waited too long to run."""
     return Record(ProbeState.UNKNOWN, message)
