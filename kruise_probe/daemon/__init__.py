@@ -1,5 +1,5 @@
-"""The node's half: probes what the node's NodePodProbe names and reports the results in its status.
+"""The daemon of one node: runs the probes in the spec of its NodePodProbe, and writes the results to the status.
 
-Owns schedules, thresholds, results and their publication; reads one object, writes its status, events on
-pods and one Lease. Must not know markers, pods as the API server shows them, or what a result is good for.
+Owns schedules, thresholds, results and their publication. Reads one object. Writes its status, events on pods and one
+Lease. Must not know markers, Pod objects of the API server, or how results are used.
 """

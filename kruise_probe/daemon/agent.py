@@ -1,7 +1,7 @@
-"""The daemon as a whole: follows the node's NodePodProbe, probes, reports, and shows that it lives.
+"""The whole daemon: watches the node's NodePodProbe, runs probes, reports results and renews the Lease.
 
 Source: Kruise pkg/daemon/podprobe/pod_probe_controller.go (Run).
-Differs: one watch of one object; no pod is ever read or written.
+Differs: watches a single object, and never reads or writes a Pod.
 """
 
 import asyncio
@@ -27,11 +27,11 @@ from kruise_probe.daemon.supervisor import Supervisor
 from kruise_probe.informers.handlers import EventHandler
 
 LAST_EVENTS_SECONDS: Final = 1.0
-"""For events at the end of the daemon, after the last results are out."""
+"""Time to send the last events at shutdown, after the last status write."""
 
 
 class Options(NamedTuple):
-    """What flags decide; durations in seconds."""
+    """Settings from flags; durations in seconds."""
 
     message_sync_seconds: float = 2.0
     refresh_seconds: float = 600.0
@@ -39,20 +39,20 @@ class Options(NamedTuple):
 
 
 class Informer(Protocol):
-    """Follows the NodePodProbe of this node, and no other object."""
+    """Watches the NodePodProbe of this node, and no other object."""
 
     def add_event_handler(self, handler: EventHandler[NodePodProbe]) -> None: ...
     async def run(self) -> None: ...
 
 
 class WatchedContainers(Containers, Protocol):
-    """Containers that are kept up to date while `run` runs."""
+    """Containers that `run` keeps up to date."""
 
     async def run(self) -> None: ...
 
 
 class Recorder(Protocol):
-    """Where events go; never waits, never raises."""
+    """Sends events. `event` never blocks and never raises."""
 
     def event(
         self,
@@ -69,14 +69,14 @@ class Recorder(Protocol):
 
 
 class Client(StatusClient, LeaseClient, Protocol):
-    """All that the daemon says to the API server, events excepted."""
+    """All requests of the daemon to the API server, except events."""
 
 
 class Agent:
-    """Owns everything that it is handed: `run` runs it all, and ends it in order.
+    """Owns its arguments: `run` runs all of them, and stops them in order.
 
-    When cancelled: probes stop at once, the last results go out, then the last events; three seconds at most. The
-    Lease is left to expire.
+    When cancelled, it stops probes, writes the last results and then sends the last events. This takes three seconds
+    at most. The Lease is not released; it expires.
     """
 
     def __init__(
@@ -124,11 +124,11 @@ class Agent:
 
     @property
     def probe_count(self) -> int:
-        """How many probes run now."""
+        """Number of running probes."""
         return len(self._supervisor)
 
     async def run(self) -> None:
-        """Runs until cancelled."""
+        """Run until cancelled."""
         collector = ProbeCollector(lambda: self._supervisor.series)
         REGISTRY.register(collector)
         try:
@@ -149,8 +149,8 @@ class Agent:
             await self._supervisor.wait_until_running()
             group.create_task(self._containers.run(), name="containers")
             group.create_task(self._reporter.run(), name="reporter")
-            # Last: its handler starts workers, which need all of the above.
-            self._informer.add_event_handler(_Follower(self))
+            # Last: its handler starts workers, and they need the tasks above.
+            self._informer.add_event_handler(_NodePodProbeHandler(self))
             group.create_task(self._informer.run(), name="informer")
 
     async def _flush_events(self) -> None:
@@ -161,7 +161,7 @@ class Agent:
             self._log.warning("events of the last moment are lost", seconds=LAST_EVENTS_SECONDS)
 
     def follow(self, node_pod_probe: NodePodProbe | None, *, first: bool, respec: bool) -> None:
-        """Takes note of the object; None when it is gone, `respec` when its spec is another than before."""
+        """Handle the newest object: None if it was deleted; `respec` if its spec changed."""
         if respec:
             self._supervisor.apply(node_pod_probe, first=first)
         self._reporter.observe(node_pod_probe)
@@ -185,17 +185,17 @@ class Agent:
         )
 
 
-class _Follower:
-    """Hands what the informer tells to the agent."""
+class _NodePodProbeHandler:
+    """Passes the informer's events on this node's object to the agent."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
-        self._followed = False
+        self._seen = False
 
     def on_add(self, obj: NodePodProbe, is_initial: bool) -> None:
         if self._agent.is_own(obj):
-            first = is_initial and not self._followed
-            self._followed = True
+            first = is_initial and not self._seen
+            self._seen = True
             self._agent.follow(obj, first=first, respec=True)
 
     def on_update(self, old: NodePodProbe, new: NodePodProbe) -> None:

@@ -1,4 +1,4 @@
-"""Whom a probe is for, right now: the container as the runtime shows it, and the address to dial."""
+"""The target of a probe: its container as the runtime reports it, and the address to dial."""
 
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
@@ -14,11 +14,11 @@ from kruise_probe.daemon.probers.prober import (
 
 
 class Containers(Protocol):
-    """The containers of this node, as of a moment ago."""
+    """The containers of this node, by the newest list of the runtime."""
 
     @property
     def available(self) -> bool:
-        """Whether the runtime answers; while it does not, nothing is known of any container."""
+        """Whether the runtime responds; while it does not, the state of every container is unknown."""
         ...
 
     def find(self, pod_uid: str, container_name: str) -> ContainerView | None: ...
@@ -26,11 +26,11 @@ class Containers(Protocol):
     def subscribe(
         self, pod_uid: str, container_name: str, callback: Callable[[], None]
     ) -> Callable[[], None]:
-        """Calls back when this container or `available` has changed; returns what ends that."""
+        """Call `callback` when this container or `available` changes; return the function that unsubscribes."""
         ...
 
     def refresh_soon(self) -> None:
-        """Asks for one look at the runtime that does not wait for its turn."""
+        """Request one list of the runtime's containers ahead of schedule."""
         ...
 
 
@@ -49,7 +49,7 @@ _NO_ADDRESS: Final = (
 
 
 class Missing(NamedTuple):
-    """Why there is nothing to probe; `str()` is the message of a state."""
+    """Why there is no container to probe; `str()` is the message of a state."""
 
     reason: str
     detail: str
@@ -59,7 +59,7 @@ class Missing(NamedTuple):
 
 
 def aim_at(containers: Containers, entry: Entry) -> ContainerView | Missing | None:
-    """The running container of `entry`, or why there is none; None while the runtime is away."""
+    """The running container of `entry`, or why there is none; None while the runtime is unavailable."""
     if not containers.available:
         return None
     name = entry.key.container
@@ -75,10 +75,10 @@ def aim_at(containers: Containers, entry: Entry) -> ContainerView | Missing | No
 
 
 def target_of(view: ContainerView, entry: Entry, node: HostAddresses) -> Target:
-    """Where to probe: at the address that the spec names, if the sandbox has it, else at the sandbox's own.
+    """The address to probe: the one in the spec if the sandbox has it, else the sandbox's first address.
 
-    So a probe never leaves the pod, whatever a NodePodProbe says; and a new sandbox is probed at once, before
-    its address has come through the API server. A pod in the host's network is probed at an address of the node.
+    So a probe never leaves its pod, whatever the NodePodProbe contains. A new sandbox is probed at once, before the
+    spec has its address. A pod in the host's network is probed at an address of the node.
     """
     pod_ip, refusal = entry.ip, ""
     if view.ips:

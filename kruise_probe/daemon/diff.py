@@ -1,8 +1,8 @@
-"""From the spec of a NodePodProbe to what must change among the running workers: pure functions.
+"""Compares the spec of a NodePodProbe with the running workers: pure functions.
 
 Source: Kruise pkg/daemon/podprobe/pod_probe_controller.go (sync), kubelet prober_manager.go (AddPod).
-Differs: an edit is told field by field (KEP-6318), a changed pod IP is an edit and no new probe, and what
-validation forbids is caught here again, because a NodePodProbe can be written by hand.
+Differs: an edit lists the changed fields (KEP-6318). A changed pod IP is an edit, not a new probe. Probes are
+validated again here, because a NodePodProbe can be written by hand.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,7 +20,7 @@ _REFUSED_KINDS: Final = frozenset(
 
 
 class Entry(NamedTuple):
-    """One probe that shall run: whose it is, the pod's address (may be empty), and what to ask."""
+    """One probe to run: its key, its pod, the pod's address (may be empty) and the probe."""
 
     key: ProbeKey
     pod: NamespacedName
@@ -35,13 +35,13 @@ class Diff(NamedTuple):
 
 
 class Edit(NamedTuple):
-    """Which parts of a probe an edit touches; each takes effect in its own way.
+    """Which parts of a probe an edit changes.
 
     Attributes:
-        handler: another question: verdicts on the old one do not count, the new one is asked at once.
-        timeout: verdicts of attempts that are under way do not count.
-        timing: period or initial delay: the timer starts anew.
-        thresholds: apply to the verdicts counted so far.
+        handler: results of the old handler do not count; the new one runs at once.
+        timeout: the attempt in flight is discarded and repeated at once.
+        timing: period or initial delay; the timer is set again.
+        thresholds: apply to the results counted so far.
     """
 
     handler: bool
@@ -51,7 +51,7 @@ class Edit(NamedTuple):
 
 
 def entries_of(spec: NodePodProbeSpec | None) -> dict[ProbeKey, Entry]:
-    """Every probe that `spec` names, in its order; of two under one key the first counts."""
+    """Every probe in `spec`, in its order; of two with the same key the first counts."""
     entries: dict[ProbeKey, Entry] = {}
     for entry in _entries(spec):
         entries.setdefault(entry.key, entry)
@@ -67,7 +67,7 @@ def _entries(spec: NodePodProbeSpec | None) -> Iterator[Entry]:
 
 
 def diff(current: Mapping[ProbeKey, Entry], desired: Mapping[ProbeKey, Entry]) -> Diff:
-    """What turns the entries that run into those that shall run."""
+    """The changes that turn the current entries into the desired ones."""
     return Diff(
         added=[entry for key, entry in desired.items() if key not in current],
         changed=[
@@ -78,7 +78,7 @@ def diff(current: Mapping[ProbeKey, Entry], desired: Mapping[ProbeKey, Entry]) -
 
 
 def edit_of(old: Probe, new: Probe) -> Edit:
-    """Compares effective values: writing out a default is no edit."""
+    """Compare effective values: setting a field to its default is no edit."""
     return Edit(
         handler=handler_bytes(old) != handler_bytes(new),
         timeout=old.effective_timeout_seconds != new.effective_timeout_seconds,
@@ -94,11 +94,14 @@ def edit_of(old: Probe, new: Probe) -> Edit:
 
 
 def refusal_of(probe: Probe) -> str:
-    """Why `probe` cannot run as it is written, as the message of its state; empty when it can.
+    """Why `probe` cannot run, as the message of its state; empty when it can.
 
-    Not refused: numbers out of range (they have effective values), sizes other than the command's (older markers may
-    exceed our bounds), and what the prober itself answers: `host` by a failure, the text of a port by its number or its
-    absence.
+    Not refused:
+
+    - Numbers out of range: they are clamped.
+    - Sizes, except the command's: older markers may exceed our bounds.
+    - `host`: the prober itself reports a failure.
+    - A port given as text: the prober uses its number, or reports that there is none.
     """
     broken = listed(error for error in validate_probe(probe, "probe") if _refuses(error))
     return f"InvalidProbe: {'; '.join(map(str, broken))}" if broken else ""

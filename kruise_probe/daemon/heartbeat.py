@@ -1,11 +1,11 @@
-"""Shows that this node's daemon lives: renews a Lease, and never gives it up.
+"""The heartbeat of this node's daemon: renews a Lease and never releases it.
 
-The manager calls results stale when the Lease has expired. It is not released at the end, so that a daemon that
-is replaced shows nothing. It ends with its Node, which it names as its owner.
+Results are stale for the manager once the Lease has expired. The Lease is not released at shutdown, so results do not
+become stale while the daemon is replaced. Its owner is the Node, so it is deleted with the Node.
 
 Source: kubelet pkg/kubelet via component-helpers apimachinery/lease/controller.go.
-Differs: a merge patch without resourceVersion instead of get and update; the Lease is the daemon's own; who its Node
-is, the daemon is told, as it may read none.
+Differs: sends a merge patch without resourceVersion instead of get and update. The Lease is separate from kubelet's.
+The Node's owner reference is copied from the NodePodProbe, because the daemon may not read Nodes.
 """
 
 import asyncio
@@ -32,13 +32,13 @@ T = TypeVar("T", bound=KubeObject)
 LEASE_SECONDS: Final = 60
 RENEW_SECONDS: Final = 10.0
 RETRY_SECONDS: Final = 2.0
-"""After a failure; up to twice as long, so that daemons do not come back together."""
+"""Delay after a failure; up to twice as long, so that daemons do not retry together."""
 DEADLINE_SECONDS: Final = 8.0
-"""Of one request."""
+"""Timeout of one renewal."""
 
 
 class LeaseClient(Protocol):
-    """The two calls to the API server that a heartbeat takes."""
+    """The two requests to the API server that a heartbeat needs."""
 
     async def create(self, resource: Resource[T], body: bytes, *, namespace: str = "") -> T: ...
 
@@ -67,28 +67,29 @@ class Heartbeat:
         self._owner: OwnerReference | None = None
         self._refused: OwnerReference | None = None
         self._present: tuple[OwnerReference, ...] | None = None
-        """Of the Lease, by the API server's newest answer."""
+        """Owner references of the Lease in the API server's newest response."""
 
     def owned_by(self, node: OwnerReference) -> None:
-        """Takes note of the Node; the Lease names it from the next renewal on.
+        """Set the owner of the Lease, from the next renewal on.
 
-        It stays the owner until another is told: the Lease of a Node that is gone shall go as often as it is renewed.
+        It stays the owner until the next call. A Lease of a deleted Node is garbage-collected however often it is
+        renewed.
         """
         self._owner = node
 
     async def run(self) -> None:
-        """Beats until cancelled; a failure is tried again soon."""
+        """Renew until cancelled; retry a failure after `RETRY_SECONDS` to twice that."""
         loop = asyncio.get_running_loop()
-        beat_at = loop.time()
+        renew_at = loop.time()
         while True:
-            if await self._beat():
-                # Counted from the beat before, so that slow answers do not add up.
-                beat_at = max(beat_at + RENEW_SECONDS, loop.time())
+            if await self._try_renew():
+                # From the time of the last renewal, so that slow responses do not add up.
+                renew_at = max(renew_at + RENEW_SECONDS, loop.time())
             else:
-                beat_at = loop.time() + RETRY_SECONDS * random.uniform(1.0, 2.0)
-            await asyncio.sleep(beat_at - loop.time())
+                renew_at = loop.time() + RETRY_SECONDS * random.uniform(1.0, 2.0)
+            await asyncio.sleep(renew_at - loop.time())
 
-    async def _beat(self) -> bool:
+    async def _try_renew(self) -> bool:
         try:
             async with asyncio.timeout(DEADLINE_SECONDS):
                 await self._renew()
@@ -118,7 +119,8 @@ class Heartbeat:
         try:
             await self._send({**renewal, "metadata": {"ownerReferences": owners}})
         except Forbidden as error:
-            # OwnerReferencesPermissionEnforcement asks for a right to delete; life matters more than tidiness.
+            # The admission plugin OwnerReferencesPermissionEnforcement requires the right to delete. Renew without owner:
+            # an expired Lease would make results stale.
             await self._send(renewal)
             self._refused = owner
             self._log.warning(
@@ -126,13 +128,13 @@ class Heartbeat:
             )
 
     async def _send(self, renewal: dict[str, object]) -> None:
-        answer = await self._client.patch(
+        response = await self._client.patch(
             LEASES, self._key, msgspec.json.encode(renewal), patch_type=PatchType.MERGE
         )
-        self._present = answer.metadata.owner_references or ()
+        self._present = response.metadata.owner_references or ()
 
     def _missing_owners(self) -> tuple[OwnerReference, ...] | None:
-        """The owner references to write; None when they are right, or what they are is not known yet."""
+        """The owner references to write; None if they are correct or not known yet."""
         owner = self._owner
         if owner is None or self._present is None or owner == self._refused:
             return None
@@ -152,10 +154,10 @@ class Heartbeat:
             "kind": LEASES.kind,
             **msgspec.to_builtins(Lease(metadata, spec)),
         }
-        answer = await self._client.create(
+        response = await self._client.create(
             LEASES, msgspec.json.encode(lease), namespace=self._key.namespace
         )
-        self._present = answer.metadata.owner_references or ()
+        self._present = response.metadata.owner_references or ()
 
     def _spec(self) -> LeaseSpec:
         return LeaseSpec(

@@ -1,4 +1,4 @@
-"""What a probe asks, as bytes and as a short hash: the same for equal questions, in every run of the daemon."""
+"""The handler of a probe as bytes and as a short hash; both are stable across restarts of the daemon."""
 
 from hashlib import blake2b
 
@@ -20,20 +20,20 @@ def _actions(probe: Probe) -> list[tuple[str, object]]:
 
 
 def handler_bytes(probe: Probe) -> bytes:
-    """The actions of a probe, all that are set, by name."""
+    """All actions that are set in a probe, with their names, as JSON."""
     return _encoder.encode(_actions(probe))
 
 
 def handler_type(probe: Probe) -> str:
-    """Wire name of the probe's action, for metrics; `invalid` without one or with several."""
+    """Wire name of the probe's action, for metrics; `invalid` for none or several."""
     actions = _actions(probe)
     return actions[0][0] if len(actions) == 1 else "invalid"
 
 
 def probe_hash(probe: Probe) -> str:
-    """16 hexadecimal digits over what decides a verdict: the actions and the timeout.
+    """16 hexadecimal digits over the actions and the timeout: the fields that decide the result of one attempt.
 
-    Periods and thresholds are not in it: a state that was reached with other ones is still the state.
+    Periods and thresholds are not included: the state stays valid when they change.
     """
     text = handler_bytes(probe) + b"\0%d" % probe.effective_timeout_seconds
     return blake2b(text, digest_size=8).hexdigest()

@@ -1,11 +1,11 @@
-"""One probe of one container: when it is asked, what its verdicts amount to, what is published of it.
+"""The worker of one probe of one container: runs attempts on schedule and publishes the state.
 
-The decisions are `schedule`'s, `aim`'s and `threshold`'s. A worker at rest is one timer, and a task only while its
-probe is under way; so a thousand of them cost what their probes cost.
+`schedule` decides when to probe, `aim` where, and `threshold` the state. An idle worker holds one timer; it has a task
+only while an attempt is in flight.
 
 Source: kubelet pkg/kubelet/prober/worker.go.
-Differs: no loop of its own; edits apply field by field (KEP-6318); a container that does not run, or was not
-created, is waited for without attempts; a hanging exec is asked less often.
+Differs: no loop per worker. Edits apply field by field (KEP-6318). There are no attempts while the container does not
+run or does not exist. An exec probe that hangs runs less often.
 """
 
 import asyncio
@@ -44,22 +44,22 @@ from kruise_probe.daemon.standstill import Standstill
 from kruise_probe.daemon.threshold import Record
 from kruise_probe.daemon.ticker import Ticker
 
-_REASONS_TO_LOOK = frozenset(
+_REASONS_TO_REFRESH = frozenset(
     {REASON_CONTAINER_NOT_CREATED, REASON_CONTAINER_NOT_RUNNING, REASON_RUNTIME_UNAVAILABLE}
 )
 
 
-def _nothing() -> None: ...
+def _noop() -> None: ...
 
 
 class WorkerContext(NamedTuple):
-    """What all workers of a daemon share.
+    """Dependencies that all workers of a daemon share.
 
     Attributes:
-        anchor: the instant from which ticks are counted.
-        spawn: starts a probe; its owner cancels it at the end.
-        standstill: when this process could not hear what probes were answered.
-        on_transition: called with the entry and its new result, Succeeded or Failed.
+        anchor: the instant that ticks are computed from.
+        spawn: starts the task of an attempt; its owner cancels it at the end.
+        standstill: records when this process stalled and so read responses too late.
+        on_transition: called with the entry and its new result when the state became Succeeded or Failed.
         now: the wall clock.
     """
 
@@ -75,11 +75,11 @@ class WorkerContext(NamedTuple):
 
 
 class Worker:
-    """Runs one entry until halted. Never two probes of it at once.
+    """Runs one entry until halted. Never two attempts of it at once.
 
     Args:
-        recorded: what was published of the entry before: read back, or kept from before the object went.
-        from_start: the entry stood in the spec when this daemon started.
+        recorded: published before: read back from the status, or kept when the NodePodProbe was deleted.
+        from_start: the entry was in the spec when this daemon started.
     """
 
     def __init__(
@@ -109,16 +109,16 @@ class Worker:
         )
         self._container_id = ""
         self._started_at: float | None = None
-        self._probed = False
+        self._attempted = False
         self._timeouts_in_a_row = 0
-        self._broken = False
-        self._unsubscribe: Callable[[], None] = _nothing
+        self._internal_error_logged = False
+        self._unsubscribe: Callable[[], None] = _noop
 
         self._attempts = Attempts(
             context.spawn,
             context.standstill,
-            on_outcome=self._judge,
-            on_failure=self._not_probed,
+            on_outcome=self._on_outcome,
+            on_failure=self._on_failure,
             on_end=self._ticker.probe_ended,
         )
         self._grace_timer: asyncio.TimerHandle | None = None
@@ -133,35 +133,35 @@ class Worker:
         self._refusal = refusal_of(probe)
         self._prober = None if self._refusal else self._context.prober_factory(probe)
 
-    # What others do to a worker; all of it is synchronous.
+    # Calls of the supervisor and of the containers; all are synchronous.
 
     def start(self) -> None:
-        """Takes over what was read back, and waits for its container."""
+        """Restore the recorded result, and subscribe to the container."""
         key = self.entry.key
         if self._recorded is not None:
             self._context.results.restore(key, self._recorded)
             self.series.state = self._recorded.state.value
         self._unsubscribe = self._context.containers.subscribe(
-            key.pod_uid, key.container, self._look
+            key.pod_uid, key.container, self._on_container_change
         )
         if self._refusal:
             self._publish(threshold.unknown(self._refusal))
         else:
             self._sync_container()
 
-    def _look(self) -> None:
+    def _on_container_change(self) -> None:
         if self._refusal:
             return
         try:
             self._sync_container()
         except Exception as error:  # noqa: BLE001 - one bad probe never stops another
-            self._report_broken(error)
+            self._report_internal_error(error)
 
     def edit(self, entry: Entry) -> None:
-        """Goes on with another version of the entry; each field takes effect at once, in its own way."""
+        """Apply a new version of the entry; every field takes effect at once."""
         old, self.entry = self.entry, entry
         edit = edit_of(old.probe, entry.probe)
-        ask_again = (
+        probe_again = (
             edit.handler
             or (edit.timeout and self._attempts.under_way)
             or (old.ip != entry.ip and self._record.obstacle is not None)
@@ -178,14 +178,14 @@ class Worker:
             self._stop_timers()
             self._publish(threshold.unknown(self._refusal))
             return
-        self._rearm_grace()
+        self._reset_grace_timer()
         if not self._container_id:
             self._sync_container()
-        elif ask_again or edit.timing:
-            self._restart_timer(ask_again=ask_again)
+        elif probe_again or edit.timing:
+            self._restart_timer(probe_again=probe_again)
 
     def halt(self) -> None:
-        """Ends at once; the results are left as they are."""
+        """Stop at once; keep the results."""
         self._unsubscribe()
         self._stop_timers()
         self._discard_attempt()
@@ -201,9 +201,9 @@ class Worker:
         self._ticker.stretch_to(1)
         self._attempts.discard()
 
-    def _restart_timer(self, *, ask_again: bool) -> None:
+    def _restart_timer(self, *, probe_again: bool) -> None:
         due = self._first_due()
-        if ask_again or not self._probed or due > self._loop.time():
+        if probe_again or not self._attempted or due > self._loop.time():
             self._ticker.tick_at(due)
         else:
             self._ticker.tick_on_phase()
@@ -219,13 +219,16 @@ class Worker:
     # The container.
 
     def _sync_container(self) -> ContainerView | None:
-        """The container, if it runs and was known before; takes note of a new one, or of why there is none."""
+        """Adopt a new container, or publish why none runs.
+
+        Returns the container if it runs and was adopted before, else None: there is nothing to probe in this tick.
+        """
         aim = aim_at(self._context.containers, self.entry)
         if aim is None:
             self._record = threshold.put_on_hold(self._record)
             return None
         if isinstance(aim, Missing):
-            self._not_reached(str(aim), of_container=True)
+            self._publish_obstacle(str(aim), of_container=True)
             return None
         if aim.id != self._container_id:
             self._adopt(aim)
@@ -234,7 +237,7 @@ class Worker:
         return aim
 
     def _adopt(self, view: ContainerView) -> None:
-        """Another container takes over: its initial delay, then the phase."""
+        """Switch to a new container: first its initial delay, then ticks on phase."""
         self._discard_attempt()
         self._started_at = view.started_at.timestamp() if view.started_at else None
         recorded, self._recorded = self._recorded, None
@@ -244,7 +247,7 @@ class Worker:
         replaced = bool(self._container_id) or match is ReadbackMatch.OTHER
         ran_before = not self._container_id and self._ran_before_the_daemon()
         self._container_id = view.id
-        self._probed = False
+        self._attempted = False
         delayed = self.entry.probe.effective_initial_delay_seconds > 0
         self._publish(threshold.container_changed(self._record, initial_delay=replaced and delayed))
         due = self._first_due()
@@ -274,55 +277,55 @@ class Worker:
         try:
             view = self._sync_container()
         except Exception as error:  # noqa: BLE001 - one bad probe never stops another
-            self._report_broken(error)
+            self._report_internal_error(error)
             return True
         if view is not None and self._prober is not None:
-            self._probed = True
+            self._attempted = True
             target = target_of(view, self.entry, self._context.host_addresses)
             self._attempts.begin(self._prober, target)
         return True
 
     def _report_queued(self) -> None:
-        """An attempt that waits too long for its place makes the state Unknown; it goes on waiting."""
+        """Publish Unknown if the attempt in flight has waited too long in the exec queue; it keeps waiting."""
         obstacle, reported = self._record.obstacle, self._record.message
         if self._prober is None or reported.startswith(REASON_EXEC_QUEUED):
             return
         if not self._context.containers.available or (obstacle and obstacle.of_container):
-            return  # Something else keeps it from running.
+            return  # Something other than the queue blocks it.
         if (queued := self._prober.queued_too_long()) is not None:
             self._publish(threshold.unknown(str(queued)))
 
-    def _judge(self, outcome: Outcome, seconds: float) -> None:
+    def _on_outcome(self, outcome: Outcome, seconds: float) -> None:
         if outcome.verdict is Verdict.SUCCESS:
-            verdict = ProbeState.SUCCEEDED
+            state = ProbeState.SUCCEEDED
             self.series.succeeded(seconds)
         else:
-            verdict = ProbeState.FAILED
+            state = ProbeState.FAILED
             self.series.failed += 1
-        hung = outcome.timed_out and self.entry.probe.exec is not None
-        self._timeouts_in_a_row = self._timeouts_in_a_row + 1 if hung else 0
+        exec_timed_out = outcome.timed_out and self.entry.probe.exec is not None
+        self._timeouts_in_a_row = self._timeouts_in_a_row + 1 if exec_timed_out else 0
         factor = schedule.stretch(self._timeouts_in_a_row, self._thresholds.failure)
         self._ticker.stretch_to(factor)
-        self._broken = False
-        message = outcome.message if factor == 1 else self._stuck(outcome.message, factor)
+        self._internal_error_logged = False
+        message = outcome.message if factor == 1 else self._stuck_message(outcome.message, factor)
         self._publish(
-            threshold.verdict_reached(self._record, verdict, message, self._thresholds),
+            threshold.verdict_reached(self._record, state, message, self._thresholds),
             probed=True,
         )
 
-    def _stuck(self, message: str, factor: int) -> str:
-        """What somebody can do about commands that pile up in a container; a node agent can do nothing."""
+    def _stuck_message(self, message: str, factor: int) -> str:
+        """The message of a command that times out every time, with what its author can do."""
         every = factor * self._ticker.timing.period_seconds
         return clean_message(
             f"{message} (ExecStuck: each time, so it is asked every {every:g} s only; end what the command starts, or "
             "give the container an init)"
         )
 
-    def _not_probed(self, error: Exception) -> None:
+    def _on_failure(self, error: Exception) -> None:
         if isinstance(error, CouldNotProbe):
             self._could_not_probe(error)
         else:
-            self._report_broken(error)
+            self._report_internal_error(error)
 
     def _could_not_probe(self, error: CouldNotProbe) -> None:
         self.series.unknown += 1
@@ -331,24 +334,24 @@ class Worker:
         elif error.reason == REASON_INVALID_PROBE:
             self._publish(threshold.unknown(clean_message(str(error))))
         else:
-            if error.reason in _REASONS_TO_LOOK and self._record.obstacle is None:
-                # Its container may be gone, or the runtime itself: a list says so now.
+            if error.reason in _REASONS_TO_REFRESH and self._record.obstacle is None:
+                # The container may be gone or the runtime unavailable: a new list shows which.
                 self._context.containers.refresh_soon()
-            # Not one of the container, whatever the reason: it runs by the list, which may go on saying so of one
-            # whose shim has died.
-            self._not_reached(clean_message(str(error)), of_container=False)
+            # Not `of_container`, whatever the reason: in the list the container runs. A container whose shim has died
+            # may stay in the list as running; an obstacle of the container would then be cleared every time.
+            self._publish_obstacle(clean_message(str(error)), of_container=False)
 
-    def _report_broken(self, error: Exception) -> None:
+    def _report_internal_error(self, error: Exception) -> None:
         metrics.WORKER_ERRORS.inc()
-        if not self._broken:
-            self._broken = True
+        if not self._internal_error_logged:
+            self._internal_error_logged = True
             self._log.error("probe could not run", exc_info=error)
         text = f"ProberError: {type(error).__name__}: {error}"
-        self._not_reached(clean_message(text), of_container=False)
+        self._publish_obstacle(clean_message(text), of_container=False)
 
-    # What follows from it.
+    # The state.
 
-    def _not_reached(self, message: str, *, of_container: bool) -> None:
+    def _publish_obstacle(self, message: str, *, of_container: bool) -> None:
         self._publish(
             threshold.not_reached(
                 self._record,
@@ -358,29 +361,29 @@ class Worker:
                 thresholds=self._thresholds,
             )
         )
-        self._watch_grace()
+        self._arm_grace_timer()
 
-    def _rearm_grace(self) -> None:
+    def _reset_grace_timer(self) -> None:
         if self._grace_timer is not None:
             self._grace_timer.cancel()
-            self._grace_is_over()
+            self._on_grace_expired()
 
-    def _watch_grace(self) -> None:
-        """Keeps a timer for the moment at which the obstacle makes the state Unknown."""
+    def _arm_grace_timer(self) -> None:
+        """Set the timer for the end of the grace period, when the obstacle makes the state Unknown."""
         obstacle = self._record.obstacle
         if obstacle is None or self._grace_timer is not None:
             return
         due = obstacle.since + self._thresholds.grace_seconds
         if due > self._loop.time():
-            self._grace_timer = self._loop.call_at(due, self._grace_is_over)
+            self._grace_timer = self._loop.call_at(due, self._on_grace_expired)
 
-    def _grace_is_over(self) -> None:
+    def _on_grace_expired(self) -> None:
         self._grace_timer = None
         self._publish(threshold.time_passed(self._record, self._loop.time(), self._thresholds))
-        self._watch_grace()
+        self._arm_grace_timer()
 
     def _publish(self, record: Record, *, probed: bool = False) -> None:
-        """Remembers `record`, and puts into the results what follows from it."""
+        """Store `record`, and update the results if the state, its message or its probe time changed."""
         self._record = record
         if record.state is None:
             return
