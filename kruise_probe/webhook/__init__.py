@@ -1,5 +1,5 @@
-"""Admission: the rules of `api.validation` for clusters whose CRDs carry none, and the serverless annotations.
+"""Admission webhook: the rules of `api.validation` for clusters whose CRDs have none, and the serverless annotations.
 
-Decides in pure functions (`judging`, `annotating`), serves in `server`, and keeps certificates of its own in `keeper`.
-Must not know controllers: markers come in as a function.
+`judging` and `annotating` decide in pure functions, `server` serves, and `keeper` maintains the certificates.
+Must not import controllers: the caller passes a function that returns markers.
 """

@@ -1,6 +1,6 @@
-"""The AdmissionReview that an API server sends, and the one that it gets back.
+"""AdmissionReview requests and responses.
 
-Source: k8s.io/api admission/v1; apiserver pkg/admission/plugin/webhook/errors for how a refusal reaches the user.
+Source: k8s.io/api admission/v1; apiserver pkg/admission/plugin/webhook/errors for how a denial is shown to the user.
 """
 
 import base64
@@ -14,20 +14,20 @@ from kruise_probe.api.validation import FieldError
 
 API_VERSION: Final = "admission.k8s.io/v1"
 MAX_WARNING: Final = 256
-"""Characters; the API server cuts longer ones, and drops all beyond 4 KB together."""
+"""Characters of one warning. The API server truncates longer ones, and drops warnings beyond 4 KB in total."""
 
 MAX_VALUES: Final = 30_000
-"""In one object; a marker that obeys every rule has fewer."""
+"""Values in one object; a valid marker has fewer."""
 
 _ABSENT: Final = msgspec.Raw(b"null")
 
 
 class BadReview(Exception):
-    """The bytes are no AdmissionReview."""
+    """The bytes are not an AdmissionReview."""
 
 
 class Request(msgspec.Struct, frozen=True, rename="camel"):
-    """What is asked; `object` and `old_object` stay bytes until somebody knows their kind."""
+    """An admission request; `object` and `old_object` stay undecoded until the handler knows their kind."""
 
     uid: str
     operation: str
@@ -43,7 +43,7 @@ class _Review(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Verdict(NamedTuple):
-    """`status` is the refusal; without one it is allowed. `patch` is a JSON patch."""
+    """Admission result. `status` is set if the request is denied; `patch` is a JSON patch."""
 
     status: dict[str, Any] | None = None
     warnings: Sequence[str] = ()
@@ -54,10 +54,10 @@ ALLOWED: Final = Verdict()
 
 
 def read(body: bytes) -> Request:
-    """Decodes a review.
+    """Decode a review.
 
     Raises:
-        BadReview: it is none; the message says where.
+        BadReview: the body is not a review; the message names the field.
     """
     try:
         return msgspec.json.decode(body, type=_Review).request
@@ -66,17 +66,17 @@ def read(body: bytes) -> Request:
 
 
 def present(raw: msgspec.Raw) -> bool:
-    """Whether there is an object at all: on creation there is no old one."""
+    """Whether the object is set; on creation the old one is not."""
     return bytes(raw) not in (b"", b"null")
 
 
 def has_too_many_values(raw: msgspec.Raw) -> bool:
-    """Whether decoding would take long: a value costs a hundred times what finding its comma does."""
+    """Whether decoding would take long. Counting commas is a hundred times cheaper than decoding the values."""
     return bytes(raw).count(b",") > MAX_VALUES
 
 
 def answer(request: Request, verdict: Verdict) -> bytes:
-    """The review that goes back."""
+    """Encode the review to return."""
     response: dict[str, Any] = {"uid": request.uid, "allowed": verdict.status is None}
     if verdict.status is not None:
         response["status"] = verdict.status
@@ -91,7 +91,7 @@ def answer(request: Request, verdict: Verdict) -> bytes:
 
 
 def refused(kind: str, name: str, errors: Sequence[FieldError]) -> Verdict:
-    """A refusal in the API server's own shape: 422, one cause per field."""
+    """Denial in the API server's format: 422, with one cause per field."""
     listed = ", ".join(str(each) for each in errors)
     message = f'{kind} "{name}" is invalid: ' + (f"[{listed}]" if len(errors) > 1 else listed)
     return Verdict(
@@ -105,12 +105,12 @@ def refused(kind: str, name: str, errors: Sequence[FieldError]) -> Verdict:
 
 
 def too_many_values(kind: str, name: str) -> Verdict:
-    """A refusal of an object that is not decoded at all."""
+    """Denial of an object with too many values to decode."""
     message = f'{kind} "{name}" has more than {MAX_VALUES} values; split it into several'
     return Verdict({"code": 413, "reason": "RequestEntityTooLarge", "message": message})
 
 
 def undecodable(kind: str, name: str, error: Exception) -> Verdict:
-    """A refusal of an object whose fields have other types than its kind."""
+    """Denial of an object whose fields have wrong types."""
     message = f'{kind} "{name}" cannot be read: {error}; see kubectl explain {kind.lower()}.spec'
     return Verdict({"code": 422, "reason": "Invalid", "message": message})

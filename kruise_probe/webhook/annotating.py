@@ -1,10 +1,10 @@
-"""What a new pod is told about its probes, for a provider that runs them without a daemon of ours.
+"""Probe annotations on new pods, for serverless providers that run the probes instead of our daemon.
 
-The node is not known at creation, so every pod that a marker matches gets the two annotations.
+The node is not known at creation, so every pod that a marker matches gets both annotations.
 
 Source: Kruise pkg/webhook/pod/mutating/pod_probe_marker.go.
-Differs: markers in the order of their age, which also decides between probes that name the same condition; what a
-client wrote into these annotations beforehand is overwritten; headers that look secret are left out.
+Differs: the oldest marker is first, and wins if probes name the same condition. Values that the client has set in
+these annotations are overwritten. Headers that look secret are omitted.
 """
 
 import re
@@ -39,9 +39,9 @@ _annotated = msgspec.json.Decoder(_Annotated)
 
 
 def annotate_pod(request: Request, markers: Iterable[PodProbeMarker]) -> Verdict:
-    """The patch for a pod that is being created; `markers` are those of its namespace.
+    """Return the patch for a new pod; `markers` are those of its namespace.
 
-    Never refuses: a pod without annotations is better than none.
+    Never denies a pod: a pod without annotations is better than none.
     """
     if request.operation != "CREATE" or request.sub_resource:
         return ALLOWED
@@ -59,7 +59,7 @@ def annotate_pod(request: Request, markers: Iterable[PodProbeMarker]) -> Verdict
         for probe in marker.spec.probes or ()
         if probe.container_name in containers and _is_valid(probe)
     ]
-    chosen = list(_first_of_each(probes))
+    chosen = list(_without_duplicates(probes))
     if not chosen:
         return ALLOWED
     wire = [_without_policies(probe) for _, probe in chosen]
@@ -78,21 +78,21 @@ def _age(marker: PodProbeMarker) -> tuple[str, str]:
 def _matches(marker: PodProbeMarker, labels: Any) -> bool:
     try:
         return compile_selector(marker.spec.selector).matches(labels)
-    except ValueError:  # a marker from before the rules
+    except ValueError:  # a marker stored before the validation rules existed
         return False
 
 
 def _is_valid(probe: PodContainerProbe) -> bool:
-    """Whether a provider may run the probe, and write its condition."""
+    """Whether a provider may run the probe and set its condition."""
     if probe.pod_condition_type and condition_reserved(probe.pod_condition_type):
         return False
     return all(each.kind in BOUNDS for each in validate_probe(within_limits(probe.probe), ""))
 
 
-def _first_of_each(
+def _without_duplicates(
     probes: Iterable[tuple[str, PodContainerProbe]],
 ) -> Iterator[tuple[str, PodContainerProbe]]:
-    """The first of those that report by the same condition, or bear the same name in the same container."""
+    """Drop probes whose condition type, or whose container and name, an earlier probe has."""
     seen: set[object] = set()
     for marker, probe in probes:
         key = (probe.container_name, probe.name)
@@ -103,11 +103,11 @@ def _first_of_each(
 
 
 def _without_policies(probe: PodContainerProbe) -> PodContainerProbe:
-    return msgspec.structs.replace(probe, marker_policy=None, probe=_completed(probe.probe))
+    return msgspec.structs.replace(probe, marker_policy=None, probe=_with_defaults(probe.probe))
 
 
-def _completed(written: Probe) -> Probe:
-    """With the scheme and path that our CRD fills in, and Kruise's does not; without headers that look secret."""
+def _with_defaults(written: Probe) -> Probe:
+    """Set the scheme and path defaults of our CRD, which Kruise's CRD lacks, and drop headers that look secret."""
     probe = within_limits(written)
     action = probe.http_get
     if action is None:
@@ -123,7 +123,7 @@ def _completed(written: Probe) -> Probe:
 
 
 def looks_secret(header: str) -> bool:
-    """Whether a header of this name likely holds a credential: an annotation shows it to all who may read the pod."""
+    """Whether a header with this name likely holds a credential. Every reader of the pod can see annotations."""
     return _SECRET_HEADER.search(header) is not None
 
 

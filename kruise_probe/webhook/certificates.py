@@ -1,17 +1,17 @@
-"""Certificates of our own, and the steps by which one takes over from another without a call that fails.
+"""Self-managed webhook certificates, and their rotation without a failed call.
 
-A generation is an authority, and one certificate that it signed; the authority's key is thrown away right then, so
-there is none to steal. What is kept stands in one Secret that all replicas share.
+A generation is a CA and one certificate that it signed. The CA's key is discarded right after signing, so it cannot
+be stolen. All replicas share one Secret with the state of the rotation.
 
-    one generation  ── old enough ──▶  + the following one: the bundle vouches for both, the old one serves
-                    ── settled    ──▶  the following one serves, the bundle still vouches for both
-                    ── settled    ──▶  the old authority goes
+    one generation  ── near expiry ──▶  + the following one: the bundle has both CAs, the old certificate is served
+                    ── settled     ──▶  the following certificate is served, the bundle still has both CAs
+                    ── settled     ──▶  the old CA is removed
 
-A step is taken when the one before has settled: by then every API server knows the bundle, every replica the
+A step is due once the previous one has settled: by then every API server has the bundle, and every replica has the
 certificate.
 
 Source: cert-controller (open-policy-agent) and controller-runtime pkg/certwatcher.
-Differs: both bundle and certificate change in steps; they replace them at once and let calls fail meanwhile.
+Differs: bundle and certificate change in separate steps. The sources replace both at once, and calls fail meanwhile.
 """
 
 import base64
@@ -29,12 +29,12 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from kruise_probe.api.times import format_micro_time, parse_time
 
 _BACKDATED: Final = timedelta(minutes=5)
-"""For API servers whose clock is behind."""
+"""Tolerance for API servers whose clock is behind."""
 _SINCE: Final = "since"
 
 
 class Pace(NamedTuple):
-    """How long a generation is valid, how long before its end the next one comes, how long a step settles."""
+    """Rotation times: how long a generation is valid, when it is renewed, and how long a step settles."""
 
     lifetime: timedelta = timedelta(days=365)
     renew_before: timedelta = timedelta(days=90)
@@ -42,7 +42,7 @@ class Pace(NamedTuple):
 
 
 class Generation(NamedTuple):
-    """PEM texts."""
+    """A CA, and a certificate that it signed with its key, in PEM."""
 
     authority: bytes
     certificate: bytes
@@ -60,7 +60,7 @@ class Generation(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What the Secret holds. `since` is when it last changed."""
+    """Content of the Secret; `since` is when it last changed."""
 
     current: Generation
     since: datetime
@@ -69,13 +69,13 @@ class Kept(NamedTuple):
 
     @property
     def bundle(self) -> bytes:
-        """Every authority that vouches for something that is served, or will be, or was a moment ago."""
+        """CAs of the current, the following and the previous certificate."""
         following = self.following.authority if self.following else b""
         return self.current.authority + following + self.previous_authority
 
 
 def next_step(kept: Kept | None, *, names: Sequence[str], now: datetime, pace: Pace) -> Kept | None:
-    """What is to be kept from now on; None when that is what is kept already."""
+    """Return the next content of the Secret; None if no step is due."""
     if kept is None or kept.current.expires_at <= now or not kept.current.names >= {*names}:
         return Kept(new_generation(names, now=now, lifetime=pace.lifetime), now)
     settled = now - kept.since >= pace.settle
@@ -92,7 +92,7 @@ def next_step(kept: Kept | None, *, names: Sequence[str], now: datetime, pace: P
 
 
 def new_generation(names: Sequence[str], *, now: datetime, lifetime: timedelta) -> Generation:
-    """An authority, and a server's certificate under it for `names`, which may be IP addresses."""
+    """Create a CA and a server certificate signed by it for `names`, which may be IP addresses."""
     authority_key = ec.generate_private_key(ec.SECP256R1())
     key = ec.generate_private_key(ec.SECP256R1())
     issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kruise-probe authority")])
@@ -165,7 +165,7 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
 
 
 def to_data(kept: Kept) -> dict[str, str | None]:
-    """The Secret's data, as a merge patch of it: what is not kept any more is null."""
+    """Encode the Secret's data as a merge patch; removed keys are null."""
     following = kept.following or Generation(b"", b"", b"")
     texts = {
         "ca.crt": kept.bundle,
@@ -182,7 +182,7 @@ def to_data(kept: Kept) -> dict[str, str | None]:
 
 
 def from_data(data: Mapping[str, str] | None) -> Kept | None:
-    """What a Secret holds; None when it holds nothing yet, or nothing of use."""
+    """Decode the Secret's data; None if it is empty or invalid."""
     try:
         texts = {name: base64.b64decode(text) for name, text in (data or {}).items()}
         since = parse_time(texts[_SINCE].decode())

@@ -1,7 +1,7 @@
-"""Serves with certificates that somebody else keeps as files: cert-manager's, mounted from its Secret.
+"""Certificates from files, such as those of cert-manager mounted from its Secret.
 
 Source: controller-runtime pkg/certwatcher.
-Differs: looks at the files instead of watching their folder; a kubelet takes a minute to bring new ones anyway.
+Differs: polls the files instead of watching their folder; a kubelet takes up to a minute to update them anyway.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 class GivenCertificates:
-    """Reads `tls.crt` and `tls.key` of a folder again and again; cancelled, it keeps what it has loaded."""
+    """Polls `tls.crt` and `tls.key` in a folder until cancelled, and loads changed pairs."""
 
     name = "webhook certificates"
 
@@ -29,7 +29,7 @@ class GivenCertificates:
         self.last_error = "no certificate yet"
 
     async def run(self) -> None:
-        """A pair that does not fit is one that is being replaced: the next look will see both."""
+        """Load the pair every `POLL_SECONDS`. A pair that does not match is being replaced; the next poll reads both."""
         while True:
             try:
                 pair = await asyncio.to_thread(self._read)

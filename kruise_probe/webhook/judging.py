@@ -1,8 +1,8 @@
-"""Whether a marker may be stored, and what somebody should know who edits a NodePodProbe by hand.
+"""Validation of PodProbeMarkers, and warnings for manual edits of a NodePodProbe.
 
-Source: Kruise pkg/webhook/podprobemarker/validating; apiextensions' ratcheting for what is left alone on updates.
-Differs: all errors at once, each with its field; a NodePodProbe is never refused, since one bad probe would then
-stop every other probe of its node: the daemon refuses that probe alone.
+Source: Kruise pkg/webhook/podprobemarker/validating; apiextensions' ratcheting for which fields updates may keep.
+Differs: reports all errors at once, each with its field. A NodePodProbe is never denied, because one bad probe would
+then block all probes of its node. The daemon refuses only that probe.
 """
 
 from collections.abc import Collection, Iterator
@@ -32,15 +32,14 @@ from kruise_probe.webhook.admission import (
 )
 
 MAX_JUDGED: Final = 500
-"""Probes of a NodePodProbe that are looked at: it is only to warn, and a node has fewer."""
+"""Probes of a NodePodProbe that are checked for warnings; a node normally has fewer."""
 
 
 def judge_marker(request: Request, *, allowed_labels: Collection[str] = ()) -> Verdict:
-    """Refuses what breaks a rule, and warns of what has no effect; parts that an update leaves as they were are not
-    judged again.
+    """Deny an invalid marker, and warn about fields without effect. Unchanged parts of an update are not validated.
 
-    So a marker from before the rules can be labelled, and loses its finalizer when it is deleted. `allowed_labels` are
-    the keys of the manager's --allowed-label-keys.
+    So a marker stored before the rules existed can still be labelled, and can lose its finalizer on deletion.
+    `allowed_labels` are the keys of the manager's --allowed-label-keys.
     """
     if request.operation not in ("CREATE", "UPDATE") or request.sub_resource:
         return ALLOWED
@@ -58,7 +57,7 @@ def judge_marker(request: Request, *, allowed_labels: Collection[str] = ()) -> V
 
 
 def _old_marker(request: Request) -> PodProbeMarker | None:
-    """None on creation, and for one that was stored before its CRD had types or bounds."""
+    """Decode the old marker; None on creation, and if it was stored before its CRD had types or bounds."""
     if not present(request.old_object) or has_too_many_values(request.old_object):
         return None
     try:
@@ -70,7 +69,7 @@ def _old_marker(request: Request) -> PodProbeMarker | None:
 def _new_errors(
     new: PodProbeMarker, old: PodProbeMarker | None, allowed_labels: Collection[str]
 ) -> Iterator[FieldError]:
-    """Errors of a new marker, or of the parts that an update changes: the selector, or all else."""
+    """Errors of a new marker, or of the changed parts of an update (the selector, everything else)."""
     if old is None:
         yield from marker_errors(new.spec, allowed_labels=allowed_labels)
     elif old.spec != new.spec:
@@ -81,7 +80,7 @@ def _new_errors(
 
 
 def _until_too_many(errors: Iterator[FieldError]) -> Iterator[FieldError]:
-    """Stops at a list that is too long: its items come next, and there may be a hundred thousand."""
+    """Stop at the first list that is too long: it may have a hundred thousand items to validate."""
     for error in errors:
         yield error
         if error.kind is ErrorKind.TOO_MANY:
@@ -90,7 +89,7 @@ def _until_too_many(errors: Iterator[FieldError]) -> Iterator[FieldError]:
 
 
 def judge_node_pod_probe(request: Request) -> Verdict:
-    """Allows always; warns of probes that the daemon will refuse, and of numbers that it will correct."""
+    """Always allow; warn about probes that the daemon will refuse and numbers that it will correct."""
     if request.operation not in ("CREATE", "UPDATE") or request.sub_resource:
         return ALLOWED
     if has_too_many_values(request.object):

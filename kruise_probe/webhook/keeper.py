@@ -1,11 +1,11 @@
-"""Keeps the webhook's certificate: makes it, shares it with the other replicas, renews it, tells the API server.
+"""Maintains the webhook's certificate: creates, shares and renews it, and publishes its CA bundle.
 
-Every replica does the same, at its own pace: reads the Secret, takes the next step if one is due, serves what is
-kept, and puts the bundle where the API server looks for it. Of two that take a step at once the later one gets a
-409 and reads again. The Secret itself comes with the installation, so that nobody here needs the right to create one.
+Every replica independently runs the same loop: read the Secret, take the next step if one is due, write the bundle
+to the webhook configurations, serve the current certificate. If two replicas take a step at once, the later one gets
+a 409 and reads again. The Secret is part of the install, so no replica needs the right to create Secrets.
 
 Source: Kruise pkg/webhook/util/{writer,controller}.
-Differs: no leader, no restart, and no moment at which bundle and certificate do not fit.
+Differs: needs no leader and no restart, and the bundle always matches the served certificate.
 """
 
 import asyncio
@@ -35,16 +35,16 @@ from kruise_probe.webhook.serving_context import ServingContext
 T = TypeVar("T", bound=KubeObject)
 
 POLL_SECONDS: Final = 10.0
-"""Less than a step takes to settle, so that each replica sees every step."""
+"""Shorter than the settle time, so that each replica sees every step."""
 RETRY_SECONDS: Final = 1.0
 DEADLINE_SECONDS: Final = 20.0
-"""Of one round."""
+"""Deadline of one round."""
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 class KeeperClient(Protocol):
-    """The two calls that it takes."""
+    """The API calls of the keeper."""
 
     async def get(self, resource: Resource[T], key: NamespacedName) -> T: ...
 
@@ -54,7 +54,7 @@ class KeeperClient(Protocol):
 
 
 class CertificateKeeper:
-    """Runs until cancelled; what it has served and written stays."""
+    """Maintains the certificate until cancelled; then the last one stays in use."""
 
     name = "webhook certificates"
 
@@ -79,7 +79,7 @@ class CertificateKeeper:
         self.last_error = "no certificate yet"
 
     async def run(self) -> None:
-        """One round after the other; a failed one is tried again soon."""
+        """Run rounds until cancelled; retry a failed one after `RETRY_SECONDS`."""
         overtaken = False
         while True:
             try:
@@ -97,7 +97,7 @@ class CertificateKeeper:
             await asyncio.sleep(pause)
 
     async def _round(self) -> None:
-        secret = await self._found()
+        secret = await self._get_secret()
         kept = from_data(secret.data)
         step = next_step(kept, names=self._dns_names, now=self._now(), pace=self._pace)
         if step is not None:
@@ -105,17 +105,17 @@ class CertificateKeeper:
             kept = step
         if kept is None:
             return
-        # The bundle first: what is served next must be vouched for already.
+        # Bundle first: API servers must trust the certificate before it is served.
         for resource in (VALIDATING, MUTATING):
             await self._publish(resource, kept)
         if self._serving.load(kept.current.certificate, kept.current.key):
             _log.info("serving with a certificate", expires_at=str(kept.current.expires_at))
 
-    async def _found(self) -> Secret:
-        """The Secret.
+    async def _get_secret(self) -> Secret:
+        """Get the Secret.
 
         Raises:
-            NotFound: says how it comes to be.
+            NotFound: the message contains the command to create it.
         """
         try:
             return await self._client.get(SECRETS, self._secret)
@@ -142,19 +142,19 @@ class CertificateKeeper:
         )
 
     async def _publish(self, resource: Resource[WebhookConfiguration], kept: Kept) -> None:
-        """Puts the bundle into every webhook of the configuration that has another."""
+        """Set the bundle on every webhook of the configuration whose bundle differs."""
         try:
             found = await self._client.get(resource, self._configuration)
-        except NotFound:  # only one of the two kinds may be wanted
+        except NotFound:  # an install may have only one of the two kinds
             return
         bundle = base64.b64encode(kept.bundle).decode()
-        behind = [each for each in found.webhooks if each.client_config.ca_bundle != bundle]
-        if not behind:
+        outdated = [each for each in found.webhooks if each.client_config.ca_bundle != bundle]
+        if not outdated:
             return
         await self._client.patch(
             resource,
             self._configuration,
-            msgspec.json.encode({"webhooks": [_with_bundle(each, bundle) for each in behind]}),
+            msgspec.json.encode({"webhooks": [_with_bundle(each, bundle) for each in outdated]}),
             patch_type=PatchType.STRATEGIC_MERGE,
         )
 

@@ -1,4 +1,4 @@
-"""What the webhook reads and writes of the API server beside markers: its Secret, and who calls it."""
+"""Kubernetes objects of the webhook's own: its Secret and its configurations."""
 
 from collections.abc import Mapping
 from typing import Final, TypeVar

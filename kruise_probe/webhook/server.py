@@ -1,7 +1,7 @@
-"""The HTTPS server that API servers send their reviews to.
+"""HTTPS server for admission reviews.
 
 Source: controller-runtime pkg/webhook/{server,admission/http}.go, and its metrics' names.
-Differs: every review is answered by a pure function, so an answer takes what deciding takes.
+Differs: handlers are pure functions without I/O.
 """
 
 import asyncio
@@ -24,13 +24,13 @@ from kruise_probe.webhook.serving_context import ServingContext
 Decide = Callable[[admission.Request], Verdict]
 
 MAX_REVIEW_BYTES: Final = 3 * 2**20
-"""An API server's limit for the body of a request, which is that of two objects as large as etcd stores them."""
+"""An API server's limit for a request body; two objects of etcd's maximum size fit."""
 ALL_REVIEWS_BYTES: Final = 4 * MAX_REVIEW_BYTES
-"""Of all reviews that are being received or wait for their turn."""
+"""Maximum size of all reviews that are being received or wait to be handled."""
 MAX_CONNECTIONS: Final = 512
-"""An API server opens one for each review in flight, and more ahead of them."""
+"""An API server opens one connection per review in flight, and some in advance."""
 IDLE_SECONDS: Final = 120.0
-"""An API server gives an idle connection up after 90: it must never meet one that we have closed."""
+"""Longer than the 90 s after which an API server closes an idle connection, so it never reuses one that we closed."""
 
 _REQUESTS: Final = Counter(
     "controller_runtime_webhook_requests_total",
@@ -47,9 +47,9 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 class WebhookServer:
-    """Serves until cancelled, from the moment that there is a certificate.
+    """Serves until cancelled, as soon as there is a certificate.
 
-    `bind` takes the port beforehand, so that a taken one is said at the start.
+    Call `bind` first, so that a port in use is reported at the start.
     """
 
     name = "webhook"
@@ -65,11 +65,11 @@ class WebhookServer:
 
     @property
     def port(self) -> int:
-        """The real one, once bound; 0 before."""
+        """The actual port; 0 before `bind`."""
         return self._socket.getsockname()[1] if self._socket else 0
 
     def bind(self) -> None:
-        """Takes the port.
+        """Bind the port.
 
         Raises:
             BindError: one line that names the flag, the address and what to do.
@@ -79,7 +79,7 @@ class WebhookServer:
             self._socket = listen(address, flag=self._flag)
 
     async def run(self) -> None:
-        """Waits for a certificate, then serves."""
+        """Wait for a certificate, then serve."""
         self.bind()
         await self._serving.loaded.wait()
         if self._socket is None:  # turned off

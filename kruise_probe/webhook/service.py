@@ -1,4 +1,4 @@
-"""The webhook put together: what a manager runs beside its controllers when `--webhook-addr` is given."""
+"""Wiring of the webhook, which a manager runs beside its controllers if `--webhook-addr` is set."""
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
@@ -38,13 +38,13 @@ class Runnable(Protocol):
 
 
 class Options(NamedTuple):
-    """What a person chose.
+    """Options of the webhook.
 
     Attributes:
-        certificate_folder: empty for certificates of its own, kept in the Secret of the system namespace.
-        client_ca_file: PEM file; clients without a certificate of this authority are refused. Empty: none is needed.
-        serverless: gate `EnablePodProbeMarkerOnServerless`. While it is off pods are let through as they are.
-        allowed_labels: reserved label keys that policies may write all the same.
+        certificate_folder: folder of a certificate pair; empty for self-managed ones in the Secret of the system namespace.
+        client_ca_file: PEM file of the CA that clients need a certificate of. Empty: no client certificate is needed.
+        serverless: feature gate `EnablePodProbeMarkerOnServerless`; while off, pods are admitted unchanged.
+        allowed_labels: reserved label keys that policies may write anyway.
     """
 
     address: str
@@ -57,7 +57,7 @@ class Options(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """`services` to start first of all; `check` is None or says why the webhook cannot answer yet."""
+    """Parts of the webhook. Start `services` first; `check` returns why the webhook is not ready, or None."""
 
     services: Sequence[Runnable]
     check: Callable[[], str | None]
@@ -67,14 +67,14 @@ class Parts(NamedTuple):
 def build(
     client: KeeperClient, options: Options, *, markers_of: MarkersOf, now: Callable[[], datetime]
 ) -> Parts:
-    """Wires the webhook; takes its port and starts nothing.
+    """Build the webhook and bind its port, without starting it.
 
-    `client` must be allowed to write in a standby, too, as every replica keeps the certificate; `markers_of`
-    gives the markers of a namespace, from a cache.
+    `client` must be able to write on standbys too, as every replica maintains the certificate. `markers_of` returns
+    the markers of a namespace from a cache.
 
     Raises:
-        BindError: the port is taken.
-        FatalError: the file of the clients' authority cannot be used.
+        BindError: the port is in use.
+        FatalError: the client CA file cannot be loaded.
     """
     serving = ServingContext()
     if options.client_ca_file:

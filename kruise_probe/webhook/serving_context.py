@@ -1,7 +1,7 @@
-"""The TLS context that the webhook serves with, whose certificate can be replaced while it serves.
+"""TLS context of the webhook; its certificate can be replaced while serving.
 
 Source: controller-runtime pkg/certwatcher.
-Differs: the certificate is handed in; connections that are open keep the one they began with.
+Differs: the caller passes the certificate in. Open connections keep the certificate of their handshake.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ _EXPIRES: Final = Gauge(
 
 
 class ServingContext:
-    """`context` is to listen with, once `loaded` is set."""
+    """Owns the TLS `context`; use it once `loaded` is set."""
 
     def __init__(self) -> None:
         self.context: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -37,17 +37,14 @@ class ServingContext:
         return self.context
 
     def require_clients_of(self, authorities: Path, *, flag: str) -> None:
-        """From now on only clients with a certificate of one of these authorities pass the handshake.
+        """Require client certificates of one of these CAs.
 
         Raises:
-            FatalError: the file cannot be read, or holds no certificate.
+            FatalError: the file cannot be read, or has no certificate.
         """
         try:
             self.context.load_verify_locations(authorities)
-        except (
-            OSError,
-            ValueError,
-        ) as error:  # of an ssl.SSLError, the text says nothing of the file
+        except (OSError, ValueError) as error:  # an ssl.SSLError does not name the file
             raise FatalError(
                 f"{flag}={authorities}: cannot be used: {error.strerror if isinstance(error, OSError) else error}; "
                 "give a PEM file of the CA that signs the API server's client certificate"
@@ -55,10 +52,10 @@ class ServingContext:
         self.context.verify_mode = ssl.CERT_REQUIRED
 
     def load(self, certificate: bytes, key: bytes) -> bool:
-        """Serves with this pair from the next handshake on; False when it did already.
+        """Use this pair from the next handshake on; False if it was loaded already.
 
         Raises:
-            ssl.SSLError: they do not belong together, or are none.
+            ssl.SSLError: certificate and key do not match, or are malformed.
         """
         if certificate == self._served:
             return False
