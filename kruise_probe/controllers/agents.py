@@ -1,9 +1,9 @@
-"""Notices agents that fall silent, and those that come back. Key: the node's name.
+"""Detects agents that stop or resume renewing their Lease. Key: the node's name.
 
-Decides nothing about pods: it only wakes them up when the answer of `staleness` has changed.
+Decides nothing about pods: it only enqueues them when the result of `staleness` has changed.
 
 Source: kubernetes pkg/controller/nodelifecycle (monitorNodeHealth).
-Differs: a timer per agent at the moment of its expiry instead of a round over all nodes.
+Differs: one timer per agent, which fires when its Lease expires, instead of a periodic check of all nodes.
 """
 
 from collections.abc import Callable
@@ -15,11 +15,11 @@ from kruise_probe.controllers.metrics import AGENTS_STALE
 from kruise_probe.workqueue.consume import Result
 
 MARGIN_SECONDS: Final = 0.1
-"""Past the expiry, so that rounding never wakes us a moment before it."""
+"""Added to the expiry, so that rounding never fires the timer before it."""
 
 
 class AgentReconciler:
-    """Keeps the set of nodes whose agent is silent; calls `on_change` with a node that entered or left it."""
+    """Keeps the set of nodes whose agent is stale; calls `on_change` with a node that entered or left it."""
 
     def __init__(
         self, caches: Caches, *, on_change: Callable[[str], None], now: Callable[[], datetime]
@@ -30,7 +30,7 @@ class AgentReconciler:
         self._silent: set[str] = set()
 
     def is_silent(self, node: str) -> bool:
-        """As it was found last, here or for one of its pods; decisions ask `Caches.stale_message`, never behind."""
+        """Whether the last check found the node stale. It may be outdated; decisions use `Caches.stale_message`."""
         return node in self._silent or node in self._caches.called_stale
 
     async def reconcile(self, node: str) -> Result | None:

@@ -1,13 +1,13 @@
-"""Read your own writes: an informer's store, with what we wrote on top until the informer has seen it too.
+"""Read-your-own-writes cache: an informer's store, overlaid with our writes until their events arrive.
 
-Between the answer to a patch and its watch event the store shows the state before. Whoever decides on that writes
-the same again. Here the answer itself is read until the store has caught up.
+Between the response to a patch and its watch event the store is stale. A reconcile that reads the stale object
+repeats the write. So this cache returns the response until the store has caught up.
 
-The answer to a patch may also come after the event of the object's deletion. It would be read for a minute as if the
-object stood; so the deletion is remembered as long, and such an answer is not.
+The response to a patch may also arrive after the event of the object's deletion. A tombstone then keeps the
+cache from returning the deleted object for a minute.
 
 Source: client-go tools/cache/mutation_cache.go.
-Differs: entries go as soon as the informer reports them, not by time-to-live alone; deletions are remembered.
+Differs: an entry is dropped as soon as the informer reports it, not only by its time-to-live; deletions leave tombstones.
 """
 
 import asyncio
@@ -23,29 +23,29 @@ from kruise_probe.informers.store import Indexer
 T = TypeVar("T", bound=KubeObject)
 
 LONGEST_LAG_SECONDS: Final = 60.0
-"""A written object whose event never came within this time is not believed any longer."""
+"""Time-to-live of a written object whose event never arrives."""
 
 
 LONGEST_MEMORY: Final = 4096
-"""Deletions remembered at most: far more than are seen while a patch is under way."""
+"""Maximum number of tombstones: far more than the deletions seen while a patch is in flight."""
 
 
-class _Grave(NamedTuple):
+class _Tombstone(NamedTuple):
     uid: str
     resource_version: str
 
-    def holds(self, obj: KubeObject) -> bool:
-        """Whether `obj` is what was deleted, or something older still."""
+    def covers(self, obj: KubeObject) -> bool:
+        """Whether `obj` is the deleted object or an older version of it."""
         return obj.uid == self.uid or is_older(obj.resource_version, self.resource_version)
 
 
 class MutationCache(Generic[T]):
-    """The newer of what the store holds and what was written; bounded by the writes of a minute."""
+    """Returns the stored or the written object, whichever is newer. Holds the writes of one minute at most."""
 
     def __init__(self, store: Indexer[T]) -> None:
         self._store = store
         self._written: dict[NamespacedName, tuple[T, float]] = {}
-        self._deleted: TTLCache[NamespacedName, _Grave] = TTLCache(
+        self._tombstones: TTLCache[NamespacedName, _Tombstone] = TTLCache(
             LONGEST_MEMORY, LONGEST_LAG_SECONDS, lambda: asyncio.get_running_loop().time()
         )
 
@@ -57,8 +57,8 @@ class MutationCache(Generic[T]):
         entry = self._written.get(key)
         if entry is None:
             return stored
-        written, believed_until = entry
-        if believed_until < asyncio.get_running_loop().time() or (
+        written, expires_at = entry
+        if expires_at < asyncio.get_running_loop().time() or (
             stored is not None and not is_older(stored.resource_version, written.resource_version)
         ):
             del self._written[key]
@@ -66,9 +66,9 @@ class MutationCache(Generic[T]):
         return written
 
     def wrote(self, obj: T) -> None:
-        """Remembers the server's answer to a write, unless the object's deletion was seen before it."""
-        grave = self._deleted.get(obj.key)
-        if grave is not None and grave.holds(obj):
+        """Remembers the server's response to a write, unless a tombstone covers it."""
+        tombstone = self._tombstones.get(obj.key)
+        if tombstone is not None and tombstone.covers(obj):
             return
         now = asyncio.get_running_loop().time()
         self._written[obj.key] = (obj, now + LONGEST_LAG_SECONDS)
@@ -77,27 +77,27 @@ class MutationCache(Generic[T]):
             del self._written[oldest]
 
     def unseen(self) -> list[T]:
-        """What was written and the store does not show yet; of what the store holds at all, as the rest is gone."""
+        """Written objects of which the store still holds an older version. Objects missing from the store are gone."""
         now = asyncio.get_running_loop().time()
         return [
             written
-            for key, (written, believed_until) in self._written.items()
-            if believed_until >= now
+            for key, (written, expires_at) in self._written.items()
+            if expires_at >= now
             and (stored := self._store.get(key)) is not None
             and is_older(stored.resource_version, written.resource_version)
         ]
 
     def forget(self, key: NamespacedName) -> None:
-        """What we wrote turned out not to stand."""
+        """Drops a written object that turned out to be outdated."""
         self._written.pop(key, None)
 
     def deleted(self, last_known: T) -> None:
-        """The informer saw the object's end. A uid never comes back; a version may be that of an earlier namesake."""
+        """Leaves a tombstone. It covers every version with this uid, and older objects of the same name."""
         self.forget(last_known.key)
-        self._deleted[last_known.key] = _Grave(last_known.uid, last_known.resource_version)
+        self._tombstones[last_known.key] = _Tombstone(last_known.uid, last_known.resource_version)
 
     def is_echo(self, obj: T) -> bool:
-        """Whether an event only brings back what we wrote; whatever older was remembered is dropped."""
+        """Whether an event only reports our own write. Drops the remembered write unless the event is older."""
         entry = self._written.get(obj.key)
         if entry is None or is_older(obj.resource_version, entry[0].resource_version):
             return False

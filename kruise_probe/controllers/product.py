@@ -116,14 +116,14 @@ def build_over(
 
     def refusal_changed(pod: Pod) -> None:
         deleting = caches.matching.deleting(pod.namespace).values()
-        keys.counts({*caches.matching.markers_of(pod), *deleting})
+        keys.enqueue_marker_status({*caches.matching.markers_of(pod), *deleting})
 
     def answered(pod: Pod, changes: Changes) -> None:
         deleting = caches.matching.deleting(pod.namespace).values()
         waiting = [each for each in deleting if touches(changes, each)]
         if waiting:
-            keys.node_shortly(pod.node)
-            keys.counts(waiting)
+            keys.enqueue_node_after(pod.node)
+            keys.enqueue_marker_status(waiting)
 
     def room_changed(pods: Iterable[NamespacedName]) -> None:
         for each in pods:

@@ -1,8 +1,9 @@
-"""From events to keys: everything that can change an answer asks for it again, and nothing else does.
+"""Event handlers that map events to keys. An event enqueues exactly the keys whose reconcile it can change.
 
-Each handler first lets `Caches` follow, then compares before and after, and queues what the difference
-concerns: at LOW and staggered what comes with the initial list, at HIGH changed results, else at NORMAL.
+Each handler first updates `Caches`, then compares the old and the new object, and enqueues the keys that the
+difference affects. Keys of the initial list are enqueued at LOW priority and staggered, changed results at HIGH,
+and everything else at NORMAL.
 
 Source: Kruise pkg/controller/{podprobemarker,nodepodprobe}/*_event_handler.go.
-Differs: labels, deletions, phases and started containers count there not at all, here both ways.
+Differs: Kruise ignores changes of labels, deletions, phases and started containers; these handlers compare them.
 """

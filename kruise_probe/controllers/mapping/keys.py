@@ -1,4 +1,4 @@
-"""Where keys go, and how fast those of the initial lists do."""
+"""The work queues that event handlers fill, and the rate at which the initial lists fill them."""
 
 import asyncio
 from collections.abc import Iterable
@@ -11,14 +11,14 @@ from kruise_probe.workqueue.priority import Priority
 from kruise_probe.workqueue.rate_limiting import WorkQueue
 
 INITIAL_KEYS_PER_SECOND: Final = 5000.0
-"""How fast what the initial lists bring is queued: a quarter of the CPU when nothing is to be written."""
+"""Rate at which keys of the initial lists are enqueued. Takes a quarter of the CPU when there is nothing to write."""
 
 GATHER_SECONDS: Final = 0.05
-"""How long a node waits for more of its pods to lose their marks: its plan looks at all of them anyway."""
+"""Delay of `enqueue_node_after`. A plan covers all pods of the node, so changes of several pods share one reconcile."""
 
 
 class Stagger:
-    """Spreads keys over time, so that a large initial list leaves room for what happens meanwhile."""
+    """Spreads keys over time, so that a large initial list does not hold up keys of new events."""
 
     def __init__(self) -> None:
         self._next_at = 0.0
@@ -30,7 +30,7 @@ class Stagger:
 
 
 class Keys(NamedTuple):
-    """Where keys go."""
+    """The work queues of all controllers."""
 
     pods: WorkQueue[NamespacedName]
     nodes: WorkQueue[str]
@@ -39,14 +39,14 @@ class Keys(NamedTuple):
     stagger: Stagger
 
     def pod(self, key: NamespacedName, initial: bool = False) -> None:
-        """Has the marks of a pod looked at."""
+        """Enqueues a pod."""
         if initial:
             self.pods.add_after(key, self.stagger.delay_seconds(), Priority.LOW)
         else:
             self.pods.add(key)
 
     def node(self, name: str, initial: bool = False) -> None:
-        """Has the plan of a node looked at."""
+        """Enqueues a node; ignores an empty name."""
         if not name:
             return
         if initial:
@@ -54,13 +54,13 @@ class Keys(NamedTuple):
         else:
             self.nodes.add(name)
 
-    def node_shortly(self, name: str) -> None:
-        """Has the plan of a node looked at, once for all that happens to its pods about now."""
+    def enqueue_node_after(self, name: str) -> None:
+        """Enqueues a node after GATHER_SECONDS; changes of its pods within that time are deduplicated."""
         if name:
             self.nodes.add_after(name, GATHER_SECONDS)
 
-    def counts(self, markers: Iterable[CompiledMarker]) -> None:
-        """Has the status of markers looked at; at once if their deletion waits for what just happened."""
+    def enqueue_marker_status(self, markers: Iterable[CompiledMarker]) -> None:
+        """Enqueues markers for a status update. Markers being deleted skip the pause: the finalizer may go now."""
         for each in markers:
             if each.deleting:
                 self.census.at_once(each.key)

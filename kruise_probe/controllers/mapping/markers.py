@@ -1,4 +1,4 @@
-"""What events of markers ask for."""
+"""Event handler of markers."""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,7 @@ from kruise_probe.controllers.mapping.keys import Keys
 
 
 class MarkerEvents:
-    """Markers concern the pods they match, those pods' nodes, and markers that want the same keys."""
+    """Enqueues the pods that a marker matches, their nodes, and the other markers of these pods."""
 
     def __init__(self, caches: Caches, keys: Keys) -> None:
         self._caches = caches
@@ -25,7 +25,7 @@ class MarkerEvents:
             self._keys.census.request(obj.key, delay_seconds=self._keys.stagger.delay_seconds())
         else:
             self._keys.census.at_once(obj.key)
-            self._count_rivals(pods)
+            self._enqueue_rivals(pods)
         for pod in pods:
             self._keys.pod(pod.key, is_initial)
         self._plan_nodes(marker, pods, initial=is_initial)
@@ -51,7 +51,7 @@ class MarkerEvents:
         if before is None or _marks_differ(before, after):
             for pod in sorted(pods, key=_node) if after.deleting else pods:
                 self._keys.pod(pod.key)
-            self._count_rivals(pods)
+            self._enqueue_rivals(pods)
         if before is None or _plans_differ(before, after):
             self._plan_nodes(after, pods)
 
@@ -59,10 +59,10 @@ class MarkerEvents:
         marker = self._caches.follow_marker_deletion(last_known)
         pods = self._caches.matching.pods_of(marker)
         for pod in pods:
-            # Those that lost their marks to its deletion have been looked at since it began.
+            # Pods that already lost their marks were reconciled when the deletion began.
             if not marker.deleting or pod.owned is not NOTHING_OWNED:
                 self._keys.pod(pod.key)
-        self._count_rivals(pods)
+        self._enqueue_rivals(pods)
         self._plan_nodes(marker, pods)
         self._keys.census.at_once(last_known.key)
 
@@ -73,20 +73,20 @@ class MarkerEvents:
         for node in sorted(nodes):
             self._keys.node(node, initial)
 
-    def _count_rivals(self, pods: Iterable[Pod]) -> None:
-        """Markers that match the same pods may have won or lost something."""
+    def _enqueue_rivals(self, pods: Iterable[Pod]) -> None:
+        """Enqueues all markers that match these pods: they may have won or lost a key."""
         rivals = {each for pod in pods for each in self._caches.matching.markers_of(pod)}
         for each in rivals:
             self._keys.census.request(each.key)
 
 
 def _node(pod: Pod) -> str:
-    """Pods that lose their marks go node by node, so that each node is planned once for all of its own."""
+    """Sort key: pods that lose their marks are enqueued node by node, so that each node is planned once."""
     return pod.node
 
 
 def _marks_differ(before: CompiledMarker, after: CompiledMarker) -> bool:
-    """Whether an edit concerns what is written on pods; a container that a pod does not have takes its marks away."""
+    """Whether an edit changes what is written to pods. Marks of a probe are removed if the pod lacks its container."""
     if before.deleting != after.deleting or before.selector != after.selector:
         return True
     sizes_count = max(before.entry_bytes, after.entry_bytes) > ENTRY_BYTES
@@ -96,13 +96,13 @@ def _marks_differ(before: CompiledMarker, after: CompiledMarker) -> bool:
 
 
 def _written_of(probe: CompiledProbe, sizes_count: bool) -> tuple[object, ...]:
-    """What decides what is written; near the limit of an entry, the size is part of that."""
+    """The fields of a probe that decide what is written. Near the limit of an entry its size is one of them."""
     size = probe.entry_bytes if sizes_count else 0
     return probe.name, probe.container, probe.condition_type, probe.policies, size
 
 
 def _plans_differ(before: CompiledMarker, after: CompiledMarker) -> bool:
-    """Whether an edit concerns what nodes are asked to probe."""
+    """Whether an edit changes NodePodProbe specs."""
     if before.deleting != after.deleting or before.selector != after.selector:
         return True
     return [each.planned for each in before.probes] != [each.planned for each in after.probes]

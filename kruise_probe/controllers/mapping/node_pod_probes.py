@@ -1,4 +1,4 @@
-"""What events of NodePodProbes ask for: results, and specs that others edited."""
+"""Event handler of NodePodProbes: new results, and specs that others edited."""
 
 from collections.abc import Callable
 
@@ -11,9 +11,9 @@ from kruise_probe.workqueue.priority import Priority
 
 
 class NodePodProbeEvents:
-    """Results concern pods; a spec that is not as we wrote it concerns the plan; both concern markers.
+    """Enqueues pods with changed results, nodes whose spec others edited, and the markers of both.
 
-    `result_seen` is called with each pod whose results changed, and with what changed.
+    `result_seen` is called with each pod whose results changed, and with the kind of change.
     """
 
     def __init__(
@@ -36,9 +36,9 @@ class NodePodProbeEvents:
             self._keys.node(obj.key.name, is_initial)
         if is_initial:
             return
-        self._silence(obj.key.name)
-        self._results(change)
-        self._counts(change)
+        self._enqueue_agent(obj.key.name)
+        self._enqueue_pods(change)
+        self._enqueue_markers(change)
 
     def on_update(self, old: NodePodProbe, new: NodePodProbe) -> None:
         name = new.key.name
@@ -53,27 +53,27 @@ class NodePodProbeEvents:
             or old.deleting != new.deleting
         ):
             self._keys.node(name)
-        self._silence(name)
-        self._results(change)
-        self._counts(change)
+        self._enqueue_agent(name)
+        self._enqueue_pods(change)
+        self._enqueue_markers(change)
 
     def on_delete(self, last_known: NodePodProbe) -> None:
         change = self._caches.follow_node_pod_probe_deletion(last_known)
         self._keys.node(last_known.key.name)
-        self._counts(change)
+        self._enqueue_markers(change)
 
-    def _silence(self, node: str) -> None:
-        """News can end a silence, and begin one: the result that spoke against an expired Lease may be gone."""
+    def _enqueue_agent(self, node: str) -> None:
+        """A new result ends staleness. With an expired Lease, the removal of the newest result begins it."""
         if self._is_silent(node) or self._caches.is_overdue(node):
             self._keys.agents.add(node)
 
-    def _results(self, change: ProbesChange) -> None:
+    def _enqueue_pods(self, change: ProbesChange) -> None:
         ours = self._caches.namespace
         for key, reported in change.pods.items():
             if not ours or key.namespace == ours:
                 self._result_seen(key, reported)
                 self._keys.pods.add(key, Priority.HIGH)
 
-    def _counts(self, change: ProbesChange) -> None:
+    def _enqueue_markers(self, change: ProbesChange) -> None:
         markers = self._caches.matching.markers
-        self._keys.counts(markers[key] for key in change.markers if key in markers)
+        self._keys.enqueue_marker_status(markers[key] for key in change.markers if key in markers)

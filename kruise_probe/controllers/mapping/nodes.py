@@ -1,4 +1,4 @@
-"""What events of Nodes and of their agents' Leases ask for."""
+"""Event handlers of Nodes and of the agents' Leases."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -12,7 +12,7 @@ from kruise_probe.workqueue.priority import Priority
 
 
 class NodeEvents:
-    """A Node's birth, end, or change of kind concerns its plan, and what its pods' results are worth."""
+    """Enqueues a Node, its agent and its pods when it is created, deleted, or becomes virtual or real."""
 
     def __init__(self, caches: Caches, keys: Keys) -> None:
         self._caches = caches
@@ -21,28 +21,28 @@ class NodeEvents:
     def on_add(self, obj: Node, is_initial: bool) -> None:
         self._keys.node(obj.key.name, is_initial)
         if not is_initial:
-            self._concerns_pods(obj)
+            self._enqueue_pods(obj)
 
     def on_update(self, old: Node, new: Node) -> None:
         if old is new:
             self._keys.node(new.key.name, initial=True)
         elif old.uid != new.uid or is_virtual(old) != is_virtual(new):
             self._keys.node(new.key.name)
-            self._concerns_pods(new)
+            self._enqueue_pods(new)
 
     def on_delete(self, last_known: Node) -> None:
         self._keys.node(last_known.key.name)
-        self._concerns_pods(last_known)
+        self._enqueue_pods(last_known)
 
-    def _concerns_pods(self, node: Node) -> None:
+    def _enqueue_pods(self, node: Node) -> None:
         self._keys.agents.add(node.key.name)
         wake_pods(self._caches, self._keys, node.key.name)
 
 
 class LeaseEvents:
-    """Heartbeats. A renewal in time costs a dictionary entry: the timer at the old expiry looks again.
+    """Records heartbeats. A renewal in time only updates a dictionary: the timer at the old expiry is still set.
 
-    Whatever makes a Lease expire sooner than that asks for a look at once.
+    A change that makes the Lease expire earlier enqueues the agent at once.
     """
 
     def __init__(
@@ -83,9 +83,9 @@ class LeaseEvents:
 
 
 def wake_pods(caches: Caches, keys: Keys, node: str) -> None:
-    """Has all pods of a node, and the status of their markers, looked at again."""
+    """Enqueues all pods of a node and the status of their markers."""
     for pod in caches.pods_on(node):
         markers = caches.matching.markers_of(pod)
         if markers:
             keys.pod(pod.key)
-            keys.counts(markers)
+            keys.enqueue_marker_status(markers)

@@ -1,4 +1,4 @@
-"""What events of pods ask for."""
+"""Event handler of pods."""
 
 from collections.abc import Callable, Iterable
 
@@ -12,10 +12,10 @@ from kruise_probe.controllers.pods.claims import Claims, claims_of, kept_gates
 
 
 class PodEvents:
-    """Pods concern their own marks, the plan of their node, and the status of their markers.
+    """Enqueues a pod, its node and the status of its markers.
 
-    `state_changed` is called with each pod on which a serverless provider reported another state, `gone` with each that
-    was deleted.
+    `state_changed` is called with each pod on which a serverless provider reported another state. `gone` is called
+    with each deleted pod.
     """
 
     def __init__(
@@ -38,60 +38,62 @@ class PodEvents:
             self._keys.pod(obj.key, is_initial)
         if markers:
             self._keys.node(obj.node, is_initial)
-            self._keys.counts(markers)
+            self._keys.enqueue_marker_status(markers)
 
     def on_update(self, old: Pod, new: Pod) -> None:
         echo = self._caches.follow_pod(old, new)
         if old is new:
-            self._look_again(new)
+            self._resync(new)
             return
         before = self._caches.matching.markers_of(old)
         after = before if old.labels == new.labels else self._caches.matching.markers_of(new)
         if before != after:
-            self._concerns_all(old, new, (*before, *after))
+            self._enqueue_all(old, new, (*before, *after))
             return
         if not after and new.owned is NOTHING_OWNED and old.owned is NOTHING_OWNED:
             return
         if after and _plan_may_differ(old, new):
-            self._concerns_all(old, new, after)
+            self._enqueue_all(old, new, after)
         elif not echo and _marks_may_differ(old, new):
             self._keys.pod(new.key)
             if self._caches.node_is_virtual(new.node):
-                self._keys.counts(after)
+                self._keys.enqueue_marker_status(after)
                 if _provider_changed_state(old, new, claims_of(after)):
                     self._state_changed(new.key)
-        self._left_behind(old, new)
+        self._enqueue_deleting_markers(old, new)
 
     def on_delete(self, last_known: Pod) -> None:
         self._caches.follow_pod_deletion(last_known)
         self._gone(last_known.key)
         markers = self._caches.matching.markers_of(last_known)
-        self._keys.counts(markers)
+        self._keys.enqueue_marker_status(markers)
         if markers or last_known.uid in self._caches.view(last_known.node).entries:
             self._keys.node(last_known.node)
-        self._keys.counts(self._caches.matching.deleting(last_known.namespace).values())
+        self._keys.enqueue_marker_status(
+            self._caches.matching.deleting(last_known.namespace).values()
+        )
 
-    def _look_again(self, pod: Pod) -> None:
-        """A resync: events may have been lost."""
+    def _resync(self, pod: Pod) -> None:
+        """Enqueues the pod at LOW priority, in case events were lost."""
         if self._caches.matching.markers_of(pod) or pod.owned is not NOTHING_OWNED:
             self._keys.pod(pod.key, initial=True)
 
-    def _concerns_all(self, old: Pod, new: Pod, markers: Iterable[CompiledMarker]) -> None:
+    def _enqueue_all(self, old: Pod, new: Pod, markers: Iterable[CompiledMarker]) -> None:
         self._keys.pod(new.key)
         self._keys.node(new.node)
         if old.node != new.node:
             self._keys.node(old.node)
-        self._keys.counts(markers)
-        self._left_behind(old, new)
+        self._keys.enqueue_marker_status(markers)
+        self._enqueue_deleting_markers(old, new)
 
-    def _left_behind(self, old: Pod, new: Pod) -> None:
-        """Marks came, went, or were let go of: what waits for that before a marker may end."""
+    def _enqueue_deleting_markers(self, old: Pod, new: Pod) -> None:
+        """If the marks of a pod changed, enqueues what the finalizers of markers being deleted wait for."""
         if old.owned == new.owned and kept_gates(old) == kept_gates(new):
             return
         deleting = self._caches.matching.deleting(new.namespace)
         if deleting:
-            self._keys.node_shortly(new.node)
-            self._keys.counts(deleting.values())
+            self._keys.enqueue_node_after(new.node)
+            self._keys.enqueue_marker_status(deleting.values())
 
 
 def _plan_may_differ(old: Pod, new: Pod) -> bool:
@@ -105,7 +107,7 @@ def _plan_may_differ(old: Pod, new: Pod) -> bool:
 
 
 def _provider_changed_state(old: Pod, new: Pod, claims: Claims) -> bool:
-    """Whether a condition that a probe reads its state from went from one status to another."""
+    """Whether the status of a condition changed from which a probe's state is read."""
     for condition_type in claims.condition_types:
         before, after = old.condition(condition_type), new.condition(condition_type)
         if before is not None and after is not None and before.status != after.status:
