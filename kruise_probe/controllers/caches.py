@@ -1,10 +1,10 @@
-"""What the manager knows: five informers, and what is derived from them as events come in.
+"""The manager's caches: five informers, and indexes derived from their stores.
 
-Everything here is a function of the informers' stores, kept up to date by `mapping` (which calls `follow_*` first for
-every event), so that a reconcile finds what it needs without a search. Nothing here decides or writes.
+`mapping` keeps the indexes up to date: it calls `follow_*` first for every event. So a reconcile finds what it needs
+without a search. Nothing here decides or writes.
 
 Source: controller-runtime pkg/cache; Kruise's listers.
-Differs: derived indexes beside the stores; own writes are read back before their events arrive.
+Differs: keeps derived indexes beside the stores; reads our own writes before their events arrive.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -55,7 +55,7 @@ def _node_of_pod(pod: Pod) -> tuple[str, ...]:
 
 
 class Informers(NamedTuple):
-    """One per kind. Pods and markers may be limited to a namespace, Leases are the system namespace's."""
+    """One informer per kind. Pods and markers may be limited to one namespace; Leases are from the system namespace."""
 
     markers: SharedInformer[PodProbeMarker]
     pods: SharedInformer[Pod]
@@ -67,7 +67,7 @@ class Informers(NamedTuple):
 def build_informers(
     client: RestClient, *, namespace: str, system_namespace: str, resync_seconds: float
 ) -> Informers:
-    """The informers over one client; an empty `namespace` means all."""
+    """Creates the informers over one client; an empty `namespace` means all namespaces."""
 
     def lister(resource: Any, of: str = "") -> Any:
         return ResourceListerWatcher(client, resource, namespace=of)
@@ -91,13 +91,13 @@ def build_informers(
 
 
 PodIdentity = tuple[str, str, str]
-"""Namespace, name and uid. A result is a pod's where all three are its own, as with Kruise."""
+"""Namespace, name and uid. A result belongs to a pod if all three are equal, as in Kruise."""
 
 
 class NodeView(NamedTuple):
-    """A NodePodProbe taken apart by pod: its entries (by uid) and the published results.
+    """A NodePodProbe indexed by pod: its entries (by uid) and the published results.
 
-    `left` are probes that left the spec and whose last state is published still.
+    `left` holds probes that left the spec and whose last state is still published.
     """
 
     entries: Mapping[str, PodProbe]
@@ -114,8 +114,8 @@ class ProbesChange(NamedTuple):
 
     Attributes:
         spec: whether the entries changed.
-        pods: the pods of which a state or message changed, and what did; a newer time alone is no change.
-        markers: the markers that have to do with any of it.
+        pods: the pods of which a state or message changed, with the kind of change. A newer time alone is no change.
+        markers: the markers of all changed entries and results.
     """
 
     spec: bool
@@ -124,10 +124,10 @@ class ProbesChange(NamedTuple):
 
 
 class Caches:
-    """Stores, indexes, and the objects that we wrote ourselves a moment ago.
+    """The informers' stores, the indexes, and our own writes that the informers do not show yet.
 
-    `namespace`, if not empty, is the only one that this manager looks after; `allowed_labels` are reserved label keys
-    that policies may write all the same.
+    A non-empty `namespace` is the only namespace that this manager manages. `allowed_labels` are reserved label keys
+    that policies may write.
     """
 
     def __init__(
@@ -147,8 +147,8 @@ class Caches:
         self.cycles: Final = SelectorCycles()
         self.heartbeats: Final = Heartbeats()
         self.called_stale: Final[set[str]] = set()
-        """Nodes whose results were found stale since their pods were last woken. The wall clock of that finding may be
-        ahead of the timers of `agents`: without this nobody would take it back."""
+        """Nodes whose results were found stale since their pods were last enqueued. That check may run before the timer
+        of `agents` fires. `agents` uses this set to enqueue the pods when such a node is no longer stale."""
         self._allowed_labels = allowed_labels
         self._marker_informer = informers.markers
         self._pods = informers.pods.indexer
@@ -161,7 +161,7 @@ class Caches:
 
     @property
     def marker_watches(self) -> int:
-        """Changes whenever the markers' definition may have changed."""
+        """Number of watches of markers so far. It changes whenever their CRD may have changed."""
         return self._marker_informer.watches
 
     def node(self, name: str) -> Node | None:
@@ -174,11 +174,11 @@ class Caches:
         return self._pods.by_index(BY_NODE, node)
 
     def view(self, node: str) -> NodeView:
-        """What the NodePodProbe of `node` holds."""
+        """The indexed NodePodProbe of `node`; empty if there is none."""
         return self._views.get(node, _EMPTY_VIEW)
 
     def states_of(self, pod: Pod) -> States:
-        """What the node of `pod` recorded for it."""
+        """The probe states that the node of `pod` published for it."""
         status = self.view(pod.node).statuses.get((pod.namespace, pod.name, pod.uid))
         if status is None or not status.probe_states:
             return _NO_STATES
@@ -189,12 +189,12 @@ class Caches:
         return self._nodes_of_marker.get(marker, ())
 
     def is_overdue(self, node: str) -> bool:
-        """Whether the Lease of the node's agent has expired: then its newest result decides whether it is silent."""
+        """Whether the Lease of the node's agent has expired. Its newest result then decides whether it is stale."""
         beat = self.heartbeats.get(node)
         return beat is not None and self._now() >= beat.expires_at
 
     def stale_message(self, node: str) -> str:
-        """Why the results of `node` are not to be trusted; empty when they are."""
+        """Returns why the results of `node` are stale, or an empty string. Records a stale node in `called_stale`."""
         if not self.is_overdue(node):
             return ""
         beat, now = self.heartbeats.get(node), self._now()
@@ -204,7 +204,7 @@ class Caches:
         return message
 
     def _newest_result_at(self, node: str) -> datetime | None:
-        """Found once per state of the NodePodProbe: every pod of a silent node asks."""
+        """Computed once per resourceVersion, as every pod of a stale node needs it."""
         found = self._node_pod_probes.get(NamespacedName("", node))
         if found is None:
             return None
@@ -214,7 +214,7 @@ class Caches:
         return known[1]
 
     def follow_pod(self, old: Pod | None, new: Pod) -> bool:
-        """Takes in a pod that appeared or changed; True if the event only brings back our own write."""
+        """Indexes a new or changed pod; returns True if the event only reports our own write."""
         self.matching.set_pod(old, new)
         self.marked.set_pod(old, new)
         return self.pods.is_echo(new)
@@ -225,7 +225,7 @@ class Caches:
         self.pods.deleted(pod)
 
     def follow_marker(self, marker: PodProbeMarker) -> tuple[CompiledMarker | None, CompiledMarker]:
-        """Takes in a marker that appeared, or whose spec or deletion changed; returns it before and after."""
+        """Indexes a new marker, or one whose spec or deletion changed; returns it before and after."""
         before = self.matching.markers.get(marker.key)
         after = self._compiled(marker)
         self.matching.set_marker(after)
@@ -241,7 +241,7 @@ class Caches:
         return compile_marker(marker, allowed_labels=self._allowed_labels)
 
     def follow_node_pod_probe(self, old: NodePodProbe | None, new: NodePodProbe) -> ProbesChange:
-        """Takes in a NodePodProbe that appeared or changed."""
+        """Indexes a new or changed NodePodProbe."""
         name = new.key.name
         before = self.view(name)
         spec = old is None or _spec_differs(old, new)
@@ -255,7 +255,7 @@ class Caches:
             left |= left_spec(before.entries, entries)
         markers: set[NamespacedName] = set()
         if spec:
-            markers |= self._file_entries(name, before.entries, entries)
+            markers |= self._index_entries(name, before.entries, entries)
         pods: dict[NamespacedName, ResultChange] = {}
         for identity, status in statuses.items():
             previous = before.statuses.get(identity)
@@ -263,7 +263,7 @@ class Caches:
             if change is not None:
                 pods[NamespacedName(status.namespace, status.name)] = change
                 markers.update(_markers_of_states(status))
-                if previous is not None:  # a state that was taken back counts no more
+                if previous is not None:  # markers of removed states must update their counts
                     markers.update(_markers_of_states(previous))
         for identity, status in before.statuses.items():
             if identity not in statuses:
@@ -278,13 +278,13 @@ class Caches:
         self.node_pod_probes.deleted(gone)
         self._newest.pop(name, None)
         before = self._views.pop(name, _EMPTY_VIEW)
-        markers = self._file_entries(name, before.entries, {})
+        markers = self._index_entries(name, before.entries, {})
         return ProbesChange(spec=True, pods={}, markers=frozenset(markers))
 
-    def _file_entries(
+    def _index_entries(
         self, node: str, before: Mapping[str, PodProbe], after: Mapping[str, PodProbe]
     ) -> set[NamespacedName]:
-        """Files the node under the markers of its entries; returns all that were or are concerned."""
+        """Indexes the node by the markers of its entries; returns the markers of the old and the new entries."""
         old, new = _markers_of_entries(before), _markers_of_entries(after)
         for marker in old - new:
             nodes = self._nodes_of_marker.get(marker)

@@ -1,8 +1,7 @@
-"""A marker as the controllers use it: checked, ordered and resolved once per spec.
+"""Markers as the controllers use them: validated, ordered and resolved once per spec.
 
-What is invalid is left out here, entry by entry, so that nobody downstream meets it: an invalid key costs
-that key, an invalid probe costs that probe, an invalid selector matches nothing. The errors stay with the
-marker, for its status.
+Invalid parts are dropped here one by one, so the controllers never see them. An invalid key drops that key, an
+invalid probe drops that probe, and an invalid selector matches nothing. The errors are kept for the marker's status.
 """
 
 from collections.abc import Collection, Mapping
@@ -40,7 +39,7 @@ _next_serial: Final = count().__next__
 
 
 class Marks(NamedTuple):
-    """What one policy writes, without the entries that may not be written."""
+    """The labels and annotations that one policy writes, without invalid and reserved ones."""
 
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
@@ -53,10 +52,10 @@ class CompiledProbe(NamedTuple):
     """One valid probe of a marker.
 
     Attributes:
-        planned: the entry of NodePodProbe, its name written `<marker>#<probe>`, with scheme and path filled in.
-        port_name: the container port that is still to be resolved, or empty.
-        condition_type: empty when there is none, or none that may be written.
-        policies: by state; only Succeeded and Failed occur.
+        planned: the probe for NodePodProbe.spec, named `<marker>#<probe>`, with scheme and path filled in.
+        port_name: the name of the container port, to be resolved for each pod; empty for a numeric port.
+        condition_type: empty if there is none, or if it is invalid or reserved.
+        policies: by state; contains only Succeeded and Failed.
         entry_bytes: size of `planned` as stored in a NodePodProbe.
     """
 
@@ -77,15 +76,15 @@ class CompiledProbe(NamedTuple):
 
 
 class CompiledMarker(msgspec.Struct, frozen=True, eq=False):
-    """Everything about a marker that does not depend on a pod. Compared by identity: one per spec seen.
+    """Everything about a marker that does not depend on a pod. Compared by identity: one object per observed spec.
 
     Attributes:
-        order: what decides between markers that want the same key: the older one, then its name.
-        errors: the rules that the spec breaks; the entries concerned are left out of `probes`.
+        order: decides which marker owns a key that several claim: the older one, then by name.
+        errors: the rules that the spec breaks. The invalid entries are not in `probes`.
         condition_types, labels, annotations: all names that its probes may write.
-        idle: fields of the spec that change nothing.
+        idle: fields of the spec without effect.
         entry_bytes: size of all its probes as stored in a NodePodProbe.
-        serial: a number of its own, for the keys of caches, which then keep no marker alive.
+        serial: unique number. As a cache key it keeps no marker alive.
     """
 
     key: NamespacedName
@@ -105,14 +104,14 @@ class CompiledMarker(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def live(self) -> bool:
-        """A marker that is being deleted names nothing any more."""
+        """False for a marker that is being deleted: it claims nothing."""
         return not self.deleting
 
 
 def compile_marker(
     marker: PodProbeMarker, *, allowed_labels: Collection[str] = ()
 ) -> CompiledMarker:
-    """Never raises: what is wrong with the marker ends up in `errors`."""
+    """Validates and resolves a marker. Never raises: validation errors are in `errors`."""
     errors = listed(
         each
         for each in marker_errors(marker.spec, allowed_labels=allowed_labels)
@@ -120,7 +119,7 @@ def compile_marker(
     )
     try:
         selector = compile_selector(marker.spec.selector)
-    except ValueError:  # validate_marker says the same with a path
+    except ValueError:  # `errors` contains it with its field path
         selector = _NO_SELECTOR
     probes = _probes(marker, selector.keys, allowed_labels)
     policies = [marks for each in probes for marks in each.policies.values()]
@@ -144,7 +143,7 @@ def compile_marker(
 def _probes(
     marker: PodProbeMarker, selector_keys: frozenset[str], allowed_labels: Collection[str]
 ) -> tuple[CompiledProbe, ...]:
-    """The valid probes, in order; of several with one name the first, of one condition type likewise."""
+    """The valid probes, in order; of several with one name only the first."""
     probes: dict[str, CompiledProbe] = {}
     for written in marker.spec.probes or ():
         each = msgspec.structs.replace(written, probe=within_limits(written.probe))
@@ -177,7 +176,7 @@ def _policies(
     selector_keys: frozenset[str],
     allowed_labels: Collection[str],
 ) -> Mapping[str, Marks]:
-    """By state. Of several policies for one state the first counts."""
+    """The policies by state. Of several policies for one state only the first is used."""
     by_state: dict[str, Marks] = {}
     for policy in policies:
         if policy.state in (ProbeState.SUCCEEDED, ProbeState.FAILED):
@@ -205,10 +204,10 @@ def _policies(
 
 
 def _planned(marker: str, probe: PodContainerProbe) -> tuple[ContainerProbe, str]:
-    """The entry with everything filled in that an API server of either CRD would fill in, and its port name.
+    """Returns the probe for NodePodProbe.spec and its port name.
 
-    So what is read back equals what was written, and nothing is written twice. `service` is defaulted to
-    the empty string by Kruise's CRD.
+    All defaults of both CRDs are filled in, so the stored object equals the written one and no write is repeated.
+    Kruise's CRD defaults `service` to the empty string.
     """
     filled = probe.probe
     port: int | str = 0
@@ -241,7 +240,7 @@ def _planned(marker: str, probe: PodContainerProbe) -> tuple[ContainerProbe, str
 
 
 def with_port(planned: ContainerProbe, number: int) -> ContainerProbe:
-    """The same entry with its port name resolved."""
+    """Returns the probe with its port name replaced by `number`."""
     probe = planned.probe
     changed: Probe
     if probe.http_get is not None:

@@ -1,9 +1,9 @@
-"""One controller: a queue of keys, and the reconcile that works it off.
+"""Controller: a work queue and the workers that reconcile its keys.
 
-What fills the queue is wired elsewhere: event handlers of informers map changes to keys.
+`mapping` fills the queue: its event handlers map changes to keys.
 
 Source: controller-runtime pkg/controller/controller.go.
-Differs: it does not own its sources; the manager has started and synced them before.
+Differs: does not own its sources; the manager starts and syncs the informers first.
 """
 
 from collections.abc import Hashable
@@ -22,8 +22,8 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 class Controller(Generic[K]):
     """Reconciles the keys of `queue`, `workers` at a time, each within `timeout_seconds`.
 
-    Cancelling `run` cancels what is being reconciled; reconciles are level triggered, so the next process
-    finds the rest to do in the objects themselves.
+    Cancelling `run` cancels the reconciles in flight. Reconciles are level-triggered, so the next process derives
+    the remaining work from the objects.
     """
 
     def __init__(

@@ -1,14 +1,13 @@
-"""Leader election by a Lease: of all candidates at most one works, and the next one starts as soon as it may.
+"""Leader election by a Lease: at most one candidate leads, and the next one takes over as early as it may.
 
-The leader renews the Lease every retry period and counts its term from the moment at which it *sent* the last
-renewal that succeeded; candidates count from the moment at which they *saw* it, and wait the longer lease
-duration. No clock is ever compared with another machine's, so skewed clocks cannot make two leaders. What
-remains is a process that is paused between its last look at the clock and its write: `check` makes that the
-instant in which the write leaves.
+The leader renews the Lease every retry period. Its term starts when it *sent* the last successful renewal.
+Candidates count from when they *observed* that renewal, and wait for the longer lease duration. Clocks of two
+machines are never compared, so clock skew cannot cause two leaders. One gap remains: a process may be paused
+between its last check of the clock and its write. So `check` runs in the step that writes to the socket.
 
 Source: client-go tools/leaderelection/leaderelection.go.
-Differs: candidates watch the Lease instead of polling it, so a release is taken up at once; a term counts from
-the sending of its renewal; losing raises, so that the process ends.
+Differs: candidates watch the Lease instead of polling it, so they acquire a released Lease at once; a term starts
+when its renewal is sent; a lost Lease raises, so that the process ends.
 """
 
 import asyncio
@@ -40,24 +39,24 @@ MASTER_STATUS = Gauge(
 
 WATCH_SECONDS = 300.0
 RELEASE_SECONDS = 2.0
-"""How long the release may take: whoever waits for our end waits five."""
+"""Timeout of the release. The whole process has five seconds to end."""
 
 JITTER_FACTOR = 1.2
 
 CLOCK_SLACK_SECONDS = 0.001
-"""Added where the loop waits for an instant: timers may fire a hair early, and waiting for the hair is busy work."""
+"""Added to deadlines: a timer may fire slightly early, and the loop would spin for the rest."""
 
 
 class NotLeader(KubeError):
-    """A write was about to leave a process whose term has passed, or never began: nobody's mistake, and soon the end."""
+    """A write was refused because this process does not lead, or its term has ended."""
 
 
 class LeadershipLost(FatalError):
-    """The Lease was not renewed in time, or somebody else holds it: the process must end."""
+    """The Lease was not renewed in time, or another candidate holds it: the process must end."""
 
 
 class LeaseClient(Protocol):
-    """What election needs of `RestClient`; one of its own, not fenced by this elector's `check`."""
+    """The methods of `RestClient` that the election uses. It has its own client, which `check` does not fence."""
 
     async def get(self, resource: Resource[Lease], key: NamespacedName) -> Lease: ...
     async def create(
@@ -82,10 +81,10 @@ class LeaseClient(Protocol):
 
 
 class LeaderElector:
-    """One candidate: waits for leadership, has its work done, and gives the Lease back as its very last call.
+    """One candidate: acquires the Lease, runs the work, and releases the Lease as its last call.
 
-    Not safe to run twice. Cancelling `run` cancels the work, keeps renewing until it has ended, and then
-    releases the Lease. Raises ValueError for durations that cannot keep two leaders apart.
+    Not safe to run twice. Cancelling `run` cancels the work, renews the Lease until the work has ended, and then
+    releases it. Raises ValueError for durations that allow two leaders.
     """
 
     def __init__(
@@ -110,25 +109,25 @@ class LeaderElector:
         self._observed: Observation | None = None
         self._changed = asyncio.Event()
         self._term_ends_at = float("-inf")
-        self._complaint = ""
+        self._last_error = ""
         self._status = MASTER_STATUS.labels(name)
         self._status.set(0)
 
     @property
     def is_leader(self) -> bool:
-        """True while the term runs; False from the moment it has passed, whoever has noticed."""
+        """True during the term; False as soon as it has ended, even before the renewal loop notices."""
         return asyncio.get_running_loop().time() < self._term_ends_at
 
     @property
     def holder(self) -> str:
-        """Who held the Lease when it was last seen; empty for nobody."""
+        """The holder of the Lease when it was last observed; empty if it had none."""
         return self._observed.holder if self._observed else ""
 
     def check(self) -> None:
-        """The fence: called right before a write leaves.
+        """Fences writes; called in the step that writes to the socket.
 
         Raises:
-            NotLeader: this process does not lead, or its term has passed without a renewal.
+            NotLeader: this process does not lead, or its term has ended without a renewal.
         """
         if not self.is_leader:
             raise NotLeader(
@@ -136,10 +135,10 @@ class LeaderElector:
             )
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
-        """Waits for leadership, then awaits `lead()`; returns or raises as it does, the Lease released.
+        """Waits for leadership, awaits `lead()` and releases the Lease. Returns or raises as `lead` does.
 
         Raises:
-            LeadershipLost: the term has passed, or another holds the Lease; `lead` was cancelled and has ended.
+            LeadershipLost: the term has ended, or another holds the Lease; `lead` was cancelled and has ended.
         """
         await self._acquire()
         log.info("became leader", lease=str(self._key), identity=self._candidate.identity)
@@ -151,7 +150,7 @@ class LeaderElector:
             await self._release()
 
     async def _lead_and_renew(self, lead: Callable[[], Awaitable[None]]) -> None:
-        """Whatever the work fails with once the term has passed, by the fence for one, the lost Lease is why."""
+        """Raises LeadershipLost for every error of `lead` after the term has ended, such as NotLeader."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 renewing = tasks.create_task(self._renew_until_lost(), name="renew lease")
@@ -166,32 +165,32 @@ class LeaderElector:
             raise group.exceptions[0] from None
 
     async def _acquire(self) -> None:
-        """Returns as soon as this candidate holds the Lease."""
+        """Waits until this candidate holds the Lease."""
         async with asyncio.TaskGroup() as tasks:
             following = tasks.create_task(self._follow(), name="follow lease")
             while not await self._try_to_take():
-                await self._until_worth_a_try()
+                await self._wait_for_change()
             following.cancel()
 
     async def _follow(self) -> None:
-        """Keeps `_observed` as new as it can be: by a watch, and by one look a retry period without one."""
+        """Keeps `_observed` up to date by a watch. If that fails, reads the Lease once per retry period."""
         while True:
             try:
-                await self._look()
+                await self._read_lease()
                 await self._watch()
             except (KubeError, TimeoutError) as error:
-                self._complain("lease cannot be followed", error)
+                self._log_failure("lease cannot be followed", error)
             await asyncio.sleep(self._jittered_retry_seconds())
 
-    async def _look(self) -> None:
+    async def _read_lease(self) -> None:
         try:
             async with asyncio.timeout(self._renew_deadline_seconds / 2):
-                self._see(await self._client.get(LEASES, self._key))
+                self._observe(await self._client.get(LEASES, self._key))
         except NotFound:
-            self._see(None)
+            self._observe(None)
 
     async def _watch(self) -> None:
-        """Starts with the Lease as it is: its own version may be too old to start from when nobody renewed it."""
+        """Starts without a resourceVersion: that of a Lease without renewals may be too old for a watch."""
         async with self._client.watch(
             LEASES,
             namespace=self._key.namespace,
@@ -200,17 +199,17 @@ class LeaderElector:
         ) as events:
             async for event in events:
                 if event.object is not None:
-                    self._see(event.object if event.type is not EventType.DELETED else None)
+                    self._observe(event.object if event.type is not EventType.DELETED else None)
 
-    def _see(self, lease: Lease | None) -> None:
+    def _observe(self, lease: Lease | None) -> None:
         before = self._observed
         self._observed = observe(before, lease, asyncio.get_running_loop().time())
         if self._observed.holder and (before is None or before.holder != self._observed.holder):
             log.info("leader seen", lease=str(self._key), holder=self._observed.holder)
         self._changed.set()
 
-    async def _until_worth_a_try(self) -> None:
-        """Returns when something was seen, or when the term that was seen has passed."""
+    async def _wait_for_change(self) -> None:
+        """Waits until the Lease is observed again, or until the observed term has ended."""
         now = asyncio.get_running_loop().time()
         retry_at = now + self._jittered_retry_seconds()
         free_at = self._observed.free_at if self._observed else retry_at
@@ -233,17 +232,17 @@ class LeaderElector:
             async with asyncio.timeout(self._renew_deadline_seconds / 2):
                 await self._write_acquisition(observed, sent_at)
         except (KubeError, TimeoutError) as error:
-            self._complain("lease not acquired", error)
-            await self._look_again(observed)
+            self._log_failure("lease not acquired", error)
+            await self._reread(observed)
             return False
         return True
 
-    async def _look_again(self, refused: Observation) -> None:
-        """After an attempt that failed; the next one follows at once only if there is something new to see."""
+    async def _reread(self, refused: Observation) -> None:
+        """Reads the Lease after a failed attempt. The next attempt follows at once only if it has changed."""
         try:
-            await self._look()
+            await self._read_lease()
         except (KubeError, TimeoutError) as error:
-            self._complain("lease cannot be read", error)
+            self._log_failure("lease cannot be read", error)
         if self._known().resource_version == refused.resource_version:
             self._changed.clear()
 
@@ -260,7 +259,7 @@ class LeaderElector:
         return await self._client.patch(LEASES, self._key, body, patch_type=PatchType.MERGE)
 
     def _begin_term(self, lease: Lease, sent_at: float) -> None:
-        self._see(lease)
+        self._observe(lease)
         self._term_ends_at = sent_at + self._renew_deadline_seconds
 
     async def _renew_until_lost(self) -> None:
@@ -277,18 +276,18 @@ class LeaderElector:
                 async with asyncio.timeout_at(min(attempt_ends_at, self._term_ends_at)):
                     await self._renew()
             except (KubeError, TimeoutError) as error:
-                self._complain("lease not renewed", error)
+                self._log_failure("lease not renewed", error)
 
     async def _renew(self) -> None:
         """Begins the next term.
 
         Raises:
-            LeadershipLost: the Lease says that another holds it.
+            LeadershipLost: another candidate holds the Lease.
         """
         try:
             await self._write_renewal()
         except (Conflict, NotFound):
-            await self._look()
+            await self._read_lease()
             if self._observed is None or self.holder != self._candidate.identity:
                 self._term_ends_at = float("-inf")
                 raise LeadershipLost(
@@ -309,42 +308,42 @@ class LeaderElector:
         return self._observed
 
     async def _release(self) -> None:
-        """The last call: after it somebody else may lead, so the fence falls first."""
+        """Ends our term first, so that `check` refuses writes before another candidate can lead."""
         leading = self.is_leader
         self._term_ends_at = float("-inf")
         if not leading:
             return
         try:
             async with asyncio.timeout(RELEASE_SECONDS):
-                await self._give_back()
+                await self._write_release()
         except (KubeError, TimeoutError) as error:
             text = str(error) or "no answer in time"
             log.warning("lease not released", lease=str(self._key), error=text)
         else:
             log.info("lease released", lease=str(self._key))
 
-    async def _give_back(self) -> None:
-        """The end may have come while a renewal was under way; if that was carried out, the Lease is newer than we know.
+    async def _write_release(self) -> None:
+        """Releases the Lease. Retries if a cancelled renewal was applied and has changed the resourceVersion.
 
         Raises:
-            Conflict: somebody else holds the Lease.
+            Conflict: another candidate holds the Lease.
         """
         while True:
             try:
                 await self._patch(release(self._known(), self._now()))
                 return
             except Conflict:
-                await self._look()
+                await self._read_lease()
                 if self.holder != self._candidate.identity:
                     raise
 
-    def _complain(self, event: str, error: Exception) -> None:
-        """Says a new trouble aloud; the same one again, or a lost race, only to whoever debugs."""
+    def _log_failure(self, event: str, error: Exception) -> None:
+        """Logs a new error as a warning. Logs a repeated error, or a lost race, at debug level."""
         text = str(error) or "no answer in time"
-        expected = isinstance(error, Conflict) or text == self._complaint
-        say = log.debug if expected else log.warning
-        self._complaint = text
-        say(event, lease=str(self._key), error=text)
+        expected = isinstance(error, Conflict) or text == self._last_error
+        log_event = log.debug if expected else log.warning
+        self._last_error = text
+        log_event(event, lease=str(self._key), error=text)
 
     def _jittered_retry_seconds(self) -> float:
         return self._retry_period_seconds * random.uniform(1.0, JITTER_FACTOR)

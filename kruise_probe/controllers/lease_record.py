@@ -1,8 +1,8 @@
-"""What a Lease says to a candidate, and what is written to it: pure rules of leader election.
+"""The Lease record of leader election: how a candidate reads it, and what it writes. Pure functions.
 
 Source: client-go tools/leaderelection/leaderelection.go and resourcelock/leaselock.go.
-Differs: writes are merge patches with a resource version, so what others keep on the Lease stays; a Lease that
-was deleted counts as held until its last seen term has passed.
+Differs: writes are merge patches with a resourceVersion, so fields of others stay on the Lease; a deleted Lease
+counts as held until its last observed term has ended.
 """
 
 from datetime import datetime
@@ -18,9 +18,9 @@ _EMPTY = LeaseSpec()
 
 
 class Observation(NamedTuple):
-    """The Lease as it was last seen, and when this process first saw it so (loop time).
+    """The Lease as last observed, and the loop time at which this process first observed that record.
 
-    `resource_version` is empty when there is no Lease (any more).
+    `resource_version` is empty if there is no Lease, or if it was deleted.
     """
 
     spec: LeaseSpec
@@ -33,16 +33,16 @@ class Observation(NamedTuple):
 
     @property
     def free_at(self) -> float:
-        """The loop time from which on it may be taken over: at once when nobody holds it."""
+        """The loop time from which the Lease may be acquired: at once if it has no holder."""
         if not self.holder:
             return self.seen_at
         return self.seen_at + float(self.spec.lease_duration_seconds or 0)
 
 
 def observe(before: Observation | None, lease: Lease | None, now: float) -> Observation:
-    """What is known after seeing `lease` (None: there is none) at loop time `now`.
+    """Returns the observation after reading `lease` (None: it does not exist) at loop time `now`.
 
-    Only a changed record starts a new term: the same one seen again is no renewal.
+    Only a changed record starts a new term. Reading the same record again is no renewal.
     """
     if lease is None:
         return before._replace(resource_version="") if before else Observation(_EMPTY, "", now)
@@ -54,13 +54,13 @@ def observe(before: Observation | None, lease: Lease | None, now: float) -> Obse
 
 
 class Candidate(NamedTuple):
-    """Who writes, and for how long each write holds."""
+    """The identity that is written as holder, and the lease duration."""
 
     identity: str
     duration_seconds: int
 
     def creation(self, key: NamespacedName, at: datetime) -> bytes:
-        """The Lease that does not exist yet."""
+        """The body that creates the Lease."""
         return msgspec.json.encode(
             {
                 "apiVersion": "coordination.k8s.io/v1",
@@ -71,12 +71,12 @@ class Candidate(NamedTuple):
         )
 
     def acquisition(self, observed: Observation, at: datetime) -> bytes:
-        """A patch that takes the Lease over, if it is still as observed."""
+        """A patch that acquires the Lease if it has not changed since it was observed."""
         transitions = (observed.spec.lease_transitions or 0) + 1
         return _patch(observed, self._spec(acquired_at=at, renewed_at=at, transitions=transitions))
 
     def renewal(self, observed: Observation, at: datetime) -> bytes:
-        """A patch that begins the next term of our own."""
+        """A patch that renews our own term."""
         return _patch(observed, self._spec(renewed_at=at))
 
     def _spec(
@@ -96,7 +96,7 @@ class Candidate(NamedTuple):
 
 
 def release(observed: Observation, at: datetime) -> bytes:
-    """A patch that leaves the Lease to whoever comes first."""
+    """A patch that clears the holder, so that any candidate may acquire the Lease."""
     stamp = format_micro_time(at)
     return _patch(
         observed,
@@ -107,7 +107,7 @@ def release(observed: Observation, at: datetime) -> bytes:
 
 
 def _patch(observed: Observation, spec: LeaseSpec) -> bytes:
-    """Conditional on the observed version: anybody's write in between makes it a Conflict."""
+    """Carries the observed resourceVersion: any write in between makes it a Conflict."""
     return msgspec.json.encode(
         {"metadata": {"resourceVersion": observed.resource_version}, "spec": spec}
     )

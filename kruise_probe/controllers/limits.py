@@ -1,6 +1,6 @@
-"""Limits of what markers may ask of one pod, and which probes a limit leaves out. Pure.
+"""Limits on the markers and probes of one pod, and which probes a limit leaves out. Pure functions.
 
-A probe that is left out is not in NodePodProbe.spec. Its condition on the pod becomes Unknown with the reason.
+A probe that is left out is not in NodePodProbe.spec. Its condition on the pod becomes Unknown with the limit's reason.
 """
 
 from collections.abc import Collection, Mapping
@@ -15,17 +15,17 @@ from kruise_probe.api.pods import Pod
 from kruise_probe.controllers.compiled import CompiledMarker
 
 MARKERS_PER_POD: Final = 64
-"""Markers that are considered for one pod: the oldest ones."""
+"""Maximum number of markers that probe one pod; the oldest ones win."""
 
 REPORTED_PROBES: Final = 256
-"""Probes of further markers whose conditions are written, so that the size of the pod's status has a bound."""
+"""Maximum number of left-out probes whose conditions are written. It bounds the size of the pod's status."""
 
 ENTRY_BYTES: Final = 64 * 1024
-"""Of all probes of one marker for one pod, as stored in a NodePodProbe."""
+"""Maximum size of all probes of one marker for one pod, as stored in a NodePodProbe."""
 
 
 class LeftOut(NamedTuple):
-    """Why the probes of a marker are left out for a pod, and what to do."""
+    """Why the probes of a marker are left out for a pod, and how to fix it."""
 
     reason: str
     why: str
@@ -33,7 +33,7 @@ class LeftOut(NamedTuple):
 
     @property
     def message(self) -> str:
-        """For the pod's conditions."""
+        """The message of the pod's conditions."""
         return f"Not probed: {self.why}. {self.remedy[0].upper()}{self.remedy[1:]}."
 
 
@@ -57,12 +57,12 @@ NOTHING_LEFT_OUT: Final[Mapping[str, LeftOut]] = {}
 
 
 def considered(markers: tuple[CompiledMarker, ...]) -> tuple[CompiledMarker, ...]:
-    """Those of the markers that select a pod whose probes may run: the oldest live ones, in their order."""
+    """Of the markers that select a pod, those whose probes may run: the oldest live ones, in order."""
     return live_in_order(markers)[:MARKERS_PER_POD]
 
 
 def claiming(markers: tuple[CompiledMarker, ...]) -> tuple[CompiledMarker, ...]:
-    """The markers that may own keys of a pod: the considered ones, and those beyond the limit that are reported."""
+    """The markers that may own keys of a pod: the considered ones, and those over the limit that are reported."""
     live = live_in_order(markers)
     if len(live) <= MARKERS_PER_POD:
         return live
@@ -95,7 +95,7 @@ def left_out_of(
 ) -> Mapping[str, LeftOut]:
     """Why probes of `pod` are left out, by the marker's name.
 
-    `markers` select the pod. `no_room` names those whose entry the NodePodProbe of its node has no room for.
+    `markers` select the pod. `no_room` names the markers whose probes do not fit into the node's NodePodProbe.
     """
     if not no_room and not may_leave_out(markers):
         return NOTHING_LEFT_OUT
@@ -111,16 +111,16 @@ def left_out_of(
 
 
 def may_leave_out(markers: Collection[CompiledMarker]) -> bool:
-    """Whether a pod that these markers select can be beyond a limit of its own; cheap, for the common case."""
+    """Whether a pod that these markers select may exceed a limit. A cheap check for the common case."""
     return len(markers) > MARKERS_PER_POD or any(each.entry_bytes > ENTRY_BYTES for each in markers)
 
 
 def reported_without_room(
     pod: Pod, markers: tuple[CompiledMarker, ...], running: Collection[str]
 ) -> Collection[str]:
-    """The names of the markers of which conditions of `pod` say that there is no room for their probes.
+    """The names of the markers whose conditions on `pod` have the reason REASON_NO_ROOM.
 
-    `running` are the names of the probes that the NodePodProbe of its node holds for it.
+    `running` holds the names of the pod's probes in the NodePodProbe of its node.
     """
     refused = {each.type for each in pod.conditions if each.reason == REASON_NO_ROOM}
     if not refused:

@@ -7,7 +7,7 @@ The response to a patch may also arrive after the event of the object's deletion
 cache from returning the deleted object for a minute.
 
 Source: client-go tools/cache/mutation_cache.go.
-Differs: an entry is dropped as soon as the informer reports it, not only by its time-to-live; deletions leave tombstones.
+Differs: the informer's event drops an entry, not only its time-to-live; deletions leave tombstones.
 """
 
 import asyncio
