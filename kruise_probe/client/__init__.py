@@ -1,5 +1,5 @@
-"""The only door to the API server: configuration, requests, watches, events.
+"""The API server client: configuration, requests, watches and events.
 
-Owns what a request is, how long it may take, when it is sent again and what a refusal means. Knows
-nothing of caches, queues or of what any object is for.
+All access to the API server goes through this package. It owns requests, their deadlines and retries,
+and the mapping of error responses to exceptions. It is independent of caches, queues and controllers.
 """

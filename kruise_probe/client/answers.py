@@ -1,7 +1,7 @@
-"""From the bytes of a connection to one answer: no I/O, no clock.
+"""Parser of one HTTP response from the bytes of a connection: no I/O, no clock.
 
-Source: RFC 9112; Go net/http transfer.go and transport.go (interim answers, size of a head).
-Differs: llhttp does the parsing, strictly; of the header fields only those are kept that somebody reads.
+Source: RFC 9112; Go net/http transfer.go and transport.go (1xx responses, size limit of the header).
+Differs: llhttp parses, in strict mode. Only the header fields that the client uses are kept.
 """
 
 import zlib
@@ -10,37 +10,37 @@ from typing import Final
 import httptools
 
 MAX_FRAMING_BYTES: Final = 256 * 1024
-"""How much may come that is no body: a head, interim answers, trailers. Go allows a megabyte for an HTTP/1.1 head."""
+"""Maximum of all bytes outside a body: header, 1xx responses, trailers. Go allows 1 MB for an HTTP/1.1 header."""
 
 MAX_BODY_BYTES: Final = 64 * 1024 * 1024
-"""Of a body that waits to be taken: 500 pods in one page may have 128 KiB each."""
+"""Maximum of body bytes before `take`: a page of 500 pods may have 128 KiB per pod."""
 
 MAX_UNPACKED_BYTES: Final = 16 * 1024 * 1024
-"""Of what is fed at a time. Unpacking takes longer than reading; what becomes a hundred times as large is made for that."""
+"""Maximum of bytes decompressed from one `feed`. A body that grows a hundredfold is a decompression bomb."""
 
 _UNPACKED_AT_ONCE: Final = 256 * 1024
 _GZIP: Final = 16 + zlib.MAX_WBITS
 
 
 class BadResponse(Exception):
-    """What came is no HTTP answer, or one of a kind that was not asked for; the text says why."""
+    """The response is not valid HTTP, or not of a kind that was requested; the message says why."""
 
 
 class BodyTooLarge(BadResponse):
-    """The body, or what it unpacks to, has more bytes than are taken."""
+    """The body exceeds the size limit, before or after decompression."""
 
 
 class AnswerParser:
-    """One answer, fed in whatever portions it arrives.
+    """Incremental parser of one response.
 
-    With `tunnel` it is that of a proxy to CONNECT: on success it ends with its head.
+    With `tunnel`, it parses a proxy's response to CONNECT: on success, that ends with its header.
 
     Attributes:
-        status: 0 until the head is complete.
-        retry_after: the header of that name.
-        complete: True when there is nothing left to come.
-        reusable: True when the connection may carry another request, once this answer is complete.
-        pending_bytes: how much of the body waits to be taken.
+        status: HTTP status; 0 until the header is complete.
+        retry_after: the Retry-After header.
+        complete: True when the whole response was received.
+        reusable: True if the connection can carry another request once this response is complete.
+        pending_bytes: body bytes that were received and not yet taken.
     """
 
     __slots__ = (
@@ -81,11 +81,11 @@ class AnswerParser:
         self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
 
     def feed(self, data: bytes) -> None:
-        """Takes the next bytes; what comes after a complete answer makes the connection useless.
+        """Parse the next bytes. Bytes after a complete response make the connection not reusable.
 
         Raises:
-            BadResponse: they are no HTTP, or too much of it; nothing may be fed after that.
-            BodyTooLarge: more than `MAX_BODY_BYTES` wait to be taken.
+            BadResponse: the bytes are not valid HTTP, or exceed a limit. Feed no more bytes after it.
+            BodyTooLarge: the body exceeds `MAX_BODY_BYTES` or `MAX_UNPACKED_BYTES`.
         """
         if self._parser is None:
             self.reusable = False
@@ -100,7 +100,7 @@ class AnswerParser:
             if not self.complete:
                 self._problem = self._problem or f"this is no HTTP: {error}"
         if self.complete:
-            self._parser = None  # the two hold each other
+            self._parser = None  # breaks the reference cycle
         elif self._framing_bytes > MAX_FRAMING_BYTES:
             self._problem = f"its head has more than {MAX_FRAMING_BYTES} bytes"
         if self._problem:
@@ -109,10 +109,10 @@ class AnswerParser:
             raise (BodyTooLarge if self._too_large else BadResponse)(self._problem)
 
     def end(self) -> bool:
-        """Takes the end of the connection; False when the answer is cut off by it.
+        """Handle the end of the connection. Return False if the response is incomplete.
 
         Raises:
-            BadResponse: the body cannot be unpacked.
+            BadResponse: the compressed body is incomplete.
         """
         self._parser = None
         self.reusable = False
@@ -123,7 +123,7 @@ class AnswerParser:
         return self.complete
 
     def take(self) -> bytes:
-        """What has come of the body since the last time."""
+        """Return the body bytes received since the last call."""
         pieces = self._pieces
         if not pieces:
             return b""
@@ -131,7 +131,7 @@ class AnswerParser:
         self.pending_bytes = 0
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    # What the parser calls; whatever follows a complete answer is only noticed.
+    # Callbacks of httptools. Data after a complete response only makes the connection not reusable.
 
     def on_message_begin(self) -> None:
         if self.complete:
@@ -148,7 +148,7 @@ class AnswerParser:
             case b"retry-after":
                 self.retry_after = value.decode("latin-1")
             case b"content-encoding":
-                self._encoded(value.strip().lower())
+                self._set_encoding(value.strip().lower())
             case _:
                 pass
 
@@ -195,7 +195,7 @@ class AnswerParser:
             self._problem = self._problem or "its packed body is cut off"
         self.complete = not self._problem
 
-    def _encoded(self, encoding: bytes) -> None:
+    def _set_encoding(self, encoding: bytes) -> None:
         if encoding in (b"gzip", b"x-gzip"):
             self._packed = True
         elif encoding not in (b"", b"identity"):
@@ -204,7 +204,7 @@ class AnswerParser:
             )
 
     def _unpack(self, data: bytes) -> None:
-        """In portions, so that the largest thing at a time is the body itself; several members follow each other."""
+        """Decompress in small pieces to limit memory. A gzip body may have several members."""
         unpacked = self.pending_bytes
         try:
             while data and not self._problem:

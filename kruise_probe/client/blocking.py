@@ -1,6 +1,6 @@
-"""What blocks for as long as it likes: a program that hangs, a file of a dead file server.
+"""Calls that may block forever: a program that hangs, a file on an unavailable file server.
 
-The loop's own executor will not do: a process that ends waits for its threads, and so for whatever hangs in one.
+The default executor of the event loop is not suitable: at exit, the process waits for its threads.
 """
 
 import asyncio
@@ -13,17 +13,20 @@ T = TypeVar("T")
 
 
 async def in_daemon_thread(call: Callable[[], T]) -> T:
-    """What `call` returns or raises. Cancelling gives up the waiting; the thread goes on, and ends with the process."""
-    answer: Future[T] = Future()
-    answer.set_running_or_notify_cancel()  # from now on only the thread decides how it ends
+    """Run `call` in a daemon thread and return its result.
+
+    Cancelling stops only the wait. The thread continues, and ends with the process at the latest.
+    """
+    future: Future[T] = Future()
+    future.set_running_or_notify_cancel()  # no one can cancel it now; only the thread sets its result
 
     def run() -> None:
         try:
             result = call()
-        except BaseException as error:  # noqa: BLE001 - whatever it is, it is raised where it is awaited
-            answer.set_exception(error)
+        except BaseException as error:  # noqa: BLE001 - raised again where it is awaited
+            future.set_exception(error)
         else:
-            answer.set_result(result)
+            future.set_result(result)
 
     threading.Thread(target=run, name="blocking call", daemon=True).start()
-    return await asyncio.wrap_future(answer)
+    return await asyncio.wrap_future(future)

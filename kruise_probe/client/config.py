@@ -1,10 +1,10 @@
-"""Where the API server is, and how we prove who we are: found once, at start.
+"""Address and credentials of the API server, loaded once at start.
 
-In a pod it is the service account (no file is parsed, the `kubernetes` package is not imported: that
-costs 40 MB); anywhere else a kubeconfig, which the official package reads (see `kubeconfig`).
+In a pod, these come from the service account. That needs no kubeconfig and does not import the
+`kubernetes` package, which uses 40 MB. Elsewhere that package reads a kubeconfig (see `kubeconfig`).
 
 Source: client-go rest.InClusterConfig and tools/clientcmd.
-Differs: $KUBECONFIG goes before the service account here, as whoever sets it means it.
+Differs: $KUBECONFIG takes precedence over the service account, because it is set on purpose.
 """
 
 import os
@@ -29,16 +29,16 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterConfig:
-    """All that `RestClient` needs to know of a cluster.
+    """Configuration of `RestClient` for one cluster.
 
     Attributes:
-        server: URL without a trailing slash; may hold a path that every request is below.
+        server: URL without a trailing slash; may have a path, the prefix of every request.
         tls: None for a plain `http` server.
-        authority: the file that `tls` trusts, where it may be replaced while we run.
-        server_name: the name that the server's certificate is checked for, where it is not the host's.
+        authority: the CA file that `tls` trusts, if it may be replaced at run time.
+        server_name: name expected in the server's certificate, if it is not the host.
         proxy: URL of an HTTP proxy, or None.
-        namespace: what a request without a namespace means to its user.
-        source: where this was read, for messages.
+        namespace: default namespace of the user.
+        source: origin of this configuration, for messages.
     """
 
     server: str
@@ -52,19 +52,20 @@ class ClusterConfig:
 
     @classmethod
     def plain(cls, server: str) -> "ClusterConfig":
-        """A server that asks nobody who he is: the playground's, and those of tests."""
+        """Return the configuration of a server without authentication, for the playground and tests."""
         return cls(server=server.rstrip("/"), tls=None, credentials=StaticCredentials())
 
 
 def load_config(
     kubeconfig: str | None = None, environ: Mapping[str, str] | None = None
 ) -> ClusterConfig:
-    """Finds the cluster: `kubeconfig` > $KUBECONFIG > the pod's service account > ~/.kube/config.
+    """Load the configuration: `kubeconfig` > $KUBECONFIG > the pod's service account > ~/.kube/config.
 
-    Blocks (reads files, may run a kubeconfig's exec plugin, which may hang): on a loop that listens to signals call it in a thread.
+    This blocks: it reads files and may run an exec plugin, which may hang. On an event loop that handles
+    signals, call it in a thread.
 
     Raises:
-        ConfigError: one line that says what was wrong, where, and what to do.
+        ConfigError: one line that says what is wrong, where, and what to do.
     """
     environ = os.environ if environ is None else environ
     if kubeconfig:
@@ -78,18 +79,20 @@ def load_config(
         return _from_kubeconfig(str(default), environ, "the default kubeconfig")
     raise ConfigError(
         f"no API server to talk to: --kubeconfig and $KUBECONFIG are not set, {default} does not exist, and this "
-        f"is no pod with a service account ({_why_no_pod(environ)}); name a kubeconfig with --kubeconfig"
+        f"is no pod with a service account ({_why_not_in_cluster(environ)}); name a kubeconfig with --kubeconfig"
     )
 
 
-def _why_no_pod(environ: Mapping[str, str]) -> str:
+def _why_not_in_cluster(environ: Mapping[str, str]) -> str:
     if not environ.get("KUBERNETES_SERVICE_HOST"):
         return "$KUBERNETES_SERVICE_HOST is not set"
     return f"{SERVICE_ACCOUNT}/token does not exist; is automountServiceAccountToken false?"
 
 
 def _from_kubeconfig(paths: str, environ: Mapping[str, str], origin: str) -> ClusterConfig:
-    from kruise_probe.client import kubeconfig  # here: it imports 40 MB that a pod does without
+    from kruise_probe.client import (
+        kubeconfig,
+    )  # imported here, because it uses 40 MB that a pod need not spend
 
     found = kubeconfig.read(paths, origin)
     return ClusterConfig(

@@ -1,8 +1,8 @@
-"""Who we are to the API server, for as long as we run: tokens and certificates rotate, and nobody restarts for it.
+"""Credentials for the API server. Tokens and certificates rotate without a restart.
 
 Source: client-go transport/token_source.go and cert_rotation.go, plugin/pkg/client/auth/exec.
-Differs: what was refused is read again at once, and the request is sent once more with the new one; client-go's
-next request does that. Certificates are looked at when they are refused, neither at intervals nor on their expiry.
+Differs: refused credentials are reloaded at once and the request is retried; in client-go, the next request uses
+the new ones. Certificates are reloaded only when they are refused, neither periodically nor at their expiry.
 """
 
 import asyncio
@@ -18,39 +18,39 @@ from kruise_probe.client.blocking import in_daemon_thread
 log = structlog.get_logger(__name__)
 
 REREAD_SECONDS = 60.0
-"""How often a token file is looked at: kubelet replaces a token long before it ends."""
+"""How often a token file is checked. kubelet replaces a token long before it expires."""
 
 
 class ConfigError(FatalError):
-    """The way to the API server cannot be made out; one line that says what, where and what to do."""
+    """The client configuration is invalid; one line says what is wrong, where, and what to do."""
 
 
 class Credentials(Protocol):
-    """Gives the `Authorization` header, and tells when the client certificate is another."""
+    """The `Authorization` header, and the version of the client certificate."""
 
     @property
     def version(self) -> int:
-        """Grows with each new client certificate; connections that presented an older one are used no more."""
+        """Increases with each new client certificate. Connections with an older version are not reused."""
         ...
 
     def authorization(self) -> str | None:
-        """The header's value now, or None where a client certificate, or nobody, speaks for us."""
+        """Return the current header value, or None with a client certificate or without credentials."""
         ...
 
     async def renew(self, refused: str | None, since: int = 0) -> bool:
-        """Called when the server answered 401 to a request with the header `refused`, sent at version `since`.
+        """Reload the credentials after a 401 for the header `refused` at version `since`.
 
-        True when something else can be tried.
+        Return True if a retry would use other credentials.
         """
         ...
 
     def close(self) -> None:
-        """Ends what is under way; they may be used again."""
+        """Cancel a renewal in flight. The credentials can still be used."""
         ...
 
 
 class StaticCredentials:
-    """What stays as it is: a literal token, or nothing."""
+    """Credentials that never change: a literal token, or none."""
 
     version = 0
 
@@ -68,29 +68,29 @@ class StaticCredentials:
 
 
 class TokenFile:
-    """A bearer token in a file that somebody else replaces.
+    """A bearer token in a file that another process replaces, such as kubelet.
 
-    The file is looked at no more than once in `REREAD_SECONDS` and read when it changed. A file that
-    cannot be read leaves the last token in place.
+    The file is checked at most once per `REREAD_SECONDS`, and read if it has changed. If it cannot be
+    read, the last token is kept.
     """
 
     version = 0
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._seen: tuple[int, int] | None = None
+        self._file_id: tuple[int, int] | None = None
         self._authorization: str | None = None
-        self._look_at = float("-inf")
+        self._check_at = float("-inf")
 
     def authorization(self) -> str | None:
         now = asyncio.get_running_loop().time()
-        if now >= self._look_at:
-            self._look_at = now + REREAD_SECONDS
+        if now >= self._check_at:
+            self._check_at = now + REREAD_SECONDS
             self._read_if_changed()
         return self._authorization
 
     async def renew(self, refused: str | None, since: int = 0) -> bool:
-        self._seen = None
+        self._file_id = None
         self._read_if_changed()
         return self._authorization != refused
 
@@ -100,23 +100,24 @@ class TokenFile:
     def _read_if_changed(self) -> None:
         try:
             stat = self._path.stat()
-            if (stat.st_mtime_ns, stat.st_ino) == self._seen:
+            if (stat.st_mtime_ns, stat.st_ino) == self._file_id:
                 return
             token = self._path.read_text(encoding="ascii").strip()
         except (OSError, UnicodeDecodeError):
             return
         if token:
-            self._seen = (stat.st_mtime_ns, stat.st_ino)
+            self._file_id = (stat.st_mtime_ns, stat.st_ino)
             self._authorization = f"Bearer {token}"
 
 
 class Identity(NamedTuple):
-    """Who a kubeconfig says that we are.
+    """The user of a kubeconfig.
 
     Attributes:
-        authorization: the header's value, if any.
-        certificate_file: PEM of the client certificate, if any; `key_file` its key, where that stands elsewhere.
-        content: what both files held, as their names may stay.
+        authorization: value of the Authorization header, if any.
+        certificate_file: PEM file of the client certificate, if any.
+        key_file: PEM file of its key, if that is a separate file.
+        content: content of both files, because it may change while the names do not.
     """
 
     authorization: str | None
@@ -126,12 +127,13 @@ class Identity(NamedTuple):
 
 
 class ReloadedCredentials:
-    """Credentials of a kubeconfig, whose exec plugin or files may have newer ones when asked again.
+    """Credentials of a kubeconfig, reloaded from its exec plugin or files after a 401.
 
-    `load` blocks (it may run a program), so it runs in a thread; whoever is refused before a run has ended takes
-    that run's answer. It goes on when all who wait have given up: a slow plugin serves the next request. `close`
-    ends it; a client that shares these credentials and waits is refused then. `present` makes new connections present a certificate that is new; it runs on the loop.
-    Both raise ConfigError when they have nothing; then the refusal stands.
+    `load` runs in a thread, because it blocks and may run a program. Requests that are refused meanwhile share
+    that run's result. The run continues when all waiting requests have timed out, so a slow plugin serves the
+    next request. `close` cancels it; requests of other clients that wait for it then keep their 401.
+    `present` makes new connections use a new certificate. It runs on the event loop.
+    If either raises ConfigError, the 401 is returned to the caller.
     """
 
     def __init__(
@@ -150,12 +152,14 @@ class ReloadedCredentials:
         return self._identity.authorization
 
     async def renew(self, refused: str | None, since: int = 0) -> bool:
-        if self._is(refused, since):
+        if self._is_current(refused, since):
             if self._renewing is None:
                 self._renewing = asyncio.create_task(self._reload(), name="renewal of credentials")
-                self._renewing.add_done_callback(self._reloaded)
-            await asyncio.wait((self._renewing,))  # unlike awaiting it: our end is not its end
-        return not self._is(refused, since)
+                self._renewing.add_done_callback(self._on_reloaded)
+            await asyncio.wait(
+                (self._renewing,)
+            )  # unlike `await task`, cancelling this wait does not cancel the task
+        return not self._is_current(refused, since)
 
     def close(self) -> None:
         if self._renewing is not None:
@@ -163,19 +167,19 @@ class ReloadedCredentials:
 
     async def _reload(self) -> None:
         try:
-            self._take(await in_daemon_thread(self._load))
+            self._replace(await in_daemon_thread(self._load))
         except ConfigError as error:
             log.warning("credentials could not be renewed", error=str(error))
 
-    def _reloaded(self, task: asyncio.Task[None]) -> None:
+    def _on_reloaded(self, task: asyncio.Task[None]) -> None:
         self._renewing = None
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("credentials could not be renewed", exc_info=error)
 
-    def _is(self, authorization: str | None, version: int) -> bool:
+    def _is_current(self, authorization: str | None, version: int) -> bool:
         return (self._identity.authorization, self.version) == (authorization, version)
 
-    def _take(self, found: Identity) -> None:
+    def _replace(self, found: Identity) -> None:
         if found.certificate_file and found[1:] != self._identity[1:]:
             self._present(found)
             self.version += 1

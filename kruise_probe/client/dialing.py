@@ -1,7 +1,7 @@
-"""How a connection comes to be: TCP, through a proxy where there is one, then TLS.
+"""Dialing: TCP, an optional proxy, then TLS.
 
-Source: Go net.Dialer and net/http transport.go (dialConn), with client-go's times.
-Differs: between addresses of one name RFC 8305 decides, as asyncio has it.
+Source: Go net.Dialer and net/http transport.go (dialConn), with client-go's timeouts.
+Differs: asyncio's Happy Eyeballs (RFC 8305) chooses between the addresses of one name.
 """
 
 import asyncio
@@ -19,36 +19,39 @@ from kruise_probe.client.http1 import Broken, HttpConnection
 from kruise_probe.client.route import Endpoint, Route
 
 CONNECT_SECONDS = 5.0
-"""For the TCP connection, its name's addresses included."""
+"""Timeout of the TCP connection, including DNS."""
 SECURE_SECONDS = 10.0
-"""For each step after it: a proxy's answer, TLS. Go's number."""
+"""Timeout of each later step, the proxy's response and TLS; as in Go."""
 NEXT_ADDRESS_SECONDS: Final = 0.25
 
 TCP_KEEPALIVE_IDLE_SECONDS = 30
 TCP_KEEPALIVE_INTERVAL_SECONDS = 30
 TCP_KEEPALIVE_PROBES = 3
-"""With the two above: a silent peer is given up after two minutes, and load balancers see traffic each 30 s."""
+"""With the two values above, an unresponsive peer is detected after two minutes.
+
+Load balancers see traffic every 30 s.
+"""
 
 TLS_BUFFER_BYTES = 32 * 1024
-"""Per connection. asyncio's 256 KiB cost 13 MB with fifty connections, and allocating as much for each read costs time;
-a TLS record holds 16 KiB at most."""
+"""Per connection. asyncio's default of 256 KiB uses 13 MB with fifty connections, and its allocation for each read
+takes time. A TLS record has at most 16 KiB."""
 
 asyncio.sslproto.SSLProtocol.max_size = TLS_BUFFER_BYTES
 
 
 class DialFailed(Exception):
-    """No connection; the text says where to, and why."""
+    """The connection could not be made; the message says where to, and why."""
 
 
 class Untrusted(DialFailed):
-    """The server's certificate is not one that we trust; nothing was sent."""
+    """The server's certificate is not trusted; no request was sent."""
 
 
 async def dial(route: Route, on_lost: Callable[[HttpConnection], None]) -> HttpConnection:
-    """Connects to the server; the caller closes what it gets.
+    """Connect to the server. The caller must close the connection.
 
     Raises:
-        DialFailed: no connection, none of a proxy's, or no TLS.
+        DialFailed: TCP, the proxy or TLS failed.
     """
     connection = HttpConnection(on_lost)
     try:
@@ -76,13 +79,13 @@ async def _connect(connection: HttpConnection, to: Endpoint) -> None:
                 to.port,
                 happy_eyeballs_delay=None if _is_address(to.host) else NEXT_ADDRESS_SECONDS,
             )
-        _keep_alive(connection.transport.get_extra_info("socket"))
+        _enable_keepalive(connection.transport.get_extra_info("socket"))
     except TimeoutError as error:
         raise DialFailed(
             f"cannot connect to {to}: no answer within {CONNECT_SECONDS:g} s"
         ) from error
     except OSError as error:
-        raise DialFailed(f"cannot connect to {to}: {_words(error)}") from error
+        raise DialFailed(f"cannot connect to {to}: {_reason(error)}") from error
 
 
 def _is_address(host: str) -> bool:
@@ -92,11 +95,11 @@ def _is_address(host: str) -> bool:
         return False
 
 
-def _keep_alive(made: socket.socket) -> None:
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, TCP_KEEPALIVE_IDLE_SECONDS)
-    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, TCP_KEEPALIVE_INTERVAL_SECONDS)
-    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, TCP_KEEPALIVE_PROBES)
+def _enable_keepalive(sock: socket.socket) -> None:
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, TCP_KEEPALIVE_IDLE_SECONDS)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, TCP_KEEPALIVE_INTERVAL_SECONDS)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, TCP_KEEPALIVE_PROBES)
 
 
 async def _tunnel(connection: HttpConnection, route: Route) -> None:
@@ -120,7 +123,7 @@ async def _secure(
 ) -> None:
     failed = f"cannot connect to {peer}"
     try:
-        above = await asyncio.get_running_loop().start_tls(
+        tls_transport = await asyncio.get_running_loop().start_tls(
             connection.transport,
             connection,
             context,
@@ -128,20 +131,20 @@ async def _secure(
             ssl_handshake_timeout=SECURE_SECONDS,
         )
     except ssl.SSLCertVerificationError as error:
-        raise Untrusted(f"{failed}: {_words(error)}") from error
+        raise Untrusted(f"{failed}: {_reason(error)}") from error
     except ConnectionAbortedError as error:
         raise DialFailed(f"{failed}: no TLS within {SECURE_SECONDS:g} s") from error
     except ConnectionResetError as error:
         raise DialFailed(f"{failed}: the connection was closed during the TLS handshake") from error
     except OSError as error:
-        raise DialFailed(f"{failed}: {_words(error)}") from error
-    if above is None:  # asyncio's word for a connection that was lost in the very last step
+        raise DialFailed(f"{failed}: {_reason(error)}") from error
+    if tls_transport is None:  # asyncio returns None if the connection was lost in the last step
         raise DialFailed(f"{failed}: the connection was closed during the TLS handshake")
-    connection.secured(above)
+    connection.secured(tls_transport)
 
 
-def _words(error: OSError) -> str:
-    """Why, without Python's own words; of several addresses each reason once."""
+def _reason(error: OSError) -> str:
+    """Return the reason without Python's prefix; for several addresses, each reason once."""
     if isinstance(error, (ssl.SSLError, socket.gaierror)):
         return " ".join((error.strerror or str(error)).split())
     if error.errno:

@@ -1,7 +1,7 @@
-"""From the bytes of a watch to its events: line splitting and decoding, both pure.
+"""Decoding of watch events from bytes: line splitting and decoding, without I/O.
 
 Source: apimachinery pkg/watch and client-go rest/watch; KEP-3157 for the bookmark that ends the initial list.
-Differs: an object that does not fit its kind is an event of its own, not the end of the watch.
+Differs: an object that does not decode is delivered as an event, and does not end the watch.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from kruise_probe.api.watching import EventType, WatchEvent
 T = TypeVar("T", bound=KubeObject)
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
-"""Far above what a server can store; a longer line is no watch."""
+"""Maximum length of a line, far above what the server can store."""
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
@@ -42,14 +42,14 @@ _TYPES = {str(each): each for each in EventType}
 
 
 class LineSplitter:
-    """Cuts a stream of chunks into lines; a long line is joined once, not at every chunk."""
+    """Splits a stream of chunks into lines. A long line is joined once, not at every chunk."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
         self._pending_bytes = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The lines that `chunk` completes, without their ends and without empty ones.
+        """Return the lines that `chunk` completes, without newlines and without empty lines.
 
         Raises:
             ValueError: a line is longer than `MAX_LINE_BYTES`.
@@ -69,16 +69,16 @@ class LineSplitter:
 
     @property
     def incomplete(self) -> bool:
-        """True while the begin of a line waits for its end."""
+        """True if the last line has no newline yet."""
         return self._pending_bytes > 0
 
 
 def decode_frame(resource: Resource[T], line: bytes, *, request: str) -> WatchEvent[T]:
-    """One line of a watch as an event.
+    """Decode one line of a watch.
 
     Raises:
-        ApiError: the server's ERROR event; Expired for 410.
-        DECODE_ERRORS: no watch event at all.
+        ApiError: the line is an ERROR event; Expired for 410.
+        DECODE_ERRORS: the line is not a watch event.
     """
     frame = _frame_decoder.decode(line)
     kind = _TYPES.get(frame.type)

@@ -1,7 +1,8 @@
-"""One connection that carries one request at a time.
+"""An HTTP/1.1 connection with one request at a time.
 
 Source: Go net/http transport.go (persistConn).
-Differs: no goroutines: what arrives is parsed in the step that reads it. Closing says goodbye and waits for nobody.
+Differs: no goroutines; received data is parsed in the callback that reads it. Closing sends the TLS close_notify and
+does not wait for the peer.
 """
 
 import asyncio
@@ -12,18 +13,18 @@ from typing import Final, cast
 from kruise_probe.client.answers import AnswerParser, BadResponse
 
 UNREAD_BYTES: Final = 256 * 1024
-"""How much of a stream may wait for its reader before the connection is no longer read from."""
+"""Unread bytes of a stream at which reading from the socket is paused."""
 
 
 class Broken(Exception):
-    """The connection ended before the answer did; the text says how."""
+    """The connection ended before the response did; the message says how."""
 
 
 class HttpConnection(asyncio.Protocol):
-    """Made by `dialing`, kept by `pool`. Requests are sent by whoever holds it, one after the other.
+    """A connection made by `dialing` and kept by `pool`. Its holder sends requests one after the other.
 
-    `on_lost` is called once, when its descriptor is about to be given back. `version` is the pool's; `requests`
-    counts what it has carried, proxies' tunnels apart.
+    `on_lost` is called once, right before the socket is closed. `version` is set and read by the pool.
+    `requests` is the number of requests sent, without CONNECT.
     """
 
     def __init__(self, on_lost: Callable[["HttpConnection"], None]) -> None:
@@ -37,7 +38,7 @@ class HttpConnection(asyncio.Protocol):
         self._waiter: asyncio.Future[None] | None = None
         self._streaming = False
         self._paused = False
-        self._over = False
+        self._eof = False
         self._closed = False
 
     @property
@@ -47,13 +48,13 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def usable(self) -> bool:
-        """Whether a request can be sent now, as far as is known here."""
-        if self._over or self._closed or self._transport is None or self._transport.is_closing():
+        """True if a request can be sent now, as far as this side knows."""
+        if self._eof or self._closed or self._transport is None or self._transport.is_closing():
             return False
         answer = self._answer
         if answer is None:
             return True
-        # An answer may come before its request has been read to the end; then there is no telling what is next.
+        # The server may respond before it has read the whole request. The connection is then not reusable.
         return (
             answer.complete
             and answer.reusable
@@ -62,64 +63,64 @@ class HttpConnection(asyncio.Protocol):
         )
 
     def send(self, data: bytes, *, tunnel: bool = False) -> None:
-        """Hands a whole request to the socket, in this very step; only when `usable`."""
+        """Write a whole request to the socket, without an await. Only for a `usable` connection."""
         self._answer = AnswerParser(tunnel=tunnel)
         self._streaming = False
         self.requests += not tunnel
-        if self._over or self._closed:  # since it was made; nobody would tell again
+        if self._eof or self._closed:  # closed since it was dialed; no callback follows
             self._fail(Broken("the connection was closed without an answer"))
         else:
             self.transport.write(data)
 
     async def head(self) -> AnswerParser:
-        """The answer as soon as its head is there.
+        """Return the response once its header is complete.
 
         Raises:
-            Broken: the connection ended before.
-            BadResponse: as is everything here, when it is no HTTP.
+            Broken: the connection ended before that.
+            BadResponse: the response is not valid HTTP.
         """
-        answer = self._expected()
+        answer = self._current_response()
         self._streaming = True
         while not answer.status:
-            await self._news()
+            await self._wait_for_data()
         return answer
 
     async def whole(self) -> AnswerParser:
-        """The answer when nothing is left to come. Raises: as `head`."""
-        answer = self._expected()
+        """Return the complete response. Raises: as `head`."""
+        answer = self._current_response()
         self._streaming = False
-        self._go_on()
+        self._resume_reading()
         while not answer.complete:
-            await self._news()
+            await self._wait_for_data()
         return answer
 
     async def portion(self) -> bytes:
-        """The next bytes of the body after `head`; empty at its end. Raises: as `head`."""
-        answer = self._expected()
+        """Return the next bytes of the body after `head`; empty at its end. Raises: as `head`."""
+        answer = self._current_response()
         while not (data := answer.take()):
             if answer.complete:
                 return b""
-            self._go_on()
-            await self._news()
-        self._go_on()
+            self._resume_reading()
+            await self._wait_for_data()
+        self._resume_reading()
         return data
 
     def secured(self, transport: asyncio.Transport) -> None:
-        """From now on it speaks through `transport`, which is TLS above the one that it had."""
+        """Switch to `transport`, which is TLS over the previous transport."""
         self._transport = transport
         if self._answer is not None and not self._answer.reusable:
-            self.close()  # a proxy's tunnel, and something in it before anything was asked
+            self.close()  # the proxy's tunnel sent data before the first request
         self._answer = None
 
     def close(self) -> None:
-        """Ends it now, whatever is under way; a peer that is silent keeps nothing open."""
+        """Close the connection now, also with a request in flight. Does not wait for the peer."""
         if not self._closed:
             self._closed = True
             if self._transport is not None and self._tcp is not None:
-                self._transport.close()  # tells the other side, where there is TLS
+                self._transport.close()  # sends close_notify if there is TLS
                 self._tcp.abort()
 
-    # What the loop calls.
+    # Callbacks of asyncio.Protocol.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = self._tcp = cast(asyncio.Transport, transport)
@@ -148,22 +149,22 @@ class HttpConnection(asyncio.Protocol):
         self._ended("the server closed the connection")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._ended(_words(exc) if exc is not None else "the connection was closed")
+        self._ended(_reason(exc) if exc is not None else "the connection was closed")
         self._closed = True
         self._on_lost(self)
 
-    def _expected(self) -> AnswerParser:
+    def _current_response(self) -> AnswerParser:
         assert self._answer is not None, "nothing was asked"
         return self._answer
 
-    def _go_on(self) -> None:
+    def _resume_reading(self) -> None:
         if self._paused:
             self._paused = False
             if not self._closed:
                 self.transport.resume_reading()
 
     def _ended(self, how: str) -> None:
-        self._over = True
+        self._eof = True
         answer = self._answer
         if answer is None or answer.complete or self._problem is not None:
             return
@@ -184,7 +185,7 @@ class HttpConnection(asyncio.Protocol):
         self.close()
         self._wake()
 
-    async def _news(self) -> None:
+    async def _wait_for_data(self) -> None:
         if self._problem is not None:
             raise self._problem
         self._waiter = asyncio.get_running_loop().create_future()
@@ -198,7 +199,7 @@ class HttpConnection(asyncio.Protocol):
             self._waiter.set_result(None)
 
 
-def _words(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     if isinstance(error, OSError) and error.errno and error.errno > 0:
         return error.strerror or os.strerror(error.errno)
     return " ".join(str(error).split()) or type(error).__name__

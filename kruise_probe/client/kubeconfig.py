@@ -1,10 +1,10 @@
 """Kubeconfig files, read by the official package: contexts, certificates, tokens, exec plugins, proxies.
 
-The only module that imports `kubernetes`; it is imported only when a kubeconfig is in use. What the package
-reports in many ways (its own exception, KeyErrors, a line on the root logger) leaves here as ConfigError.
+This is the only module that imports `kubernetes`, and it is imported only when a kubeconfig is used. The package
+reports errors in many ways: its own exception, KeyErrors, a line on the root logger. They all become ConfigError.
 
 Source: client-go tools/clientcmd.
-Differs: reading is the official Python package's, so what it does not know (impersonation, SOCKS) is refused.
+Differs: the official Python package reads the files, so what it does not support (impersonation, SOCKS) is rejected.
 """
 
 import logging
@@ -33,7 +33,7 @@ _IMPERSONATION = frozenset({"as", "as-uid", "as-groups", "as-user-extra"})
 
 
 class Kubeconfig(NamedTuple):
-    """What the current context of a kubeconfig says."""
+    """Settings of the current context of a kubeconfig."""
 
     server: str
     tls: ssl.SSLContext | None
@@ -45,16 +45,16 @@ class Kubeconfig(NamedTuple):
 
 
 def read(paths: str, origin: str) -> Kubeconfig:
-    """Reads the current context of `paths` (several are merged, as kubectl does with $KUBECONFIG).
+    """Read the current context of `paths` (several are merged, as kubectl does with $KUBECONFIG).
 
     Raises:
-        ConfigError: one line that says what was wrong, where, and what to do.
+        ConfigError: one line that says what is wrong, where, and what to do.
     """
     where = f"{origin} {paths}"
-    users, leading = _said(paths, where)
-    if leading:
-        # The first file that names a current context decides; to the package it is the last.
-        paths = os.pathsep.join((paths, leading))
+    users, context_file = _read_files(paths, where)
+    if context_file:
+        # The first file with a current context takes precedence. For the package, it is the last file.
+        paths = os.pathsep.join((paths, context_file))
     context = _current_context(paths, where)
     _refuse_impersonation(users.get(context.get("user")), where)
     configuration = _load(paths, where)
@@ -72,7 +72,7 @@ def read(paths: str, origin: str) -> Kubeconfig:
 
     def reload() -> Identity:
         renewed = _identity(_load(paths, where), where)
-        # Tried elsewhere first: what does not fit must not replace what does.
+        # Tried in another context first: an invalid certificate must not replace a valid one.
         _present(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), renewed, where)
         return renewed
 
@@ -98,13 +98,13 @@ def read(paths: str, origin: str) -> Kubeconfig:
     )
 
 
-def _said(paths: str, where: str) -> tuple[dict[Any, Any], str]:
-    """What the files say of users, by name, and the first file that names a current context.
+def _read_files(paths: str, where: str) -> tuple[dict[Any, Any], str]:
+    """Return the users by name, and the first file with a current context.
 
-    What is wrong with a file is said here, before the package stumbles over it.
+    Malformed files are rejected here, because the package would report them unclearly.
     """
     users: dict[Any, Any] = {}
-    leading = ""
+    context_file = ""
     found = False
     for name in filter(None, paths.split(os.pathsep)):
         path = Path(name).expanduser()
@@ -124,22 +124,22 @@ def _said(paths: str, where: str) -> tuple[dict[Any, Any], str]:
         if not isinstance(content, dict):
             raise ConfigError(f"{where}: is empty or no mapping; write a kubeconfig to it")
         if content.get("current-context"):
-            leading = leading or name
+            context_file = context_file or name
         entries = content.get("users")
         for each in entries if isinstance(entries, list) else ():
             if isinstance(each, dict) and isinstance(each.get("name"), str):
                 users.setdefault(each["name"], each.get("user"))
     if not found:
         raise ConfigError(f"{where}: does not exist; correct the path or leave it out")
-    return users, leading
+    return users, context_file
 
 
 def _refuse_impersonation(user: Any, where: str) -> None:
-    """The package would leave it out, and act with all that the user may do."""
-    asked = sorted(_IMPERSONATION.intersection(user)) if isinstance(user, dict) else []
-    if any(user[key] for key in asked):
+    """Reject impersonation: the package would ignore it, and use all permissions of the user."""
+    requested = sorted(_IMPERSONATION.intersection(user)) if isinstance(user, dict) else []
+    if any(user[key] for key in requested):
         raise ConfigError(
-            f"{where}: impersonation ({', '.join(asked)}) is not supported; use credentials of that user's own"
+            f"{where}: impersonation ({', '.join(requested)}) is not supported; use credentials of that user's own"
         )
 
 
@@ -156,9 +156,9 @@ def _current_context(paths: str, where: str) -> dict[str, Any]:
 
 
 def _load(paths: str, where: str) -> Any:
-    """The package's Configuration; the stubs know only a part of its attributes."""
+    """Return the package's Configuration as Any, because the stubs lack some of its attributes."""
     configuration: Any = Configuration()
-    # The package takes a proxy from the environment too, by rules of its own; `proxies` has Go's.
+    # The package also reads a proxy from the environment, with its own rules; `proxies` has Go's rules.
     configuration.proxy = None
     try:
         with _captured_errors() as messages:
@@ -178,9 +178,9 @@ def _load(paths: str, where: str) -> Any:
 
 @contextmanager
 def _captured_errors() -> Iterator[list[str]]:
-    """Collects what the package logs: a failed exec plugin is an error line to it, and then no credentials.
+    """Collect the error lines that the package logs: for a failed exec plugin it only logs one.
 
-    Only what this thread says is its word; the loop goes on and logs meanwhile.
+    Only lines of this thread are collected, because the event loop logs in another thread.
     """
     messages: list[str] = []
     thread = threading.get_ident()
@@ -213,7 +213,7 @@ def _identity(configuration: Any, where: str) -> Identity:
     keys: dict[str, str] = configuration.api_key
     # The package renamed its key in release 36.
     authorization = keys.get("BearerToken") or keys.get("authorization")
-    if authorization:  # which a token file's last line end is no part of
+    if authorization:  # without the newline at the end of a token file
         authorization = authorization.strip()
     certificate, key = configuration.cert_file, configuration.key_file
     if not certificate:

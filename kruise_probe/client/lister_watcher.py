@@ -1,7 +1,6 @@
-"""Lists and watches of one resource, in the shape that informers take.
+"""The ListerWatcher of informers, for one resource.
 
 Source: client-go tools/cache/listwatch.go.
-Differs: nothing.
 """
 
 from contextlib import AbstractAsyncContextManager
@@ -15,7 +14,7 @@ T = TypeVar("T", bound=KubeObject)
 
 
 class ResourceListerWatcher(Generic[T]):
-    """Binds a client, a resource and what of it is wanted; holds no state."""
+    """Lists and watches one resource with a namespace and selectors. Has no state."""
 
     def __init__(
         self,

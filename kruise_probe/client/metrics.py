@@ -1,7 +1,7 @@
-"""Metrics of the client, with the names and labels that client-go's users graph.
+"""Metrics of the client, with the names and labels of client-go.
 
 Source: component-base metrics/prometheus/restclient/metrics.go.
-Differs: the request duration is labelled as there; sizes, DNS and exec plugin metrics are left out.
+Differs: no metrics of sizes, DNS and exec plugins.
 """
 
 from prometheus_client import Counter, Gauge, Histogram
@@ -31,7 +31,7 @@ EVENTS_PENDING = Gauge("kruise_probe_events_pending", "Series of events that wai
 
 
 class RequestMetrics:
-    """Counts what one client sends; children are looked up once per combination of labels."""
+    """Request metrics of one client. Children are looked up once per combination of labels."""
 
     def __init__(self, host: str) -> None:
         self._host = host
@@ -39,7 +39,7 @@ class RequestMetrics:
         self._durations: dict[str, Histogram] = {}
 
     def answered(self, method: str, code: str, seconds: float) -> None:
-        """Counts one answer; `code` is `<error>` when there was none, as client-go has it."""
+        """Count one response. `code` is `<error>` if there was none, as in client-go."""
         requests = self._requests.get((code, method))
         if requests is None:
             requests = REQUESTS.labels(code, method, self._host)

@@ -1,7 +1,7 @@
-"""Connections that are kept between requests; the one that was used last is used next.
+"""Pool of idle connections. The most recently used connection is reused first.
 
-Source: Go net/http transport.go (idleConn), with client-go's idle time.
-Differs: no limit of its own: the sender bounds how many requests are under way.
+Source: Go net/http transport.go (idleConn), with client-go's idle timeout.
+Differs: no limit of connections, because the sender limits the requests in flight.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from kruise_probe.client.dialing import DialFailed
 from kruise_probe.client.http1 import HttpConnection
 
 IDLE_SECONDS = 90.0
-"""How long an unused connection is kept; client-go's number."""
+"""Idle timeout of a connection, as in client-go."""
 CLOSE_SECONDS: Final = 1.0
 
 Dial = Callable[[Callable[[HttpConnection], None]], Awaitable[HttpConnection]]
@@ -26,10 +26,10 @@ class _Idle(NamedTuple):
 
 
 class Pool:
-    """Gives connections out, takes them back, and closes all of them in the end.
+    """Dials connections, keeps idle ones, and closes all of them at the end.
 
-    `dial` makes one that reports its own end to the function that it is given. `version` says of what version a
-    connection must be made to be used again: an older one presented a client certificate that has been replaced.
+    `dial` makes a connection, which calls the given function when it is lost. `version` returns the current version
+    of the client certificate. A connection with an older version is not reused.
     """
 
     def __init__(self, dial: Dial, version: Callable[[], int] = lambda: 0) -> None:
@@ -42,10 +42,10 @@ class Pool:
         self._all_lost: asyncio.Event = asyncio.Event()
 
     async def take(self) -> HttpConnection:
-        """One that can be used now; it is the caller's until `give_back`.
+        """Return an idle or new connection. The caller must return it with `give_back`.
 
         Raises:
-            DialFailed: none was kept, and none could be made.
+            DialFailed: no idle connection is usable, and dialing failed.
         """
         while self._idle:
             connection = self._idle.pop().connection
@@ -56,7 +56,7 @@ class Pool:
             version = self._version()
             connection = await self._dial(self._lost)
             connection.version = version
-            if connection.usable:  # or it has told of its end already; sending will say so
+            if connection.usable:  # if already lost, `send` reports it
                 self._open.add(connection)
             if not self._closed:
                 return connection
@@ -64,7 +64,7 @@ class Pool:
         raise DialFailed("the client has been closed")
 
     def give_back(self, connection: HttpConnection) -> None:
-        """Keeps it for the next request if it can carry one, closes it otherwise."""
+        """Keep the connection for the next request if it is usable; otherwise close it."""
         if self._closed or not connection.usable:
             connection.close()
             return
@@ -74,7 +74,7 @@ class Pool:
             self._sweep_at(now + IDLE_SECONDS)
 
     async def close(self) -> None:
-        """Closes every connection, also those under way; returns when no descriptor is left."""
+        """Close every connection, also those in use. Wait at most `CLOSE_SECONDS` until all sockets are closed."""
         self._closed = True
         if self._sweep is not None:
             self._sweep.cancel()
@@ -86,7 +86,7 @@ class Pool:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(CLOSE_SECONDS):
                     await self._all_lost.wait()
-        await asyncio.sleep(0)  # the descriptor goes right after it was told
+        await asyncio.sleep(0)  # asyncio closes the socket right after `on_lost`
 
     def _lost(self, connection: HttpConnection) -> None:
         self._open.discard(connection)
@@ -97,7 +97,7 @@ class Pool:
         self._sweep = asyncio.get_running_loop().call_at(when, self._close_idle)
 
     def _close_idle(self) -> None:
-        """Those at the left have been idle for the longest."""
+        """Close connections whose idle timeout has passed. The leftmost has been idle longest."""
         self._sweep = None
         now = asyncio.get_running_loop().time()
         while self._idle and now >= self._idle[0].since + IDLE_SECONDS:

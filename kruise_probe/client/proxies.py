@@ -1,11 +1,11 @@
-"""Which proxy leads to the API server: the rules of Go programs, so that one environment suits all.
+"""The proxy for the API server, from the environment, with the same rules as Go programs.
 
-`HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` (either case) are read once, for the one server that a client
-talks to. Loopback is never proxied; `NO_PROXY` takes names, `.suffixes`, addresses, CIDRs, ports and `*`.
-A kubeconfig's `proxy-url` goes before the environment. Probes never use a proxy.
+`HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` (upper or lower case) are read once, for the client's one server.
+Loopback is never proxied. `NO_PROXY` accepts names, `.suffixes`, addresses, CIDRs, ports and `*`.
+A kubeconfig's `proxy-url` takes precedence over the environment. Probes never use a proxy.
 
 Source: golang.org/x/net/http/httpproxy, which client-go uses.
-Differs: nothing that a server's address could show; SOCKS is not supported.
+Differs: SOCKS is not supported.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def proxy_from_environment(server: str, environ: Mapping[str, str]) -> str | None:
-    """The proxy's URL for `server`, or None."""
+    """Return the URL of the proxy for `server`, or None."""
     url = urlsplit(server)
     host, port = url.hostname or "", url.port or _DEFAULT_PORTS.get(url.scheme, 0)
     proxy = _variable(environ, f"{url.scheme.upper()}_PROXY")
@@ -53,8 +53,8 @@ def _matches(rule: str, host: str, port: int) -> bool:
         return ip_address(host) in ip_network(rule, strict=False)
     except ValueError:
         pass
-    name, wanted_port = _split_port(rule)
-    if wanted_port and wanted_port != str(port):
+    name, rule_port = _split_port(rule)
+    if rule_port and rule_port != str(port):
         return False
     if name.startswith(("*.", ".")):
         return host.endswith(name.removeprefix("*"))
@@ -62,7 +62,7 @@ def _matches(rule: str, host: str, port: int) -> bool:
 
 
 def _split_port(rule: str) -> tuple[str, str]:
-    """`name:port`, `[v6]:port` or a bare one of them."""
+    """Split `name:port` or `[v6]:port`. The port is empty if there is none."""
     if rule.startswith("["):
         name, _, rest = rule[1:].partition("]")
         return name, rest.removeprefix(":")

@@ -1,13 +1,12 @@
-"""Events on pods, counted instead of repeated.
+"""Event recorder: repeated events on a pod are aggregated into one Event with a count.
 
-A series is what one probe has to say of one kind: (pod uid, reason, probe). Its first occurrence creates an
-Event, later ones change its count, its last stamp and its message, which `kubectl describe` shows as
-`x2 over 47s`. Failures and recoveries are series of their own, each with its own budget, so that a hundred
-failures never cost the recovery its event.
+A series is identified by (pod uid, type, reason, probe). Its first occurrence creates an Event. Later ones
+update its count, lastTimestamp and message, which `kubectl describe` shows as `x2 over 47s`. Failures and
+recoveries are separate series with separate budgets, so a hundred failures never delay a recovery's Event.
 
 Source: client-go tools/record/event.go and events_cache.go.
-Differs: what is over budget is summed up instead of dropped, and one event that cannot be written holds no other
-up.
+Differs: occurrences over budget are aggregated instead of dropped. An event that cannot be written does not
+block others.
 """
 
 import asyncio
@@ -50,20 +49,20 @@ __all__ = ["EventRecorder", "PodRef"]
 log = structlog.get_logger(__name__)
 
 MAX_SERIES = 4096
-"""How many series are remembered; client-go's number. A forgotten one starts again with a new Event."""
+"""Size of the LRU cache of series, as in client-go. An evicted series starts again with a new Event."""
 
 MAX_PENDING = 1000
-"""How many series may wait to be written; client-go's queue holds as many events."""
+"""Maximum of series pending to be written, the size of client-go's event queue."""
 
 CLOCK_SLACK_SECONDS = 0.001
-"""A timer may be early by the clock's resolution; what is due within this is due."""
+"""A timer may fire early by the clock's resolution, so a series is due this much earlier."""
 
 MAX_TRIES = 12
 RETRY_SECONDS = 10.0
 
 
 class EventClient(Protocol):
-    """What the recorder needs of `RestClient`."""
+    """The part of `RestClient` that the recorder uses."""
 
     async def create(
         self, resource: Resource[Event], body: bytes, *, namespace: str = ""
@@ -79,9 +78,9 @@ class EventClient(Protocol):
 
 
 class EventRecorder:
-    """Accepts events without waiting, and writes them in `run`, one after the other.
+    """Records events without blocking; `run` writes them one after the other.
 
-    Cancelling `run` leaves what is pending unwritten; `flush` beforehand waits for it.
+    Cancelling `run` drops pending events. Call `flush` before to wait for them.
     """
 
     def __init__(
@@ -97,7 +96,7 @@ class EventRecorder:
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
-        self._complaints: LRUCache[tuple[str, int], bool] = LRUCache(MAX_SERIES)
+        self._logged: LRUCache[tuple[str, int], bool] = LRUCache(MAX_SERIES)
 
     def event(
         self,
@@ -109,15 +108,15 @@ class EventRecorder:
         container: str = "",
         probe: str = "",
     ) -> None:
-        """Records one occurrence; never waits, never raises.
+        """Record one occurrence. Never blocks and never raises.
 
         Args:
-            pod: whom it is about; the event stands in its namespace.
+            pod: the involved object; the Event is created in its namespace.
             type: `Normal` or `Warning`.
             reason: one CamelCase word.
-            message: the newest one stands on the Event.
-            container: for the event's field path; may be empty.
-            probe: whose series it belongs to.
+            message: replaces the Event's previous message.
+            container: container for `involvedObject.fieldPath`; may be empty.
+            probe: probe of the series; may be empty.
         """
         key = SeriesKey(pod.uid, type, reason, probe)
         series = self._series.get(key)
@@ -134,7 +133,7 @@ class EventRecorder:
             self._enqueue(series)
 
     async def run(self) -> None:
-        """Writes until cancelled."""
+        """Write events until cancelled."""
         while True:
             await self._until_due()
             series = self._ready.popleft()
@@ -144,7 +143,7 @@ class EventRecorder:
                 self._idle.set()
 
     async def flush(self) -> None:
-        """Returns when all that may be written now has been tried; the caller sets the deadline."""
+        """Wait until every ready series was tried once. Series that wait for a retry or budget are not included."""
         await self._idle.wait()
 
     @property
@@ -187,7 +186,7 @@ class EventRecorder:
         try:
             await self._send(series)
         except KubeError as error:
-            self._failed(series, error)
+            self._handle_failure(series, error)
             return
         series.tries = 0
         series.pending = False
@@ -195,17 +194,17 @@ class EventRecorder:
             self._enqueue(series)
 
     async def _send(self, series: Series) -> None:
-        """Creates or patches; an Event that expired is made again, one whose creation was not heard of is found."""
-        if series.created and await self._patched(series):
+        """Create or patch the Event. One that expired is created again; one that exists already is patched."""
+        if series.created and await self._patch(series):
             return
         body = series.creation(self._source)
         try:
             await self._client.create(EVENTS, body, namespace=series.pod.namespace)
         except AlreadyExists:
-            await self._patched(series)
+            await self._patch(series)
         series.created = True
 
-    async def _patched(self, series: Series) -> bool:
+    async def _patch(self, series: Series) -> bool:
         key = NamespacedName(series.pod.namespace, series.name)
         body = series.repetition()
         try:
@@ -214,21 +213,23 @@ class EventRecorder:
             return False
         return True
 
-    def _failed(self, series: Series, error: KubeError) -> None:
-        """Tries again what may pass; gives up what the server refuses, and says so once a namespace."""
-        passing = not isinstance(error, ApiError) or isinstance(
+    def _handle_failure(self, series: Series, error: KubeError) -> None:
+        """Retry transient errors. Drop other events, with one warning per namespace and status code."""
+        transient = not isinstance(error, ApiError) or isinstance(
             error, ServerError | TooManyRequests
         )
         series.tries += 1
-        if passing and series.tries < MAX_TRIES:
+        if transient and series.tries < MAX_TRIES:
             wait = max(RETRY_SECONDS * random.uniform(0.5, 1.0), wish_seconds(error))
             self._postpone(series, wait)
             return
         series.tries = 0
         series.pending = False
-        EVENTS_DROPPED.labels("no_answer" if passing else "refused").inc()
-        complaint = (series.pod.namespace, error.code if isinstance(error, ApiError) else 0)
-        expected = complaint in self._complaints or "being terminated" in str(error)
-        self._complaints[complaint] = True
-        say = log.debug if expected else log.warning
-        say("event not written", pod=f"{series.pod.namespace}/{series.pod.name}", error=str(error))
+        EVENTS_DROPPED.labels("no_answer" if transient else "refused").inc()
+        failure = (series.pod.namespace, error.code if isinstance(error, ApiError) else 0)
+        expected = failure in self._logged or "being terminated" in str(error)
+        self._logged[failure] = True
+        log_line = log.debug if expected else log.warning
+        log_line(
+            "event not written", pod=f"{series.pod.namespace}/{series.pod.name}", error=str(error)
+        )
