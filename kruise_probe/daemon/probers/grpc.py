@@ -1,10 +1,9 @@
-"""grpc: success when the health service of the pod answers SERVING.
+"""grpc: succeeds when the health service of the pod responds SERVING.
 
-With `mode: TLS` the same over TLS, whoever signed the certificate.
+`mode: TLS` uses TLS and does not verify the certificate.
 
 Source: kubelet pkg/probe/grpc/grpc.go; KEP-4939 for TLS.
-Differs: a refused connection fails at once with its reason, where kubelet tries again until the time is over
-and then speaks of a timeout.
+Differs: a refused connection fails at once with its reason, where kubelet retries until the timeout and reports that.
 """
 
 import asyncio
@@ -31,7 +30,7 @@ _HEALTHY: Final = Outcome(Verdict.SUCCESS, "service healthy")
 
 
 class GrpcProber(Prober):
-    """Calls `grpc.health.v1.Health/Check` of the pod."""
+    """Calls `grpc.health.v1.Health/Check` on the pod."""
 
     def __init__(self, action: GRPCAction, *, timeout_seconds: float, user_agent: str) -> None:
         self._port = action.port

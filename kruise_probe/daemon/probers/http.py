@@ -1,11 +1,10 @@
-"""httpGet: success when the pod answers with a status from 200 to 399.
+"""httpGet: succeeds when the pod responds with a status from 200 to 399.
 
-A redirect is followed while it stays on the pod's address; one that leads elsewhere ends the probe as a
-success with a note, and nothing is sent there.
+Follows redirects to the pod's own IP. A redirect to another host is a success with a warning; nothing is sent there.
 
 Source: kubelet pkg/probe/http/http.go; Go net/http (Client.do, CheckRedirect).
-Differs: HTTP/1.1 only, also over TLS; a body that breaks off or does not end in time is a failure (kubelet
-throws the result away and keeps the old state); of a failing status the body is not read.
+Differs: HTTP/1.1 only, also over TLS. A body that is truncated or does not end in time is a failure, where kubelet
+drops the result and keeps the old state. The body of a failing status is not read.
 """
 
 import asyncio
@@ -38,20 +37,20 @@ from kruise_probe.daemon.probers.tls_dialing import dial_tls, unverified_tls
 from kruise_probe.daemon.probers.urls import MAX_PORT, InvalidRequest, Url, names_scheme
 
 MAX_REQUESTS: Final = 10
-"""Of one probe: the first, and nine redirects."""
+"""Limit of one attempt: the first request and nine redirects."""
 
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 
 
 class _Failed(Exception):
-    """The probe failed; the text says why."""
+    """The attempt failed; the text has the reason."""
 
 
-_PROBLEMS: Final = (ProbeDialFailed, BrokenConnection, BadResponse, InvalidRequest, _Failed)
+_FAILURES: Final = (ProbeDialFailed, BrokenConnection, BadResponse, InvalidRequest, _Failed)
 
 
 class HttpProber(Prober):
-    """Sends GET to the pod and follows redirects that stay there."""
+    """Sends GET to the pod and follows redirects to the same host."""
 
     def __init__(self, action: HTTPGetAction, *, timeout_seconds: float, user_agent: str) -> None:
         self._action = action
@@ -75,7 +74,7 @@ class HttpProber(Prober):
         return begun if isinstance(begun, Outcome) else await begun()
 
     def _prepare(self, target: Target) -> tuple[Url, bytes]:
-        """URL and request are the same each time, until the pod gets another address."""
+        """Return URL and request; rebuild them only when the pod's IP has changed."""
         if self._prepared is None or self._prepared[0].pod_ip != target.pod_ip:
             address = address_of(target, self._action.port)
             url = Url.of_action(self._action.scheme, address, self._action.path)
@@ -89,11 +88,11 @@ class _Redirect(NamedTuple):
 
 
 def _next_step(head: Head, url: Url, *, followed: int) -> _Redirect | Outcome | None:
-    """Where to go on, or the outcome, or None when the body is to be read first.
+    """The redirect to follow, the result, or None if the body must be read first.
 
     Raises:
-        _Failed: too many redirects, or one to where no probe goes.
-        InvalidRequest: a Location that is no URL.
+        _Failed: too many redirects, or a redirect to an invalid port.
+        InvalidRequest: the Location is not a URL.
     """
     if not 200 <= head.status < 400:
         return Outcome(Verdict.FAILURE, f"HTTP probe failed with statuscode: {head.status}")
@@ -118,9 +117,9 @@ def _judge(status: int, body: bytes) -> Outcome:
 
 
 class _Attempt(PendingResponse):
-    """One probe under way: which URL it is at, and how far.
+    """One attempt in flight.
 
-    What needs no waiting is done where it is started and looked at; whatever does is left to `_finish`.
+    `start` and `look` do what needs no waiting; `_finish` does the rest.
     """
 
     def __init__(self, url: Url, request: bytes, headers: Headers, timeout_seconds: float) -> None:
@@ -142,8 +141,8 @@ class _Attempt(PendingResponse):
             if not self._connection.begin():
                 return self._finish
             self._unsent = self._connection.offer(self._unsent)
-        except _PROBLEMS as problem:
-            return self._ended(self._failure(problem))
+        except _FAILURES as problem:
+            return self._close_with(self._failure(problem))
         return self._finish if self._unsent else self
 
     def look(self) -> Outcome | Continuation:
@@ -155,31 +154,31 @@ class _Attempt(PendingResponse):
                 if arrived is None:
                     return self._finish
                 self._reader.feed(arrived)
-        except _PROBLEMS as problem:
+        except _FAILURES as problem:
             outcome = self._failure(problem)
-        return self._ended(outcome)
+        return self._close_with(outcome)
 
     async def _finish(self) -> Outcome:
         try:
             async with asyncio.timeout_at(self._deadline):
                 while (outcome := self._progress()) is None:
-                    connection = await self._sent()
+                    connection = await self._ensure_sent()
                     self._reader.feed(await connection.receive())
         except TimeoutError:
-            text = clean_message(self._timed_out())
+            text = clean_message(self._timeout_text())
             outcome = Outcome(Verdict.FAILURE, text, timed_out=True)
-        except _PROBLEMS as problem:
+        except _FAILURES as problem:
             outcome = self._failure(problem)
         finally:
             self._close()
         return outcome
 
     def _progress(self) -> Outcome | None:
-        """The outcome, if what has arrived decides it. A redirect that is followed takes away the connection.
+        """Return the result if the received data decides it. Following a redirect closes the connection.
 
         Raises:
-            BadResponse: the body is not written as its head says.
-            _Failed, InvalidRequest: there is no following this redirect.
+            BadResponse: the body does not match its head.
+            _Failed, InvalidRequest: the redirect cannot be followed.
         """
         head = self._reader.head
         if head is None:
@@ -203,10 +202,10 @@ class _Attempt(PendingResponse):
         self._requests += 1
         self._reader = AnswerReader(max_head_bytes=self._reader.head_bytes_left)
 
-    async def _sent(self) -> Connection:
-        """The connection, with the request sent."""
+    async def _ensure_sent(self) -> Connection:
+        """Connect and send the request if that is not done yet. Return the connection."""
         if self._connection is None:
-            self._connection = await self._connected()
+            self._connection = await self._connect()
         elif self._unsent:
             await self._connection.connect()
         if self._unsent:
@@ -214,7 +213,7 @@ class _Attempt(PendingResponse):
             await self._connection.send(unsent)
         return self._connection
 
-    async def _connected(self) -> Connection:
+    async def _connect(self) -> Connection:
         if self._headers.problem:
             raise _Failed(self._headers.problem)
         if self._url.scheme == "https":
@@ -223,7 +222,7 @@ class _Attempt(PendingResponse):
             return await dial(self._url.address, self._budget)
         raise _Failed(f"unsupported protocol scheme {quote(self._url.scheme)}")
 
-    def _ended(self, outcome: Outcome) -> Outcome:
+    def _close_with(self, outcome: Outcome) -> Outcome:
         self._close()
         return outcome
 
@@ -232,19 +231,19 @@ class _Attempt(PendingResponse):
             self._connection.close()
             self._connection = None
 
-    def _timed_out(self) -> str:
+    def _timeout_text(self) -> str:
         if self._reader.head is not None:
             return (
                 "context deadline exceeded "
                 "(Client.Timeout or context cancellation while reading body)"
             )
-        return self._getting(
+        return self._with_url(
             "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
         )
 
     def _failure(self, problem: Exception) -> Outcome:
-        text = str(problem) if self._reader.head is not None else self._getting(str(problem))
+        text = str(problem) if self._reader.head is not None else self._with_url(str(problem))
         return Outcome(Verdict.FAILURE, clean_message(text))
 
-    def _getting(self, problem: str) -> str:
+    def _with_url(self, problem: str) -> str:
         return f"Get {quote(self._url.text)}: {problem}"

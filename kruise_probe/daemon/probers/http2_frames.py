@@ -1,24 +1,23 @@
-"""What arrives over HTTP/2, cut into frames: few of them, and without the farewell of a server that still answers.
+"""Splits HTTP/2 input into frames, limits their number, and ignores a graceful GOAWAY.
 
 Source: RFC 9113, 4.1, 5.5 and 6.8; grpc-go internal/transport/http2_client.go (handleGoAway), which finishes the streams
-that a GOAWAY names. h2 takes nothing more after one.
-Differs: a connection for one small answer has no use for many frames. Their number is limited, since h2 needs up to a
-tenth of a millisecond for one of nine bytes.
+up to the last stream of a GOAWAY. h2 accepts no frames after a GOAWAY.
+Differs: the number of frames is limited. h2 needs up to 0.1 ms for a frame of nine bytes, and a small response needs few.
 """
 
 from typing import Final
 
 MAX_FRAMES: Final = 100
-"""Of one connection. An answer takes about ten; the rest is for the pings of a server that is slow."""
+"""Limit of one connection. A response takes about ten frames; the rest is for pings of a slow server."""
 
 _HEAD_BYTES: Final = 9
 _MAX_CONTENT_BYTES: Final = 16 * 1024
-"""Of one frame: HTTP/2's default, which we leave."""
+"""Limit of one frame: the default of HTTP/2."""
 _GOAWAY: Final = 7
 
 
 class TooManyFrames(Exception):
-    """The server sent more frames than a health check has."""
+    """The server sent more than `MAX_FRAMES` frames."""
 
 
 class Frames:
@@ -29,12 +28,12 @@ class Frames:
         self._count = 0
 
     def without_farewells(self, data: bytes) -> bytes:
-        """All complete frames, and nothing of the last one as long as it is not.
+        """Return all complete frames without a graceful GOAWAY; keep an incomplete frame for the next call.
 
-        What is too long for any frame that we allow is let through as it comes: h2 says what is wrong with it.
+        A frame over the size limit is passed on as it is, so that h2 reports the error.
 
         Raises:
-            TooManyFrames: there were more than `MAX_FRAMES` on this connection.
+            TooManyFrames: the connection had more than `MAX_FRAMES` frames.
         """
         self._incomplete += data
         passed = bytearray()
@@ -51,12 +50,12 @@ class Frames:
                     raise TooManyFrames(f"the server sent more than {MAX_FRAMES} HTTP/2 frames")
                 frame = self._incomplete[:size]
                 del self._incomplete[:size]
-                if not _is_farewell(frame):
+                if not _is_graceful_goaway(frame):
                     passed += frame
         return bytes(passed)
 
 
-def _is_farewell(frame: bytearray) -> bool:
-    """GOAWAY without an error that still names our stream."""
+def _is_graceful_goaway(frame: bytearray) -> bool:
+    """Whether the frame is a GOAWAY with NO_ERROR whose last stream includes ours."""
     last_stream = int.from_bytes(frame[9:13]) & 0x7FFF_FFFF
     return frame[3] == _GOAWAY and len(frame) >= 17 and last_stream >= 1 and not any(frame[13:17])

@@ -1,7 +1,7 @@
-"""The request of an httpGet, as bytes: which headers, in kubelet's and Go's way.
+"""The request bytes of an httpGet, with the headers that kubelet and Go send.
 
 Source: kubelet pkg/probe/http/request.go; Go net/http (Request.write, Header.Add) and httpguts (PunycodeHostPort).
-Differs: our User-Agent; the headers of a request after a redirect may stand in another order.
+Differs: our User-Agent; the headers of a request after a redirect may have another order.
 """
 
 import re
@@ -23,10 +23,10 @@ _WRITTEN_ELSEWHERE: Final = frozenset(
 
 
 class Headers:
-    """The headers of all requests of one probe, checked once.
+    """The headers of all requests of one probe, validated once.
 
-    A header `Host` is sent as given and changes nothing else. An empty `User-Agent` or `Accept` is
-    left out; absent ones get defaults.
+    A `Host` header is sent as given and does not change the destination. An empty `User-Agent` or `Accept` is omitted;
+    a missing one gets its default.
     """
 
     def __init__(self, given: Sequence[HTTPHeader], *, user_agent: str) -> None:
@@ -42,7 +42,7 @@ class Headers:
         self._user_agent = collected["User-Agent"][0]
         self._referer = collected.get("Referer", [""])[0]
         self._lines = _lines(collected)
-        # An empty one gives way to the one of a redirect.
+        # An empty Referer is replaced by the Referer of the redirect.
         self._redirected_lines = self._lines if self._referer else _lines(collected, "Referer")
         self._end = "\r\n" if _closes(collected) else "Connection: close\r\n\r\n"
 
@@ -51,7 +51,7 @@ class Headers:
         return self._written(url, self._host or str(url.address), self._lines)
 
     def redirected(self, url: Url, *, previous: Url, relative: bool) -> bytes:
-        """A request that follows a redirect; the given Host goes only along a relative one."""
+        """A request that follows a redirect. The configured Host is kept for a relative redirect only."""
         host = self._host if relative else ""
         referer = ""
         if not self._referer and (previous.scheme, url.scheme) != ("https", "http"):
@@ -77,7 +77,7 @@ def _lines(headers: dict[str, list[str]], but: str = "") -> str:
 
 
 def _canonical(name: str) -> str:
-    """`x-foo` → `X-Foo`, as Go; a name with anything unusual in it stays."""
+    """`x-foo` → `X-Foo`, as in Go. An invalid name is unchanged."""
     if not _TOKEN.fullmatch(name):
         return name
     return "-".join(part[:1].upper() + part[1:].lower() for part in name.split("-"))
@@ -93,7 +93,7 @@ def _problem(headers: dict[str, list[str]]) -> str | None:
 
 
 def _closes(headers: dict[str, list[str]]) -> bool:
-    """The given headers already say that the connection ends, or that it becomes something else."""
+    """Whether the configured headers already close or upgrade the connection."""
     words = {
         word.strip().lower() for value in headers.get("Connection", ()) for word in value.split(",")
     }
@@ -101,7 +101,7 @@ def _closes(headers: dict[str, list[str]]) -> bool:
 
 
 def _host_value(host: str) -> str:
-    """What is no host at all is sent as nothing, so that no server reads anything else into it."""
+    """The value of the Host header; empty for an invalid host, so that no server misreads it."""
     if not host.isascii():
         name, colon, port = host.rpartition(":")
         name, port = (host, "") if not colon or ":" in name else (name, colon + port)

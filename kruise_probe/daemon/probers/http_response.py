@@ -1,12 +1,12 @@
-"""An HTTP/1 answer, read from bytes as they come: no socket, no clock.
+"""An incremental parser of HTTP/1 responses, without socket or clock.
 
-Feed what arrives to `AnswerReader`, ask it what it has; of heads it keeps at most `MAX_HEAD_BYTES`, of a body
-`MAX_BODY_BYTES`, whatever the server sends. Each byte is looked at a constant number of times.
+Feed received bytes to `AnswerReader` and read its attributes. It keeps at most `MAX_HEAD_BYTES` of heads and
+`MAX_BODY_BYTES` of a body. Its time is linear in the number of bytes.
 
 Source: Go net/http (ReadResponse, transfer.go, internal/chunked.go) and net/textproto; kubelet
 pkg/probe/http/http.go for the length of a body.
-Differs: the heads of an attempt end at 64 KiB, not each at 10 MiB; what follows the last chunk is not read.
-llhttp would refuse what kubelet accepts (bare line feeds, folded lines, any HTTP/x.y), and has other words.
+Differs: all heads of an attempt together are limited to 64 KiB, in Go each to 10 MiB. Trailers are not read.
+llhttp is not used: it rejects what kubelet accepts (bare line feeds, folded lines, any HTTP/x.y) and has other errors.
 """
 
 import re
@@ -16,7 +16,7 @@ from kruise_probe.daemon.probers.messages import quote
 
 MAX_BODY_BYTES: Final = 10 * 1024
 MAX_HEAD_BYTES: Final = 64 * 1024
-"""Of all answers to one attempt: informational ones, redirects and the last."""
+"""Limit over all responses of one attempt: informational responses, redirects and the last response."""
 
 _MAX_CHUNK_LINE_BYTES: Final = 4096
 _FREE_BYTES_PER_CHUNK: Final = 16
@@ -32,11 +32,11 @@ _HEX = re.compile(rb"[0-9A-Fa-f]+")
 
 
 class BadResponse(Exception):
-    """What came is no answer in HTTP/1; the text is the one that Go would give."""
+    """The bytes are not a valid HTTP/1 response; the text is Go's."""
 
 
 class Head(NamedTuple):
-    """Status line and the headers that a probe reads. `length` is None when the body ends with the connection."""
+    """Status line and the headers that a probe reads. `length` is None if the body ends with the connection."""
 
     status: int
     location: str = ""
@@ -45,15 +45,15 @@ class Head(NamedTuple):
 
 
 class AnswerReader:
-    """Reads one answer; informational ones (1xx) before it are skipped.
+    """Reads one response and skips informational responses (1xx) before it.
 
-    The body is left alone until `read_body` asks for it: whether it matters depends on the head.
+    Call `read_body` after the head if the body is needed; otherwise the body is not parsed.
 
     Attributes:
-        head: None until it has come completely.
-        head_bytes_left: how many bytes the heads of later answers may have.
+        head: None until it is complete.
+        head_bytes_left: how many bytes the heads of later responses may have.
         reads_body: `read_body` was called.
-        complete: the body is there, or as much of it as is ever read.
+        complete: the body has ended or has reached `MAX_BODY_BYTES`.
     """
 
     def __init__(self, *, max_head_bytes: int = MAX_HEAD_BYTES) -> None:
@@ -62,7 +62,7 @@ class AnswerReader:
         self.reads_body = False
         self.complete = False
         self._buffer = bytearray()
-        self._skipped_an_answer = False
+        self._skipped_informational = False
         self._line_was_checked = False
         self._body = bytearray()
         self._chunks = _Chunks()
@@ -72,10 +72,10 @@ class AnswerReader:
         return bytes(self._body[:MAX_BODY_BYTES])
 
     def feed(self, data: bytes) -> None:
-        """Takes what has arrived; empty is the end of the connection.
+        """Add received bytes; empty means end of the connection.
 
         Raises:
-            BadResponse: no HTTP, too long a head, or an end in the middle.
+            BadResponse: no HTTP, a head that is too long, or an unexpected end.
         """
         if not data:
             self._end()
@@ -89,7 +89,7 @@ class AnswerReader:
 
     def _end(self) -> None:
         if self.head is None:
-            if not (self._buffer or self._skipped_an_answer):
+            if not (self._buffer or self._skipped_informational):
                 raise BadResponse("EOF")
             if self._buffer and not self._line_was_checked:
                 _status(self._buffer)
@@ -99,7 +99,7 @@ class AnswerReader:
         self.complete = True
 
     def _read_head(self, seen: int) -> None:
-        """`seen` bytes of the buffer were looked at before: a head that drips in costs no more than one that does not."""
+        """Parse the head. The first `seen` bytes were searched before, so a slow head takes no more CPU."""
         while self.head is None:
             end = _HEAD_END.search(self._buffer, max(seen - 2, 0))
             if not end and not self._line_was_checked:
@@ -119,22 +119,22 @@ class AnswerReader:
             self._line_was_checked = False
             seen = 0
             if head.status in _INFORMATIONAL:
-                self._skipped_an_answer = True
+                self._skipped_informational = True
             else:
                 self.head = head
 
     def _check_line(self, seen: int) -> None:
-        """What does not begin as an answer is not waited for."""
+        """Fail early if the first line is not a status line."""
         line_end = self._buffer.find(b"\n", seen)
         if line_end >= 0:
             _status(self._buffer[:line_end].rstrip(b"\r"))
             self._line_was_checked = True
 
     def read_body(self) -> None:
-        """Takes what has already come of the body; what comes later is taken as it is fed.
+        """Parse the received part of the body; `feed` parses the rest.
 
         Raises:
-            BadResponse: it is not written as the head says.
+            BadResponse: the body does not match the head.
         """
         self.reads_body = True
         head = self.head
@@ -153,7 +153,7 @@ class AnswerReader:
 
 
 class _Chunks:
-    """Decodes a chunked body out of a growing buffer."""
+    """Decodes a chunked body from a growing buffer."""
 
     def __init__(self) -> None:
         self.ended = False
@@ -162,7 +162,7 @@ class _Chunks:
         self._data_ended = False
 
     def decode(self, buffer: bytearray) -> bytes:
-        """Takes off `buffer` what is complete, and gives it back without its frame."""
+        """Remove the received chunks from `buffer` and return their data."""
         decoded = bytearray()
         while not self.ended and len(decoded) < MAX_BODY_BYTES:
             if self._left:
@@ -202,7 +202,7 @@ class _Chunks:
             raise BadResponse("http chunk length too large")
         self._left = int(digits, 16)
         self.ended = not self._left
-        # Extensions are read and never used; Go allows this much of them for what there is of data.
+        # As in Go: limit the bytes of chunk extensions in proportion to the data.
         excess = self._excess_bytes + end + 1 - _FREE_BYTES_PER_CHUNK - 2 * self._left
         self._excess_bytes = max(excess, 0)
         if excess > _MAX_EXCESS_BYTES:
@@ -211,10 +211,10 @@ class _Chunks:
 
 
 def parse_head(head: bytes) -> Head:
-    """Status line and headers of `head`, which ends without its empty line.
+    """Parse status line and headers. `head` excludes the empty line at its end.
 
     Raises:
-        BadResponse: this is no head of HTTP/1.
+        BadResponse: this is not an HTTP/1 head.
     """
     first, *rest = head.split(b"\n")
     version, status = _status(first.rstrip(b"\r"))
@@ -248,7 +248,7 @@ def _status(line: bytes | bytearray) -> tuple[bytes, int]:
 
 
 def _fields(lines: list[bytes]) -> list[tuple[bytes, bytes]]:
-    """Name in lower case and value of each header; folded lines are put together."""
+    """Lower-case name and value of each header; folded lines are joined."""
     fields: list[tuple[bytes, bytes]] = []
     folded: list[bytes] = []
     for raw in lines:
@@ -270,7 +270,7 @@ def _fields(lines: list[bytes]) -> list[tuple[bytes, bytes]]:
 
 
 def _unfold(fields: list[tuple[bytes, bytes]], folded: list[bytes]) -> None:
-    """Appends the lines to the value of the newest field, all at once: one by one would copy it at each."""
+    """Append the folded lines to the last field in one step, so that the value is copied once."""
     if folded:
         name, value = fields[-1]
         fields[-1] = (name, b" ".join((value, *folded)))
