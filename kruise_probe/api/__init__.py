@@ -1,4 +1,4 @@
-"""Wire types of Kubernetes and of `apps.kruise.io`, and the rules about them.
+"""Wire types of Kubernetes and of `apps.kruise.io`, and their validation rules.
 
-Owns what crosses the wire: field names, keys, times, errors, validation. Knows no I/O and no asyncio.
+Owns field names, keys, time formats, errors and validation. Does no I/O and uses no asyncio.
 """

@@ -1,9 +1,8 @@
-"""Values of annotations that the API server reads: None, or the sentence that says what is wrong.
+"""Validation of annotation values that the API server itself parses.
 
-The API server refuses such a value together with everything else that the patch of a pod carries.
+If such a value is invalid, the API server rejects the whole pod patch.
 
 Source: kubernetes pkg/apis/core/helper (GetDeletionCostFromPodAnnotations).
-Differs: nothing.
 """
 
 import re
@@ -15,21 +14,21 @@ from kruise_probe.api.names import DELETION_COST_ANNOTATION
 MIN_COST: Final = -(2**31)
 MAX_COST: Final = 2**31 - 1
 COST_PATTERN: Final = "0|[1-9][0-9]{0,9}|-0*[0-9]{1,10}"
-"""Integers as the API server reads them: no plus sign, and zeros may lead after a minus only. Not all are in bounds."""
+"""Integers as the API server parses them: no plus sign, and leading zeros only after a minus. Bounds not included."""
 
 _COST = re.compile(COST_PATTERN)
 
 
 def annotation_value_error(key: str, value: str) -> str | None:
-    """Any text is a value, but for keys of which the API server wants more."""
+    """Return what is wrong with the value, or None. Most keys allow any text."""
     if key == DELETION_COST_ANNOTATION and not is_deletion_cost(value):
         return remedies.DELETION_COST
     return None
 
 
 def is_deletion_cost(value: str) -> bool:
-    """Whether the API server takes `value` as a pod's deletion cost."""
+    """Whether the API server accepts `value` as a pod deletion cost."""
     if not _COST.fullmatch(value):
         return False
-    digits = value.lstrip("-").lstrip("0") or "0"  # Python reads no thousands of digits
+    digits = value.lstrip("-").lstrip("0") or "0"  # int() rejects thousands of digits
     return MIN_COST <= (-int(digits) if value.startswith("-") else int(digits)) <= MAX_COST

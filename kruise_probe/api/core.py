@@ -1,7 +1,8 @@
-"""The slices of core/v1 and coordination/v1 that we read, Pod excepted (see `pods`).
+"""The fields of core/v1 and coordination/v1 that we read, except Pod (see `pods`).
 
 Source: k8s.io/api core/v1 and coordination/v1.
-Differs: absent probe numbers mean what they mean to Kruise (1, 1, 1, 1 and 0), not kubelet's 10, 1, 1, 3.
+Differs: absent probe numbers have Kruise's defaults (1; initialDelaySeconds 0), not kubelet's (period 10, timeout 1,
+success 1, failure 3).
 """
 
 from typing import Final
@@ -12,7 +13,7 @@ from kruise_probe.api.meta import ApiObject
 
 MAX_TIMEOUT_SECONDS: Final = 3600
 MAX_SECONDS: Final = 2**31 - 1
-"""Of every other number of a probe; thresholds included."""
+"""Maximum of every other number of a probe, including thresholds."""
 
 
 class Handler(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
@@ -29,7 +30,7 @@ class HTTPHeader(msgspec.Struct, frozen=True, gc=False):
 
 
 class HTTPGetAction(Handler, frozen=True):
-    """`port` is a number, or the name of a container port; `host` is refused wherever we read it."""
+    """HTTP action. `port` is a number or the name of a container port; validation refuses `host`."""
 
     port: int | str
     path: str | None = None
@@ -44,7 +45,7 @@ class TCPSocketAction(Handler, frozen=True):
 
 
 class GRPCAction(Handler, frozen=True):
-    """`mode: TLS` is KEP-4939's: TLS without verification."""
+    """gRPC action. `mode: TLS` is KEP-4939's: TLS without verification."""
 
     port: int
     service: str | None = None
@@ -52,7 +53,7 @@ class GRPCAction(Handler, frozen=True):
 
 
 class Probe(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
-    """core/v1 Probe as it is on the wire; the properties give the effective numbers, which are always within bounds."""
+    """core/v1 Probe as on the wire. The properties return the effective numbers, with defaults and clamped to bounds."""
 
     exec: ExecAction | None = None
     http_get: HTTPGetAction | None = None
@@ -96,7 +97,7 @@ def _effective(number: int | None, most: int = MAX_SECONDS) -> int:
 
 
 class Node(ApiObject, frozen=True):
-    """Only its existence, uid and labels matter to us."""
+    """Only its existence, uid and labels are used."""
 
 
 class LeaseSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
@@ -114,6 +115,6 @@ class Lease(ApiObject, frozen=True):
 
 
 class Event(ApiObject, frozen=True):
-    """core/v1 Event: written by templates of JSON; of the answer only its name and count matter."""
+    """core/v1 Event. Events are written from JSON templates; only name and count are read from the response."""
 
     count: int | None = None

@@ -1,7 +1,7 @@
-"""Durations as Go programs write them.
+"""Durations in Go's notation.
 
 Source: Go time.ParseDuration.
-Differs: never negative, as nothing here has a use for it.
+Differs: negative durations are invalid.
 """
 
 import re
@@ -21,7 +21,7 @@ _TERM = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
 
 
 def parse_duration(text: str) -> float | None:
-    """Seconds of a Go duration, or None when it is none."""
+    """Parse a Go duration into seconds; None if it is invalid."""
     text = text.removeprefix("+")
     if text == "0":
         return 0.0

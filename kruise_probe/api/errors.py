@@ -1,13 +1,13 @@
-"""What the API server can answer instead of the object, as one exception per meaning.
+"""Errors of requests to the API server, one exception per meaning.
 
     ApiError
     ├── BadRequest 400          ├── Conflict 409          ├── TooManyRequests 429
     ├── Unauthorized 401        │   └── AlreadyExists     └── ServerError 5xx
     ├── Forbidden 403           ├── Expired 410
     ├── NotFound 404            └── Invalid 422
-    ConnectionFailed            no usable answer at all: refused, reset, timed out, not HTTP
+    ConnectionFailed            no usable response: refused, reset, timed out, not HTTP
 
-Source: apimachinery pkg/api/errors; the `Status` object of the server's answer.
+Source: apimachinery pkg/api/errors; the `Status` object of the server's response.
 """
 
 import random
@@ -17,16 +17,15 @@ from typing import ClassVar, Final
 import msgspec
 
 MAX_WISH_SECONDS: Final = 60.0
-"""So long at most is a Retry-After obeyed after the request that it answered: no proxy holds a node's results back
-for a day."""
+"""Maximum Retry-After that later requests honor, so that a faulty proxy cannot delay a node's results for a day."""
 
 WISH_JITTER: Final = 0.2
-"""A wait that the server asked for is stretched by up to this share, so that refused clients do not come back
-together; never shortened, the server named the least."""
+"""A Retry-After is extended by up to this share, so that refused clients do not retry at the same time. It is never
+shortened, as the server gave the minimum."""
 
 
 class Status(msgspec.Struct, frozen=True, rename="camel"):
-    """The part of metav1.Status that we read."""
+    """The fields of metav1.Status that we read."""
 
     code: int | None = None
     reason: str | None = None
@@ -35,36 +34,36 @@ class Status(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
-    """`retryAfterSeconds` is the server's wish for 429 and 503, beside the header."""
+    """Details of a Status. `retryAfterSeconds` accompanies 429 and 503, like the Retry-After header."""
 
     retry_after_seconds: int | None = None
 
 
 class FatalError(Exception):
-    """Ends the process with exit code 1; its message is the one line that a person gets to read."""
+    """Ends the process with exit code 1 and prints its message as one line."""
 
 
 class KubeError(Exception):
-    """Anything that kept a request to the API server from succeeding."""
+    """A failed request to the API server."""
 
 
 class ConnectionFailed(KubeError):
-    """No usable answer: refused, reset, timed out, TLS refused, or not HTTP."""
+    """No usable response: refused, reset, timed out, TLS error, or not HTTP."""
 
 
 class ResponseTooLarge(ConnectionFailed):
-    """The answer has more bytes than the client takes; a list may fit in smaller pages."""
+    """The response exceeds the client's limit; a list may fit in smaller pages."""
 
 
 class ApiError(KubeError):
-    """The server's refusal.
+    """An error response of the API server.
 
     Attributes:
         code: HTTP status.
         reason: machine-readable reason of the Status object, e.g. `AlreadyExists`; may be empty.
-        message: the server's sentence.
-        request: what was asked, e.g. `PATCH pods/status default/web-0`.
-        retry_after_seconds: the server's wish, or None.
+        message: the server's error message.
+        request: the failed request, e.g. `PATCH pods/status default/web-0`.
+        retry_after_seconds: Retry-After of the response, or None.
     """
 
     default_code: ClassVar[int] = 0
@@ -108,17 +107,17 @@ class Conflict(ApiError):
 
 
 class AlreadyExists(Conflict):
-    """409 with reason AlreadyExists: a create found the name taken."""
+    """409 with reason AlreadyExists: an object of this name exists."""
 
 
 class Expired(ApiError):
-    """410: the resource version, or the continue token, is too old; list again."""
+    """410: the resource version or the continue token is too old; list again."""
 
     default_code = 410
 
 
 class Invalid(ApiError):
-    """422: refused by validation; also a patch whose `metadata.uid` is not the object's."""
+    """422: validation failed, or a patch has another `metadata.uid` than the object."""
 
     default_code = 422
 
@@ -149,7 +148,7 @@ _BY_CODE: dict[int, type[ApiError]] = {
 def error_of(
     code: int, status: Status | None, *, request: str = "", retry_after_seconds: float | None = None
 ) -> ApiError:
-    """The typed error of an answer with HTTP status `code` (or of a watch's ERROR event)."""
+    """Return the typed error for a response with HTTP status `code`, or for an ERROR event of a watch."""
     reason = (status and status.reason) or ""
     message = (status and status.message) or "the server gave no message"
     if (
@@ -158,7 +157,7 @@ def error_of(
         and status.details
         and status.details.retry_after_seconds
     ):
-        with suppress(OverflowError):  # hundreds of digits are no wish
+        with suppress(OverflowError):  # ignore a number with hundreds of digits
             retry_after_seconds = float(status.details.retry_after_seconds)
     kind = ServerError if code >= 500 else _BY_CODE.get(code, ApiError)
     if reason == "AlreadyExists":
@@ -171,10 +170,9 @@ def error_of(
 
 
 def wish_seconds(error: BaseException | None) -> float:
-    """How long the server asked to be left alone by `error`, jittered; 0.0 when it did not.
+    """Return the Retry-After of `error` with jitter, or 0.0 without one.
 
-    For whoever tries again later. Heartbeats and leader election do not ask: their deadlines are shorter than a wish
-    that outlives its request.
+    For delayed retries. Heartbeats and leader election ignore it, as their deadlines are shorter.
     """
     wish = error.retry_after_seconds if isinstance(error, ApiError) else None
     if wish is None:

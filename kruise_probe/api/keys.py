@@ -1,7 +1,7 @@
-"""Keys are types: what identifies an object, a probe of a marker, a probe of a pod.
+"""Typed keys of objects, probes of a marker, and probes of a pod.
 
-The only owner of the `<marker>#<probe>` format. Everybody else compares typed keys; no substring of
-a name ever decides whose probe it is (Kruise deletes `gateway#…` with marker `way` that way).
+Only this module parses and formats `<marker>#<probe>`. All other code compares typed keys, never substrings.
+(Kruise compares substrings, so deleting marker `way` also deletes probes `gateway#…`.)
 """
 
 from typing import NamedTuple, Self
@@ -20,7 +20,7 @@ class NamespacedName(NamedTuple):
 class ProbeName(NamedTuple):
     """A probe of a marker, as NodePodProbe names it: `<marker>#<probe>`.
 
-    Marker names are DNS subdomains and hold no `#`, so the first `#` separates.
+    Marker names are DNS subdomains and cannot contain `#`, so the first `#` is the separator.
     """
 
     marker: str
@@ -28,7 +28,7 @@ class ProbeName(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Reads `<marker>#<probe>`; without a `#` the whole text is the probe's name.
+        """Parse `<marker>#<probe>`; without a `#` the whole text is the probe name.
 
         Round trip: `str(ProbeName.parse(text)) == text` for every text with a marker part.
         """
@@ -40,7 +40,7 @@ class ProbeName(NamedTuple):
 
 
 class ProbeKey(NamedTuple):
-    """One probe of one container of one pod: the key of workers and results in the daemon."""
+    """One probe of one container of one pod; key of the daemon's workers and results."""
 
     pod_uid: str
     container: str

@@ -1,7 +1,7 @@
-"""Whether a label key, a label value, an annotation key is one; None, or the sentence that says why not.
+"""Validation of label keys, label values and annotation keys: each function returns an error message or None.
 
 Source: apimachinery pkg/util/validation IsQualifiedName, IsValidLabelValue; pkg/api/validation ValidateAnnotations.
-Differs: one sentence per problem instead of the regular expression.
+Differs: error messages describe the rule in words instead of showing the regular expression.
 """
 
 import re
@@ -17,7 +17,7 @@ MAX_PREFIX = 253
 
 
 def label_key_error(key: str) -> str | None:
-    """Qualified name: `name` or `dns.prefix/name`."""
+    """Validate a qualified name: `name` or `dns.prefix/name`."""
     prefix, slash, name = key.rpartition("/")
     if slash and (len(prefix) > MAX_PREFIX or not _PREFIX.fullmatch(prefix)):
         return remedies.KEY_PREFIX
@@ -27,12 +27,12 @@ def label_key_error(key: str) -> str | None:
 
 
 def annotation_key_error(key: str) -> str | None:
-    """As a label key; upper case is allowed in the prefix, as the API server lowers it first."""
+    """Validate as a label key, but allow upper case in the prefix: the API server lower-cases it first."""
     return label_key_error(key.lower() if key.isascii() else key)
 
 
 def label_value_error(value: str) -> str | None:
-    """Empty, or at most 63 characters as the name of a key."""
+    """Validate a label value: empty, or at most 63 characters with the syntax of a key name."""
     if value and (len(value) > MAX_NAME_PART or not _NAME.fullmatch(value)):
         return remedies.LABEL_VALUE
     return None

@@ -1,7 +1,7 @@
-"""Metadata that every object has, trimmed to what is read.
+"""Object metadata, reduced to the fields that are read.
 
-All structs are frozen views of the wire: unknown fields are dropped on decode, so a decoded object is
-never written back whole; writes are patches. A JSON null reads as absent.
+All structs are frozen. Decoding drops unknown fields, so a decoded object is never written back whole; writes are
+patches. A JSON null decodes as absent.
 
 Source: apimachinery pkg/apis/meta/v1/types.go.
 """
@@ -14,7 +14,7 @@ from kruise_probe.api.keys import NamespacedName
 
 
 class OwnerReference(msgspec.Struct, frozen=True, rename={"api_version": "apiVersion"}, gc=False):
-    """Names the object whose end is this object's end."""
+    """Reference to an owner; the garbage collector deletes the object with its owner."""
 
     api_version: str
     kind: str
@@ -27,7 +27,7 @@ class OwnerReference(msgspec.Struct, frozen=True, rename={"api_version": "apiVer
 
 
 class ObjectMeta(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
-    """Stamps stay strings (see `times`); `generation` moves with the spec only."""
+    """Object metadata. Times stay strings (see `times`); `generation` changes with the spec only."""
 
     name: str = ""
     namespace: str | None = None
@@ -43,7 +43,7 @@ class ObjectMeta(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
 
 
 class ApiObject(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
-    """Base of every kind whose metadata is kept whole; gives what informers need of any object."""
+    """Base of all kinds that keep their full metadata; implements what informers need."""
 
     metadata: ObjectMeta
 
@@ -61,14 +61,14 @@ class ApiObject(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True,
 
     @property
     def deleting(self) -> bool:
-        """True once somebody asked for its deletion (finalizers may still hold it)."""
+        """Whether deletion was requested (finalizers may still delay it)."""
         return bool(self.metadata.deletion_timestamp)
 
 
 class LabelSelectorRequirement(
     msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False
 ):
-    """`operator` is In, NotIn, Exists or DoesNotExist; anything else makes the selector invalid."""
+    """A selector expression; `operator` must be In, NotIn, Exists or DoesNotExist."""
 
     key: str
     operator: str

@@ -1,9 +1,7 @@
-"""Names that other programs see: groups, finalizers, annotations, reasons, field managers.
+"""Names visible to other programs: groups, finalizers, annotations, reasons, field managers.
 
-One place, so that manager, daemon, manifests, documents and black-box checks agree.
-
-Source: Kruise apis/apps/v1alpha1 and pkg/controller/podprobemarker for what Kruise's halves must recognise.
-Differs: reasons, field managers and the Lease are ours; Kruise has none.
+Source: Kruise apis/apps/v1alpha1 and pkg/controller/podprobemarker, for names that Kruise's manager and daemon use.
+Differs: reasons, field managers and Leases are additions; Kruise has none.
 """
 
 from typing import Final
@@ -39,7 +37,7 @@ REASON_NO_ROOM: Final = "NoRoom"
 REASON_TOO_MANY_MARKERS: Final = "TooManyMarkers"
 REASON_ENTRY_TOO_LARGE: Final = "EntryTooLarge"
 LEFT_OUT_REASONS: Final = (REASON_NO_ROOM, REASON_TOO_MANY_MARKERS, REASON_ENTRY_TOO_LARGE)
-"""Reasons of conditions whose probe a limit keeps from running."""
+"""Condition reasons of probes that do not run because of a limit."""
 
 NATIVE_POD_CONDITIONS: Final = frozenset(
     {
@@ -57,18 +55,18 @@ NATIVE_POD_CONDITIONS: Final = frozenset(
 
 
 LEADERS_NAMESAKE: Final = LEADER_ELECTION_ID.removeprefix(AGENT_LEASE_PREFIX)
-"""The one node whose Lease would be the managers'."""
+"""Node name whose agent Lease would collide with the managers' leader election Lease."""
 
 
 def agent_lease_name(node: str) -> str:
-    """Name of the Lease by which the daemon of `node` shows that it lives.
+    """Name of the heartbeat Lease of the daemon on `node`.
 
-    The leader's namesake gets one more hyphen: that makes a Lease of no other node, as no node's name begins with it.
+    `LEADERS_NAMESAKE` gets one more hyphen. That never collides, as no node name begins with a hyphen.
     """
     return f"{AGENT_LEASE_PREFIX}{'-' if node == LEADERS_NAMESAKE else ''}{node}"
 
 
 def node_of_agent_lease(name: str) -> str:
-    """The node whose daemon renews the Lease of this name; empty for a Lease of something else."""
+    """Node whose daemon renews the Lease of this name; empty if it is not an agent Lease."""
     node = name.removeprefix(AGENT_LEASE_PREFIX).removeprefix("-")
     return node if agent_lease_name(node) == name else ""

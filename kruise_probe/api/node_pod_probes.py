@@ -1,7 +1,7 @@
-"""A NodePodProbe while it is decoded: the same probes on many pods are decoded, and kept, once.
+"""Decoding of NodePodProbes with shared probes: equal probes of many pods are decoded and stored once.
 
-All pods of one template are asked the same, byte for byte, and that is most of a NodePodProbe. So the probes of an entry
-are taken over as bytes first, and only bytes that have not been met are decoded.
+Pods of one template have byte-for-byte equal probes, which are most of a NodePodProbe. So the probes of an entry are
+kept as bytes first, and decoded only if these bytes are not in the cache.
 
 Source: no counterpart.
 """
@@ -26,7 +26,7 @@ _ABSENT = msgspec.Raw(b"null")
 
 
 class _EntryWire(msgspec.Struct, frozen=True, gc=False):
-    """The IP is required by today's CRDs; an entry from before them is no reason to lose sight of the whole object."""
+    """An entry. Current CRDs require the IP, but an older entry without one must not make the object undecodable."""
 
     name: str
     namespace: str
@@ -40,7 +40,7 @@ class _SpecWire(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 
 class NodePodProbeWire(ApiObject, frozen=True):
-    """A NodePodProbe as its bytes are decoded, before `project`."""
+    """A decoded NodePodProbe before `project`."""
 
     spec: _SpecWire = _SpecWire()
     status: NodePodProbeStatus | None = None
@@ -51,10 +51,10 @@ _shared_probes: dict[bytes, Probes] = {}
 
 
 def project(wire: NodePodProbeWire) -> NodePodProbe:
-    """The object with shared probes.
+    """Convert to a NodePodProbe with shared probes.
 
     Raises:
-        msgspec.ValidationError: a probe does not fit; the path begins at its entry's `probes`.
+        msgspec.ValidationError: a probe is invalid; the path in the message is relative to the entry's `probes`.
     """
     entries = wire.spec.pod_probes
     spec = NodePodProbeSpec(tuple(map(_entry, entries)) if entries is not None else None)

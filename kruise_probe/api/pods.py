@@ -1,10 +1,10 @@
-"""A Pod as the manager keeps it: projected while decoding to what decides anything here.
+"""The manager's view of a Pod, reduced while decoding to the fields that it uses.
 
-A list of pods is the largest thing that the manager holds. `PodWire` is what is decoded, `Pod` what is
-kept: flat, with shared parts (containers of one template, names of nodes) stored once.
+The pod list uses most of the manager's memory. `PodWire` is decoded, and `Pod` is cached: flat, with shared parts
+(containers of one template, node names) stored once.
 
 Source: k8s.io/api core/v1 Pod; structured-merge-diff's fieldsV1 format for `owned`.
-Differs: everything that no decision reads is dropped, `managedFields` of other managers included.
+Differs: unused fields are dropped, including `managedFields` of other managers.
 """
 
 from collections.abc import Mapping
@@ -23,16 +23,16 @@ from kruise_probe.api.names import (
 from kruise_probe.api.sharing import share
 
 SHARED_BYTES = 512
-"""Labels or annotations that are longer are not looked up: they are some pod's own, and the cache would keep them."""
+"""Longer labels or annotations are not cached: they are mostly unique to one pod."""
 SHARED_FIELDS_BYTES = 4096
-"""Likewise of `managedFields`: larger ones are of a pod with many probes, and change with each of them."""
+"""The same for `managedFields`: larger ones are of pods with many probes and change with each result."""
 
 _NONE: frozenset[str] = frozenset()
-_ABSENT = msgspec.Raw()  # a Raw field takes no `| None`: a JSON null arrives as the bytes `null`
+_ABSENT = msgspec.Raw()  # Raw cannot be `| None`: a JSON null arrives as the bytes `null`
 
 
-class _Present(msgspec.Struct, frozen=True, gc=False):
-    """Reads as "there is an object", whatever it holds."""
+class _AnyObject(msgspec.Struct, frozen=True, gc=False):
+    """Decodes any object; only its presence is used."""
 
 
 class ContainerPort(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -43,7 +43,7 @@ class ContainerPort(msgspec.Struct, frozen=True, rename="camel", gc=False):
 class _ContainerWire(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     name: str
     ports: tuple[ContainerPort, ...] | None = None
-    startup_probe: _Present | None = None
+    startup_probe: _AnyObject | None = None
     restart_policy: str | None = None
 
 
@@ -76,7 +76,7 @@ class _Spec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class PodCondition(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
-    """A condition as it stands on the pod; stamps are the strings of the wire."""
+    """A condition of a pod; times are strings as on the wire."""
 
     type: str
     status: str
@@ -100,7 +100,7 @@ class _Status(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class PodWire(msgspec.Struct, frozen=True, gc=False):
-    """A pod as its bytes are decoded, before `project`."""
+    """A decoded pod before `project`."""
 
     metadata: _Meta
     spec: _Spec = _Spec()
@@ -120,7 +120,7 @@ class Container(NamedTuple):
 
 
 class Owned(NamedTuple):
-    """What `managedFields` say that this project's manager wrote on a pod's status subresource."""
+    """What our manager owns on a pod's status subresource, according to `managedFields`."""
 
     condition_types: frozenset[str] = frozenset()
     labels: frozenset[str] = frozenset()
@@ -131,10 +131,12 @@ NOTHING_OWNED = Owned()
 
 
 class Pod(msgspec.Struct, frozen=True, gc=False):
-    """What the manager keeps of a pod.
+    """The cached fields of a pod.
 
-    `conditions` hold all that are not kubelet's own; `started` the names of containers that report
-    `started: true`; `readiness_gates` the condition types that the pod's readiness waits for.
+    Attributes:
+        conditions: all except those that Kubernetes itself writes.
+        started: names of containers that report `started: true`.
+        readiness_gates: condition types that the pod's readiness depends on.
     """
 
     namespace: str
@@ -161,7 +163,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def active(self) -> bool:
-        """Not terminating, not finished: its containers run or will."""
+        """Neither terminating nor finished."""
         return not self.deleting and self.phase not in ("Succeeded", "Failed")
 
     def container(self, name: str) -> Container | None:
@@ -180,7 +182,7 @@ _owned_fields: dict[bytes, Owned] = {}
 
 
 def project(wire: PodWire) -> Pod:
-    """Keeps of a decoded pod what `Pod` says; the wire struct may be dropped afterwards."""
+    """Convert a decoded pod to a `Pod`; the wire struct may be dropped afterwards."""
     meta, spec, status = wire.metadata, wire.spec, wire.status
     annotations = _annotations(meta.annotations)
     initialized = False
@@ -213,7 +215,7 @@ def project(wire: PodWire) -> Pod:
 
 
 def _shared_map(encoded: msgspec.Raw) -> Mapping[str, str]:
-    """Labels or annotations: decoded once for all pods that have the same, as those of one template mostly do."""
+    """Decode labels or annotations, once for all pods with equal bytes; pods of one template mostly share them."""
     if len(encoded) > SHARED_BYTES:
         return _decoded_map(encoded)
     data = bytes(encoded)
@@ -227,7 +229,7 @@ def _decoded_map(encoded: bytes | msgspec.Raw) -> Mapping[str, str]:
 
 
 def _annotations(encoded: msgspec.Raw) -> Mapping[str, str]:
-    """Without what kubectl keeps of the applied object: it is long, and nobody reads it."""
+    """Decode annotations without kubectl's last-applied configuration, which is long and unused."""
     found = _shared_map(encoded)
     if LAST_APPLIED_ANNOTATION not in found:
         return found
@@ -259,7 +261,7 @@ def _gates(spec: _Spec) -> frozenset[str]:
 
 
 def _started(status: _Status) -> frozenset[str]:
-    """The names of started containers, one shared set per combination."""
+    """Names of started containers, with one shared set per combination."""
     names = tuple([each.name for each in status.container_statuses or () if each.started])
     if status.init_container_statuses:
         names += tuple([each.name for each in status.init_container_statuses if each.started])
@@ -283,22 +285,22 @@ def _owned(entries: list[_ManagedFields] | None) -> Owned:
 
 
 def _owned_of(fields: bytes) -> Owned:
-    """Reads `{"f:metadata": {"f:labels": {"f:a": {}}}, "f:status": {"f:conditions": {'k:{"type":"x"}': {}}}}`."""
+    """Parse `{"f:metadata": {"f:labels": {"f:a": {}}}, "f:status": {"f:conditions": {'k:{"type":"x"}': {}}}}`."""
     top = _fields_decoder.decode(fields) if fields else {}
-    metadata = _branch(top, "f:metadata")
-    conditions = _branch(_branch(top, "f:status"), "f:conditions")
+    metadata = _subfields(top, "f:metadata")
+    conditions = _subfields(_subfields(top, "f:status"), "f:conditions")
     return Owned(
         condition_types=frozenset(
             intern(msgspec.json.decode(key[2:], type=dict[str, str])["type"])
             for key in conditions
             if key.startswith("k:")
         ),
-        labels=_leaf_names(_branch(metadata, "f:labels")),
-        annotations=_leaf_names(_branch(metadata, "f:annotations")),
+        labels=_leaf_names(_subfields(metadata, "f:labels")),
+        annotations=_leaf_names(_subfields(metadata, "f:annotations")),
     )
 
 
-def _branch(fields: dict[str, msgspec.Raw], name: str) -> dict[str, msgspec.Raw]:
+def _subfields(fields: dict[str, msgspec.Raw], name: str) -> dict[str, msgspec.Raw]:
     raw = fields.get(name)
     return _fields_decoder.decode(raw) if raw is not None else {}
 

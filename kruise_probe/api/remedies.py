@@ -1,6 +1,6 @@
-"""What an error about a marker says to do instead: one sentence per rule.
+"""Error messages of the marker rules, one per rule.
 
-The API server's CEL rules, the webhook and the daemon answer with the same words, because all take them from here.
+The CRDs' CEL rules, the webhook and the daemon share these messages.
 """
 
 from typing import Final

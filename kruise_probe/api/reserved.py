@@ -1,13 +1,13 @@
-"""The keys and condition types that a marker may not write, with the reason: one table for CEL, webhook and manager.
+"""Keys and condition types that a marker may not write, with the reason; used by CEL, webhook and manager.
 
-The right to create a marker is the right to label pods of its namespace, exercised by a manager that may patch every
-pod. So a marker may not write what a controller, the kubelet, a service mesh or the network takes as its own record
-of a pod. The table names what decides something on a running pod; what is read at creation only is not in it.
+A user who can create markers can label pods of that namespace through the manager, which may patch every pod. So a
+marker may not write keys that a controller, the kubelet, a service mesh or the network uses as its own state.
+The table lists keys with an effect on a running pod, not keys that are read at creation only.
 
 Source: kubernetes.io/docs/reference/labels-annotations-taints; Kruise apis/apps/pub, pkg/control/sidecarcontrol and
 pkg/controller/sidecarterminator; istio.io/docs/reference/config (labels, annotations); Linkerd's, Kuma's and Consul's
 pod labels; Calico libcalico-go conversion, OVN-Kubernetes and Cilium pod annotations.
-Differs: Kruise refuses nothing of this.
+Differs: Kruise allows all of these keys.
 """
 
 from collections.abc import Collection
@@ -22,13 +22,13 @@ from kruise_probe.api.names import (
 
 
 class Reserved(NamedTuple):
-    """One row: what belongs to somebody else, and `reason`, which follows the key in a sentence.
+    """One row: the reserved keys of one owner, and `reason`, which follows the key in an error message.
 
     Attributes:
-        keys: whole keys.
-        prefixes: beginnings of keys.
-        domains: with their subdomains; a domain is the part of a key before '/'.
-        but: domains that are free all the same.
+        keys: exact keys.
+        prefixes: prefixes of keys.
+        domains: domains including their subdomains; a domain is the part of a key before '/'.
+        but: domains that are exempt.
     """
 
     reason: str
@@ -49,7 +49,7 @@ class Reserved(NamedTuple):
 
 
 MAX_ALLOWED_LABELS: Final = 32
-"""Keys that `--allowed-label-keys` may open: the CRD's rules list them, and CEL has a cost budget."""
+"""Maximum number of `--allowed-label-keys`. The CRD's rules list them, and CEL has a cost budget."""
 
 _MESHES: Final = Reserved(
     "decides on encryption, identity or routing in a service mesh",
@@ -78,7 +78,7 @@ LABELS: Final = (
     ),
     _MESHES,
 )
-"""Keys of labels. `--allowed-label-keys` of the manager opens single keys."""
+"""Reserved label keys. The manager's `--allowed-label-keys` exempts single keys."""
 
 ANNOTATIONS: Final = (
     Reserved("belongs to the serverless protocol", prefixes=(SERVERLESS_PROBES_ANNOTATION,)),
@@ -104,7 +104,7 @@ ANNOTATIONS: Final = (
         domains=("projectcalico.org", "ovn.org", "cilium.io", "cni.cncf.io"),
     ),
 )
-"""Keys of annotations; all others are free."""
+"""Reserved annotation keys."""
 
 CONDITIONS: Final = (
     Reserved(
@@ -115,21 +115,21 @@ CONDITIONS: Final = (
         keys=("InPlaceUpdateReady", "KruisePodReady", "SidecarSetUpgradable", "SidecarTerminated"),
     ),
 )
-"""Condition types of pods."""
+"""Reserved condition types."""
 
 
 def label_reserved(key: str, allowed: Collection[str] = ()) -> str | None:
-    """Why no policy may write the label `key`, and what to do instead; None when it may."""
+    """Return why no policy may write the label `key`, with a remedy; None if it may."""
     return None if key in allowed else _refusal(LABELS, key, remedies.RESERVED_LABEL)
 
 
 def annotation_reserved(key: str) -> str | None:
-    """As `label_reserved`, of an annotation."""
+    """Like `label_reserved`, for an annotation key."""
     return _refusal(ANNOTATIONS, key, remedies.RESERVED_ANNOTATION)
 
 
 def condition_reserved(condition_type: str) -> str | None:
-    """As `label_reserved`, of a condition type."""
+    """Like `label_reserved`, for a condition type."""
     return _refusal(CONDITIONS, condition_type, remedies.RESERVED_CONDITION)
 
 

@@ -1,7 +1,7 @@
-"""Each kind that we talk about, as one value: where it lives, and how its bytes become our struct.
+"""The kinds that we read and write: REST paths and decoders.
 
-Lists are decoded item by item, so that one object that breaks its own schema costs an error on that
-object and hides no other.
+If a list does not decode as a whole, its items are decoded one by one. So an invalid object causes an error for
+itself only.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from kruise_probe.api.v1alpha1 import PodProbeMarker
 
 
 class KubeObject(Protocol):
-    """What caches and queues need of any decoded object."""
+    """The interface of a decoded object that caches and queues need."""
 
     @property
     def key(self) -> NamespacedName: ...
@@ -34,12 +34,11 @@ W = TypeVar("W")
 Encoded = bytes | msgspec.Raw
 
 DECODE_ERRORS: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""All that decoding raises for bytes that are no object of the kind: msgspec has no error of its own for text that is
-no UTF-8, nor for a thousand nested lists."""
+"""All errors that decoding can raise. msgspec has no error of its own for invalid UTF-8 or for deep nesting."""
 
 
 class Undecodable(NamedTuple):
-    """An item whose bytes do not fit its kind: who it is, and what did not fit, with the field path."""
+    """An item that did not decode: its key, and the error with the field path."""
 
     key: NamespacedName
     resource_version: str
@@ -75,7 +74,7 @@ _identity_decoder = msgspec.json.Decoder(ApiObject)
 
 
 class Resource(Generic[T]):
-    """A kind of object: its REST path and its decoders. Immutable; one value per kind, below.
+    """A kind with its REST path and decoders. Immutable; there is one instance per kind, below.
 
     Attributes:
         kind: e.g. `Pod`; for error messages and metrics.
@@ -98,7 +97,7 @@ class Resource(Generic[T]):
         self.kind: Final = kind
         self.namespaced: Final = namespaced
         one = msgspec.json.Decoder(wire)
-        whole = msgspec.json.Decoder(_ListWire[wire])  # type: ignore[valid-type]  # a type made of a value
+        whole = msgspec.json.Decoder(_ListWire[wire])  # type: ignore[valid-type]  # a type built from a value
         self._decode: Callable[[Encoded], T] = lambda data: project(one.decode(data))
         self._decode_whole: Callable[[bytes], ListPage[T]] = lambda data: _page(
             page := whole.decode(data), list(map(project, page.items or ())), []
@@ -124,18 +123,18 @@ class Resource(Generic[T]):
         return "/".join(parts)
 
     def decode(self, data: Encoded) -> T:
-        """Decodes one object.
+        """Decode one object.
 
         Raises:
-            DECODE_ERRORS: no JSON object, or a field of a type that the kind does not have.
+            DECODE_ERRORS: not a JSON object, or a field has a wrong type.
         """
         return self._decode(data)
 
     def decode_list(self, data: bytes) -> ListPage[T]:
-        """Decodes one page; items that do not fit come back as `undecodable`.
+        """Decode one page; invalid items are returned as `undecodable`.
 
         Raises:
-            DECODE_ERRORS: the answer is no list at all.
+            DECODE_ERRORS: the response is not a list.
         """
         try:
             return self._decode_whole(data)
@@ -155,7 +154,7 @@ class Resource(Generic[T]):
 
 
 def _page(wire: _ListWire[Any], items: list[T], undecodable: list[Undecodable]) -> ListPage[T]:
-    """A Status or another object is no empty list, whatever its HTTP status: all that is known would go by it."""
+    """Build a page. A Status or other object is an error, not an empty list: that would empty the caches."""
     if wire.kind and not wire.kind.endswith("List"):
         raise msgspec.ValidationError(f"it is of kind {wire.kind}")
     return ListPage(
@@ -167,7 +166,7 @@ def _page(wire: _ListWire[Any], items: list[T], undecodable: list[Undecodable]) 
 
 
 def undecodable_of(raw: Encoded, error: Exception) -> Undecodable:
-    """Identifies an object that did not decode, as far as its metadata can be read."""
+    """Identify an object that did not decode, if its metadata is readable."""
     try:
         named = _identity_decoder.decode(raw)
     except DECODE_ERRORS:

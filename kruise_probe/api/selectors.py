@@ -14,13 +14,13 @@ from kruise_probe.api.labels import label_key_error, label_value_error
 from kruise_probe.api.meta import LabelSelector
 
 COMPILED_SELECTORS = 4096
-"""Bound of the cache of compiled selectors: far above the markers of a cluster, some 2 MB when full."""
+"""Cache size for compiled selectors: far more than the markers of a cluster; about 2 MB when full."""
 
 
 class Requirement(NamedTuple):
-    """One condition on one key: `negated` turns In into NotIn and Exists into DoesNotExist.
+    """A requirement on one key. `negated` turns In into NotIn and Exists into DoesNotExist.
 
-    `values` None asks for presence only.
+    If `values` is None, only the presence of the key counts.
     """
 
     key: str
@@ -35,7 +35,7 @@ class Requirement(NamedTuple):
 
 
 class Selector(NamedTuple):
-    """A conjunction of requirements; without any it matches nothing."""
+    """A conjunction of requirements; without requirements it matches nothing."""
 
     requirements: tuple[Requirement, ...]
 
@@ -44,14 +44,14 @@ class Selector(NamedTuple):
 
     @property
     def keys(self) -> frozenset[str]:
-        """The label keys that this selector looks at."""
+        """The label keys of the requirements."""
         return frozenset(each.key for each in self.requirements)
 
     @property
     def anchor(self) -> tuple[str, frozenset[str]] | None:
-        """A key and the values of which one must be there for a match: what an index can look up.
+        """A key, and values of which a matching pod must have one; for index lookups.
 
-        None when no requirement pins a value (then every pod of the namespace is a candidate).
+        None if no requirement lists values; then every pod of the namespace is a candidate.
         """
         pinned = [each for each in self.requirements if each.values and not each.negated]
         best = min(pinned, key=lambda each: len(each.values or ()), default=None)
@@ -59,11 +59,11 @@ class Selector(NamedTuple):
 
 
 def compile_selector(selector: LabelSelector | None) -> Selector:
-    """Compiles; the same selector is compiled once.
+    """Compile a selector; results are cached.
 
     Raises:
-        ValueError: what the API server would refuse in a selector: an operator that does not exist, values missing or
-            in excess, a key or value that no label can have. The message names it.
+        ValueError: the API server would refuse the selector: unknown operator, missing or superfluous values, or an
+            invalid key or value.
     """
     if selector is None:
         return Selector(())

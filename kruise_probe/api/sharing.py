@@ -1,19 +1,19 @@
-"""Parts that many objects have in common, kept once.
+"""Bounded caches for parts that many decoded objects have in common.
 
-Source: no counterpart; Go's strings and slices share memory when they are copied, what is decoded here does not.
+Source: no counterpart. In Go, copied strings and slices share memory; separately decoded Python values do not.
 """
 
 from typing import Final, TypeVar
 
 SHARED_SHAPES: Final = 8192
-"""Bound of each cache of such parts: an entry per pod template seen, more or less."""
+"""Maximum entries per cache; about one entry per pod template."""
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 
 
 def share(cache: dict[_K, _V], key: _K, made: _V) -> _V:
-    """Remembers what was made; full, the cache starts anew (an LRU's bookkeeping would cost more than a decode)."""
+    """Cache `made`. A full cache is cleared first, because an LRU's bookkeeping costs more than a decode."""
     if len(cache) >= SHARED_SHAPES:
         cache.clear()
     cache[key] = made

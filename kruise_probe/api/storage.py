@@ -1,7 +1,7 @@
-"""How large an object is where it is stored, and how large it may get.
+"""Size of an object as the API server stores it, and its maximum.
 
-Source: Go encoding/json, in which the API server stores custom resources: it escapes for HTML.
-Differs: nothing is escaped here, only counted; what we send is half the size and says the same.
+Source: Go encoding/json, which the API server stores custom resources with; it escapes HTML characters.
+Differs: only counts the escaped size; requests are sent unescaped, which is equivalent and shorter.
 """
 
 from typing import Final
@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 MAX_OBJECT_BYTES: Final = 1 << 20
-"""Of a whole NodePodProbe as stored; etcd refuses 1.5 MiB."""
+"""Maximum stored size of a NodePodProbe; etcd refuses 1.5 MiB."""
 
 _encode = msgspec.json.Encoder().encode
 

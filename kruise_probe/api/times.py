@@ -1,10 +1,10 @@
-"""RFC 3339 in and out, and the one wall clock.
+"""RFC 3339 parsing and formatting, and the wall clock.
 
-Wire structs keep times as the strings that they are on the wire; whoever compares them parses them
-here, so that one unreadable stamp never makes a whole object unreadable.
+Wire structs keep times as strings, and callers parse them here. So a malformed time does not make the whole object
+undecodable.
 
 Source: apimachinery pkg/apis/meta/v1/time.go (seconds) and micro_time.go (microseconds).
-Differs: an unreadable stamp reads as None instead of failing the object.
+Differs: a malformed time parses as None instead of failing the object.
 """
 
 from datetime import UTC, datetime
@@ -12,11 +12,11 @@ from typing import Final
 
 _SECONDS: Final = len("2022-09-09T07:13:04")
 _MICROSECONDS: Final = len("2022-09-09T07:13:04.000000")
-"""Where the zone begins. Not strftime, as that writes early years with fewer than four digits."""
+"""Offsets of the time zone. strftime is not used, as it writes early years with fewer than four digits."""
 
 
 def utc_now() -> datetime:
-    """The wall clock, aware and in UTC. Everything else receives it as an injected `now`."""
+    """Current wall clock time, aware and in UTC. All other code gets it as an injected `now`."""
     return datetime.now(UTC)  # noqa: TID251 - the one place that may read the wall clock
 
 
@@ -31,7 +31,7 @@ def format_micro_time(at: datetime) -> str:
 
 
 def parse_time(text: str | None) -> datetime | None:
-    """Reads any RFC 3339 stamp; None for an absent or unreadable one."""
+    """Parse an RFC 3339 time; None if it is absent or malformed."""
     if not text:
         return None
     try:

@@ -1,7 +1,7 @@
-"""PodProbeMarker and NodePodProbe, letter for letter as Kruise's Go types read and write them.
+"""PodProbeMarker and NodePodProbe, wire-compatible with Kruise's Go types.
 
 Source: openkruise/kruise apis/apps/v1alpha1/{pod_probe_marker,node_pod_probe}_types.go.
-Differs: our CRDs add status fields; Kruise's CRDs prune them and everything still works.
+Differs: our CRDs add status fields. Kruise's CRDs prune them, and everything still works.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from kruise_probe.api.meta import ApiObject, LabelSelector
 
 
 class ProbeState(StrEnum):
-    """What is known of a probe; Unknown says that no verdict could be reached."""
+    """State of a probe; Unknown means that there is no result."""
 
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
@@ -22,11 +22,11 @@ class ProbeState(StrEnum):
 
 
 class _Wire(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
-    """Common options of the structs below: trees, so the garbage collector has no cycle to find in them."""
+    """Common options of the structs below. `gc=False` is safe: they are trees without cycles."""
 
 
 class MarkerPolicy(_Wire, frozen=True):
-    """What to write on the pod in `state`; keys that only the other state's policy names are removed."""
+    """What to write to the pod in `state`; keys that only the other state's policy names are removed."""
 
     state: str
     labels: Mapping[str, str] | None = None
@@ -75,7 +75,7 @@ class PodProbeMarker(ApiObject, frozen=True):
 
 
 class ContainerProbe(_Wire, frozen=True):
-    """`name` is `<marker>#<probe>`, see `keys.ProbeName`."""
+    """A probe of a container; `name` is `<marker>#<probe>`, see `keys.ProbeName`."""
 
     name: str
     container_name: str
@@ -83,7 +83,7 @@ class ContainerProbe(_Wire, frozen=True):
 
 
 class PodProbe(_Wire, frozen=True):
-    """All probes of one pod. `IP` is required by Kruise's CRD, so an empty one is written too."""
+    """All probes of one pod. Kruise's CRD requires `IP`, so it is written even if empty."""
 
     name: str
     namespace: str
@@ -99,8 +99,8 @@ class NodePodProbeSpec(_Wire, frozen=True):
 class ContainerProbeState(_Wire, frozen=True):
     """The newest published result of one probe.
 
-    `container_id` and `probe_hash` are ours (Kruise's CRD prunes them): by them a restarted daemon
-    knows whether the result is still about the same container and the same probe.
+    `container_id` and `probe_hash` are our additions (Kruise's CRD prunes them). With them a restarted daemon checks
+    whether the result is still of the same container and the same probe.
     """
 
     name: str

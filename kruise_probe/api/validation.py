@@ -1,13 +1,12 @@
-"""The rules about markers and probes, once: for the API server's CEL, the webhook and the daemon's defence.
+"""Validation rules of markers and probes, shared by the CRDs' CEL rules, the webhook and the daemon.
 
-Pure functions from decoded structs to field errors in the API server's own words: path, kind, value and
-a sentence that says what to write instead. What a JSON schema can say (types, unknown fields) is the CRD's.
+Pure functions from decoded structs to field errors in the API server's format: path, kind, value and remedy.
+The CRDs' schemas check types and unknown fields.
 
 Source: Kruise pkg/webhook/podprobemarker/validating; kubernetes pkg/apis/core/validation (ports, headers),
 apimachinery pkg/util/validation (label keys and values, qualified names).
-Differs: condition types may not be kubelet's own (Kruise tests the probe's name instead); grpc is allowed;
-scheme and path may be absent; a policy may not write its own marker's selector keys; lists are bounded, as
-CEL's cost budget needs it.
+Differs: condition types of Kubernetes are refused (Kruise checks the probe name instead). grpc is allowed. scheme
+and path may be absent. A policy may not write its own marker's selector keys. Lists are bounded for CEL's cost budget.
 """
 
 import re
@@ -43,26 +42,26 @@ from kruise_probe.api.v1alpha1 import (
 MAX_PROBES: Final = 32
 MAX_POLICIES: Final = 2
 MAX_MARKS: Final = 32
-"""Labels, and annotations, of one policy."""
+"""Maximum labels, and maximum annotations, of one policy."""
 MAX_HEADERS: Final = 32
 MAX_SELECTOR_ITEMS: Final = 32
-"""Labels, expressions, and values of one expression in a selector."""
+"""Maximum labels, expressions, and values of one expression in a selector."""
 MAX_COMMAND: Final = 128
 MAX_NAME: Final = 253
 MAX_CONTAINER_NAME: Final = 63
 MAX_LABEL_VALUE: Final = 63
 MAX_TEXT: Final = 4096
-"""Paths, header values, gRPC services."""
+"""Maximum characters of a path, header value or gRPC service."""
 MAX_COMMAND_BYTES: Final = 8192
-"""Of all words of a command together, in UTF-8."""
+"""Maximum size of a whole command in UTF-8."""
 MAX_ANNOTATION_VALUE: Final = 8192
 MAX_CONDITION_TYPE: Final = 316
 MAX_PORT: Final = 65535
 MAX_PORT_NAME: Final = 15
 MAX_ERRORS: Final = 20
-"""Errors that one answer lists; a further entry says that there are more."""
+"""Maximum errors in one response; one further entry says that there are more."""
 MAX_SHOWN: Final = 128
-"""Characters of a value or key that an error quotes."""
+"""Characters of a value or key that an error shows."""
 
 _HEADER_NAME = re.compile(r"[-A-Za-z0-9!#$%&'*+.^_`|~]+")
 _PORT_NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
@@ -78,7 +77,7 @@ _NUMBERS = (
 
 
 class ErrorKind(StrEnum):
-    """As apimachinery's field.ErrorType prints itself."""
+    """Strings of apimachinery's field.ErrorType."""
 
     REQUIRED = "Required value"
     INVALID = "Invalid value"
@@ -90,7 +89,7 @@ class ErrorKind(StrEnum):
 
 
 BOUNDS: Final = frozenset({ErrorKind.TOO_MANY, ErrorKind.TOO_LONG})
-"""Bounds exist for the cost budget of CEL; a larger marker of older days works as before."""
+"""Bounds exist for CEL's cost budget only; a larger marker that was stored earlier still works."""
 
 _CAUSES: Final = {
     ErrorKind.REQUIRED: "FieldValueRequired",
@@ -104,7 +103,7 @@ _CAUSES: Final = {
 
 
 class FieldError(NamedTuple):
-    """One broken rule: where (`spec.probes[0].probe.httpGet.host`), what kind, which value, what to do."""
+    """A broken rule: field path (`spec.probes[0].probe.httpGet.host`), kind, remedy and value."""
 
     path: str
     kind: ErrorKind
@@ -117,7 +116,7 @@ class FieldError(NamedTuple):
 
     @property
     def cause(self) -> dict[str, str]:
-        """The entry of `Status.details.causes`."""
+        """Entry for `Status.details.causes`."""
         shown = "" if self.value is None else f": {_shown(self.value)}"
         return {
             "reason": _CAUSES[self.kind],
@@ -135,7 +134,7 @@ def _cut(text: str) -> str:
 
 
 class _PolicyKeys(NamedTuple):
-    """What decides whether a policy may write a label: the marker's own selector, and the manager's flag."""
+    """Label keys that a policy may not write (those of its selector), and reserved keys that it may."""
 
     of_selector: frozenset[str]
     allowed: Collection[str]
@@ -147,9 +146,9 @@ def validate_marker(
     *,
     allowed_labels: Collection[str] = (),
 ) -> list[FieldError]:
-    """The rules that `spec` breaks, `listed`; `old` is the stored spec of an update, or None on creation.
+    """Validate `spec` and return at most `MAX_ERRORS` errors; `old` is the stored spec of an update, None on creation.
 
-    `allowed_labels` are reserved keys that the manager's `--allowed-label-keys` opens.
+    `allowed_labels` are the reserved keys in the manager's `--allowed-label-keys`.
     """
     return listed(marker_errors(spec, old, allowed_labels=allowed_labels))
 
@@ -160,7 +159,7 @@ def marker_errors(
     *,
     allowed_labels: Collection[str] = (),
 ) -> Iterator[FieldError]:
-    """Every rule that `spec` breaks, lazily: filter first, then use `listed`, so that a huge marker costs little."""
+    """Validate `spec` lazily. Filter the errors before `listed`, so a huge marker is not validated completely."""
     if old is not None and old.selector is not None and old.selector != spec.selector:
         yield FieldError("spec.selector", ErrorKind.INVALID, remedies.SELECTOR_IMMUTABLE)
     yield from _selector(spec.selector, "spec.selector")
@@ -168,7 +167,7 @@ def marker_errors(
 
 
 def listed(errors: Iterable[FieldError]) -> list[FieldError]:
-    """The first `MAX_ERRORS` errors; if there are more, one further entry says so."""
+    """Return the first `MAX_ERRORS` errors; if there are more, one further entry says so."""
     rest = iter(errors)
     first = list(islice(rest, MAX_ERRORS))
     if next(rest, None) is not None:
@@ -177,20 +176,22 @@ def listed(errors: Iterable[FieldError]) -> list[FieldError]:
 
 
 def validate_probe(probe: Probe, path: str) -> Iterator[FieldError]:
-    """Every rule that one probe breaks, lazily; also the daemon's defence against a NodePodProbe edited by hand."""
+    """Validate one probe lazily. The daemon uses it too, as a NodePodProbe may be edited by hand."""
     yield from _handlers(probe, path)
     yield from _numbers(probe, path)
 
 
 def within_limits(probe: Probe) -> Probe:
-    """The probe as it runs where a larger timeout was stored before there was a maximum; `validate_probe` reports it."""
+    """Return the probe with its timeout clamped: a larger one may be stored from before there was a maximum.
+    `validate_probe` reports it.
+    """
     if (probe.timeout_seconds or 0) <= MAX_TIMEOUT_SECONDS:
         return probe
     return msgspec.structs.replace(probe, timeout_seconds=MAX_TIMEOUT_SECONDS)
 
 
 def idle_fields(spec: PodProbeMarkerSpec) -> tuple[str, ...]:
-    """Fields that are allowed and change nothing: kubelet needs them to restart a container, which nobody does here."""
+    """Paths of allowed fields without effect: kubelet uses them to restart containers, we never restart any."""
     return tuple(
         f"spec.probes[{index}].probe.terminationGracePeriodSeconds"
         for index, each in enumerate(spec.probes or ())
@@ -450,7 +451,7 @@ def _port(port: int | str, path: str) -> Iterator[FieldError]:
 
 
 def port_name_is_valid(name: str) -> bool:
-    """IANA_SVC_NAME, as container ports are named."""
+    """Whether `name` is a container port name (IANA_SVC_NAME)."""
     return (
         len(name) <= MAX_PORT_NAME
         and "--" not in name
@@ -492,7 +493,7 @@ def _capped(text: str, most: int, path: str) -> Iterator[FieldError]:
 def _unique(
     names: Iterable[str | None], path: str, remedy: str = remedies.UNIQUE
 ) -> Iterator[FieldError]:
-    """`path` holds a `{}` for the index; None takes no part."""
+    """Report duplicate names. `path` has a `{}` for the index; None is ignored."""
     seen: Counter[str] = Counter()
     for index, name in enumerate(names):
         if name is None:

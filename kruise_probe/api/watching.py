@@ -1,7 +1,7 @@
-"""One event of a watch, as client and informers share it.
+"""Watch events, as passed from the client to informers.
 
 Source: apimachinery pkg/watch and metav1.WatchEvent.
-Differs: an ERROR event never arrives as a value; the client raises it as the typed error.
+Differs: there is no ERROR event; the client raises it as a typed error.
 """
 
 from enum import StrEnum
@@ -20,7 +20,7 @@ class EventType(StrEnum):
 
 
 class WatchEvent(NamedTuple, Generic[T]):
-    """`object` is None for a BOOKMARK and for an object that did not decode (then `undecodable` says why).
+    """A watch event. `object` is None for a BOOKMARK and for an object that did not decode (see `undecodable`).
 
     `initial_events_end` marks the bookmark that ends the initial list of a streaming list (KEP-3157).
     """
