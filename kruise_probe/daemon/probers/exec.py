@@ -1,11 +1,11 @@
-"""exec: success when a command in the container ends with 0.
+"""exec: succeeds when a command in the container exits with 0.
 
-The message is what it printed: of a success its stdout, of a failure its stderr, or its stdout where stderr is
-empty. A command that does not end in time is a failure.
+The message of a success is stdout. The message of a failure is stderr, or stdout if stderr is empty. A timeout is a
+failure.
 
 Source: kubelet pkg/probe/exec/exec.go; Kruise pkg/daemon/podprobe/prober.go for which output is the message.
-Differs: a failing command's stdout is not lost, as it is with Kruise; a command that prints more than a mebibyte has no
-result, where kubelet reads up to 16 MiB of each output.
+Differs: Kruise drops the stdout of a failing command. A command that prints more than 1 MiB has no result, where kubelet
+reads up to 16 MiB of each output.
 """
 
 from typing import Final
@@ -46,7 +46,7 @@ _REASONS: Final[dict[type[RuntimeFailure], str]] = {
 
 
 class ExecProber(Prober):
-    """Runs a command in the container, through the node's gate."""
+    """Runs a command in the container through the node's `ExecGate`."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class ExecProber(Prober):
 
 
 def judge(result: ExecResult) -> Outcome:
-    """Verdict and message of a command that has ended."""
+    """The result of a command that has exited."""
     if result.exit_code == 0:
         return Outcome(Verdict.SUCCESS, clean_message(result.stdout))
     return Outcome(Verdict.FAILURE, clean_message(result.stderr) or clean_message(result.stdout))

@@ -1,15 +1,15 @@
 """Runs the commands of all exec probes: a limited number at once, and identical ones once.
 
-A call to the runtime costs the node some 20 ms of CPU, and each one that hangs keeps a process, so the number of
-concurrent calls is limited. `exec_shares` decides who runs next. Identical commands (container, command, period) of
-several probes that meet are one call: it gets the longest timeout among them, and each probe is judged by its own.
-While a call runs on for a probe with a longer timeout, the others start no second one.
+A call to the runtime uses about 20 ms of CPU, and a call that hangs keeps a process. So the number of concurrent calls
+is limited. `exec_shares` decides which command runs next. Identical commands (container, command, period) of several
+probes are deduplicated into one call if they are due together. The call gets their longest timeout, and each probe
+applies its own timeout. While the call runs for a probe with a longer timeout, the others start no second call.
 
 When a command times out, either the command hangs or the runtime does. The gate requests the runtime's version to
 tell one from the other.
 
-Differs: kubelet has none of this; a hundred probes of a second are a hundred calls at once, and a frozen runtime
-fails all of them.
+Differs: kubelet does not limit exec probes. A hundred probes that are due together are a hundred calls at once, and a
+runtime that hangs fails all of them.
 """
 
 import asyncio
@@ -35,22 +35,22 @@ from kruise_probe.daemon.probers.exec_shares import (
 )
 
 MEETING_SECONDS: Final = 0.005
-"""How long a call waits for others of the same tick before it starts."""
+"""How long a call waits for identical commands of the same tick before it starts."""
 
 ALIVE_SECONDS: Final = 0.4
-"""For the runtime to return its version after a command timed out. With the half second that a command gets beyond its
-timeout, a result is there within a second of it."""
+"""Deadline of the version request after a timeout. With the 0.5 s grace of an exec, the result comes at most 1 s after
+the timeout."""
 
 LEAST_QUEUED_SECONDS: Final = 30.0
 QUEUED_PERIODS: Final = 3
 """A probe that waits for a place longer than both is reported as queued too long."""
 
 QUEUED_SLACK_SECONDS: Final = 0.5
-"""The probe looks at its ticks, which are late by some milliseconds."""
+"""Tolerance: the probe checks at its ticks, which are some milliseconds late."""
 
 
 class ExecKey(NamedTuple):
-    """What makes two commands one."""
+    """Commands with equal keys are deduplicated."""
 
     container_id: str
     command: tuple[str, ...]
@@ -71,16 +71,16 @@ class _Call(PlaceRequest):
         self.result: asyncio.Future[ExecResult] = loop.create_future()
 
     def takes(self, timeout_seconds: float) -> bool:
-        """Another probe may join: the call can still get this timeout, or has it already."""
+        """Whether another probe may join: the call has at least this timeout, or can still get it."""
         if self.result.done() or timeout_seconds <= self.timeout_seconds:
             return not self.result.done()
-        # A call that has a place must not become long: it got the place because it is not.
+        # A short call that has a place must not become long, because long calls have smaller limits.
         return not self.started.done() and (
             not self.has_place or self.long or timeout_seconds <= LONG_SECONDS
         )
 
     def has_outlasted(self, timeout_seconds: float) -> bool:
-        """It runs on for others, and has had as much time as the waiter would give it."""
+        """Whether the call still runs for others, although it has run longer than `timeout_seconds`."""
         return (
             self.started.done()
             and not self.result.done()
@@ -103,11 +103,11 @@ class _Wait(NamedTuple):
 class ExecGate:
     """Runs commands through `runtime`, at most `max_concurrent` at once.
 
-    `run` owns the calls; without it running nothing is started. Cancelling a waiter gives up its call when
-    nobody else waits for it; cancelling `run` gives up all.
+    `run` owns the calls; no call starts without it. Cancelling the last waiter of a call cancels the call. Cancelling
+    `run` cancels all calls.
 
     Attributes:
-        in_flight: calls to the runtime right now.
+        in_flight: the number of calls to the runtime in flight.
         shared: commands that joined a call of another probe.
     """
 
@@ -123,7 +123,7 @@ class ExecGate:
         self._group: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
-        """Lets commands through until it is cancelled."""
+        """Run commands until cancelled."""
         async with asyncio.TaskGroup() as group:
             self._group = group
             try:
@@ -141,7 +141,7 @@ class ExecGate:
         `waiter` identifies the probe; it has no other command in this gate.
 
         Raises:
-            ExecTimeout: it was still running when its time was over, and the runtime is well.
+            ExecTimeout: the command was still running at its timeout, and the runtime responds.
             RuntimeFailure: see `Runtime.exec_sync`.
         """
         previous = self._calls.get(key)
@@ -168,7 +168,7 @@ class ExecGate:
 
     @property
     def queued_probes(self) -> int:
-        """How many probes wait for a place too long now."""
+        """The number of probes that have waited too long for a place."""
         now = asyncio.get_running_loop().time()
         return sum(wait.is_too_long(now) for wait in self._waits.values())
 
@@ -188,12 +188,12 @@ class ExecGate:
         return call
 
     def _start_next(self) -> None:
-        """Starts every call that may have a place now."""
+        """Start every call that may have a place."""
         while self._group is not None and (call := self._shares.take()) is not None:
             call.task = self._group.create_task(
                 self._carry_out(call), name=f"exec {call.key.container_id}"
             )
-            # Not at the task's own end: one that is cancelled before it runs has none.
+            # A callback, because a task that is cancelled before it runs executes no `finally`.
             call.task.add_done_callback(partial(self._leave, call))
 
     def _leave(self, call: _Call, _: object = None) -> None:
@@ -201,7 +201,7 @@ class ExecGate:
         self._start_next()
 
     def _ended(self, call: _Call) -> None:
-        """The call has its result, or all its waiters have gone."""
+        """Clean up after a call that has its result, or whose waiters were all cancelled."""
         if self._calls.get(call.key) is call:
             del self._calls[call.key]
         call.started.cancel()
@@ -220,7 +220,7 @@ class ExecGate:
             self._waits.pop(waiter, None)
 
     async def _result(self, call: _Call, started_at: float, timeout_seconds: float) -> ExecResult:
-        """Waits as long as the longest waiter does, or until its own time is over."""
+        """Wait for the result of the call, at most until the waiter's own timeout."""
         if timeout_seconds >= call.timeout_seconds:
             return await asyncio.shield(call.result)
         try:
@@ -231,10 +231,10 @@ class ExecGate:
             raise ExecTimeout(f"command timed out after {timeout_seconds:g}s") from None
 
     async def _wait_for_previous_run(self, previous: _Call, timeout_seconds: float) -> None:
-        """A run that took too long is judged once: a probe that is due again meanwhile waits for its end.
+        """Wait for the previous run of a probe that is due again, so that one slow run fails once.
 
         Raises:
-            ExecTimeout: it has lasted for as long again.
+            ExecTimeout: the previous run did not end within another timeout.
         """
         ended, _ = await asyncio.wait([previous.result], timeout=timeout_seconds)
         if not ended:
@@ -242,10 +242,10 @@ class ExecGate:
             raise ExecTimeout(f"command timed out after {timeout_seconds:g}s")
 
     async def _check_runtime_alive(self) -> None:
-        """Any answer of the runtime is a sign of life.
+        """Check that the runtime responds; an error is a response too.
 
         Raises:
-            RuntimeUnavailable: there is none.
+            RuntimeUnavailable: the runtime does not respond.
         """
         try:
             async with asyncio.timeout(ALIVE_SECONDS):
@@ -274,7 +274,7 @@ class ExecGate:
                 raise
             finally:
                 self.in_flight -= 1
-        except Exception as error:  # noqa: BLE001 - it belongs to the waiters; their loops handle it
+        except Exception as error:  # noqa: BLE001 - the waiters handle it
             if not call.result.done():
                 call.result.set_exception(error)
                 call.result.exception()
@@ -287,7 +287,7 @@ class ExecGate:
 
 
 def _describe(limit: Limit, namespace: str, places: int) -> str:
-    """What keeps a command waiting. Names no namespace but the probe's own."""
+    """The reason why a command waits. Mentions no namespace but the probe's own."""
     which = f"commands with timeoutSeconds over {LONG_SECONDS:g}" if limit.long else "commands"
     whose = {
         Holder.POD: "of this pod",

@@ -9,11 +9,11 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 QUEUE_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""In seconds, of waiting for a place."""
+"""Buckets of the queue time, in seconds."""
 
 
 class QueueSeconds:
-    """A histogram, counted in plain numbers."""
+    """A histogram of the queue time."""
 
     def __init__(self) -> None:
         self._counts = [0] * (len(QUEUE_BUCKETS) + 1)
@@ -38,7 +38,7 @@ class QueueSeconds:
 
 
 class Gate(Protocol):
-    """The numbers of an `ExecGate`."""
+    """The metrics of an `ExecGate`."""
 
     in_flight: int
     shared: int
@@ -49,7 +49,7 @@ class Gate(Protocol):
 
 
 class ExecGateCollector(Collector):
-    """Turns the numbers of one gate into samples at a scrape."""
+    """Exports the metrics of one gate at each scrape."""
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate

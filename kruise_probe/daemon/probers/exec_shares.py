@@ -1,7 +1,7 @@
-"""Which command runs next: the node's places, shared by namespace and then by pod. Pure; the caller gives the time.
+"""Selects the command that runs next: the node's places are shared by namespace, then by pod. Pure.
 
-CRI ExecSync runs until its own timeout, so a place that is taken cannot be taken back. Therefore a place is only given
-away when enough places stay free for the others:
+CRI ExecSync runs until its own timeout, so a place cannot be revoked. Therefore a tenant gets a place only if enough
+places stay free for the others:
 
 - Every namespace that runs exec probes on this node has an equal share of the places, and every pod an equal share of
   its namespace's. Up to its share a tenant gets any free place.
@@ -26,7 +26,7 @@ LEAST_ACTIVE_SECONDS: Final = 60.0
 """How long a tenant keeps its share after its last command, at least: long enough for a pause of its probes."""
 
 MOST_ACTIVE_SECONDS: Final = 600.0
-"""And at most, so that tenants that have gone do not reduce the shares of the others for hours."""
+"""And at most, so that deleted tenants do not reduce the shares of the others for hours."""
 
 
 class Member(Protocol):
@@ -108,7 +108,7 @@ class _Account:
 
 
 class _Pod(_Account, Generic[Request]):
-    """What one pod holds, and its waiting requests by `long`, oldest first."""
+    """The places of one pod, and its waiting requests by `long`, oldest first."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -128,7 +128,7 @@ class _Pod(_Account, Generic[Request]):
 
 
 class _Namespace(_Account, Generic[Request]):
-    """What one namespace holds, and its pods that wait; the one that was served last comes last."""
+    """The places of one namespace, and its waiting pods; the pod that was served last comes last."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -140,14 +140,14 @@ Key = TypeVar("Key")
 
 
 def _requeue(queue: dict[Key, None], tenant: Key, *, waits: bool) -> None:
-    """Puts a tenant that was served behind the others, if it waits for more."""
+    """Move a served tenant to the end of the queue if it has more requests; else remove it."""
     queue.pop(tenant, None)
     if waits:
         queue[tenant] = None
 
 
 class ExecShares(Generic[Request]):
-    """The places of a node, who holds them, and who waits for one.
+    """The places of a node, their holders, and the waiting requests.
 
     Invariants: no more than `places` are held. Of the requests that may have a place, the namespace that holds the
     fewest is served first, within it the pod that holds the fewest, and of a pod the oldest request. Of equal tenants
@@ -200,7 +200,7 @@ class ExecShares(Generic[Request]):
         return found
 
     def remove(self, request: Request) -> None:
-        """The request gives its place back, or stops waiting for one."""
+        """Release the place of the request, or remove it from the queue."""
         if request.has_place:
             request.has_place = False
             self._count_place(request, -1)
@@ -283,7 +283,7 @@ class ExecShares(Generic[Request]):
             account.held_long += number * request.long
 
     def _prune(self, now: float) -> None:
-        """Forgets tenants without a command, at most once a second."""
+        """Remove inactive tenants, at most once a second."""
         self._prune_at = now + 1.0
         for name, namespace in tuple(self._namespaces.items()):
             for uid, pod in tuple(namespace.pods.items()):

@@ -1,7 +1,7 @@
-"""One gRPC health check as bytes: what to send, and what the bytes that come back mean. No socket, no clock.
+"""The protocol of one gRPC health check, without socket or clock.
 
 Source: gRPC over HTTP/2 (PROTOCOL-HTTP2.md), grpc.health.v1; grpc-go internal/transport/http2_client.go for
-the words of errors.
+the error texts.
 Differs: one call on one connection; no compression, no retries.
 """
 
@@ -27,7 +27,7 @@ CODES: Final = (
     "PermissionDenied", "ResourceExhausted", "FailedPrecondition", "Aborted", "OutOfRange",
     "Unimplemented", "Internal", "Unavailable", "DataLoss", "Unauthenticated",
 )  # fmt: skip
-"""By number, as Go prints them."""
+"""gRPC codes by number, as Go prints them."""
 
 SERVING_STATES: Final = ("UNKNOWN", "SERVING", "NOT_SERVING", "SERVICE_UNKNOWN")
 
@@ -44,19 +44,19 @@ _RESETS: Final = (
     ("ENHANCE_YOUR_CALM", "ResourceExhausted"), ("INADEQUATE_SECURITY", "PermissionDenied"),
     ("HTTP_1_1_REQUIRED", "Internal"),
 )  # fmt: skip
-"""By number, what a stream is reset with: its name, and the code that it amounts to."""
+"""Name of each HTTP/2 error code and the gRPC code for it, by number."""
 
 _GRPC = re.compile(rb"application/grpc(?:[+;].*)?", re.DOTALL)
 _FRAME_PREFIX_BYTES: Final = 5
 _MAX_MESSAGE_BYTES: Final = 4 << 20
-"""Of grpc-go, which refuses by the length alone."""
+"""The limit of grpc-go, which checks the length prefix alone."""
 _MAX_ANSWER_BYTES: Final = 4096
 
 Header = tuple[bytes, bytes]
 
 
 class CallResult(msgspec.Struct, frozen=True):
-    """`code` is a gRPC code by Go's name; `serving` is what a server said whose code is OK."""
+    """Result of a call. `code` is Go's name of a gRPC code; `serving` is the serving status if the code is OK."""
 
     code: str
     description: str = ""
@@ -65,14 +65,14 @@ class CallResult(msgspec.Struct, frozen=True):
 
 class _Http2Connection(h2.connection.H2Connection):
     DEFAULT_MAX_HEADER_LIST_SIZE = 16 * 1024
-    """Of headers or trailers, counted as in RFC 9113, 6.5.2. gRPC's C core has the same limit."""
+    """Limit of headers or trailers, counted as in RFC 9113, 6.5.2. gRPC's C core has the same limit."""
 
 
 class HealthCall:
     """Client side of `Check` on a fresh connection.
 
     Attributes:
-        connected: the server has shown that it speaks HTTP/2.
+        connected: the server has sent its HTTP/2 settings.
         result: None until the call has ended.
     """
 
@@ -106,7 +106,7 @@ class HealthCall:
         return self._http2.data_to_send()
 
     def feed(self, data: bytes) -> None:
-        """Takes what has arrived; empty is the end of the connection."""
+        """Add received bytes; empty means end of the connection."""
         if not data:
             self._end("Unavailable", "error reading from server: EOF")
             return
@@ -194,7 +194,7 @@ class HealthCall:
 
 
 class _TooLarge(ValueError):
-    """A message of more bytes than a client takes."""
+    """The message is over the size limit."""
 
 
 def _framed(service: str) -> bytes:
@@ -207,7 +207,7 @@ def serving_state(frame: bytes | bytearray) -> str:
     """The status in a framed `HealthCheckResponse`.
 
     Raises:
-        ValueError: it is none; the text is the one that Go would give.
+        ValueError: the frame is invalid; the text is Go's.
     """
     if len(frame) < _FRAME_PREFIX_BYTES:
         raise ValueError(
@@ -226,13 +226,13 @@ def serving_state(frame: bytes | bytearray) -> str:
             "cardinality violation: expected <EOF> for non server-streaming RPCs, but received another message"
         )
     number = _first_varint_field(bytes(message))
-    # An enum has 32 bits, and a sign.
+    # A protobuf enum is a signed 32-bit integer.
     number = (number & 0xFFFF_FFFF ^ 0x8000_0000) - 0x8000_0000
     return SERVING_STATES[number] if 0 <= number < len(SERVING_STATES) else str(number)
 
 
 def _first_varint_field(message: bytes) -> int:
-    """Value of field 1; what else is in the message is skipped."""
+    """The value of field 1; other fields are skipped."""
     value, at = 0, 0
     while at < len(message):
         key, at = _read_varint(message, at)
@@ -275,6 +275,6 @@ def _varint(number: int) -> bytes:
 
 
 def _words(error: h2.exceptions.ProtocolError) -> str:
-    # hpack tells where in memory it found a number too long: other words each time.
+    # hpack adds a memory address; it is removed, so that the same error has the same text each time.
     words, _, _ = str(error).partition(": <memory at ")
     return f"http2: {words or type(error).__name__}"

@@ -1,7 +1,7 @@
-"""URLs as Go takes them apart and puts them together: where an httpGet goes, and where a redirect leads.
+"""Parses and formats URLs as Go does, for httpGet and its redirects.
 
-Python's own functions take off blanks, slashes and a lone question mark, and read a path that begins with `//` as a
-host: another request than the one that was asked for.
+Python's `urllib.parse` strips spaces, slashes and a lone question mark, and reads a path that begins with `//` as a
+host. That would change the request.
 
 Source: Go net/url (Parse, ResolveReference, EscapedPath); kubelet pkg/probe/http/request.go (formatURL).
 Differs: credentials in a URL are dropped.
@@ -29,15 +29,15 @@ _NOT_QUOTED: Final = "$&+,/:;=@-_.~"
 
 
 class InvalidRequest(Exception):
-    """The request cannot be written; the text is the one that Go would give."""
+    """The request cannot be built; the text is Go's."""
 
 
 class _Broken(ValueError):
-    """It is no URL; the text says why."""
+    """The text is not a URL; the message has the reason."""
 
 
 class _Parts(NamedTuple):
-    """`authority` has no credentials; `query` is None where there is no question mark."""
+    """Parts of a URL. `authority` has no credentials; `query` is None without a question mark."""
 
     scheme: str
     is_absolute: bool
@@ -48,7 +48,7 @@ class _Parts(NamedTuple):
 
 
 class Url(NamedTuple):
-    """Where a request goes: `target` is path and query as they are sent, `authority` host and port as they were written."""
+    """The URL of a request. `target` is path and query as sent; `authority` is host and port as written."""
 
     scheme: str
     host: str
@@ -66,13 +66,13 @@ class Url(NamedTuple):
         """The pod's address with the path and query of `path`; a host in `path` is dropped.
 
         Raises:
-            InvalidRequest: what follows a scheme is no path (`a:b`).
+            InvalidRequest: `path` has a scheme without a path (`a:b`).
         """
         scheme = (scheme or "HTTP").lower()
         try:
             parts = _parsed(path or "")
         except _Broken:
-            # Nothing in it is an escape then, nor a query.
+            # As in kubelet: an invalid path is escaped as a whole, without a query.
             target = f"/{quote(path or '', safe=_NOT_QUOTED).removeprefix('/')}"
         else:
             if parts.is_opaque:
@@ -82,10 +82,10 @@ class Url(NamedTuple):
         return cls(scheme, *address, str(address), target, f"{scheme}://{address}{target}")
 
     def join(self, location: str) -> "Url":
-        """Where a Location header leads to.
+        """The URL of a Location header, relative to this one.
 
         Raises:
-            InvalidRequest: it is no URL.
+            InvalidRequest: the Location is not a URL.
         """
         try:
             parts = _parsed(location)
@@ -140,7 +140,7 @@ def _parsed(text: str) -> _Parts:
 
 
 def _checked(authority: str) -> str:
-    """Host and port, if they are some."""
+    """Validate the authority and return its host and port."""
     user, _, host = authority.rpartition("@")
     if not _USER.fullmatch(user):
         raise _Broken("net/url: invalid userinfo")
@@ -161,7 +161,7 @@ def _checked(authority: str) -> str:
 
 
 def _host_and_port(authority: str, default_port: int) -> tuple[str, int]:
-    """Of a port with more digits than any has, only so many that it is none either."""
+    """Split host and port. A port is cut to six digits, which is still out of range if it was."""
     host, colon, port = authority.rpartition(":")
     if not colon or "]" in port:
         host, port = authority, ""
@@ -170,7 +170,7 @@ def _host_and_port(authority: str, default_port: int) -> tuple[str, int]:
 
 
 def _encoded(path: str) -> str:
-    """With everything escaped that has to be."""
+    """Escape the path as Go's EscapedPath."""
     if _ENCODED_PATH.fullmatch(path):
         return path
     return quote(unquote_to_bytes(path.encode(errors="surrogateescape")), safe=_NOT_QUOTED)
@@ -184,7 +184,7 @@ def _target(path: str, query: str | None) -> str:
 
 
 def _resolved(base: str, reference: str) -> str:
-    """The path that `reference` is from `base`, without dots."""
+    """Resolve `reference` against `base` and remove dot segments."""
     if not reference:
         full = base
     elif reference.startswith("/"):
