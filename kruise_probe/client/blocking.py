@@ -18,7 +18,7 @@ async def in_daemon_thread(call: Callable[[], T]) -> T:
     Cancelling stops only the wait. The thread continues, and ends with the process at the latest.
     """
     future: Future[T] = Future()
-    future.set_running_or_notify_cancel()  # no one can cancel it now; only the thread sets its result
+    future.set_running_or_notify_cancel()  # no longer cancellable; only the thread sets its result
 
     def run() -> None:
         try:

@@ -2,7 +2,7 @@
 
 A series is identified by (pod uid, type, reason, probe). Its first occurrence creates an Event. Later ones
 update its count, lastTimestamp and message, which `kubectl describe` shows as `x2 over 47s`. Failures and
-recoveries are separate series with separate budgets, so a hundred failures never delay a recovery's Event.
+recoveries are separate series, so failures never use up the budget of a recovery.
 
 Source: client-go tools/record/event.go and events_cache.go.
 Differs: occurrences over budget are aggregated instead of dropped. An event that cannot be written does not

@@ -1,9 +1,9 @@
-"""What is sent, as values: pure functions from an intent to method, target and body.
+"""Builders of API requests: pure functions that return method, target and body.
 
-Knows no connection, no clock and no credentials; `rest` sends what is built here.
+They use no connection, clock or credentials. `rest` sends the requests.
 
 Source: client-go rest/request.go.
-Differs: bodies are bytes that the caller encoded, and options are those that this project uses.
+Differs: the caller encodes the body. Only the options that this project uses exist.
 """
 
 from enum import StrEnum
@@ -19,7 +19,7 @@ JSON = "application/json"
 
 
 class PatchType(StrEnum):
-    """The content type by which the server tells the kinds of patch apart."""
+    """The content type of a patch."""
 
     MERGE = "application/merge-patch+json"
     STRATEGIC_MERGE = "application/strategic-merge-patch+json"
@@ -32,12 +32,11 @@ class Request(NamedTuple):
     Attributes:
         target: path and query, quoted.
         content_type: empty without a body.
-        subject: what it is about, for errors and logs: `pods/status default/web-0`.
-        repeatable: True when a second copy of it does no harm, so that it may be sent again after a
-            connection broke without an answer.
-        metadata_only: True when nobody reads the answer: the server is asked for as little as it
-            can give.
-        compressed: True when the answer may be large: then compression is asked for.
+        subject: resource and object, for errors and logs: `pods/status default/web-0`.
+        repeatable: True if the request is idempotent, so it may be sent again after its connection
+            broke without a response.
+        metadata_only: True if the response is not used. It is then requested as PartialObjectMetadata.
+        compressed: True if the response may be large. It is then requested with gzip.
     """
 
     method: str
@@ -67,7 +66,7 @@ def list_page(
     field_selector: str,
     label_selector: str,
 ) -> Request:
-    """A page of a list; a continued page is pinned by its token, so no resource version goes along."""
+    """Build the request for a page of a list. A continue token replaces the resource version."""
     query = _query(
         limit=str(limit) if limit else "",
         **{"continue": continue_token},
@@ -90,7 +89,7 @@ def watch(
     field_selector: str,
     label_selector: str,
 ) -> Request:
-    """A watch with bookmarks; with `send_initial_events` it starts with the list itself (KEP-3157)."""
+    """Build a watch with bookmarks; with `send_initial_events`, a streaming list (KEP-3157)."""
     query = _query(
         watch="true",
         allowWatchBookmarks="true",
@@ -105,7 +104,7 @@ def watch(
 
 
 def create(resource: Resource[Any], body: bytes, *, namespace: str, field_manager: str) -> Request:
-    """Not repeatable: a second copy would meet its own first one as AlreadyExists."""
+    """Build a create. Not repeatable: a second copy would fail with AlreadyExists."""
     return Request(
         "POST",
         resource.path(namespace) + _query(fieldManager=field_manager),
@@ -119,7 +118,7 @@ def create(resource: Resource[Any], body: bytes, *, namespace: str, field_manage
 def replace(
     resource: Resource[Any], key: NamespacedName, body: bytes, *, field_manager: str
 ) -> Request:
-    """Not repeatable: with a resource version, a second copy would meet its own first one as Conflict."""
+    """Build an update. Not repeatable: with a resource version, a second copy would fail with Conflict."""
     return Request(
         "PUT",
         resource.path(key.namespace, key.name) + _query(fieldManager=field_manager),
@@ -140,7 +139,7 @@ def patch(
     field_manager: str,
     metadata_only: bool,
 ) -> Request:
-    """Merge patches say what shall be, so a second copy changes nothing; a JSON patch says what to do."""
+    """Build a patch. Merge patches are idempotent and therefore repeatable; JSON patches are not."""
     return Request(
         "PATCH",
         resource.path(key.namespace, key.name, subresource) + _query(fieldManager=field_manager),
@@ -153,7 +152,7 @@ def patch(
 
 
 def delete(resource: Resource[Any], key: NamespacedName, *, uid: str) -> Request:
-    """With `uid` only that very object is deleted: a successor under the same name answers 409."""
+    """Build a delete. With `uid`, an object recreated under the same name is not deleted: 409."""
     body = (
         msgspec.json.encode(
             {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
@@ -172,7 +171,7 @@ def delete(resource: Resource[Any], key: NamespacedName, *, uid: str) -> Request
 
 
 def _query(**parameters: str) -> str:
-    """`?a=b&c=d` of those that are not empty."""
+    """Return `?a=b&c=d` of the non-empty parameters."""
     present = {name: value for name, value in parameters.items() if value}
     return "?" + urlencode(present, quote_via=quote) if present else ""
 

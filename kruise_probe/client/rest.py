@@ -1,10 +1,10 @@
-"""Requests to the API server: typed in, typed out, each refusal an exception.
+"""The REST client of the API server: typed requests and responses; error responses are exceptions.
 
-Building is `request`'s, sending (deadlines, repetitions, concurrency) `sender`'s, decoding the resource's.
+`request` builds the requests, `sender` sends them (deadlines, retries, concurrency), the resource decodes.
 
 Source: client-go rest/client.go and request.go.
-Differs: one client for all kinds, typed by the resource that it is given; compression is asked for lists only:
-unpacking a large answer costs less than decrypting it at full length, a small one is never compressed anyway.
+Differs: one client for all kinds, typed by its resource argument. Only lists request compression: decompressing a
+large response takes less CPU than decrypting it uncompressed. The server never compresses a small one.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -27,14 +27,14 @@ __all__ = ["PatchType", "RestClient"]
 T = TypeVar("T", bound=KubeObject)
 
 READ_DEADLINE_SECONDS = 70.0
-"""A healthy watch says something each minute, if only a bookmark."""
+"""Longest wait for data on a watch. A healthy server sends at least a bookmark every minute."""
 
 
 class RestClient:
-    """A client of one API server; an async context manager that owns its connections.
+    """Client of one API server: an async context manager that owns its connections.
 
-    At most `max_in_flight` requests are under way at once; watches are not counted. `before_send` is
-    called right before each copy of a writing request leaves; what it raises reaches the caller.
+    At most `max_in_flight` requests are in flight, without watches. `before_send` is called right before
+    a write is sent, also on each retry. Its exception cancels the write and reaches the caller.
     """
 
     def __init__(
@@ -66,11 +66,11 @@ class RestClient:
         await self._transport.__aexit__(*reason)
 
     async def get(self, resource: Resource[T], key: NamespacedName) -> T:
-        """Reads one object from the server's store.
+        """Get one object.
 
         Raises:
-            KubeError: as every method here: ApiError with the server's refusal, ConnectionFailed without
-                a usable answer.
+            KubeError: from every method of this class. ApiError is an error response; ConnectionFailed is
+                no usable response.
         """
         request = requests.get(resource, key)
         return _decode(resource, await self._perform(request), request)
@@ -86,7 +86,7 @@ class RestClient:
         field_selector: str = "",
         label_selector: str = "",
     ) -> ListPage[T]:
-        """One page; `limit` 0 asks for everything at once. Expired when the token has grown too old."""
+        """Return one page; `limit` 0 returns all objects at once. Raises Expired for an expired token."""
         request = requests.list_page(
             resource,
             namespace=namespace,
@@ -118,10 +118,11 @@ class RestClient:
         send_initial_events: bool = False,
         read_deadline_seconds: float = READ_DEADLINE_SECONDS,
     ) -> AsyncIterator[WatchStream[T]]:
-        """Opens a watch; the iterator ends when the server ends it, which it does after `timeout_seconds`.
+        """Open a watch. The iterator ends when the server ends the watch, after `timeout_seconds`.
 
-        Iterating raises Expired and other ApiErrors for ERROR events, and ConnectionFailed when nothing was
-        heard for `read_deadline_seconds` or the connection broke. Leaving the context closes the connection.
+        Iterating raises Expired and other ApiErrors for ERROR events. It raises ConnectionFailed after
+        `read_deadline_seconds` without data, or when the connection broke. Leaving the context closes the
+        connection.
         """
         request = requests.watch(
             resource,
@@ -144,14 +145,14 @@ class RestClient:
             stream.close()
 
     async def create(self, resource: Resource[T], body: bytes, *, namespace: str = "") -> T:
-        """Creates what `body` says. AlreadyExists when the name is taken."""
+        """Create the object in `body`. Raises AlreadyExists if the name is taken."""
         request = requests.create(
             resource, body, namespace=namespace, field_manager=self._field_manager
         )
         return _decode(resource, await self._perform(request), request)
 
     async def replace(self, resource: Resource[T], key: NamespacedName, body: bytes) -> T:
-        """Replaces the whole object; Conflict when `body` names another resource version."""
+        """Update the whole object. Raises Conflict if the resource version in `body` is not current."""
         request = requests.replace(resource, key, body, field_manager=self._field_manager)
         return _decode(resource, await self._perform(request), request)
 
@@ -187,7 +188,7 @@ class RestClient:
         subresource: str = "",
         decode: bool = True,
     ) -> T | None:
-        """Changes what `body` says. With `decode=False` the answer is neither asked for whole nor decoded."""
+        """Patch the object. With `decode=False`, only metadata is requested and the response is not decoded."""
         request = requests.patch(
             resource,
             key,
@@ -201,17 +202,17 @@ class RestClient:
         return _decode(resource, answer, request) if decode else None
 
     async def delete(self, resource: Resource[Any], key: NamespacedName, *, uid: str = "") -> None:
-        """Asks for deletion (finalizers may delay it); with `uid`, Conflict when it is another object."""
+        """Delete the object; finalizers may delay it. With `uid`, raises Conflict for another object."""
         await self._perform(requests.delete(resource, key, uid=uid))
 
     async def get_raw(self, target: str) -> bytes:
-        """The body of `GET target` (path and query)."""
+        """Return the body of `GET target` (path and query)."""
         return await self._perform(Request("GET", target, target))
 
     async def request_raw(
         self, method: str, target: str, body: bytes | None = None, content_type: str = requests.JSON
     ) -> bytes:
-        """The body of any request; sent again only where the server asked for it."""
+        """Send any request and return the body. Only GET is retried after a broken connection."""
         return await self._perform(
             Request(
                 method,

@@ -1,8 +1,8 @@
-"""Whether a refused request is sent again, and when: pure rules.
+"""Retry rules for requests: pure functions.
 
 Source: client-go rest/with_retry.go.
-Differs: waits are jittered upwards, so that refused clients do not come back together; a server that says "at once"
-every time is asked less and less often; an answer 5xx other than 503 is the caller's to retry, as it may have taken effect.
+Differs: waits have positive jitter, so that clients do not retry at the same time. If Retry-After is always 0, the wait
+still doubles. A 5xx response other than 503 is returned to the caller, because the request may have taken effect.
 """
 
 from datetime import UTC, datetime
@@ -11,18 +11,18 @@ from email.utils import parsedate_to_datetime
 from kruise_probe.api.errors import WISH_JITTER
 
 MAX_REFUSALS = 10
-"""How often one request is sent again after 429 or 503; client-go's number."""
+"""Maximum retries of a request after 429 or 503, as in client-go."""
 
 SHORTEST_SECONDS = 0.05
-"""Wait before the first repetition where the server asked for less than a second; it doubles with each."""
+"""Minimum wait before the first retry if Retry-After is less than 1 s. It doubles with each retry."""
 
 MAX_RESETS = 2
-"""How often a repeatable request is sent again at once after its connection broke: a pool may hold more than
-one connection that the server has closed. One that was made for this request is no such; the next break is the answer."""
+"""Maximum immediate retries of a repeatable request after its connection broke. The pool may have several
+connections that the server has closed. After a new connection broke, the request is retried once more only."""
 
 
 def retry_after_seconds(header: str | None, at: datetime) -> float | None:
-    """Reads `Retry-After`: seconds, or an HTTP date as load balancers send it; None when absent or unreadable."""
+    """Parse `Retry-After`: seconds, or an HTTP date as load balancers send it. None if absent or malformed."""
     if not header:
         return None
     try:
@@ -41,14 +41,14 @@ def retry_after_seconds(header: str | None, at: datetime) -> float | None:
 def wait_before_retry(
     status: int, wish_seconds: float | None, *, refusals: int, left_seconds: float, chance: float
 ) -> float | None:
-    """Seconds to wait before the request is sent again, or None when the refusal is the answer.
+    """Return the seconds to wait before a retry, or None for no retry.
 
     Args:
-        status: HTTP status of the answer.
-        wish_seconds: what `Retry-After` asked for; None without the header.
-        refusals: how often this request was refused before.
-        left_seconds: what is left of the request's deadline; a wait that exceeds it is not begun.
-        chance: a random number of [0, 1).
+        status: HTTP status of the response.
+        wish_seconds: value of `Retry-After`; None without the header.
+        refusals: earlier 429 and 503 responses to this request.
+        left_seconds: time left until the request's deadline; a longer wait is not started.
+        chance: a random number in [0, 1), for jitter.
     """
     if status not in (429, 503) or wish_seconds is None or refusals >= MAX_REFUSALS:
         return None

@@ -1,7 +1,7 @@
-"""The way to a server, made out of its URL and its proxy's: where to connect, and what is said on the way.
+"""The route to a server, from its URL and the proxy's URL: endpoints, TLS and headers.
 
 Source: Go net/http transport.go (connectMethod, persistConn.writeLoop).
-Differs: one server and one proxy for the life of a client.
+Differs: a client has one server and at most one proxy.
 """
 
 import base64
@@ -25,15 +25,17 @@ class Endpoint(NamedTuple):
 
 
 class Route(NamedTuple):
-    """Attributes:
-    server: whom the requests are for.
-    host: the header of that name.
-    target_prefix: what stands before the target of each request.
-    tls: None where the server speaks plain HTTP.
-    server_name: whom the server's certificate must name.
-    proxy: where to connect instead of to the server, or None.
-    proxy_tls: None where the proxy speaks plain HTTP.
-    proxy_authorization: empty without credentials in the proxy's URL.
+    """The route to one server.
+
+    Attributes:
+        server: endpoint of the API server.
+        host: value of the Host header.
+        target_prefix: prefix of the target of each request.
+        tls: None for a plain HTTP server.
+        server_name: name expected in the server's certificate.
+        proxy: endpoint of the proxy, or None.
+        proxy_tls: None for a plain HTTP proxy.
+        proxy_authorization: empty without credentials in the proxy's URL.
     """
 
     server: Endpoint
@@ -47,24 +49,28 @@ class Route(NamedTuple):
 
     @property
     def first(self) -> Endpoint:
-        """Whom a connection is made to."""
+        """Endpoint of the TCP connection."""
         return self.proxy or self.server
 
     @property
     def proxy_header(self) -> str:
-        """The header field with which a request passes the proxy, or nothing."""
+        """The Proxy-Authorization header line, or an empty string."""
         if not self.proxy_authorization:
             return ""
         return f"Proxy-Authorization: {self.proxy_authorization}\r\n"
 
     @property
     def connect_request(self) -> bytes:
-        """Asks the proxy for a tunnel."""
+        """The CONNECT request for the proxy."""
         return f"CONNECT {self.server} HTTP/1.1\r\nHost: {self.server}\r\n{self.proxy_header}\r\n".encode()
 
     @classmethod
     def of(cls, config: ClusterConfig) -> "Route":
-        """Raises: ConfigError, when one of the URLs is none."""
+        """Build the route of `config`.
+
+        Raises:
+            ConfigError: a URL is invalid.
+        """
         url = urlsplit(config.server)
         server = _endpoint(url)
         tls = config.tls
@@ -82,7 +88,7 @@ class Route(NamedTuple):
 
 
 def _by_proxy(route: Route, url: SplitResult) -> Route:
-    """Where there is TLS the proxy is asked for a tunnel; without it each request names the server."""
+    """Add the proxy to the route. Without TLS there is no tunnel, so each target is an absolute URL."""
     authorization = ""
     if url.username is not None:
         credentials = f"{unquote(url.username)}:{unquote(url.password or '')}"

@@ -1,10 +1,10 @@
-"""How one request becomes one answer: its deadline, its turn, and what is sent again.
+"""Sender: applies the deadline, the concurrency limit and the retries of a request.
 
-Sent again are 429 and 503 that say when, a request whose credentials were refused and could be renewed, and one whose
-connection broke where a second copy does no harm. All that waiting happens within the request's deadline.
+A request is retried after 429 or 503 with Retry-After, after 401 if the credentials could be renewed, and after a
+broken connection if it is repeatable. All retries happen within the request's deadline.
 
 Source: client-go rest/request.go and with_retry.go.
-Differs: every request that is no watch ends within 30 s; concurrency is bounded instead of a rate.
+Differs: every request except a watch ends within 30 s. The concurrency is limited; a rate limit is optional.
 """
 
 import asyncio
@@ -27,13 +27,13 @@ from kruise_probe.client.transport import Answer, ConnectionBroken, Transport
 Send = Callable[[Request, str | None], Awaitable[Answer]]
 
 REQUEST_SECONDS = 30.0
-"""Deadline of every request that is no watch, and of a watch's being opened."""
+"""Deadline of every request except a watch, and of opening a watch."""
 
 _status_decoder = msgspec.json.Decoder(Status)
 
 
 class Sender:
-    """Sends requests through one transport; at most `max_in_flight` at once, watches not counted."""
+    """Sends requests through one transport; at most `max_in_flight` at once, without watches."""
 
     def __init__(
         self,
@@ -51,16 +51,16 @@ class Sender:
         self._metrics = RequestMetrics(urlsplit(config.server).netloc)
 
     async def perform(self, request: Request) -> Answer:
-        """Sends until there is an answer of success.
+        """Send `request`, with retries, and return the successful response.
 
         Raises:
-            ApiError: the server's refusal.
-            ConnectionFailed: no usable answer within `REQUEST_SECONDS`.
+            ApiError: the server returned an error.
+            ConnectionFailed: no usable response within `REQUEST_SECONDS`.
         """
         return await self._within_deadline(request, self._exchange)
 
     async def open(self, request: Request) -> Answer:
-        """As `perform`, but the answer has a stream, takes no turn and has no deadline once it has begun."""
+        """Do the same as `perform` for a stream: outside `max_in_flight`, and without a deadline once opened."""
         return await self._within_deadline(request, self._open)
 
     async def _exchange(self, request: Request, authorization: str | None) -> Answer:
@@ -74,13 +74,13 @@ class Sender:
         deadline = asyncio.get_running_loop().time() + REQUEST_SECONDS
         try:
             async with asyncio.timeout_at(deadline):
-                return await self._until_answered(request, send, deadline)
+                return await self._send_with_retries(request, send, deadline)
         except TimeoutError as error:
             raise ConnectionFailed(
                 f"{request}: no answer of {self._server} within {REQUEST_SECONDS:g} s"
             ) from error
 
-    async def _until_answered(
+    async def _send_with_retries(
         self,
         request: Request,
         send: Send,
@@ -138,7 +138,7 @@ class Sender:
 
 
 def _refusal(answer: Answer, request: Request, wish_seconds: float | None) -> ApiError:
-    """The server's Status as an error; an answer of something else (a proxy's page) is quoted in part."""
+    """Convert an error response to ApiError. Without a Status, such as a proxy's page, quote its start."""
     try:
         status = _status_decoder.decode(answer.body)
     except DECODE_ERRORS:

@@ -1,7 +1,7 @@
-"""One series of events: what it counts, how often it may be written, and the bytes of it. Pure.
+"""A series of events: its count, its budget and its encoding. No I/O.
 
 Source: client-go tools/record/events_cache.go and util/eventutil.go (names).
-Differs: the message is no part of what makes a series; over budget means later, not never.
+Differs: the message is not part of the series key. A series over budget is written later, not dropped.
 """
 
 from datetime import datetime
@@ -14,13 +14,13 @@ from kruise_probe.api.token_bucket import TokenBucket
 
 BURST = 25
 REFILL_SECONDS = 60.0
-"""A series may be written `BURST` times at once, and then once a minute; occurrences in between are summed up."""
+"""A series may be written `BURST` times at once, then once per minute. Occurrences in between are aggregated."""
 
 MAX_NAME_LENGTH = 253
 
 
 def new_budget() -> TokenBucket:
-    """Permissions to write one series."""
+    """Return the token bucket that limits the writes of one series."""
     return TokenBucket(burst=BURST, interval_seconds=REFILL_SECONDS)
 
 
@@ -35,7 +35,7 @@ class PodRef(NamedTuple):
 
 
 class SeriesKey(NamedTuple):
-    """What repeats: the same kind of news of the same probe of the same pod."""
+    """Identity of a series: pod, type, reason and probe."""
 
     pod_uid: str
     type: str
@@ -44,17 +44,17 @@ class SeriesKey(NamedTuple):
 
 
 class Source(NamedTuple):
-    """Who reports: the component and, for it, the node."""
+    """Source of an event: the component and its host."""
 
     component: str
     host: str
 
 
 class Series(msgspec.Struct, eq=False):
-    """What one probe had to say of one kind so far.
+    """Aggregated occurrences of one event.
 
-    `created` is True once the server is known to have its Event `name`; `pending` while it waits to be
-    written or is being written.
+    `created` is True once the Event `name` exists on the server. `pending` is True while the series waits
+    to be written or is being written.
     """
 
     key: SeriesKey
@@ -76,7 +76,7 @@ class Series(msgspec.Struct, eq=False):
         self.message = message
 
     def creation(self, source: Source) -> bytes:
-        """The whole Event, count included: also what re-creates one that the server has let expire."""
+        """Encode the whole Event with its count. It can also replace an Event that has expired."""
         involved = {
             "apiVersion": self.pod.api_version,
             "kind": self.pod.kind,
@@ -105,7 +105,7 @@ class Series(msgspec.Struct, eq=False):
         )
 
     def repetition(self) -> bytes:
-        """A merge patch of what a repetition changes; absolute values, so sending it twice counts once."""
+        """Encode a merge patch for a repetition. Its values are absolute, so it is idempotent."""
         return msgspec.json.encode(
             {
                 "count": self.count,
@@ -116,6 +116,6 @@ class Series(msgspec.Struct, eq=False):
 
 
 def event_name(pod: str, at: datetime, order: int) -> str:
-    """`<pod>.<hex>`, unique in a process and never longer than a name may be."""
+    """Return `<pod>.<hex>`, unique in a process and at most `MAX_NAME_LENGTH` long."""
     suffix = f".{int(at.timestamp() * 1_000_000):x}{order & 0xFFFF:04x}"
     return pod[: MAX_NAME_LENGTH - len(suffix)].rstrip(".-") + suffix

@@ -1,7 +1,7 @@
-"""The optional client-side rate (`--rest-config-qps`, `--rest-config-burst`).
+"""The optional client-side rate limit (`--rest-config-qps`, `--rest-config-burst`).
 
 Source: client-go util/flowcontrol/throttle.go.
-Differs: off unless configured; the server's own flow control says when it is too much.
+Differs: off by default, because the server has its own flow control.
 """
 
 import asyncio
@@ -10,16 +10,16 @@ from kruise_probe.api.token_bucket import TokenBucket
 
 
 class Throttle:
-    """Lets `burst` requests pass at once and `qps` per second after that.
+    """Allows `burst` requests at once, then `qps` per second.
 
-    Reservations are made in the order of calls; a waiter that is cancelled has used its turn up.
+    Tokens are reserved in the order of calls. A cancelled `take` does not return its token.
     """
 
     def __init__(self, *, qps: float, burst: int) -> None:
         self._bucket = TokenBucket(burst=max(burst, 1), interval_seconds=1.0 / qps)
 
     async def take(self) -> None:
-        """Returns when this caller's turn has come."""
+        """Take a token, and wait until it is available."""
         wait = self._bucket.take(asyncio.get_running_loop().time())
         if wait > 0:
             await asyncio.sleep(wait)

@@ -1,7 +1,7 @@
-"""TLS towards the API server.
+"""TLS for connections to the API server.
 
 Source: client-go transport and rest/config.go (TLSClientConfig).
-Differs: Python's strict X.509 checks are turned off to accept what Go accepts.
+Differs: Python's strict X.509 checks are off, to accept the certificates that Go accepts.
 """
 
 import ssl
@@ -15,13 +15,13 @@ log = structlog.get_logger(__name__)
 
 
 def tls_context(authority: Path | None, *, origin: str, verify: bool = True) -> ssl.SSLContext:
-    """A TLS context that trusts `authority`, or the system's authorities without one.
+    """Return a TLS context that trusts `authority`, or the system's CAs if it is None.
 
-    Strict X.509 checks, which Python 3.13 turned on, stay off: the authorities of many clusters lack the
-    extensions that they ask for, and no other Kubernetes client insists on them.
+    Strict X.509 checks, on by default since Python 3.13, stay off. The CA certificates of many clusters
+    lack the required extensions, and no other Kubernetes client requires them.
 
     Raises:
-        ConfigError: the file cannot be read, or holds no certificate.
+        ConfigError: the file is unreadable or has no certificate.
     """
     try:
         context = ssl.create_default_context(cafile=str(authority) if authority else None)
@@ -40,10 +40,10 @@ def tls_context(authority: Path | None, *, origin: str, verify: bool = True) -> 
 def use_client_certificate(
     context: ssl.SSLContext, certificate: str, key: str | None, *, origin: str
 ) -> None:
-    """Makes connections that `context` opens from now on present `certificate`.
+    """Set the client certificate of new connections of `context`.
 
     Raises:
-        ConfigError: unreadable, no PEM, or the key is another's.
+        ConfigError: a file is unreadable or not PEM, or the key does not match the certificate.
     """
     try:
         context.load_cert_chain(certificate, key)
@@ -55,16 +55,16 @@ def use_client_certificate(
 
 
 class AuthorityFile:
-    """The file of an authority that somebody else replaces, and the context that trusts what stands in it.
+    """A CA file that another process may replace, and the TLS context that trusts it.
 
-    It is looked at when a server's certificate was not trusted. What was trusted before stays so until the end of the
-    process: who rotates an authority leaves the old one beside the new one for longer than that anyway.
+    The file is read again when a server's certificate is not trusted. Old CAs stay trusted until the end of the
+    process; a CA rotation keeps the old CA valid for longer than that anyway.
 
     Attributes:
-        version: grows with each content of the file that is trusted.
+        version: increases with each new file content that is trusted.
 
     Source: client-go transport/ca_rotation.go.
-    Differs: looked at on a failure instead of each five minutes; nothing is forgotten.
+    Differs: read after a failure instead of every five minutes; old CAs stay trusted.
     """
 
     def __init__(self, path: Path, context: ssl.SSLContext) -> None:
@@ -74,7 +74,7 @@ class AuthorityFile:
         self._content = _content(path)
 
     def renewed(self, *, since: int) -> bool:
-        """Whether more is trusted now than at that version."""
+        """Read the file again. Return True if new CAs are trusted since version `since`."""
         content = _content(self._path)
         if content and content != self._content:
             self._content = content

@@ -1,7 +1,7 @@
-"""HTTP to one server: a pool of connections, and every way in which they fail as one of two errors.
+"""HTTP transport to one server: a pool of connections, with every failure as ConnectionFailed or a subclass.
 
-It sends a request exactly once: what is sent again is decided in `sender`. Bytes are `http1`'s and `answers'`,
-connecting is `dialing`'s, keeping is `pool`'s.
+It sends a request exactly once; `sender` decides on retries. `http1` and `answers` handle the protocol, `dialing`
+connects, and `pool` keeps idle connections.
 
 Source: client-go rest/transport.go and apimachinery util/net/http.go (keep-alive, idle time, dial time).
 Differs: HTTP/1.1 with a pool instead of one HTTP/2 connection; redirects are not followed, cookies not kept.
@@ -29,9 +29,9 @@ _UNPRINTABLE = re.compile(r"[^\t -~]")
 
 
 class ConnectionBroken(ConnectionFailed):
-    """The connection ended without a whole answer; the request may or may not have been carried out.
+    """The connection ended before a complete response; the request may or may not have taken effect.
 
-    `was_new` when it had been made for this request.
+    `was_new`: the connection was made for this request.
     """
 
     def __init__(self, message: str, *, was_new: bool = False) -> None:
@@ -40,7 +40,7 @@ class ConnectionBroken(ConnectionFailed):
 
 
 class Stream:
-    """The body of an answer that has no end yet. Closing it closes its connection, unless it has ended."""
+    """The body of a streaming response. `close` closes its connection, unless the stream has ended."""
 
     def __init__(self, connection: HttpConnection, pool: Pool, request: Request) -> None:
         self._connection = connection
@@ -48,10 +48,10 @@ class Stream:
         self._request = request
 
     async def read_chunk(self, *, deadline_seconds: float) -> bytes:
-        """The next bytes, in whatever portions they arrive; empty at the end.
+        """Return the next chunk as received; empty at the end.
 
         Raises:
-            ConnectionFailed: nothing came for `deadline_seconds`, or the connection broke.
+            ConnectionFailed: no data for `deadline_seconds`, or the connection broke.
         """
         try:
             async with asyncio.timeout(deadline_seconds):
@@ -72,7 +72,7 @@ class Stream:
 
 
 class Answer(NamedTuple):
-    """What came back: the whole body, or on success of `open` the stream of it."""
+    """A response with its whole body, or with a stream after a successful `open`."""
 
     status: int
     retry_after: str | None
@@ -81,10 +81,10 @@ class Answer(NamedTuple):
 
 
 class Transport:
-    """One pool of kept connections to one server; an async context manager.
+    """Transport with one connection pool to one server: an async context manager.
 
-    Reading and writing happen on the loop that entered it. Leaving it closes all connections. `before_send` is
-    asked in the very step that hands a writing request to a connection; what it raises keeps the request back.
+    All I/O runs on the event loop that entered it. Leaving it closes all connections. `before_send` is called in the
+    same step that writes POST, PUT, PATCH or DELETE to the connection. If it raises, the request is not sent.
     """
 
     def __init__(
@@ -110,12 +110,12 @@ class Transport:
             await self._pool.close()
 
     async def exchange(self, request: Request, authorization: str | None) -> Answer:
-        """Sends `request` once and reads the whole answer.
+        """Send `request` once and read the whole response.
 
         Raises:
-            ConnectionBroken: the connection ended after it had been made.
-            ResponseTooLarge: the body has more bytes than are taken.
-            ConnectionFailed: no connection, or an answer that is not HTTP.
+            ConnectionBroken: the connection ended before the complete response.
+            ResponseTooLarge: the body exceeds the size limit.
+            ConnectionFailed: dialing failed, or the response is not valid HTTP.
         """
         pool = self._entered()
         connection = await self._send(pool, request, authorization)
@@ -131,7 +131,7 @@ class Transport:
             pool.give_back(connection)
 
     async def open(self, request: Request, authorization: str | None) -> Answer:
-        """Sends `request` once: with the body as a stream on success, the whole answer of a refusal.
+        """Send `request` once. Return a stream on success, and the whole body of an error response.
 
         Raises: as `exchange`.
         """
@@ -159,9 +159,9 @@ class Transport:
     async def _send(
         self, pool: Pool, request: Request, authorization: str | None
     ) -> HttpConnection:
-        """Sends it on a connection, which is then the caller's."""
-        data = self._encoded(request, authorization)
-        connection = await self._connected(pool, request)
+        """Send `request` and return its connection. The caller must give it back to the pool."""
+        data = self._encode(request, authorization)
+        connection = await self._connect(pool, request)
         try:
             if self._before_send is not None and request.method in _WRITES:
                 self._before_send()
@@ -171,8 +171,8 @@ class Transport:
         connection.send(data)
         return connection
 
-    async def _connected(self, pool: Pool, request: Request) -> HttpConnection:
-        """A certificate that is not trusted is looked at again if the authority's file has been replaced."""
+    async def _connect(self, pool: Pool, request: Request) -> HttpConnection:
+        """Take a connection. If the server is not trusted and the CA file has changed, dial once more."""
         authority = self._authority
         trusted = authority.version if authority is not None else 0
         try:
@@ -185,11 +185,11 @@ class Transport:
         except DialFailed as error:
             raise ConnectionFailed(f"{request}: {error}") from error
 
-    def _encoded(self, request: Request, authorization: str | None) -> bytes:
-        """The request as it is sent.
+    def _encode(self, request: Request, authorization: str | None) -> bytes:
+        """Encode the request.
 
         Raises:
-            ConnectionFailed: its target or the token would be something else on the wire.
+            ConnectionFailed: the target or the token has characters that are invalid in HTTP.
         """
         if not _TARGET.fullmatch(request.target):
             raise ConnectionFailed(f"{request}: {request.target!r} cannot be asked for; quote it")
@@ -206,7 +206,7 @@ class Transport:
         return head + body if body else head
 
     def _headers_of(self, request: Request, authorization: str | None) -> str:
-        """Header fields are made once per kind of request and token; tokens change rarely."""
+        """Return the headers, cached per kind of request and token."""
         kind = (
             request.content_type,
             request.metadata_only,
@@ -217,10 +217,10 @@ class Transport:
         if headers is None:
             if len(self._headers) > 32:
                 self._headers.clear()
-            headers = self._headers[kind] = self._made_headers(request, authorization)
+            headers = self._headers[kind] = self._build_headers(request, authorization)
         return headers
 
-    def _made_headers(self, request: Request, authorization: str | None) -> str:
+    def _build_headers(self, request: Request, authorization: str | None) -> str:
         if authorization is not None and _UNPRINTABLE.search(authorization):
             raise ConnectionFailed(f"{request}: the token has characters that no header can hold")
         fields = {

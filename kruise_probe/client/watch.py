@@ -1,7 +1,7 @@
 """A watch as an async iterator of typed events.
 
-Source: client-go rest/watch/decoder.go and tools/cache/reflector.go (what a watch may end with).
-Differs: silence longer than the read deadline is an error here, not the caller's guess.
+Source: client-go rest/watch/decoder.go and tools/cache/reflector.go (errors that end a watch).
+Differs: no data within the read deadline is an error here; the caller need not detect it.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ from kruise_probe.client.transport import ConnectionBroken, Stream
 T = TypeVar("T", bound=KubeObject)
 
 EVENTS_AT_ONCE: Final = 32
-"""Then everything else on the loop runs first: one read of the socket may hold thousands."""
+"""Events after which the iterator yields to the event loop: one socket read may have thousands."""
 
 
 class WatchStream(Generic[T]):
-    """Yields the events of one open watch; ends when the server ends it. Not safe to iterate twice."""
+    """Yields the events of one watch until the server ends it. Iterate it only once."""
 
     def __init__(
         self,
