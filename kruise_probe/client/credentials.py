@@ -78,7 +78,7 @@ class TokenFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file_id: tuple[int, int] | None = None
+        self._file_version: tuple[int, int] | None = None
         self._authorization: str | None = None
         self._check_at = float("-inf")
 
@@ -90,7 +90,7 @@ class TokenFile:
         return self._authorization
 
     async def renew(self, refused: str | None, since: int = 0) -> bool:
-        self._file_id = None
+        self._file_version = None
         self._read_if_changed()
         return self._authorization != refused
 
@@ -100,13 +100,13 @@ class TokenFile:
     def _read_if_changed(self) -> None:
         try:
             stat = self._path.stat()
-            if (stat.st_mtime_ns, stat.st_ino) == self._file_id:
+            if (stat.st_mtime_ns, stat.st_ino) == self._file_version:
                 return
             token = self._path.read_text(encoding="ascii").strip()
         except (OSError, UnicodeDecodeError):
             return
         if token:
-            self._file_id = (stat.st_mtime_ns, stat.st_ino)
+            self._file_version = (stat.st_mtime_ns, stat.st_ino)
             self._authorization = f"Bearer {token}"
 
 
@@ -156,9 +156,8 @@ class ReloadedCredentials:
             if self._renewing is None:
                 self._renewing = asyncio.create_task(self._reload(), name="renewal of credentials")
                 self._renewing.add_done_callback(self._on_reloaded)
-            await asyncio.wait(
-                (self._renewing,)
-            )  # unlike `await task`, cancelling this wait does not cancel the task
+            # Unlike `await task`, cancelling this wait does not cancel the task.
+            await asyncio.wait((self._renewing,))
         return not self._is_current(refused, since)
 
     def close(self) -> None:
