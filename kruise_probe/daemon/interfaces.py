@@ -1,10 +1,10 @@
 """The addresses of this node's network interfaces, read from the kernel.
 
-A bind to an address does not prove that it is the node's: with `net.ipv4.ip_nonlocal_bind`, which load balancers set,
-it always succeeds. Nor is every address of an interface the node's own: kube-proxy in IPVS mode puts every Service's
-cluster IP on an interface of its own, and what is sent there leaves for another pod.
+A successful bind does not prove that an address is local: with `net.ipv4.ip_nonlocal_bind`, which load balancers
+set, every bind succeeds. And not every interface address is the node's. kube-proxy in IPVS mode assigns every Service's
+cluster IP to an interface; a connection to it reaches another pod.
 
-Source: rtnetlink(7), netlink(7); what `ip address` prints.
+Source: rtnetlink(7), netlink(7); the output of `ip address`.
 """
 
 import socket
@@ -17,10 +17,10 @@ from typing import Final, NamedTuple
 IPAddress = IPv4Address | IPv6Address
 
 SERVICE_INTERFACES: Final = frozenset({"kube-ipvs0", "kube-dummy-if"})
-"""Of kube-proxy and kube-router: their addresses are those of Services."""
+"""Interfaces of kube-proxy and kube-router that carry addresses of Services."""
 
 MAX_ADDRESSES: Final = 4096
-"""More of one family are not read."""
+"""Limit per address family."""
 
 _RECEIVE_BYTES: Final = 1 << 16
 _TIMEOUT_SECONDS: Final = 1.0
@@ -42,7 +42,7 @@ def read_addresses() -> frozenset[IPAddress]:
     """The addresses of all interfaces, without those of Services.
 
     Raises:
-        OSError: the kernel does not say.
+        OSError: the kernel reports an error, or does not respond in time.
     """
     names = dict(socket.if_nameindex())
     return own_addresses(_dump(socket.AF_INET), names) | own_addresses(
@@ -53,7 +53,7 @@ def read_addresses() -> frozenset[IPAddress]:
 def own_addresses(
     found: Iterable[InterfaceAddress], names: Mapping[int, str]
 ) -> frozenset[IPAddress]:
-    """The first `MAX_ADDRESSES` that are not of Services; `names` of interfaces by index."""
+    """The first `MAX_ADDRESSES` addresses that are not of Services; `names` maps interface index to name."""
     own = (each.address for each in found if names.get(each.interface) not in SERVICE_INTERFACES)
     return frozenset(islice(own, MAX_ADDRESSES))
 
@@ -71,10 +71,10 @@ def _dump(family: int) -> Iterator[InterfaceAddress]:
 
 
 def parse(data: bytes) -> tuple[list[InterfaceAddress], bool]:
-    """The addresses in one datagram of the kernel's answer, and whether it is the last one.
+    """The addresses in one datagram of the kernel's response, and whether it is the last one.
 
     Raises:
-        OSError: it is an error, or malformed.
+        OSError: the datagram reports an error, or is malformed.
     """
     try:
         return _parse(data)
@@ -100,7 +100,7 @@ def _parse(data: bytes) -> tuple[list[InterfaceAddress], bool]:
 
 
 def _address(attributes: bytes) -> IPAddress | None:
-    """The local one: of a point-to-point link the other is that of the peer."""
+    """Prefer IFA_LOCAL: on a point-to-point link, IFA_ADDRESS is the peer's address."""
     values: dict[int, bytes] = {}
     while len(attributes) >= _ATTRIBUTE.size:
         length, kind = _ATTRIBUTE.unpack_from(attributes)

@@ -1,10 +1,10 @@
-"""Metrics of the daemon: kubelet's two of its prober, and our own.
+"""Metrics of the daemon: the two of kubelet's prober, and our own.
 
-Numbers of single probes are plain integers beside their worker and become samples only when somebody scrapes,
-so that a probe pays next to nothing for them, and its series end with it.
+Each worker counts its probe in plain integers. They become samples at a scrape, so an attempt costs little. The series
+of a probe end with its worker.
 
 Source: kubelet pkg/kubelet/prober/prober_manager.go (ProberResults, ProberDuration).
-Differs: `probe_type` is `custom`, and there is a label `probe`, since a container has several probes of this type.
+Differs: `probe_type` is `custom`. The label `probe` is added, because a container may have several custom probes.
 """
 
 from bisect import bisect_left
@@ -22,7 +22,7 @@ BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """In seconds; Go's default buckets, which kubelet uses."""
 
 PORTION: Final = 50
-"""Probes whose samples are made in one step."""
+"""Number of probes whose samples are made in one step."""
 
 STATUS_WRITES = Counter(
     "kruise_probe_status_writes_total", "Writes of the status of this node's NodePodProbe."
@@ -47,7 +47,7 @@ HEARTBEAT_FAILURES = Counter(
 
 
 class ProbeSeries:
-    """The numbers of one probe; `state` and `type` are what `kruise_probe_probes` counts it under."""
+    """The counters of one probe; `state` and `type` are its labels in `kruise_probe_probes`."""
 
     __slots__ = (
         "_buckets",
@@ -73,7 +73,7 @@ class ProbeSeries:
         self._buckets = [0] * (len(BUCKETS) + 1)
 
     def succeeded(self, seconds: float) -> None:
-        """Counts a success; as with kubelet, only successes have a duration."""
+        """Count a success; as in kubelet, only successes have a duration."""
         self.successful += 1
         self._seconds += seconds
         self._buckets[bisect_left(BUCKETS, seconds)] += 1
@@ -90,17 +90,17 @@ class ProbeSeries:
 
 
 class ProbeCollector(Collector):
-    """Turns the series of the probes that run now into samples."""
+    """Turns the series of all running probes into samples."""
 
     def __init__(self, series: Callable[[], Iterable[ProbeSeries]]) -> None:
-        """Calls `series` at every scrape."""
+        """`series` is called at every scrape."""
         self._series = series
 
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily]:
-        """A family comes in several portions where there are many probes, so that no step of a scrape takes long."""
+        """Yield each family in portions of `PORTION` probes, so that no step of a scrape takes long."""
         series = list(self._series())
         yield from map(_results, _portions(series))
-        # Kubelet gives durations no uid; of two pods under one name only one can be shown.
+        # As in kubelet, durations have no pod uid: of two pods with the same name only one is shown.
         timed = {each.labels[:-1]: each for each in reversed(series) if each.successful}
         yield from map(_durations, _portions(list(timed.values())))
         yield _counts(series)

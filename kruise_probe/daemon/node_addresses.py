@@ -1,6 +1,6 @@
-"""Which addresses a probe of a pod in the host's network may go to: those of this node.
+"""Restricts probes of pods in the host's network to addresses of this node.
 
-For such a pod the runtime reports no address, so what the NodePodProbe says is checked here.
+The runtime reports no address for such a pod, so the address in the NodePodProbe is checked here.
 """
 
 import asyncio
@@ -12,10 +12,10 @@ from typing import Final
 from kruise_probe.daemon.interfaces import IPAddress, read_addresses
 
 KEPT_SECONDS: Final = 30.0
-"""How long an address counts as the node's without another look; a virtual address moves to another node."""
+"""How long the addresses are cached. Not for ever: a virtual address may move to another node."""
 
 RETRY_SECONDS: Final = 1.0
-"""Between two looks for an address that is not found."""
+"""Least time between two reads for an address that is not found."""
 
 _NEVER: Final = (
     ("is_unspecified", "an unspecified"),
@@ -30,7 +30,7 @@ _RULE: Final = (
 
 
 def refusal_of(ip: str, own: Container[IPAddress]) -> str:
-    """Why `ip` must not be dialled, with what to do; empty when it may."""
+    """Why `ip` must not be dialled, and what to do; empty when it may."""
     try:
         address = ip_address(ip)
     except ValueError:
@@ -42,7 +42,7 @@ def refusal_of(ip: str, own: Container[IPAddress]) -> str:
 
 
 class NodeAddresses:
-    """The node's addresses, read again when they are old or one is not among them."""
+    """The node's addresses, read again when the cache is old or lacks an address."""
 
     def __init__(self, read: Callable[[], frozenset[IPAddress]] = read_addresses) -> None:
         self._read = read
@@ -51,17 +51,17 @@ class NodeAddresses:
         self._read_at = -math.inf
 
     def refusal(self, ip: str) -> str:
-        """Why `ip` must not be dialled, with what to do; empty when it may."""
+        """Why `ip` must not be dialled, and what to do; empty when it may."""
         refused = refusal_of(ip, self._own)
         age = asyncio.get_running_loop().time() - self._read_at
         if age >= (RETRY_SECONDS if refused else KEPT_SECONDS):
-            self._look()
+            self._reload()
             refused = refusal_of(ip, self._own)
         if refused and self._problem:
             return f"{ip} is not dialled: {self._problem}"
         return refused
 
-    def _look(self) -> None:
+    def _reload(self) -> None:
         self._read_at = asyncio.get_running_loop().time()
         try:
             self._own, self._problem = self._read(), ""

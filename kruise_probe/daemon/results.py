@@ -1,8 +1,8 @@
-"""The newest result of every probe of this node, and word of what changed.
+"""The newest result of every probe of this node; reports changes.
 
 Source: kubelet pkg/kubelet/prober/results/results_manager.go.
-Differs: keyed by pod uid, container and probe (Kruise: by container id, so that two probes of one container
-overwrite each other); tells a changed state from a changed message, and both from a mere repetition.
+Differs: keyed by pod uid, container and probe. Kruise's key is the container id, so two probes of one container
+overwrite each other. Changes of the state, changes of the message and repetitions are distinguished.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ from kruise_probe.api.v1alpha1 import ProbeState
 
 
 class Change(IntEnum):
-    """How much of a result changed; the greater, the more urgent."""
+    """What changed in a result; the greater, the more urgent."""
 
     NOTHING = 0
     MESSAGE = 1
@@ -24,13 +24,13 @@ class Change(IntEnum):
 
 
 class Result(msgspec.Struct, frozen=True, gc=False):
-    """What is published of one probe.
+    """The published result of one probe.
 
     Attributes:
-        container_id: of the container that was probed; empty when the state is not about one.
-        probe_hash: of the probe that gave the state; empty when it is not known.
-        last_probe_at: newest attempt that says the same as the state does.
-        last_transition_at: when `state` became what it is.
+        container_id: the container that was probed; empty when the state is not of a container.
+        probe_hash: hash of the probe that gave the state; empty when unknown.
+        last_probe_at: newest attempt whose result agrees with the state.
+        last_transition_at: when `state` last changed.
     """
 
     state: ProbeState
@@ -42,7 +42,7 @@ class Result(msgspec.Struct, frozen=True, gc=False):
 
 
 class Results:
-    """Results by key. Not a copy: `newest` shows what stands there now.
+    """Results by key. `newest` is a live view, not a copy.
 
     `on_change` is called after every change but NOTHING, synchronously; set it before the first `put`.
     """
@@ -59,7 +59,7 @@ class Results:
         return self._results.get(key)
 
     def restore(self, key: ProbeKey, result: Result) -> None:
-        """Takes over what was read back; nobody hears of it."""
+        """Set a result that was read back; does not call `on_change`."""
         self._results[key] = result
 
     def put(self, key: ProbeKey, result: Result) -> Change:
@@ -71,7 +71,7 @@ class Results:
         return change
 
     def remove(self, key: ProbeKey) -> None:
-        """Forgets a probe that does not run any more."""
+        """Remove the result of a probe that no longer runs."""
         if self._results.pop(key, None) is not None:
             self.on_change(Change.MESSAGE)
 

@@ -1,13 +1,13 @@
 """When a probe runs: pure arithmetic of phases and ticks.
 
-A probe ticks at the wall times that are its phase modulo its period. The wall clock is read once, when the
-daemon starts; from then on everything counts on the loop's clock, so that a stepped wall clock moves no tick.
-The phase is a hash of what is asked of whom: it survives a restart, spreads the probes of a node evenly, and
-lets identical execs of several probes meet in one tick.
+A probe ticks at the wall times that equal its phase modulo its period. The wall clock is read once, at start of the
+daemon. Later times come from the loop's clock, so a step of the wall clock moves no tick.
+The phase is a hash of pod uid, container, handler and period. It survives a restart and spreads the probes of a node
+evenly. Identical exec probes of one container tick together.
 
 Source: kubelet pkg/kubelet/prober/worker.go (run).
-Differs: kubelet delays every probe by a random share of its period after a restart and drifts with its
-ticker; here the phase is stable and a late tick never moves the following ones.
+Differs: the phase is stable, and a late tick never moves the following ones. Kubelet delays every probe by a random
+share of its period after a restart, and drifts with its ticker.
 """
 
 import math
@@ -18,23 +18,24 @@ from kruise_probe.api.core import Probe
 from kruise_probe.daemon.identity import handler_bytes
 
 START_SPREAD_SECONDS: Final = 10.0
-"""How long after a start of the daemon a probe without a known state waits at most."""
+"""Longest wait for the first attempt of a probe without a known state after the daemon starts."""
 
 PHASE_STEP_SECONDS: Final = 0.05
-"""Phases are multiples of it. Of many probes some are due together then, and the loop wakes once for all of them: on a
-quiet machine waking costs as much as a probe does."""
+"""Phases are multiples of it, so that several probes are due together and the loop wakes once for all of them.
+
+On an idle machine a wake-up costs as much as a probe."""
 
 MAX_STRETCH: Final = 8
-"""Of the period of a probe whose execs hang."""
+"""Largest factor for the period of an exec probe that hangs."""
 
 CLOCK_SLACK_SECONDS: Final = 0.001
-"""A timer may fire so much early; the tick that it served is not taken for the next one."""
+"""A timer may fire this much early; without the slack, the same tick would be served twice."""
 
 _FULL: Final = 1 << 64
 
 
 class Anchor(NamedTuple):
-    """One instant, read on both clocks: seconds since the epoch, and seconds of the loop."""
+    """One instant on both clocks: seconds since the epoch, and loop time."""
 
     wall_seconds: float
     loop_seconds: float
@@ -52,14 +53,14 @@ class Anchor(NamedTuple):
 
 
 class Timing(NamedTuple):
-    """What fixes the ticks of a probe; `phase_seconds` lies in [0, period)."""
+    """Period and phase of a probe's ticks; `phase_seconds` lies in [0, period)."""
 
     period_seconds: float
     phase_seconds: float
 
 
 def timing_of(pod_uid: str, container: str, probe: Probe) -> Timing:
-    """The same for every probe that asks the same container the same thing as often."""
+    """The timing of a probe; equal for probes with the same container, handler and period."""
     period = probe.effective_period_seconds
     text = b"\0".join(
         (pod_uid.encode(), container.encode(), handler_bytes(probe), str(period).encode())
@@ -74,8 +75,7 @@ def first_due(
 ) -> float:
     """Loop time of the first probe of a new container: `initial_delay_seconds` after its start.
 
-    `wall_now` and `started_at` are seconds since the epoch. A start that lies in the future (clocks that
-    disagree) counts as now.
+    `wall_now` and `started_at` are seconds since the epoch. A start in the future (clock skew) counts as now.
     """
     age = 0.0 if started_at is None else max(wall_now - started_at, 0.0)
     return loop_now + max(initial_delay_seconds - age, 0.0)
@@ -84,8 +84,8 @@ def first_due(
 def due_after_restart(anchor: Anchor, timing: Timing, loop_now: float) -> float:
     """First probe of a container that ran before this daemon and whose state is not known.
 
-    Within `START_SPREAD_SECONDS`, or a period if that is shorter: spread by the phase, so that a node full of
-    probes does not run them all at once.
+    Within `START_SPREAD_SECONDS`, or one period if that is shorter. Spread by the phase, so that the probes of a node
+    do not all run at once.
     """
     period, phase = timing
     if period <= START_SPREAD_SECONDS:
@@ -94,9 +94,9 @@ def due_after_restart(anchor: Anchor, timing: Timing, loop_now: float) -> float:
 
 
 def tick_after(anchor: Anchor, timing: Timing, served: float, *, on_phase: bool) -> float:
-    """The tick that follows one that was served at loop time `served`.
+    """The tick after the one served at loop time `served`.
 
-    After a probe outside the phase (`on_phase` False) a tick within half a period is left out.
+    After a tick outside the phase (`on_phase` False), a tick within half a period is skipped.
     """
     if on_phase:
         return anchor.next_tick(timing, served + CLOCK_SLACK_SECONDS)
@@ -104,15 +104,15 @@ def tick_after(anchor: Anchor, timing: Timing, served: float, *, on_phase: bool)
 
 
 def ticks_missed(due: float, loop_now: float, period_seconds: float) -> int:
-    """How many later ticks have passed when the tick of `due` is served at `loop_now`."""
+    """Number of later ticks that have passed when the tick of `due` is served at `loop_now`."""
     return max(int((loop_now - due) // period_seconds), 0)
 
 
 def stretch(timeouts_in_a_row: int, failure_threshold: int) -> int:
-    """By what to multiply the period of a probe whose execs hang.
+    """The factor for the period of an exec probe that hangs.
 
-    1 until the probe has failed and hung twice; then 2, 4 and `MAX_STRETCH`. So hanging delays no verdict, and
-    afterwards leaves fewer processes behind in the container.
+    1 until the timeouts in a row reach the failure threshold, and at least two; then 2, 4 and `MAX_STRETCH`. So it never
+    delays the Failed state, and fewer processes pile up in the container.
     """
     excess = timeouts_in_a_row - max(failure_threshold, 2)
     if excess < 0:
@@ -121,8 +121,8 @@ def stretch(timeouts_in_a_row: int, failure_threshold: int) -> int:
 
 
 def runs_late(age_seconds: float, period_seconds: float) -> bool:
-    """Whether a tick that found the probe still under way is served after all, `age_seconds` later.
+    """Whether a tick that found an attempt in flight is still served, `age_seconds` later.
 
-    Only within half a period, so that ticks never bunch.
+    Only within half a period, so that attempts do not bunch.
     """
     return age_seconds <= period_seconds / 2

@@ -1,8 +1,8 @@
-"""The timer of one probe: ticks at a fixed rate, drops what it misses, never asks for two at once.
+"""The timer of one probe: ticks at a fixed rate, drops missed ticks, never runs two attempts at once.
 
 Source: kubelet pkg/kubelet/prober/worker.go (run: time.Ticker).
-Differs: ticks are counted from an anchor, so that lateness does not add up; a tick that finds the probe under way
-is served at its end only if that is within half a period.
+Differs: ticks are computed from an anchor, so that lateness does not add up. A tick that finds an attempt in flight is
+served when the attempt ends, if that is within half a period.
 """
 
 import asyncio
@@ -13,9 +13,9 @@ from kruise_probe.daemon.schedule import Anchor, Timing, runs_late, tick_after, 
 
 
 class Ticker:
-    """Calls `on_tick` at the ticks of `timing`; False as its answer says that the probe is still under way.
+    """Calls `on_tick` at the ticks of `timing`; it returns False if an attempt is still in flight.
 
-    Stands still until `tick_at` or `tick_on_phase` is called.
+    Stopped until `tick_at` or `tick_on_phase` is called.
     """
 
     def __init__(self, anchor: Anchor, timing: Timing, on_tick: Callable[[], bool]) -> None:
@@ -30,15 +30,15 @@ class Ticker:
         self._late_since: float | None = None
 
     def tick_at(self, due: float) -> None:
-        """The next tick is at loop time `due`, wherever the phase may be."""
+        """Set the next tick to loop time `due`, regardless of the phase."""
         self._arm(due, on_phase=False)
 
     def tick_on_phase(self) -> None:
-        """The next tick is the first of the phase."""
+        """Set the next tick to the next one of the phase."""
         self._arm(self._anchor.next_tick(self.timing, self._loop.time()), on_phase=True)
 
     def stretch_to(self, factor: int) -> None:
-        """From the last tick on only every `factor`-th tick counts; the others are not missed, but left out."""
+        """Serve only every `factor`-th tick, counted from the last one; skipped ticks do not count as missed."""
         if factor == self._stretch:
             return
         self._stretch = factor
@@ -51,7 +51,7 @@ class Ticker:
         return tick + (self._stretch - 1) * self.timing.period_seconds
 
     def probe_ended(self) -> None:
-        """A tick that came meanwhile is served now, or missed."""
+        """Serve the tick that came during the attempt, or count it as missed."""
         if self._late_since is None:
             return
         age = self._loop.time() - self._late_since
@@ -60,7 +60,7 @@ class Ticker:
             metrics.TICKS_MISSED.inc()
 
     def stop(self) -> None:
-        """No further tick until it is told of one."""
+        """Stop until `tick_at` or `tick_on_phase` is called."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None
@@ -78,7 +78,7 @@ class Ticker:
         at, period = self._loop.time(), self.timing.period_seconds
         missed = ticks_missed(self._due, at, period)
         self._served, self._served_on_phase = max(at, self._due), self._on_phase
-        # Before the probe is started: whatever happens there, there is a next tick.
+        # Before `on_tick`: there is a next tick even if it raises.
         self._arm(self._following(), on_phase=True)
         if not self._on_tick():
             missed += self._late_since is not None
