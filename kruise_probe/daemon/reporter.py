@@ -1,8 +1,8 @@
-"""Publishes the results: writes the status of the node's NodePodProbe, seldom and one write at a time.
+"""Writes the results to the status of the node's NodePodProbe: batched, one write at a time.
 
 Source: Kruise pkg/daemon/podprobe/pod_probe_controller.go (processUpdateWorkItem).
-Differs: a merge patch of status without resourceVersion, so nobody can conflict with it; changes are gathered,
-changes of messages longer; a failed write is repeated with the newest content.
+Differs: sends a merge patch of status without resourceVersion, so there are no conflicts. Changes are batched;
+a changed message waits longer than a changed state. A failed write is retried with the newest content.
 """
 
 import asyncio
@@ -35,26 +35,27 @@ from kruise_probe.daemon.status import (
 T = TypeVar("T", bound=KubeObject)
 
 GATHER_SECONDS: Final = 0.1
-"""Between the starts of two writes: what changes meanwhile goes out together."""
+"""Least time between the starts of two writes; changes in between are written together."""
 
 WRITE_DEADLINE_SECONDS: Final = 10.0
 LAST_WRITE_SECONDS: Final = 2.0
-"""For the write at the end of the daemon."""
+"""Deadline of the write at shutdown."""
 
 FIRST_BACKOFF_SECONDS: Final = 0.25
 MAX_BACKOFF_SECONDS: Final = 10.0
-"""So long at most do results wait once the API server is back; kubelet repeats its node's status as often."""
+"""Results wait at most this long once the API server is back; kubelet retries its node status as often."""
 
 REFRESH_STAGGER: Final = 0.05
-"""A refresh comes up to this share of its interval later, so that nodes which began together drift apart."""
+"""Jitter: a refresh is up to this share of its interval late, so that nodes that started together drift apart."""
 
 FIRST_REFRESH_SECONDS: Final = 60.0
-"""No refresh before this of a status that is not of our writing, however old it is: after a start of the daemon
-its probes have their turn first."""
+"""Least delay before the refresh of a status that this process did not write, however old it is.
+
+After a start of the daemon, its probes run first."""
 
 
 class StatusClient(Protocol):
-    """The one call to the API server that publishing takes."""
+    """The only request to the API server that the reporter needs."""
 
     async def patch(
         self,
@@ -70,8 +71,8 @@ class StatusClient(Protocol):
 class Reporter:
     """Keeps the status of one NodePodProbe equal to `status_of(spec, results)`.
 
-    `observe` tells it of the object as the API server has it, `changed` of new results; both are synchronous.
-    Cancelling `run` ends it after one last write, if something is unsaid, of at most `LAST_WRITE_SECONDS`.
+    `observe` passes the newest object of the watch, `changed` reports new results; both are synchronous.
+    When cancelled, `run` writes pending changes once more, within `LAST_WRITE_SECONDS`.
     """
 
     def __init__(
@@ -94,23 +95,23 @@ class Reporter:
 
         self._object: NodePodProbe | None = None
         self._spec_bytes = 0
-        self._kept: NodePodProbeStatus | None = None
-        # Of our own newest write, until the watch has told of it; then empty.
+        self._stored_status: NodePodProbeStatus | None = None
+        # Resource version of our newest write; empty once the watch has delivered it.
         self._awaited_version = ""
         self._wake = asyncio.Event()
-        # Loop times; None where nothing is due.
+        # Loop times; None if nothing is pending.
         self._state_changed_at: float | None = None
-        self._rest_changed_at: float | None = None
+        self._message_changed_at: float | None = None
         self._refresh_at: float | None = None
         self._not_before = 0.0
         self._failures = 0
 
     def observe(self, node_pod_probe: NodePodProbe | None) -> None:
-        """Takes note of the object as the API server has it now; None when it is gone."""
+        """Handle the newest object of the watch; None if it was deleted."""
         before, self._object = self._object, node_pod_probe
         self._wake.set()
         if node_pod_probe is None:
-            self._kept = None
+            self._stored_status = None
             self._awaited_version = ""
             return
         if before is None or before.spec != node_pod_probe.spec:
@@ -119,34 +120,34 @@ class Reporter:
         if before is None or before.uid != node_pod_probe.uid:
             self._awaited_version = ""
             if not (node_pod_probe.status and node_pod_probe.status.pod_probe_statuses):
-                self.changed(Change.STATE)  # A new object: it lacks what is known already.
+                self.changed(Change.STATE)  # A new object lacks the known results.
         self._observe_status(node_pod_probe)
 
     def _observe_status(self, node_pod_probe: NodePodProbe) -> None:
         if _older(node_pod_probe.resource_version, self._awaited_version):
             return
-        # Versions may be older again later on: of an API server that was restored from a backup.
+        # Stop comparing: after a restore of the API server from a backup, versions are lower again.
         self._awaited_version = ""
-        if node_pod_probe.status != self._kept:
-            self._kept = node_pod_probe.status
+        if node_pod_probe.status != self._stored_status:
+            self._stored_status = node_pod_probe.status
             self.changed(Change.MESSAGE)
-            self._plan_refresh_of_kept()
+            self._schedule_refresh_by_age()
 
     def changed(self, change: Change) -> None:
-        """Takes note of new results; STATE is written at once, the rest with what gathers."""
+        """Note new results; STATE is written at once, MESSAGE after `message_sync_seconds` or with the next write."""
         at = asyncio.get_running_loop().time()
         if change is Change.STATE and self._state_changed_at is None:
             self._state_changed_at = at
-        elif change is Change.MESSAGE and self._rest_changed_at is None:
-            self._rest_changed_at = at
+        elif change is Change.MESSAGE and self._message_changed_at is None:
+            self._message_changed_at = at
         else:
             return
         self._wake.set()
 
     async def run(self) -> None:
-        """Writes whenever something is due, until cancelled."""
+        """Write whenever something is due, until cancelled."""
         if self._refresh_at is None:
-            self._plan_refresh()
+            self._schedule_refresh()
         try:
             while True:
                 await self._wait()
@@ -171,14 +172,14 @@ class Reporter:
         if self._object is None:
             return None
         dues = [self._state_changed_at, self._refresh_at]
-        if self._rest_changed_at is not None:
-            dues.append(self._rest_changed_at + self._message_sync_seconds)
+        if self._message_changed_at is not None:
+            dues.append(self._message_changed_at + self._message_sync_seconds)
         known = [due for due in dues if due is not None]
         return max(min(known), self._not_before) if known else None
 
     async def _publish(self) -> None:
         at = asyncio.get_running_loop().time() + CLOCK_SLACK_SECONDS
-        unsaid = (self._state_changed_at, self._rest_changed_at, self._refresh_at)
+        pending = (self._state_changed_at, self._message_changed_at, self._refresh_at)
         wanted = self._wanted(refresh=self._refresh_at is not None and self._refresh_at <= at)
         if wanted is None:
             return
@@ -187,22 +188,22 @@ class Reporter:
             async with asyncio.timeout(WRITE_DEADLINE_SECONDS):
                 await self._write(wanted)
         except (KubeError, TimeoutError) as error:
-            self._restore(unsaid)
+            self._restore(pending)
             self._failed(error)
         except asyncio.CancelledError:
-            self._restore(unsaid)
+            self._restore(pending)
             raise
 
     def _wanted(self, *, refresh: bool) -> Fitted | None:
-        """What to write now, or None; from here on what is unsaid counts as said."""
+        """The status to write now, or None; clears the pending changes."""
         if self._object is None:
             return None
-        self._state_changed_at = self._rest_changed_at = None
+        self._state_changed_at = self._message_changed_at = None
         if refresh:
-            self._plan_refresh()
+            self._schedule_refresh()
         wanted = fit(status_of(self._object.spec, self._results), self._spec_bytes)
-        if differs(wanted.status, self._kept) or (
-            refresh and newer_probes(wanted.status, self._kept)
+        if differs(wanted.status, self._stored_status) or (
+            refresh and newer_probes(wanted.status, self._stored_status)
         ):
             return wanted
         return None
@@ -217,25 +218,25 @@ class Reporter:
             patch_type=PatchType.MERGE,
             subresource="status",
         )
-        self._take_answer(written)
-        self._plan_refresh()
+        self._observe_written(written)
+        self._schedule_refresh()
         if self._failures:
             self._log.info("status is written again", failures=self._failures)
             self._failures = 0
 
-    def _take_answer(self, written: NodePodProbe) -> None:
-        """Takes note of what the server keeps now, unless the watch knows better: it was quicker, or the object has gone."""
+    def _observe_written(self, written: NodePodProbe) -> None:
+        """Store the written status, unless the watch has delivered a newer object or its deletion."""
         seen = self._object
         if seen is None or seen.uid != written.uid:
             return
         if _older(seen.resource_version, written.resource_version):
-            self._kept = written.status
+            self._stored_status = written.status
             self._awaited_version = written.resource_version
 
-    def _restore(self, unsaid: tuple[float | None, float | None, float | None]) -> None:
-        state, rest, self._refresh_at = unsaid
+    def _restore(self, pending: tuple[float | None, float | None, float | None]) -> None:
+        state, message, self._refresh_at = pending
         self._state_changed_at = self._state_changed_at if state is None else state
-        self._rest_changed_at = self._rest_changed_at if rest is None else rest
+        self._message_changed_at = self._message_changed_at if message is None else message
 
     def _failed(self, error: Exception) -> None:
         self._failures += 1
@@ -248,19 +249,19 @@ class Reporter:
         elif self._failures == 1:
             self._log.warning("status could not be written", error=_text(error))
 
-    def _plan_refresh(self) -> None:
-        stretched = self._refresh_seconds * (1 + random.uniform(0.0, REFRESH_STAGGER))
-        self._refresh_at = asyncio.get_running_loop().time() + stretched
+    def _schedule_refresh(self) -> None:
+        delay = self._refresh_seconds * (1 + random.uniform(0.0, REFRESH_STAGGER))
+        self._refresh_at = asyncio.get_running_loop().time() + delay
 
-    def _plan_refresh_of_kept(self) -> None:
-        """For a status that is not of our writing: by the age of what it says."""
-        oldest = oldest_probe_at(self._kept)
+    def _schedule_refresh_by_age(self) -> None:
+        """Schedule the refresh of a status that this process did not write, by its oldest probe time."""
+        oldest = oldest_probe_at(self._stored_status)
         age = (self._now() - oldest).total_seconds() if oldest else 0.0
         wait = max(self._refresh_seconds - age, min(self._refresh_seconds, FIRST_REFRESH_SECONDS))
         self._refresh_at = asyncio.get_running_loop().time() + min(wait, self._refresh_seconds)
 
     async def _publish_last(self) -> None:
-        if self._state_changed_at is None and self._rest_changed_at is None:
+        if self._state_changed_at is None and self._message_changed_at is None:
             return
         wanted = self._wanted(refresh=False)
         if wanted is None:
@@ -277,7 +278,7 @@ def _text(error: Exception) -> str:
 
 
 def _older(version: str, than: str) -> bool:
-    """Whether one resource version is older than another; they count upwards (KEP-5504)."""
+    """Whether resource version `version` is older than `than`; they increase (KEP-5504)."""
     try:
         return int(version) < int(than)
     except ValueError:

@@ -1,10 +1,10 @@
-"""The status of a NodePodProbe as a pure function of its spec and the results, and its size.
+"""The status of a NodePodProbe as a pure function of its spec and the results, within the size limit.
 
-Invariants: the order is the spec's; a probe without a result is left out, a result without a probe too; no
-state is ever left out to save bytes, messages are shortened instead.
+Invariants: pods and probes are in the order of the spec. Probes without a result and results without a probe are
+omitted. No state is dropped to save bytes; messages are shortened instead.
 
 Source: Kruise pkg/daemon/podprobe/pod_probe_controller.go (syncUpdateNodePodProbeStatus).
-Differs: compared by value and by meaning; Kruise compares a struct with a pointer and writes every time.
+Differs: compared by value. Kruise compares a struct with a pointer, which always differs, and so writes every time.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,11 +26,12 @@ from kruise_probe.api.v1alpha1 import (
 from kruise_probe.daemon.results import Result
 
 METADATA_BYTES: Final = 8 << 10
-"""What metadata may take of an object."""
+"""Bytes reserved for the metadata of the object."""
 
 STEPS: Final = 64
-"""Messages are shortened to whole steps of their length, so that a result that changes by a few bytes does
-not change every other message too."""
+"""Messages are cut to a multiple of 1/64 of their length.
+
+So a result that changes by a few bytes does not change all other messages."""
 
 T = TypeVar("T")
 
@@ -38,7 +39,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class Fitted(NamedTuple):
-    """A status within the budget, and how many messages were shortened for it."""
+    """A status within the size limit, and the number of shortened messages."""
 
     status: NodePodProbeStatus
     shortened: int
@@ -80,9 +81,9 @@ def _stamp(at: datetime | None) -> str | None:
 
 
 def fit(status: NodePodProbeStatus, spec_bytes: int) -> Fitted:
-    """`status` with its messages shortened in proportion, if the whole object would grow too large.
+    """`status`, with messages shortened in proportion if the object would exceed the size limit.
 
-    `spec_bytes` is its spec's size as stored.
+    `spec_bytes` is the stored size of the spec.
     """
     room = MAX_OBJECT_BYTES - METADATA_BYTES - spec_bytes
     size = stored_bytes(status)
@@ -133,15 +134,15 @@ def _cut(message: str | None, step: int) -> str | None:
 
 
 def patch_of(status: NodePodProbeStatus) -> bytes:
-    """JSON merge patch that makes `status` the object's status; it names no resource version."""
+    """JSON merge patch that sets `status`, without a resource version."""
     return b'{"status":%b}' % _encoder.encode(status)
 
 
 def differs(wanted: NodePodProbeStatus, kept: NodePodProbeStatus | None) -> bool:
-    """Whether `wanted` says something else than what the server keeps, in whatever order that stands there.
+    """Whether `wanted` differs from the stored status `kept`; the order and `lastProbeTime` are ignored.
 
-    A newer `lastProbeTime` alone is nothing new. Container id and probe hash count only where the server keeps
-    some, because Kruise's CRD prunes them. Kruise's daemon keeps no order.
+    Container id and probe hash are compared only if both are set, because Kruise's CRD prunes them. Kruise's daemon
+    writes in no fixed order.
     """
     mine = wanted.pod_probe_statuses or ()
     theirs = (kept and kept.pod_probe_statuses) or ()
@@ -151,7 +152,7 @@ def differs(wanted: NodePodProbeStatus, kept: NodePodProbeStatus | None) -> bool
 
 
 def _in_order_of(mine: Sequence[T], theirs: Sequence[T], key: Callable[[T], str]) -> Iterable[T]:
-    """`theirs`, so that equal keys meet if the keys of both are the same."""
+    """`theirs` in the order of `mine`, matched by key."""
     if all(key(one) == key(other) for one, other in zip(mine, theirs, strict=True)):
         return theirs
     by_key = {key(each): each for each in theirs}
@@ -195,7 +196,7 @@ def _transition_differs(mine: str | None, theirs: str | None) -> bool:
 
 
 def newer_probes(wanted: NodePodProbeStatus, kept: NodePodProbeStatus | None) -> bool:
-    """Whether any probe ran since the server was told. Only for statuses that do not differ otherwise."""
+    """Whether a probe time differs from the stored one. Only for statuses that do not differ otherwise."""
     return _probe_times(wanted) != _probe_times(kept or NodePodProbeStatus())
 
 
@@ -208,7 +209,7 @@ def _probe_times(status: NodePodProbeStatus) -> dict[tuple[str, str], str | None
 
 
 def oldest_probe_at(status: NodePodProbeStatus | None) -> datetime | None:
-    """The `lastProbeTime` that needs to be refreshed first."""
+    """The oldest `lastProbeTime` in `status`."""
     times = map(
         parse_time, (s.last_probe_time for s in _all_states(status or NodePodProbeStatus()))
     )
