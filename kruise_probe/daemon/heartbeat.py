@@ -119,8 +119,8 @@ class Heartbeat:
         try:
             await self._send({**renewal, "metadata": {"ownerReferences": owners}})
         except Forbidden as error:
-            # The admission plugin OwnerReferencesPermissionEnforcement requires the right to delete. Renew without owner:
-            # an expired Lease would make results stale.
+            # The admission plugin OwnerReferencesPermissionEnforcement requires the right to delete. Renew without
+            # owner: an expired Lease would make results stale.
             await self._send(renewal)
             self._refused = owner
             self._log.warning(

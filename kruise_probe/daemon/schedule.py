@@ -111,8 +111,8 @@ def ticks_missed(due: float, loop_now: float, period_seconds: float) -> int:
 def stretch(timeouts_in_a_row: int, failure_threshold: int) -> int:
     """The factor for the period of an exec probe that hangs.
 
-    1 until the timeouts in a row reach the failure threshold, and at least two; then 2, 4 and `MAX_STRETCH`. So it never
-    delays the Failed state, and fewer processes pile up in the container.
+    1 until the timeouts in a row reach the failure threshold, and at least two; then 2, 4 and `MAX_STRETCH`. So it
+    never delays the Failed state, and fewer processes pile up in the container.
     """
     excess = timeouts_in_a_row - max(failure_threshold, 2)
     if excess < 0:
