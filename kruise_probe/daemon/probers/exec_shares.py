@@ -11,7 +11,7 @@ places stay free for the others:
   places, because they could hold a place for an hour.
 
 Guarantee: of 16 places, three hostile namespaces leave four to the others, and six leave two; with seven the others
-may have to wait up to `LONG_SECONDS`. A namespace that appears reduces the shares of the others as soon as their
+may have to wait up to `LONG_SECONDS`. A new namespace reduces the shares of the others as soon as their
 commands have ended. A namespace is not protected from its own pods beyond their shares.
 """
 

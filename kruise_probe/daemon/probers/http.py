@@ -66,12 +66,12 @@ class HttpProber(Prober):
         return _Attempt(url, request, self._headers, self._timeout_seconds).start()
 
     async def run(self, target: Target) -> Outcome:
-        begun = self.start(target)
-        if isinstance(begun, PendingResponse):
+        started = self.start(target)
+        if isinstance(started, PendingResponse):
             loop = asyncio.get_running_loop()
             await asyncio.sleep(end_of_round(loop) - loop.time())
-            begun = begun.look()
-        return begun if isinstance(begun, Outcome) else await begun()
+            started = started.look()
+        return started if isinstance(started, Outcome) else await started()
 
     def _prepare(self, target: Target) -> tuple[Url, bytes]:
         """Return URL and request; rebuild them only when the pod's IP has changed."""

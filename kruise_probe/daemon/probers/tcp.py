@@ -36,8 +36,8 @@ class TcpProber(Prober):
         return _CONNECTED
 
     async def run(self, target: Target) -> Outcome:
-        begun = self.start(target)
-        return begun if isinstance(begun, Outcome) else await begun()
+        started = self.start(target)
+        return started if isinstance(started, Outcome) else await started()
 
     async def _wait(self, connection: Connection, address: Address) -> Outcome:
         try:
