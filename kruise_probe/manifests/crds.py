@@ -1,10 +1,10 @@
 """The two CustomResourceDefinitions.
 
-Fields, names and cases are Kruise's; what is added is additive: bounds, defaults of httpGet, CEL rules,
-short names, categories, printer columns, and status fields of our own.
+Field names are Kruise's. Additions: bounds, defaults of httpGet, CEL rules, short names, categories, printer columns
+and status fields.
 
 Source: openkruise/kruise config/crd/bases; core/v1 Probe of Kubernetes 1.36.
-Differs: see above; absent numbers stay absent, as Kruise gives them another meaning than core/v1.
+Differs: the additions above. Absent numbers get no default, as Kruise's defaults differ from those of core/v1.
 """
 
 from collections.abc import Collection
@@ -43,12 +43,12 @@ def marker_crd(allowed_labels: Collection[str] = ()) -> dict[str, Any]:
             _column("Matched", "integer", ".status.matchedPods", "Pods that the selector matches"),
             _column("Succeeded", "integer", ".status.succeeded", "Pods whose probes all succeed"),
             _column("Failed", "integer", ".status.failed", "Pods with a failing probe"),
-            _column("Unknown", "integer", ".status.unknown", "Pods without a verdict for a probe"),
+            _column("Unknown", "integer", ".status.unknown", "Pods with a probe without a result"),
             _column(
                 "Synced",
                 "string",
                 '.status.conditions[?(@.type=="Synced")].status',
-                "Whether nodes and pods show this marker as it is",
+                "Whether nodes and pods reflect the current spec",
             ),
             _column("Age", "date", ".metadata.creationTimestamp", ""),
         ],
@@ -61,7 +61,7 @@ def node_pod_probe_crd() -> dict[str, Any]:
         kind="NodePodProbe",
         short_name="npp",
         scope="Cluster",
-        description="What one node is to probe (spec, by the manager), and what came out (status, by its daemon).",
+        description="The probes to run on one node (spec, written by the manager) and their results (status, written by its daemon).",
         spec=_node_spec(),
         status=_node_status(),
         required=[],
@@ -132,13 +132,13 @@ def _column(name: str, kind: str, path: str, description: str) -> dict[str, str]
 def _marker_spec(allowed_labels: Collection[str]) -> Schema:
     probes = list_of(_container_probe(allowed_labels), most=limits.MAX_PROBES, least=1)
     return described(
-        "Which pods, and which probes.",
+        "The pods to select and the probes to run.",
         ruled(
             record(
                 {
                     "selector": _selector(),
                     "probes": described(
-                        "The probes of every matching pod; names are unique.",
+                        "Probes to run on every matching pod; names must be unique.",
                         ruled(probes, *rules.PROBES),
                     ),
                 },
@@ -154,10 +154,12 @@ def _selector() -> Schema:
     expression = record(
         {
             "key": described(
-                "Of a label.", ruled(text(most=limits.MAX_CONDITION_TYPE), rules.SELECTOR_KEY)
+                "Label key.", ruled(text(most=limits.MAX_CONDITION_TYPE), rules.SELECTOR_KEY)
             ),
             "operator": text(enum=["In", "NotIn", "Exists", "DoesNotExist"]),
-            "values": described("To compare with.", ruled(values, rules.SELECTOR_VALUES)),
+            "values": described(
+                "Label values for In and NotIn.", ruled(values, rules.SELECTOR_VALUES)
+            ),
         },
         required=["key", "operator"],
     )
@@ -168,13 +170,11 @@ def _selector() -> Schema:
     selector = record(
         {
             "matchLabels": described("Labels that a pod must have.", ruled(labels, *rules.LABELS)),
-            "matchExpressions": described(
-                "Requirements that a pod must meet, all of them.", expressions
-            ),
+            "matchExpressions": described("Requirements that a pod must all meet.", expressions),
         }
     )
     return {
-        "description": "Label selector of the pods; not empty, and immutable.",
+        "description": "Label selector of the pods; must not be empty; immutable.",
         **ruled(selector, *rules.SELECTOR),
         "x-kubernetes-map-type": "atomic",
     }
@@ -184,21 +184,21 @@ def _container_probe(allowed_labels: Collection[str]) -> Schema:
     container_probe = record(
         {
             "name": described(
-                "Unique in the marker; without '#'.",
+                "Name of the probe; unique in the marker, must not contain '#'.",
                 ruled(text(most=limits.MAX_NAME, least=1), rules.PROBE_NAME),
             ),
             "containerName": described(
-                "The container to probe: a regular one, or a sidecar.",
+                "Name of the container to probe: a regular container or a sidecar.",
                 text(most=limits.MAX_CONTAINER_NAME, least=1),
             ),
             "probe": probe(bounded=True),
             "markerPolicy": described(
-                "What to write on the pod per state. Keys that only the other state's policy names are "
+                "Labels and annotations to write to the pod per state. Keys that only the other state's policy names are "
                 "removed; with a single policy the opposite result removes its keys.",
                 ruled(list_of(_policy(allowed_labels), most=limits.MAX_POLICIES), rules.POLICIES),
             ),
             "podConditionType": described(
-                "Condition type that shows the newest result, such as example.com/healthy: Succeeded is True, "
+                "Pod condition type for the newest result, such as example.com/healthy: Succeeded is True, "
                 "Failed is False.",
                 ruled(text(most=limits.MAX_CONDITION_TYPE), *rules.CONDITION_TYPE),
             ),
@@ -213,12 +213,14 @@ def _policy(allowed_labels: Collection[str]) -> Schema:
     annotations = map_of(text(most=limits.MAX_ANNOTATION_VALUE), most=limits.MAX_MARKS)
     policy = record(
         {
-            "state": described("When to write.", text(enum=["Succeeded", "Failed"])),
+            "state": described(
+                "State in which the policy applies.", text(enum=["Succeeded", "Failed"])
+            ),
             "labels": described(
-                "Labels to put on the pod.", ruled(labels, *rules.policy_labels(allowed_labels))
+                "Labels to set on the pod.", ruled(labels, *rules.policy_labels(allowed_labels))
             ),
             "annotations": described(
-                "Annotations to put on the pod.", ruled(annotations, *rules.ANNOTATIONS)
+                "Annotations to set on the pod.", ruled(annotations, *rules.ANNOTATIONS)
             ),
         },
         required=["state"],
@@ -231,27 +233,29 @@ def _marker_status() -> Schema:
         {
             "type": described("Synced, Conflict or Degraded.", text()),
             "status": text(enum=["True", "False", "Unknown"]),
-            "reason": described("Why, in a word that does not change.", text()),
-            "message": described("Why, in a sentence, with what to do.", text()),
-            "lastTransitionTime": described("Since when the status is as it is.", date_time()),
-            "observedGeneration": described("The generation that it is about.", int64()),
+            "reason": described("Machine-readable reason for the status.", text()),
+            "message": described("Human-readable explanation with a remedy.", text()),
+            "lastTransitionTime": described("Time of the last change of status.", date_time()),
+            "observedGeneration": described(
+                "Generation of the marker that the condition is based on.", int64()
+            ),
         },
         required=["type", "status"],
     )
     return record(
         {
             "observedGeneration": described(
-                "The generation of the spec that the manager has seen last.", int64()
+                "Latest generation of the marker that the manager has observed.", int64()
             ),
-            "matchedPods": described("Pods that are selected and can be probed.", int64()),
-            "succeeded": described("Those of them whose probes have all succeeded.", int64()),
-            "failed": described("Those with a failed probe.", int64()),
-            "unknown": described("The others.", int64()),
+            "matchedPods": described("Number of selected pods that can be probed.", int64()),
+            "succeeded": described("Number of matched pods whose probes all succeed.", int64()),
+            "failed": described("Number of matched pods with a failed probe.", int64()),
+            "unknown": described("Number of the other matched pods.", int64()),
             "nodesBehind": described(
-                "Nodes whose NodePodProbe does not show this marker as it is.", int64()
+                "Number of nodes whose NodePodProbe does not reflect the current spec.", int64()
             ),
             "conditions": {
-                "description": "Whether all of it is in effect, and if not, why.",
+                "description": "Whether the marker is fully in effect, and if not, why.",
                 **list_of(condition),
                 "x-kubernetes-list-type": "map",
                 "x-kubernetes-list-map-keys": ["type"],
@@ -264,24 +268,24 @@ def _node_spec() -> Schema:
     container_probe = record(
         {
             "name": described("<marker>#<probe>", text()),
-            "containerName": described("The container to probe.", text()),
+            "containerName": described("Name of the container to probe.", text()),
             "probe": probe(bounded=False),
         },
         required=["name", "containerName", "probe"],
     )
     pod = record(
         {
-            "name": described("Of the pod.", text()),
-            "namespace": described("Of the pod.", text()),
-            "uid": described("Of the pod; another pod of its name has another.", text()),
-            "IP": described("Where network probes go.", text()),
-            "probes": described("What to ask of it.", list_of(container_probe)),
+            "name": described("Name of the pod.", text()),
+            "namespace": described("Namespace of the pod.", text()),
+            "uid": described(
+                "UID of the pod; a recreated pod of the same name has another.", text()
+            ),
+            "IP": described("IP of the pod; target of network probes.", text()),
+            "probes": described("Probes to run on the pod.", list_of(container_probe)),
         },
         required=["name", "namespace", "uid", "IP"],
     )
-    return record(
-        {"podProbes": described("The pods of this node that are to be probed.", list_of(pod))}
-    )
+    return record({"podProbes": described("Pods of this node to probe.", list_of(pod))})
 
 
 def _node_status() -> Schema:
@@ -290,22 +294,22 @@ def _node_status() -> Schema:
             "name": described("<marker>#<probe>", text()),
             "state": described("Succeeded, Failed or Unknown.", text()),
             "lastProbeTime": described(
-                "When it ran last; a result that stays is published again every ten minutes only.",
+                "Time of the last run; an unchanged result is published again only every ten minutes.",
                 date_time(),
             ),
-            "lastTransitionTime": described("Since when the state is as it is.", date_time()),
-            "message": described("What it said, at most 1024 bytes.", text()),
-            "containerID": described("The container that the result is about.", text()),
-            "probeHash": described("Of the probe that gave the result.", text()),
+            "lastTransitionTime": described("Time of the last change of state.", date_time()),
+            "message": described("Output or error of the probe, at most 1024 bytes.", text()),
+            "containerID": described("ID of the container that was probed.", text()),
+            "probeHash": described("Hash of the probe that gave the result.", text()),
         },
         required=["name", "state"],
     )
     pod = record(
         {
-            "name": described("Of the pod.", text()),
-            "namespace": described("Of the pod.", text()),
-            "uid": described("Of the pod.", text()),
-            "probeStates": described("One for each probe with a result.", list_of(state)),
+            "name": described("Name of the pod.", text()),
+            "namespace": described("Namespace of the pod.", text()),
+            "uid": described("UID of the pod.", text()),
+            "probeStates": described("One entry for each probe with a result.", list_of(state)),
         },
         required=["name", "namespace", "uid"],
     )

@@ -1,7 +1,7 @@
-"""The schema of a probe: core/v1's, with the rules of markers where a user writes it.
+"""Schema of a probe: that of core/v1, with CEL rules in markers.
 
 Source: core/v1 Probe of Kubernetes 1.36, with `grpc.mode` of 1.37.
-Differs: absent numbers stay absent, as Kruise gives them another meaning than core/v1.
+Differs: absent numbers get no default, as Kruise's defaults differ from those of core/v1.
 """
 
 from typing import Final
@@ -22,31 +22,34 @@ from kruise_probe.manifests.schema import (
 )
 
 _NUMBERS: Final = {
-    "initialDelaySeconds": "From the container's start to its first probe. Absent: 0.",
-    "timeoutSeconds": "After which a probe has failed. Absent or 0: 1.",
-    "periodSeconds": "From one probe to the next. Absent or 0: 1.",
-    "successThreshold": "Successes in a row until the state is Succeeded. Absent or 0: 1.",
-    "failureThreshold": "Failures in a row until the state is Failed. Absent or 0: 1.",
+    "initialDelaySeconds": "Seconds from the container's start to the first probe. Default: 0.",
+    "timeoutSeconds": "Seconds after which an attempt times out. Default (absent or 0): 1.",
+    "periodSeconds": "Seconds between two probes. Default (absent or 0): 1.",
+    "successThreshold": "Consecutive successes until the state is Succeeded. Default (absent or 0): 1.",
+    "failureThreshold": "Consecutive failures until the state is Failed. Default (absent or 0): 1.",
 }
 
 
 def probe(*, bounded: bool) -> Schema:
-    """`bounded` for markers. A NodePodProbe takes what its manager wrote: one bad probe refused there would stop
-    every other probe of the node; the daemon refuses that probe alone.
+    """Schema of a probe; `bounded` for markers.
+
+    A NodePodProbe has no bounds: one invalid probe would block all probes of the node. The daemon refuses only that
+    probe.
     """
-    port_of_pod = described("Number, or name of a port of the container.", port(bounded=bounded))
+    port_of_pod = described("Port number, or name of a container port.", port(bounded=bounded))
     handlers = {
         "exec": described(
-            "A command in the container; exit code 0 succeeds.", _exec(bounded=bounded)
+            "Runs a command in the container; exit code 0 is a success.", _exec(bounded=bounded)
         ),
         "httpGet": described(
-            "A GET request to the pod; 200 to 399 succeed.", _http_get(bounded=bounded)
+            "Sends a GET request to the pod; status 200 to 399 is a success.",
+            _http_get(bounded=bounded),
         ),
         "tcpSocket": described(
-            "A connection to the pod; it succeeds when it is made.",
+            "Opens a TCP connection to the pod; an established connection is a success.",
             record({"host": _host(bounded=bounded), "port": port_of_pod}, required=["port"]),
         ),
-        "grpc": described("A call of the gRPC health protocol.", _grpc(bounded=bounded)),
+        "grpc": described("Calls the gRPC health service of the pod.", _grpc(bounded=bounded)),
     }
     least, most = (0, MAX_SECONDS) if bounded else (None, None)
     numbers = {
@@ -60,18 +63,19 @@ def probe(*, bounded: bool) -> Schema:
             **handlers,
             **numbers,
             "terminationGracePeriodSeconds": described(
-                "Without effect: no probe here ends a container.", int64(least=least, most=most)
+                "No effect: these probes never terminate a container.",
+                int64(least=least, most=most),
             ),
         }
     )
     return described(
-        "A probe as of a container. Absent numbers mean 1 (initialDelaySeconds: 0).",
+        "A container probe as in core/v1. Absent numbers default to 1 (initialDelaySeconds: 0).",
         ruled(schema, *rules.HANDLERS) if bounded else schema,
     )
 
 
 def _exec(*, bounded: bool) -> Schema:
-    meaning = "The program and its arguments; no shell is put around them."
+    meaning = "Program and arguments; not run in a shell."
     if not bounded:
         return record({"command": described(meaning, list_of(text()))})
     words = list_of(text(most=limits.MAX_COMMAND_BYTES), most=limits.MAX_COMMAND)
@@ -85,20 +89,22 @@ def _http_get(*, bounded: bool) -> Schema:
         value = path = text(most=limits.MAX_TEXT)
         scheme = ruled(text(most=limits.MAX_NAME), rules.SCHEME)
     header = record(
-        {"name": described("Of the header.", name), "value": described("Of the header.", value)},
+        {"name": described("Header name.", name), "value": described("Header value.", value)},
         required=["name", "value"],
     )
     return record(
         {
             "host": _host(bounded=bounded),
             "httpHeaders": described(
-                "Sent along. Host does not change where the request goes.",
+                "Request headers. A Host header does not change the target of the request.",
                 list_of(header, most=limits.MAX_HEADERS if bounded else None),
             ),
-            "path": described("With the query.", {**path, "default": "/"}),
-            "port": described("Number, or name of a port of the container.", port(bounded=bounded)),
+            "path": described(
+                "Path of the request, including the query.", {**path, "default": "/"}
+            ),
+            "port": described("Port number, or name of a container port.", port(bounded=bounded)),
             "scheme": described(
-                "HTTPS: certificates are not verified.", {**scheme, "default": "HTTP"}
+                "HTTP or HTTPS; certificates are not verified.", {**scheme, "default": "HTTP"}
             ),
         },
         required=["port"],
@@ -111,11 +117,11 @@ def _grpc(*, bounded: bool) -> Schema:
         number = int32(least=1, most=limits.MAX_PORT)
         service = text(most=limits.MAX_TEXT)
         mode = ruled(text(most=limits.MAX_NAME), rules.MODE)
-    meaning = "TLS: with TLS, without verification; Plaintext or absent: without TLS."
+    meaning = "TLS: uses TLS without verification. Plaintext or absent: no TLS."
     return record(
         {
-            "port": described("Number of the port.", number),
-            "service": described("The service that the health check is about.", service),
+            "port": described("Port number.", number),
+            "service": described("Service name in the health check request.", service),
             "mode": described(meaning, mode),
         },
         required=["port"],
@@ -124,4 +130,4 @@ def _grpc(*, bounded: bool) -> Schema:
 
 def _host(*, bounded: bool) -> Schema:
     schema = ruled(text(most=limits.MAX_NAME), rules.HOST) if bounded else text()
-    return described("Not allowed: probes go to the pod's own IP.", schema)
+    return described("Not allowed: probes always use the pod's own IP.", schema)
