@@ -1,4 +1,4 @@
-"""The Grafana dashboard: what to look at when results are late, or missing.
+"""The Grafana dashboard, for late or missing results.
 
 Many controllers expose Go's metric names, so every query is held to the jobs that `$job` offers: those that expose
 a metric of our own. `$__rate_interval` is Grafana's.
@@ -12,25 +12,25 @@ Json = dict[str, Any]
 
 TITLE: Final = "kruise-probe"
 SIDECAR_LABEL: Final = {"grafana_dashboard": "1"}
-"""By this label Grafana's sidecar finds ConfigMaps, in the settings that its charts come with."""
+"""Label by which Grafana's sidecar finds ConfigMaps, with the default settings of its charts."""
 
 _SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
 _WIDTH: Final = 24
 _JOBS: Final = "kruise_probe_loop_lag_seconds"
-"""Both processes expose it, and nobody else."""
+"""A metric that only manager and daemon expose."""
 
 JOB: Final = 'job=~"$job"'
 
 
 class Query(NamedTuple):
-    """PromQL, and how its series are called."""
+    """A PromQL query and the legend of its series."""
 
     expression: str
     legend: str = "__auto"
 
 
 class Panel(NamedTuple):
-    """A figure (`stat`), or its history."""
+    """A panel: a single value (`stat`) or a graph."""
 
     title: str
     description: str
@@ -171,7 +171,7 @@ PANELS: Final = (
 
 
 def dashboard() -> Json:
-    """The JSON that Grafana imports; data source and jobs are chosen there."""
+    """Build the JSON to import in Grafana; data source and jobs are selected there."""
     variables = [
         {"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus"},
         {
@@ -199,7 +199,7 @@ def dashboard() -> Json:
 
 
 def _placed() -> list[Json]:
-    """Left to right, and on when the row is full."""
+    """Place panels left to right, row by row."""
     placed: list[Json] = []
     x = y = 0
     for number, panel in enumerate(PANELS, 1):

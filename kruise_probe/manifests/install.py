@@ -1,4 +1,4 @@
-"""The default install, whole and in the order in which to apply it."""
+"""The default install, in the order to apply it."""
 
 from typing import Any
 
@@ -10,9 +10,9 @@ from kruise_probe.manifests.workloads import Install, daemon, manager, namespace
 
 
 def default_install(install: Install, *, admission_policy: bool = True) -> list[dict[str, Any]]:
-    """CRDs, namespace, identities, the daemons' admission policy, and last what runs.
+    """Build CRDs, namespace, RBAC, the daemons' admission policy, the webhook and the workloads.
 
-    Without `admission_policy` for clusters before Kubernetes 1.30, which have no such policies.
+    Set `admission_policy` to False before Kubernetes 1.30, which has no ValidatingAdmissionPolicy.
     """
     return [
         *all_crds(install.allowed_label_keys),

@@ -1,4 +1,4 @@
-"""What lets a Prometheus operator find the manager; the daemons' ports are on loopback by default.
+"""Service and ServiceMonitor of the manager, for the Prometheus operator. Daemons listen on loopback by default.
 
 Prometheus sends its own token; its service account needs the ClusterRole `kruise-probe-metrics-reader`.
 """
@@ -12,7 +12,7 @@ PROMETHEUS_TOKEN_FILE: Final = "/var/run/secrets/kubernetes.io/serviceaccount/to
 
 
 def monitoring(namespace: str) -> list[dict[str, Any]]:
-    """A headless Service of the managers' metrics, and the ServiceMonitor that follows it."""
+    """Build a headless Service for the managers' metrics, and its ServiceMonitor."""
     labels = labels_of("manager")
     metadata = {"name": f"{MANAGER}-metrics", "namespace": namespace, "labels": labels}
     port = {"name": "metrics", "port": METRICS_PORT, "targetPort": "metrics"}

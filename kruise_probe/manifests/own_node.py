@@ -1,10 +1,10 @@
-"""Keeps a daemon's token to its own node, where roles cannot: a ValidatingAdmissionPolicy on the token's node claim.
+"""ValidatingAdmissionPolicy that restricts a daemon's token to its own node, which RBAC cannot.
 
-Fails closed: a token that is bound to no node may write nothing. Both kinds of bound token carry the claim: a
-pod's own (from Kubernetes 1.30 on), and `kubectl create token --bound-object-kind Node`.
+It uses the token's node claim and fails closed: a token that is not bound to a node may not write. Two kinds of token
+have the claim: a pod's own (Kubernetes 1.30 or newer), and `kubectl create token --bound-object-kind Node`.
 
 Source: kubernetes test/e2e/testing-manifests/auth per_node_validatingadmissionpolicy; admissionregistration/v1.
-Differs: also the Lease by which the daemon shows that it lives, and the host that its events name.
+Differs: also restricts the daemon's heartbeat Lease, and the source host of its events.
 """
 
 from typing import Any, Final
@@ -24,7 +24,7 @@ _API: Final = "admissionregistration.k8s.io/v1"
 
 
 def own_node_policy(namespace: str) -> list[dict[str, Any]]:
-    """The policy and its binding, for the daemons of the system namespace."""
+    """Build the policy and its binding for the daemons in the system namespace."""
     policy = {
         "apiVersion": _API,
         "kind": "ValidatingAdmissionPolicy",
@@ -68,7 +68,7 @@ def _resources(group: str, version: str, *resources: str) -> dict[str, Any]:
 
 
 def _node() -> str:
-    """CEL: the node that the token is bound to; empty when it is bound to none."""
+    """CEL: the node that the token is bound to, or an empty string."""
     return (
         f"has(request.userInfo.extra) && '{_CLAIM}' in request.userInfo.extra && "
         f"request.userInfo.extra['{_CLAIM}'].size() == 1 ? request.userInfo.extra['{_CLAIM}'][0] : ''"
@@ -76,7 +76,7 @@ def _node() -> str:
 
 
 def _lease() -> str:
-    """CEL: what `agent_lease_name` says of the node."""
+    """CEL: `agent_lease_name` of the node."""
     namesake = f"'{agent_lease_name(LEADERS_NAMESAKE)}'"
     return f"variables.node == '{LEADERS_NAMESAKE}' ? {namesake} : '{AGENT_LEASE_PREFIX}' + variables.node"
 

@@ -1,8 +1,8 @@
-"""Identities and their rights: what the manager and the daemon may do, verb by verb.
+"""Service accounts and RBAC rules of the manager and the daemon.
 
-Source: Kruise config/rbac for what its halves need.
-Differs: the daemon has four rules, none on pods, none on secrets; the manager no secrets either. `metrics_rbac` adds two
-for both.
+Source: Kruise config/rbac.
+Differs: the daemon has four rules, none on pods or secrets; the manager has none on secrets. `metrics_rbac` adds two
+rules to both.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ MANAGER: Final = "kruise-probe-manager"
 DAEMON: Final = "kruise-probe-daemon"
 METRICS_AUTH: Final = "kruise-probe-metrics-auth"
 METRICS_READER: Final = "kruise-probe-metrics-reader"
-"""For whoever scrapes: bind it to Prometheus' service account."""
+"""ClusterRole for scraping metrics; bind it to Prometheus' service account."""
 
 _READ: Final = ["get", "list", "watch"]
 _RBAC: Final = "rbac.authorization.k8s.io"
@@ -32,12 +32,12 @@ MANAGER_CLUSTER_RULES: Final = [
     _rule(GROUP, ["podprobemarkers/status"], ["patch"]),
     _rule(GROUP, ["nodepodprobes"], [*_READ, "create", "patch", "delete"]),
 ]
-"""`podprobemarkers` patch is for the finalizer; `nodepodprobes/status` is not here, as it is the daemon's."""
+"""`podprobemarkers` patch is for the finalizer. Only daemons write `nodepodprobes/status`."""
 
 MANAGER_SYSTEM_RULES: Final = [
     _rule("coordination.k8s.io", ["leases"], [*_READ, "create", "patch"]),
 ]
-"""In the system namespace: leader election, and the daemons' Leases."""
+"""Rules in the system namespace, for leader election and the daemons' Leases."""
 
 DAEMON_CLUSTER_RULES: Final = [
     _rule(GROUP, ["nodepodprobes"], _READ),
@@ -60,9 +60,9 @@ def daemon_rbac(namespace: str) -> list[dict[str, Any]]:
 
 
 def metrics_rbac(namespace: str) -> list[dict[str, Any]]:
-    """What `--metrics-secure` needs: both ask the API server who may read metrics, and a role allows it.
+    """RBAC for `--metrics-secure`: token and access reviews for manager and daemon, and a role for readers.
 
-    Bound apart from the other rights, so that an install without the flag has none of these.
+    The bindings are separate, so an install without the flag has none of these rights.
     """
     accounts = [
         {"kind": "ServiceAccount", "name": name, "namespace": namespace}

@@ -1,8 +1,8 @@
-r"""The rules of `api.validation` that a JSON schema cannot say, as CEL for the API server.
+r"""CEL rules for the CRDs: the rules of `api.validation` that a JSON schema cannot express.
 
 Written for the oldest API server of the default install, 1.30: no `format` library, no two-variable macros. The
 API server adds up what all rules could cost in the worst case and refuses a CRD beyond its budget, so regular
-expressions stand only where the text and its list are bounded. For the same reason a command's characters are counted, not
+expressions are used only where the text and its list are bounded. For the same reason, rules count a command's characters, not
 its bytes; `api.validation` counts bytes. Ports are the schema's own (`schema.port`): before
 1.33 the estimate knows no bound for an int-or-string, and any look into its text is beyond the budget.
 
@@ -27,7 +27,7 @@ _ANY_CASE_DNS_LABEL: Final = "[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?"
 _NAME: Final = f"[A-Za-z0-9]([-A-Za-z0-9_.]{{0,{labels.MAX_NAME_PART - 2}}}[A-Za-z0-9])?"
 _HEADER_NAME: Final = r"[-A-Za-z0-9!#$%&\'*+.^_`|~]+"
 
-# FieldValueDuplicate is not here: with it the API server leaves the message out.
+# FieldValueDuplicate is not used, because the API server then omits the message.
 REQUIRED: Final = "FieldValueRequired"
 FORBIDDEN: Final = "FieldValueForbidden"
 
@@ -35,7 +35,7 @@ FORBIDDEN: Final = "FieldValueForbidden"
 def _rule(
     expression: str, message: str, *, field: str = "", reason: str = "", shown: str = ""
 ) -> Rule:
-    """`shown` is a CEL expression of the text that stands before the message: which item is meant."""
+    """Build a rule; `shown` is a CEL expression for a message prefix that names the item."""
     rule = {"rule": expression, "message": message}
     if shown:
         rule["messageExpression"] = f"{shown} + {_literal(message)}"
@@ -55,12 +55,12 @@ def _list(texts: Iterable[str]) -> str:
 
 
 def _json_list(texts: Iterable[str]) -> str:
-    """As the chart's template writes it."""
+    """JSON list in the format of the chart's template."""
     return json.dumps(sorted(texts), separators=(",", ":"))
 
 
 def _is_held(row: Reserved) -> str:
-    """CEL: whether the row holds the key `k`, as `Reserved.holds`."""
+    """CEL: whether the row reserves the key `k`, as in `Reserved.holds`."""
     ways = [f"k.startsWith({_literal(each)})" for each in row.prefixes]
     if row.keys:
         ways.append(f"k in {_list(row.keys)}")
@@ -74,7 +74,7 @@ def _is_held(row: Reserved) -> str:
 
 
 def _unreserved(table: Iterable[Reserved], remedy: str, *, allowed: str = "") -> Iterable[Rule]:
-    """One rule for each row: no key of the map `self` is held, unless the CEL expression `allowed` holds for `k`."""
+    """One rule per row: no key of the map `self` is reserved, except if the CEL expression `allowed` is true for `k`."""
     for row in table:
         free = f"!({_is_held(row)})"
         free = f"{allowed} || {free}" if allowed else free
@@ -87,7 +87,7 @@ def _unreserved(table: Iterable[Reserved], remedy: str, *, allowed: str = "") ->
 
 
 def _is_key(key: str, *, dns_label: str = _DNS_LABEL) -> str:
-    """CEL: whether the variable `key` holds a qualified name."""
+    """CEL: whether the variable `key` is a qualified name."""
     pattern = f"^({dns_label}(\\\\.{dns_label})*/)?{_NAME}$"
     return f"{key}.indexOf('/') <= {labels.MAX_PREFIX} && {key}.matches('{pattern}')"
 
@@ -97,7 +97,7 @@ def _is_value(value: str) -> str:
 
 
 def _first_bad(items: str, condition: str) -> str:
-    """CEL: the first item of a list or map for which the condition on `k` does not hold, quoted."""
+    """CEL: the first item of a list or map for which the condition on `k` is false, quoted."""
     return f"'\"' + {items}.filter(k, !({condition}))[0] + '\": '"
 
 
@@ -115,7 +115,7 @@ LABELS: Final = (LABEL_KEYS, LABEL_VALUES)
 
 
 def policy_labels(allowed: Collection[str]) -> tuple[Rule, ...]:
-    """Of the labels of a policy; `allowed` are reserved keys that the manager opens."""
+    """Rules for the labels of a policy; `allowed` are reserved keys that it may write."""
     return (
         *LABELS,
         *_unreserved(

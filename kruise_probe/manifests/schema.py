@@ -31,7 +31,7 @@ def int32(*, least: int | None = None, most: int | None = None) -> Schema:
 
 
 def port(*, bounded: bool) -> Schema:
-    """A port number, or the name of a container port; unbounded where the writer is a program."""
+    """A port number or the name of a container port; `bounded` only where users write it."""
     schema: Schema = {
         "anyOf": [{"type": "integer"}, {"type": "string"}],
         "x-kubernetes-int-or-string": True,
@@ -83,5 +83,5 @@ def record(properties: Mapping[str, Schema], *, required: Sequence[str] = ()) ->
 
 
 def ruled(schema: Schema, *rules: Mapping[str, str]) -> Schema:
-    """Adds CEL rules (see `rules`)."""
+    """Add CEL rules (see `rules`) to a schema."""
     return {**schema, "x-kubernetes-validations": [dict(each) for each in rules]}

@@ -1,10 +1,10 @@
-"""What the webhook needs in a cluster; not part of the default install, where the CRDs carry the rules.
+"""Manifests of the webhook. The default install does not need it, because its CRDs have the rules.
 
-Wanted where Kruise's own CRDs are installed (validation), and with `EnablePodProbeMarkerOnServerless` (annotations).
-Pods are never held up: their webhook is left out when it does not answer.
+Use it with Kruise's own CRDs (validation), and with `EnablePodProbeMarkerOnServerless` (annotations).
+The pod webhook has failure policy Ignore, so it never blocks pods.
 
 Source: Kruise config/webhook; admissionregistration/v1; cert-manager's CA injector.
-Differs: rights to one Secret and two configurations, by name.
+Differs: RBAC is limited by name to one Secret and two configurations.
 """
 
 from typing import Any, Final
@@ -28,14 +28,14 @@ _NAMESPACE_LABEL: Final = "kubernetes.io/metadata.name"
 
 
 def dns_names(namespace: str) -> list[str]:
-    """How API servers call the Service; the first is the one that they verify."""
+    """DNS names of the Service; API servers verify the first one."""
     return [f"{SERVICE}.{namespace}.svc", f"{SERVICE}.{namespace}.svc.cluster.local"]
 
 
 def webhook(
     namespace: str, *, serverless: bool = False, cert_manager: bool = False
 ) -> list[Manifest]:
-    """Service, configurations, and either rights and Secret for certificates of our own, or cert-manager's objects."""
+    """Build Service and configurations, with either RBAC and Secret for self-managed certificates or cert-manager objects."""
     service = {
         "apiVersion": "v1",
         "kind": "Service",
@@ -57,8 +57,8 @@ def _validating(namespace: str, *, cert_manager: bool) -> Manifest:
     markers = _webhook(
         namespace, "podprobemarkers", VALIDATE_MARKERS, _rule(GROUP, VERSION), policy="Fail"
     )
-    # A finalizer comes and goes without asking: the manager must be able to start, and a marker to be deleted,
-    # while nobody answers. Kruise's definition lets markers be without a spec, and an expression that fails refuses.
+    # Updates that leave the spec unchanged, as of finalizers, skip the webhook: managers must start and markers must be
+    # deletable while no webhook runs. has() is needed, as Kruise's CRD allows no spec and a CEL error denies.
     unchanged = (
         "request.operation != 'CREATE' && has(object.spec) == has(oldObject.spec) && "
         "(!has(object.spec) || object.spec == oldObject.spec)"
@@ -131,7 +131,7 @@ def _configuration(
 
 
 def _own_certificates(namespace: str) -> list[Manifest]:
-    """The Secret is empty here, and filled by the manager: so nobody needs the right to create Secrets."""
+    """The Secret is empty here and filled by the manager, which so needs no right to create Secrets."""
     name = f"{MANAGER}-webhook"
     there = {"name": name, "namespace": namespace}
     configurations = ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"]

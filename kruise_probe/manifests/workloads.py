@@ -1,10 +1,10 @@
-"""What runs in a cluster: the namespace, the manager's Deployment, the daemon's DaemonSet.
+"""Workload manifests: the namespace, the manager's Deployment, the daemon's DaemonSet.
 
-The manager satisfies the pod security standard `restricted`. The daemon cannot: it lives in the node's network, as
-kubelet does, and opens the runtime's socket, which belongs to root; it gives up everything else.
+The manager meets the pod security standard `restricted`. The daemon cannot: it uses the host network, as kubelet does,
+and opens the runtime's socket, which root owns. It drops all other privileges.
 
-Both get a token by a projection of their own: it is bound to the pod, hence to the node, and ends with its hour,
-whereas an automounted one is quietly honoured for a year.
+Both use a projected token: it is bound to the pod, so also to the node, and expires after an hour. The API server
+accepts an automounted token for up to a year.
 
 Source: Kruise config/manager and config/daemonconfig; pod-security-standards; core/v1 ServiceAccountTokenProjection.
 Differs: no debug switches in the environment, no capability, no root for the manager.
@@ -31,7 +31,7 @@ WEBHOOK_PORT: Final = 9443
 WEBHOOK_SECRET: Final = "kruise-probe-webhook-certs"
 NON_ROOT: Final = 65532
 TOKEN_SECONDS: Final = 3600
-"""Not 3607, the automounted one's, which the API server would extend."""
+"""Not 3607, the lifetime of automounted tokens, which the API server extends."""
 
 _TOKEN_FOLDER: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 SOCKET_FOLDERS: Final = {
@@ -42,21 +42,21 @@ SOCKET_FOLDERS: Final = {
     "microk8s": "/var/snap/microk8s/common/run",
     "any": "/run",
 }
-"""Where runtimes have their socket; `any` is for sockets in /run itself and for nodes that differ.
+"""Folders of the runtimes' sockets; `any` is for sockets in /run itself and for mixed nodes.
 
-The folder is mounted and not the socket: a runtime that restarts makes a new one.
+The folder is mounted instead of the socket, because a restarted runtime creates a new socket.
 """
 
 _HOST: Final = "/host"
-"""Where the node's folders are seen in the daemon; `daemon.cri.endpoints` looks below it."""
+"""Mount path of the node's folders in the daemon; `daemon.cri.endpoints` searches below it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Install:
-    """What one may choose about the default install.
+    """Options of the default install.
 
     Attributes:
-        allowed_label_keys: reserved label keys that policies may write all the same.
+        allowed_label_keys: reserved label keys that policies may write anyway.
         cri_socket: path of the runtime's socket on the nodes; its folder is mounted. Empty: that of containerd.
         webhook: the manager also answers admission reviews; `cert_manager`: with a certificate of cert-manager;
             `serverless`: new pods as well, for the gate EnablePodProbeMarkerOnServerless.
@@ -77,7 +77,7 @@ class Install:
 
 
 def namespace(install: Install) -> Manifest:
-    """The daemon needs the level `privileged`; the manager is held to `restricted` by its own settings."""
+    """Namespace with level `privileged` for the daemon; the manager's own settings meet `restricted`."""
     level = {"pod-security.kubernetes.io/enforce": "privileged"}
     return {
         "apiVersion": "v1",
@@ -87,7 +87,7 @@ def namespace(install: Install) -> Manifest:
 
 
 def manager(install: Install) -> Manifest:
-    """Two replicas, one of which works; the other has warm caches."""
+    """Deployment with two replicas: a leader, and a standby with warm caches."""
     labels = labels_of("manager")
     spread = {
         "weight": 100,
@@ -168,7 +168,7 @@ def _webhook_parts(install: Install) -> _WebhookParts:
 
 
 def daemon(install: Install) -> Manifest:
-    """One pod on every Linux node that has a kubelet, whatever its taints."""
+    """DaemonSet on every Linux node with a kubelet, regardless of taints."""
     labels = labels_of("daemon")
     folder, more = SOCKET_FOLDERS["containerd"], list[str]()
     if install.cri_socket:
