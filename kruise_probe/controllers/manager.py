@@ -1,18 +1,17 @@
-"""What runs in a manager, in which order it starts, and how it ends.
+"""The manager: starts and stops services, caches, leader election and controllers.
 
-Start, and why in this order:
+Start order, with reasons:
 
-1. services: health and metrics first, or a kubelet kills a process that waits for a slow API server;
-2. caches, and the wait for them: a reconcile on half a cache would remove what it does not see;
-3. leader election: a standby so has warm caches and takes over at once;
-4. controllers: the leader alone writes.
+1. Services: health and metrics first, or the kubelet kills a process that waits for a slow API server.
+2. Caches, until they have synced: a reconcile on a partial cache would remove what it does not see.
+3. Leader election: a standby has warm caches and takes over at once.
+4. Controllers: only the leader writes.
 
-The end is the reverse. The Lease is given back by the election itself, when all controllers have ended.
+The stop order is the reverse. Leader election releases the Lease when all controllers have ended.
 
 Source: controller-runtime pkg/manager/internal.go (Start, engageStopProcedure), runnable_group.go.
-Differs: what belongs where is said by the caller, not found out by type; everything is core, so anything
-that ends by itself ends the manager; the end takes five seconds at most, then whatever hangs is named
-and left behind.
+Differs: the caller assigns runnables to groups, not their type; any runnable that ends by itself ends the manager;
+stopping takes at most five seconds, then tasks that hang are logged and abandoned.
 """
 
 import asyncio
@@ -24,7 +23,7 @@ import structlog
 from kruise_probe.api.errors import FatalError
 
 STOP_LEADING_SECONDS: Final = 3.0
-"""For reconciles to end and the Lease to be released, which takes two at most."""
+"""Timeout for reconciles to end and the Lease to be released; the release takes two seconds at most."""
 
 STOP_CACHES_SECONDS: Final = 0.5
 STOP_SERVICES_SECONDS: Final = 1.0
@@ -33,13 +32,13 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 class Runnable(Protocol):
-    """Something that runs until it is cancelled. May have a `name`, which errors then use."""
+    """Something that runs until it is cancelled. Errors use its `name` if it has one."""
 
     async def run(self) -> None: ...
 
 
 class Cache(Protocol):
-    """A runnable that is of use once it has synced; `SharedInformer` is one."""
+    """A runnable that is usable once it has synced, such as `SharedInformer`."""
 
     @property
     def name(self) -> str: ...
@@ -52,21 +51,21 @@ class Cache(Protocol):
 
 
 class Elector(Protocol):
-    """Runs `lead` while it is the leader; `LeaderElector` is one."""
+    """Runs `lead` while it is the leader, such as `LeaderElector`."""
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None: ...
 
 
 class ManagerError(FatalError):
-    """Why a manager ended by itself, in one line that a person can act on."""
+    """Why a manager ended by itself, in one line."""
 
 
 class Manager:
-    """Owns every task of the process for as long as `run` runs. Not safe to run twice.
+    """Owns every task of the process while `run` runs. Not safe to run twice.
 
     Attributes:
-        hung: names of what had not ended when `run` returned. If it is not empty, `asyncio.run` would
-            wait for it: the process must end by `os._exit`.
+        hung: names of the tasks that had not ended when `run` returned. If there are any, the process must
+            end by `os._exit`, as `asyncio.run` would wait for them.
     """
 
     def __init__(
@@ -87,10 +86,10 @@ class Manager:
         self._stages: list[_Stage] = []
 
     async def run(self) -> None:
-        """Runs everything until cancelled; returns or raises within five seconds of that.
+        """Runs everything until cancelled; then returns or raises within five seconds.
 
         Raises:
-            ManagerError: something ended or failed, or caches did not sync in time.
+            ManagerError: a runnable ended or failed, or caches did not sync in time.
         """
         try:
             self._start(self._services, STOP_SERVICES_SECONDS)
@@ -126,7 +125,7 @@ class Manager:
     async def _until_first_end(
         self, goal: asyncio.Task[None] | None = None, timeout_seconds: float | None = None
     ) -> None:
-        """Waits until a core task ends, `goal` is reached or the time is over.
+        """Waits until a core task ends, `goal` ends or the timeout expires.
 
         Raises:
             ManagerError: a core task ended.
@@ -148,7 +147,7 @@ class Manager:
         except ManagerError:
             raise
         except Exception as error:
-            raise ManagerError(f"leader election failed: {_told(error)}") from error
+            raise ManagerError(f"leader election failed: {_first_line(error)}") from error
         raise ManagerError("leader election ended")
 
     async def _lead(self) -> None:
@@ -161,14 +160,14 @@ class Manager:
 
 
 class _Stage:
-    """Tasks that start and stop together. A TaskGroup would wait for a hung task without end."""
+    """Tasks that start and stop together. A TaskGroup would wait forever for a task that hangs."""
 
     def __init__(self, tasks: Sequence[asyncio.Task[None]], stop_seconds: float) -> None:
         self.tasks = tasks
         self._stop_seconds = stop_seconds
 
     async def stop(self) -> list[str]:
-        """Cancels the tasks, waits for their ends for a while, and returns the names of those that hang."""
+        """Cancels the tasks, waits `stop_seconds` for them, and returns the names of those still running."""
         for task in self.tasks:
             task.cancel()
         if not self.tasks:
@@ -176,7 +175,7 @@ class _Stage:
         done, pending = await asyncio.wait(self.tasks, timeout=self._stop_seconds)
         for task in done:
             if not task.cancelled() and (error := task.exception()) is not None:
-                _log.debug("ended with an error", error=_told(error))
+                _log.debug("ended with an error", error=_first_line(error))
         hung = sorted(task.get_name() for task in pending)
         if hung:
             _log.warning("left behind", hung=hung, waited_seconds=self._stop_seconds)
@@ -187,8 +186,8 @@ def _name_of(runnable: object) -> str:
     return str(getattr(runnable, "name", type(runnable).__name__))
 
 
-def _told(error: BaseException) -> str:
-    """The error in one line; of a group, its first."""
+def _first_line(error: BaseException) -> str:
+    """Returns the first line of an error; of a group, of its first error."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     lines = str(error).splitlines()
@@ -196,15 +195,15 @@ def _told(error: BaseException) -> str:
 
 
 async def _guard(runnable: Runnable) -> None:
-    """Runs what must not end by itself.
+    """Runs a runnable that must not end by itself.
 
     Raises:
-        ManagerError: it failed, or ended.
+        ManagerError: the runnable failed or ended.
     """
     try:
         await runnable.run()
     except Exception as error:
-        raise ManagerError(f"{_name_of(runnable)} failed: {_told(error)}") from error
+        raise ManagerError(f"{_name_of(runnable)} failed: {_first_line(error)}") from error
     raise ManagerError(f"{_name_of(runnable)} ended")
 
 

@@ -1,10 +1,10 @@
-"""Which markers match which pods, found from either side without looking at all of the other.
+"""Index of which markers match which pods, in both directions.
 
-Markers are filed under the label values that their selectors pin, pods under the label keys that some marker
-pins. So a pod meets only markers that share a label with it, and a marker only pods that share one.
+Each selector has an anchor: one label key and the values that it requires. Markers are indexed by their anchor, and
+pods by the anchor keys of all markers. So a lookup only compares pods and markers that share a label.
 
-Source: no counterpart; Kruise lists the pods of a namespace by selector for each marker.
-Differs: as said.
+Source: no counterpart.
+Differs: Kruise lists the pods of a namespace by selector for each marker.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -18,22 +18,22 @@ AllPods = Callable[[], Iterable[Pod]]
 _Item = tuple[str, str]
 
 
-class _Filed(NamedTuple):
-    """`decided`: the label under which the marker is filed is all that it asks for."""
+class _Indexed(NamedTuple):
+    """`decided`: the anchor is the whole selector, so that no other label needs to match."""
 
     marker: CompiledMarker
     decided: bool
 
 
 class Matching:
-    """An index in both directions. `all_pods` gives every pod, for the first look at a new label key."""
+    """An index in both directions. `all_pods` returns every pod; it fills the index of a new label key."""
 
     def __init__(self, all_pods: AllPods) -> None:
         self._all_pods = all_pods
         self._markers: dict[NamespacedName, CompiledMarker] = {}
         self._deleting: dict[str, dict[NamespacedName, CompiledMarker]] = {}
-        self._filed: dict[str, dict[_Item, tuple[_Filed, ...]]] = {}
-        self._unfiled: dict[str, dict[NamespacedName, CompiledMarker]] = {}
+        self._by_anchor: dict[str, dict[_Item, tuple[_Indexed, ...]]] = {}
+        self._without_anchor: dict[str, dict[NamespacedName, CompiledMarker]] = {}
         self._pods: dict[tuple[str, str], dict[str, dict[NamespacedName, Pod]]] = {}
 
     @property
@@ -52,16 +52,16 @@ class Matching:
         return {key: marker for each in self._deleting.values() for key, marker in each.items()}
 
     def markers_of(self, pod: Pod) -> tuple[CompiledMarker, ...]:
-        """The markers that match `pod`, those being deleted included, in their order."""
+        """The markers that match `pod`, including those being deleted, ordered by `CompiledMarker.order`."""
         found: list[CompiledMarker] = []
-        filed = self._filed.get(pod.namespace)
-        if filed:
+        by_anchor = self._by_anchor.get(pod.namespace)
+        if by_anchor:
             for item in pod.labels.items():
-                for marker, decided in filed.get(item, ()):
+                for marker, decided in by_anchor.get(item, ()):
                     if decided or marker.selector.matches(pod.labels):
                         found.append(marker)
-        unfiled = self._unfiled.get(pod.namespace, {}).values()
-        found += [marker for marker in unfiled if marker.selector.matches(pod.labels)]
+        without_anchor = self._without_anchor.get(pod.namespace, {}).values()
+        found += [marker for marker in without_anchor if marker.selector.matches(pod.labels)]
         if len(found) > 1:
             found.sort(key=lambda each: each.order)
         return tuple(found)
@@ -94,12 +94,12 @@ class Matching:
             self._deleting.setdefault(namespace, {})[marker.key] = marker
         anchor = marker.selector.anchor
         if anchor is not None:
-            filed = self._filed.setdefault(namespace, {})
+            by_anchor = self._by_anchor.setdefault(namespace, {})
             decided = len(marker.selector.requirements) == 1
             for item in _items(anchor):
-                filed[item] = (*filed.get(item, ()), _Filed(marker, decided))
+                by_anchor[item] = (*by_anchor.get(item, ()), _Indexed(marker, decided))
         elif marker.selector.requirements:
-            self._unfiled.setdefault(namespace, {})[marker.key] = marker
+            self._without_anchor.setdefault(namespace, {})[marker.key] = marker
 
     def remove_marker(self, key: NamespacedName) -> CompiledMarker | None:
         """Removes and returns a marker."""
@@ -107,19 +107,19 @@ class Matching:
         if marker is None:
             return None
         _drop(self._deleting, key)
-        _drop(self._unfiled, key)
+        _drop(self._without_anchor, key)
         anchor = marker.selector.anchor
-        filed = self._filed.get(key.namespace, {})
+        by_anchor = self._by_anchor.get(key.namespace, {})
         for item in _items(anchor) if anchor is not None else ():
-            left = tuple(each for each in filed[item] if each.marker.key != key)
+            left = tuple(each for each in by_anchor[item] if each.marker.key != key)
             if left:
-                filed[item] = left
+                by_anchor[item] = left
             else:
-                del filed[item]
+                del by_anchor[item]
         return marker
 
     def set_pod(self, old: Pod | None, new: Pod) -> None:
-        """Follows a pod that appeared or changed."""
+        """Adds or updates a pod."""
         if not self._pods:
             return
         if old is not None and old.labels != new.labels:
@@ -130,7 +130,7 @@ class Matching:
                 by_value.setdefault(new.labels[label], {})[new.key] = new
 
     def remove_pod(self, pod: Pod) -> None:
-        """Forgets a pod."""
+        """Removes a pod."""
         for label, value in pod.labels.items():
             by_value = self._pods.get((pod.namespace, label), {})
             found = by_value.get(value)

@@ -1,7 +1,6 @@
-"""What the manager counts beside its queues.
+"""Metrics of the manager, except those of its queues.
 
-Source: names of our own.
-Differs: nothing.
+Source: no counterpart.
 """
 
 from prometheus_client import Counter, Gauge, Histogram

@@ -1,7 +1,7 @@
-"""What a manager runs, put together: five informers, four controllers, and the events between them.
+"""Wiring of a manager: five informers, four controllers, and the event handlers between them.
 
 Source: controller-runtime pkg/builder; Kruise pkg/controller/controllers.go.
-Differs: built in one place, by hand.
+Differs: everything is wired by hand in one place.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -38,20 +38,20 @@ AGENT_CONTROLLER = "agents"
 
 
 _namespace_of = attrgetter("namespace")
-"""Of a pod's or marker's key: namespaces take turns in the queues."""
+"""Group of a pod's or marker's key: the queues serve namespaces in turn."""
 
 
 class Options(NamedTuple):
-    """What the command line says.
+    """Options of the command line.
 
     Attributes:
-        namespace: the only namespace to look after; empty for all.
-        allowed_labels: reserved label keys that policies may write all the same.
+        namespace: the only namespace to manage; empty for all.
+        allowed_labels: reserved label keys that policies may write.
         serverless: gate `EnablePodProbeMarkerOnServerless`.
-        marker_workers, node_workers: reconciles at once, of markers and of nodes; `pod_workers` keep as many
-            requests under way as the client allows.
+        marker_workers, node_workers: concurrent reconciles of markers and of nodes.
+        pod_workers: concurrent reconciles of pods; they keep as many requests in flight as the client allows.
         message_update_interval_seconds: between writes of one pod that change only messages, after a burst.
-        resync_seconds: how often everything is looked at again without cause; 0 is never.
+        resync_seconds: the resync period; 0 disables the resync.
     """
 
     system_namespace: str
@@ -66,7 +66,7 @@ class Options(NamedTuple):
 
 
 class Product(NamedTuple):
-    """Parts of a `Manager`: `caches` also for readiness checks, `controllers` for the leader alone."""
+    """Parts of a `Manager`. Readiness checks use `caches` too; only the leader runs `controllers`."""
 
     informers: Informers
     caches: Sequence[Cache]
@@ -94,7 +94,7 @@ def build_over(
     *,
     now: Callable[[], datetime],
 ) -> Product:
-    """As `build`, over given informers."""
+    """Wires everything over the given informers; see `build`."""
     caches = Caches(
         informers, namespace=options.namespace, allowed_labels=options.allowed_labels, now=now
     )

@@ -1,11 +1,11 @@
-"""Where our marks are: pods filed by what their `managedFields` say that we wrote, and patches that may write more.
+"""Index of pods by the marks that we own on them, as their `managedFields` show, and of patches in flight.
 
-Few different sets of marks occur in a namespace, so whether a marker left anything anywhere is answered by a look
-at each set, not at each pod. A patch counts from the moment it is sent until the informer shows what came of it:
-it may have been decided while a marker that is now being deleted still named something.
+A namespace has few different sets of marks. So the search for stale marks of a marker checks each set, not each pod.
+A patch counts from when it is sent until the informer shows its result. It may have been computed before the
+deletion of a marker began, and may still write that marker's keys.
 
-Source: no counterpart; Kruise does not know its own marks.
-Differs: as said.
+Source: no counterpart.
+Differs: Kruise does not track its own marks.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,9 +20,9 @@ from kruise_probe.controllers.pods.marking import Changes
 
 
 class MarkedPods:
-    """The pods that carry anything of ours, by namespace and by what.
+    """The pods that carry our marks, by namespace and by set of marks.
 
-    `written` has the pods as patches left them that were answered, and that the informer does not show yet.
+    `written` holds the responses to patches that the informer does not show yet.
     """
 
     def __init__(self, written: MutationCache[Pod]) -> None:
@@ -31,7 +31,7 @@ class MarkedPods:
         self._written = written
 
     def sent(self, pod: Pod, changes: Changes) -> None:
-        """A pod is being patched, in one piece or in parts; what it puts there counts until `answered`."""
+        """Records a patch in flight, whole or in parts. The marks that it sets count until `answered`."""
         labels, annotations = _put(changes.labels), _put(changes.annotations)
         if not (labels or annotations or changes.conditions):
             return
@@ -48,11 +48,11 @@ class MarkedPods:
         )
 
     def answered(self, pod: Pod) -> None:
-        """All of it is done, or has failed; what it left there is in `written` from now on."""
+        """Removes a patch in flight, successful or failed. Its response is in `written`."""
         self._sent.pop(pod.key, None)
 
     def arriving_on(self, pods: Iterable[Pod]) -> list[Pod]:
-        """Those of `pods` that the informer does not show yet as patches leave them, as these do."""
+        """Versions of `pods` that the informer does not show yet: as patched, or with a patch in flight applied."""
         return [
             each
             for pod in pods
@@ -61,7 +61,7 @@ class MarkedPods:
         ]
 
     def set_pod(self, old: Pod | None, new: Pod) -> None:
-        """Follows a pod that appeared or changed."""
+        """Adds or updates a pod."""
         if old is not None and old.owned is not new.owned:
             self.remove_pod(old)
         if new.owned is not NOTHING_OWNED:
@@ -69,14 +69,14 @@ class MarkedPods:
             by_owned.setdefault(new.owned, {})[new.key] = new
 
     def remove_pod(self, pod: Pod) -> None:
-        """Forgets a pod."""
+        """Removes a pod."""
         by_owned = self._pods.get(pod.namespace, {})
         found = by_owned.get(pod.owned)
         if found is not None and found.pop(pod.key, None) is not None and not found:
             del by_owned[pod.owned]
 
     def of_marker(self, marker: CompiledMarker) -> Iterator[Pod]:
-        """The pods that carry anything of ours that `marker` names, whoever claims it now, or that may come to."""
+        """The pods with a mark of ours that `marker` names, under any owner. Includes patches in flight."""
         for owned, pods in self._pods.get(marker.key.namespace, {}).items():
             if _concerns(owned, marker):
                 yield from pods.values()
@@ -86,7 +86,7 @@ class MarkedPods:
 
 
 def touches(changes: Changes, marker: CompiledMarker) -> bool:
-    """Whether `changes` put anything on a pod that `marker` names. What they take away is there until an event says so."""
+    """Whether `changes` set anything that `marker` names. Removals do not count: the pod's event reports them."""
     put = Owned(
         condition_types=frozenset(each.type for each in changes.conditions),
         labels=frozenset(_put(changes.labels)),

@@ -1,11 +1,10 @@
-"""What a new status of a NodePodProbe reports on one pod: a new state, a first result, or only a new message.
+"""Classifies a status change of a NodePodProbe per pod: a new state, a first result, or only a new message.
 
-A probe that leaves the spec and comes back starts again: its next result is a first result, also where the status
-never showed it without one (the daemon writes the changes of 100 ms together). So two markers whose labels select
-for each other cannot pass their results off as changes of state.
+A probe that leaves the spec and is added again starts over: its next result is a first result. This holds even if
+the status never showed the probe without a result, as the daemon batches changes of 100 ms. So markers in a selector
+cycle never get the unlimited writes of state changes.
 
 Source: no counterpart.
-Differs: nothing.
 """
 
 from collections.abc import Mapping
@@ -25,10 +24,10 @@ NONE_LEFT: Final[frozenset[ProbeOfPod]] = frozenset()
 
 
 class ResultChange(IntEnum):
-    """What changed most in the results of one pod.
+    """The most important change in the results of one pod.
 
-    MESSAGE: messages only, or a result is gone. FIRST_RESULT: a probe has a result that had none. STATE: a probe that
-    stays went from one state to another.
+    MESSAGE: only messages changed, or a result was removed. FIRST_RESULT: a probe has its first result. STATE: a
+    probe that stayed in the spec changed its state.
     """
 
     MESSAGE = 0
@@ -39,7 +38,7 @@ class ResultChange(IntEnum):
 def left_spec(
     before: Mapping[str, PodProbe], after: Mapping[str, PodProbe]
 ) -> frozenset[ProbeOfPod]:
-    """The probes that are not in the spec any more; entries are by pod uid."""
+    """The probes that were removed from the spec. Both mappings are by pod uid."""
     left: set[ProbeOfPod] = set()
     for uid, entry in before.items():
         kept = after.get(uid)
@@ -51,7 +50,10 @@ def left_spec(
 def result_change(
     before: PodProbeStatus | None, after: PodProbeStatus, left: AbstractSet[ProbeOfPod]
 ) -> ResultChange | None:
-    """What changed on one pod, None for nothing but times. `left` are probes that left the spec since their last result."""
+    """Classifies the change on one pod; None if only times changed.
+
+    `left` holds the probes that left the spec since their last result.
+    """
     if before is None:
         return ResultChange.FIRST_RESULT if after.probe_states else ResultChange.MESSAGE
     old, new = before.probe_states or (), after.probe_states or ()
@@ -72,7 +74,7 @@ def result_change(
 def still_left(
     left: AbstractSet[ProbeOfPod], before: Statuses, after: Statuses
 ) -> frozenset[ProbeOfPod]:
-    """Those of `left` whose state is published as before; a state that changed was a first result."""
+    """The probes of `left` whose published state is unchanged. A changed state was a first result."""
     uids = {uid for uid, _ in left}
     old, new = _states(before, uids), _states(after, uids)
     return frozenset(each for each in left if each in new and old.get(each) == new[each])

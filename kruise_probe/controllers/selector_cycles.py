@@ -1,12 +1,12 @@
-"""Markers whose policies write labels that select pods for each other, in a circle.
+"""Detection of selector cycles: markers whose policies write labels that select pods for each other.
 
-Such markers change what they select for ever: A writes a label on pods without `y`, B writes `y` on pods with that
-label. An edge leads from a marker to each other marker of its namespace whose selector looks at a label key that it
-writes, if what it writes can change the selector's result on a pod that both could select. The markers of a strongly
-connected component are in a cycle.
+Such markers never settle. For example, A writes label `x` on pods without `y`, and B writes `y` on pods with `x`.
+An edge leads from a writer to another marker (the reader) of its namespace if the reader's selector uses a label key
+that the writer writes. The written values must be able to change the selector's result on a pod that both can
+select. Each strongly connected component is a cycle.
 
 Source: Tarjan, Depth-first search and linear graph algorithms (1972).
-Differs: without recursion.
+Differs: iterative instead of recursive.
 """
 
 from collections import defaultdict, deque
@@ -21,25 +21,25 @@ from kruise_probe.controllers.compiled import CompiledMarker
 N = TypeVar("N", bound=Hashable)
 
 MOST_CANDIDATES: Final = 10_000
-"""Triples of writer, key and reader that are looked at in one namespace, some 20 ms; cycles beyond are not found."""
+"""Triples of writer, key and reader that are checked in one namespace, about 20 ms. Cycles beyond are not found."""
 
 
 PAUSE_PER_SECOND_OF_WORK: Final = 50.0
-"""A namespace whose cycles take long to compute waits for longer until the next time: 2 % of the CPU at most."""
+"""Pause between two computations in a namespace, per second of computation: at most 2 % of the CPU."""
 
 LISTED_STEPS: Final = 4
-"""How many steps of a cycle a message names; the rest is counted."""
+"""How many steps of a cycle a message lists; it counts the rest."""
 
 
 class Refreshed(NamedTuple):
-    """The markers whose cycles may have changed; or the seconds until the cycles may be computed again."""
+    """The markers whose cycles may have changed, or the seconds until the cycles may be computed again."""
 
     markers: AbstractSet[NamespacedName]
     again_seconds: float
 
 
 class Step(NamedTuple):
-    """`writer` writes the label `key`, which the selector of `reader` looks at."""
+    """`writer` writes the label `key`, which the selector of `reader` uses."""
 
     writer: NamespacedName
     key: str
@@ -47,12 +47,12 @@ class Step(NamedTuple):
 
 
 class Cycles(NamedTuple):
-    """All edges between markers of one cycle: by writer and reader, the first label key that leads there."""
+    """All edges of the cycles: by writer and reader, the first label key that connects them."""
 
     edges: Mapping[NamespacedName, Mapping[NamespacedName, str]]
 
     def through(self, marker: NamespacedName) -> tuple[Step, ...]:
-        """A shortest cycle that begins with a label of `marker`; empty without any."""
+        """A shortest cycle that begins with a label of `marker`; empty if there is none."""
         came_from: dict[NamespacedName, NamespacedName] = {}
         waiting = deque([marker])
         while waiting and marker not in came_from:
@@ -76,7 +76,7 @@ NO_CYCLES: Final = Cycles({})
 
 
 def cycle_text(cycle: Sequence[Step]) -> str:
-    """The labels of a cycle, one step after the other, as a sentence; of a long one the first steps."""
+    """Describes the first steps of a cycle in one sentence."""
     steps = [
         f"{step.writer.name} writes label {step.key!r}, by which {step.reader.name} selects pods"
         for step in cycle
@@ -96,7 +96,7 @@ class _Namespace:
 
 
 class SelectorCycles:
-    """The cycles of every namespace, computed when one of its markers has changed and somebody looks."""
+    """The cycles of every namespace. `refresh` computes them if a marker of the namespace has changed."""
 
     def __init__(self) -> None:
         self._namespaces: dict[str, _Namespace] = {}
@@ -113,12 +113,12 @@ class SelectorCycles:
             namespace.changed = True
 
     def through(self, marker: NamespacedName) -> tuple[Step, ...]:
-        """The cycle through `marker` as of the last `refresh` of its namespace; empty without any."""
+        """The cycle through `marker` as of the last `refresh` of its namespace; empty if there is none."""
         namespace = self._namespaces.get(marker.namespace)
         return namespace.cycles.through(marker) if namespace is not None else ()
 
     def refresh(self, name: str, time: Callable[[], float]) -> Refreshed:
-        """Computes the cycles of a namespace again if its markers have changed; after long work not at once again."""
+        """Recomputes the cycles of a namespace if its markers have changed and the pause is over."""
         namespace = self._namespaces.get(name)
         if namespace is None or not namespace.changed:
             return Refreshed(frozenset(), 0.0)
@@ -137,14 +137,14 @@ class SelectorCycles:
 
 
 def find_cycles(markers: Iterable[CompiledMarker]) -> Cycles:
-    """The cycles between the markers of one namespace, given in any order; those being deleted write nothing."""
+    """Finds the cycles between the markers of one namespace, given in any order. Ignores markers being deleted."""
     live = sorted((each for each in markers if each.live), key=lambda each: each.key)
-    entangled = _entangled(live)
-    if not entangled:
+    candidates = _maybe_cyclic(live)
+    if not candidates:
         return NO_CYCLES
     written = frozenset(key for each in live for key in each.labels)
     edges: dict[NamespacedName, dict[NamespacedName, str]] = {}
-    for writer, key, reader in islice(_candidates(entangled), MOST_CANDIDATES):
+    for writer, key, reader in islice(_candidates(candidates), MOST_CANDIDATES):
         readers = edges.setdefault(writer.key, {})
         if (
             reader.key not in readers
@@ -166,8 +166,8 @@ def find_cycles(markers: Iterable[CompiledMarker]) -> Cycles:
     )
 
 
-def _entangled(markers: Sequence[CompiledMarker]) -> list[CompiledMarker]:
-    """The markers that could be in a cycle judging by keys alone. Most namespaces have none, at the cost of a glance."""
+def _maybe_cyclic(markers: Sequence[CompiledMarker]) -> list[CompiledMarker]:
+    """The markers that could be in a cycle, judged by label keys alone. This cheap check rules out most namespaces."""
     readers: defaultdict[str, list[NamespacedName]] = defaultdict(list)
     for each in markers:
         for key in each.selector.keys:
@@ -198,19 +198,19 @@ def _candidates(
 
 
 def _influences(writer: CompiledMarker, key: str, reader: CompiledMarker) -> bool:
-    """Whether the values that `writer` gives the label, and its absence, make a difference to the selector of `reader`."""
+    """Whether the selector of `reader` matches some of the values (or the absence) that `writer` sets, but not all."""
     requirements = [each for each in reader.selector.requirements if each.key == key]
-    outcomes = {all(each.matches({}) for each in requirements)}
+    results = {all(each.matches({}) for each in requirements)}
     for probe in writer.probes:
         for marks in probe.policies.values():
             if key in marks.labels:
                 label = {key: marks.labels[key]}
-                outcomes.add(all(each.matches(label) for each in requirements))
-    return len(outcomes) == 2
+                results.add(all(each.matches(label) for each in requirements))
+    return len(results) == 2
 
 
 def _can_meet(left: CompiledMarker, right: CompiledMarker, written: frozenset[str]) -> bool:
-    """Whether both may select one pod, whatever becomes of the labels that markers write."""
+    """Whether both may select one pod, if labels in `written` can have any value."""
     for key in (left.selector.keys & right.selector.keys) - written:
         requirements = [
             each
@@ -226,7 +226,7 @@ def _can_meet(left: CompiledMarker, right: CompiledMarker, written: frozenset[st
 
 
 _ANY_OTHER: Final = "\0"
-"""Stands for a value that no selector names."""
+"""Represents any value that no selector names."""
 
 
 def _components(graph: Mapping[N, Iterable[N]]) -> list[list[N]]:

@@ -1,7 +1,7 @@
-"""The serverless protocol: a provider probes by itself and reports conditions; we apply the policies.
+"""The serverless protocol: a provider runs the probes and writes conditions; the manager applies the policies.
 
 Source: Kruise pkg/controller/podprobemarker (markServerlessPod).
-Differs: one policy engine for both paths, so keys of the opposite state are removed here too.
+Differs: both paths share one policy engine, so keys of the opposite state are removed here too.
 """
 
 from typing import Final
@@ -17,13 +17,13 @@ _STATE_OF_STATUS: Final = {"True": ProbeState.SUCCEEDED, "False": ProbeState.FAI
 
 
 def is_virtual(node: Node | None) -> bool:
-    """Whether a node stands for a serverless provider: it has no daemon, hence no NodePodProbe."""
+    """Whether a node is virtual: it represents a serverless provider and has no daemon and no NodePodProbe."""
     labels = node.metadata.labels if node is not None else None
     return labels is not None and labels.get(VIRTUAL_NODE_LABEL) == VIRTUAL_NODE_VALUE
 
 
 def states_of(pod: Pod, claims: Claims) -> States:
-    """What the provider reported, as if a node had: by the conditions that probes name."""
+    """Converts the conditions that the provider wrote into probe states."""
     states: dict[str, ContainerProbeState] = {}
     for claim in claims.claims:
         condition = pod.condition(claim.condition_type) if claim.condition_type else None

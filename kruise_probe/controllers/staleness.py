@@ -1,10 +1,10 @@
-"""Whether what a node's agent said last may still be believed.
+"""Staleness of the results of a node's agent.
 
-Each agent renews a Lease. Its results are stale once the Lease has expired and no result is newer than the
-expiry: so a Kruise daemon, which has no Lease or took over from our agent, is never called stale.
+Each agent renews a Lease. Its results are stale once the Lease has expired and no result is newer than the expiry.
+So a Kruise daemon is never stale: it has no Lease, or its results are newer than the Lease of our earlier agent.
 
 Source: kubernetes pkg/controller/nodelifecycle (probeTimestamp, Lease of the node).
-Differs: no condition of the node is looked at, the agent's own Lease and results are.
+Differs: uses the agent's own Lease and results instead of the Node's conditions.
 """
 
 from collections.abc import Mapping
@@ -19,13 +19,13 @@ DEFAULT_LEASE_SECONDS: Final = 60
 
 
 class Heartbeat(NamedTuple):
-    """What is known of one agent's Lease.
+    """The last observed renewal of an agent's Lease.
 
     Attributes:
-        renewed: the stamp in the Lease, as it stands there; for messages.
-        renewed_at: the same stamp read: a time of the node's clock.
-        counts_from: the renewal by our own clock.
-        duration: how long the Lease lasts.
+        renewed: renewTime of the Lease as text, for messages.
+        renewed_at: renewTime, parsed; a time of the node's clock.
+        counts_from: the time of the renewal on our own clock.
+        duration: the duration of the Lease.
     """
 
     renewed: str
@@ -35,11 +35,11 @@ class Heartbeat(NamedTuple):
 
     @property
     def expires_at(self) -> datetime:
-        """When the agent counts as silent, by our own clock."""
+        """When the Lease expires, by our own clock."""
         return self.counts_from + self.duration
 
     def is_outlived_by(self, result_at: datetime) -> bool:
-        """Whether a result came after the expiry. The node's clock stamps both, so that only is asked."""
+        """Whether a result is newer than the expiry. Compares two stamps of the node's clock, so skew has no effect."""
         return result_at - self.renewed_at > self.duration
 
 
@@ -66,7 +66,7 @@ def heartbeat(lease: Lease, previous: Heartbeat | None, now: datetime) -> Heartb
 
 
 def newest_result_at(status: NodePodProbeStatus | None) -> datetime | None:
-    """The newest `lastProbeTime` of a node; None without any."""
+    """The newest `lastProbeTime` of a node; None if there is none."""
     stamps = [
         stamp
         for pod in (status and status.pod_probe_statuses) or ()
@@ -77,7 +77,7 @@ def newest_result_at(status: NodePodProbeStatus | None) -> datetime | None:
 
 
 def stale_message(node: str, beat: Heartbeat | None, newest: datetime | None, now: datetime) -> str:
-    """Why the results of `node` are stale, or the empty string. The sentence stays the same while they are.
+    """Returns why the results of `node` are stale, or an empty string. The message is stable while they are stale.
 
     `newest` is the time of the node's newest result.
     """
@@ -89,7 +89,7 @@ def stale_message(node: str, beat: Heartbeat | None, newest: datetime | None, no
 
 
 class Heartbeats:
-    """The newest heartbeat of every agent that ever had one, by node."""
+    """The newest heartbeat of every agent with a Lease, by node."""
 
     def __init__(self) -> None:
         self._beats: dict[str, Heartbeat] = {}
@@ -100,7 +100,7 @@ class Heartbeats:
             self._beats[node] = beat
 
     def forget(self, node: str) -> None:
-        """A Lease that was deleted says nothing any more: another kind of daemon may be at work."""
+        """Removes the heartbeat of a deleted Lease: the node may now run a Kruise daemon, which has no Lease."""
         self._beats.pop(node, None)
 
     @property

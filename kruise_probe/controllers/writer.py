@@ -1,7 +1,7 @@
-"""What reconcilers need of a client.
+"""The writing part of the client that reconcilers use.
 
 Source: controller-runtime pkg/client (Writer).
-Differs: bodies are encoded by the caller, as every write is a patch made for its purpose.
+Differs: callers encode the bodies, as each kind of write has its own patch.
 """
 
 from typing import Any, Protocol, TypeVar
@@ -14,7 +14,7 @@ T = TypeVar("T", bound=KubeObject)
 
 
 class Writer(Protocol):
-    """`RestClient` is one. Every method raises `KubeError` when the API server did not do it."""
+    """Implemented by `RestClient`. Every method raises `KubeError` if the write failed."""
 
     async def create(self, resource: Resource[T], body: bytes, *, namespace: str = "") -> T: ...
 
