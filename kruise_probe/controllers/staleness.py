@@ -44,13 +44,13 @@ class Heartbeat(NamedTuple):
 
 
 def heartbeat(lease: Lease, previous: Heartbeat | None, now: datetime) -> Heartbeat | None:
-    """Reads a Lease; None while nobody ever renewed it.
+    """Reads a Lease; returns None if it was never renewed.
 
-    The stamp is of the node's clock. A renewal that we see happen (newer than that of `previous`) counts from `now`,
-    our own clock, so that a node whose clock is off is neither silent nor alive by that. Anything else counts from its
-    stamp, but never from the future: a stamp that was set back, and a Lease that we see for the first time. We may
-    have been restarted, and an agent that fell silent before that is silent still: counted from now, its pods' old
-    results would come back to life for the length of a Lease at every restart.
+    renewTime is a stamp of the node's clock. A renewal newer than `previous` counts from `now`, our own clock, so
+    that clock skew of the node has no effect. Any other Lease counts from its stamp, but never from the future. Those
+    are a stamp that was set back, and a Lease that is observed for the first time. An agent may have gone stale
+    before the manager was restarted. If its Lease counted from `now`, its old results would be valid again for one
+    Lease duration.
     """
     spec = lease.spec
     renewed_at = parse_time(spec.renew_time) if spec else None

@@ -1,4 +1,4 @@
-"""What a marker says of itself: its status, and its finalizer.
+"""The status and the finalizer of markers.
 
 Counts and reports; decides nothing about nodes or pods.
 """

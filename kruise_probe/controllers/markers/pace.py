@@ -1,9 +1,9 @@
-"""When the next census of a marker is due: at most once a second, and never a large share of the CPU.
+"""Rate limit for the status counts (the census) of markers: once a second, and at most 2 % of the CPU.
 
-Thousands of pods may change within one second; the marker's status tells of all of them at once.
+Thousands of pods may change within one second. One status update covers all of them.
 
-Source: no counterpart; Kruise counts on each event of a marker or pod.
-Differs: as said.
+Source: no counterpart.
+Differs: Kruise counts on each event of a marker or pod.
 """
 
 import asyncio
@@ -14,16 +14,16 @@ from kruise_probe.workqueue.priority import Priority
 from kruise_probe.workqueue.rate_limiting import WorkQueue
 
 INTERVAL_SECONDS: Final = 1.0
-"""Between two censuses of one marker."""
+"""Minimum time between two censuses of one marker."""
 
 TOLERANCE_SECONDS: Final = 0.001
 
 PAUSE_PER_SECOND_OF_WORK: Final = 50.0
-"""A census that takes long pauses for longer, so that counting costs 2 % of the CPU at most."""
+"""Pause after a census, per second that it took: counting uses at most 2 % of the CPU."""
 
 
 class CensusPace:
-    """Puts markers into their queue, no earlier than their last census allows. Bounded by the live markers."""
+    """Enqueues markers, no earlier than the pause after their last census allows. Bounded by the live markers."""
 
     def __init__(self, queue: WorkQueue[NamespacedName]) -> None:
         self._queue = queue
@@ -31,7 +31,7 @@ class CensusPace:
         self._not_before: dict[NamespacedName, float] = {}
 
     def request(self, key: NamespacedName, *, delay_seconds: float = 0.0) -> None:
-        """Something that the status tells of has changed. Cheap when a census is waiting already."""
+        """Requests a census after the pause. Requests are deduplicated while one is waiting."""
         if key in self._waiting:
             return
         self._waiting.add(key)
@@ -43,24 +43,24 @@ class CensusPace:
         )
 
     def at_once(self, key: NamespacedName) -> None:
-        """Something was decided that must not wait: creation, deletion, an edit."""
+        """Enqueues a marker without delay: after its creation, deletion or edit."""
         self._queue.add(key)
 
     def started(self, key: NamespacedName) -> None:
-        """From now on a request asks for another census."""
+        """Records the start of a census: later requests cause another one."""
         self._waiting.discard(key)
 
     def finished(self, key: NamespacedName, seconds: float) -> None:
-        """A census took `seconds`."""
+        """Records the end of a census that took `seconds`."""
         pause = max(INTERVAL_SECONDS, seconds * PAUSE_PER_SECOND_OF_WORK)
         self._not_before[key] = asyncio.get_running_loop().time() + pause
 
     def is_due(self, key: NamespacedName) -> bool:
-        """Whether the pause after the last census is over, but for what timers and floats may be off."""
+        """Whether the pause after the last census is over, within the tolerance of timers and floats."""
         left = self._not_before.get(key, 0.0) - asyncio.get_running_loop().time()
         return left <= TOLERANCE_SECONDS
 
     def forget(self, key: NamespacedName) -> None:
-        """The marker is gone."""
+        """Removes a deleted marker."""
         self._waiting.discard(key)
         self._not_before.pop(key, None)

@@ -1,7 +1,7 @@
-"""A marker's status on the wire: what to write, whether it differs, and what the server keeps of it. Pure.
+"""Encodes and compares the status of markers, and finds fields that the server prunes. Pure functions.
 
 Source: Kruise pkg/controller/podprobemarker (status update).
-Differs: a merge patch that writes zeros too; fields that the installed CRD prunes are not compared.
+Differs: a merge patch that also writes zeros; fields that the installed CRD prunes are not compared.
 """
 
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ import msgspec
 from kruise_probe.api.v1alpha1 import Condition, PodProbeMarkerStatus
 
 OUR_FIELDS: Final = ("succeeded", "failed", "unknown", "nodes_behind", "conditions")
-"""What Kruise's CRD does not have."""
+"""Status fields that are not in Kruise's CRD."""
 
 
 def encode_status(status: PodProbeMarkerStatus) -> bytes:
-    """A merge patch of the whole status."""
+    """Encodes a merge patch of the whole status."""
     body: dict[str, Any] = {
         "observedGeneration": status.observed_generation,
         "matchedPods": status.matched_pods,
@@ -32,7 +32,7 @@ def encode_status(status: PodProbeMarkerStatus) -> bytes:
 def differs(
     wanted: PodProbeMarkerStatus, current: PodProbeMarkerStatus | None, pruned: frozenset[str]
 ) -> bool:
-    """Whether a write would change anything, as far as the server keeps it."""
+    """Whether a write would change any field that the server stores."""
     if current is None or (wanted.observed_generation, wanted.matched_pods) != (
         current.observed_generation,
         current.matched_pods,
@@ -48,7 +48,7 @@ def differs(
 def pruned_fields(
     wanted: PodProbeMarkerStatus, answer: PodProbeMarkerStatus | None
 ) -> frozenset[str]:
-    """The fields of `wanted` that the server did not keep."""
+    """The fields of `wanted` that the server pruned."""
     return frozenset(
         field
         for field in OUR_FIELDS
@@ -57,7 +57,7 @@ def pruned_fields(
 
 
 def _comparable(value: int | Sequence[Condition] | None) -> object:
-    """Conditions by type, without stamps: they move with the rest, never alone."""
+    """Conditions by type, without times: a time never changes alone."""
     if value is None or isinstance(value, int):
         return value
     return {

@@ -1,15 +1,15 @@
-"""Shares the bytes of one NodePodProbe between namespaces, and those of a namespace between its pods. Pure.
+"""Divides the bytes of one NodePodProbe between namespaces, and those of a namespace between its pods. Pure functions.
 
-An object beyond 1 MiB cannot be stored, so a spec that leaves no room would stop all probing on its node. When not
-everything fits, shares are max-min fair: a tenant that wants less than an equal part gets all of it, and the others
-divide the rest equally. What a tenant does within its share never displaces a probe of another tenant. Within a
-share, probes that run go before new ones, then older markers before younger ones. Bytes that no share uses are given
-away in the same order, as long as whole entries fit.
+The API server does not store an object over 1 MiB, so a spec that is too large would stop all probing on its node.
+If not everything fits, shares are max-min fair. A tenant that needs less than an equal part gets all it needs, and
+the others divide the rest equally. A tenant within its share never displaces probes of another tenant. Within a
+share, running probes come before new ones, then older markers before newer ones. Unused bytes are given out in the
+same order, as long as whole groups fit.
 
-All probes of one marker for one pod, a group, are kept or left out together.
+A group is all probes of one marker for one pod. It is kept or left out as a whole.
 
 Source: max-min fairness as of Bertsekas and Gallager, Data Networks, 6.5.2.
-Differs: groups are indivisible, so a tenant may miss its share by less than one group.
+Differs: groups are indivisible, so a tenant may get less than its share, by less than one group.
 """
 
 from collections import defaultdict
@@ -23,23 +23,23 @@ from kruise_probe.api.storage import MAX_OBJECT_BYTES, stored_bytes
 from kruise_probe.api.v1alpha1 import ContainerProbe, PodProbe
 
 RESERVED_BYTES: Final = 32 * 1024
-"""For metadata, managed fields included."""
+"""Reserved for metadata, including managedFields."""
 STATE_BYTES: Final = 320
-"""Room in the status for one state beside its name: times, container id, hash, and a short message."""
+"""Size in the status of one probe state without its name: times, container id, hash, and a short message."""
 POD_STATUS_BYTES: Final = 160
-"""Room in the status for a pod beside its names: uid and punctuation."""
+"""Size in the status of one pod without its names: uid and punctuation."""
 SETTLING_ROUNDS: Final = 4
-"""Groups that are dropped may make room for smaller ones of the same share: the division is repeated that often."""
+"""How often the division is repeated: dropped groups may make room for smaller ones of the same share."""
 
 NoRoom = Mapping[str, frozenset[str]]
-"""By the pod's uid, the names of the markers whose probes are left out."""
+"""By pod uid, the names of the markers whose probes are left out."""
 
 
 class Fitted(NamedTuple):
-    """What goes into the spec, and what there is no room for.
+    """The entries of the spec, and what is left out.
 
     Attributes:
-        probes_left_out: how many probes `no_room` stands for.
+        probes_left_out: the number of probes in `no_room`.
     """
 
     entries: tuple[PodProbe, ...]
@@ -52,8 +52,8 @@ class Group(NamedTuple):
 
     Attributes:
         order: of the marker, older ones first.
-        running: whether the NodePodProbe holds any of the probes now.
-        size_bytes: in spec and status, without the pod's own part.
+        running: whether any of the probes is in the current spec.
+        size_bytes: in spec and status, without the bytes of the pod itself.
     """
 
     namespace: str
@@ -65,7 +65,7 @@ class Group(NamedTuple):
 
 
 def object_bytes(entries: Sequence[PodProbe]) -> int:
-    """How large the NodePodProbe gets at the least, status included."""
+    """The minimum size of the NodePodProbe, including its status."""
     states = sum(
         STATE_BYTES + _name_bytes(probe) for each in entries for probe in each.probes or ()
     )
@@ -79,10 +79,10 @@ def fit(
     ranks: Mapping[NamespacedName, object],
     limit_bytes: int = MAX_OBJECT_BYTES,
 ) -> Fitted:
-    """The entries as they are, or as many as fit.
+    """Returns all entries if they fit, else as many as fit.
 
-    `ranks` order the markers (`CompiledMarker.order`). Entries of markers that it does not know are not ours to
-    drop: they always stay, and reduce what is shared.
+    `ranks` orders the markers (`CompiledMarker.order`). Probes of markers that are not in it always stay, and reduce
+    the bytes to divide.
     """
     if object_bytes(entries) <= limit_bytes:
         return Fitted(tuple(entries), {}, 0)
@@ -114,9 +114,9 @@ def fit(
 def divide(
     groups: Iterable[Group], pod_bytes: Mapping[str, int], budget_bytes: int
 ) -> set[tuple[str, str]]:
-    """The groups that stay, as (uid, marker): at most `budget_bytes` together.
+    """The groups that are kept, as (uid, marker): at most `budget_bytes` in total.
 
-    `pod_bytes` is what each pod (by uid) takes beside its groups, as soon as it has one.
+    `pod_bytes` is the size of each pod (by uid) without its groups. It counts once the pod has a group.
     """
     groups = sorted(groups, key=lambda each: (each.order, each.uid))
     running = {(each.uid, each.marker) for each in groups if each.running}
@@ -157,7 +157,7 @@ def _divide(
 
 
 class _Taken:
-    """The groups that are in, and their bytes."""
+    """The groups that are kept, and their bytes."""
 
     def __init__(self, pod_bytes: Mapping[str, int], running: Set[tuple[str, str]]) -> None:
         self.kept: set[tuple[str, str]] = set()
@@ -167,7 +167,7 @@ class _Taken:
         self._by_pod: dict[str, int] = {}
 
     def take(self, groups: Iterable[Group], up_to_bytes: int) -> None:
-        """Takes each group with which the total does not exceed `up_to_bytes`."""
+        """Adds each group that keeps the total within `up_to_bytes`."""
         for each in groups:
             before = self._by_pod.get(each.uid, 0)
             size = each.size_bytes if before else each.size_bytes + self._pod_bytes[each.uid]
@@ -177,7 +177,7 @@ class _Taken:
                 self._by_pod[each.uid] = before + size
 
     def take_fairly(self, by_pod: Iterable[Sequence[Group]], up_to_bytes: int) -> None:
-        """Takes of what is still out: first what runs, then of the pods that have the least."""
+        """Adds groups that are still left out: running ones first, then those of pods with the fewest bytes."""
         out = [
             [each for each in of_pod if (each.uid, each.marker) not in self.kept]
             for of_pod in by_pod
@@ -195,12 +195,12 @@ class _Taken:
         self.take((each[-1] for each in starts), up_to_bytes)
 
     def is_new(self, group: Group) -> bool:
-        """Whether it does not run yet."""
+        """Whether the group is not running yet."""
         return (group.uid, group.marker) not in self._running
 
 
 def equal_share(wanted: Iterable[int], total: int) -> int:
-    """The most that each tenant may take: who wants less gets that, the others divide the rest equally."""
+    """The max-min fair limit of each tenant: tenants below it get all they need, the others get the limit."""
     left = total
     ordered = sorted(wanted)
     for index, each in enumerate(ordered):
@@ -214,7 +214,7 @@ def equal_share(wanted: Iterable[int], total: int) -> int:
 def _grouped(
     entries: Sequence[PodProbe], ranks: Mapping[NamespacedName, object]
 ) -> tuple[list[tuple[PodProbe, str, list[ContainerProbe]]], list[PodProbe]]:
-    """The probes by pod and marker, and the entries as they are without them."""
+    """The probes of known markers by pod and marker, and the entries without these probes."""
     ours: list[tuple[PodProbe, str, list[ContainerProbe]]] = []
     others: list[PodProbe] = []
     for entry in entries:
@@ -263,7 +263,7 @@ def _pod_bytes(entries: Sequence[PodProbe]) -> dict[str, int]:
 
 
 def _probe_bytes(probe: ContainerProbe, sizes: dict[int, int]) -> int:
-    """In spec and status; `sizes` are by identity, as pods of one template share their probes."""
+    """Size in spec and status. `sizes` is a cache by identity, as pods of one template share their probes."""
     size = sizes.get(id(probe))
     if size is None:
         size = sizes[id(probe)] = stored_bytes(probe) + 1 + STATE_BYTES + _name_bytes(probe)

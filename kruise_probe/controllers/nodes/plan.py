@@ -1,13 +1,12 @@
-"""What one node is to probe: a function of its pods, the markers that match them, and what stands there now.
+"""Computes the NodePodProbe.spec of one node from its pods, the markers that match them, and the current spec.
 
-What stands there decides two things only: entries of a marker that is being deleted stay until no pod of the
-node carries residue of it (marks go first, then the entry), and entries of namespaces that this manager does not
-look after are left as they are.
+The current spec matters in two cases only. Entries of a marker being deleted stay until no pod of the node carries
+its marks: marks are removed first, then the entry. Entries of namespaces that this manager does not manage stay.
 
 Source: Kruise pkg/controller/podprobemarker (updateNodePodProbes, convert*ProbeCheckPort).
-Differs: computed whole instead of edited, so whatever was changed by hand is repaired; the IP follows; sidecars'
-port names resolve; a container with a startup probe enters once it has started; a port name that does not
-resolve is left for the daemon to report.
+Differs: the whole spec is computed instead of edited, so manual edits are reverted; the pod IP is updated; port
+names of sidecars are resolved; a container with a startup probe is added once it has started; a port name that
+cannot be resolved stays in the spec, and the daemon reports it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,14 +25,14 @@ from kruise_probe.controllers.pods.claims import claims_of, has_residue
 SHARED_ENTRIES_BYTES: Final = 16 << 20
 """Bound of the cache of entries: one per marker, pod template and set of started containers."""
 PROBE_BYTES: Final = 1024
-"""Upper estimate of what a probe takes in that cache beside its texts."""
+"""Upper estimate of the cache memory of a probe, without its strings."""
 
 Matches = Callable[[Pod], tuple[CompiledMarker, ...]]
-"""The markers whose selectors match a pod, those being deleted included."""
+"""The markers whose selectors match a pod, including those being deleted."""
 
 
 def is_probed(pod: Pod) -> bool:
-    """Whether a pod takes part at all: it runs or will, is on a node, is no static pod, is initialised."""
+    """Whether a pod can be probed: it is active, scheduled, initialised and not a static pod."""
     return pod.active and bool(pod.node) and not pod.mirror and pod.initialized
 
 
@@ -48,9 +47,8 @@ def plan(
 ) -> tuple[PodProbe, ...]:
     """The entries that the node's NodePodProbe should hold, ordered by namespace and name.
 
-    `pods` are all pods of the node. `deleting` holds the markers that are being deleted, `arriving` pods of the node
-    as patches under way leave them. With `namespace` only that namespace is ours, and entries of others in `current`
-    are kept.
+    `pods` are all pods of the node. `deleting` holds the markers being deleted. `arriving` holds pods of the node with
+    the patches in flight applied. A non-empty `namespace` is the only one managed: entries of others in `current` stay.
     """
     pods = list(pods)
     kept = _kept_of_deleted([*pods, *arriving], matches, current, deleting) if deleting else {}
@@ -72,7 +70,7 @@ def _place(entry: PodProbe) -> tuple[str, str, str]:
 
 
 def probes_of_pod(pod: Pod, markers: tuple[CompiledMarker, ...]) -> tuple[ContainerProbe, ...]:
-    """The probes of a pod that takes part, ordered by marker and by place in the marker's list."""
+    """The probes of a pod that can be probed, ordered by marker and by position in the marker's list."""
     if len(markers) == 1 and markers[0].live:
         return probes_of_marker(markers[0], pod.containers, pod.started)
     probes: tuple[ContainerProbe, ...] = ()
@@ -95,10 +93,10 @@ def _entry_key(
 def probes_of_marker(
     marker: CompiledMarker, containers: tuple[Container, ...], started: frozenset[str]
 ) -> tuple[ContainerProbe, ...]:
-    """What `marker` asks of a pod with these containers: the same tuple for every pod of one template.
+    """The probes of `marker` for a pod with these containers: the same tuple for every pod of one template.
 
-    A probe of a container that the pod does not have (or that is a plain init, or ephemeral, container) is left
-    out; so is an entry over the limit. The marker's status says so.
+    Skips a probe if its container is missing, or is a plain init or an ephemeral container. Returns nothing if the
+    entry exceeds its limit. The marker's status reports both.
     """
     by_name = {each.name: each for each in containers}
     if entry_too_large(marker, by_name):
@@ -121,7 +119,7 @@ def _kept_of_deleted(
     current: Sequence[PodProbe],
     deleting: Mapping[NamespacedName, CompiledMarker],
 ) -> dict[str, tuple[ContainerProbe, ...]]:
-    """By pod uid: what stands there of markers that are being deleted and left marks on pods of this node."""
+    """By pod uid: the current probes of markers being deleted whose marks are still on pods of this node."""
     unfinished = {
         marker.key
         for marker in deleting.values()
@@ -142,7 +140,7 @@ def _kept_of_deleted(
 
 
 def same_entries(left: Sequence[PodProbe], right: Sequence[PodProbe]) -> bool:
-    """Whether both ask for the same probes of the same pods, in whatever order, and for none twice."""
+    """Whether both contain the same probes of the same pods, in any order and without duplicates."""
     if tuple(left) == tuple(right):
         return True
     return len(left) == len(right) and _unordered(left) == _unordered(right)
@@ -153,5 +151,5 @@ def _unordered(entries: Sequence[PodProbe]) -> dict[tuple[str, str, str], object
 
 
 def unordered_probes(probes: Sequence[ContainerProbe]) -> object:
-    """Equal for the same probes in another order. The count is there for a name that stands twice."""
+    """A value that is equal for the same probes in another order. The count detects duplicate names."""
     return len(probes), {each.name: each for each in probes}

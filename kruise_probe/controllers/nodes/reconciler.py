@@ -1,11 +1,11 @@
-"""Makes one NodePodProbe ask for what its node should probe. Key: the node's name.
+"""Reconciles the NodePodProbe of one node. Key: the node's name.
 
-A NodePodProbe exists exactly while its Node does, virtual nodes excepted. Patches carry no resourceVersion: nobody
-else writes the spec, and the daemon's status is not ours to conflict with. A manager of one namespace has others beside
-it: there a patch holds their entries as they were read, so it must not meet newer ones.
+A NodePodProbe exists exactly while its Node does, except for virtual nodes. Patches carry no resourceVersion: no one
+else writes the spec, and status writes of the daemon must not cause conflicts. A manager of one namespace shares the
+spec with other managers. Its patches repeat their entries as read, so they carry a resourceVersion.
 
 Source: Kruise pkg/controller/podprobemarker (updateNodePodProbes), pkg/controller/nodepodprobe (syncNodePodProbe).
-Differs: the Node is looked up before anything is created; one node's failure is that node's alone.
+Differs: checks that the Node exists before it creates anything; an error on one node does not affect other nodes.
 """
 
 import asyncio
@@ -36,19 +36,19 @@ from kruise_probe.controllers.writer import Writer
 from kruise_probe.workqueue.consume import Result
 
 CATCH_UP_SECONDS = 0.2
-"""Until the next look when the API server knows of an object's birth, change or end before the cache does."""
+"""Requeue delay while the cache is behind the API server."""
 LONGEST_CATCH_UP_SECONDS = 2.0
-"""After this time the cache is not just late: it may never show the object, as one that does not decode."""
+"""A cache that is behind for longer may never show the object, for example because it does not decode."""
 
 _encoder = msgspec.json.Encoder()
 
 
 class NodeOutcome(NamedTuple):
-    """What keeps a node from showing what it should: an error, or limits.
+    """Why the spec of a node is incomplete: an error, or limits.
 
     Attributes:
-        no_room: what its NodePodProbe has no room for.
-        left_out: how many probes each limit leaves out, by its reason.
+        no_room: the probes that do not fit into the NodePodProbe.
+        left_out: number of probes that a limit leaves out, by the limit's reason.
     """
 
     error: str
@@ -56,11 +56,11 @@ class NodeOutcome(NamedTuple):
     left_out: Mapping[str, int]
 
 
-_FINE: Final = NodeOutcome("", {}, {})
+_COMPLETE: Final = NodeOutcome("", {}, {})
 
 
 class _Planned(NamedTuple):
-    """`ranks` are the order of the markers that the entries come from."""
+    """`ranks` is the order of the markers of the entries."""
 
     entries: tuple[PodProbe, ...]
     ranks: Mapping[NamespacedName, object]
@@ -68,10 +68,10 @@ class _Planned(NamedTuple):
 
 
 class NodeReconciler:
-    """Writes the spec of NodePodProbes: one write per node and change, none when nothing differs.
+    """Writes the spec of NodePodProbes: one write per node and change, none if nothing differs.
 
-    `on_outcome` is called with the markers of a node whose outcome changed, so that their status may tell; `on_room` with
-    the pods for which the node's NodePodProbe has no room any more, or has room again.
+    `on_outcome` is called with the markers of a node whose outcome changed, to update their status. `on_room` is
+    called with the pods whose probes no longer fit into the node's NodePodProbe, or fit again.
     """
 
     def __init__(
@@ -93,28 +93,28 @@ class NodeReconciler:
 
     @property
     def outcomes(self) -> Mapping[str, NodeOutcome]:
-        """The nodes that fall short, and why."""
+        """The nodes whose spec is incomplete, and why."""
         return self._outcomes
 
     @property
     def rewritten(self) -> Mapping[str, object]:
-        """The nodes whose NodePodProbe the API server stores otherwise than it was written."""
+        """The nodes whose NodePodProbe the API server stores differently from what was written."""
         return self._rewritten
 
     def no_room(self, pod: Pod) -> Collection[str]:
-        """The names of the markers whose probes of `pod` the NodePodProbe of its node has no room for.
+        """The names of the markers whose probes of `pod` do not fit into the NodePodProbe of its node.
 
-        Until the node is planned for the first time, after a restart, this is what the pod's conditions say.
+        Until the first plan of the node after a restart, the pod's conditions provide them.
         """
         if pod.node in self._planned:
-            return self._outcomes.get(pod.node, _FINE).no_room.get(pod.uid, ())
+            return self._outcomes.get(pod.node, _COMPLETE).no_room.get(pod.uid, ())
         entry = self._caches.view(pod.node).entries.get(pod.uid)
         running = [each.name for each in (entry.probes if entry else None) or ()]
         return reported_without_room(pod, self._caches.matching.markers_of(pod), running)
 
     async def reconcile(self, name: str) -> Result | None:
         markers: set[NamespacedName] = set()
-        outcome = _FINE
+        outcome = _COMPLETE
         node = self._caches.node(name)
         stored = self._caches.node_pod_probes.get(NamespacedName("", name))
         try:
@@ -126,7 +126,7 @@ class NodeReconciler:
                 if again is not None:
                     return again
         except KubeError as error:
-            before = self._outcomes.get(name, _FINE)
+            before = self._outcomes.get(name, _COMPLETE)
             self._record(name, before._replace(error=_first_sentence(error)), markers)
             raise
         self._behind.pop(name, None)
@@ -142,7 +142,7 @@ class NodeReconciler:
         wanted, ranks, left_out = self._plan(name, current)
         markers.update(ranks)
         owners = _owners(node, stored)
-        if stored is not None and owners is None and self._stands(name, wanted, current):
+        if stored is not None and owners is None and self._is_current(name, wanted, current):
             return NodeOutcome("", {}, left_out), None
         wanted, no_room, count = fit(wanted, current, ranks)
         if count:
@@ -150,7 +150,7 @@ class NodeReconciler:
         outcome = NodeOutcome("", no_room, left_out)
         if stored is None:
             return outcome, await self._create(node, wanted)
-        if owners is None and self._stands(name, wanted, current):
+        if owners is None and self._is_current(name, wanted, current):
             return outcome, None
         return outcome, await self._patch(stored, wanted, owners)
 
@@ -173,10 +173,10 @@ class NodeReconciler:
         }
         return _Planned(wanted, ranks, _left_out(pods, matches))
 
-    def _stands(
+    def _is_current(
         self, name: str, wanted: tuple[PodProbe, ...], current: tuple[PodProbe, ...]
     ) -> bool:
-        """Whether what stands is what is wanted, or what the API server makes of it."""
+        """Whether the current entries are the wanted ones, or what the API server stored for them."""
         if same_entries(wanted, current):
             self._rewritten.pop(name, None)
             return True
@@ -198,7 +198,7 @@ class NodeReconciler:
         try:
             answer = await self._client.create(NODE_POD_PROBES, _encoder.encode(body))
         except AlreadyExists as error:
-            return self._catch_up(name, "", error)
+            return self._requeue_until_current(name, "", error)
         self._written(answer, wanted)
         return None
 
@@ -222,15 +222,16 @@ class NodeReconciler:
             )
         except (NotFound, Conflict) as error:
             self._caches.node_pod_probes.forget(stored.key)
-            return self._catch_up(stored.key.name, stored.resource_version, error)
+            return self._requeue_until_current(stored.key.name, stored.resource_version, error)
         self._written(answer, wanted)
         return None
 
-    def _catch_up(self, name: str, version: str, error: KubeError) -> Result:
-        """Looks again soon, until the cache has shown the same version (empty for nothing) for too long.
+    def _requeue_until_current(self, name: str, version: str, error: KubeError) -> Result:
+        """Requeues after CATCH_UP_SECONDS while the cache is behind. An empty `version` means no object.
 
         Raises:
-            KubeError: it has; so the node's outcome tells, and the tries get fewer.
+            KubeError: the cache showed this version for LONGEST_CATCH_UP_SECONDS. The node's outcome reports the
+                error, and retries use backoff.
         """
         now = asyncio.get_running_loop().time()
         behind = self._behind.get(name)
@@ -243,7 +244,7 @@ class NodeReconciler:
         return Result(CATCH_UP_SECONDS)
 
     def _written(self, answer: NodePodProbe, wanted: tuple[PodProbe, ...]) -> None:
-        """Remembers the answer; where the server pruned or defaulted, also that this is as good as it gets."""
+        """Remembers the response. If the server pruned or defaulted fields, remembers that too, to avoid rewrites."""
         self._caches.node_pod_probes.wrote(answer)
         kept = answer.spec.pod_probes or ()
         if same_entries(kept, wanted):
@@ -259,10 +260,10 @@ class NodeReconciler:
         self._caches.node_pod_probes.forget(stored.key)
 
     def _record(self, name: str, outcome: NodeOutcome, markers: Iterable[NamespacedName]) -> None:
-        before = self._outcomes.get(name, _FINE)
+        before = self._outcomes.get(name, _COMPLETE)
         if before == outcome:
             return
-        if outcome == _FINE:
+        if outcome == _COMPLETE:
             del self._outcomes[name]
         else:
             self._outcomes[name] = outcome
@@ -278,7 +279,7 @@ class NodeReconciler:
             )
 
     def _note_planned(self, name: str, *, planned: bool) -> None:
-        """From now on the plan says what there is no room for, and no more what conditions of pods say."""
+        """Marks the node as planned: `no_room` now uses the plan instead of the pods' conditions."""
         if not planned:
             self._planned.discard(name)
         elif name not in self._planned:
@@ -293,7 +294,7 @@ class NodeReconciler:
 def _left_out(
     pods: Iterable[Pod], matches: Mapping[str, tuple[CompiledMarker, ...]]
 ) -> Mapping[str, int]:
-    """How many probes the limits of a pod leave out, by reason."""
+    """Number of probes that the limits of a pod leave out, by reason."""
     counts: Counter[str] = Counter()
     if not may_leave_out({marker for each in matches.values() for marker in each}):
         return counts
@@ -312,7 +313,7 @@ def _owner(node: Node) -> OwnerReference:
 
 
 def _owners(node: Node, stored: NodePodProbe | None) -> tuple[OwnerReference, ...] | None:
-    """The owner references to write, or None when the Node is among them already and no other Node is."""
+    """The owner references to write, or None if this Node is already the only Node among the owners."""
     present = (stored.metadata.owner_references or ()) if stored is not None else ()
     owner = _owner(node)
     nodes = [each for each in present if each.is_node]
