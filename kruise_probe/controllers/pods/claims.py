@@ -1,11 +1,11 @@
-"""Which probe may write what on one pod, when several markers want the same.
+"""Ownership of condition types, labels and annotations on one pod that several markers match.
 
-A condition type, a label key and an annotation key each belong to the first probe that names them in any
-policy: older markers first, then by namespace/name, then by place in the list. The outcome depends on the
-set of markers only, never on the order in which they, or results, arrived.
+Each condition type, label key and annotation key belongs to the first probe that names it in any policy. The order
+is: older markers first, then by namespace/name, then by position in the list. So ownership depends on the set of
+markers only, never on the order of events.
 
 Source: Kruise pkg/controller/nodepodprobe (updatePodProbeStatus).
-Differs: Kruise lets the last result win and only logs a clash of condition types.
+Differs: Kruise lets the last result win and only logs a conflict of condition types.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,10 +21,10 @@ from kruise_probe.controllers.compiled import NO_MARKS, CompiledMarker, Compiled
 from kruise_probe.controllers.limits import MARKERS_PER_POD, claiming, live_in_order
 
 SHARED_CLAIMS_BYTES: Final = 16 << 20
-"""Bound of each cache of claims, one entry for each set of markers that select a pod together."""
+"""Bound of the cache of claims, which has one entry for each set of markers that select a pod together."""
 CLAIM_BYTES: Final = 512
 NAME_BYTES: Final = 128
-"""Upper estimates of what a claim, and each name in it, takes beside its texts."""
+"""Upper estimates of the cache memory of a claim, and of each name in it, without their strings."""
 
 _OTHER: Final = {
     ProbeState.SUCCEEDED: ProbeState.FAILED,
@@ -33,7 +33,7 @@ _OTHER: Final = {
 
 
 class Targets(NamedTuple):
-    """What a pod shows in one state of a probe: values, and None for keys that are to be absent."""
+    """Labels and annotations of a pod in one state of a probe; None for keys that must be absent."""
 
     labels: tuple[tuple[str, str | None], ...]
     annotations: tuple[tuple[str, str | None], ...]
@@ -43,8 +43,8 @@ class Claim(NamedTuple):
     """What one probe writes on a pod.
 
     Attributes:
-        targets: by state, without Unknown, which leaves marks alone.
-        estimated_bytes: its share of a cache's bound.
+        targets: by state, without Unknown, which does not change marks.
+        estimated_bytes: estimated size in the cache.
     """
 
     name: str
@@ -54,16 +54,16 @@ class Claim(NamedTuple):
     estimated_bytes: int
 
     def writes_label(self, key: str, value: str) -> bool:
-        """Whether it gives `value` to a label in any state."""
+        """Whether the claim sets the label to `value` in any state."""
         return any((key, value) in each.labels for each in self.targets.values())
 
     def writes_annotation(self, key: str, value: str) -> bool:
-        """Whether it gives `value` to an annotation in any state."""
+        """Whether the claim sets the annotation to `value` in any state."""
         return any((key, value) in each.annotations for each in self.targets.values())
 
 
 class Conflict(NamedTuple):
-    """`name` (a `kind` of thing) is wanted by `probe` of `marker` and belongs to `owner_probe` of `owner`."""
+    """`probe` of `marker` claims `name`, a label, annotation or condition type of `owner_probe` of `owner`."""
 
     marker: NamespacedName
     probe: str
@@ -80,11 +80,11 @@ class Conflict(NamedTuple):
 
 
 Owners = Mapping[str, Claim]
-"""By condition type, or by key: the one claim that may write it."""
+"""By condition type or key, the one claim that may write it."""
 
 
 class Claims(NamedTuple):
-    """All that may be written on a pod."""
+    """All claims on a pod, and the owner of each condition type and key."""
 
     claims: tuple[Claim, ...]
     condition_types: Owners
@@ -96,9 +96,9 @@ NO_CLAIMS: Final = Claims((), {}, {}, {})
 
 
 def claims_of(markers: tuple[CompiledMarker, ...]) -> Claims:
-    """The claims of the markers that match one pod, in any order; those being deleted claim nothing.
+    """The claims of the markers that match one pod, given in any order. Markers being deleted claim nothing.
 
-    Of more markers than a pod may have, the oldest claim: see `limits`.
+    Over the limit of markers per pod, only the oldest ones claim; see `limits`.
     """
     if len(markers) > MARKERS_PER_POD:
         markers = claiming(markers)
@@ -110,13 +110,13 @@ def _serials(markers: tuple[CompiledMarker, ...]) -> tuple[int, ...]:
 
 
 def _estimated_bytes(claims: Claims) -> int:
-    """Claims are shared between sets of markers, but each set may be the last that keeps them."""
+    """Counts shared claims for each set of markers, as each set may be the last that references them."""
     return CLAIM_BYTES + sum(each.estimated_bytes for each in claims.claims)
 
 
 @cached(LRUCache(maxsize=SHARED_CLAIMS_BYTES, getsizeof=_estimated_bytes), key=_serials)
 def _shared_claims(markers: tuple[CompiledMarker, ...]) -> Claims:
-    """The claims of the live ones of these markers, the oldest of them owning what several want."""
+    """The claims of the live markers; the oldest one owns what several claim."""
     live = live_in_order(markers)
     if len(markers) == 1:
         return _together(tuple(_uncontested(probe) for each in live for probe in each.probes))
@@ -124,7 +124,7 @@ def _shared_claims(markers: tuple[CompiledMarker, ...]) -> Claims:
 
 
 def _together(wanted: tuple[Claim, ...]) -> Claims:
-    """Claims of which the earlier ones keep what they want and the later ones the rest."""
+    """Resolves conflicts: of several claims on a name, the first one owns it."""
     condition_types: dict[str, Claim] = {}
     labels: dict[str, Claim] = {}
     annotations: dict[str, Claim] = {}
@@ -155,7 +155,7 @@ def _names(targets: Iterable[Iterable[tuple[str, str | None]]]) -> set[str]:
 
 
 def _reduced(claim: Claim, condition_type: str, labels: set[str], annotations: set[str]) -> Claim:
-    """A claim without what belongs to an earlier one."""
+    """Reduces a claim to the given names, which no earlier claim owns."""
     return claim._replace(
         condition_type=condition_type,
         targets={
@@ -169,7 +169,7 @@ def _reduced(claim: Claim, condition_type: str, labels: set[str], annotations: s
 
 
 def _uncontested(probe: CompiledProbe) -> Claim:
-    """What a probe writes if no other probe wants any of it."""
+    """The claim of a probe before conflicts are resolved."""
     targets: dict[str, Targets] = {
         state: Targets(
             labels=_targets(probe.policies, state, other, "labels"),
@@ -191,14 +191,14 @@ def _uncontested(probe: CompiledProbe) -> Claim:
 def _targets(
     policies: Mapping[str, Marks], state: str, other: str, field: str
 ) -> tuple[tuple[str, str | None], ...]:
-    """Values of this state's policy, and the absence of what only the other state's policy names."""
+    """The values of this state's policy, and None for keys that only the other state's policy names."""
     present: Mapping[str, str] = getattr(policies.get(state, NO_MARKS), field)
     absent: Mapping[str, str] = getattr(policies.get(other, NO_MARKS), field)
     return tuple(sorted((dict.fromkeys(absent, None) | dict(present)).items()))
 
 
 def conflicts_of(marker: CompiledMarker, claims: Claims) -> list[Conflict]:
-    """What probes of `marker` want and other `claims` own."""
+    """The names that probes of `marker` claim and other probes own."""
     return [
         Conflict(
             marker.key,
@@ -217,7 +217,7 @@ def conflicts_of(marker: CompiledMarker, claims: Claims) -> list[Conflict]:
 
 
 def _wanted(probe: CompiledProbe, claims: Claims) -> tuple[tuple[str, Iterable[str], Owners], ...]:
-    """Kind, names that the probe wants, and who owns such names."""
+    """Kind, names that the probe claims, and the owners of names of that kind."""
     policies = probe.policies.values()
     return (
         ("label", {key for each in policies for key in each.labels}, claims.labels),
@@ -227,9 +227,9 @@ def _wanted(probe: CompiledProbe, claims: Claims) -> tuple[tuple[str, Iterable[s
 
 
 def claims_on(pod: Pod, claims: Claims) -> Claims:
-    """Those of `claims` that can come true on `pod`: a container that it does not have is never probed.
+    """The claims whose container exists in `pod`; the others are never probed.
 
-    Who owns what stays as it is; but nothing is kept for an owner that could never put it right.
+    Ownership of the other claims does not change. Names of dropped claims have no owner, so their marks are removed.
     """
     containers = {each.name for each in pod.containers}
     kept = tuple(each for each in claims.claims if each.container in containers)
@@ -237,10 +237,10 @@ def claims_on(pod: Pod, claims: Claims) -> Claims:
 
 
 def has_residue(pod: Pod, marker: CompiledMarker, claims: Claims) -> bool:
-    """Whether `pod` still carries something that we wrote, `marker` names, and no live marker claims that may probe it.
+    """Whether `pod` carries a stale mark of `marker`: we wrote it, `marker` names it, and it has no owner.
 
-    A condition that stays on the pod as a readiness gate is none once it says so. Nor is a mark that the cache does not
-    show: what cannot be seen is never removed, and would be waited for without an end.
+    A condition kept for a readiness gate does not count once it has reason ProbeRemoved. A mark that the cache does
+    not show does not count either: it would never be removed, so the marker's deletion would wait forever.
     """
     owned, claims = pod.owned, claims_on(pod, claims)
     if not pod.labels.keys().isdisjoint((owned.labels & marker.labels) - claims.labels.keys()):
@@ -253,7 +253,7 @@ def has_residue(pod: Pod, marker: CompiledMarker, claims: Claims) -> bool:
 
 
 def kept_gates(pod: Pod) -> frozenset[str]:
-    """Our conditions that stay on `pod` although nobody probes them, as its readiness waits for them, and that say so."""
+    """Our conditions with reason ProbeRemoved. They stay on `pod` without a probe, as its readiness gates need them."""
     ours = pod.owned.condition_types & pod.readiness_gates
     if not ours:
         return ours

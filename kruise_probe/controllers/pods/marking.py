@@ -1,23 +1,23 @@
-"""What has to change on one pod so that it shows the newest results. The heart of the product.
+"""Computes the changes of conditions, labels and annotations (marks) that a pod needs to show its newest results.
 
-A function of the pod, the claims on it and the states of its probes: the same input gives the same answer
-in whatever order things happened, and a pod that has been changed accordingly needs no change.
+A pure function of the pod, the claims on it and the states of its probes. It does not depend on the order of events,
+and it is idempotent: a pod with the changes applied needs no change.
 
-- Succeeded is True, Failed is False, Unknown is Unknown. The policy of Succeeded or Failed is applied, keys that
-  only the other one names are removed, whoever wrote them. Unknown leaves marks alone.
-- No state yet (not started, not initialised, moving): everything stays as it is.
-- What we wrote and nobody claims any more is removed, and so is a value that its owner never writes: it is left of
-  a marker that matched before, or of an older policy. A condition that a readiness gate waits for stays with
-  its status, reason `ProbeRemoved`, so that deleting a marker takes no pod out of service. A reserved one that an
-  older manager wrote stays as it is: the controller that owns it would write it again after each of our writes.
-- While the node's agent is silent, conditions are Unknown with reason `ProbeAgentStale` and marks are kept; those that we
-  wrote also where no state is recorded any more, and they stay so until there is one again.
-- The condition of a probe that a limit leaves out (`limits`) is Unknown with the limit's reason, whatever was recorded
-  before. Marks are kept.
+- Succeeded is True, Failed is False, Unknown is Unknown. The policy of Succeeded or Failed is applied. Keys that
+  only the other policy names are removed, even if we did not write them. Unknown does not change marks.
+- Without a state (not started, not initialised, moving) nothing changes.
+- Our marks without an owner are removed. So is a value that its owner never writes: it comes from a marker that
+  matched before, or from an older policy.
+- A condition that a readiness gate needs keeps its status, with reason `ProbeRemoved`. So deleting a marker makes no
+  pod unready. A reserved condition of an older manager stays: its controller would undo each of our writes.
+- While the node's agent is stale, conditions are Unknown with reason `ProbeAgentStale` and marks are kept. This
+  includes our conditions without a recorded state; they stay Unknown until there is a state again.
+- The condition of a probe that a limit leaves out (`limits`) is Unknown with the limit's reason, whatever the last
+  state. Marks are kept.
 - A difference in `lastProbeTime` only is no change.
 
 Source: Kruise pkg/controller/nodepodprobe (updatePodProbeStatus).
-Differs: Unknown is not False; ownership, residue and staleness do not exist there.
+Differs: Unknown is not False; Kruise has no ownership, no removal of stale marks and no staleness.
 """
 
 from collections.abc import Mapping
@@ -46,9 +46,9 @@ _NO_STATE: Final = ContainerProbeState(name="", state=ProbeState.UNKNOWN.value)
 
 
 class Changes(NamedTuple):
-    """What to write: None removes a label or an annotation, `deleted` names conditions to remove.
+    """The changes to write: None removes a label or an annotation, `deleted` names conditions to remove.
 
-    `conditions` are complete, but a `last_transition_time` of None means that it does not move.
+    `conditions` are complete, except that a `last_transition_time` of None leaves it unchanged.
     """
 
     labels: dict[str, str | None]
@@ -70,11 +70,11 @@ def marking(
     writes_conditions: bool = True,
     now: datetime,
 ) -> Changes | None:
-    """What to change on `pod`, or None.
+    """The changes that `pod` needs, or None.
 
-    `states` are the recorded states of this pod's probes. `stale` says why they are no longer to be trusted,
-    for the message; it is empty when they are. `left_out` says which limit leaves out the probes of a marker, by its name.
-    `writes_conditions` is False where somebody else writes them (serverless providers).
+    `states` are the recorded states of this pod's probes. `stale` is the message why they are stale, else empty.
+    `left_out` is the limit that leaves out the probes of a marker, by the marker's name. `writes_conditions` is False
+    where a serverless provider writes them.
     """
     changes = Changes({}, {}, [], [])
     claims = claims_on(pod, claims)
@@ -122,7 +122,7 @@ def _apply_targets(pod: Pod, targets: Targets, changes: Changes) -> None:
 
 
 def _state(pod: Pod, claim: Claim, states: States, stale: str) -> ContainerProbeState | None:
-    """The recorded state; none at all is one too for a condition of ours that nobody vouches for any more."""
+    """The recorded state. While stale, a condition of ours without a recorded state becomes Unknown."""
     state = states.get(claim.name)
     if state is not None and state.state in CONDITION_STATUS:
         return state
@@ -136,7 +136,7 @@ def _condition(
     why_unknown: tuple[str, str] | None,
     now: datetime,
 ) -> PodCondition | None:
-    """The condition to write, or None when it says the same already. `why_unknown` is a reason and a message."""
+    """The condition to write, or None if it is up to date. `why_unknown` is a reason and a message."""
     status, reason, message = CONDITION_STATUS[state.state], "", state.message or ""
     if why_unknown is not None:
         status, (reason, message) = "Unknown", why_unknown
@@ -165,7 +165,7 @@ def _condition(
 
 
 def _canonical(stamp: str | None) -> str | None:
-    """As the API server writes it: what it would refuse costs this stamp, and no more than that."""
+    """The stamp in the API server's format. A malformed stamp is dropped, so that the patch stays valid."""
     at = parse_time(stamp)
     return None if at is None else format_time(at)
 
@@ -173,7 +173,7 @@ def _canonical(stamp: str | None) -> str | None:
 def _transition_time(
     current: PodCondition | None, state: ContainerProbeState, now: datetime
 ) -> str:
-    """When the node saw the transition, unless the condition says that it moved later than that."""
+    """When the node observed the transition; `now` if the condition has a later transition time."""
     seen_at = parse_time(state.last_transition_time)
     moved_at = parse_time(current.last_transition_time) if current is not None else None
     if seen_at is None or (moved_at is not None and seen_at < moved_at):
@@ -182,7 +182,7 @@ def _transition_time(
 
 
 def _remove_residue(pod: Pod, claims: Claims, changes: Changes) -> None:
-    """Takes away what we wrote and no live marker that matches the pod would write."""
+    """Removes our marks that no live marker of the pod would write."""
     owned = pod.owned
     for key in owned.labels & pod.labels.keys() - changes.labels.keys():
         owner = claims.labels.get(key)

@@ -1,7 +1,7 @@
-"""One strategic merge patch of `pods/status` for all changes of a pod, or, should that be invalid, one for each part.
+"""Strategic merge patches of `pods/status`: one for all changes of a pod or, if that is invalid, one for each part.
 
-It carries `metadata.uid`: a pod that was replaced under the same name answers 422 instead of taking the marks of
-its predecessor. It names nothing but our own keys and condition types, so no concurrent writer loses anything.
+A patch carries `metadata.uid`: if the pod was replaced under the same name, the API server returns 422. A patch
+contains only our own keys and condition types, so it never overwrites changes of other writers.
 
 Source: apimachinery strategicpatch (merge key `type` of conditions, `$patch: delete`).
 """
@@ -28,13 +28,13 @@ from kruise_probe.controllers.pods.marking import Changes
 MAX_REFUSAL_CHARS: Final = 200
 
 EVERY_MARKER: Final = ""
-"""In place of a marker's name: what is refused is not one marker's alone."""
+"""In place of a marker's name: the refused changes belong to several markers."""
 
 _encoder = msgspec.json.Encoder()
 
 
 class Part(NamedTuple):
-    """Changes that stand or fall together, and the name of the marker that wants them."""
+    """Changes that are written in one patch, and the name of their marker."""
 
     marker: str
     changes: Changes
@@ -55,7 +55,7 @@ def encode_patch(pod: Pod, changes: Changes) -> bytes:
 
 
 def _entry(condition: PodCondition, current: PodCondition | None) -> dict[str, str | None]:
-    """Empty texts are removed where they stand and left out elsewhere; stamps that do not move are left out."""
+    """Encodes a condition. Omits unchanged times, and texts that are empty and not set."""
     entry: dict[str, str | None] = {"type": condition.type, "status": condition.status}
     if condition.reason or (current is not None and current.reason):
         entry["reason"] = condition.reason or None
@@ -69,9 +69,9 @@ def _entry(condition: PodCondition, current: PodCondition | None) -> dict[str, s
 
 
 def parts_of(changes: Changes, claims: Claims) -> list[Part]:
-    """Conditions and what is to be removed, then the labels and annotations of each marker on their own.
+    """Splits changes: one part with conditions and removals, then one per marker with its labels and annotations.
 
-    So a value that the API server does not take costs its marker those, and nobody else anything.
+    So a value that the API server refuses only affects its own marker.
     """
     left = Changes(dict(changes.labels), dict(changes.annotations), *changes[2:])
     by_marker: dict[str, Changes] = {}
@@ -90,7 +90,7 @@ def _move(
     left: dict[str, str | None],
     part: dict[str, str | None],
 ) -> None:
-    """Moves the values that are to be written under the keys of `targets`."""
+    """Moves the values of the keys of `targets` from `left` to `part`; removals stay in `left`."""
     for key, _ in targets:
         value = left.get(key)
         if value is not None:
@@ -99,7 +99,7 @@ def _move(
 
 
 def pod_is_gone(error: KubeError) -> bool:
-    """Whether the server says that the pod with this uid does not exist any more."""
+    """Whether the error means that the pod with this uid no longer exists."""
     match error:
         case NotFound():
             return True
@@ -110,7 +110,7 @@ def pod_is_gone(error: KubeError) -> bool:
 
 
 def refusal(error: KubeError) -> str:
-    """Why the server will not take this patch however often it comes, in short; empty for trouble that passes."""
+    """The short reason of a permanent refusal; empty for a transient error."""
     match error:
         case BadRequest() | Forbidden() | Invalid() if not pod_is_gone(error):
             return f"{error.code} {_first_line(error)}"

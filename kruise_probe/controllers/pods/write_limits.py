@@ -1,11 +1,11 @@
-"""How often one pod is written: at once for a new state of a probe, everything else at a bounded rate.
+"""Rate limits for the writes of one pod: none for a new state of a probe, token buckets for everything else.
 
-Without it two markers whose labels select for each other, or somebody who undoes our marks, would have one pod
-written a hundred times a second. A write that has to wait is made when its token is there, with what is true then;
-so the end state is always reached, and no change waits for longer than one interval.
+Without them, markers in a selector cycle, or a client that reverts our marks, would cause a hundred writes of a pod
+per second. A delayed write is requeued until its token is available, and writes the state at that time. So the final
+state is always written, and no change waits for longer than one interval.
 
-Source: no counterpart; Kruise writes on every event.
-Differs: nothing.
+Source: no counterpart.
+Differs: Kruise writes on every event.
 """
 
 from enum import StrEnum
@@ -20,24 +20,24 @@ from kruise_probe.controllers.pods.marking import Changes
 from kruise_probe.controllers.result_changes import ResultChange
 
 MESSAGE_BURST: Final = 3
-"""Writes of messages alone that a pod may have at once; then one per `--message-update-interval`."""
+"""Burst of writes that change only messages; then one per `--message-update-interval`."""
 
 MARKS_BURST: Final = 10
 MARKS_INTERVAL_SECONDS: Final = 10.0
-"""Writes that no new state explains (a marker's edit, a pod's labels, a change of owner): ten at once, then one per 10 s."""
+"""Writes without a new state (after an edit of a marker, of labels, or of an owner): ten at once, then one per 10 s."""
 
 FIRST_RESULT_INTERVAL_SECONDS: Final = 60.0
-"""Each probe of a pod has one write for its first result beside these; used ones come back one per minute."""
+"""Each probe of a pod has one more write for its first result. Used ones are refilled at one per minute."""
 
 CLOCK_SLACK_SECONDS: Final = 0.001
-"""A timer may be early by the clock's resolution; a token that is due within this time is there."""
+"""A timer may fire early by the clock's resolution; a token that is due within this time is available."""
 
 
 FORGOTTEN_PER_WRITE: Final = 2
 
 
 class WriteCause(StrEnum):
-    """Why a pod is to be written; the value labels the metric."""
+    """Why a pod is written; the value is a label of the metric."""
 
     STATE = "state"
     FIRST_RESULT = "first_result"
@@ -55,7 +55,7 @@ def cause_of(pod: Pod, changes: Changes, reported: ResultChange | None) -> Write
 
 
 def _staleness_changed(pod: Pod, changes: Changes) -> bool:
-    """An agent stopped renewing its Lease, or is back: a state of the node, which changes once a Lease's duration."""
+    """Whether an agent became stale or recovered. That changes at most once per Lease duration."""
     for new in changes.conditions:
         current = pod.condition(new.type)
         was_stale = current is not None and current.reason == REASON_AGENT_STALE
@@ -79,7 +79,7 @@ def _same_but_message(current: PodCondition | None, new: PodCondition) -> bool:
 
 
 class _Buckets:
-    """A token bucket for each pod that was written lately; one that is full again is forgotten."""
+    """One token bucket per pod. A bucket that is full again is removed."""
 
     def __init__(self, *, burst: int, interval_seconds: float) -> None:
         self._burst = burst
@@ -105,7 +105,7 @@ class _Buckets:
         self._by_pod.pop(pod, None)
 
     def _forget_full(self, now: float) -> None:
-        """Looks at the pods that were written longest ago: more of them go than come."""
+        """Checks the pods written longest ago, two per write, so that the number of buckets is bounded."""
         for pod in list(islice(self._by_pod, FORGOTTEN_PER_WRITE)):
             if not self._by_pod[pod].is_full(now):
                 return
@@ -115,9 +115,9 @@ class _Buckets:
 class WriteLimits:
     """The token buckets of pods.
 
-    The first results of a pod's probes may come one by one, so each probe has one write for its own. A probe
-    that leaves and comes back has its first result again; such writes soon take their tokens from the bucket of
-    marks. `message_interval_seconds` of 0 is no limit for messages.
+    The first results of a pod's probes may arrive one by one, so each probe has one write for its own. A probe that
+    is removed and added again has another first result. Once the extra writes are used, these use the bucket of
+    marks. `message_interval_seconds` of 0 means no limit for messages.
     """
 
     def __init__(self, *, message_interval_seconds: float) -> None:
@@ -131,14 +131,14 @@ class WriteLimits:
     def wait_seconds(
         self, pod: NamespacedName, cause: WriteCause, *, probes: int, now: float
     ) -> float:
-        """Seconds until `pod` may be written, 0.0 for now. `probes` is how many probes write on it."""
+        """Seconds until `pod` may be written, 0.0 for now. `probes` is the number of its probes."""
         now += CLOCK_SLACK_SECONDS
         if cause is WriteCause.STATE or self._is_own_write(pod, cause, probes, now):
             return 0.0
         return self._shared(cause).wait_seconds(pod, now)
 
     def wrote(self, pod: NamespacedName, cause: WriteCause, *, probes: int, now: float) -> None:
-        """Takes the token of a write that was made."""
+        """Takes the token of a completed write."""
         now += CLOCK_SLACK_SECONDS
         if self._is_own_write(pod, cause, probes, now):
             self._first_results.take(pod, now)
@@ -146,14 +146,14 @@ class WriteLimits:
             self._shared(cause).take(pod, now)
 
     def forget(self, pod: NamespacedName) -> None:
-        """The pod is gone."""
+        """Removes a deleted pod."""
         for each in (self._messages, self._marks, self._first_results):
             each.forget(pod)
 
     def _is_own_write(
         self, pod: NamespacedName, cause: WriteCause, probes: int, now: float
     ) -> bool:
-        """Whether a first result is written with the write that its probe has for it."""
+        """Whether the write uses a first-result token."""
         return cause is WriteCause.FIRST_RESULT and not self._first_results.wait_seconds(
             pod, now, extra=probes
         )
