@@ -1,8 +1,8 @@
-"""What a marker's status says: a function of the marker, of its pods, and of what stands on their nodes.
+"""Computes the status of a marker from the marker, its pods, and the NodePodProbes of their nodes.
 
-A pod counts when it takes part (see `nodes.plan.is_probed`) and its Node exists. Each counts once: as failed when any
-of the marker's probes on it failed, else as unknown when any has no verdict, else as succeeded; so the three
-add up to `matchedPods`.
+A pod counts if it can be probed (see `nodes.plan.is_probed`) and its Node exists. It counts as failed if any of the
+marker's probes on it failed, else as unknown if any has no result, else as succeeded. So the three add up to
+`matchedPods`.
 
 Source: Kruise pkg/controller/podprobemarker (observedGeneration, matchedPods).
 Differs: everything but those two fields.
@@ -45,12 +45,12 @@ CLAIMED_BY_ANOTHER: Final = "ClaimedByAnother"
 SELECTOR_CYCLE: Final = "SelectorCycle"
 INVALID_SPEC: Final = "InvalidSpec"
 WARNED_OF: Final = frozenset({CLAIMED_BY_ANOTHER, INVALID_SPEC, SELECTOR_CYCLE})
-"""Reasons that are a Warning event as well: where Kruise's CRD prunes conditions, the event alone tells."""
+"""Reasons with a Warning event: where Kruise's CRD prunes conditions, only the event reports them."""
 WARNED_OF_ONCE: Final = frozenset({REASON_TOO_MANY_MARKERS, REASON_ENTRY_TOO_LARGE, REASON_NO_ROOM})
-"""Likewise, but only when the reason is new: their messages count pods, and change with each of them."""
+"""Reasons with a Warning event only when the reason is new: their messages contain numbers of pods."""
 
 LISTED: Final = 3
-"""How many nodes, conflicts or errors a message names; the rest is counted."""
+"""How many nodes, conflicts or errors a message lists; it counts the rest."""
 
 
 _NONE_REFUSED: Final[Mapping[NamespacedName, str]] = MappingProxyType({})
@@ -60,11 +60,11 @@ class Sighting(NamedTuple):
     """One counted pod of a marker, as the caches show it.
 
     Attributes:
-        entry: what stands in the NodePodProbe of its node; None for nothing.
-        states: its recorded results; empty when they are stale.
-        planned: whether a NodePodProbe is to hold it at all (not on virtual nodes).
-        stale: whether the agent of its node is silent.
-        left_out: the reason of the limit that leaves out this marker's probes; empty for none.
+        entry: its entry in the NodePodProbe of its node, or None.
+        states: its recorded results; empty if they are stale.
+        planned: whether a NodePodProbe should hold it (not on virtual nodes).
+        stale: whether the agent of its node is stale.
+        left_out: the reason of the limit that leaves out this marker's probes, or empty.
     """
 
     pod: Pod
@@ -76,7 +76,7 @@ class Sighting(NamedTuple):
 
 
 class Tally:
-    """What the counted pods of one marker come to; `add` them in any order, some now and some later."""
+    """The counts of one marker's pods; `add` the pods in any order."""
 
     def __init__(self, compiled: CompiledMarker) -> None:
         self.compiled: Final = compiled
@@ -113,10 +113,11 @@ def census(
     refusals: Mapping[NamespacedName, str] = _NONE_REFUSED,
     cycle: Sequence[Step] = (),
 ) -> PodProbeMarkerStatus:
-    """The status that `marker` should have. `obstacles` say by node why a write failed; `conflicts` are those that it lost; `refusals` say
-    why the API server takes no marks, by pod; `cycle` is the one that it is part of.
+    """The status that `marker` should have.
 
-    The generation reported is that of the tally, which everything here was decided on; `marker` may be newer.
+    `conflicts` are those that it lost. `obstacles` says by node why a write failed. `refusals` says by pod why the API
+    server refuses its marks. `cycle` is the selector cycle that it is part of. observedGeneration is that of the
+    tally, as `marker` may be newer.
     """
     verdicts, generation = tally.verdicts, tally.compiled.generation
     previous = {each.type: each for each in (marker.status and marker.status.conditions) or ()}
@@ -139,7 +140,7 @@ def census(
 
 
 def ended(marker: PodProbeMarker, generation: int, now: datetime) -> PodProbeMarkerStatus:
-    """The status of a marker of which nothing is left, while finalizers of others hold it: without conflicts and troubles."""
+    """The status of a deleted marker that only finalizers of others keep."""
     previous = {each.type: each for each in (marker.status and marker.status.conditions) or ()}
     message = "Nothing of this marker is left on nodes and pods; finalizers of others hold it."
     over = Condition(SYNCED, "True", "Deleting", message)
@@ -165,7 +166,7 @@ def _verdict(compiled: CompiledMarker, states: States) -> ProbeState:
 
 
 def _shows(compiled: CompiledMarker, sighting: Sighting) -> bool:
-    """Whether the node's NodePodProbe holds exactly what this marker asks of the pod."""
+    """Whether the node's NodePodProbe holds exactly this marker's probes of the pod."""
     pod, entry = sighting.pod, sighting.entry
     wanted = probes_of_marker(compiled, pod.containers, pod.started)
     if entry is None:
@@ -197,7 +198,7 @@ def _synced(behind: set[str], obstacles: Mapping[str, str]) -> Condition:
 
 
 def _conflict(conflicts: Iterable[Conflict], cycle: Sequence[Step]) -> Condition:
-    """Of both kinds of conflict the cycle has the reason: it changes pods again and again."""
+    """The Conflict condition. A cycle takes precedence for the reason, as it changes pods repeatedly."""
     sentences = sorted({str(each) for each in conflicts})
     messages: list[str] = []
     if cycle:
@@ -217,7 +218,7 @@ def _conflict(conflicts: Iterable[Conflict], cycle: Sequence[Step]) -> Condition
 
 
 def _degraded(tally: Tally, refusals: Mapping[NamespacedName, str]) -> Condition:
-    """Of several troubles the first one here: what only a person can put right comes before what may pass."""
+    """The Degraded condition for the first problem found: those that need action come before transient ones."""
     compiled = tally.compiled
     if compiled.errors:
         return Condition(
@@ -256,7 +257,7 @@ def _degraded(tally: Tally, refusals: Mapping[NamespacedName, str]) -> Condition
 
 
 def _left_out(tally: Tally) -> Condition:
-    """Degraded, because of a limit: the first one here of those that leave out pods."""
+    """The Degraded condition for the first limit that leaves out pods."""
     by_reason: Counter[str] = Counter()
     for (reason, _), count in tally.left_out.items():
         by_reason[reason] += count
@@ -283,7 +284,7 @@ def _left_out(tally: Tally) -> Condition:
 
 
 def not_marked(refusals: Mapping[NamespacedName, str]) -> Condition:
-    """Degraded, because the API server refuses what should be written on pods."""
+    """The Degraded condition for pods whose marks the API server refuses."""
     sentences = [f"{pod}: {why}" for pod, why in sorted(refusals.items())]
     count = f"{len(refusals)} pods" if len(refusals) > 1 else "1 pod"
     return Condition(
@@ -295,7 +296,7 @@ def not_marked(refusals: Mapping[NamespacedName, str]) -> Condition:
 
 
 def listed(items: Sequence[str]) -> str:
-    """The first few of them, and how many more."""
+    """Joins the first items, and counts the rest."""
     shown = "; ".join(items[:LISTED])
     return f"{shown}; and {len(items) - LISTED} more" if len(items) > LISTED else shown
 
@@ -303,7 +304,7 @@ def listed(items: Sequence[str]) -> str:
 def stamped(
     condition: Condition, previous: Condition | None, generation: int, now: datetime
 ) -> Condition:
-    """With a time that moves with the status only, and the generation that it was decided on."""
+    """Sets lastTransitionTime, which changes only with the status, and observedGeneration."""
     moved = previous is None or previous.status != condition.status
     return Condition(
         condition.type,

@@ -1,4 +1,4 @@
-"""Makes one pod show its newest results. Key: namespace/name; every pod is its own work item.
+"""Reconciles the conditions, labels and annotations of one pod. Key: namespace/name.
 
 Source: Kruise pkg/controller/nodepodprobe (Reconcile, updatePodProbeStatus).
 Differs: one pod per key instead of one node; a patch instead of an update of the whole object.
@@ -36,29 +36,28 @@ from kruise_probe.controllers.writer import Writer
 from kruise_probe.workqueue.consume import Result
 
 Refused = Mapping[str, str]
-"""Why the API server does not take what is to be written on a pod, by the marker that wants it."""
+"""By marker, why the API server refuses its changes of a pod."""
 
 NOT_REFUSED: Final[Refused] = MappingProxyType({})
 
 CONTESTED_SECONDS: Final = 1.0
-"""Pause before a pod is looked at again whose answer shows that somebody undid what we wrote."""
+"""Requeue delay of a pod if the response to our patch shows that another client reverted it."""
 
 
 class _Reported(NamedTuple):
-    """What was reported on a pod since its last write, and when first; None for by a provider."""
+    """The change reported on a pod since its last write, and when first; None if a provider reported it."""
 
     change: ResultChange
     seen_at: float | None
 
 
 class PodReconciler:
-    """Writes the marks of pods, one patch per pod and change; only where that is refused as invalid, one for each part.
+    """Writes the marks of pods: one patch per pod and change, or one per part if the API server refuses that.
 
-    `limits` decides when a pod may be written. `serverless` is the gate of the serverless protocol. `on_refusal` is called with a pod whose marks the API server
-    will not take, and again when that has changed, so that markers may tell; `on_answer` with a pod and what was
-    to change on it when its patch is no longer under way, so that a marker's end may go on that waited for it.
-    `no_room` names the markers whose probes of a pod its node's NodePodProbe has no room for.
-    Cancelling a reconcile leaves the pod as the API server has it.
+    `limits` decides when a pod may be written. `serverless` is the gate of the serverless protocol. `on_refusal` is
+    called with a pod when the refusals of its marks change, to update the status of markers. `on_answer` is called
+    with a pod and its changes when the patch is no longer in flight, as a marker's deletion may wait for it.
+    `no_room` names the markers whose probes of a pod do not fit into its node's NodePodProbe.
     """
 
     def __init__(
@@ -85,20 +84,20 @@ class PodReconciler:
         self._refusals: dict[NamespacedName, Refused] = {}
 
     def why_refused(self, key: NamespacedName, marker: str) -> str:
-        """What the API server has against the marks of a marker on a pod, or empty. It is asked again, ever less often."""
+        """Why the API server refuses the marks of a marker on a pod, or empty. The write is retried with backoff."""
         refused = self._refusals.get(key, NOT_REFUSED)
         return refused.get(marker) or refused.get(EVERY_MARKER, "")
 
     def result_seen(self, key: NamespacedName, change: ResultChange) -> None:
-        """Starts the clock of a result that has to get to the pod; the first of several counts."""
+        """Records the change and the time of a result. Of several results the first time counts."""
         self._remember(key, _Reported(change, asyncio.get_running_loop().time()))
 
     def state_changed(self, key: NamespacedName) -> None:
-        """A provider reported another state, in a condition of the pod."""
+        """Records that a serverless provider changed a condition of the pod."""
         self._remember(key, _Reported(ResultChange.STATE, None))
 
     def gone(self, key: NamespacedName) -> None:
-        """The pod was deleted."""
+        """Removes a deleted pod."""
         self._reported.pop(key, None)
         self._refusals.pop(key, None)
         self._limits.forget(key)
@@ -138,7 +137,7 @@ class PodReconciler:
         return Result(CONTESTED_SECONDS) if self._changes(written) is not None else None
 
     def _remember(self, key: NamespacedName, reported: _Reported) -> None:
-        """Together with what is remembered: the most important change, since the first of them."""
+        """Merges a report into the pending one: keeps the most important change and the earliest time."""
         known = self._reported.get(key)
         if known is not None:
             seen = [each.seen_at for each in (known, reported) if each.seen_at is not None]
@@ -149,10 +148,10 @@ class PodReconciler:
         return len(claims_of(self._caches.matching.markers_of(pod)).claims)
 
     async def _write(self, pod: Pod, changes: Changes) -> tuple[Pod, KubeError | None]:
-        """The pod with everything that it takes, and why not all of it.
+        """Writes the changes; returns the pod, and the error if some parts were refused.
 
         Raises:
-            KubeError: nothing was written, or what failed has nothing to do with what was sent.
+            KubeError: nothing was written, or the error does not depend on the changes.
         """
         try:
             return await self._patch(pod, changes), None
@@ -167,7 +166,7 @@ class PodReconciler:
         return await self._write_parts(pod, parts)
 
     async def _write_parts(self, pod: Pod, parts: Iterable[Part]) -> tuple[Pod, KubeError | None]:
-        """As `_write`, with one patch for each part, so that a bad one costs its marker and nobody else."""
+        """Writes one patch per part, so that a refused part only affects its own marker; see `_write`."""
         refused: dict[str, str] = {}
         written, failure = None, None
         for part in parts:
@@ -197,7 +196,7 @@ class PodReconciler:
         return written
 
     def _record(self, key: NamespacedName, pod: Pod | None, refused: Refused) -> None:
-        """A pod that is gone is told of no more; its end has its markers counted anyway."""
+        """Deleted pods are not reported; the deletion itself enqueues their markers."""
         if self._refusals.get(key, NOT_REFUSED) == refused:
             return
         if refused:
