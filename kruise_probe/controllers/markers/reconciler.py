@@ -1,12 +1,11 @@
-"""Keeps what a marker says of itself true, and its finalizer in place for as long as it is needed. Key: namespace/name.
+"""Reconciles the status and the finalizer of a marker. Key: namespace/name.
 
-The finalizer is added at the first look, beside the planning of entries and not before it: should a marker
-vanish without it, entries and marks are found from the nodes and pods themselves. It goes last, when no
-NodePodProbe holds an entry and no pod carries a mark; all of that is read from synced caches, so a failed read
-cannot look like an end.
+The first reconcile adds the finalizer; the planning of entries does not wait for it. If a marker is deleted without
+the finalizer, its entries and marks are found from the nodes and pods. The finalizer is removed when no NodePodProbe
+holds an entry and no pod carries a mark. All of that is read from synced caches, so a failed read cannot remove it.
 
 Source: Kruise pkg/controller/podprobemarker (Reconcile, handlerPodProbeMarkerFinalizer).
-Differs: deletion waits for what is really left, wherever it is, not for the pods that match at that moment.
+Differs: deletion waits for all entries and marks that exist, not for the pods that match at that moment.
 """
 
 import asyncio
@@ -41,27 +40,27 @@ from kruise_probe.controllers.writer import Writer
 from kruise_probe.workqueue.consume import Result
 
 CATCH_UP_SECONDS: Final = 0.2
-"""Until the next look after somebody else changed the marker meanwhile."""
+"""Requeue delay after a conflict with another writer of the marker."""
 
 DELETION_CHECK_SECONDS: Final = 5.0
-"""How often a deletion that waits is looked at without cause, and after which its status says why."""
+"""Requeue interval of a marker whose deletion waits; after this time its status reports why."""
 
 
 CENSUS_SLICE: Final = 256
-"""Pods that are counted in one go, some 4 ms; then others on the loop have their turn."""
+"""Pods that are counted before yielding to the event loop, about 4 ms."""
 
 PRUNED_LOOK_SECONDS: Final = 30.0
-"""How often is looked, while the CRD is Kruise's, whether another one keeps the whole status by now."""
+"""Requeue interval while the CRD prunes status fields, in case a new CRD keeps them."""
 
 
 class Recorder(Protocol):
-    """Where Warning events go; `EventRecorder` is one."""
+    """Records Warning events, such as `EventRecorder`."""
 
     def event(self, pod: PodRef, type: str, reason: str, message: str) -> None: ...
 
 
 class MarkerReconciler:
-    """Writes a marker's status at most once a second and only when it differs, and its finalizer.
+    """Writes a marker's finalizer, and its status at most once a second and only if it differs.
 
     `serverless` is the gate of the serverless protocol.
     """
@@ -108,7 +107,7 @@ class MarkerReconciler:
         try:
             held = await self._held(marker)
         except KubeError:
-            # Such as from a webhook that somebody left behind: the status tells all the same.
+            # A stale webhook may refuse the finalizer; the status is still written.
             await self._report(marker, compiled)
             raise
         if held is None:
@@ -117,7 +116,7 @@ class MarkerReconciler:
         return Result(PRUNED_LOOK_SECONDS) if self._pruned else None
 
     def _refresh_cycles(self, key: NamespacedName) -> None:
-        """Has the markers looked at again whose cycles changed; this one later, if it is too early for that."""
+        """Enqueues markers whose cycles changed; requeues this one if the pause is not over."""
         time = asyncio.get_running_loop().time
         changed, again_seconds = self._caches.cycles.refresh(key.namespace, time)
         for each in changed:
@@ -127,14 +126,14 @@ class MarkerReconciler:
             self._pace.request(key, delay_seconds=again_seconds)
 
     async def _held(self, marker: PodProbeMarker) -> PodProbeMarker | None:
-        """The marker with our finalizer, or None when it has changed meanwhile."""
+        """Adds our finalizer if it is missing; returns the marker, or None after a conflict."""
         finalizers = marker.metadata.finalizers or ()
         if MARKER_FINALIZER in finalizers:
             return marker
         return await self._write_finalizers(marker, (*finalizers, MARKER_FINALIZER))
 
     async def _report(self, marker: PodProbeMarker, compiled: CompiledMarker) -> None:
-        """Takes the census, if it is due, and writes what it says."""
+        """Takes the census if it is due, and writes the status."""
         if not self._pace.is_due(marker.key):
             self._pace.request(marker.key)
             return
@@ -145,9 +144,9 @@ class MarkerReconciler:
     async def _census(
         self, marker: PodProbeMarker, compiled: CompiledMarker
     ) -> PodProbeMarkerStatus:
-        """Counts slice by slice, so that results need not wait for it: a marker may match all pods of a large cluster.
+        """Counts in slices, as a marker may match all pods of a large cluster, and results must not wait.
 
-        What changes meanwhile, and so may be counted before or after, has asked for another census.
+        A change during the count may be missed; it has requested another census.
         """
         pods = self._caches.matching.pods_of(compiled)
         tally = Tally(compiled)
@@ -185,7 +184,7 @@ class MarkerReconciler:
         )
 
     def _refusals(self, marker: CompiledMarker, pods: Iterable[Pod]) -> dict[NamespacedName, str]:
-        """Those of these pods on which the API server refuses what `marker` wants, and why."""
+        """The pods on which the API server refuses marks of `marker`, and why."""
         name, why_refused = marker.key.name, self._pods.why_refused
         return {each.key: why for each in pods if (why := why_refused(each.key, name))}
 
@@ -196,7 +195,7 @@ class MarkerReconciler:
         markers: tuple[CompiledMarker, ...],
         stale: dict[str, bool],
     ) -> Sighting | None:
-        """What counts of a pod; None unless it takes part and its Node exists. `stale` remembers nodes that were asked."""
+        """The observation of a pod; None if it is not probed or has no Node. `stale` caches staleness by node."""
         caches = self._caches
         node = caches.node(pod.node) if is_probed(pod) else None
         if node is None:
@@ -238,7 +237,7 @@ class MarkerReconciler:
         self._pruned_at_watch = self._caches.marker_watches
 
     def _warn(self, marker: PodProbeMarker, status: PodProbeMarkerStatus) -> None:
-        """One Warning per conflict and per invalid spec: none for what the status, or this process, has said already."""
+        """Records a Warning per conflict and invalid spec, unless the status or an earlier event reported it."""
         news = _warnings(status)
         said = _warnings(marker.status) | self._warned.pop(marker.key, frozenset())
         fresh = news - said - {each for each in news if _is_known(each[0], said)}
@@ -249,9 +248,9 @@ class MarkerReconciler:
             self._recorder.event(about, "Warning", reason, message)
 
     async def _finish(self, marker: PodProbeMarker, compiled: CompiledMarker) -> Result | None:
-        """Removes the finalizer once nothing of the marker is left; until then says what is.
+        """Removes the finalizer once no entry or mark is left; until then the status reports what is left.
 
-        A marker that others hold for longer stays readable: its status says that nothing of it is left.
+        If finalizers of others keep the marker, its status reports that nothing is left.
         """
         finalizers = marker.metadata.finalizers or ()
         holding = self._caches.nodes_holding(marker.key)
@@ -271,7 +270,7 @@ class MarkerReconciler:
         return Result(DELETION_CHECK_SECONDS)
 
     async def _report_end(self, marker: PodProbeMarker, compiled: CompiledMarker) -> None:
-        """At the pace of other reports: who holds the marker may edit it as often as they like."""
+        """Writes the final status, rate limited: holders of other finalizers may edit the marker often."""
         if not self._pace.is_due(marker.key):
             self._pace.request(marker.key)
             return
@@ -279,7 +278,7 @@ class MarkerReconciler:
         await self._write_status(marker, counting.ended(marker, compiled.generation, self._now()))
 
     def _still_marked(self, compiled: CompiledMarker) -> NamespacedName | None:
-        """A pod that still carries a mark of the marker, or None."""
+        """Returns a pod that still carries a mark of the marker, or None."""
         for pod in self._caches.marked.of_marker(compiled):
             if has_residue(pod, compiled, claims_of(self._caches.matching.markers_of(pod))):
                 return pod.key
@@ -316,7 +315,7 @@ class MarkerReconciler:
     async def _write_finalizers(
         self, marker: PodProbeMarker, finalizers: tuple[str, ...]
     ) -> PodProbeMarker | None:
-        """Writes the list, unless the marker has changed meanwhile (others keep finalizers there too): then None."""
+        """Writes the finalizers; returns None on a conflict, as others write finalizers too."""
         body = {"metadata": {"resourceVersion": marker.resource_version, "finalizers": finalizers}}
         try:
             changed = await self._client.patch(
@@ -340,5 +339,5 @@ def _warnings(status: PodProbeMarkerStatus | None) -> frozenset[tuple[str, str]]
 
 
 def _is_known(reason: str, said: Iterable[tuple[str, str]]) -> bool:
-    """Whether another message of the same reason says nothing new."""
+    """Whether the reason was reported before and its message does not matter."""
     return reason in counting.WARNED_OF_ONCE and any(each == reason for each, _ in said)
