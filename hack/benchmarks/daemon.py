@@ -25,7 +25,7 @@ from benchmarks.control_plane import kubeconfig as control_plane
 from benchmarks.hollow_cluster import gone, installed
 from benchmarks.in_pod import as_in_a_pod
 from benchmarks.reporting import Row, emit, interpreter, percentile, say
-from benchmarks.targets import HOST, doors, pages
+from benchmarks.targets import doors, pages
 from kruise_probe.client.config import load_config
 from kruise_probe.daemon.cri.grpc_runtime import GrpcRuntime
 from kruise_probe.daemon.cri.runtime import ContainerState
@@ -99,7 +99,8 @@ async def measure(options: Options) -> list[Row]:
         runtime = await stack.enter_async_context(GrpcRuntime(f"unix://{options.socket}"))
         await stack.enter_async_context(installed(api))
         pods = await stack.enter_async_context(_running_pods(cluster, runtime, options))
-        await _Run(options, api, runtime, pods, folder, results, add).all_phases()
+        host = await _host(cluster)
+        await _Run(options, api, runtime, pods, host, folder, results, add).all_phases()
         add(machine.speed())
     return rows
 
@@ -122,6 +123,13 @@ async def _running_pods(
         await cluster.call(Request("DELETE", f"{namespace}/pods?gracePeriodSeconds=0"))
         await cluster.call(Request("DELETE", namespace), fine=(404, 409))
         await gone(cluster, namespace)
+
+
+async def _host(cluster: Api) -> str:
+    """The node's address: the only one at which pods in the host's network are probed."""
+    listed = await cluster.json("GET", hollow.PODS_PATH)
+    host: str = listed["items"][0]["status"]["hostIP"]
+    return host
 
 
 async def _create_pod(cluster: Api, pod: dict[str, Any]) -> None:
@@ -179,6 +187,7 @@ class _Run:
         api: Api,
         runtime: GrpcRuntime,
         pods: list[_Pod],
+        host: str,
         folder: Path,
         kubeconfig: str,
         add: Callable[[Row], None],
@@ -187,6 +196,7 @@ class _Run:
         self._api = api
         self._runtime = runtime
         self._pods = pods
+        self._host = host
         self._folder = folder
         self._kubeconfig = kubeconfig
         self._add = add
@@ -250,7 +260,7 @@ class _Run:
                 "name": self._pods[pod].name,
                 "namespace": hollow.NAMESPACE,
                 "uid": self._pods[pod].uid,
-                "IP": HOST,
+                "IP": self._host,
                 "probes": [
                     {
                         "name": f"bench#{each.name}",
@@ -320,7 +330,10 @@ class _Run:
         }
 
     async def _tcp_and_http(self, daemon: Measured, count: int) -> None:
-        async with doors(count // 2) as open_doors, pages() as site:
+        async with (
+            doors(self._host, count // 2) as open_doors,
+            pages(self._host) as site,
+        ):
             tcp = [
                 Entry(n, f"tcp-{n}", {"tcpSocket": {"port": port}})
                 for n, port in enumerate(open_doors.ports)
@@ -340,7 +353,7 @@ class _Run:
             await self._tcp(daemon, rate)
 
     async def _tcp(self, daemon: Measured, count: int) -> None:
-        async with doors(count) as open_doors:
+        async with doors(self._host, count) as open_doors:
             entries = [
                 Entry(n, f"tcp-{n}", {"tcpSocket": {"port": port}})
                 for n, port in enumerate(open_doors.ports)
@@ -420,7 +433,7 @@ class _Run:
     async def _flips(self, daemon: Measured, count: int) -> None:
         """Each of the probes flips once, one after the other; seen in the status."""
         loop = asyncio.get_running_loop()
-        async with pages() as site, asyncio.TaskGroup() as group:
+        async with pages(self._host) as site, asyncio.TaskGroup() as group:
             entries = [
                 Entry(
                     n,

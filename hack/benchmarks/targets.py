@@ -1,4 +1,4 @@
-"""What the probes of the daemon's benchmark meet: servers on loopback that note when they were asked."""
+"""What the probes of the daemon's benchmark meet: servers on this machine that note when they were asked."""
 
 import asyncio
 from collections import defaultdict
@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 
 from benchmarks.reporting import percentile
 
-HOST = "127.0.0.1"
 EVERY_HOST = "0.0.0.0"
 """Hollow pods have addresses all over 127/8."""
 
@@ -36,7 +35,7 @@ class Doors:
 
 
 @asynccontextmanager
-async def doors(count: int) -> AsyncIterator[Doors]:
+async def doors(host: str, count: int) -> AsyncIterator[Doors]:
     found = Doors()
     loop = asyncio.get_running_loop()
 
@@ -45,7 +44,7 @@ async def doors(count: int) -> AsyncIterator[Doors]:
             port: int = transport.get_extra_info("sockname")[1]
             found.arrivals[port].append(loop.time())
 
-    servers = [await loop.create_server(Door, HOST, 0, backlog=16) for _ in range(count)]
+    servers = [await loop.create_server(Door, host, 0, backlog=16) for _ in range(count)]
     found.ports = [each.sockets[0].getsockname()[1] for each in servers]
     try:
         yield found
@@ -84,7 +83,7 @@ class Pages:
 
 
 @asynccontextmanager
-async def pages(host: str = HOST) -> AsyncIterator[Pages]:
+async def pages(host: str) -> AsyncIterator[Pages]:
     found = Pages()
 
     class Page(asyncio.Protocol):

@@ -54,6 +54,8 @@ KERNEL_BYTES: Final = 128 * 1024
 """Kernel socket buffer per connection and direction; it counts as this container's memory."""
 ACCEPTS_A_STEP: Final = 32
 """Connections accepted per event loop step."""
+ACCEPTS_A_STEP_WHEN_FULL: Final = 4
+"""Each of them closes another connection. A request takes some steps, in which few new connections may come."""
 ACCEPT_AGAIN_SECONDS: Final = 1.0
 """Pause after a failed accept, as when the process has no file descriptors left."""
 
@@ -127,6 +129,8 @@ class HttpListener:
         self._body_bytes = 0
         self._turn = asyncio.Lock()
         """Held for handshakes and request starts, which block the loop for milliseconds: at most one per loop step."""
+        self._turn_of_followers = asyncio.Lock()
+        """Held in addition by requests that a client sent ahead of an answer, so one of them at most waits for `_turn`."""
         self._ending = False
         self._group: asyncio.TaskGroup | None = None
 
@@ -160,7 +164,8 @@ class HttpListener:
             self._close(each)
 
     def _accept(self) -> None:
-        for _ in range(ACCEPTS_A_STEP):
+        full = len(self._connections) >= self._limits.max_connections
+        for _ in range(ACCEPTS_A_STEP_WHEN_FULL if full else ACCEPTS_A_STEP):
             try:
                 connection, _address = self._listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -251,6 +256,7 @@ class HttpListener:
         while head is not None:
             request, close = await self._read_rest(connection, head, received)
             self._enter(connection, Stage.ANSWERING)
+            await self._take_turn(followed=bool(ahead))
             response = await self._respond(request)
             self._release(connection)
             ahead = ahead + 1 if received else 0
@@ -365,9 +371,16 @@ class HttpListener:
         connection.stage = stage
         connection.since = asyncio.get_running_loop().time()
 
-    async def _respond(self, request: Request) -> Response:
+    async def _take_turn(self, *, followed: bool) -> None:
+        """`followed`: the client sent the request ahead of an answer. The first requests of others go before it."""
+        if followed:
+            async with self._turn_of_followers:
+                await self._take_turn(followed=False)
+            return
         async with self._turn:
             await asyncio.sleep(0)
+
+    async def _respond(self, request: Request) -> Response:
         try:
             async with asyncio.timeout(HANDLE_SECONDS):
                 return await self._handler(request)

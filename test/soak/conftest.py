@@ -46,6 +46,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         "test_handover": "crowds",
         "test_memory": "crowds",
         "test_scale": "crowds",
+        "test_hostile": "node",
         "test_steady": "node",
         "test_restarts": "node",
     }

@@ -1,0 +1,312 @@
+"""Attackers of every kind in three namespaces of a real node, beside well-behaved pods in a fourth.
+
+The pods' state flips with the clock of this machine, every `WINDOW_SECONDS`, so the moment of each flip is known and
+the time until its label shows is measured from there.
+"""
+
+import asyncio
+import math
+import os
+import secrets
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from support import programs
+from support.attackers import (
+    IMAGE,
+    Object,
+    attacker_pod,
+    ballast_pod,
+    hold_connections,
+    markers,
+    pipeline_metrics,
+)
+from support.background import background
+from support.kubectl import Kubectl
+from support.programs import Program
+from support.saying import say
+from support.world import Json, JsonObject, following, labels
+
+from kruise_probe.api.times import utc_now
+from kruise_probe.client.config import load_config
+from kruise_probe.client.rest import RestClient
+from kruise_probe.manifests.crds import all_crds
+
+SYSTEM = "kruise-system"
+WINDOW_SECONDS = 20
+PERIODS = {"exec": 5, "http": 1}
+"""Of the victims' probes, in seconds."""
+LABEL = "victim.example.com/"
+MAX_DAEMON_MB, MAX_MANAGER_MB = 128, 256
+MAX_DAEMON_RENEWAL_SECONDS, MAX_LEADER_RENEWAL_SECONDS = 30, 10
+"""Half of the daemon's Lease duration, and the manager's renew deadline."""
+
+FLIP = f"""
+mkdir -p /tmp/www; cd /tmp/www; httpd -p 8080
+while :; do
+  now=$(date +%s)
+  if [ $((now / {WINDOW_SECONDS} % 2)) = 0 ]; then echo up > ok; else rm -f ok; fi
+  sleep $(({WINDOW_SECONDS} - now % {WINDOW_SECONDS}))
+done
+"""
+
+
+class Arena:
+    """Four namespaces on the real cluster; the first is the victims'."""
+
+    def __init__(self, kubeconfig: str) -> None:
+        run = secrets.token_hex(3)
+        self.kubeconfig = kubeconfig
+        self.names = [f"hostile-{run}-{each}" for each in ("victims", "a", "b", "c")]
+        self.victims, *self.attackers = (Kubectl(kubeconfig, namespace=each) for each in self.names)
+
+
+@pytest.fixture
+def arena() -> Iterator[Arena]:
+    kubeconfig = os.environ.get("KUBECONFIG")
+    if not kubeconfig or not os.environ.get("KRUISE_PROBE_CRI_ENDPOINT"):
+        pytest.skip('needs a node: eval "$(hack/cluster env)"')
+    arena = Arena(kubeconfig)
+    kubectl = Kubectl(kubeconfig)
+    kubectl.apply(
+        *(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": each}}
+            for each in (SYSTEM, *arena.names)
+        ),
+        *all_crds(),
+    )
+    kubectl.until_established()
+    yield arena
+    for each in (arena.victims, *arena.attackers):
+        # No manager is left that would remove the finalizers.
+        for one in each.items("podprobemarkers"):
+            free = ("--type=merge", '--patch={"metadata":{"finalizers":null}}')
+            each.run("patch", "podprobemarker", one["metadata"]["name"], *free)
+    kubectl.run("delete", "namespace", *arena.names, "--timeout=180s", timeout=190)
+
+
+def victim(number: int) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": f"victim-{number}", "labels": {"app": "victim"}},
+        "spec": {
+            "terminationGracePeriodSeconds": 0,
+            "containers": [
+                {
+                    "name": "main",
+                    "image": IMAGE,
+                    "imagePullPolicy": "Never",
+                    "command": ["sh", "-c", FLIP],
+                }
+            ],
+        },
+    }
+
+
+def victims_marker() -> Object:
+    handlers = {
+        "exec": {"exec": {"command": ["test", "-f", "/tmp/www/ok"]}},
+        "http": {"httpGet": {"port": 8080, "path": "/ok"}},
+    }
+    probes = [
+        {
+            "name": name,
+            "containerName": "main",
+            "probe": {**handler, "periodSeconds": PERIODS[name], "timeoutSeconds": 1},
+            "markerPolicy": [
+                {"state": "Succeeded", "labels": {f"{LABEL}{name}": "up"}},
+                {"state": "Failed", "labels": {f"{LABEL}{name}": "down"}},
+            ],
+        }
+        for name, handler in handlers.items()
+    ]
+    return {
+        "apiVersion": "apps.kruise.io/v1alpha1",
+        "kind": "PodProbeMarker",
+        "metadata": {"name": "victims"},
+        "spec": {"selector": {"matchLabels": {"app": "victim"}}, "probes": probes},
+    }
+
+
+class Flips:
+    """When each victim's label showed the state of its window: an event handler of an informer.
+
+    Attributes:
+        seen: by (pod, probe, window) the seconds from the window's start until the label was right.
+    """
+
+    def __init__(self, namespace: str) -> None:
+        self.seen: dict[tuple[str, str, int], float] = {}
+        self._namespace = namespace
+
+    def on_add(self, obj: JsonObject, is_initial: bool) -> None:
+        self._note(obj.raw)
+
+    def on_update(self, old: JsonObject, new: JsonObject) -> None:
+        self._note(new.raw)
+
+    def on_delete(self, last_known: JsonObject) -> None:
+        """A victim that was deleted misses its windows."""
+
+    def _note(self, pod: Json) -> None:
+        if pod["metadata"]["namespace"] != self._namespace:
+            return
+        now = utc_now().timestamp()
+        window = int(now // WINDOW_SECONDS)
+        wanted = "up" if window % 2 == 0 else "down"
+        for probe in PERIODS:
+            if labels(pod).get(f"{LABEL}{probe}") == wanted:
+                key = (pod["metadata"]["name"], probe, window)
+                self.seen.setdefault(key, now - window * WINDOW_SECONDS)
+
+    def delays(self, probe: str, pods: int, windows: range) -> list[float]:
+        """One for each pod and window, sorted; infinite where the label was never right."""
+        return sorted(
+            self.seen.get((f"victim-{number}", probe, window), math.inf)
+            for number in range(pods)
+            for window in windows
+        )
+
+
+class Health:
+    """Polls /healthz of both programs, and the Leases."""
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[str, int]] = []
+        self.longest: dict[str, float] = {}
+
+    async def watch(self, programs: list[Program], leases: Kubectl) -> None:
+        while True:
+            for each in programs:
+                self.answers.append((each.name, (await each.get("healthz"))[0]))
+            for lease in await asyncio.to_thread(leases.items, "leases"):
+                name = lease["metadata"]["name"]
+                if name.startswith("kruise-probe"):
+                    renewed = datetime.fromisoformat(lease["spec"]["renewTime"])
+                    age = (utc_now() - renewed).total_seconds()
+                    self.longest[name] = max(self.longest.get(name, 0.0), age)
+            await asyncio.sleep(1.0)
+
+
+def port_of(program: Program) -> int:
+    return int(program.address("/healthz").rpartition(":")[2])
+
+
+@asynccontextmanager
+async def strangers(*ports: int, count: int) -> AsyncIterator[None]:
+    """Connections from outside to every port that the programs listen on."""
+    async with AsyncExitStack() as stack:
+        for port in ports:
+            await stack.enter_async_context(background(hold_connections(port, count=count)))
+            await stack.enter_async_context(background(pipeline_metrics(port, count=count // 4)))
+        yield
+
+
+async def test_victims_keep_their_probes_beside_attackers_of_every_kind(
+    arena: Arena, short: bool, tmp_path: Path
+) -> None:
+    pods, seconds, crowd, ballast = (5, 60, 70, 1) if short else (30, 600, 130, 8)
+    arena.victims.apply(*(victim(number) for number in range(pods)))
+    ready = ("wait", "--for=condition=Ready", "pod", "--timeout=300s")
+    for each in arena.attackers:
+        each.apply(attacker_pod(), *(ballast_pod(number) for number in range(ballast)))
+    await asyncio.to_thread(arena.victims.run, *ready, "--all", timeout=310)
+    for each in arena.attackers:
+        await asyncio.to_thread(each.run, *ready, "-l", "attacker=yes", timeout=310)
+    config = load_config(arena.kubeconfig)
+    node = arena.victims.items("nodes")[0]["metadata"]["name"]
+    flags = (f"--node-name={node}", f"--cri-endpoint={os.environ['KRUISE_PROBE_CRI_ENDPOINT']}")
+    kubeconfig = Path(arena.kubeconfig)
+    flips, health = Flips(arena.names[0]), Health()
+    client = RestClient(config=config, field_manager="soak", user_agent="soak")
+    async with (
+        client,
+        following(client) as world,
+        programs.running("manager", kubeconfig, tmp_path) as manager,
+        programs.running("daemon", kubeconfig, tmp_path, *flags) as daemon,
+    ):
+        await manager.ready(seconds=60)
+        await daemon.ready(seconds=60)
+        world.pods.informer.add_event_handler(flips)
+        arena.victims.apply(victims_marker())
+
+        async def all_labelled() -> bool:
+            shown = [each for each in world.pods.all() if f"{LABEL}exec" in labels(each)]
+            return len(shown) == pods
+
+        await daemon.until("every victim has its label", all_labelled, seconds=120)
+        both = [manager, daemon]
+        system = Kubectl(arena.kubeconfig, namespace=SYSTEM)
+        async with (
+            background(health.watch(both, system)),
+            strangers(port_of(manager), port_of(daemon), count=256),
+        ):
+            for each in arena.attackers:
+                await asyncio.to_thread(each.apply, *markers(crowd=crowd))
+            windows = await measured_windows(seconds)
+        for each in both:
+            assert each.running, each.tail()
+        report(flips, health, pods, windows, manager, daemon)
+        check(flips, health, pods, windows, manager, daemon, short=short)
+
+
+async def measured_windows(seconds: int) -> range:
+    """Waits for the next whole windows of `seconds` together."""
+    first = int(utc_now().timestamp() // WINDOW_SECONDS) + 1
+    windows = range(first, first + max(seconds // WINDOW_SECONDS, 1))
+    await asyncio.sleep(windows.stop * WINDOW_SECONDS - utc_now().timestamp())
+    return windows
+
+
+def percentile(delays: list[float], share: float) -> float:
+    return delays[min(int(len(delays) * share), len(delays) - 1)]
+
+
+def report(
+    flips: Flips, health: Health, pods: int, windows: range, manager: Program, daemon: Program
+) -> None:
+    for probe in PERIODS:
+        delays = flips.delays(probe, pods, windows)
+        missed = sum(math.isinf(each) for each in delays)
+        say(
+            f"{probe} of {PERIODS[probe]} s: {len(delays)} flips, median {percentile(delays, 0.5):.2f} s, "
+            f"p99 {percentile(delays, 0.99):.2f} s, {missed} missed"
+        )
+    failed = [each for each in health.answers if each[1] != 200]
+    say(f"/healthz: {len(health.answers)} polls, {len(failed)} without 200")
+    say(
+        f"longest age of a Lease: { {name: round(age, 1) for name, age in health.longest.items()} }"
+    )
+    say(f"peak memory: manager {manager.peak_mb:.0f} MB, daemon {daemon.peak_mb:.0f} MB")
+
+
+def check(
+    flips: Flips,
+    health: Health,
+    pods: int,
+    windows: range,
+    manager: Program,
+    daemon: Program,
+    *,
+    short: bool,
+) -> None:
+    """Memory always; times and answers are held to their promise in the long form, which has the machine to itself."""
+    assert daemon.peak_mb <= MAX_DAEMON_MB
+    assert manager.peak_mb <= MAX_MANAGER_MB
+    for probe, period in PERIODS.items():
+        late = percentile(flips.delays(probe, pods, windows), 0.99)
+        limit = WINDOW_SECONDS if short else period + 1.0
+        assert late <= limit, f"{probe}: p99 {late:.2f} s, more than {limit:g} s"
+    if short:
+        return
+    assert not [each for each in health.answers if each[1] != 200]
+    assert len(health.longest) == 2, health.longest
+    for name, age in health.longest.items():
+        limit = (
+            MAX_LEADER_RENEWAL_SECONDS if name.endswith("manager") else MAX_DAEMON_RENEWAL_SECONDS
+        )
+        assert age <= limit, f"Lease {name} was not renewed for {age:.1f} s"
