@@ -37,6 +37,10 @@ def normalised(value: Any, namespace: str) -> Any:
         if "causes" in value:  # the real server names some twice
             causes = [normalised(each, namespace) for each in value["causes"]]
             value = {**value, "causes": list({str(each): each for each in causes}.values())}
+        if value.get("managedFields"):
+            # The servers order entries by whole seconds: the order depends on when the requests came.
+            entries = sorted(value["managedFields"], key=_writer)
+            value = {**value, "managedFields": entries}
         return {
             key: "version" if key == "resourceVersion" else normalised(each, namespace)
             for key, each in value.items()
@@ -49,6 +53,10 @@ def normalised(value: Any, namespace: str) -> Any:
         value = TIME.sub("time", UUID.sub("uid", value.replace(namespace, "ns")))
         return re.sub(r"contract/[0-9.]+", "contract", value)
     return value
+
+
+def _writer(entry: dict[str, Any]) -> tuple[str, str, str]:
+    return entry.get("manager", ""), entry.get("operation", ""), entry.get("subresource", "")
 
 
 @pytest.fixture
