@@ -38,6 +38,7 @@ def random(request: pytest.FixtureRequest) -> Random:
     return Random(seed)
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Groups that do not disturb one another, for `--dist loadgroup`: who kills an API server has one to himself."""
     groups = {
