@@ -31,7 +31,6 @@ def pytest_sessionstart() -> None:
     asyncio.set_event_loop(None)
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """For `--dist loadgroup`: a file's tests share a process, and so do all that share the real node."""
     for item in items:

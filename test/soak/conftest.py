@@ -38,23 +38,6 @@ def random(request: pytest.FixtureRequest) -> Random:
     return Random(seed)
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Groups that do not disturb one another, for `--dist loadgroup`: who kills an API server has one to himself."""
-    groups = {
-        "test_chaos": "kills",
-        "test_watches": "kills",
-        "test_handover": "crowds",
-        "test_memory": "crowds",
-        "test_scale": "crowds",
-        "test_hostile": "node",
-        "test_steady": "node",
-        "test_restarts": "node",
-    }
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(groups.get(item.path.stem, "embedded")))
-
-
 @pytest.fixture(scope="session")
 def control_plane() -> Iterator[ControlPlane]:
     """One for each process of the tests."""
