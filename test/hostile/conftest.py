@@ -27,15 +27,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_sessionstart() -> None:
-    """Without a loop set, `get_event_loop` makes one up, which nobody closes; looptime calls it for each test."""
+    """Set no loop: otherwise `get_event_loop`, which looptime calls for each test, creates one that is never closed."""
     asyncio.set_event_loop(None)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """For `--dist loadgroup`: a file's tests share a process, and so do all that share the real node."""
-    for item in items:
-        on_node = item.get_closest_marker("real_node") is not None
-        item.add_marker(pytest.mark.xdist_group("real node" if on_node else str(item.path)))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -1,4 +1,4 @@
-"""A pod's gRPC server streams frames without end. Its own probe fails in time; nobody else sees anything."""
+"""A pod's gRPC server streams frames without end. Its own probe fails in time, and other probes are not affected."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""E5: markers whose labels select pods for each other cost their own pods a few writes, and say so; nobody else notices."""
+"""E5: markers whose labels select pods for each other cause few writes of their own pods and report it. Other pods are not affected."""
 
 import asyncio
 import time

@@ -4,5 +4,5 @@ import asyncio
 
 
 def pytest_sessionstart() -> None:
-    """Without a loop set, `get_event_loop` makes one up, which nobody closes; looptime calls it for each test."""
+    """Set no loop: otherwise `get_event_loop`, which looptime calls for each test, creates one that is never closed."""
     asyncio.set_event_loop(None)

@@ -56,7 +56,7 @@ class Crowd:
         try:
             if events & selectors.EVENT_WRITE:
                 self._send(each)
-            # What sends without end reads no answer, but is told of a reset.
+            # A client that sends without end reads no answer; a reset still raises an error.
             elif not self._forever and not each.recv(4096):
                 self._drop(each)
         except BlockingIOError:

@@ -1,6 +1,6 @@
 """A leak fails the test that made it, and no neighbour.
 
-A transport, socket or file that nobody closed warns when it is collected, which may be minutes later.
+A transport, socket or file that was not closed warns when it is collected, which may be minutes later.
 """
 
 import gc

@@ -10,7 +10,7 @@ HERE = Path(__file__).parent
 
 
 def pytest_sessionstart() -> None:
-    """Without a loop set, `get_event_loop` makes one up, which nobody closes; looptime calls it for each test."""
+    """Set no loop: otherwise `get_event_loop`, which looptime calls for each test, creates one that is never closed."""
     asyncio.set_event_loop(None)
 
 
