@@ -16,12 +16,12 @@ from typing import ClassVar, Final
 
 import msgspec
 
-MAX_WISH_SECONDS: Final = 60.0
-"""Maximum Retry-After that later requests honor, so that a faulty proxy cannot delay a node's results for a day."""
+MAX_RETRY_AFTER_SECONDS: Final = 60.0
+"""Maximum Retry-After that a requeue honors, so that a faulty proxy cannot delay a node's results for a day."""
 
-WISH_JITTER: Final = 0.2
-"""A Retry-After is extended by up to this share, so that refused clients do not retry at the same time. It is never
-shortened, as the server gave the minimum."""
+RETRY_AFTER_JITTER: Final = 0.2
+"""A Retry-After is extended by up to this share, so that clients do not retry at the same time. It is never shortened,
+because it is the minimum."""
 
 
 class Status(msgspec.Struct, frozen=True, rename="camel"):
@@ -169,12 +169,12 @@ def error_of(
     )
 
 
-def wish_seconds(error: BaseException | None) -> float:
+def retry_after_seconds(error: BaseException | None) -> float:
     """Return the Retry-After of `error` with jitter, or 0.0 without one.
 
-    For delayed retries. Heartbeats and leader election ignore it, as their deadlines are shorter.
+    Requeues use it. Heartbeats and leader election do not, because their deadlines are shorter.
     """
-    wish = error.retry_after_seconds if isinstance(error, ApiError) else None
-    if wish is None:
+    seconds = error.retry_after_seconds if isinstance(error, ApiError) else None
+    if seconds is None:
         return 0.0
-    return min(wish, MAX_WISH_SECONDS) * (1 + WISH_JITTER * random.random())
+    return min(seconds, MAX_RETRY_AFTER_SECONDS) * (1 + RETRY_AFTER_JITTER * random.random())

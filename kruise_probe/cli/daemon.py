@@ -25,11 +25,10 @@ from kruise_probe.cli.types import (
     Duration,
     flag,
 )
-from kruise_probe.client.blocking import in_daemon_thread
 from kruise_probe.client.config import ClusterConfig, load_config
-from kruise_probe.client.lister_watcher import ResourceListerWatcher
 from kruise_probe.client.recorder import EventRecorder
-from kruise_probe.client.rest import RestClient
+from kruise_probe.client.rest import ResourceListerWatcher, RestClient
+from kruise_probe.client.threads import run_in_daemon_thread
 from kruise_probe.daemon.agent import Agent, Options
 from kruise_probe.daemon.cri.containers import ContainerWatcher
 from kruise_probe.daemon.cri.endpoints import NodeRuntime
@@ -147,7 +146,7 @@ async def run_daemon(flags: DaemonFlags, runtime: NodeRuntime) -> None:
         tls=flags.metrics_secure,
     )
     server.bind()
-    config = await in_daemon_thread(partial(load_config, flags.kubeconfig))
+    config = await run_in_daemon_thread(partial(load_config, flags.kubeconfig))
     _log.info("starting", version=version.TEXT, node=flags.node_name, server=config.server)
     off = [gate.name for gate in (PROBE_MARKERS, DAEMON) if not flags.feature_gates.enabled(gate)]
     async with (

@@ -29,10 +29,10 @@ from kruise_probe.cli.types import (
     bool_flag,
     flag,
 )
-from kruise_probe.client.blocking import in_daemon_thread
 from kruise_probe.client.config import ClusterConfig, load_config
 from kruise_probe.client.recorder import EventRecorder
 from kruise_probe.client.rest import RestClient
+from kruise_probe.client.threads import run_in_daemon_thread
 from kruise_probe.controllers import product
 from kruise_probe.controllers.leader_election import JITTER_FACTOR, LeaderElector
 from kruise_probe.controllers.manager import Manager, Runnable
@@ -247,7 +247,7 @@ async def run_manager(flags: ManagerFlags) -> None:
     metrics: Handler = MetricsHandler()
     guard = MetricsGuard(metrics)
     services = [lag, *_servers(flags, health, ready, guard if flags.metrics_secure else metrics)]
-    config = await in_daemon_thread(partial(load_config, flags.kubeconfig))
+    config = await run_in_daemon_thread(partial(load_config, flags.kubeconfig))
     _log.info("starting", version=version.TEXT, server=config.server)
     identity = f"{socket.gethostname()}_{os.getpid()}_{os.urandom(4).hex()}"
     async with _client(config, flags) as election_client, _review_client(config) as reviewer:

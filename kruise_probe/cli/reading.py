@@ -25,8 +25,7 @@ from kruise_probe.api.times import utc_now
 from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbeMarker
 from kruise_probe.cli.failures import first_of
 from kruise_probe.client.config import ClusterConfig
-from kruise_probe.client.lister_watcher import ResourceListerWatcher
-from kruise_probe.client.rest import RestClient
+from kruise_probe.client.rest import ResourceListerWatcher, RestClient
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.inspection.snapshot import SEEN_PODS, SeenPod, Snapshot
 from kruise_probe.serving.logs import configure_logs

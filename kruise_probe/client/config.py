@@ -1,17 +1,20 @@
-"""Address and credentials of the API server, loaded once at start.
+"""Address, credentials and proxy of the API server, loaded once at start.
 
-In a pod, these come from the service account. That needs no kubeconfig and does not import the
-`kubernetes` package, which uses 40 MB. Elsewhere that package reads a kubeconfig (see `kubeconfig`).
+In a pod, the configuration comes from the service account, without the `kubernetes` package, which uses 40 MB.
+Elsewhere that package reads a kubeconfig (see `kubeconfig`).
 
-Source: client-go rest.InClusterConfig and tools/clientcmd.
-Differs: $KUBECONFIG takes precedence over the service account, because it is set on purpose.
+Source: client-go rest.InClusterConfig and tools/clientcmd; golang.org/x/net/http/httpproxy.
+Differs: $KUBECONFIG takes precedence over the service account, because it is set on purpose. SOCKS proxies are not
+supported.
 """
 
 import os
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
+from ipaddress import ip_address, ip_network
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from kruise_probe.client.credentials import (
     ConfigError,
@@ -19,12 +22,12 @@ from kruise_probe.client.credentials import (
     StaticCredentials,
     TokenFile,
 )
-from kruise_probe.client.proxies import proxy_from_environment
-from kruise_probe.client.tls import AuthorityFile, tls_context
+from kruise_probe.client.tls import CAFile, tls_context
 
 __all__ = ["ClusterConfig", "ConfigError", "load_config"]
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +37,7 @@ class ClusterConfig:
     Attributes:
         server: URL without a trailing slash; may have a path, the prefix of every request.
         tls: None for a plain `http` server.
-        authority: the CA file that `tls` trusts, if it may be replaced at run time.
+        ca_file: the CA file that `tls` trusts, if it may be replaced at run time.
         server_name: name expected in the server's certificate, if it is not the host.
         proxy: URL of an HTTP proxy, or None.
         namespace: default namespace of the user.
@@ -44,7 +47,7 @@ class ClusterConfig:
     server: str
     tls: ssl.SSLContext | None
     credentials: Credentials
-    authority: AuthorityFile | None = None
+    ca_file: CAFile | None = None
     server_name: str | None = None
     proxy: str | None = None
     namespace: str = "default"
@@ -52,7 +55,7 @@ class ClusterConfig:
 
     @classmethod
     def plain(cls, server: str) -> "ClusterConfig":
-        """Return the configuration of a server without authentication, for the playground and tests."""
+        """Return the configuration of a server without credentials, for the playground and tests."""
         return cls(server=server.rstrip("/"), tls=None, credentials=StaticCredentials())
 
 
@@ -78,28 +81,26 @@ def load_config(
     if default.exists():
         return _from_kubeconfig(str(default), environ, "the default kubeconfig")
     raise ConfigError(
-        f"no API server to talk to: --kubeconfig and $KUBECONFIG are not set, {default} does not exist, and this "
-        f"is no pod with a service account ({_why_not_in_cluster(environ)}); name a kubeconfig with --kubeconfig"
+        f"no configuration of an API server: --kubeconfig and $KUBECONFIG are not set, {default} does not exist, and "
+        f"there is no service account of a pod ({_no_service_account(environ)}); set --kubeconfig"
     )
 
 
-def _why_not_in_cluster(environ: Mapping[str, str]) -> str:
+def _no_service_account(environ: Mapping[str, str]) -> str:
     if not environ.get("KUBERNETES_SERVICE_HOST"):
         return "$KUBERNETES_SERVICE_HOST is not set"
     return f"{SERVICE_ACCOUNT}/token does not exist; is automountServiceAccountToken false?"
 
 
 def _from_kubeconfig(paths: str, environ: Mapping[str, str], origin: str) -> ClusterConfig:
-    from kruise_probe.client import (
-        kubeconfig,
-    )  # imported here, because it uses 40 MB that a pod need not spend
+    from kruise_probe.client import kubeconfig  # uses 40 MB, which a pod does not need
 
     found = kubeconfig.read(paths, origin)
     return ClusterConfig(
         server=found.server,
         tls=found.tls,
         credentials=found.credentials,
-        authority=found.authority,
+        ca_file=found.ca_file,
         server_name=found.server_name,
         proxy=found.proxy or proxy_from_environment(found.server, environ),
         namespace=found.namespace,
@@ -111,8 +112,8 @@ def _in_cluster(environ: Mapping[str, str]) -> ClusterConfig:
     host, port = environ["KUBERNETES_SERVICE_HOST"], environ.get("KUBERNETES_SERVICE_PORT")
     if not port:
         raise ConfigError(
-            "in a pod: $KUBERNETES_SERVICE_HOST is set but $KUBERNETES_SERVICE_PORT is not; set both, "
-            "or name a kubeconfig with --kubeconfig"
+            "in a pod: $KUBERNETES_SERVICE_HOST is set, but $KUBERNETES_SERVICE_PORT is not; set both, or set "
+            "--kubeconfig"
         )
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     token = SERVICE_ACCOUNT / "token"
@@ -123,23 +124,23 @@ def _in_cluster(environ: Mapping[str, str]) -> ClusterConfig:
             )
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
-            f"in a pod: {token} cannot be read ({_reason(error)}); mount the service account token readable for "
-            "this user (fsGroup or runAsUser)"
+            f"in a pod: {token} cannot be read ({_reason(error)}); make the service account token readable for this "
+            "user with fsGroup or runAsUser"
         ) from error
-    authority = SERVICE_ACCOUNT / "ca.crt"
-    tls = tls_context(authority, origin="in a pod")
+    ca_file = SERVICE_ACCOUNT / "ca.crt"
+    tls = tls_context(ca_file, origin="in a pod")
     return ClusterConfig(
         server=server,
         tls=tls,
         credentials=TokenFile(token),
-        authority=AuthorityFile(authority, tls),
+        ca_file=CAFile(ca_file, tls),
         proxy=proxy_from_environment(server, environ),
-        namespace=_own_namespace(),
+        namespace=_pod_namespace(),
         source="the pod's service account",
     )
 
 
-def _own_namespace() -> str:
+def _pod_namespace() -> str:
     try:
         return (SERVICE_ACCOUNT / "namespace").read_text(encoding="utf-8").strip() or "default"
     except OSError:
@@ -148,3 +149,62 @@ def _own_namespace() -> str:
 
 def _reason(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def proxy_from_environment(server: str, environ: Mapping[str, str]) -> str | None:
+    """Return the URL of the proxy for `server`, or None, with the rules of Go programs.
+
+    `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` may be upper or lower case. Loopback never uses a proxy. `NO_PROXY`
+    accepts names, `.suffixes`, addresses, CIDRs, ports and `*`. The `proxy-url` of a kubeconfig takes precedence.
+    """
+    url = urlsplit(server)
+    host, port = url.hostname or "", url.port or DEFAULT_PORTS.get(url.scheme, 0)
+    proxy = _variable(environ, f"{url.scheme.upper()}_PROXY")
+    if not proxy or _excluded(host, port, _variable(environ, "NO_PROXY")):
+        return None
+    return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def _variable(environ: Mapping[str, str], name: str) -> str:
+    return environ.get(name) or environ.get(name.lower()) or ""
+
+
+def _excluded(host: str, port: int, exclusions: str) -> bool:
+    if host == "localhost" or _is_loopback(host):
+        return True
+    return any(
+        _matches(each.strip().lower(), host.lower(), port)
+        for each in exclusions.split(",")
+        if each.strip()
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _matches(rule: str, host: str, port: int) -> bool:
+    if rule == "*":
+        return True
+    try:
+        return ip_address(host) in ip_network(rule, strict=False)
+    except ValueError:
+        pass
+    name, rule_port = _split_port(rule)
+    if rule_port and rule_port != str(port):
+        return False
+    if name.startswith(("*.", ".")):
+        return host.endswith(name.removeprefix("*"))
+    return host == name or (bool(name) and host.endswith(f".{name}"))
+
+
+def _split_port(rule: str) -> tuple[str, str]:
+    """Split `name:port` or `[v6]:port`. The port is empty if there is none."""
+    if rule.startswith("["):
+        name, _, rest = rule[1:].partition("]")
+        return name, rest.removeprefix(":")
+    name, _, port = rule.rpartition(":")
+    return (name, port) if name and ":" not in name else (rule, "")

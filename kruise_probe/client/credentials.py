@@ -1,8 +1,8 @@
 """Credentials for the API server. Tokens and certificates rotate without a restart.
 
 Source: client-go transport/token_source.go and cert_rotation.go, plugin/pkg/client/auth/exec.
-Differs: refused credentials are reloaded at once and the request is retried; in client-go, the next request uses
-the new ones. Certificates are reloaded only when they are refused, neither periodically nor at their expiry.
+Differs: after a 401, credentials are reloaded at once and the request is retried; in client-go, the next request uses
+the new ones. Certificates are reloaded only after a 401, neither periodically nor at their expiry.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 import structlog
 
 from kruise_probe.api.errors import FatalError
-from kruise_probe.client.blocking import in_daemon_thread
+from kruise_probe.client.threads import run_in_daemon_thread
 
 log = structlog.get_logger(__name__)
 
@@ -22,7 +22,7 @@ REREAD_SECONDS = 60.0
 
 
 class ConfigError(FatalError):
-    """The client configuration is invalid; one line says what is wrong, where, and what to do."""
+    """The client configuration is invalid. The message is one line: what is wrong, where, and what to do."""
 
 
 class Credentials(Protocol):
@@ -37,8 +37,8 @@ class Credentials(Protocol):
         """Return the current header value, or None with a client certificate or without credentials."""
         ...
 
-    async def renew(self, refused: str | None, since: int = 0) -> bool:
-        """Reload the credentials after a 401 for the header `refused` at version `since`.
+    async def renew(self, rejected: str | None, since: int = 0) -> bool:
+        """Reload the credentials after a 401 for the header `rejected` at version `since`.
 
         Return True if a retry would use other credentials.
         """
@@ -60,8 +60,8 @@ class StaticCredentials:
     def authorization(self) -> str | None:
         return self._authorization
 
-    async def renew(self, refused: str | None, since: int = 0) -> bool:
-        return refused != self._authorization
+    async def renew(self, rejected: str | None, since: int = 0) -> bool:
+        return rejected != self._authorization
 
     def close(self) -> None:
         pass
@@ -89,10 +89,10 @@ class TokenFile:
             self._read_if_changed()
         return self._authorization
 
-    async def renew(self, refused: str | None, since: int = 0) -> bool:
+    async def renew(self, rejected: str | None, since: int = 0) -> bool:
         self._file_version = None
         self._read_if_changed()
-        return self._authorization != refused
+        return self._authorization != rejected
 
     def close(self) -> None:
         pass
@@ -129,10 +129,10 @@ class Identity(NamedTuple):
 class ReloadedCredentials:
     """Credentials of a kubeconfig, reloaded from its exec plugin or files after a 401.
 
-    `load` runs in a thread, because it blocks and may run a program. Requests that are refused meanwhile share
-    that run's result. The run continues when all waiting requests have timed out, so a slow plugin serves the
-    next request. `close` cancels it; requests of other clients that wait for it then keep their 401.
-    `present` makes new connections use a new certificate. It runs on the event loop.
+    `load` runs in a thread, because it blocks and may run a program. Requests that get a 401 meanwhile share its result.
+    It continues when all waiting requests have timed out, so that a slow plugin serves the next request. `close`
+    cancels it; requests of other clients that wait for it then return their 401.
+    `use_certificate` makes new connections use a new certificate. It runs on the event loop.
     If either raises ConfigError, the 401 is returned to the caller.
     """
 
@@ -140,25 +140,25 @@ class ReloadedCredentials:
         self,
         identity: Identity,
         load: Callable[[], Identity],
-        present: Callable[[Identity], None] = lambda _: None,
+        use_certificate: Callable[[Identity], None] = lambda _: None,
     ) -> None:
         self.version = 0
         self._identity = identity
         self._load = load
-        self._present = present
+        self._use_certificate = use_certificate
         self._renewing: asyncio.Task[None] | None = None
 
     def authorization(self) -> str | None:
         return self._identity.authorization
 
-    async def renew(self, refused: str | None, since: int = 0) -> bool:
-        if self._is_current(refused, since):
+    async def renew(self, rejected: str | None, since: int = 0) -> bool:
+        if self._is_current(rejected, since):
             if self._renewing is None:
                 self._renewing = asyncio.create_task(self._reload(), name="renewal of credentials")
                 self._renewing.add_done_callback(self._on_reloaded)
             # Unlike `await task`, cancelling this wait does not cancel the task.
             await asyncio.wait((self._renewing,))
-        return not self._is_current(refused, since)
+        return not self._is_current(rejected, since)
 
     def close(self) -> None:
         if self._renewing is not None:
@@ -166,7 +166,7 @@ class ReloadedCredentials:
 
     async def _reload(self) -> None:
         try:
-            self._replace(await in_daemon_thread(self._load))
+            self._replace(await run_in_daemon_thread(self._load))
         except ConfigError as error:
             log.warning("credentials could not be renewed", error=str(error))
 
@@ -180,7 +180,7 @@ class ReloadedCredentials:
 
     def _replace(self, found: Identity) -> None:
         if found.certificate_file and found[1:] != self._identity[1:]:
-            self._present(found)
+            self._use_certificate(found)
             self.version += 1
-            log.info("new client certificate is presented", file=found.certificate_file)
+            log.info("client certificate reloaded", file=found.certificate_file)
         self._identity = found

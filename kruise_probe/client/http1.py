@@ -10,20 +10,20 @@ import os
 from collections.abc import Callable
 from typing import Final, cast
 
-from kruise_probe.client.answers import AnswerParser, BadResponse
+from kruise_probe.client.response import ResponseError, ResponseParser
 
 UNREAD_BYTES: Final = 256 * 1024
 """Unread bytes of a stream at which reading from the socket is paused."""
 
 
-class Broken(Exception):
-    """The connection ended before the response did; the message says how."""
+class ConnectionLost(Exception):
+    """The connection ended before the response was complete. The message contains the reason."""
 
 
 class HttpConnection(asyncio.Protocol):
-    """A connection made by `dialing` and kept by `pool`. Its holder sends requests one after the other.
+    """A connection made by `dialer` and kept by `pool`. Its user sends one request after the other.
 
-    `on_lost` is called once, right before the socket is closed. `version` is set and read by the pool.
+    `on_lost` is called once, right before the socket is closed. The pool sets and reads `version`.
     `requests` is the number of requests sent, without CONNECT.
     """
 
@@ -33,7 +33,7 @@ class HttpConnection(asyncio.Protocol):
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
         self._tcp: asyncio.Transport | None = None
-        self._answer: AnswerParser | None = None
+        self._response: ResponseParser | None = None
         self._problem: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._streaming = False
@@ -51,66 +51,59 @@ class HttpConnection(asyncio.Protocol):
         """True if a request can be sent now, as far as this side knows."""
         if self._eof or self._closed or self._transport is None or self._transport.is_closing():
             return False
-        answer = self._answer
-        if answer is None:
+        response = self._response
+        if response is None:
             return True
         # The server may respond before it has read the whole request. The connection is then not reusable.
         return (
-            answer.complete
-            and answer.reusable
+            response.complete
+            and response.reusable
             and not self._paused
             and not self._transport.get_write_buffer_size()
         )
 
     def send(self, data: bytes, *, tunnel: bool = False) -> None:
         """Write a whole request to the socket, without an await. Only for a `usable` connection."""
-        self._answer = AnswerParser(tunnel=tunnel)
+        self._response = ResponseParser(tunnel=tunnel)
         self._streaming = False
         self.requests += not tunnel
         if self._eof or self._closed:  # closed since it was dialed; no callback follows
-            self._fail(Broken("the connection was closed without an answer"))
+            self._fail(ConnectionLost("the connection was closed before the request was sent"))
         else:
             self.transport.write(data)
 
-    async def head(self) -> AnswerParser:
-        """Return the response once its header is complete.
+    async def read_header(self) -> ResponseParser:
+        """Return the response once its header is complete. `read_chunk` then reads its body.
 
         Raises:
-            Broken: the connection ended before that.
-            BadResponse: the response is not valid HTTP.
+            ConnectionLost: the connection ended before that.
+            ResponseError: the response is not valid HTTP.
         """
-        answer = self._current_response()
+        response = self._current_response()
         self._streaming = True
-        while not answer.status:
+        while not response.status:
             await self._wait_for_data()
-        return answer
+        return response
 
-    async def whole(self) -> AnswerParser:
-        """Return the complete response. Raises: as `head`."""
-        answer = self._current_response()
+    async def read_response(self) -> ResponseParser:
+        """Return the complete response. Raises: as `read_header`."""
+        response = self._current_response()
         self._streaming = False
         self._resume_reading()
-        while not answer.complete:
+        while not response.complete:
             await self._wait_for_data()
-        return answer
+        return response
 
-    async def portion(self) -> bytes:
-        """Return the next bytes of the body after `head`; empty at its end. Raises: as `head`."""
-        answer = self._current_response()
-        while not (data := answer.take()):
-            if answer.complete:
+    async def read_chunk(self) -> bytes:
+        """Return the next bytes of the body; empty at its end. Raises: as `read_header`."""
+        response = self._current_response()
+        while not (data := response.take()):
+            if response.complete:
                 return b""
             self._resume_reading()
             await self._wait_for_data()
         self._resume_reading()
         return data
-
-    def secured(self, transport: asyncio.Transport) -> None:
-        """Switch to `transport`, which is TLS over the previous transport."""
-        self._transport = transport
-        if self._answer is not None and not self._answer.reusable:
-            self.close()  # the proxy's tunnel sent data before the first request
-        self._answer = None
 
     def close(self) -> None:
         """Close the connection now, also with a request in flight. Does not wait for the peer."""
@@ -123,24 +116,27 @@ class HttpConnection(asyncio.Protocol):
     # Callbacks of asyncio.Protocol.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = self._tcp = cast(asyncio.Transport, transport)
+        """Use `transport`: TCP first, then TLS over the previous transport."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._tcp = self._tcp or self._transport
+        self._response = None
 
     def data_received(self, data: bytes) -> None:
-        answer = self._answer
+        response = self._response
         if self._closed:
             return
-        if answer is None:
+        if response is None:
             self.close()
             return
         try:
-            answer.feed(data)
-        except BadResponse as error:
+            response.feed(data)
+        except ResponseError as error:
             self._fail(error)
             return
-        if answer.complete:
+        if response.complete:
             self._wake()
-        elif self._streaming and answer.status:
-            if answer.pending_bytes > UNREAD_BYTES and not self._paused:
+        elif self._streaming and response.status:
+            if response.pending_bytes > UNREAD_BYTES and not self._paused:
                 self._paused = True
                 self.transport.pause_reading()
             self._wake()
@@ -153,9 +149,9 @@ class HttpConnection(asyncio.Protocol):
         self._closed = True
         self._on_lost(self)
 
-    def _current_response(self) -> AnswerParser:
-        assert self._answer is not None, "nothing was asked"
-        return self._answer
+    def _current_response(self) -> ResponseParser:
+        assert self._response is not None, "no request was sent"
+        return self._response
 
     def _resume_reading(self) -> None:
         if self._paused:
@@ -163,22 +159,22 @@ class HttpConnection(asyncio.Protocol):
             if not self._closed:
                 self.transport.resume_reading()
 
-    def _ended(self, how: str) -> None:
+    def _ended(self, reason: str) -> None:
         self._eof = True
-        answer = self._answer
-        if answer is None or answer.complete or self._problem is not None:
+        response = self._response
+        if response is None or response.complete or self._problem is not None:
             return
         try:
-            whole = answer.end()
-        except BadResponse as error:
+            complete = response.end()
+        except ResponseError as error:
             self._fail(error)
             return
-        if whole:
+        if complete:
             self._wake()
-        elif answer.status:
-            self._fail(Broken(f"{how} in the middle of the answer"))
+        elif response.status:
+            self._fail(ConnectionLost(f"{reason} in the middle of the response"))
         else:
-            self._fail(Broken(f"{how} without an answer"))
+            self._fail(ConnectionLost(f"{reason} before a response"))
 
     def _fail(self, problem: Exception) -> None:
         self._problem = problem

@@ -1,7 +1,7 @@
 """Kubeconfig files, read by the official package: contexts, certificates, tokens, exec plugins, proxies.
 
 This is the only module that imports `kubernetes`, and it is imported only when a kubeconfig is used. The package
-reports errors in many ways: its own exception, KeyErrors, a line on the root logger. They all become ConfigError.
+reports errors as its own exceptions, as KeyErrors, or only in the log. They all become ConfigError.
 
 Source: client-go tools/clientcmd.
 Differs: the official Python package reads the files, so what it does not support (impersonation, SOCKS) is rejected.
@@ -27,7 +27,7 @@ from kruise_probe.client.credentials import (
     ReloadedCredentials,
     StaticCredentials,
 )
-from kruise_probe.client.tls import AuthorityFile, tls_context, use_client_certificate
+from kruise_probe.client.tls import CAFile, tls_context, use_client_certificate
 
 _IMPERSONATION = frozenset({"as", "as-uid", "as-groups", "as-user-extra"})
 
@@ -38,7 +38,7 @@ class Kubeconfig(NamedTuple):
     server: str
     tls: ssl.SSLContext | None
     credentials: Credentials
-    authority: AuthorityFile | None
+    ca_file: CAFile | None
     server_name: str | None
     proxy: str | None
     namespace: str
@@ -56,12 +56,12 @@ def read(paths: str, origin: str) -> Kubeconfig:
         # The first file with a current context takes precedence. For the package, it is the last file.
         paths = os.pathsep.join((paths, context_file))
     context = _current_context(paths, where)
-    _refuse_impersonation(users.get(context.get("user")), where)
+    _reject_impersonation(users.get(context.get("user")), where)
     configuration = _load(paths, where)
     server = str(configuration.host).rstrip("/")
     if not server.startswith(("http://", "https://")):
         raise ConfigError(
-            f"{where}: server {server!r} is no http or https URL; correct the cluster's entry"
+            f"{where}: server {server!r} is not an http or https URL; correct it in the cluster's entry"
         )
     proxy = configuration.proxy or None
     if proxy and not proxy.startswith(("http://", "https://")):
@@ -73,25 +73,25 @@ def read(paths: str, origin: str) -> Kubeconfig:
     def reload() -> Identity:
         renewed = _identity(_load(paths, where), where)
         # Tried in another context first: an invalid certificate must not replace a valid one.
-        _present(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), renewed, where)
+        _use_certificate(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), renewed, where)
         return renewed
 
-    def present(renewed: Identity) -> None:
+    def use_certificate(renewed: Identity) -> None:
         if tls is not None:
-            _present(tls, renewed, where)
+            _use_certificate(tls, renewed, where)
 
     identity = _identity(configuration, where)
     if tls is not None:
-        _present(tls, identity, where)
+        _use_certificate(tls, identity, where)
     may_change = identity.authorization or (identity.certificate_file and tls is not None)
-    authority = configuration.ssl_ca_cert
+    ca_file = configuration.ssl_ca_cert
     return Kubeconfig(
         server=server,
         tls=tls,
-        credentials=ReloadedCredentials(identity, reload, present)
+        credentials=ReloadedCredentials(identity, reload, use_certificate)
         if may_change
         else StaticCredentials(),
-        authority=AuthorityFile(Path(authority), tls) if authority and tls is not None else None,
+        ca_file=CAFile(Path(ca_file), tls) if ca_file and tls is not None else None,
         server_name=configuration.tls_server_name,
         proxy=proxy,
         namespace=context.get("namespace") or "default",
@@ -115,14 +115,14 @@ def _read_files(paths: str, where: str) -> tuple[dict[Any, Any], str]:
             content = yaml.safe_load(path.read_text(encoding="utf-8"))
         except OSError as error:
             raise ConfigError(
-                f"{where}: cannot be read ({error.strerror}); name a kubeconfig file that this user may read"
+                f"{where}: cannot be read ({error.strerror}); make it readable for this user"
             ) from error
         except (yaml.YAMLError, UnicodeDecodeError) as error:
             raise ConfigError(
                 f"{where}: is not YAML ({_one_line(error)}); correct the file"
             ) from error
         if not isinstance(content, dict):
-            raise ConfigError(f"{where}: is empty or no mapping; write a kubeconfig to it")
+            raise ConfigError(f"{where}: is empty or not a mapping; replace it with a kubeconfig")
         if content.get("current-context"):
             context_file = context_file or name
         entries = content.get("users")
@@ -130,16 +130,16 @@ def _read_files(paths: str, where: str) -> tuple[dict[Any, Any], str]:
             if isinstance(each, dict) and isinstance(each.get("name"), str):
                 users.setdefault(each["name"], each.get("user"))
     if not found:
-        raise ConfigError(f"{where}: does not exist; correct the path or leave it out")
+        raise ConfigError(f"{where}: does not exist; correct the path, or omit it")
     return users, context_file
 
 
-def _refuse_impersonation(user: Any, where: str) -> None:
-    """Reject impersonation: the package would ignore it, and use all permissions of the user."""
+def _reject_impersonation(user: Any, where: str) -> None:
+    """Reject impersonation, because the package would ignore it and use all permissions of the user."""
     requested = sorted(_IMPERSONATION.intersection(user)) if isinstance(user, dict) else []
     if any(user[key] for key in requested):
         raise ConfigError(
-            f"{where}: impersonation ({', '.join(requested)}) is not supported; use credentials of that user's own"
+            f"{where}: impersonation ({', '.join(requested)}) is not supported; use the credentials of that user"
         )
 
 
@@ -158,7 +158,7 @@ def _current_context(paths: str, where: str) -> dict[str, Any]:
 def _load(paths: str, where: str) -> Any:
     """Return the package's Configuration as Any, because the stubs lack some of its attributes."""
     configuration: Any = Configuration()
-    # The package also reads a proxy from the environment, with its own rules; `proxies` has Go's rules.
+    # The package also reads a proxy from the environment, with its own rules; `config` has Go's rules.
     configuration.proxy = None
     try:
         with _captured_errors() as messages:
@@ -171,14 +171,14 @@ def _load(paths: str, where: str) -> Any:
         ) from error
     if messages:
         raise ConfigError(
-            f"{where}: no credentials from its exec plugin ({'; '.join(messages)}); run its command by hand"
+            f"{where}: the exec plugin returned no credentials ({'; '.join(messages)}); run its command by hand"
         )
     return configuration
 
 
 @contextmanager
 def _captured_errors() -> Iterator[list[str]]:
-    """Collect the error lines that the package logs: for a failed exec plugin it only logs one.
+    """Collect the errors that the package logs: it raises none for a failed exec plugin.
 
     Only lines of this thread are collected, because the event loop logs in another thread.
     """
@@ -228,15 +228,15 @@ def _identity(configuration: Any, where: str) -> Identity:
 
 
 def _tls(configuration: Any, where: str) -> ssl.SSLContext:
-    authority = configuration.ssl_ca_cert
+    ca_file = configuration.ssl_ca_cert
     return tls_context(
-        Path(authority) if authority else None,
+        Path(ca_file) if ca_file else None,
         origin=where,
         verify=bool(configuration.verify_ssl),
     )
 
 
-def _present(context: ssl.SSLContext, identity: Identity, where: str) -> None:
+def _use_certificate(context: ssl.SSLContext, identity: Identity, where: str) -> None:
     if identity.certificate_file:
         use_client_certificate(context, identity.certificate_file, identity.key_file, origin=where)
 

@@ -38,8 +38,8 @@ class RequestMetrics:
         self._requests: dict[tuple[str, str], Counter] = {}
         self._durations: dict[str, Histogram] = {}
 
-    def answered(self, method: str, code: str, seconds: float) -> None:
-        """Count one response. `code` is `<error>` if there was none, as in client-go."""
+    def completed(self, method: str, code: str, seconds: float) -> None:
+        """Count one request. `code` is `<error>` without a response, as in client-go."""
         requests = self._requests.get((code, method))
         if requests is None:
             requests = REQUESTS.labels(code, method, self._host)

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
-from kruise_probe.client.dialing import DialFailed
+from kruise_probe.client.dialer import DialFailed
 from kruise_probe.client.http1 import HttpConnection
 
 IDLE_SECONDS = 90.0
@@ -28,8 +28,8 @@ class _Idle(NamedTuple):
 class Pool:
     """Dials connections, keeps idle ones, and closes all of them at the end.
 
-    `dial` makes a connection, which calls the given function when it is lost. `version` returns the current version
-    of the client certificate. A connection with an older version is not reused.
+    `dial` makes a connection; the connection calls its argument when it is lost. `version` returns the current version
+    of the client certificate; a connection with an older version is not reused.
     """
 
     def __init__(self, dial: Dial, version: Callable[[], int] = lambda: 0) -> None:
@@ -41,8 +41,8 @@ class Pool:
         self._closed = False
         self._all_lost: asyncio.Event = asyncio.Event()
 
-    async def take(self) -> HttpConnection:
-        """Return an idle or new connection. The caller must return it with `give_back`.
+    async def acquire(self) -> HttpConnection:
+        """Return an idle or new connection. The caller must call `release`.
 
         Raises:
             DialFailed: no idle connection is usable, and dialing failed.
@@ -61,9 +61,9 @@ class Pool:
             if not self._closed:
                 return connection
             connection.close()
-        raise DialFailed("the client has been closed")
+        raise DialFailed("the client is closed")
 
-    def give_back(self, connection: HttpConnection) -> None:
+    def release(self, connection: HttpConnection) -> None:
         """Keep the connection for the next request if it is usable; otherwise close it."""
         if self._closed or not connection.usable:
             connection.close()

@@ -1,6 +1,6 @@
-"""Event recorder: repeated events on a pod are aggregated into one Event with a count.
+"""Event recorder. Repeated events on an object are aggregated into one Event with a count.
 
-A series is identified by (pod uid, type, reason, probe). Its first occurrence creates an Event. Later ones
+A series is identified by (object uid, type, reason, probe). Its first occurrence creates an Event. Later ones
 update its count, lastTimestamp and message, which `kubectl describe` shows as `x2 over 47s`. Failures and
 recoveries are separate series, so failures never use up the budget of a recovery.
 
@@ -29,22 +29,20 @@ from kruise_probe.api.errors import (
     NotFound,
     ServerError,
     TooManyRequests,
-    wish_seconds,
+    retry_after_seconds,
 )
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.resources import EVENTS, Resource
-from kruise_probe.client.metrics import EVENTS_DROPPED, EVENTS_PENDING
-from kruise_probe.client.request import PatchType
-from kruise_probe.client.series import (
-    PodRef,
-    Series,
+from kruise_probe.client.event_series import (
+    EventSeries,
+    EventSource,
+    ObjectReference,
     SeriesKey,
-    Source,
     event_name,
     new_budget,
 )
-
-__all__ = ["EventRecorder", "PodRef"]
+from kruise_probe.client.metrics import EVENTS_DROPPED, EVENTS_PENDING
+from kruise_probe.client.request import PatchType
 
 log = structlog.get_logger(__name__)
 
@@ -87,11 +85,11 @@ class EventRecorder:
         self, client: EventClient, *, component: str, host: str, now: Callable[[], datetime]
     ) -> None:
         self._client = client
-        self._source = Source(component, host)
+        self._source = EventSource(component, host)
         self._now = now
-        self._series: LRUCache[SeriesKey, Series] = LRUCache(MAX_SERIES)
-        self._ready: deque[Series] = deque()
-        self._later: list[tuple[float, int, Series]] = []
+        self._series: LRUCache[SeriesKey, EventSeries] = LRUCache(MAX_SERIES)
+        self._ready: deque[EventSeries] = deque()
+        self._later: list[tuple[float, int, EventSeries]] = []
         self._order = count()
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
@@ -100,7 +98,7 @@ class EventRecorder:
 
     def event(
         self,
-        pod: PodRef,
+        involved: ObjectReference,
         type: str,
         reason: str,
         message: str,
@@ -111,24 +109,24 @@ class EventRecorder:
         """Record one occurrence. Never blocks and never raises.
 
         Args:
-            pod: the involved object; the Event is created in its namespace.
+            involved: the object of the event; the Event is created in its namespace.
             type: `Normal` or `Warning`.
             reason: one CamelCase word.
             message: replaces the Event's previous message.
             container: container for `involvedObject.fieldPath`; may be empty.
             probe: probe of the series; may be empty.
         """
-        key = SeriesKey(pod.uid, type, reason, probe)
+        key = SeriesKey(involved.uid, type, reason, probe)
         series = self._series.get(key)
         if series is None:
             now = self._now()
-            name = event_name(pod.name, now, next(self._order))
-            series = Series(key, pod, name, container, now, now, new_budget())
+            name = event_name(involved.name, now, next(self._order))
+            series = EventSeries(key, involved, name, container, now, now, new_budget())
         if not series.pending and self._pending >= MAX_PENDING:
             EVENTS_DROPPED.labels("queue_full").inc()
             return
         self._series[key] = series
-        series.occurred(message, self._now())
+        series.record(message, self._now())
         if not series.pending:
             self._enqueue(series)
 
@@ -150,14 +148,14 @@ class EventRecorder:
     def _pending(self) -> int:
         return len(self._ready) + len(self._later)
 
-    def _enqueue(self, series: Series) -> None:
+    def _enqueue(self, series: EventSeries) -> None:
         series.pending = True
         self._ready.append(series)
         self._idle.clear()
         self._wake.set()
         EVENTS_PENDING.set(self._pending)
 
-    def _postpone(self, series: Series, seconds: float) -> None:
+    def _postpone(self, series: EventSeries, seconds: float) -> None:
         due = asyncio.get_running_loop().time() + seconds
         heapq.heappush(self._later, (due, next(self._order), series))
 
@@ -175,7 +173,7 @@ class EventRecorder:
             except TimeoutError:
                 continue
 
-    async def _write(self, series: Series) -> None:
+    async def _write(self, series: EventSeries) -> None:
         now = asyncio.get_running_loop().time() + CLOCK_SLACK_SECONDS
         wait = series.budget.wait_seconds(now)
         if wait > 0:
@@ -193,43 +191,45 @@ class EventRecorder:
         if series.count > written:
             self._enqueue(series)
 
-    async def _send(self, series: Series) -> None:
+    async def _send(self, series: EventSeries) -> None:
         """Create or patch the Event. One that expired is created again; one that exists already is patched."""
         if series.created and await self._patch(series):
             return
-        body = series.creation(self._source)
+        body = series.encode_event(self._source)
         try:
-            await self._client.create(EVENTS, body, namespace=series.pod.namespace)
+            await self._client.create(EVENTS, body, namespace=series.involved.namespace)
         except AlreadyExists:
             await self._patch(series)
         series.created = True
 
-    async def _patch(self, series: Series) -> bool:
-        key = NamespacedName(series.pod.namespace, series.name)
-        body = series.repetition()
+    async def _patch(self, series: EventSeries) -> bool:
+        key = NamespacedName(series.involved.namespace, series.name)
+        body = series.encode_patch()
         try:
             await self._client.patch(EVENTS, key, body, patch_type=PatchType.MERGE)
         except NotFound:
             return False
         return True
 
-    def _handle_failure(self, series: Series, error: KubeError) -> None:
+    def _handle_failure(self, series: EventSeries, error: KubeError) -> None:
         """Retry transient errors. Drop other events, with one warning per namespace and status code."""
         transient = not isinstance(error, ApiError) or isinstance(
             error, ServerError | TooManyRequests
         )
         series.tries += 1
         if transient and series.tries < MAX_TRIES:
-            wait = max(RETRY_SECONDS * random.uniform(0.5, 1.0), wish_seconds(error))
+            wait = max(RETRY_SECONDS * random.uniform(0.5, 1.0), retry_after_seconds(error))
             self._postpone(series, wait)
             return
         series.tries = 0
         series.pending = False
         EVENTS_DROPPED.labels("no_answer" if transient else "refused").inc()
-        failure = (series.pod.namespace, error.code if isinstance(error, ApiError) else 0)
+        failure = (series.involved.namespace, error.code if isinstance(error, ApiError) else 0)
         expected = failure in self._logged or "being terminated" in str(error)
         self._logged[failure] = True
         log_line = log.debug if expected else log.warning
         log_line(
-            "event not written", pod=f"{series.pod.namespace}/{series.pod.name}", error=str(error)
+            "event not written",
+            object=f"{series.involved.namespace}/{series.involved.name}",
+            error=str(error),
         )

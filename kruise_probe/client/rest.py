@@ -2,14 +2,14 @@
 
 `request` builds the requests, `sender` sends them (deadlines, retries, concurrency), the resource decodes.
 
-Source: client-go rest/client.go and request.go.
+Source: client-go rest/client.go and request.go; tools/cache/listwatch.go.
 Differs: one client for all kinds, typed by its resource argument. Only lists request compression: decompressing a
 large response takes less CPU than decrypting it uncompressed. The server never compresses a small one.
 """
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from typing import Any, Literal, Self, TypeVar, overload
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Generic, Literal, Self, TypeVar, overload
 
 from kruise_probe.api.errors import ConnectionFailed
 from kruise_probe.api.keys import NamespacedName
@@ -18,11 +18,10 @@ from kruise_probe.client import request as requests
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.request import PatchType, Request
 from kruise_probe.client.sender import Sender
-from kruise_probe.client.throttle import Throttle
 from kruise_probe.client.transport import Transport
 from kruise_probe.client.watch import WatchStream
 
-__all__ = ["PatchType", "RestClient"]
+__all__ = ["PatchType", "ResourceListerWatcher", "RestClient"]
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -55,7 +54,8 @@ class RestClient:
             self._transport,
             config,
             max_in_flight=max_in_flight,
-            throttle=Throttle(qps=qps, burst=burst) if qps > 0 else None,
+            qps=qps,
+            burst=burst,
         )
 
     async def __aenter__(self) -> Self:
@@ -100,9 +100,11 @@ class RestClient:
         try:
             page = resource.decode_list(body)
         except DECODE_ERRORS as error:
-            raise ConnectionFailed(f"{request}: the answer is no list: {error}") from error
+            raise ConnectionFailed(f"{request}: the response is not a list: {error}") from error
         if page.continue_token and page.continue_token == continue_token:
-            raise ConnectionFailed(f"{request}: the list has no end: its next page is this page")
+            raise ConnectionFailed(
+                f"{request}: the server repeated the continue token, so the list would never end"
+            )
         return page
 
     @asynccontextmanager
@@ -133,10 +135,12 @@ class RestClient:
             field_selector=field_selector,
             label_selector=label_selector,
         )
-        answer = await self._sender.open(request)
-        stream = answer.stream
+        response = await self._sender.open(request)
+        stream = response.stream
         if stream is None:
-            raise ConnectionFailed(f"{request}: the server opened no stream ({answer.status})")
+            raise ConnectionFailed(
+                f"{request}: the server responded with status {response.status} instead of a stream"
+            )
         try:
             yield WatchStream(
                 stream, resource, request, read_deadline_seconds=read_deadline_seconds
@@ -198,8 +202,8 @@ class RestClient:
             field_manager=self._field_manager,
             metadata_only=not decode,
         )
-        answer = await self._perform(request)
-        return _decode(resource, answer, request) if decode else None
+        response = await self._perform(request)
+        return _decode(resource, response, request) if decode else None
 
     async def delete(self, resource: Resource[Any], key: NamespacedName, *, uid: str = "") -> None:
         """Delete the object; finalizers may delay it. With `uid`, raises Conflict for another object."""
@@ -228,8 +232,55 @@ class RestClient:
         return (await self._sender.perform(request)).body
 
 
+class ResourceListerWatcher(Generic[T]):
+    """Lists and watches one resource with a namespace and selectors. Has no state."""
+
+    def __init__(
+        self,
+        client: RestClient,
+        resource: Resource[T],
+        *,
+        namespace: str = "",
+        field_selector: str = "",
+        label_selector: str = "",
+    ) -> None:
+        self._client = client
+        self._resource = resource
+        self._namespace = namespace
+        self._field_selector = field_selector
+        self._label_selector = label_selector
+
+    async def list_page(
+        self, *, limit: int, continue_token: str, resource_version: str
+    ) -> ListPage[T]:
+        return await self._client.list_page(
+            self._resource,
+            namespace=self._namespace,
+            limit=limit,
+            continue_token=continue_token,
+            resource_version=resource_version,
+            field_selector=self._field_selector,
+            label_selector=self._label_selector,
+        )
+
+    def watch(
+        self, *, resource_version: str, timeout_seconds: float, send_initial_events: bool
+    ) -> AbstractAsyncContextManager[WatchStream[T]]:
+        return self._client.watch(
+            self._resource,
+            namespace=self._namespace,
+            resource_version=resource_version,
+            timeout_seconds=timeout_seconds,
+            send_initial_events=send_initial_events,
+            field_selector=self._field_selector,
+            label_selector=self._label_selector,
+        )
+
+
 def _decode(resource: Resource[T], body: bytes, request: Request) -> T:
     try:
         return resource.decode(body)
     except DECODE_ERRORS as error:
-        raise ConnectionFailed(f"{request}: the answer is no {resource.kind}: {error}") from error
+        raise ConnectionFailed(
+            f"{request}: the response is not a {resource.kind}: {error}"
+        ) from error

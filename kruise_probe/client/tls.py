@@ -1,4 +1,4 @@
-"""TLS for connections to the API server.
+"""TLS configuration for the API server: CAs and client certificates.
 
 Source: client-go transport and rest/config.go (TLSClientConfig).
 Differs: Python's strict X.509 checks are off, to accept the certificates that Go accepts.
@@ -14,8 +14,8 @@ from kruise_probe.client.credentials import ConfigError
 log = structlog.get_logger(__name__)
 
 
-def tls_context(authority: Path | None, *, origin: str, verify: bool = True) -> ssl.SSLContext:
-    """Return a TLS context that trusts `authority`, or the system's CAs if it is None.
+def tls_context(ca_file: Path | None, *, origin: str, verify: bool = True) -> ssl.SSLContext:
+    """Return a TLS context that trusts the CAs in `ca_file`, or the system's CAs if it is None.
 
     Strict X.509 checks, on by default since Python 3.13, stay off. The CA certificates of many clusters
     lack the required extensions, and no other Kubernetes client requires them.
@@ -24,11 +24,10 @@ def tls_context(authority: Path | None, *, origin: str, verify: bool = True) -> 
         ConfigError: the file is unreadable or has no certificate.
     """
     try:
-        context = ssl.create_default_context(cafile=str(authority) if authority else None)
+        context = ssl.create_default_context(cafile=str(ca_file) if ca_file else None)
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(
-            f"{origin}: the certificate authority {authority} cannot be used ({error.strerror or error}); it must be a "
-            "readable PEM file"
+            f"{origin}: the CA file {ca_file} cannot be used ({error.strerror or error}); it must be a readable PEM file"
         ) from error
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if not verify:
@@ -50,11 +49,11 @@ def use_client_certificate(
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(
             f"{origin}: the client certificate {certificate} with key {key} cannot be used "
-            f"({error.strerror or error}); both must be readable PEM and belong together"
+            f"({error.strerror or error}); both must be readable PEM files, and the key must match"
         ) from error
 
 
-class AuthorityFile:
+class CAFile:
     """A CA file that another process may replace, and the TLS context that trusts it.
 
     The file is read again when a server's certificate is not trusted. Old CAs stay trusted until the end of the
@@ -73,18 +72,18 @@ class AuthorityFile:
         self._context = context
         self._content = _content(path)
 
-    def renewed(self, *, since: int) -> bool:
-        """Read the file again. Return True if new CAs are trusted since version `since`."""
+    def reload(self, *, since: int) -> bool:
+        """Read the file again. Return True if its version is newer than `since`."""
         content = _content(self._path)
         if content and content != self._content:
             self._content = content
             try:
                 self._context.load_verify_locations(cadata=content)
             except ssl.SSLError as error:
-                log.warning("new authority cannot be used", file=str(self._path), error=str(error))
+                log.warning("new CA file is invalid", file=str(self._path), error=str(error))
             else:
                 self.version += 1
-                log.info("new authority is trusted", file=str(self._path))
+                log.info("CA file reloaded", file=str(self._path))
         return self.version > since
 
 

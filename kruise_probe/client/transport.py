@@ -1,6 +1,6 @@
 """HTTP transport to one server: a pool of connections, with every failure as ConnectionFailed or a subclass.
 
-It sends a request exactly once; `sender` decides on retries. `http1` and `answers` handle the protocol, `dialing`
+It sends a request exactly once; `sender` decides on retries. `http1` and `response` handle the protocol, `dialer`
 connects, and `pool` keeps idle connections.
 
 Source: client-go rest/transport.go and apimachinery util/net/http.go (keep-alive, idle time, dial time).
@@ -13,13 +13,12 @@ from collections.abc import Callable
 from typing import NamedTuple, Self
 
 from kruise_probe.api.errors import ConnectionFailed, ResponseTooLarge
-from kruise_probe.client.answers import AnswerParser, BadResponse, BodyTooLarge
 from kruise_probe.client.config import ClusterConfig
-from kruise_probe.client.dialing import DialFailed, Untrusted, dial
-from kruise_probe.client.http1 import Broken, HttpConnection
+from kruise_probe.client.dialer import Dialer, DialFailed, UntrustedServer
+from kruise_probe.client.http1 import ConnectionLost, HttpConnection
 from kruise_probe.client.pool import Pool
 from kruise_probe.client.request import Request
-from kruise_probe.client.route import Route
+from kruise_probe.client.response import BodyTooLarge, ResponseError, ResponseParser
 
 METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 
@@ -39,7 +38,7 @@ class ConnectionBroken(ConnectionFailed):
         self.was_new = was_new
 
 
-class Stream:
+class ResponseStream:
     """The body of a streaming response. `close` closes its connection, unless the stream has ended."""
 
     def __init__(self, connection: HttpConnection, pool: Pool, request: Request) -> None:
@@ -55,29 +54,29 @@ class Stream:
         """
         try:
             async with asyncio.timeout(deadline_seconds):
-                return await self._connection.portion()
+                return await self._connection.read_chunk()
         except TimeoutError as error:
             raise ConnectionFailed(
-                f"{self._request}: silent for {deadline_seconds:g} s, not even a bookmark"
+                f"{self._request}: no data for {deadline_seconds:g} s, not even a bookmark"
             ) from error
-        except Broken as error:
+        except ConnectionLost as error:
             raise ConnectionBroken(f"{self._request}: {error}") from error
-        except BadResponse as error:
+        except ResponseError as error:
             raise ConnectionFailed(f"{self._request}: {error}") from error
 
     def close(self) -> None:
         pool, self._pool = self._pool, None
         if pool is not None:
-            pool.give_back(self._connection)
+            pool.release(self._connection)
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     """A response with its whole body, or with a stream after a successful `open`."""
 
     status: int
     retry_after: str | None
     body: bytes
-    stream: Stream | None = None
+    stream: ResponseStream | None = None
 
 
 class Transport:
@@ -90,18 +89,16 @@ class Transport:
     def __init__(
         self, config: ClusterConfig, *, user_agent: str, before_send: Callable[[], None] | None
     ) -> None:
-        self._authority = config.authority
+        self._ca_file = config.ca_file
         self._credentials = config.credentials
-        self._route = Route.of(config)
+        self._dialer = Dialer.for_config(config)
         self._user_agent = user_agent
         self._before_send = before_send
         self._headers: dict[tuple[str, bool, bool, str | None], str] = {}
         self._pool: Pool | None = None
 
     async def __aenter__(self) -> Self:
-        self._pool = Pool(
-            lambda on_lost: dial(self._route, on_lost), lambda: self._credentials.version
-        )
+        self._pool = Pool(self._dialer.dial, lambda: self._credentials.version)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -109,7 +106,7 @@ class Transport:
         if self._pool is not None:
             await self._pool.close()
 
-    async def exchange(self, request: Request, authorization: str | None) -> Answer:
+    async def exchange(self, request: Request, authorization: str | None) -> Response:
         """Send `request` once and read the whole response.
 
         Raises:
@@ -117,71 +114,71 @@ class Transport:
             ResponseTooLarge: the body exceeds the size limit.
             ConnectionFailed: dialing failed, or the response is not valid HTTP.
         """
-        pool = self._entered()
+        pool = self._require_pool()
         connection = await self._send(pool, request, authorization)
         try:
-            return _whole(await connection.whole(), connection)
-        except Broken as error:
-            raise _broken(request, error, connection) from error
+            return _response(await connection.read_response(), connection)
+        except ConnectionLost as error:
+            raise _connection_broken(request, error, connection) from error
         except BodyTooLarge as error:
             raise ResponseTooLarge(f"{request}: {error}") from error
-        except BadResponse as error:
+        except ResponseError as error:
             raise ConnectionFailed(f"{request}: {error}") from error
         finally:
-            pool.give_back(connection)
+            pool.release(connection)
 
-    async def open(self, request: Request, authorization: str | None) -> Answer:
+    async def open(self, request: Request, authorization: str | None) -> Response:
         """Send `request` once. Return a stream on success, and the whole body of an error response.
 
         Raises: as `exchange`.
         """
-        pool = self._entered()
+        pool = self._require_pool()
         connection = await self._send(pool, request, authorization)
-        stream: Stream | None = None
+        stream: ResponseStream | None = None
         try:
-            if (await connection.head()).status == 200:
-                stream = Stream(connection, pool, request)
-                return Answer(200, None, b"", stream)
-            return _whole(await connection.whole(), connection)
-        except Broken as error:
-            raise _broken(request, error, connection) from error
-        except BadResponse as error:
+            if (await connection.read_header()).status == 200:
+                stream = ResponseStream(connection, pool, request)
+                return Response(200, None, b"", stream)
+            return _response(await connection.read_response(), connection)
+        except ConnectionLost as error:
+            raise _connection_broken(request, error, connection) from error
+        except ResponseError as error:
             raise ConnectionFailed(f"{request}: {error}") from error
         finally:
             if stream is None:
-                pool.give_back(connection)
+                pool.release(connection)
 
-    def _entered(self) -> Pool:
+    def _require_pool(self) -> Pool:
         if self._pool is None:
-            raise RuntimeError("the client is used outside of its `async with`")
+            raise RuntimeError("enter the client with `async with` before its first request")
         return self._pool
 
     async def _send(
         self, pool: Pool, request: Request, authorization: str | None
     ) -> HttpConnection:
-        """Send `request` and return its connection. The caller must give it back to the pool."""
+        """Send `request` and return its connection. The caller must release it to the pool."""
         data = self._encode(request, authorization)
         connection = await self._connect(pool, request)
         try:
             if self._before_send is not None and request.method in _WRITES:
                 self._before_send()
         except BaseException:
-            pool.give_back(connection)
+            pool.release(connection)
             raise
         connection.send(data)
         return connection
 
     async def _connect(self, pool: Pool, request: Request) -> HttpConnection:
-        """Take a connection. If the server is not trusted and the CA file has changed, dial once more."""
-        authority = self._authority
-        trusted = authority.version if authority is not None else 0
+        """Acquire a connection. If the server is not trusted and the CA file has changed, dial once more."""
+        ca_file = self._ca_file
+        version = ca_file.version if ca_file is not None else 0
         try:
             try:
-                return await pool.take()
-            except Untrusted:
-                if authority is None or not authority.renewed(since=trusted):
+                return await pool.acquire()
+            except UntrustedServer:
+                if ca_file is None or not ca_file.reload(since=version):
                     raise
-            return await pool.take()
+            return await pool.acquire()
         except DialFailed as error:
             raise ConnectionFailed(f"{request}: {error}") from error
 
@@ -192,7 +189,9 @@ class Transport:
             ConnectionFailed: the target or the token has characters that are invalid in HTTP.
         """
         if not _TARGET.fullmatch(request.target):
-            raise ConnectionFailed(f"{request}: {request.target!r} cannot be asked for; quote it")
+            raise ConnectionFailed(
+                f"{request}: the target {request.target!r} is not a valid URL path; quote it"
+            )
         body = request.body
         if body is None and request.method not in _WRITES:
             length = ""
@@ -200,7 +199,7 @@ class Transport:
             body = body or b""
             length = f"Content-Length: {len(body)}\r\n"
         head = (
-            f"{request.method} {self._route.target_prefix}{request.target} HTTP/1.1\r\n"
+            f"{request.method} {self._dialer.target_prefix}{request.target} HTTP/1.1\r\n"
             f"{self._headers_of(request, authorization)}{length}\r\n"
         ).encode("ascii")
         return head + body if body else head
@@ -222,9 +221,11 @@ class Transport:
 
     def _build_headers(self, request: Request, authorization: str | None) -> str:
         if authorization is not None and _UNPRINTABLE.search(authorization):
-            raise ConnectionFailed(f"{request}: the token has characters that no header can hold")
+            raise ConnectionFailed(
+                f"{request}: the bearer token has characters that are invalid in a header; replace the token"
+            )
         fields = {
-            "Host": self._route.host,
+            "Host": self._dialer.host_header,
             "User-Agent": self._user_agent,
             "Accept": METADATA_ONLY if request.metadata_only else "application/json",
             "Accept-Encoding": "gzip" if request.compressed else None,
@@ -232,16 +233,18 @@ class Transport:
             "Authorization": authorization,
         }
         lines = [f"{name}: {value}\r\n" for name, value in fields.items() if value is not None]
-        if self._route.tls is None:
-            lines.append(self._route.proxy_header)
+        if self._dialer.tls is None:
+            lines.append(self._dialer.proxy_authorization)
         return "".join(lines)
 
 
-def _broken(request: Request, error: Broken, connection: HttpConnection) -> ConnectionBroken:
+def _connection_broken(
+    request: Request, error: ConnectionLost, connection: HttpConnection
+) -> ConnectionBroken:
     return ConnectionBroken(f"{request}: {error}", was_new=connection.requests == 1)
 
 
-def _whole(answer: AnswerParser, connection: HttpConnection) -> Answer:
-    if answer.status == 401:
+def _response(parsed: ResponseParser, connection: HttpConnection) -> Response:
+    if parsed.status == 401:
         connection.close()
-    return Answer(answer.status, answer.retry_after, answer.take())
+    return Response(parsed.status, parsed.retry_after, parsed.take())

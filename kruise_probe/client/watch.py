@@ -1,24 +1,53 @@
 """A watch as an async iterator of typed events.
 
-Source: client-go rest/watch/decoder.go and tools/cache/reflector.go (errors that end a watch).
-Differs: no data within the read deadline is an error here; the caller need not detect it.
+Source: client-go rest/watch/decoder.go, tools/cache/reflector.go (errors that end a watch); KEP-3157 for the bookmark
+that ends the initial list.
+Differs: no data within the read deadline is an error here; the caller need not detect it. An object that does not
+decode is an event, and does not end the watch.
 """
 
 import asyncio
 from collections import deque
+from collections.abc import Mapping
 from typing import Final, Generic, Self, TypeVar
 
-from kruise_probe.api.errors import ConnectionFailed
-from kruise_probe.api.resources import DECODE_ERRORS, KubeObject, Resource
-from kruise_probe.api.watching import WatchEvent
-from kruise_probe.client.frames import LineSplitter, decode_frame
+import msgspec
+
+from kruise_probe.api.errors import ConnectionFailed, Status, error_of
+from kruise_probe.api.resources import DECODE_ERRORS, KubeObject, Resource, undecodable_of
+from kruise_probe.api.watching import EventType, WatchEvent
 from kruise_probe.client.request import Request
-from kruise_probe.client.transport import ConnectionBroken, Stream
+from kruise_probe.client.transport import ConnectionBroken, ResponseStream
 
 T = TypeVar("T", bound=KubeObject)
 
 EVENTS_AT_ONCE: Final = 32
 """Events after which the iterator yields to the event loop: one socket read may have thousands."""
+
+MAX_LINE_BYTES = 64 * 1024 * 1024
+"""Maximum length of an event, far above what the server can store."""
+
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+
+
+class _Event(msgspec.Struct, frozen=True):
+    type: str
+    object: msgspec.Raw
+
+
+class _BookmarkMeta(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str = ""
+    annotations: Mapping[str, str] | None = None
+
+
+class _Bookmark(msgspec.Struct, frozen=True):
+    metadata: _BookmarkMeta = _BookmarkMeta()
+
+
+_event_decoder = msgspec.json.Decoder(_Event)
+_bookmark_decoder = msgspec.json.Decoder(_Bookmark)
+_status_decoder = msgspec.json.Decoder(Status)
+_TYPES = {str(each): each for each in EventType}
 
 
 class WatchStream(Generic[T]):
@@ -26,7 +55,7 @@ class WatchStream(Generic[T]):
 
     def __init__(
         self,
-        stream: Stream,
+        stream: ResponseStream,
         resource: Resource[T],
         request: Request,
         *,
@@ -51,17 +80,79 @@ class WatchStream(Generic[T]):
             await self._read()
         self._events_in_a_row += 1
         try:
-            return decode_frame(self._resource, self._lines.popleft(), request=str(self._request))
+            return decode_event(self._resource, self._lines.popleft(), request=str(self._request))
         except DECODE_ERRORS as error:
-            raise ConnectionFailed(f"{self._request}: no watch event: {error}") from error
+            raise ConnectionFailed(
+                f"{self._request}: the server sent an invalid watch event: {error}"
+            ) from error
 
     async def _read(self) -> None:
         chunk = await self._stream.read_chunk(deadline_seconds=self._read_deadline_seconds)
         if not chunk:
             if self._splitter.incomplete:
-                raise ConnectionBroken(f"{self._request}: ended in the middle of an event")
+                raise ConnectionBroken(
+                    f"{self._request}: the watch ended in the middle of an event"
+                )
             raise StopAsyncIteration
         try:
             self._lines.extend(self._splitter.feed(chunk))
         except ValueError as error:
             raise ConnectionFailed(f"{self._request}: {error}") from error
+
+
+class LineSplitter:
+    """Splits a stream of chunks into lines. A long line is joined once, not at every chunk."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._pending_bytes = 0
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Return the lines that `chunk` completes, without newlines and without empty lines.
+
+        Raises:
+            ValueError: a line is longer than `MAX_LINE_BYTES`.
+        """
+        head, newline, rest = chunk.partition(b"\n")
+        self._parts.append(head)
+        self._pending_bytes += len(head)
+        if self._pending_bytes > MAX_LINE_BYTES:
+            raise ValueError(f"an event exceeds {MAX_LINE_BYTES} bytes")
+        if not newline:
+            return []
+        first = b"".join(self._parts)
+        *lines, tail = rest.split(b"\n")
+        self._parts = [tail]
+        self._pending_bytes = len(tail)
+        return [line for line in (first, *lines) if line]
+
+    @property
+    def incomplete(self) -> bool:
+        """True if the last line has no newline yet."""
+        return self._pending_bytes > 0
+
+
+def decode_event(resource: Resource[T], line: bytes, *, request: str) -> WatchEvent[T]:
+    """Decode one line of a watch.
+
+    Raises:
+        ApiError: the line is an ERROR event; Expired for 410.
+        DECODE_ERRORS: the line is not a watch event.
+    """
+    event = _event_decoder.decode(line)
+    kind = _TYPES.get(event.type)
+    if kind is EventType.BOOKMARK:
+        meta = _bookmark_decoder.decode(event.object).metadata
+        ends = (meta.annotations or {}).get(INITIAL_EVENTS_END) == "true"
+        return WatchEvent(kind, None, meta.resource_version, initial_events_end=ends)
+    if kind is None:
+        if event.type != "ERROR":
+            raise msgspec.ValidationError(f"unknown event type {event.type!r}")
+        status = _status_decoder.decode(event.object)
+        raise error_of(status.code or 500, status, request=request)
+    try:
+        decoded = resource.decode(event.object)
+    except DECODE_ERRORS as error:
+        broken = undecodable_of(event.object, error)
+        return WatchEvent(kind, None, broken.resource_version, undecodable=broken)
+    return WatchEvent(kind, decoded, decoded.resource_version)

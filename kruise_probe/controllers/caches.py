@@ -27,8 +27,7 @@ from kruise_probe.api.v1alpha1 import (
     PodProbeMarker,
     PodProbeStatus,
 )
-from kruise_probe.client.lister_watcher import ResourceListerWatcher
-from kruise_probe.client.rest import RestClient
+from kruise_probe.client.rest import ResourceListerWatcher, RestClient
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.controllers.matching import Matching
 from kruise_probe.controllers.mutation_cache import MutationCache

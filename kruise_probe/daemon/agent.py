@@ -15,7 +15,7 @@ from prometheus_client import REGISTRY
 from kruise_probe.api.core import Probe
 from kruise_probe.api.names import EVENT_FAILED, EVENT_SUCCEEDED, SYSTEM_NAMESPACE
 from kruise_probe.api.v1alpha1 import NodePodProbe, ProbeState
-from kruise_probe.client.series import PodRef
+from kruise_probe.client.event_series import ObjectReference
 from kruise_probe.daemon.aim import Containers, HostAddresses
 from kruise_probe.daemon.diff import Entry
 from kruise_probe.daemon.heartbeat import Heartbeat, LeaseClient
@@ -56,7 +56,7 @@ class Recorder(Protocol):
 
     def event(
         self,
-        pod: PodRef,
+        involved: ObjectReference,
         type: str,
         reason: str,
         message: str,
@@ -176,7 +176,7 @@ class Agent:
     def _record_transition(self, entry: Entry, result: Result) -> None:
         succeeded = result.state is ProbeState.SUCCEEDED
         self._recorder.event(
-            PodRef(entry.pod.namespace, entry.pod.name, entry.key.pod_uid),
+            ObjectReference(entry.pod.namespace, entry.pod.name, entry.key.pod_uid),
             "Normal",
             EVENT_SUCCEEDED if succeeded else EVENT_FAILED,
             result.message,

@@ -13,7 +13,7 @@ from typing import Final, Protocol, TypeVar
 
 import structlog
 
-from kruise_probe.api.errors import KubeError, NotFound, wish_seconds
+from kruise_probe.api.errors import KubeError, NotFound, retry_after_seconds
 from kruise_probe.api.keys import NamespacedName, ProbeKey
 from kruise_probe.api.resources import NODE_POD_PROBES, KubeObject, Resource
 from kruise_probe.api.storage import stored_bytes
@@ -241,7 +241,7 @@ class Reporter:
     def _failed(self, error: Exception) -> None:
         self._failures += 1
         backoff = min(FIRST_BACKOFF_SECONDS * 2 ** min(self._failures - 1, 16), MAX_BACKOFF_SECONDS)
-        wait = max(backoff * random.uniform(0.5, 1.0), wish_seconds(error))
+        wait = max(backoff * random.uniform(0.5, 1.0), retry_after_seconds(error))
         self._not_before = asyncio.get_running_loop().time() + wait
         metrics.STATUS_WRITE_FAILURES.inc()
         if isinstance(error, NotFound):

@@ -27,7 +27,7 @@ from kruise_probe.api.errors import (
     ServerError,
     TooManyRequests,
     Unauthorized,
-    wish_seconds,
+    retry_after_seconds,
 )
 from kruise_probe.api.resources import KubeObject, ListPage
 from kruise_probe.api.watching import EventType, WatchEvent
@@ -142,7 +142,9 @@ class Reflector(Generic[T]):
                 # The server responds, but the version has expired. The new list need not wait for a backoff
                 # that an outage caused. It only keeps its interval to the last list.
                 started_at = min(started_at, self._listed_at)
-            delay_seconds = max(self._backoff.delay_after(time() - started_at), wish_seconds(error))
+            delay_seconds = max(
+                self._backoff.delay_after(time() - started_at), retry_after_seconds(error)
+            )
             self._report(error, delay_seconds)
             await asyncio.sleep(delay_seconds)
 

@@ -10,8 +10,7 @@ from typing import Generic, TypeVar
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, KubeObject, Resource
 from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbeMarker
-from kruise_probe.client.lister_watcher import ResourceListerWatcher
-from kruise_probe.client.rest import RestClient
+from kruise_probe.client.rest import ResourceListerWatcher, RestClient
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.playground.node.pods import NODE_PODS, NodePod
 from kruise_probe.playground.pod_events import POD_EVENTS, PodEvent

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 from kruise_probe.api.names import SYSTEM_NAMESPACE
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, KubeObject, Resource
 from kruise_probe.api.times import utc_now
-from kruise_probe.client.lister_watcher import ResourceListerWatcher
-from kruise_probe.client.rest import RestClient
+from kruise_probe.client.rest import ResourceListerWatcher, RestClient
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.inspection.link import Standing
 from kruise_probe.inspection.snapshot import SEEN_PODS, Snapshot

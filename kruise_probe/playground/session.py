@@ -13,8 +13,7 @@ from typing import Any, Self, TypeVar
 
 from kruise_probe.api.names import SYSTEM_NAMESPACE
 from kruise_probe.client.config import ClusterConfig
-from kruise_probe.client.lister_watcher import ResourceListerWatcher
-from kruise_probe.client.rest import RestClient
+from kruise_probe.client.rest import ResourceListerWatcher, RestClient
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.manifests.crds import all_crds
 from kruise_probe.playground.access import (

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from kruise_probe.client.blocking import in_daemon_thread
+from kruise_probe.client.threads import run_in_daemon_thread
 from kruise_probe.serving.tls import load_pair
 
 MAKING_SECONDS: Final = 30.0
@@ -50,7 +50,7 @@ class SelfSignedContext:
         """Create the certificate, with retries until it succeeds."""
         while self._context is None:
             try:
-                self._context = server_context(await in_daemon_thread(_make_pair_in_subprocess))
+                self._context = server_context(await run_in_daemon_thread(_make_pair_in_subprocess))
             except (OSError, subprocess.SubprocessError) as error:
                 _log.warning("cannot make a certificate for /metrics", error=str(error))
                 await asyncio.sleep(RETRY_SECONDS)

@@ -18,7 +18,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 import structlog
 from structlog.contextvars import bind_contextvars
 
-from kruise_probe.api.errors import KubeError, wish_seconds
+from kruise_probe.api.errors import KubeError, retry_after_seconds
 from kruise_probe.workqueue.metrics import ReconcileMetrics
 from kruise_probe.workqueue.priority import Priority
 from kruise_probe.workqueue.queue import ShutDown
@@ -127,7 +127,7 @@ class _Consumer(Generic[K]):
         except Exception as error:  # noqa: BLE001 - one bad key must not stop the others
             if deadline.expired():
                 self._metrics.timeouts.inc()
-            self._queue.add_rate_limited(key, priority, at_least_seconds=wish_seconds(error))
+            self._queue.add_rate_limited(key, priority, at_least_seconds=retry_after_seconds(error))
             self._count_failure()
             self._log_retry(key, error, timed_out=deadline.expired())
         else:

@@ -31,8 +31,8 @@ from kruise_probe.api.resources import (
 from kruise_probe.api.v1alpha1 import NodePodProbe
 from kruise_probe.api.validation import validate_marker
 from kruise_probe.client.credentials import ConfigError
-from kruise_probe.client.frames import LineSplitter, decode_frame
 from kruise_probe.client.kubeconfig import read as read_kubeconfig
+from kruise_probe.client.watch import LineSplitter, decode_event
 from kruise_probe.controllers.compiled import compile_marker
 from kruise_probe.daemon.cri import grpc_runtime
 from kruise_probe.daemon.cri._pb import cri_pb2 as pb
@@ -173,7 +173,7 @@ def watch_stream(data: bytes) -> None:
     for line in lines or [data]:
         for resource in _WATCHED:
             with suppress(*DECODE_ERRORS, ApiError):
-                event = decode_frame(resource, line, request="fuzz")
+                event = decode_event(resource, line, request="fuzz")
                 if event.object is not None:
                     _use(event.object)
 

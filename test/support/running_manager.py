@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from support.fake_api import FakeApi
 
-from kruise_probe.client.series import PodRef
+from kruise_probe.client.event_series import ObjectReference
 from kruise_probe.controllers.caches import BY_NODE, Informers
 from kruise_probe.controllers.product import Options, Product, build_over
 from kruise_probe.informers.shared_informer import SharedInformer
@@ -29,8 +29,8 @@ class RecordingRecorder:
     def __init__(self) -> None:
         self.events: list[RecordedEvent] = []
 
-    def event(self, pod: PodRef, type: str, reason: str, message: str) -> None:
-        self.events.append(RecordedEvent(f"{pod.kind}/{pod.name}", type, reason, message))
+    def event(self, involved: ObjectReference, type: str, reason: str, message: str) -> None:
+        self.events.append(RecordedEvent(f"{involved.kind}/{involved.name}", type, reason, message))
 
 
 def loop_clock() -> datetime:

@@ -27,8 +27,8 @@ from kruise_probe.api.v1alpha1 import (
     NodePodProbeStatus,
     PodProbe,
 )
+from kruise_probe.client.event_series import ObjectReference
 from kruise_probe.client.request import PatchType
-from kruise_probe.client.series import PodRef
 from kruise_probe.daemon.agent import Agent, Options
 from kruise_probe.daemon.cri.containers import ContainerView
 from kruise_probe.daemon.cri.runtime import ContainerState
@@ -469,7 +469,7 @@ class FakeRecorder:
 
     def event(
         self,
-        pod: PodRef,
+        involved: ObjectReference,
         type: str,
         reason: str,
         message: str,
@@ -479,7 +479,7 @@ class FakeRecorder:
     ) -> None:
         assert type == "Normal"
         assert container
-        self.events.append(Event(loop_time(), pod.name, reason, message, probe))
+        self.events.append(Event(loop_time(), involved.name, reason, message, probe))
 
     @property
     def reasons(self) -> list[str]:

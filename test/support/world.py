@@ -10,8 +10,7 @@ from support.patience import PATIENCE_SECONDS
 
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.resources import Resource
-from kruise_probe.client.lister_watcher import ResourceListerWatcher
-from kruise_probe.client.rest import RestClient
+from kruise_probe.client.rest import ResourceListerWatcher, RestClient
 from kruise_probe.informers.shared_informer import SharedInformer
 
 Json = dict[str, Any]

@@ -21,8 +21,8 @@ from kruise_probe.api.names import MARKER_FINALIZER
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import MARKERS
 from kruise_probe.api.v1alpha1 import Condition, PodProbeMarker, PodProbeMarkerStatus
+from kruise_probe.client.event_series import ObjectReference
 from kruise_probe.client.request import PatchType
-from kruise_probe.client.series import PodRef
 from kruise_probe.controllers.caches import Caches
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.limits import left_out_of
@@ -56,7 +56,7 @@ PRUNED_LOOK_SECONDS: Final = 30.0
 class Recorder(Protocol):
     """Records Warning events, such as `EventRecorder`."""
 
-    def event(self, pod: PodRef, type: str, reason: str, message: str) -> None: ...
+    def event(self, involved: ObjectReference, type: str, reason: str, message: str) -> None: ...
 
 
 class MarkerReconciler:
@@ -243,7 +243,7 @@ class MarkerReconciler:
         fresh = news - said - {each for each in news if _is_known(each[0], said)}
         if news:
             self._warned[marker.key] = news
-        about = PodRef(*marker.key, marker.uid, MARKERS.api_version, MARKERS.kind)
+        about = ObjectReference(*marker.key, marker.uid, MARKERS.api_version, MARKERS.kind)
         for reason, message in sorted(fresh):
             self._recorder.event(about, "Warning", reason, message)
 

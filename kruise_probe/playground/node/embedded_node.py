@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kruise_probe.api.times import format_time, utc_now
-from kruise_probe.client.lister_watcher import ResourceListerWatcher
-from kruise_probe.client.rest import RestClient
+from kruise_probe.client.rest import ResourceListerWatcher, RestClient
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.playground.node.addresses import AddressBlock, hold_block
 from kruise_probe.playground.node.containers import Container

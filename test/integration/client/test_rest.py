@@ -107,7 +107,7 @@ EVERY_VERB = [
 ]
 
 
-async def test_a_request_carries_what_it_should_and_nothing_else() -> None:
+async def test_request_has_the_expected_headers_and_no_others() -> None:
     async with client_of(answer(200, POD)) as (client, server):
         pod = await client.patch(
             PODS, WEB, b'{"a":1}', patch_type=PatchType.STRATEGIC_MERGE, subresource="status"
@@ -129,7 +129,7 @@ async def test_a_request_carries_what_it_should_and_nothing_else() -> None:
     }
 
 
-async def test_a_server_may_live_below_a_path() -> None:
+async def test_server_url_may_have_a_path() -> None:
     def below(url: str) -> ClusterConfig:
         return ClusterConfig.plain(url + "/k8s/clusters/c-1/")
 
@@ -139,7 +139,7 @@ async def test_a_server_may_live_below_a_path() -> None:
     assert server.received[0].target == "/k8s/clusters/c-1/api/v1/namespaces/default/pods/web-0"
 
 
-async def test_connections_are_kept_and_shared() -> None:
+async def test_idle_connections_are_reused() -> None:
     async with client_of(answer(200, POD)) as (client, server):
         for _ in range(20):
             await get(client)
@@ -185,7 +185,7 @@ async def test_tcp_keepalive_is_on(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.param(504, "Timeout", ServerError, id="504"),
     ],
 )
-async def test_a_refusal_is_typed_and_says_what_was_asked(
+async def test_api_error_is_typed_and_names_the_request(
     status: int, reason: str, kind: type[KubeError]
 ) -> None:
     async with client_of(refusal(status, reason, "because")) as (client, server):
@@ -204,7 +204,7 @@ async def test_a_refusal_is_typed_and_says_what_was_asked(
         pytest.param(answer(502, b""), id="empty"),
     ],
 )
-async def test_a_refusal_that_is_no_status_is_an_error_of_its_code(act: Act) -> None:
+async def test_error_without_status_body_is_typed_by_code(act: Act) -> None:
     async with client_of(act) as (client, _):
         with pytest.raises(ServerError) as raised:
             await get(client)
@@ -222,7 +222,7 @@ async def test_a_refusal_that_is_no_status_is_an_error_of_its_code(act: Act) -> 
         pytest.param(answer(302, b"", Location="http://127.0.0.1:9/"), id="redirect"),
     ],
 )
-async def test_what_is_no_answer_is_a_failure_and_never_followed(act: Act) -> None:
+async def test_unusable_response_is_an_error_and_redirects_are_not_followed(act: Act) -> None:
     async with client_of(act) as (client, server):
         with pytest.raises(KubeError):
             await get(client)
@@ -230,7 +230,7 @@ async def test_what_is_no_answer_is_a_failure_and_never_followed(act: Act) -> No
     assert len(server.received) <= 1
 
 
-async def test_a_refused_connection_is_a_failure_that_names_the_server() -> None:
+async def test_refused_connection_names_the_server() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
@@ -243,14 +243,14 @@ async def test_a_refused_connection_is_a_failure_that_names_the_server() -> None
 
 
 @pytest.mark.parametrize(("call", "success"), EVERY_VERB)
-async def test_a_server_that_never_answers_costs_the_deadline_on_every_verb(
+async def test_unresponsive_server_ends_every_verb_at_its_deadline(
     monkeypatch: pytest.MonkeyPatch, call: Call, success: Act
 ) -> None:
     monkeypatch.setattr(sender, "REQUEST_SECONDS", 0.5)
     time = asyncio.get_running_loop().time
     async with client_of(silence) as (client, server):
         begun = time()
-        with pytest.raises(ConnectionFailed, match=r"no answer of http.* within 0.5 s"):
+        with pytest.raises(ConnectionFailed, match=r"http.* did not respond within 0.5 s"):
             await call(client)
         took = time() - begun
         monkeypatch.undo()
@@ -260,7 +260,7 @@ async def test_a_server_that_never_answers_costs_the_deadline_on_every_verb(
     assert 0.5 <= took < PATIENCE_SECONDS
 
 
-async def test_an_answer_that_stops_in_the_middle_costs_the_deadline(
+async def test_stalled_response_ends_at_the_deadline(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sender, "REQUEST_SECONDS", 0.2)
@@ -270,7 +270,7 @@ async def test_an_answer_that_stops_in_the_middle_costs_the_deadline(
             await get(client)
 
 
-def test_the_deadlines_are_those_that_are_documented() -> None:
+def test_deadlines_are_as_documented() -> None:
     assert sender.REQUEST_SECONDS == 30
 
 
@@ -303,7 +303,7 @@ async def test_retries_are_counted() -> None:
     assert (requests(server.url, "429"), requests(server.url, "200")) == (2, 1)
 
 
-async def test_a_wish_beyond_the_deadline_is_handed_on_at_once() -> None:
+async def test_retry_after_beyond_the_deadline_is_raised_at_once() -> None:
     time = asyncio.get_running_loop().time
     async with client_of(refusal(429, "TooManyRequests", "later", Retry_After="60")) as (client, _):
         begun = time()
@@ -314,7 +314,7 @@ async def test_a_wish_beyond_the_deadline_is_handed_on_at_once() -> None:
     assert time() - begun < PATIENCE_SECONDS
 
 
-async def test_a_request_that_waits_for_the_server_keeps_nobody_out() -> None:
+async def test_request_that_waits_for_a_retry_is_not_in_flight() -> None:
     refused = refusal(429, "TooManyRequests", "later", Retry_After="20")
     async with client_of(refused, answer(200, POD), max_in_flight=1) as (client, server):
         waiting = asyncio.create_task(get(client))
@@ -324,7 +324,7 @@ async def test_a_request_that_waits_for_the_server_keeps_nobody_out() -> None:
         waiting.cancel()
 
 
-async def test_no_more_requests_are_under_way_than_allowed_and_watches_do_not_count() -> None:
+async def test_max_in_flight_limits_requests_but_not_watches() -> None:
     async with (
         client_of(stream(), after(0.05, answer(200, POD)), max_in_flight=4) as (client, server),
         client.watch(PODS, timeout_seconds=60),
@@ -339,7 +339,7 @@ async def test_no_more_requests_are_under_way_than_allowed_and_watches_do_not_co
 @pytest.mark.parametrize(
     "call", [get, patch, delete, list_page, open_watch], ids=lambda call: call.__name__
 )
-async def test_a_connection_that_breaks_is_replaced_where_a_second_copy_does_no_harm(
+async def test_repeatable_request_is_retried_after_a_broken_connection(
     call: Call,
 ) -> None:
     success = {"get": POD, "patch": POD, "delete": {}, "list_page": {"metadata": {}}}
@@ -352,7 +352,7 @@ async def test_a_connection_that_breaks_is_replaced_where_a_second_copy_does_no_
     assert REGISTRY.get_sample_value("rest_client_request_retries_total", labels) == 1
 
 
-async def test_a_creation_is_never_sent_twice() -> None:
+async def test_create_is_never_sent_twice() -> None:
     async with client_of(reset, answer(201, LEASE)) as (client, server):
         with pytest.raises(ConnectionFailed):
             await create(client)
@@ -360,7 +360,7 @@ async def test_a_creation_is_never_sent_twice() -> None:
     assert len(server.received) == 1
 
 
-async def test_a_server_that_always_breaks_is_given_up() -> None:
+async def test_retries_after_broken_connections_are_limited() -> None:
     async with client_of(reset) as (client, server):
         with pytest.raises(ConnectionFailed):
             await get(client)
@@ -368,7 +368,7 @@ async def test_a_server_that_always_breaks_is_given_up() -> None:
     assert len(server.received) == 2
 
 
-async def test_every_connection_of_the_pool_may_have_been_closed_meanwhile() -> None:
+async def test_all_idle_connections_may_have_been_closed_by_the_server() -> None:
     async with client_of(after(0.05, answer(200, {})), max_in_flight=4) as (client, server):
         async with asyncio.TaskGroup() as tasks:
             for _ in range(2):
@@ -379,17 +379,17 @@ async def test_every_connection_of_the_pool_may_have_been_closed_meanwhile() -> 
     assert len(server.received) == 2 + 3
 
 
-async def test_a_list_whose_next_page_is_the_page_itself_is_an_error() -> None:
+async def test_repeated_continue_token_is_an_error() -> None:
     page = answer(200, {"kind": "PodList", "metadata": {"continue": "again"}, "items": []})
     async with client_of(page) as (client, server):
         first = await client.list_page(PODS)
-        with pytest.raises(ConnectionFailed, match="has no end"):
+        with pytest.raises(ConnectionFailed, match="repeated the continue token"):
             await client.list_page(PODS, continue_token=first.continue_token)
 
     assert len(server.received) == 2
 
 
-async def test_an_idle_connection_that_the_server_closed_costs_no_failure() -> None:
+async def test_idle_connection_closed_by_the_server_is_replaced() -> None:
     close = raw(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", end=True)
     async with client_of(close, answer(201, LEASE)) as (client, server):
         await client.get_raw("/version")
@@ -404,9 +404,7 @@ def token_config(path: Path) -> Callable[[str], ClusterConfig]:
 
 
 @pytest.mark.parametrize(("call", "success"), EVERY_VERB)
-async def test_a_token_that_was_replaced_costs_no_failure_on_any_verb(
-    tmp_path: Path, call: Call, success: Act
-) -> None:
+async def test_rotated_token_fails_no_request(tmp_path: Path, call: Call, success: Act) -> None:
     path = tmp_path / "token"
     path.write_text("old")
 
@@ -424,7 +422,7 @@ async def test_a_token_that_was_replaced_costs_no_failure_on_any_verb(
     assert sent == ["Bearer old", "Bearer old", "Bearer new"]
 
 
-async def test_a_token_that_stays_refused_is_tried_once(tmp_path: Path) -> None:
+async def test_401_with_unchanged_token_is_not_retried(tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text("old")
     async with client_of(refusal(401, "Unauthorized"), config=token_config(path)) as (
@@ -441,7 +439,7 @@ class Fenced(Exception):
     pass
 
 
-async def test_the_fence_is_asked_before_each_copy_of_a_write_and_never_for_a_read() -> None:
+async def test_before_send_is_called_for_each_sent_write_and_never_for_reads() -> None:
     asked = 0
 
     def fence() -> None:
@@ -468,7 +466,7 @@ async def list_page_of(client: RestClient, server: ScriptedServer) -> None:
     await client.list_page(PODS)
 
 
-async def test_a_fence_that_falls_while_connecting_holds_the_write_back() -> None:
+async def test_before_send_is_called_after_connecting() -> None:
     """The question is asked with the connection in hand, not before it was made."""
     fallen = False
 
@@ -495,7 +493,7 @@ async def test_a_fence_that_falls_while_connecting_holds_the_write_back() -> Non
     assert len(server.received) == 1
 
 
-async def test_a_write_that_is_held_back_leaves_the_connection_to_the_next() -> None:
+async def test_write_rejected_by_before_send_releases_its_connection() -> None:
     """As when the process was suspended while connecting for longer than its lease."""
     answers = iter([Fenced()])
 
@@ -512,7 +510,7 @@ async def test_a_write_that_is_held_back_leaves_the_connection_to_the_next() -> 
     assert (len(server.received), server.connections) == (1, 1)
 
 
-async def test_a_rate_is_kept_where_one_is_asked_for() -> None:
+async def test_qps_limits_requests() -> None:
     async with (
         client_of(answer(200, POD), qps=50, burst=1) as (client, server),
         asyncio.TaskGroup() as tasks,
@@ -524,7 +522,7 @@ async def test_a_rate_is_kept_where_one_is_asked_for() -> None:
     assert server.received[-1].at - began >= 0.09
 
 
-async def test_lists_are_asked_for_compressed_and_nothing_else_is() -> None:
+async def test_only_lists_request_compression() -> None:
     page = gzip.compress(
         msgspec.json.encode({"metadata": {"resourceVersion": "5"}, "items": [POD]})
     )
@@ -537,14 +535,14 @@ async def test_lists_are_asked_for_compressed_and_nothing_else_is() -> None:
     assert [each.headers.get("accept-encoding") for each in server.received] == ["gzip", None]
 
 
-async def test_an_unread_answer_is_asked_for_as_little_as_there_is() -> None:
+async def test_unused_response_is_requested_as_metadata_only() -> None:
     async with client_of(answer(200, b"whatever")) as (client, server):
         await client.patch(PODS, WEB, b"{}", patch_type=PatchType.MERGE, decode=False)
 
     assert "as=PartialObjectMetadata" in server.received[0].headers["accept"]
 
 
-async def test_a_cancelled_request_gives_its_place_back() -> None:
+async def test_cancelled_request_is_no_longer_in_flight() -> None:
     async with client_of(silence, max_in_flight=1) as (client, server):
         for count in (1, 2, 3):
             task = asyncio.create_task(get(client))
@@ -571,7 +569,7 @@ async def watched(client: RestClient, **options: Any) -> list[tuple[str, str]]:
     return seen
 
 
-async def test_a_watch_yields_its_events_and_ends_with_the_server() -> None:
+async def test_watch_yields_events_until_the_server_ends_it() -> None:
     parts = (frame("ADDED", LEASE), frame("MODIFIED", LEASE) + BOOKMARK)
     async with client_of(stream(*parts, finished=True)) as (client, _):
         seen = await watched(client)
@@ -579,7 +577,7 @@ async def test_a_watch_yields_its_events_and_ends_with_the_server() -> None:
     assert seen == [("ADDED", "7"), ("MODIFIED", "7"), ("BOOKMARK", "9")]
 
 
-async def test_a_watch_does_not_care_how_its_bytes_are_cut() -> None:
+async def test_watch_decodes_events_in_any_portions() -> None:
     data = frame("ADDED", LEASE) + BOOKMARK
     async with client_of(
         stream(*(data[i : i + 3] for i in range(0, len(data), 3)), finished=True)
@@ -590,7 +588,7 @@ async def test_a_watch_does_not_care_how_its_bytes_are_cut() -> None:
         assert await watched(client) == [("ADDED", "7"), ("BOOKMARK", "9")]
 
 
-async def test_an_event_may_have_many_megabytes() -> None:
+async def test_event_may_have_many_megabytes() -> None:
     large = {**LEASE, "padding": "x" * 8_000_000}
     data = frame("ADDED", large)
     parts = [data[i : i + 60_000] for i in range(0, len(data), 60_000)]
@@ -614,7 +612,7 @@ async def test_an_event_may_have_many_megabytes() -> None:
         pytest.param(stream(frame("ADDED", LEASE)), id="silent"),
     ],
 )
-async def test_a_watch_that_breaks_says_so_after_what_it_had(act: Act) -> None:
+async def test_broken_watch_raises_after_its_last_event(act: Act) -> None:
     async with (
         client_of(act) as (client, _),
         client.watch(LEASES, timeout_seconds=60, read_deadline_seconds=0.2) as events,
@@ -626,7 +624,7 @@ async def test_a_watch_that_breaks_says_so_after_what_it_had(act: Act) -> None:
     assert first.type is EventType.ADDED
 
 
-async def test_each_event_moves_the_read_deadline() -> None:
+async def test_each_event_extends_the_read_deadline() -> None:
     parts: list[bytes | float] = []
     for _ in range(4):
         parts += [0.15, BOOKMARK]
@@ -636,7 +634,7 @@ async def test_each_event_moves_the_read_deadline() -> None:
     assert len(seen) == 4
 
 
-async def test_an_expired_watch_is_expired_whether_by_status_or_by_event() -> None:
+async def test_expired_watch_raises_expired_for_status_and_event() -> None:
     gone = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}
     async with client_of(stream(frame("ERROR", gone)), refusal(410, "Expired")) as (client, _):
         for _ in range(2):
@@ -644,7 +642,7 @@ async def test_an_expired_watch_is_expired_whether_by_status_or_by_event() -> No
                 await watched(client)
 
 
-async def test_leaving_a_watch_ends_its_connection() -> None:
+async def test_leaving_a_watch_closes_its_connection() -> None:
     async with client_of(stream(BOOKMARK)) as (client, server):
         async with client.watch(LEASES, timeout_seconds=60) as events:
             await anext(events)
@@ -654,9 +652,9 @@ async def test_leaving_a_watch_ends_its_connection() -> None:
     assert server.connections == 2
 
 
-async def test_a_client_outside_of_its_context_says_so() -> None:
+async def test_client_must_be_entered_before_use() -> None:
     client = RestClient(
         config=ClusterConfig.plain("http://127.0.0.1:9"), field_manager="m", user_agent="u"
     )
-    with pytest.raises(RuntimeError, match="outside of its `async with`"):
+    with pytest.raises(RuntimeError, match="async with"):
         await get(client)

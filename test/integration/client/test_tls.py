@@ -87,7 +87,7 @@ async def version_of(
         pytest.param("server", {"insecure-skip-tls-verify": True}, id="not-verified"),
     ],
 )
-async def test_a_server_is_trusted_as_the_kubeconfig_says(
+async def test_server_is_trusted_as_configured_in_the_kubeconfig(
     pki: Path, tmp_path: Path, certificate: str, cluster: dict[str, object]
 ) -> None:
     if "certificate-authority" in cluster:
@@ -103,7 +103,7 @@ async def test_a_server_is_trusted_as_the_kubeconfig_says(
         pytest.param("server", "ca.crt", "CERTIFICATE_VERIFY_FAILED.*127.0.0.1", id="another-name"),
     ],
 )
-async def test_any_other_server_is_refused_and_the_reason_is_told(
+async def test_untrusted_server_is_an_error_with_the_reason(
     pki: Path, tmp_path: Path, certificate: str, authority: str, words: str
 ) -> None:
     cluster: dict[str, object] = (
@@ -113,7 +113,7 @@ async def test_any_other_server_is_refused_and_the_reason_is_told(
         await version_of(tmp_path, server_tls(pki, certificate), cluster, {})
 
 
-async def test_a_client_certificate_is_presented(pki: Path, tmp_path: Path) -> None:
+async def test_client_certificate_is_sent(pki: Path, tmp_path: Path) -> None:
     tls = server_tls(pki, "ip", ask_for_client=True)
     cluster: dict[str, object] = {"certificate-authority": str(pki / "ca.crt")}
     user: dict[str, object] = {
@@ -126,9 +126,7 @@ async def test_a_client_certificate_is_presented(pki: Path, tmp_path: Path) -> N
         await version_of(tmp_path, tls, cluster, {})
 
 
-async def test_an_authority_that_was_replaced_is_trusted_without_a_restart(
-    pki: Path, tmp_path: Path
-) -> None:
+async def test_replaced_ca_file_is_trusted_without_restart(pki: Path, tmp_path: Path) -> None:
     authority, kubeconfig = tmp_path / "ca.crt", tmp_path / "kubeconfig"
     authority.write_bytes((pki / "client.crt").read_bytes())
     cluster: dict[str, object] = {"certificate-authority": str(authority)}
@@ -186,7 +184,7 @@ def _issue(pki: Path, folder: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("user", [_files, _plugin])
-async def test_a_client_certificate_that_was_replaced_is_presented_without_a_restart(
+async def test_replaced_client_certificate_is_used_without_restart(
     pki: Path, tmp_path: Path, user: Callable[[Path, Path], dict[str, object]]
 ) -> None:
     """On every connection: those that were kept presented the old one."""

@@ -19,7 +19,7 @@ from support.sockets import full_backlog
 from kruise_probe.api.errors import ConnectionFailed
 from kruise_probe.api.resources import PODS
 from kruise_probe.api.times import utc_now
-from kruise_probe.client import dialing
+from kruise_probe.client import dialer
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.credentials import StaticCredentials
 from kruise_probe.client.rest import RestClient
@@ -113,9 +113,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     writer.close()
 
 
-async def test_tls_goes_through_a_proxy_in_a_tunnel(
-    pair: Generation, server_tls: ssl.SSLContext
-) -> None:
+async def test_proxy_tunnels_tls(pair: Generation, server_tls: ssl.SSLContext) -> None:
     async with (
         ScriptedServer([answer(200, {"major": "1"})]).running(server_tls) as server,
         Proxy().running() as proxy,
@@ -133,14 +131,12 @@ async def test_tls_goes_through_a_proxy_in_a_tunnel(
 @pytest.mark.parametrize(
     ("says", "words"),
     [
-        pytest.param(b"HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n", "answers 407", id="407"),
-        pytest.param(b"SSH-2.0\r\n", "no HTTP", id="not-http"),
-        pytest.param(b"HTTP/1.1 200 OK\r\n\r\nhello", "speaks before", id="speaks-first"),
+        pytest.param(b"HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n", "status 407", id="407"),
+        pytest.param(b"SSH-2.0\r\n", "not valid HTTP", id="not-http"),
+        pytest.param(b"HTTP/1.1 200 OK\r\n\r\nhello", "sent data before", id="speaks-first"),
     ],
 )
-async def test_a_proxy_that_makes_no_tunnel_is_named(
-    pair: Generation, says: bytes, words: str
-) -> None:
+async def test_proxy_without_tunnel_is_named(pair: Generation, says: bytes, words: str) -> None:
     async with (
         Proxy(says).running() as proxy,
         client_of("https://localhost:6443", pair, f"http://{proxy.url}") as client,
@@ -152,7 +148,7 @@ async def test_a_proxy_that_makes_no_tunnel_is_named(
             await client.get_raw("/version")
 
 
-async def test_plain_http_is_asked_of_the_proxy_by_its_whole_url() -> None:
+async def test_plain_http_request_to_a_proxy_has_an_absolute_url() -> None:
     async with (
         ScriptedServer([answer(200, {"major": "1"})]).running() as proxy,
         client_of("http://k8s.example/c", proxy=proxy.url.replace("//", "//me:pw@")) as client,
@@ -165,7 +161,7 @@ async def test_plain_http_is_asked_of_the_proxy_by_its_whole_url() -> None:
     assert received.headers["proxy-authorization"].startswith("Basic ")
 
 
-async def test_of_several_addresses_one_that_answers_is_taken(
+async def test_reachable_address_of_several_is_used(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As where a name has an IPv6 address that leads nowhere."""
@@ -179,7 +175,7 @@ async def test_of_several_addresses_one_that_answers_is_taken(
         assert b"major" in await client.get_raw("/version")
 
 
-async def test_of_several_addresses_that_refuse_the_reason_is_told_once(
+async def test_refusals_of_several_addresses_are_reported_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     resolve_to(monkeypatch, [("127.0.0.2", 1), ("127.0.0.3", 1)])
@@ -199,7 +195,7 @@ def resolve_to(monkeypatch: pytest.MonkeyPatch, addresses: list[tuple[str, int]]
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
 
 
-async def test_an_unknown_name_is_said_in_words() -> None:
+async def test_unknown_host_name_is_reported_in_words() -> None:
     async with client_of("http://k8s.invalid:1") as client:
         with pytest.raises(ConnectionFailed, match=r"cannot connect to k8s.invalid:1: [A-Z]"):
             await client.get_raw("/version")
@@ -222,33 +218,37 @@ def full_port() -> Iterator[int]:
         yield port
 
 
-async def test_c15_an_address_that_takes_no_connection_costs_the_deadline(
+async def test_c15_unresponsive_address_ends_at_the_connect_timeout(
     monkeypatch: pytest.MonkeyPatch, full_port: int
 ) -> None:
-    assert dialing.CONNECT_SECONDS == 5
-    monkeypatch.setattr(dialing, "CONNECT_SECONDS", 0.2)
+    assert dialer.CONNECT_SECONDS == 5
+    monkeypatch.setattr(dialer, "CONNECT_SECONDS", 0.2)
     time = asyncio.get_running_loop().time
     async with client_of(f"http://127.0.0.1:{full_port}") as client:
         begun = time()
-        with pytest.raises(ConnectionFailed, match=r"cannot connect to .*: no answer within 0.2 s"):
+        with pytest.raises(
+            ConnectionFailed, match=r"cannot connect to .*: no TCP connection within 0.2 s"
+        ):
             await client.get_raw("/version")
-        with pytest.raises(ConnectionFailed, match=r"cannot connect to .*: no answer within 0.2 s"):
+        with pytest.raises(
+            ConnectionFailed, match=r"cannot connect to .*: no TCP connection within 0.2 s"
+        ):
             async with client.watch(PODS, timeout_seconds=60):
                 pass
 
     assert time() - begun < PATIENCE_SECONDS
 
 
-async def test_a_peer_that_never_shakes_hands_costs_the_deadline(
+async def test_missing_tls_handshake_ends_at_the_handshake_timeout(
     monkeypatch: pytest.MonkeyPatch, pair: Generation
 ) -> None:
-    monkeypatch.setattr(dialing, "SECURE_SECONDS", 0.2)
+    monkeypatch.setattr(dialer, "HANDSHAKE_SECONDS", 0.2)
     async with mute() as port, client_of(f"https://localhost:{port}", pair) as client:
-        with pytest.raises(ConnectionFailed, match=r"no TLS within 0.2 s"):
+        with pytest.raises(ConnectionFailed, match=r"no TLS handshake within 0.2 s"):
             await client.get_raw("/version")
 
 
-async def test_a_peer_that_closes_instead_of_shaking_hands_is_told(pair: Generation) -> None:
+async def test_connection_closed_during_the_tls_handshake_is_reported(pair: Generation) -> None:
     server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     async with server, client_of(f"https://localhost:{port}", pair) as client:
@@ -256,19 +256,21 @@ async def test_a_peer_that_closes_instead_of_shaking_hands_is_told(pair: Generat
             await client.get_raw("/version")
 
 
-async def test_a_proxy_that_is_silent_costs_the_deadline(
+async def test_unresponsive_proxy_ends_at_the_handshake_timeout(
     monkeypatch: pytest.MonkeyPatch, pair: Generation
 ) -> None:
-    monkeypatch.setattr(dialing, "SECURE_SECONDS", 0.2)
+    monkeypatch.setattr(dialer, "HANDSHAKE_SECONDS", 0.2)
     async with (
         mute() as port,
         client_of("https://k8s.test:6443", pair, f"http://127.0.0.1:{port}") as client,
     ):
-        with pytest.raises(ConnectionFailed, match=r"through the proxy .*no answer within 0.2 s"):
+        with pytest.raises(
+            ConnectionFailed, match=r"through the proxy .*did not respond within 0.2 s"
+        ):
             await client.get_raw("/version")
 
 
-async def test_no_descriptor_is_left_however_silent_the_peers_are(
+async def test_no_descriptor_leaks_with_unresponsive_peers(
     pair: Generation, server_tls: ssl.SSLContext, made: list[socket.socket]
 ) -> None:
     """A watch, a request under way, idle connections and one whose handshake hangs, all over TLS."""
@@ -297,7 +299,7 @@ async def test_no_descriptor_is_left_however_silent_the_peers_are(
     assert not left
 
 
-async def test_a_server_that_goes_away_over_tls_is_noticed_before_the_next_request(
+async def test_tls_connection_closed_by_the_server_is_not_reused(
     pair: Generation, server_tls: ssl.SSLContext
 ) -> None:
     async def once(received: Any, writer: asyncio.StreamWriter) -> None:
@@ -315,7 +317,7 @@ async def test_a_server_that_goes_away_over_tls_is_noticed_before_the_next_reque
     assert [each.target for each in server.received] == ["/a", "/b"]
 
 
-async def test_what_is_no_http_over_tls_is_a_failure_and_the_next_request_a_new_connection(
+async def test_malformed_http_over_tls_is_an_error_and_closes_the_connection(
     pair: Generation, server_tls: ssl.SSLContext
 ) -> None:
     script = [raw(b"SSH-2.0-OpenSSH\r\n" * 1000), answer(200, b"{}")]
@@ -323,14 +325,14 @@ async def test_what_is_no_http_over_tls_is_a_failure_and_the_next_request_a_new_
         ScriptedServer(script).running(server_tls) as server,
         client_of(by_name(server), pair) as client,
     ):
-        with pytest.raises(ConnectionFailed, match="this is no HTTP"):
+        with pytest.raises(ConnectionFailed, match="not valid HTTP"):
             await client.get_raw("/a")
         await client.get_raw("/b")
 
     assert server.connections == 2
 
 
-async def test_a_watch_that_has_ended_leaves_its_connection_to_the_next() -> None:
+async def test_connection_of_an_ended_watch_is_reused() -> None:
     async with (
         ScriptedServer([answer(200, b"")]).running() as server,
         client_of(server.url) as client,
@@ -342,7 +344,7 @@ async def test_a_watch_that_has_ended_leaves_its_connection_to_the_next() -> Non
     assert server.connections == 1
 
 
-async def test_a_large_stream_arrives_whole_over_tls_however_slowly_it_is_read(
+async def test_large_tls_stream_is_complete_for_a_slow_reader(
     pair: Generation, server_tls: ssl.SSLContext
 ) -> None:
     line = b'{"type":"ADDED","object":{"metadata":{"name":"%s","resourceVersion":"1"}}}\n' % (
@@ -363,7 +365,7 @@ async def test_a_large_stream_arrives_whole_over_tls_however_slowly_it_is_read(
 
 
 @pytest.mark.parametrize("target", ["/a b", "/a\r\nHost: x", "", "/\u00e9"])
-async def test_a_target_that_would_be_something_else_on_the_wire_is_not_sent(target: str) -> None:
+async def test_invalid_target_is_not_sent(target: str) -> None:
     async with (
         ScriptedServer([answer(200, b"{}")]).running() as server,
         client_of(server.url) as client,

@@ -26,12 +26,12 @@ from kruise_probe.api.times import format_micro_time, format_time, parse_time, u
     marker=st.from_regex(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", fullmatch=True),
     probe=st.text(min_size=1).filter(lambda text: "#" not in text),
 )
-def test_a_probe_name_survives_the_wire(marker: str, probe: str) -> None:
+def test_probe_name_round_trips(marker: str, probe: str) -> None:
     assert ProbeName.parse(str(ProbeName(marker, probe))) == ProbeName(marker, probe)
 
 
 @given(st.text())
-def test_any_text_is_a_probe_name_and_keeps_its_spelling(text: str) -> None:
+def test_any_text_parses_as_a_probe_name(text: str) -> None:
     parsed = ProbeName.parse(text)
 
     assert str(parsed) == text or not parsed.marker
@@ -51,14 +51,12 @@ def test_any_text_is_a_probe_name_and_keeps_its_spelling(text: str) -> None:
         ("0001-01-01T00:00:00+14:00", None),
     ],
 )
-def test_stamps_are_read_and_unreadable_ones_are_absent(
-    text: str | None, expected: datetime | None
-) -> None:
+def test_malformed_times_parse_as_none(text: str | None, expected: datetime | None) -> None:
     assert parse_time(text) == expected
 
 
 @given(st.datetimes(timezones=st.just(UTC)))
-def test_stamps_round_trip_at_their_resolution(at: datetime) -> None:
+def test_times_round_trip_at_their_resolution(at: datetime) -> None:
     assert parse_time(format_micro_time(at)) == at
     assert parse_time(format_time(at)) == at.replace(microsecond=0)
 
@@ -70,7 +68,7 @@ def test_early_years_have_four_digits() -> None:
     assert format_micro_time(at) == "0001-01-01T00:00:00.000000Z"
 
 
-def test_the_wall_clock_is_aware() -> None:
+def test_utc_now_is_timezone_aware() -> None:
     assert utc_now().utcoffset() == timedelta(0)
 
 
@@ -88,7 +86,7 @@ def test_the_wall_clock_is_aware() -> None:
         (418, "", ApiError),
     ],
 )
-def test_a_refusal_becomes_the_error_of_its_meaning(
+def test_error_type_follows_status_code_and_reason(
     code: int, reason: str, kind: type[ApiError]
 ) -> None:
     error = error_of(code, Status(reason=reason, message="why"), request="PATCH pods/status ns/a")
@@ -99,21 +97,21 @@ def test_a_refusal_becomes_the_error_of_its_meaning(
     assert "why" in str(error)
 
 
-def test_an_answer_without_a_reason_is_told_by_its_code() -> None:
+def test_error_without_reason_is_described_by_its_code() -> None:
     """As of a kind that is not installed: that body is no Status."""
     error = error_of(404, Status(message="404 page not found"), request="POST nodepodprobes")
     assert str(error) == "POST nodepodprobes: 404: 404 page not found"
     assert str(ServerError("the server gave no message")) == "500: the server gave no message"
 
 
-def test_the_servers_wish_to_wait_is_kept() -> None:
+def test_retry_after_of_the_status_is_kept() -> None:
     error = error_of(429, Status(details=StatusDetails(retry_after_seconds=3)))
 
     assert error.retry_after_seconds == 3.0
     assert error_of(429, None, retry_after_seconds=1.5).retry_after_seconds == 1.5
 
 
-def test_a_wish_beyond_numbers_is_none() -> None:
+def test_huge_retry_after_is_ignored() -> None:
     error = error_of(503, Status(details=StatusDetails(retry_after_seconds=10**400)))
 
     assert error.retry_after_seconds is None

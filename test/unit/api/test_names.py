@@ -6,7 +6,7 @@ from kruise_probe.api.names import LEADER_ELECTION_ID, agent_lease_name, node_of
 
 
 @pytest.mark.parametrize("node", ["node-1", "manager", "manager-1", "a.b", "probe", "manager.x"])
-def test_the_lease_of_a_node_names_the_node(node: str) -> None:
+def test_agent_lease_name_round_trips(node: str) -> None:
     assert node_of_agent_lease(agent_lease_name(node)) == node
     assert agent_lease_name(node) != LEADER_ELECTION_ID
 
@@ -14,5 +14,5 @@ def test_the_lease_of_a_node_names_the_node(node: str) -> None:
 @pytest.mark.parametrize(
     "name", [LEADER_ELECTION_ID, "kruise-probe--node-1", "kruise-probe-", "kruise-manager", ""]
 )
-def test_leases_of_other_things_are_nobodys_heartbeat(name: str) -> None:
+def test_other_leases_have_no_node(name: str) -> None:
     assert node_of_agent_lease(name) == ""

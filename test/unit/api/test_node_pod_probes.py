@@ -16,7 +16,7 @@ def probe(name: str) -> dict[str, object]:
     return {"name": name, "containerName": "main", "probe": {"exec": {"command": ["true"]}}}
 
 
-def test_pods_that_are_asked_the_same_share_what_they_are_asked() -> None:
+def test_equal_probes_are_shared() -> None:
     asked = [probe("game#idle"), probe("game#healthy")]
 
     found = NODE_POD_PROBES.decode(
@@ -34,13 +34,13 @@ def test_pods_that_are_asked_the_same_share_what_they_are_asked() -> None:
 
 
 @pytest.mark.parametrize("more", [{}, {"probes": None}])
-def test_an_entry_without_probes_has_none(more: dict[str, object]) -> None:
+def test_absent_probes_decode_as_none(more: dict[str, object]) -> None:
     found = NODE_POD_PROBES.decode(node_pod_probe(entry("web-0", **more)))
 
     assert [each.probes for each in found.spec.pod_probes or ()] == [None]
 
 
-def test_what_is_decoded_encodes_to_what_it_was() -> None:
+def test_nodepodprobe_round_trips() -> None:
     data = node_pod_probe(entry("web-0", probes=[probe("game#idle")]))
 
     spec = NODE_POD_PROBES.decode(data).spec
@@ -48,7 +48,7 @@ def test_what_is_decoded_encodes_to_what_it_was() -> None:
     assert msgspec.json.decode(msgspec.json.encode(spec)) == msgspec.json.decode(data)["spec"]
 
 
-def test_a_probe_that_does_not_fit_costs_its_object_alone() -> None:
+def test_invalid_probe_makes_only_its_object_undecodable() -> None:
     bad = {
         "metadata": {"name": "bad"},
         "spec": {"podProbes": [entry("web-0", probes=[{"name": 1}])]},

@@ -17,7 +17,7 @@ def decoded(document: dict[str, Any]) -> Pod:
     return PODS.decode(json.dumps(document).encode())
 
 
-def test_a_recorded_pod_keeps_what_decisions_need() -> None:
+def test_recorded_pod_is_projected() -> None:
     pod = PODS.decode(RECORDED.read_bytes())
 
     assert str(pod.key) == "default/recorded"
@@ -32,7 +32,7 @@ def test_a_recorded_pod_keeps_what_decisions_need() -> None:
     assert pod.readiness_gates == {"game.io/idle"}
 
 
-def test_what_kubectl_keeps_is_left_out_as_an_annotation_only() -> None:
+def test_last_applied_configuration_is_dropped() -> None:
     """What the manager writes it has to see; a label of that name is one like others."""
     key = "kubectl.kubernetes.io/last-applied-configuration"
     marks = {key: "x", "a": "b"}
@@ -40,7 +40,7 @@ def test_what_kubectl_keeps_is_left_out_as_an_annotation_only() -> None:
     assert (pod.labels, pod.annotations) == (marks, {"a": "b"})
 
 
-def test_sidecars_are_containers_and_plain_init_containers_are_not() -> None:
+def test_sidecars_are_containers_and_init_containers_are_not() -> None:
     pod = PODS.decode(RECORDED.read_bytes())
 
     assert pod.containers == (
@@ -50,7 +50,7 @@ def test_sidecars_are_containers_and_plain_init_containers_are_not() -> None:
     assert {"main", "sidecar"} <= pod.started
 
 
-def test_ownership_is_read_from_our_managers_entry_on_the_status_subresource() -> None:
+def test_owned_fields_come_from_our_status_entry() -> None:
     pod = PODS.decode(RECORDED.read_bytes())
 
     assert pod.owned == Owned(
@@ -67,7 +67,7 @@ def test_ownership_is_read_from_our_managers_entry_on_the_status_subresource() -
         pytest.param({"manager": "kruise-probe-manager"}, id="not-the-status-subresource"),
     ],
 )
-def test_what_others_wrote_is_not_ours(entry: dict[str, str]) -> None:
+def test_entries_of_other_managers_are_not_owned(entry: dict[str, str]) -> None:
     fields: dict[str, Any] = {"f:metadata": {"f:labels": {"f:idle": {}}}}
 
     pod = decoded({"metadata": {"name": "a", "managedFields": [{**entry, "fieldsV1": fields}]}})
@@ -75,7 +75,7 @@ def test_what_others_wrote_is_not_ours(entry: dict[str, str]) -> None:
     assert pod.owned == Owned()
 
 
-def test_only_conditions_that_are_not_kubelets_are_kept() -> None:
+def test_native_conditions_are_dropped() -> None:
     pod = PODS.decode(RECORDED.read_bytes())
 
     assert [each.type for each in pod.conditions] == ["game.io/idle"]
@@ -113,7 +113,7 @@ def test_only_conditions_that_are_not_kubelets_are_kept() -> None:
         ),
     ],
 )
-def test_absent_and_null_read_alike(document: dict[str, Any]) -> None:
+def test_absent_and_null_decode_alike(document: dict[str, Any]) -> None:
     pod = decoded(document)
 
     assert (pod.labels, pod.annotations, pod.ip, pod.node) == ({}, {}, "", "")
@@ -134,7 +134,7 @@ def test_absent_and_null_read_alike(document: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_active_is_neither_terminating_nor_finished(
+def test_active_pod_is_neither_terminating_nor_finished(
     metadata: dict[str, str], phase: str, active: bool
 ) -> None:
     pod = decoded({"metadata": {"name": "a", **metadata}, "status": {"phase": phase}})
@@ -142,13 +142,13 @@ def test_active_is_neither_terminating_nor_finished(
     assert pod.active is active
 
 
-def test_a_mirror_pod_is_known_by_its_annotation() -> None:
+def test_mirror_pod_has_the_annotation() -> None:
     pod = decoded({"metadata": {"name": "a", "annotations": {"kubernetes.io/config.mirror": "x"}}})
 
     assert pod.mirror
 
 
-def test_pods_of_one_template_share_what_they_have_in_common() -> None:
+def test_pods_of_one_template_share_their_parts() -> None:
     one = PODS.decode(RECORDED.read_bytes())
     two = PODS.decode(RECORDED.read_bytes())
 
@@ -157,7 +157,7 @@ def test_pods_of_one_template_share_what_they_have_in_common() -> None:
     assert one.labels is two.labels
 
 
-def test_annotations_are_shared_unless_they_are_long() -> None:
+def test_long_annotations_are_not_shared() -> None:
     def annotated(text: str) -> Pod:
         return decoded({"metadata": {"name": "a", "annotations": {"note": text}}})
 
@@ -168,6 +168,6 @@ def test_annotations_are_shared_unless_they_are_long() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b'{"metadata": 1}', b"\xff"])
-def test_what_is_no_pod_raises_one_kind_of_error(data: bytes) -> None:
+def test_invalid_pod_raises_decode_errors(data: bytes) -> None:
     with pytest.raises((msgspec.MsgspecError, UnicodeDecodeError)):
         PODS.decode(data)

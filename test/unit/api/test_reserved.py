@@ -38,25 +38,25 @@ ROW = Reserved(
         ("example.com/example.org/x", False),
     ],
 )
-def test_a_row_holds_keys_prefixes_and_domains(key: str, held: bool) -> None:
+def test_row_covers_keys_prefixes_and_domains(key: str, held: bool) -> None:
     assert ROW.holds(key) is held
 
 
-def test_a_refusal_names_the_reason_and_the_remedy() -> None:
+def test_reserved_key_error_has_reason_and_remedy() -> None:
     assert label_reserved("pod-template-hash") == (
         "tells a controller which pods are its own and of which revision; use a key of your own, "
         "such as example.com/healthy, or let an administrator allow it (--allowed-label-keys)"
     )
 
 
-def test_an_allowed_key_opens_itself_and_no_other() -> None:
+def test_allowed_label_key_exempts_only_itself() -> None:
     allowed = frozenset({"topology.kubernetes.io/zone"})
 
     assert label_reserved("topology.kubernetes.io/zone", allowed) is None
     assert label_reserved("topology.kubernetes.io/region", allowed)
 
 
-def test_keys_for_labels_alone_are_free_as_annotations() -> None:
+def test_reserved_labels_are_allowed_as_annotations() -> None:
     assert annotation_reserved("controller.kubernetes.io/pod-deletion-cost") is None
     assert annotation_reserved("pod-template-hash") is None
 

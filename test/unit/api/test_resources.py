@@ -38,7 +38,7 @@ def test_paths(path: str, expected: str) -> None:
     assert path == expected
 
 
-def test_a_broken_item_costs_an_error_on_that_item_only() -> None:
+def test_invalid_item_is_undecodable_alone() -> None:
     page = PODS.decode_list(
         json.dumps(
             {
@@ -62,7 +62,7 @@ def test_a_broken_item_costs_an_error_on_that_item_only() -> None:
 
 
 @pytest.mark.parametrize("data", [b'{"items": null}', b'{"metadata": {}, "items": []}', b"{}"])
-def test_an_empty_list_in_any_spelling_is_empty(data: bytes) -> None:
+def test_empty_list_in_any_notation_is_empty(data: bytes) -> None:
     page = PODS.decode_list(data)
 
     assert page == ([], [], "", "")
@@ -76,7 +76,7 @@ def test_an_empty_list_in_any_spelling_is_empty(data: bytes) -> None:
         pytest.param(b'{"kind": "Pod", "metadata": {"resourceVersion": "7"}}', id="one-object"),
     ],
 )
-def test_what_is_no_list_raises(data: bytes) -> None:
+def test_other_object_than_a_list_raises(data: bytes) -> None:
     with pytest.raises(msgspec.MsgspecError):
         PODS.decode_list(data)
 

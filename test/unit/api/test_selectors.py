@@ -49,16 +49,14 @@ def matches(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
 
 
 @given(selector=SELECTORS, labels=LABELS)
-def test_a_compiled_selector_matches_what_the_documentation_says(
+def test_compiled_selector_matches_as_documented(
     selector: LabelSelector, labels: dict[str, str]
 ) -> None:
     assert compile_selector(selector).matches(labels) is matches(selector, labels)
 
 
 @given(selector=SELECTORS, labels=LABELS)
-def test_whatever_matches_carries_the_anchor(
-    selector: LabelSelector, labels: dict[str, str]
-) -> None:
+def test_matching_labels_have_the_anchor(selector: LabelSelector, labels: dict[str, str]) -> None:
     compiled = compile_selector(selector)
 
     if compiled.anchor and compiled.matches(labels):
@@ -66,7 +64,7 @@ def test_whatever_matches_carries_the_anchor(
         assert labels[key] in values
 
 
-def test_no_selector_matches_nothing() -> None:
+def test_absent_selector_matches_nothing() -> None:
     assert not compile_selector(None).matches({"a": "1"})
     assert not compile_selector(LabelSelector()).matches({})
 
@@ -82,7 +80,7 @@ def test_no_selector_matches_nothing() -> None:
         pytest.param(LabelSelectorRequirement("a", "NotIn", ("-",)), id="no-value"),
     ],
 )
-def test_a_wrong_requirement_is_refused_by_name(requirement: LabelSelectorRequirement) -> None:
+def test_invalid_requirement_names_its_key(requirement: LabelSelectorRequirement) -> None:
     with pytest.raises(ValueError, match="a'"):
         compile_selector(LabelSelector(match_expressions=(requirement,)))
 
@@ -105,7 +103,7 @@ POOR_SELECTORS = st.builds(
 
 
 @given(selector=POOR_SELECTORS)
-def test_what_breaks_a_rule_does_not_compile_and_all_else_does(selector: LabelSelector) -> None:
+def test_selector_compiles_exactly_if_it_is_valid(selector: LabelSelector) -> None:
     errors = [
         each
         for each in validate_marker(PodProbeMarkerSpec(selector))

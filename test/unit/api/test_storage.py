@@ -23,12 +23,12 @@ from kruise_probe.api.storage import stored_bytes
         pytest.param("grün 🙂", 10, id="umlaut-and-face"),
     ],
 )
-def test_a_character_takes_what_go_writes_for_it(text: str, size: int) -> None:
+def test_stored_size_counts_escapes_of_go(text: str, size: int) -> None:
     assert stored_bytes(text) == size + len('""')
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("<>&\u2028"))))
-def test_the_whole_is_as_large_as_its_parts(texts: list[str]) -> None:
+def test_stored_size_is_additive(texts: list[str]) -> None:
     commas = max(len(texts) - 1, 0)
 
     assert stored_bytes(texts) == sum(map(stored_bytes, texts)) + commas + len("[]")

@@ -8,19 +8,19 @@ from kruise_probe.api.token_bucket import TokenBucket
 pauses = st.lists(st.floats(0, 30), min_size=1, max_size=60)
 
 
-def test_a_burst_is_there_at_once_and_then_one_token_an_interval() -> None:
+def test_burst_is_available_at_once_then_one_token_per_interval() -> None:
     bucket = TokenBucket(burst=3, interval_seconds=10)
     assert [bucket.take(0.0) for _ in range(5)] == [0, 0, 0, 10, 20]
 
 
-def test_looking_takes_no_token() -> None:
+def test_wait_seconds_takes_no_token() -> None:
     bucket = TokenBucket(burst=1, interval_seconds=10)
     assert [bucket.wait_seconds(0.0) for _ in range(3)] == [0, 0, 0]
     bucket.take(0.0)
     assert [bucket.wait_seconds(4.0) for _ in range(3)] == [6, 6, 6]
 
 
-def test_an_idle_bucket_fills_up_to_its_burst_and_no_further() -> None:
+def test_idle_bucket_fills_up_to_its_burst() -> None:
     bucket = TokenBucket(burst=2, interval_seconds=10)
     for _ in range(4):
         bucket.take(0.0)
@@ -29,13 +29,13 @@ def test_an_idle_bucket_fills_up_to_its_burst_and_no_further() -> None:
     assert [bucket.take(1000.0) for _ in range(3)] == [0, 0, 10]
 
 
-def test_an_interval_of_nothing_is_no_limit() -> None:
+def test_zero_interval_is_no_limit() -> None:
     bucket = TokenBucket(burst=1, interval_seconds=0)
     assert [bucket.take(0.0) for _ in range(100)] == [0] * 100
 
 
 @given(st.integers(1, 5), st.integers(0, 3), pauses)
-def test_no_window_has_more_than_the_burst_and_its_rate(
+def test_any_window_has_at_most_burst_plus_rate(
     burst: int, extra: int, pauses: list[float]
 ) -> None:
     """A caller who waits as told, over any pauses of its own."""

@@ -122,13 +122,13 @@ NODE = {
         pytest.param(NODE_POD_PROBES, NODE, id="nodepodprobe"),
     ],
 )
-def test_every_field_survives_a_round_trip(resource: Any, document: dict[str, Any]) -> None:
+def test_every_field_round_trips(resource: Any, document: dict[str, Any]) -> None:
     decoded = resource.decode(json.dumps(document).encode())
 
     assert json.loads(msgspec.json.encode(decoded)) == document
 
 
-def test_kruises_nulls_and_empty_ip_are_read() -> None:
+def test_kruise_nulls_and_empty_ip_decode() -> None:
     document = {
         "metadata": {"name": "node-1", "creationTimestamp": None},
         "spec": {
@@ -145,7 +145,7 @@ def test_kruises_nulls_and_empty_ip_are_read() -> None:
     assert decoded.status.pod_probe_statuses is None
 
 
-def test_an_empty_ip_is_written_as_kruises_crd_requires_it() -> None:
+def test_empty_ip_is_encoded() -> None:
     document = {
         "metadata": {"name": "n"},
         "spec": {"podProbes": [{"name": "a", "namespace": "b", "uid": "c", "IP": ""}]},
@@ -186,7 +186,7 @@ def test_an_empty_ip_is_written_as_kruises_crd_requires_it() -> None:
         ),
     ],
 )
-def test_effective_numbers_are_kruises_not_kubelets(
+def test_effective_numbers_have_kruise_defaults(
     numbers: dict[str, int], effective: tuple[int, ...]
 ) -> None:
     document = {

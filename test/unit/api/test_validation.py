@@ -12,26 +12,26 @@ def errors_of(spec: object) -> list[FieldError]:
     return validate_marker(msgspec.convert(spec, PodProbeMarkerSpec))
 
 
-def test_the_table_is_as_large_as_it_claims() -> None:
+def test_table_has_its_minimum_size() -> None:
     assert len(VALID) >= 75
     assert len(INVALID) >= 150
     assert len({row.id for row in ROWS}) == len(ROWS)
 
 
 @pytest.mark.parametrize("row", [pytest.param(row, id=row.id) for row in VALID])
-def test_a_good_marker_breaks_no_rule(row: Row) -> None:
+def test_valid_marker_has_no_errors(row: Row) -> None:
     assert errors_of(row.spec) == []
 
 
 @pytest.mark.parametrize("row", [pytest.param(row, id=row.id) for row in INVALID])
-def test_each_broken_rule_names_its_field(row: Row) -> None:
+def test_each_violation_names_its_field(row: Row) -> None:
     errors = errors_of(row.spec)
 
     assert row.field in {error.path for error in errors}, errors
     assert all(error.detail and error.cause["field"] == error.path for error in errors)
 
 
-def test_the_selector_is_immutable() -> None:
+def test_selector_is_immutable() -> None:
     old = msgspec.convert(GOOD, PodProbeMarkerSpec)
     new = msgspec.convert(edited("selector.matchLabels", {"app": "other"}), PodProbeMarkerSpec)
 
@@ -42,14 +42,14 @@ def test_the_selector_is_immutable() -> None:
     assert validate_marker(old, old) == []
 
 
-def test_errors_read_as_the_api_servers() -> None:
+def test_errors_have_the_api_server_format() -> None:
     (error,) = errors_of(edited("probes.0.name", "a#b"))
 
     assert str(error).startswith('spec.probes[0].name: Invalid value: "a#b": must not contain')
     assert error.cause["reason"] == "FieldValueInvalid"
 
 
-def test_a_state_is_unique_in_its_policy_not_in_the_marker() -> None:
+def test_policy_state_is_unique_per_probe() -> None:
     policy = {"state": "Succeeded", "labels": {"a": "b"}}
 
     (error,) = errors_of(edited("probes.0.markerPolicy", [policy, policy]))
@@ -58,7 +58,7 @@ def test_a_state_is_unique_in_its_policy_not_in_the_marker() -> None:
     assert error.detail == "must be unique in this policy"
 
 
-def test_no_more_than_twenty_errors_are_listed() -> None:
+def test_at_most_twenty_errors_are_listed() -> None:
     labels = {f"-{n}": "x" for n in range(1000)}
 
     errors = errors_of(edited("probes.0.markerPolicy.0.labels", labels))
@@ -67,7 +67,7 @@ def test_no_more_than_twenty_errors_are_listed() -> None:
     assert errors[-1].detail.startswith("more errors are not listed")
 
 
-def test_errors_below_the_limit_are_all_listed() -> None:
+def test_all_errors_below_the_limit_are_listed() -> None:
     labels = {f"-{n}": "x" for n in range(MAX_ERRORS)}
 
     errors = errors_of(edited("probes.0.markerPolicy.0.labels", labels))
@@ -75,7 +75,7 @@ def test_errors_below_the_limit_are_all_listed() -> None:
     assert [error.value for error in errors] == list(labels)
 
 
-def test_an_error_quotes_the_beginning_of_a_long_value() -> None:
+def test_long_value_is_shortened_in_the_error() -> None:
     (error,) = errors_of(edited("probes.0.podConditionType", "x" * 10_000))
 
     assert len(str(error)) < 1000

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from kruise_probe.client import config
-from kruise_probe.client.config import ConfigError, load_config
+from kruise_probe.client.config import ConfigError, load_config, proxy_from_environment
 
 POD_ENVIRON = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443"}
 CA = Path(__file__).parents[2] / "data" / "ca.crt"
@@ -53,7 +53,7 @@ def kubeconfig(path: Path, **changes: object) -> str:
     return str(path)
 
 
-async def test_a_pod_uses_its_service_account(account: Path) -> None:
+async def test_pod_uses_its_service_account(account: Path) -> None:
     found = load_config(None, POD_ENVIRON)
 
     assert found.server == "https://10.96.0.1:443"
@@ -63,13 +63,13 @@ async def test_a_pod_uses_its_service_account(account: Path) -> None:
     assert found.tls.check_hostname
 
 
-async def test_an_ipv6_service_address_is_put_in_brackets(account: Path) -> None:
+async def test_ipv6_service_address_is_bracketed(account: Path) -> None:
     environ = {**POD_ENVIRON, "KUBERNETES_SERVICE_HOST": "fd00::1"}
 
     assert load_config(None, environ).server == "https://[fd00::1]:443"
 
 
-async def test_the_environment_names_the_proxy_unless_it_excludes_the_server(account: Path) -> None:
+async def test_pod_uses_proxy_of_environment_unless_no_proxy_matches(account: Path) -> None:
     proxied = POD_ENVIRON | {"HTTPS_PROXY": "http://proxy:3128"}
 
     assert load_config(None, proxied).proxy == "http://proxy:3128"
@@ -84,7 +84,7 @@ async def test_the_environment_names_the_proxy_unless_it_excludes_the_server(acc
         pytest.param("https://127.0.0.1:6443", None, id="loopback"),
     ],
 )
-async def test_a_kubeconfig_without_proxy_follows_the_same_environment(
+async def test_kubeconfig_without_proxy_url_uses_proxy_of_environment(
     server: str, proxy: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     environ = {"HTTPS_PROXY": "http://proxy:3128", "NO_PROXY": "10.96.0.0/12"}
@@ -95,22 +95,20 @@ async def test_a_kubeconfig_without_proxy_follows_the_same_environment(
     assert load_config(path, environ).proxy == proxy
 
 
-async def test_an_explicit_path_goes_before_everything(account: Path, tmp_path: Path) -> None:
+async def test_kubeconfig_flag_takes_precedence(account: Path, tmp_path: Path) -> None:
     explicit = kubeconfig(tmp_path / "explicit", cluster={"server": "http://explicit:1"})
     other = kubeconfig(tmp_path / "other", cluster={"server": "http://other:1"})
 
     assert load_config(explicit, POD_ENVIRON | {"KUBECONFIG": other}).server == "http://explicit:1"
 
 
-async def test_the_kubeconfig_variable_goes_before_the_service_account(
-    account: Path, tmp_path: Path
-) -> None:
+async def test_kubeconfig_variable_precedes_service_account(account: Path, tmp_path: Path) -> None:
     path = kubeconfig(tmp_path / "k")
 
     assert load_config(None, POD_ENVIRON | {"KUBECONFIG": path}).server == "http://127.0.0.1:8001"
 
 
-async def test_the_home_kubeconfig_comes_last(tmp_path: Path) -> None:
+async def test_home_kubeconfig_is_the_last_choice(tmp_path: Path) -> None:
     (tmp_path / ".kube").mkdir()
     kubeconfig(tmp_path / ".kube" / "config")
     found = load_config(None, {"HOME": str(tmp_path)})
@@ -119,7 +117,7 @@ async def test_the_home_kubeconfig_comes_last(tmp_path: Path) -> None:
     assert found.credentials.authorization() == "Bearer file-token"
 
 
-async def test_several_files_are_merged_and_missing_ones_left_out(tmp_path: Path) -> None:
+async def test_several_kubeconfigs_are_merged_and_missing_ones_ignored(tmp_path: Path) -> None:
     first = kubeconfig(tmp_path / "first")
     paths = os.pathsep.join([str(tmp_path / "missing"), first])
 
@@ -127,7 +125,7 @@ async def test_several_files_are_merged_and_missing_ones_left_out(tmp_path: Path
 
 
 @pytest.mark.parametrize("other", ["other", "missing", ""])
-async def test_of_several_current_contexts_the_first_counts(other: str, tmp_path: Path) -> None:
+async def test_first_current_context_takes_precedence(other: str, tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     for path, name, port in ((first, "one", 1), (second, "other", 2)):
         content = {
@@ -142,7 +140,7 @@ async def test_of_several_current_contexts_the_first_counts(other: str, tmp_path
     assert (found.server, found.namespace) == ("http://127.0.0.1:1", "one")
 
 
-async def test_a_kubeconfig_says_how_tls_is_done(tmp_path: Path) -> None:
+async def test_kubeconfig_configures_tls(tmp_path: Path) -> None:
     path = kubeconfig(
         tmp_path / "k",
         cluster={
@@ -160,7 +158,7 @@ async def test_a_kubeconfig_says_how_tls_is_done(tmp_path: Path) -> None:
     assert not found.tls.check_hostname
 
 
-async def test_a_token_file_of_a_kubeconfig_is_read_again_when_refused(tmp_path: Path) -> None:
+async def test_token_file_of_kubeconfig_is_reloaded_after_401(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("one")
     credentials = load_config(
@@ -174,7 +172,7 @@ async def test_a_token_file_of_a_kubeconfig_is_read_again_when_refused(tmp_path:
     assert credentials.authorization() == "Bearer two"
 
 
-async def test_the_line_end_of_a_token_file_is_no_part_of_the_token(tmp_path: Path) -> None:
+async def test_newline_of_token_file_is_stripped(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("one\n")
 
@@ -191,7 +189,7 @@ def plugin(path: Path, body: str) -> dict[str, object]:
     }
 
 
-async def test_an_exec_plugin_is_asked_again_when_its_token_is_refused(tmp_path: Path) -> None:
+async def test_exec_plugin_runs_again_after_401(tmp_path: Path) -> None:
     counter = tmp_path / "counter"
     credential = json.dumps(
         {
@@ -212,7 +210,7 @@ async def test_an_exec_plugin_is_asked_again_when_its_token_is_refused(tmp_path:
     assert credentials.authorization() == "Bearer run-2"
 
 
-async def test_what_the_loop_logs_while_a_plugin_runs_is_not_the_plugins(
+async def test_logs_of_other_threads_are_not_errors_of_the_plugin(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     printed = tmp_path / "printed"
@@ -239,7 +237,7 @@ async def test_what_the_loop_logs_while_a_plugin_runs_is_not_the_plugins(
     assert caplog.messages == ["trouble elsewhere", "more of it"]
 
 
-async def test_what_the_package_says_of_a_failed_plugin_is_not_logged_as_well(
+async def test_plugin_failure_is_raised_and_not_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(ConfigError, match="returned 3"):
@@ -268,9 +266,7 @@ def _config(**changes: object) -> Callable[[Path], tuple[str | None, dict[str, s
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        pytest.param(
-            _no_service_account, "name a kubeconfig with --kubeconfig", id="nothing-at-all"
-        ),
+        pytest.param(_no_service_account, "set --kubeconfig", id="no-configuration"),
         pytest.param(
             lambda tmp_path: (str(tmp_path / "no"), {}),
             "does not exist; correct",
@@ -282,8 +278,8 @@ def _config(**changes: object) -> Callable[[Path], tuple[str | None, dict[str, s
             id="missing-file-of-variable",
         ),
         pytest.param(lambda tmp_path: (str(tmp_path), {}), "cannot be read", id="folder"),
-        pytest.param(_file(""), "is empty or no mapping", id="empty-file"),
-        pytest.param(_file("- a\n- b\n"), "is empty or no mapping", id="list"),
+        pytest.param(_file(""), "is empty or not a mapping", id="empty-file"),
+        pytest.param(_file("- a\n- b\n"), "is empty or not a mapping", id="list"),
         pytest.param(_file("a: b: c"), "is not YAML", id="no-yaml"),
         pytest.param(_file(b"\xff\xfe\x00"), "is not YAML", id="binary"),
         pytest.param(_file("kind: Config\n"), "no usable current context", id="no-contexts"),
@@ -292,10 +288,10 @@ def _config(**changes: object) -> Callable[[Path], tuple[str | None, dict[str, s
         pytest.param(
             _config(context={"cluster": "missing", "user": "u"}), "missing", id="unknown-cluster"
         ),
-        pytest.param(_config(cluster={}), "server '' is no http", id="cluster-without-server"),
+        pytest.param(_config(cluster={}), "server '' is not an http", id="cluster-without-server"),
         pytest.param(
             _config(cluster={"server": "ftp://x"}),
-            "no http or https URL",
+            "not an http or https URL",
             id="server-of-other-kind",
         ),
         pytest.param(
@@ -318,7 +314,7 @@ def _config(**changes: object) -> Callable[[Path], tuple[str | None, dict[str, s
                 cluster={"server": "https://x"},
                 user={"client-certificate-data": "bm8=", "client-key-data": "bm8="},
             ),
-            "belong together",
+            "the key must match",
             id="client-certificate-that-is-none",
         ),
         pytest.param(
@@ -341,12 +337,12 @@ def _config(**changes: object) -> Callable[[Path], tuple[str | None, dict[str, s
         ),
         pytest.param(
             _config(user={"token": "t", "as": "jane", "as-groups": ["dev"]}),
-            r"impersonation \(as, as-groups\) is not supported; use credentials",
+            r"impersonation \(as, as-groups\) is not supported; use the credentials",
             id="impersonation",
         ),
     ],
 )
-async def test_what_is_wrong_is_said_in_one_line(
+async def test_config_error_is_one_line(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     make: Callable[[Path], tuple[str | None, dict[str, str]]],
@@ -368,7 +364,7 @@ async def test_what_is_wrong_is_said_in_one_line(
         pytest.param(lambda a: (a / "ca.crt").write_text("x"), "readable PEM", id="bad-ca"),
     ],
 )
-async def test_a_broken_service_account_is_named(
+async def test_broken_service_account_names_its_file(
     account: Path, spoil: Callable[[Path], object], words: str
 ) -> None:
     spoil(account)
@@ -377,17 +373,17 @@ async def test_a_broken_service_account_is_named(
         load_config(None, POD_ENVIRON)
 
 
-async def test_a_pod_without_a_port_is_told_so(account: Path) -> None:
+async def test_pod_without_service_port_is_an_error(account: Path) -> None:
     with pytest.raises(ConfigError, match="KUBERNETES_SERVICE_PORT is not"):
         load_config(None, {"KUBERNETES_SERVICE_HOST": "10.96.0.1"})
 
 
-async def test_a_pod_without_a_token_is_told_why(tmp_path: Path) -> None:
+async def test_pod_without_token_explains_automount(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="automountServiceAccountToken"):
         load_config(None, POD_ENVIRON | {"HOME": str(tmp_path)})
 
 
-def test_a_pod_never_imports_the_official_package(account: Path) -> None:
+def test_pod_does_not_import_the_official_package(account: Path) -> None:
     """It costs 40 MB, and a pod has no use for it."""
     program = (
         "import sys, pathlib; from kruise_probe.client import config, rest;"
@@ -406,3 +402,52 @@ def test_a_pod_never_imports_the_official_package(account: Path) -> None:
     )
 
     assert done.stdout.strip() == "[]"
+
+
+PROXY = "http://proxy:3128"
+
+
+@pytest.mark.parametrize(
+    ("server", "environ", "proxy"),
+    [
+        pytest.param("https://api:6443", {}, None, id="nothing-set"),
+        pytest.param("https://api:6443", {"HTTPS_PROXY": PROXY}, PROXY, id="upper-case"),
+        pytest.param("https://api:6443", {"https_proxy": PROXY}, PROXY, id="lower-case"),
+        pytest.param("https://api:6443", {"HTTPS_PROXY": "proxy:3128"}, PROXY, id="bare-host"),
+        pytest.param("https://api:6443", {"HTTP_PROXY": PROXY}, None, id="other-scheme"),
+        pytest.param("http://api:8080", {"HTTP_PROXY": PROXY}, PROXY, id="plain"),
+    ],
+)
+def test_scheme_selects_the_proxy_variable(
+    server: str, environ: dict[str, str], proxy: str | None
+) -> None:
+    assert proxy_from_environment(server, environ) == proxy
+
+
+@pytest.mark.parametrize(
+    ("server", "no_proxy", "proxied"),
+    [
+        pytest.param("https://127.0.0.1:6443", "", False, id="loopback"),
+        pytest.param("https://[::1]:6443", "", False, id="loopback-v6"),
+        pytest.param("https://localhost:6443", "", False, id="localhost"),
+        pytest.param("https://10.96.0.1:443", "10.96.0.0/12", False, id="cidr"),
+        pytest.param("https://10.200.0.1:443", "10.96.0.0/12", True, id="outside-of-cidr"),
+        pytest.param("https://10.96.0.1:443", "10.96.0.1", False, id="address"),
+        pytest.param("https://[fd00::1]:443", "fd00::/8", False, id="cidr-v6"),
+        pytest.param("https://api.corp.com", "corp.com", False, id="domain-and-below"),
+        pytest.param("https://corp.com", "corp.com", False, id="domain-itself"),
+        pytest.param("https://corp.com", ".corp.com", True, id="suffix-without-itself"),
+        pytest.param("https://api.corp.com", "*.corp.com", False, id="star-suffix"),
+        pytest.param("https://notcorp.com", "corp.com", True, id="no-substring"),
+        pytest.param("https://API.corp.com", "api.CORP.com", False, id="case"),
+        pytest.param("https://api.x:6443", "api.x:6443", False, id="port"),
+        pytest.param("https://api.x:6443", "api.x:443", True, id="other-port"),
+        pytest.param("https://api.x", "api.x:443", False, id="default-port"),
+        pytest.param("https://api.x", "a, b ,*", False, id="star"),
+        pytest.param("https://api.x", " , ,", True, id="empty-entries"),
+    ],
+)
+def test_no_proxy_excludes_servers(server: str, no_proxy: str, proxied: bool) -> None:
+    found = proxy_from_environment(server, {"HTTPS_PROXY": PROXY, "no_proxy": no_proxy})
+
+    assert (found is not None) is proxied

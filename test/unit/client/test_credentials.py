@@ -24,7 +24,7 @@ def replace(path: Path, token: str) -> None:
     os.replace(new, path)
 
 
-async def test_a_replaced_token_is_used_within_a_minute(tmp_path: Path) -> None:
+async def test_replaced_token_is_used_within_a_minute(tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text("one\n")
     token = TokenFile(path)
@@ -37,7 +37,7 @@ async def test_a_replaced_token_is_used_within_a_minute(tmp_path: Path) -> None:
     assert (early, token.authorization()) == ("Bearer one", "Bearer two")
 
 
-async def test_the_file_is_not_looked_at_for_every_request(tmp_path: Path) -> None:
+async def test_token_file_is_not_checked_for_every_request(tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text("one")
     token = TokenFile(path)
@@ -47,7 +47,7 @@ async def test_the_file_is_not_looked_at_for_every_request(tmp_path: Path) -> No
     assert [token.authorization() for _ in range(100)] == ["Bearer one"] * 100
 
 
-async def test_a_refused_token_is_read_again_at_once(tmp_path: Path) -> None:
+async def test_token_file_is_reloaded_at_once_after_401(tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text("one")
     token = TokenFile(path)
@@ -58,7 +58,7 @@ async def test_a_refused_token_is_read_again_at_once(tmp_path: Path) -> None:
     assert token.authorization() == "Bearer two"
 
 
-async def test_a_refused_token_that_did_not_change_is_not_tried_again(tmp_path: Path) -> None:
+async def test_unchanged_token_is_not_retried(tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text("one")
     token = TokenFile(path)
@@ -66,14 +66,14 @@ async def test_a_refused_token_that_did_not_change_is_not_tried_again(tmp_path: 
     assert not await token.renew(token.authorization())
 
 
-async def test_whoever_was_refused_with_an_older_token_tries_the_newer_one(tmp_path: Path) -> None:
+async def test_request_with_old_token_is_retried_with_new_one(tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text("two")
 
     assert await TokenFile(path).renew("Bearer one")
 
 
-async def test_an_unreadable_file_leaves_the_last_token_in_place(tmp_path: Path) -> None:
+async def test_unreadable_token_file_keeps_the_last_token(tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text("one")
     token = TokenFile(path)
@@ -84,12 +84,12 @@ async def test_an_unreadable_file_leaves_the_last_token_in_place(tmp_path: Path)
         assert token.authorization() == "Bearer one"
 
 
-async def test_static_credentials_have_nothing_else_to_try() -> None:
+async def test_static_credentials_are_not_retried() -> None:
     assert not await StaticCredentials("Bearer x").renew("Bearer x")
     assert StaticCredentials().authorization() is None
 
 
-async def test_refused_requests_share_one_run_of_the_plugin() -> None:
+async def test_requests_with_401_share_one_reload() -> None:
     runs = 0
 
     def plugin() -> Identity:
@@ -105,7 +105,7 @@ async def test_refused_requests_share_one_run_of_the_plugin() -> None:
     assert (runs, credentials.authorization()) == (1, "Bearer 1")
 
 
-async def test_refused_requests_share_a_run_that_brings_nothing_new() -> None:
+async def test_requests_with_401_share_a_reload_without_new_credentials() -> None:
     runs = 0
 
     def plugin() -> Identity:
@@ -136,7 +136,7 @@ class Slow:
         return Identity(f"Bearer {self.runs}")
 
 
-async def test_a_plugin_slower_than_the_request_serves_the_next_one() -> None:
+async def test_slow_reload_serves_the_next_request() -> None:
     plugin = Slow()
     credentials = ReloadedCredentials(Identity("Bearer 0"), plugin)
     with pytest.raises(TimeoutError):
@@ -150,7 +150,7 @@ async def test_a_plugin_slower_than_the_request_serves_the_next_one() -> None:
     assert (plugin.runs, credentials.authorization()) == (1, "Bearer 1")
 
 
-async def test_closing_ends_a_run_and_refuses_those_who_wait() -> None:
+async def test_close_cancels_the_reload_and_its_waiters_return_false() -> None:
     plugin = Slow()
     credentials = ReloadedCredentials(Identity("Bearer 0"), plugin)
     waiting = asyncio.create_task(credentials.renew("Bearer 0"))
@@ -164,7 +164,7 @@ async def test_closing_ends_a_run_and_refuses_those_who_wait() -> None:
     assert await credentials.renew("Bearer 0")
 
 
-async def test_a_failure_that_nobody_foresaw_is_logged_and_the_next_one_looks_again() -> None:
+async def test_unexpected_reload_error_is_logged_and_retried() -> None:
     found: list[Identity] = []
     credentials = ReloadedCredentials(Identity("Bearer 0"), lambda: found[0])
     with capture_logs() as logs:
@@ -175,7 +175,7 @@ async def test_a_failure_that_nobody_foresaw_is_logged_and_the_next_one_looks_ag
     assert await credentials.renew("Bearer 0")
 
 
-async def test_a_plugin_that_fails_leaves_the_refusal_as_it_is() -> None:
+async def test_failed_reload_returns_false() -> None:
     def plugin() -> Identity:
         raise ConfigError("the plugin failed")
 
@@ -185,7 +185,7 @@ async def test_a_plugin_that_fails_leaves_the_refusal_as_it_is() -> None:
     assert credentials.authorization() == "Bearer 0"
 
 
-async def test_a_certificate_is_another_when_its_content_is() -> None:
+async def test_certificate_changes_with_its_content() -> None:
     """There is no header to compare; a request that was sent before the change is sent again without another look."""
     found = Identity(None, "client.pem", None, b"one")
     presented: list[bytes] = []
@@ -201,7 +201,7 @@ async def test_a_certificate_is_another_when_its_content_is() -> None:
     assert presented == [b"two"]
 
 
-async def test_a_certificate_that_cannot_be_presented_leaves_the_refusal_as_it_is() -> None:
+async def test_unusable_certificate_returns_false() -> None:
     def present(_: Identity) -> None:
         raise ConfigError("the key is another's")
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from support.fake_transport import FakeTransport
 
-from kruise_probe.client.dialing import DialFailed
+from kruise_probe.client.dialer import DialFailed
 from kruise_probe.client.http1 import HttpConnection
 from kruise_probe.client.pool import Pool
 
@@ -27,24 +27,24 @@ class Server:
         return connection
 
 
-async def test_the_connection_that_was_used_last_is_used_next() -> None:
+async def test_most_recently_used_connection_is_reused_first() -> None:
     pool = Pool(Server().dial)
-    first, second = await pool.take(), await pool.take()
-    pool.give_back(first)
-    pool.give_back(second)
+    first, second = await pool.acquire(), await pool.acquire()
+    pool.release(first)
+    pool.release(second)
 
-    assert await pool.take() is second
-    assert await pool.take() is first
+    assert await pool.acquire() is second
+    assert await pool.acquire() is first
     await pool.close()
 
 
-async def test_an_idle_connection_is_closed_after_90_seconds_and_not_before() -> None:
+async def test_idle_connection_is_closed_after_90_seconds() -> None:
     server = Server()
     pool = Pool(server.dial)
-    first, second = await pool.take(), await pool.take()
-    pool.give_back(first)
+    first, second = await pool.acquire(), await pool.acquire()
+    pool.release(first)
     await asyncio.sleep(50)
-    pool.give_back(second)
+    pool.release(second)
     await asyncio.sleep(39)
     assert [each.lost for each in server.others] == [False, False]
     await asyncio.sleep(2)
@@ -54,57 +54,57 @@ async def test_an_idle_connection_is_closed_after_90_seconds_and_not_before() ->
     await pool.close()
 
 
-async def test_use_begins_the_idle_time_anew() -> None:
+async def test_use_resets_the_idle_timeout() -> None:
     server = Server()
     pool = Pool(server.dial)
     for _ in range(5):
-        connection = await pool.take()
+        connection = await pool.acquire()
         await asyncio.sleep(60)
-        pool.give_back(connection)
+        pool.release(connection)
         await asyncio.sleep(60)
 
     assert len(server.others) == 1
     await pool.close()
 
 
-async def test_one_that_has_ended_is_passed_over() -> None:
+async def test_closed_connection_is_skipped() -> None:
     server = Server()
     pool = Pool(server.dial)
-    kept, ended = await pool.take(), await pool.take()
-    pool.give_back(kept)
-    pool.give_back(ended)
+    kept, ended = await pool.acquire(), await pool.acquire()
+    pool.release(kept)
+    pool.release(ended)
     server.others[1].receive_eof()
 
-    assert await pool.take() is kept
+    assert await pool.acquire() is kept
     await pool.close()
 
 
-async def test_one_whose_answer_is_not_complete_is_not_kept() -> None:
+async def test_connection_with_incomplete_response_is_closed() -> None:
     server = Server()
     pool = Pool(server.dial)
-    connection = await pool.take()
+    connection = await pool.acquire()
     connection.send(b"GET / HTTP/1.1\r\n\r\n")
-    pool.give_back(connection)
+    pool.release(connection)
     await asyncio.sleep(0)
 
     assert server.others[0].lost
     await pool.close()
 
 
-async def test_closing_the_pool_closes_what_is_idle_and_what_is_under_way(looptime: float) -> None:
+async def test_close_closes_idle_and_used_connections(looptime: float) -> None:
     server = Server()
     pool = Pool(server.dial)
-    idle, busy = await pool.take(), await pool.take()
-    pool.give_back(idle)
+    idle, busy = await pool.acquire(), await pool.acquire()
+    pool.release(idle)
     busy.send(b"GET / HTTP/1.1\r\n\r\n")
     await pool.close()
 
     assert [each.lost for each in server.others] == [True, True]
     assert looptime == 0
-    pool.give_back(busy)
+    pool.release(busy)
 
 
-async def test_closing_does_not_wait_for_one_that_ended_while_it_was_made(looptime: float) -> None:
+async def test_close_does_not_wait_for_a_connection_lost_while_dialing(looptime: float) -> None:
     async def dial(on_lost: Callable[[HttpConnection], None]) -> HttpConnection:
         connection = HttpConnection(on_lost)
         FakeTransport(connection).abort()
@@ -112,38 +112,38 @@ async def test_closing_does_not_wait_for_one_that_ended_while_it_was_made(loopti
         return connection
 
     pool = Pool(dial)
-    await pool.take()
+    await pool.acquire()
     await pool.close()
 
     assert looptime == 0
 
 
-async def test_a_connection_that_is_made_too_late_is_closed() -> None:
+async def test_connection_dialed_after_close_is_closed() -> None:
     server = Server(dial_seconds=1)
     pool = Pool(server.dial)
-    taking = asyncio.create_task(pool.take())
+    taking = asyncio.create_task(pool.acquire())
     await asyncio.sleep(0.5)
     await pool.close()
 
-    with pytest.raises(DialFailed, match="has been closed"):
+    with pytest.raises(DialFailed, match="client is closed"):
         await taking
     await asyncio.sleep(0)
     assert server.others[0].lost
 
 
-async def test_a_connection_of_an_older_version_is_not_used_again() -> None:
+async def test_connection_of_an_older_version_is_not_reused() -> None:
     version = 0
     server = Server()
     pool = Pool(server.dial, lambda: version)
-    idle, used = await pool.take(), await pool.take()
-    pool.give_back(idle)
+    idle, used = await pool.acquire(), await pool.acquire()
+    pool.release(idle)
     version = 1
-    pool.give_back(used)
-    fresh = await pool.take()
+    pool.release(used)
+    fresh = await pool.acquire()
     await asyncio.sleep(0)
 
     assert fresh not in (idle, used)
     assert [each.lost for each in server.others] == [True, True, False]
-    pool.give_back(fresh)
-    assert await pool.take() is fresh
+    pool.release(fresh)
+    assert await pool.acquire() is fresh
     await pool.close()

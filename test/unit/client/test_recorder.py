@@ -25,11 +25,11 @@ from kruise_probe.api.errors import (
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.resources import Resource
 from kruise_probe.client import recorder as recorders
-from kruise_probe.client.recorder import EventRecorder, PodRef
+from kruise_probe.client.event_series import BURST, REFILL_SECONDS, ObjectReference, event_name
+from kruise_probe.client.recorder import EventRecorder
 from kruise_probe.client.request import PatchType
-from kruise_probe.client.series import BURST, REFILL_SECONDS, event_name
 
-POD = PodRef("default", "web-0", "u1")
+POD = ObjectReference("default", "web-0", "u1")
 START = datetime(2026, 11, 21, 10, 0, 0, tzinfo=UTC)
 
 
@@ -96,7 +96,7 @@ def failed(recorder: EventRecorder, message: str = "no", probe: str = "m#p") -> 
     recorder.event(POD, "Normal", "KruiseProbeFailed", message, container="main", probe=probe)
 
 
-async def test_the_first_occurrence_is_an_event_with_all_that_people_filter_by() -> None:
+async def test_first_occurrence_creates_a_complete_event() -> None:
     events = FakeEvents()
     async with running(events) as recorder:
         failed(recorder, "exit 1")
@@ -121,7 +121,7 @@ async def test_the_first_occurrence_is_an_event_with_all_that_people_filter_by()
     assert (event["count"], event["firstTimestamp"]) == (1, event["lastTimestamp"])
 
 
-async def test_a_repeated_one_is_counted_on_the_same_event() -> None:
+async def test_repeated_event_increments_the_count() -> None:
     """`x2 over 47s` is what kubectl makes of these fields."""
     events = FakeEvents()
     async with running(events) as recorder:
@@ -136,7 +136,7 @@ async def test_a_repeated_one_is_counted_on_the_same_event() -> None:
     assert event["lastTimestamp"] == "2026-11-21T10:00:47Z"
 
 
-async def test_probes_reasons_and_pods_have_series_of_their_own() -> None:
+async def test_probe_reason_and_pod_identify_a_series() -> None:
     events = FakeEvents()
     async with running(events) as recorder:
         failed(recorder, probe="m#p")
@@ -148,7 +148,7 @@ async def test_probes_reasons_and_pods_have_series_of_their_own() -> None:
     assert len(events.stored) == 4
 
 
-async def test_a_hundred_failures_do_not_cost_the_recovery_its_event() -> None:
+async def test_recovery_is_recorded_after_a_hundred_failures() -> None:
     events = FakeEvents()
     async with running(events) as recorder:
         for _ in range(100):
@@ -162,7 +162,7 @@ async def test_a_hundred_failures_do_not_cost_the_recovery_its_event() -> None:
     assert events.writes <= BURST + 100 / REFILL_SECONDS + 2
 
 
-async def test_what_is_over_budget_is_written_later_with_its_whole_count() -> None:
+async def test_occurrences_over_budget_are_written_later_with_full_count() -> None:
     events = FakeEvents()
     async with running(events) as recorder:
         for _ in range(100):
@@ -175,7 +175,7 @@ async def test_what_is_over_budget_is_written_later_with_its_whole_count() -> No
     assert events.only["count"] == 100
 
 
-async def test_an_event_that_has_expired_is_made_again_with_its_count() -> None:
+async def test_expired_event_is_created_again_with_its_count() -> None:
     events = FakeEvents()
     async with running(events) as recorder:
         failed(recorder)
@@ -187,7 +187,7 @@ async def test_an_event_that_has_expired_is_made_again_with_its_count() -> None:
     assert events.only["count"] == 2
 
 
-async def test_a_creation_whose_answer_was_lost_makes_no_second_event() -> None:
+async def test_lost_response_of_create_makes_no_second_event() -> None:
     events = FakeEvents()
     events.lose_answer = True
     async with running(events) as recorder:
@@ -206,7 +206,7 @@ async def test_a_creation_whose_answer_was_lost_makes_no_second_event() -> None:
         pytest.param(ServerError("unwell", code=500), id="server-error"),
     ],
 )
-async def test_what_may_pass_is_tried_again(error: KubeError) -> None:
+async def test_transient_errors_are_retried(error: KubeError) -> None:
     events = FakeEvents()
     recovers_at = 25.0
 
@@ -223,7 +223,7 @@ async def test_what_may_pass_is_tried_again(error: KubeError) -> None:
     assert events.only["count"] == 1
 
 
-async def test_a_timer_that_is_a_moment_early_is_no_reason_to_spin(
+async def test_early_timer_does_not_spin(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It is due less than the clock's resolution after its timer. Time stands still here until somebody sleeps."""
@@ -254,7 +254,7 @@ async def test_a_timer_that_is_a_moment_early_is_no_reason_to_spin(
     ("wish", "least"),
     [pytest.param(20, 20, id="honoured"), pytest.param(86_400, 60, id="up-to-a-minute")],
 )
-async def test_the_servers_wish_is_the_least_wait(wish: float, least: float) -> None:
+async def test_retry_after_is_the_minimum_wait(wish: float, least: float) -> None:
     events = FakeEvents()
     tries: list[float] = []
 
@@ -281,7 +281,7 @@ async def test_the_servers_wish_is_the_least_wait(wish: float, least: float) -> 
         pytest.param(NotFound("no namespace"), id="namespace-gone"),
     ],
 )
-async def test_what_the_server_refuses_is_given_up_and_the_next_one_goes_on(
+async def test_rejected_event_is_dropped_and_does_not_block_others(
     error: KubeError,
 ) -> None:
     events = FakeEvents()
@@ -302,7 +302,7 @@ async def test_what_the_server_refuses_is_given_up_and_the_next_one_goes_on(
     assert events.only["metadata"]["namespace"] == "other"
 
 
-async def test_a_server_that_is_down_makes_nobody_wait_and_the_queue_has_a_bound(
+async def test_unavailable_server_never_blocks_and_the_queue_is_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def dropped() -> float:
@@ -320,14 +320,14 @@ async def test_a_server_that_is_down_makes_nobody_wait_and_the_queue_has_a_bound
     assert dropped() - before == 5
 
 
-async def test_cancelling_leaves_no_task_and_flush_does_not_hang_on_an_idle_recorder() -> None:
+async def test_cancelled_recorder_leaves_no_task_and_idle_flush_returns() -> None:
     async with running(FakeEvents()) as recorder:
         async with asyncio.timeout(1):
             await recorder.flush()
 
 
 @pytest.mark.parametrize("pod", ["web-0", "p" * 253, "a" * 230 + "." + "b" * 22])
-def test_an_event_name_is_a_name_whatever_the_pods_is(pod: str) -> None:
+def test_event_name_is_valid_for_any_pod_name(pod: str) -> None:
     name = event_name(pod, START, 70_000)
     stem, _, suffix = name.rpartition(".")
 

@@ -45,7 +45,7 @@ def _list(**changes: object) -> str:
         ),
     ],
 )
-def test_a_list_asks_for_what_is_wanted_and_no_more(
+def test_list_request_has_only_the_given_parameters(
     options: dict[str, object], target: str
 ) -> None:
     assert _list(**options) == target
@@ -69,7 +69,7 @@ def test_a_list_asks_for_what_is_wanted_and_no_more(
         ),
     ],
 )
-def test_a_watch_always_asks_for_bookmarks(initial: bool, target: str) -> None:
+def test_watch_request_enables_bookmarks(initial: bool, target: str) -> None:
     request = requests.watch(
         NODE_POD_PROBES,
         namespace="",
@@ -83,7 +83,7 @@ def test_a_watch_always_asks_for_bookmarks(initial: bool, target: str) -> None:
     assert request.target == target
 
 
-def test_a_patch_names_its_kind_its_writer_and_its_subresource() -> None:
+def test_patch_request_has_type_field_manager_and_subresource() -> None:
     request = requests.patch(
         PODS,
         WEB,
@@ -111,7 +111,7 @@ def test_a_patch_names_its_kind_its_writer_and_its_subresource() -> None:
         pytest.param(PatchType.JSON, False, id="says-what-to-do"),
     ],
 )
-def test_only_what_may_happen_twice_is_sent_again(patch_type: PatchType, repeatable: bool) -> None:
+def test_only_idempotent_patches_are_repeatable(patch_type: PatchType, repeatable: bool) -> None:
     request = requests.patch(
         PODS,
         WEB,
@@ -125,12 +125,12 @@ def test_only_what_may_happen_twice_is_sent_again(patch_type: PatchType, repeata
     assert request.repeatable is repeatable
 
 
-def test_creations_and_replacements_are_never_repeated() -> None:
+def test_create_and_replace_are_not_repeatable() -> None:
     assert not requests.create(EVENTS, b"{}", namespace="a", field_manager="m").repeatable
     assert not requests.replace(LEASES, WEB, b"{}", field_manager="m").repeatable
 
 
-def test_a_deletion_can_name_the_very_object() -> None:
+def test_delete_request_may_have_a_uid_precondition() -> None:
     with_uid = requests.delete(MARKERS, NamespacedName("a", "b"), uid="u1")
     without = requests.delete(MARKERS, NamespacedName("a", "b"), uid="")
 

@@ -1,10 +1,133 @@
+"""Watch events, from the bytes of a stream to typed events."""
+
 import asyncio
 from typing import Any, cast
 
-from kruise_probe.api.resources import LEASES
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kruise_probe.api.errors import Expired, Forbidden, ServerError
+from kruise_probe.api.resources import LEASES, PODS
+from kruise_probe.api.watching import EventType
+from kruise_probe.client import watch as watches
 from kruise_probe.client.request import Request
-from kruise_probe.client.transport import Stream
-from kruise_probe.client.watch import EVENTS_AT_ONCE, WatchStream
+from kruise_probe.client.transport import ResponseStream
+from kruise_probe.client.watch import EVENTS_AT_ONCE, LineSplitter, WatchStream, decode_event
+
+
+@given(
+    lines=st.lists(st.binary(max_size=40).map(lambda line: line.replace(b"\n", b""))),
+    cuts=st.lists(st.integers(min_value=0, max_value=400)),
+)
+def test_lines_are_split_in_any_portions(lines: list[bytes], cuts: list[int]) -> None:
+    stream = b"".join(line + b"\n" for line in lines)
+    ends = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
+    splitter = LineSplitter()
+    seen: list[bytes] = []
+    for begin, end in zip(ends, ends[1:], strict=False):  # noqa: RUF007 - reads like the slices
+        seen += splitter.feed(stream[begin:end])
+
+    assert seen == [line for line in lines if line]
+    assert not splitter.incomplete
+
+
+def test_incomplete_line_is_detected() -> None:
+    splitter = LineSplitter()
+
+    assert splitter.feed(b'{"a":1}\n{"b"') == [b'{"a":1}']
+    assert splitter.incomplete
+
+
+def test_line_above_the_limit_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watches, "MAX_LINE_BYTES", 100)
+    splitter = LineSplitter()
+    splitter.feed(b"x" * 60)
+
+    with pytest.raises(ValueError, match="exceeds 100 bytes"):
+        splitter.feed(b"x" * 60)
+
+
+def _event(kind: str, body: object) -> bytes:
+    return msgspec.json.encode({"type": kind, "object": body})
+
+
+LEASE = {"metadata": {"name": "l", "namespace": "n", "resourceVersion": "7"}, "spec": {}}
+
+
+@pytest.mark.parametrize("kind", ["ADDED", "MODIFIED", "DELETED"])
+def test_event_has_object_and_resource_version(kind: str) -> None:
+    event = decode_event(LEASES, _event(kind, LEASE), request="r")
+
+    assert (event.type, event.resource_version) == (EventType(kind), "7")
+    assert event.object is not None
+    assert event.object.metadata.name == "l"
+
+
+@pytest.mark.parametrize(
+    ("annotations", "ends"),
+    [
+        pytest.param(None, False, id="plain"),
+        pytest.param({"k8s.io/initial-events-end": "true"}, True, id="end-of-the-list"),
+        pytest.param({"other": "true"}, False, id="other-annotation"),
+    ],
+)
+def test_bookmark_has_version_and_marks_the_end_of_the_initial_list(
+    annotations: dict[str, str] | None, ends: bool
+) -> None:
+    body = {
+        "kind": "Pod",
+        "metadata": {"resourceVersion": "99", "annotations": annotations},
+        "spec": {"containers": None},
+    }
+    event = decode_event(PODS, _event("BOOKMARK", body), request="r")
+
+    assert event.object is None
+    assert (event.resource_version, event.initial_events_end) == ("99", ends)
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "kind"),
+    [
+        pytest.param(410, "Expired", Expired, id="too-old"),
+        pytest.param(410, "Gone", Expired, id="gone"),
+        pytest.param(403, "Forbidden", Forbidden, id="forbidden"),
+        pytest.param(500, "InternalError", ServerError, id="server"),
+        pytest.param(None, None, ServerError, id="no-code"),
+    ],
+)
+def test_error_event_raises_the_typed_error(
+    code: int | None, reason: str | None, kind: type[Exception]
+) -> None:
+    line = _event("ERROR", {"kind": "Status", "code": code, "reason": reason, "message": "words"})
+
+    with pytest.raises(kind, match=r"GET pods: .* words"):
+        decode_event(PODS, line, request="GET pods")
+
+
+def test_undecodable_object_is_an_event() -> None:
+    broken = {**LEASE, "spec": {"leaseDurationSeconds": "long"}}
+    event = decode_event(LEASES, _event("MODIFIED", broken), request="r")
+
+    assert event.object is None
+    assert event.undecodable is not None
+    assert (str(event.undecodable.key), event.resource_version) == ("n/l", "7")
+    assert "leaseDurationSeconds" in event.undecodable.error
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param(b"<html>", id="not-json"),
+        pytest.param(b'{"type":"ADDED"}', id="no-object"),
+        pytest.param(b'{"type":"NEWS","object":{}}', id="unknown-type"),
+    ],
+)
+def test_invalid_watch_event_is_an_error(line: bytes) -> None:
+    with pytest.raises(msgspec.MsgspecError):
+        decode_event(PODS, line, request="r")
+
 
 BOOKMARK = b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"7"}}}\n'
 
@@ -19,7 +142,7 @@ class OneChunk:
         return self._chunks.pop(0)
 
 
-async def test_events_of_one_read_leave_turns_to_others() -> None:
+async def test_iterator_yields_to_the_loop_between_events_of_one_read() -> None:
     passes = 0
     ended = False
 
@@ -29,7 +152,7 @@ async def test_events_of_one_read_leave_turns_to_others() -> None:
         if not ended:
             asyncio.get_running_loop().call_soon(count)
 
-    stream = cast(Stream, OneChunk(BOOKMARK * 100 * EVENTS_AT_ONCE))
+    stream = cast(ResponseStream, OneChunk(BOOKMARK * 100 * EVENTS_AT_ONCE))
     watch: WatchStream[Any] = WatchStream(
         stream, LEASES, Request("GET", "/", "leases"), read_deadline_seconds=1
     )

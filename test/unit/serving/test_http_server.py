@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from kruise_probe.client.answers import AnswerParser
+from kruise_probe.client.response import ResponseParser
 from kruise_probe.serving.http_messages import Request, Response
 from kruise_probe.serving.http_server import (
     GRACE_SECONDS,
@@ -133,7 +133,7 @@ def answers(data: bytes) -> list[tuple[int, bytes]]:
     while data:
         head, _, rest = data.partition(b"\r\n\r\n")
         length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
-        parser = AnswerParser()
+        parser = ResponseParser()
         parser.feed(head + b"\r\n\r\n" + rest[:length])
         assert parser.complete
         found.append((parser.status, parser.take()))

@@ -1,6 +1,9 @@
-"""Calls that may block forever: a program that hangs, a file on an unavailable file server.
+"""Runs calls that may block forever, such as an exec plugin that hangs or a file on an unavailable file server.
 
-The default executor of the event loop is not suitable: at exit, the process waits for its threads.
+The default executor of the event loop is not suitable, because the process waits for its threads at exit.
+
+Source: asyncio.to_thread.
+Differs: the process does not wait for the thread.
 """
 
 import asyncio
@@ -12,10 +15,10 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-async def in_daemon_thread(call: Callable[[], T]) -> T:
+async def run_in_daemon_thread(call: Callable[[], T]) -> T:
     """Run `call` in a daemon thread and return its result.
 
-    Cancelling stops only the wait. The thread continues, and ends with the process at the latest.
+    Cancelling ends only the wait. The thread continues until `call` returns or the process ends.
     """
     future: Future[T] = Future()
     future.set_running_or_notify_cancel()  # no longer cancellable; only the thread sets its result

@@ -10,27 +10,27 @@ from typing import Final
 import httptools
 
 MAX_FRAMING_BYTES: Final = 256 * 1024
-"""Maximum of all bytes outside a body: header, 1xx responses, trailers. Go allows 1 MB for an HTTP/1.1 header."""
+"""Maximum of all bytes outside the body: header, 1xx responses, trailers. Go allows 1 MB for an HTTP/1.1 header."""
 
 MAX_BODY_BYTES: Final = 64 * 1024 * 1024
 """Maximum of body bytes before `take`: a page of 500 pods may have 128 KiB per pod."""
 
-MAX_UNPACKED_BYTES: Final = 16 * 1024 * 1024
-"""Maximum of bytes decompressed from one `feed`. A body that grows a hundredfold is a decompression bomb."""
+MAX_DECOMPRESSED_BYTES: Final = 16 * 1024 * 1024
+"""Maximum of bytes decompressed from one `feed`, against decompression bombs."""
 
-_UNPACKED_AT_ONCE: Final = 256 * 1024
+_DECOMPRESSED_AT_ONCE: Final = 256 * 1024
 _GZIP: Final = 16 + zlib.MAX_WBITS
 
 
-class BadResponse(Exception):
-    """The response is not valid HTTP, or not of a kind that was requested; the message says why."""
+class ResponseError(Exception):
+    """The response is not valid HTTP, or its encoding was not requested. The message contains the reason."""
 
 
-class BodyTooLarge(BadResponse):
+class BodyTooLarge(ResponseError):
     """The body exceeds the size limit, before or after decompression."""
 
 
-class AnswerParser:
+class ResponseParser:
     """Incremental parser of one response.
 
     With `tunnel`, it parses a proxy's response to CONNECT: on success, that ends with its header.
@@ -44,17 +44,17 @@ class AnswerParser:
     """
 
     __slots__ = (
+        "_decompressor",
+        "_ends_with_connection",
         "_framing_bytes",
-        "_head_ended",
+        "_header_ended",
         "_interim",
-        "_packed",
+        "_is_gzip",
         "_parser",
         "_pieces",
         "_problem",
         "_too_large",
         "_tunnel",
-        "_unpacker",
-        "_until_end",
         "complete",
         "pending_bytes",
         "retry_after",
@@ -71,11 +71,11 @@ class AnswerParser:
         self._tunnel = tunnel
         self._pieces: list[bytes] = []
         self._framing_bytes = 0
-        self._head_ended = False
+        self._header_ended = False
         self._interim = False
-        self._until_end = True
-        self._packed = False
-        self._unpacker: zlib._Decompress | None = None
+        self._ends_with_connection = True
+        self._is_gzip = False
+        self._decompressor: zlib._Decompress | None = None
         self._problem = ""
         self._too_large = False
         self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
@@ -84,8 +84,8 @@ class AnswerParser:
         """Parse the next bytes. Bytes after a complete response make the connection not reusable.
 
         Raises:
-            BadResponse: the bytes are not valid HTTP, or exceed a limit. Feed no more bytes after it.
-            BodyTooLarge: the body exceeds `MAX_BODY_BYTES` or `MAX_UNPACKED_BYTES`.
+            ResponseError: the bytes are not valid HTTP, or exceed a limit. Feed no more bytes after it.
+            BodyTooLarge: the body exceeds `MAX_BODY_BYTES` or `MAX_DECOMPRESSED_BYTES`.
         """
         if self._parser is None:
             self.reusable = False
@@ -94,32 +94,35 @@ class AnswerParser:
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self._problem = "it changes to a protocol that was not asked for"
+            self._problem = "the server switched to another protocol"
         except httptools.HttpParserError as error:
             self.reusable = False
             if not self.complete:
-                self._problem = self._problem or f"this is no HTTP: {error}"
+                self._problem = (
+                    self._problem
+                    or f"the response is not valid HTTP ({error}); is this the address of an API server?"
+                )
         if self.complete:
             self._parser = None  # breaks the reference cycle
         elif self._framing_bytes > MAX_FRAMING_BYTES:
-            self._problem = f"its head has more than {MAX_FRAMING_BYTES} bytes"
+            self._problem = f"the header exceeds {MAX_FRAMING_BYTES} bytes"
         if self._problem:
             self._parser = None
             self._pieces.clear()
-            raise (BodyTooLarge if self._too_large else BadResponse)(self._problem)
+            raise (BodyTooLarge if self._too_large else ResponseError)(self._problem)
 
     def end(self) -> bool:
         """Handle the end of the connection. Return False if the response is incomplete.
 
         Raises:
-            BadResponse: the compressed body is incomplete.
+            ResponseError: the compressed body is incomplete.
         """
         self._parser = None
         self.reusable = False
-        if not self.complete and self._head_ended and self._until_end:
+        if not self.complete and self._header_ended and self._ends_with_connection:
             self._finish()
             if self._problem:
-                raise BadResponse(self._problem)
+                raise ResponseError(self._problem)
         return self.complete
 
     def take(self) -> bytes:
@@ -138,13 +141,15 @@ class AnswerParser:
             self.reusable = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._head_ended:
+        if self._header_ended:
             return
         match name.lower():
             case b"content-length":
-                self._until_end = False
+                self._ends_with_connection = False
             case b"transfer-encoding":
-                self._until_end = self._until_end and b"chunked" not in value.lower()
+                self._ends_with_connection = (
+                    self._ends_with_connection and b"chunked" not in value.lower()
+                )
             case b"retry-after":
                 self.retry_after = value.decode("latin-1")
             case b"content-encoding":
@@ -158,10 +163,10 @@ class AnswerParser:
         status = self._parser.get_status_code()
         if status < 200:
             if not 100 <= status <= 199:
-                self._problem = f"{status} is no status"
+                self._problem = f"{status} is not an HTTP status"
             self._interim = True
             return
-        self._head_ended = True
+        self._header_ended = True
         self.status = status
         self.reusable = self._parser.should_keep_alive()
         if self._tunnel and status < 300:
@@ -174,59 +179,57 @@ class AnswerParser:
         self._framing_bytes = 0
         if self._problem:
             return
-        if self._packed:
-            self._unpack(data)
+        if self._is_gzip:
+            self._decompress(data)
         else:
-            self._keep(data)
+            self._add(data)
 
     def on_message_complete(self) -> None:
         if self._interim:
-            self._forget_interim()
+            self._drop_interim()
         elif not self.complete:
             self._finish()
 
-    def _forget_interim(self) -> None:
-        self._interim = self._packed = False
-        self._until_end = True
+    def _drop_interim(self) -> None:
+        self._interim = self._is_gzip = False
+        self._ends_with_connection = True
         self.retry_after = None
 
     def _finish(self) -> None:
-        if self._packed and self._unpacker is not None and not self._unpacker.eof:
-            self._problem = self._problem or "its packed body is cut off"
+        if self._is_gzip and self._decompressor is not None and not self._decompressor.eof:
+            self._problem = self._problem or "the gzip body is truncated"
         self.complete = not self._problem
 
     def _set_encoding(self, encoding: bytes) -> None:
         if encoding in (b"gzip", b"x-gzip"):
-            self._packed = True
+            self._is_gzip = True
         elif encoding not in (b"", b"identity"):
-            self._problem = (
-                f"its body is packed as {encoding.decode('latin-1')!r}, which was not asked for"
-            )
+            self._problem = f"Content-Encoding {encoding[:40].decode('latin-1')!r} is not supported"
 
-    def _unpack(self, data: bytes) -> None:
+    def _decompress(self, data: bytes) -> None:
         """Decompress in small pieces to limit memory. A gzip body may have several members."""
-        unpacked = self.pending_bytes
+        before = self.pending_bytes
         try:
             while data and not self._problem:
-                if self.pending_bytes - unpacked > MAX_UNPACKED_BYTES:
+                if self.pending_bytes - before > MAX_DECOMPRESSED_BYTES:
                     self._refuse_size(
-                        f"{MAX_UNPACKED_BYTES} bytes unpacked from one read of the socket"
+                        f"one read decompresses to more than {MAX_DECOMPRESSED_BYTES} bytes"
                     )
                     return
-                if self._unpacker is None or self._unpacker.eof:
-                    self._unpacker = zlib.decompressobj(_GZIP)
-                self._keep(self._unpacker.decompress(data, _UNPACKED_AT_ONCE))
-                data = self._unpacker.unconsumed_tail or self._unpacker.unused_data
+                if self._decompressor is None or self._decompressor.eof:
+                    self._decompressor = zlib.decompressobj(_GZIP)
+                self._add(self._decompressor.decompress(data, _DECOMPRESSED_AT_ONCE))
+                data = self._decompressor.unconsumed_tail or self._decompressor.unused_data
         except zlib.error as error:
-            self._problem = f"its body cannot be unpacked: {error}"
+            self._problem = f"the gzip body is invalid: {error}"
 
-    def _keep(self, piece: bytes) -> None:
+    def _add(self, piece: bytes) -> None:
         if piece:
             self._pieces.append(piece)
             self.pending_bytes += len(piece)
             if self.pending_bytes > MAX_BODY_BYTES:
-                self._refuse_size(f"{MAX_BODY_BYTES} bytes")
+                self._refuse_size(f"the body exceeds {MAX_BODY_BYTES} bytes")
 
-    def _refuse_size(self, limit: str) -> None:
+    def _refuse_size(self, problem: str) -> None:
         self._too_large = True
-        self._problem = f"its body has more than {limit}"
+        self._problem = problem

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kruise_probe.client.retries import MAX_REFUSALS, retry_after_seconds, wait_before_retry
+from kruise_probe.client.sender import MAX_RETRIES, parse_retry_after, wait_before_retry
 
 AT = datetime(2026, 11, 21, 10, 0, 0, tzinfo=UTC)
 
@@ -30,7 +30,7 @@ AT = datetime(2026, 11, 21, 10, 0, 0, tzinfo=UTC)
     ],
 )
 def test_retry_after_is_seconds_or_a_date(header: str | None, seconds: float | None) -> None:
-    assert retry_after_seconds(header, AT) == seconds
+    assert parse_retry_after(header, AT) == seconds
 
 
 digits = st.integers(0, 10**400).map(str)
@@ -44,8 +44,8 @@ dates = st.builds(
 
 
 @given(digits | dates | st.text(max_size=40), st.sampled_from(["", "-"]))
-def test_no_header_makes_reading_it_fail(header: str, sign: str) -> None:
-    seconds = retry_after_seconds(sign + header, AT)
+def test_any_retry_after_header_parses(header: str, sign: str) -> None:
+    seconds = parse_retry_after(sign + header, AT)
 
     assert seconds is None or 0 <= seconds < math.inf
 
@@ -58,40 +58,36 @@ def test_no_header_makes_reading_it_fail(header: str, sign: str) -> None:
         pytest.param(429, None, 0, 30.0, None, id="without-a-wish"),
         pytest.param(500, 2.0, 0, 30.0, None, id="may-have-taken-effect"),
         pytest.param(409, 2.0, 0, 30.0, None, id="conflict"),
-        pytest.param(429, 2.0, MAX_REFUSALS, 30.0, None, id="often-enough"),
+        pytest.param(429, 2.0, MAX_RETRIES, 30.0, None, id="often-enough"),
         pytest.param(429, 20.0, 0, 19.0, None, id="longer-than-there-is-time"),
         pytest.param(429, 0.0, 0, 30.0, 0.05, id="never-without-a-pause"),
     ],
 )
-def test_a_request_is_sent_again_only_where_the_server_said_when(
+def test_retry_requires_429_or_503_with_retry_after(
     status: int, wish: float | None, refusals: int, left: float, wait: float | None
 ) -> None:
-    assert wait_before_retry(status, wish, refusals=refusals, left_seconds=left, chance=0.0) == wait
+    assert wait_before_retry(status, wish, retries=refusals, left_seconds=left, chance=0.0) == wait
 
 
-def test_a_server_that_says_at_once_every_time_is_not_asked_more_than_ten_times_in_ten_seconds() -> (
-    None
-):
+def test_waits_double_if_retry_after_is_always_zero() -> None:
     waits = [
-        wait_before_retry(429, 0.0, refusals=n, left_seconds=30, chance=0.0) or math.inf
-        for n in range(MAX_REFUSALS)
+        wait_before_retry(429, 0.0, retries=n, left_seconds=30, chance=0.0) or math.inf
+        for n in range(MAX_RETRIES)
     ]
 
     assert sum(waits) > 10
 
 
-def test_a_wish_of_whole_seconds_is_kept_however_often_it_is_said() -> None:
-    assert wait_before_retry(429, 1.0, refusals=9, left_seconds=30, chance=0.0) == 1.0
+def test_waits_do_not_double_for_whole_seconds() -> None:
+    assert wait_before_retry(429, 1.0, retries=9, left_seconds=30, chance=0.0) == 1.0
 
 
 @given(
     wish=st.floats(min_value=0, max_value=20),
     chance=st.floats(min_value=0, max_value=1, exclude_max=True),
 )
-def test_jitter_never_makes_a_wait_shorter_than_the_server_wished(
-    wish: float, chance: float
-) -> None:
-    wait = wait_before_retry(429, wish, refusals=0, left_seconds=30, chance=chance)
+def test_jitter_never_shortens_retry_after(wish: float, chance: float) -> None:
+    wait = wait_before_retry(429, wish, retries=0, left_seconds=30, chance=chance)
 
     assert wait is not None
     assert wish <= wait <= max(wish, 0.05) * 1.2

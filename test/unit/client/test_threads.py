@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from kruise_probe.client.blocking import in_daemon_thread
+from kruise_probe.client.threads import run_in_daemon_thread
 
 GIVES_UP = """
 import asyncio, threading
-from kruise_probe.client.blocking import in_daemon_thread
+from kruise_probe.client.threads import run_in_daemon_thread
 
 async def main():
     try:
         async with asyncio.timeout(0):
-            await in_daemon_thread(go_on.wait)
+            await run_in_daemon_thread(go_on.wait)
     except TimeoutError:
         print("given up")
 
@@ -30,14 +30,14 @@ thread.join()
 """
 
 
-async def test_the_answer_is_the_calls() -> None:
-    assert await in_daemon_thread(threading.get_ident) != threading.get_ident()
+async def test_result_and_error_of_the_call_are_returned() -> None:
+    assert await run_in_daemon_thread(threading.get_ident) != threading.get_ident()
     with pytest.raises(ZeroDivisionError):
-        await in_daemon_thread(lambda: 1 // 0)
+        await run_in_daemon_thread(lambda: 1 // 0)
 
 
 @pytest.mark.parametrize("then", ["", AND_IT_ENDS_LATER], ids=["hangs", "ends-after-the-loop"])
-def test_a_process_waits_for_no_call_that_was_given_up(then: str) -> None:
+def test_process_exits_without_waiting_for_the_thread(then: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", GIVES_UP + then],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""A series of events: its count, its budget and its encoding. No I/O.
+"""A series of equal events, written as one Event with a count. No I/O.
 
 Source: client-go tools/record/events_cache.go and util/eventutil.go (names).
 Differs: the message is not part of the series key. A series over budget is written later, not dropped.
@@ -20,12 +20,12 @@ MAX_NAME_LENGTH = 253
 
 
 def new_budget() -> TokenBucket:
-    """Return the token bucket that limits the writes of one series."""
+    """Create the token bucket that limits the writes of one series."""
     return TokenBucket(burst=BURST, interval_seconds=REFILL_SECONDS)
 
 
-class PodRef(NamedTuple):
-    """The pod, or other namespaced object, that an event is about."""
+class ObjectReference(NamedTuple):
+    """The pod, or another namespaced object, that an event is about: core/v1 ObjectReference."""
 
     namespace: str
     name: str
@@ -35,22 +35,22 @@ class PodRef(NamedTuple):
 
 
 class SeriesKey(NamedTuple):
-    """Identity of a series: pod, type, reason and probe."""
+    """Identity of a series: object, type, reason and probe."""
 
-    pod_uid: str
+    uid: str
     type: str
     reason: str
     probe: str
 
 
-class Source(NamedTuple):
-    """Source of an event: the component and its host."""
+class EventSource(NamedTuple):
+    """The component that reports an event, and its host: core/v1 EventSource."""
 
     component: str
     host: str
 
 
-class Series(msgspec.Struct, eq=False):
+class EventSeries(msgspec.Struct, eq=False):
     """Aggregated occurrences of one event.
 
     `created` is True once the Event `name` exists on the server. `pending` is True while the series waits
@@ -58,7 +58,7 @@ class Series(msgspec.Struct, eq=False):
     """
 
     key: SeriesKey
-    pod: PodRef
+    involved: ObjectReference
     name: str
     container: str
     first_at: datetime
@@ -70,19 +70,19 @@ class Series(msgspec.Struct, eq=False):
     tries: int = 0
     pending: bool = False
 
-    def occurred(self, message: str, at: datetime) -> None:
+    def record(self, message: str, at: datetime) -> None:
         self.count += 1
         self.last_at = at
         self.message = message
 
-    def creation(self, source: Source) -> bytes:
-        """Encode the whole Event with its count. It can also replace an Event that has expired."""
+    def encode_event(self, source: EventSource) -> bytes:
+        """Encode the whole Event with its count, so that it can also replace an expired Event."""
         involved = {
-            "apiVersion": self.pod.api_version,
-            "kind": self.pod.kind,
-            "namespace": self.pod.namespace,
-            "name": self.pod.name,
-            "uid": self.pod.uid,
+            "apiVersion": self.involved.api_version,
+            "kind": self.involved.kind,
+            "namespace": self.involved.namespace,
+            "name": self.involved.name,
+            "uid": self.involved.uid,
         }
         if self.container:
             involved["fieldPath"] = f"spec.containers{{{self.container}}}"
@@ -90,7 +90,7 @@ class Series(msgspec.Struct, eq=False):
             {
                 "apiVersion": "v1",
                 "kind": "Event",
-                "metadata": {"name": self.name, "namespace": self.pod.namespace},
+                "metadata": {"name": self.name, "namespace": self.involved.namespace},
                 "involvedObject": involved,
                 "reason": self.key.reason,
                 "type": self.key.type,
@@ -104,8 +104,8 @@ class Series(msgspec.Struct, eq=False):
             }
         )
 
-    def repetition(self) -> bytes:
-        """Encode a merge patch for a repetition. Its values are absolute, so it is idempotent."""
+    def encode_patch(self) -> bytes:
+        """Encode a merge patch for later occurrences. Its values are absolute, so it is idempotent."""
         return msgspec.json.encode(
             {
                 "count": self.count,
@@ -115,7 +115,7 @@ class Series(msgspec.Struct, eq=False):
         )
 
 
-def event_name(pod: str, at: datetime, order: int) -> str:
-    """Return `<pod>.<hex>`, unique in a process and at most `MAX_NAME_LENGTH` long."""
+def event_name(involved: str, at: datetime, order: int) -> str:
+    """Return `<object>.<hex>`, unique in a process and at most `MAX_NAME_LENGTH` long."""
     suffix = f".{int(at.timestamp() * 1_000_000):x}{order & 0xFFFF:04x}"
-    return pod[: MAX_NAME_LENGTH - len(suffix)].rstrip(".-") + suffix
+    return involved[: MAX_NAME_LENGTH - len(suffix)].rstrip(".-") + suffix

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kruise_probe.client.answers import (
+from kruise_probe.client.response import (
     MAX_BODY_BYTES,
+    MAX_DECOMPRESSED_BYTES,
     MAX_FRAMING_BYTES,
-    MAX_UNPACKED_BYTES,
-    AnswerParser,
-    BadResponse,
     BodyTooLarge,
+    ResponseError,
+    ResponseParser,
 )
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -72,10 +72,10 @@ ANSWERS = [
 
 @pytest.mark.parametrize(("data", "body", "reusable"), ANSWERS)
 @given(at=st.lists(st.integers(min_value=0), max_size=12))
-def test_an_answer_is_the_same_however_it_is_cut(
+def test_response_is_parsed_in_any_portions(
     data: bytes, body: bytes, reusable: bool, at: list[int]
 ) -> None:
-    parser, received = AnswerParser(), b""
+    parser, received = ResponseParser(), b""
     for portion in cut(data, at):
         parser.feed(portion)
         received += parser.take()
@@ -86,15 +86,13 @@ def test_an_answer_is_the_same_however_it_is_cut(
 
 
 @pytest.mark.parametrize(("data", "body", "reusable"), ANSWERS)
-def test_an_answer_that_is_cut_off_is_never_taken_for_a_whole_one(
-    data: bytes, body: bytes, reusable: bool
-) -> None:
+def test_truncated_response_is_never_complete(data: bytes, body: bytes, reusable: bool) -> None:
     for end in range(len(data)):
-        parser = AnswerParser()
+        parser = ResponseParser()
         try:
             parser.feed(data[:end])
             whole = parser.end()
-        except BadResponse:
+        except ResponseError:
             continue
         if whole:
             assert data.startswith((BY_END, BY_END[:-2])), "only the end itself can end it"
@@ -112,11 +110,11 @@ FRAGMENTS = st.sampled_from(
     st.lists(st.integers(min_value=0), max_size=8),
     st.booleans(),
 )
-def test_no_bytes_however_cut_do_more_than_be_refused(
+def test_arbitrary_bytes_raise_only_response_errors(
     data: bytes, at: list[int], tunnel: bool
 ) -> None:
-    parser = AnswerParser(tunnel=tunnel)
-    with suppress(BadResponse):
+    parser = ResponseParser(tunnel=tunnel)
+    with suppress(ResponseError):
         for portion in cut(data, at):
             parser.feed(portion)
             parser.take()
@@ -128,21 +126,21 @@ def test_no_bytes_however_cut_do_more_than_be_refused(
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        pytest.param(b"SSH-2.0-OpenSSH\r\n", "no HTTP", id="not-http"),
+        pytest.param(b"SSH-2.0-OpenSSH\r\n", "not valid HTTP", id="not-http"),
         pytest.param(
             b"HTTP/1.1 101 x\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\n", "protocol", id="101"
         ),
-        pytest.param(b"HTTP/1.1 099 x\r\n\r\n", "99 is no status", id="no-status"),
+        pytest.param(b"HTTP/1.1 099 x\r\n\r\n", "99 is not an HTTP status", id="no-status"),
         pytest.param(sized(BODY, b"Content-Encoding: br"), "'br'", id="brotli"),
-        pytest.param(sized(BODY, b"Content-Encoding: gzip"), "unpacked", id="no-gzip"),
-        pytest.param(sized(PACKED[:-3], b"Content-Encoding: gzip"), "cut off", id="half-gzip"),
-        pytest.param(sized(b"", b"Content-Length: 5"), "no HTTP", id="two-lengths"),
-        pytest.param(chunked(b"a", b"Content-Length: 5"), "no HTTP", id="length-and-chunks"),
+        pytest.param(sized(BODY, b"Content-Encoding: gzip"), "gzip body is invalid", id="no-gzip"),
+        pytest.param(sized(PACKED[:-3], b"Content-Encoding: gzip"), "truncated", id="half-gzip"),
+        pytest.param(sized(b"", b"Content-Length: 5"), "not valid HTTP", id="two-lengths"),
+        pytest.param(chunked(b"a", b"Content-Length: 5"), "not valid HTTP", id="length-and-chunks"),
     ],
 )
-def test_what_cannot_be_used_is_refused_in_words(data: bytes, words: str) -> None:
-    parser = AnswerParser()
-    with pytest.raises(BadResponse, match=words):
+def test_unusable_response_names_its_problem(data: bytes, words: str) -> None:
+    parser = ResponseParser()
+    with pytest.raises(ResponseError, match=words):
         parser.feed(data)
 
 
@@ -163,17 +161,17 @@ def test_what_cannot_be_used_is_refused_in_words(data: bytes, words: str) -> Non
         pytest.param([b"\r\n" * 100] * 5000, id="empty-lines"),
     ],
 )
-def test_what_is_no_body_has_a_bound(endless: list[bytes]) -> None:
-    parser, left = AnswerParser(), iter(endless)
-    with pytest.raises(BadResponse):
+def test_bytes_outside_the_body_are_limited(endless: list[bytes]) -> None:
+    parser, left = ResponseParser(), iter(endless)
+    with pytest.raises(ResponseError):
         deque(map(parser.feed, left), maxlen=0)
 
     not_fed = sum(map(len, left))
     assert sum(map(len, endless)) - not_fed <= MAX_FRAMING_BYTES + 2000
 
 
-def test_a_body_has_none() -> None:
-    parser = AnswerParser()
+def test_chunked_body_is_not_limited_by_the_header_limit() -> None:
+    parser = ResponseParser()
     parser.feed(OK + b"Content-Length: 10000000\r\n\r\n")
     for _ in range(100):
         parser.feed(b"x" * 100_000)
@@ -181,8 +179,8 @@ def test_a_body_has_none() -> None:
     assert (parser.complete, parser.pending_bytes) == (True, 10_000_000)
 
 
-def test_a_small_answer_may_unpack_to_a_large_one() -> None:
-    parser = AnswerParser()
+def test_small_gzip_body_may_decompress_to_a_large_one() -> None:
+    parser = ResponseParser()
     packer = zlib.compressobj(wbits=31)
     packed = packer.compress(bytes(10_000_000)) + packer.flush()
     parser.feed(sized(packed, b"Content-Encoding: gzip"))
@@ -192,10 +190,10 @@ def test_a_small_answer_may_unpack_to_a_large_one() -> None:
 
 @pytest.mark.parametrize("surplus", [b"x", b"\r\n", sized(b""), b"HTTP/1.1 408 Timeout\r\n\r\n"])
 @pytest.mark.parametrize("together", [True, False])
-def test_what_comes_after_an_answer_spoils_the_connection_and_not_the_answer(
+def test_bytes_after_a_response_only_prevent_reuse_of_the_connection(
     surplus: bytes, together: bool
 ) -> None:
-    parser = AnswerParser()
+    parser = ResponseParser()
     for portion in [sized(BODY) + surplus] if together else [sized(BODY), surplus]:
         parser.feed(portion)
 
@@ -214,46 +212,46 @@ def test_what_comes_after_an_answer_spoils_the_connection_and_not_the_answer(
         ),
     ],
 )
-def test_a_tunnel_begins_after_the_head(
+def test_connect_response_ends_with_its_header(
     data: bytes, status: int, complete: bool, reusable: bool
 ) -> None:
-    parser = AnswerParser(tunnel=True)
+    parser = ResponseParser(tunnel=True)
     parser.feed(data)
 
     assert (parser.status, parser.complete, parser.reusable) == (status, complete, reusable)
 
 
-def test_when_to_come_again_is_read_in_any_case_of_letters() -> None:
-    parser = AnswerParser()
+def test_retry_after_header_is_case_insensitive() -> None:
+    parser = ResponseParser()
     parser.feed(INTERIM + sized(b"", b"RETRY-after: 3"))
 
     assert parser.retry_after == "3"
 
 
-def test_a_body_is_taken_up_to_its_limit() -> None:
+def test_body_above_the_limit_is_rejected() -> None:
     portion = b"x" * (1 << 20)
-    parser = AnswerParser()
+    parser = ResponseParser()
     parser.feed(BY_END)
     for _ in range(MAX_BODY_BYTES >> 20):
         parser.feed(portion)
 
-    with pytest.raises(BodyTooLarge, match="more than 67108864 bytes"):
+    with pytest.raises(BodyTooLarge, match="exceeds 67108864 bytes"):
         parser.feed(b"x")
 
 
-def test_a_body_that_is_taken_as_it_comes_has_no_limit() -> None:
+def test_streamed_body_has_no_limit() -> None:
     portion = b"x" * (1 << 20)
-    parser = AnswerParser()
+    parser = ResponseParser()
     parser.feed(BY_END)
     for _ in range((MAX_BODY_BYTES >> 20) + 1):
         parser.feed(portion)
         assert parser.take() == portion
 
 
-def test_what_one_read_unpacks_to_has_a_limit() -> None:
-    packed = gzip.compress(bytes(MAX_UNPACKED_BYTES + (1 << 20)))
+def test_decompressed_bytes_of_one_read_are_limited() -> None:
+    packed = gzip.compress(bytes(MAX_DECOMPRESSED_BYTES + (1 << 20)))
     assert len(packed) < 64 * 1024
-    parser = AnswerParser()
+    parser = ResponseParser()
 
-    with pytest.raises(BodyTooLarge, match="16777216 bytes unpacked from one read"):
+    with pytest.raises(BodyTooLarge, match="one read decompresses to more than 16777216 bytes"):
         parser.feed(sized(packed, b"Content-Encoding: gzip"))
