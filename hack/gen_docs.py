@@ -68,11 +68,11 @@ def reserved_rows() -> str:
     )
 
 
-def forms(row: reserved.Reserved) -> Iterator[str]:
+def forms(row: reserved.ReservedKeys) -> Iterator[str]:
     yield from (f"`{each}`" for each in row.keys)
     yield from (f"`{each}*`" for each in row.prefixes)
     yield from (f"`{each}/*` and its subdomains" for each in row.domains)
-    yield from (f"but not `{each}/*`" for each in row.but)
+    yield from (f"but not `{each}/*`" for each in row.exceptions)
 
 
 def table(schema: Schema, path: str) -> str:

@@ -27,12 +27,13 @@ from kruise_probe.api.resources import (
     NODE_POD_PROBES,
     NODES,
     PODS,
+    EventType,
     KubeObject,
     ListPage,
     Resource,
+    WatchEvent,
 )
 from kruise_probe.api.times import utc_now
-from kruise_probe.api.watching import EventType, WatchEvent
 from kruise_probe.cli.process import tune_garbage_collector
 from kruise_probe.client.request import PatchType
 from kruise_probe.controllers.caches import BY_NODE, Informers

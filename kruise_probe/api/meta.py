@@ -1,4 +1,4 @@
-"""Object metadata, reduced to the fields that are read.
+"""Object metadata, reduced to the fields that are read, and the cache for equal parts of decoded objects.
 
 All structs are frozen. Decoding drops unknown fields, so a decoded object is never written back whole; writes are
 patches. A JSON null decodes as absent.
@@ -7,10 +7,28 @@ Source: apimachinery pkg/apis/meta/v1/types.go.
 """
 
 from collections.abc import Mapping
+from typing import Final, TypeVar
 
 import msgspec
 
 from kruise_probe.api.keys import NamespacedName
+
+SHARED_PARTS: Final = 8192
+"""Maximum entries of a cache for shared parts; about one entry per pod template."""
+
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+
+
+def share(cache: dict[_K, _V], key: _K, part: _V) -> _V:
+    """Cache `part`. A full cache is cleared first, because an LRU's bookkeeping costs more than a decode.
+
+    In Go, copied strings and slices share memory. Python values that are decoded separately do not.
+    """
+    if len(cache) >= SHARED_PARTS:
+        cache.clear()
+    cache[key] = part
+    return part
 
 
 class OwnerReference(msgspec.Struct, frozen=True, rename={"api_version": "apiVersion"}, gc=False):

@@ -14,13 +14,13 @@ from typing import NamedTuple
 import msgspec
 
 from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.meta import share
 from kruise_probe.api.names import (
     LAST_APPLIED_ANNOTATION,
     MANAGER_FIELD_MANAGER,
     MIRROR_POD_ANNOTATION,
     NATIVE_POD_CONDITIONS,
 )
-from kruise_probe.api.sharing import share
 
 SHARED_BYTES = 512
 """Longer labels or annotations are not cached: they are mostly unique to one pod."""

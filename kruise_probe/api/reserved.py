@@ -13,7 +13,6 @@ Differs: Kruise allows all of these keys.
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
-from kruise_probe.api import remedies
 from kruise_probe.api.names import (
     LAST_APPLIED_ANNOTATION,
     NATIVE_POD_CONDITIONS,
@@ -21,29 +20,29 @@ from kruise_probe.api.names import (
 )
 
 
-class Reserved(NamedTuple):
+class ReservedKeys(NamedTuple):
     """One row: the reserved keys of one owner, and `reason`, which follows the key in an error message.
 
     Attributes:
         keys: exact keys.
         prefixes: prefixes of keys.
         domains: domains including their subdomains; a domain is the part of a key before '/'.
-        but: domains that are exempt.
+        exceptions: domains that are exempt.
     """
 
     reason: str
     keys: tuple[str, ...] = ()
     prefixes: tuple[str, ...] = ()
     domains: tuple[str, ...] = ()
-    but: tuple[str, ...] = ()
+    exceptions: tuple[str, ...] = ()
 
-    def holds(self, key: str) -> bool:
+    def covers(self, key: str) -> bool:
         if key in self.keys or key.startswith(self.prefixes):
             return True
         domain, slash, _ = key.partition("/")
         return (
             bool(slash)
-            and domain not in self.but
+            and domain not in self.exceptions
             and any(domain == each or domain.endswith(f".{each}") for each in self.domains)
         )
 
@@ -51,18 +50,24 @@ class Reserved(NamedTuple):
 MAX_ALLOWED_LABELS: Final = 32
 """Maximum number of `--allowed-label-keys`. The CRD's rules list them, and CEL has a cost budget."""
 
-_MESHES: Final = Reserved(
+USE_ANOTHER_KEY: Final = "use a key of your own, such as example.com/healthy"
+USE_ANOTHER_LABEL: Final = (
+    f"{USE_ANOTHER_KEY}, or let an administrator allow it (--allowed-label-keys)"
+)
+USE_ANOTHER_CONDITION: Final = "use one of your own, such as example.com/healthy"
+
+_MESHES: Final = ReservedKeys(
     "decides on encryption, identity or routing in a service mesh",
     domains=("istio.io", "linkerd.io", "kuma.io", "consul.hashicorp.com"),
 )
 
 LABELS: Final = (
-    Reserved(
+    ReservedKeys(
         "belongs to Kubernetes and its controllers",
         domains=("kubernetes.io", "k8s.io"),
-        but=("app.kubernetes.io",),
+        exceptions=("app.kubernetes.io",),
     ),
-    Reserved(
+    ReservedKeys(
         "tells a controller which pods are its own and of which revision",
         keys=(
             "pod-template-hash",
@@ -81,9 +86,9 @@ LABELS: Final = (
 """Reserved label keys. The manager's `--allowed-label-keys` exempts single keys."""
 
 ANNOTATIONS: Final = (
-    Reserved("belongs to the serverless protocol", prefixes=(SERVERLESS_PROBES_ANNOTATION,)),
-    Reserved("is kubectl's record of the applied object", keys=(LAST_APPLIED_ANNOTATION,)),
-    Reserved(
+    ReservedKeys("belongs to the serverless protocol", prefixes=(SERVERLESS_PROBES_ANNOTATION,)),
+    ReservedKeys("is kubectl's record of the applied object", keys=(LAST_APPLIED_ANNOTATION,)),
+    ReservedKeys(
         "belongs to the kubelet, the scheduler or a security profile",
         prefixes=(
             "kubernetes.io/config.",
@@ -93,12 +98,12 @@ ANNOTATIONS: Final = (
             "scheduler.alpha.kubernetes.io/",
         ),
     ),
-    Reserved(
+    ReservedKeys(
         "is the state of Kruise's in-place update, which writes images from it into the pod",
         prefixes=("apps.kruise.io/inplace-update-",),
     ),
     _MESHES,
-    Reserved(
+    ReservedKeys(
         "decides on the pod's addresses or network policy",
         keys=("vpc.amazonaws.com/pod-ips",),
         domains=("projectcalico.org", "ovn.org", "cilium.io", "cni.cncf.io"),
@@ -107,10 +112,10 @@ ANNOTATIONS: Final = (
 """Reserved annotation keys."""
 
 CONDITIONS: Final = (
-    Reserved(
+    ReservedKeys(
         "is a condition that Kubernetes itself writes", keys=tuple(sorted(NATIVE_POD_CONDITIONS))
     ),
-    Reserved(
+    ReservedKeys(
         "is a condition that Kruise's controllers write",
         keys=("InPlaceUpdateReady", "KruisePodReady", "SidecarSetUpgradable", "SidecarTerminated"),
     ),
@@ -118,23 +123,23 @@ CONDITIONS: Final = (
 """Reserved condition types."""
 
 
-def label_reserved(key: str, allowed: Collection[str] = ()) -> str | None:
-    """Return why no policy may write the label `key`, with a remedy; None if it may."""
-    return None if key in allowed else _refusal(LABELS, key, remedies.RESERVED_LABEL)
+def reserved_label_error(key: str, allowed: Collection[str] = ()) -> str | None:
+    """Return why a policy may not write the label `key`, and what to do; None if it may."""
+    return None if key in allowed else _error(LABELS, key, USE_ANOTHER_LABEL)
 
 
-def annotation_reserved(key: str) -> str | None:
-    """Like `label_reserved`, for an annotation key."""
-    return _refusal(ANNOTATIONS, key, remedies.RESERVED_ANNOTATION)
+def reserved_annotation_error(key: str) -> str | None:
+    """Like `reserved_label_error`, for an annotation key."""
+    return _error(ANNOTATIONS, key, USE_ANOTHER_KEY)
 
 
-def condition_reserved(condition_type: str) -> str | None:
-    """Like `label_reserved`, for a condition type."""
-    return _refusal(CONDITIONS, condition_type, remedies.RESERVED_CONDITION)
+def reserved_condition_error(condition_type: str) -> str | None:
+    """Like `reserved_label_error`, for a condition type."""
+    return _error(CONDITIONS, condition_type, USE_ANOTHER_CONDITION)
 
 
-def _refusal(table: tuple[Reserved, ...], key: str, remedy: str) -> str | None:
+def _error(table: tuple[ReservedKeys, ...], key: str, remedy: str) -> str | None:
     for row in table:
-        if row.holds(key):
+        if row.covers(key):
             return f"{row.reason}; {remedy}"
     return None

@@ -1,21 +1,29 @@
-"""The kinds that we read and write: REST paths and decoders.
+"""The kinds that kruise-probe reads and writes: REST paths, decoders, list pages and watch events.
 
 If a list does not decode as a whole, its items are decoded one by one. So an invalid object causes an error for
 itself only.
+
+Source: apimachinery pkg/watch and metav1.WatchEvent.
+Differs: there is no ERROR event; the client raises it as a typed error.
 """
 
 from collections.abc import Callable
+from enum import StrEnum
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
-from kruise_probe.api import node_pod_probes, pods
+from kruise_probe.api import pods
 from kruise_probe.api.core import Event, Lease, Node
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.meta import ApiObject
 from kruise_probe.api.names import GROUP, VERSION
-from kruise_probe.api.v1alpha1 import PodProbeMarker
+from kruise_probe.api.v1alpha1 import (
+    NodePodProbeWire,
+    PodProbeMarker,
+    project_node_pod_probe,
+)
 
 
 class KubeObject(Protocol):
@@ -52,6 +60,26 @@ class ListPage(NamedTuple, Generic[T]):
     undecodable: list[Undecodable]
     resource_version: str
     continue_token: str
+
+
+class EventType(StrEnum):
+    ADDED = "ADDED"
+    MODIFIED = "MODIFIED"
+    DELETED = "DELETED"
+    BOOKMARK = "BOOKMARK"
+
+
+class WatchEvent(NamedTuple, Generic[T]):
+    """A watch event. `object` is None for a BOOKMARK and for an object that did not decode (see `undecodable`).
+
+    `initial_events_end` marks the bookmark that ends the initial list of a streaming list (KEP-3157).
+    """
+
+    type: EventType
+    object: T | None
+    resource_version: str
+    initial_events_end: bool = False
+    undecodable: Undecodable | None = None
 
 
 class _ListMeta(
@@ -156,7 +184,7 @@ class Resource(Generic[T]):
 def _page(wire: _ListWire[Any], items: list[T], undecodable: list[Undecodable]) -> ListPage[T]:
     """Build a page. A Status or other object is an error, not an empty list: that would empty the caches."""
     if wire.kind and not wire.kind.endswith("List"):
-        raise msgspec.ValidationError(f"it is of kind {wire.kind}")
+        raise msgspec.ValidationError(f"its kind is {wire.kind}")
     return ListPage(
         items,
         undecodable,
@@ -166,7 +194,7 @@ def _page(wire: _ListWire[Any], items: list[T], undecodable: list[Undecodable]) 
 
 
 def undecodable_of(raw: Encoded, error: Exception) -> Undecodable:
-    """Identify an object that did not decode, if its metadata is readable."""
+    """Identify an object that did not decode, if its metadata decodes."""
     try:
         named = _identity_decoder.decode(raw)
     except DECODE_ERRORS:
@@ -190,7 +218,7 @@ NODE_POD_PROBES: Final = Resource(
     VERSION,
     "nodepodprobes",
     "NodePodProbe",
-    wire=node_pod_probes.NodePodProbeWire,
-    project=node_pod_probes.project,
+    wire=NodePodProbeWire,
+    project=project_node_pod_probe,
     namespaced=False,
 )

@@ -1,18 +1,34 @@
-"""RFC 3339 parsing and formatting, and the wall clock.
+"""Times in RFC 3339, durations in Go's notation, and the wall clock.
 
 Wire structs keep times as strings, and callers parse them here. So a malformed time does not make the whole object
 undecodable.
 
-Source: apimachinery pkg/apis/meta/v1/time.go (seconds) and micro_time.go (microseconds).
-Differs: a malformed time parses as None instead of failing the object.
+Source: apimachinery pkg/apis/meta/v1/time.go (seconds) and micro_time.go (microseconds); Go time.ParseDuration.
+Differs: a malformed time parses as None instead of failing the object. Negative durations are invalid.
 """
 
+import re
 from datetime import UTC, datetime
 from typing import Final
+
+CLOCK_SLACK_SECONDS: Final = 0.001
+"""A timer of the event loop may fire early by the clock's resolution, so a deadline counts as reached this much early."""
 
 _SECONDS: Final = len("2022-09-09T07:13:04")
 _MICROSECONDS: Final = len("2022-09-09T07:13:04.000000")
 """Offsets of the time zone. strftime is not used, as it writes early years with fewer than four digits."""
+
+_UNITS: Final = {
+    "ns": 1e-9,
+    "us": 1e-6,
+    "µs": 1e-6,
+    "μs": 1e-6,
+    "ms": 1e-3,
+    "s": 1.0,
+    "m": 60.0,
+    "h": 3600.0,
+}
+_TERM = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
 
 
 def utc_now() -> datetime:
@@ -39,3 +55,18 @@ def parse_time(text: str | None) -> datetime | None:
         return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
     except (ValueError, OverflowError):
         return None
+
+
+def parse_duration(text: str) -> float | None:
+    """Parse a Go duration into seconds; None if it is invalid."""
+    text = text.removeprefix("+")
+    if text == "0":
+        return 0.0
+    seconds, position = 0.0, 0
+    while position < len(text):
+        term = _TERM.match(text, position)
+        if term is None:
+            return None
+        seconds += float(term[1]) * _UNITS[term[2]]
+        position = term.end()
+    return seconds if text else None

@@ -1,16 +1,22 @@
 """PodProbeMarker and NodePodProbe, wire-compatible with Kruise's Go types.
 
-Source: openkruise/kruise apis/apps/v1alpha1/{pod_probe_marker,node_pod_probe}_types.go.
-Differs: our CRDs add status fields. Kruise's CRDs prune them, and everything still works.
+Source: openkruise/kruise apis/apps/v1alpha1/{pod_probe_marker,node_pod_probe}_types.go; Go encoding/json for the size
+of stored objects.
+Differs: our CRDs add status fields, which Kruise's CRDs prune.
 """
 
 from collections.abc import Mapping
 from enum import StrEnum
+from sys import intern
+from typing import Final
 
 import msgspec
 
 from kruise_probe.api.core import Probe
-from kruise_probe.api.meta import ApiObject, LabelSelector
+from kruise_probe.api.meta import ApiObject, LabelSelector, share
+
+MAX_OBJECT_BYTES: Final = 1 << 20
+"""Maximum stored size of a NodePodProbe; etcd rejects 1.5 MiB."""
 
 
 class ProbeState(StrEnum):
@@ -126,3 +132,67 @@ class NodePodProbeStatus(_Wire, frozen=True):
 class NodePodProbe(ApiObject, frozen=True):
     spec: NodePodProbeSpec = NodePodProbeSpec()
     status: NodePodProbeStatus | None = None
+
+
+Probes = tuple[ContainerProbe, ...] | None
+
+_ABSENT = msgspec.Raw(b"null")
+
+
+class _PodProbeWire(msgspec.Struct, frozen=True, gc=False):
+    """An entry. Current CRDs require the IP, but an older entry without one must not make the object undecodable."""
+
+    name: str
+    namespace: str
+    uid: str
+    ip: str = msgspec.field(default="", name="IP")
+    probes: msgspec.Raw = _ABSENT
+
+
+class _SpecWire(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    pod_probes: tuple[_PodProbeWire, ...] | None = None
+
+
+class NodePodProbeWire(ApiObject, frozen=True):
+    """A decoded NodePodProbe before `project_node_pod_probe`."""
+
+    spec: _SpecWire = _SpecWire()
+    status: NodePodProbeStatus | None = None
+
+
+_probes_decoder: msgspec.json.Decoder[Probes] = msgspec.json.Decoder(Probes)
+_shared_probes: dict[bytes, Probes] = {}
+
+
+def project_node_pod_probe(wire: NodePodProbeWire) -> NodePodProbe:
+    """Convert to a NodePodProbe in which equal probes of many pods are one value.
+
+    Pods of one template have byte-for-byte equal probes, which are most of a NodePodProbe. So the probes of a pod are
+    kept as bytes first, and decoded only if these bytes are not in the cache.
+
+    Raises:
+        msgspec.ValidationError: a probe is invalid; the path in the message is relative to the entry's `probes`.
+    """
+    entries = wire.spec.pod_probes
+    spec = NodePodProbeSpec(tuple(map(_entry, entries)) if entries is not None else None)
+    return NodePodProbe(wire.metadata, spec, wire.status)
+
+
+def _entry(wire: _PodProbeWire) -> PodProbe:
+    data = bytes(wire.probes)
+    probes = _shared_probes.get(data)
+    if probes is None:
+        probes = share(_shared_probes, data, _probes_decoder.decode(data))
+    return PodProbe(wire.name, intern(wire.namespace), wire.uid, wire.ip, probes)
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def stored_bytes(value: object) -> int:
+    """The size of `value` as the API server stores it: `<`, `>`, `&`, U+2028 and U+2029 take six bytes each."""
+    body = _encode(value)
+    size = len(body) + 5 * (body.count(b"<") + body.count(b">") + body.count(b"&"))
+    if body.isascii():
+        return size
+    return size + 3 * (body.count(b"\xe2\x80\xa8") + body.count(b"\xe2\x80\xa9"))

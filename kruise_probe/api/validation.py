@@ -1,25 +1,21 @@
 """Validation rules of markers and probes, shared by the CRDs' CEL rules, the webhook and the daemon.
 
-Pure functions from decoded structs to field errors in the API server's format: path, kind, value and remedy.
-The CRDs' schemas check types and unknown fields.
+Pure functions from decoded structs to field errors. The messages below are also those of the CEL rules. The CRDs'
+schemas check types and unknown fields.
 
 Source: Kruise pkg/webhook/podprobemarker/validating; kubernetes pkg/apis/core/validation (ports, headers),
 apimachinery pkg/util/validation (label keys and values, qualified names).
-Differs: condition types of Kubernetes are refused (Kruise checks the probe name instead). grpc is allowed. scheme
+Differs: condition types of Kubernetes are rejected (Kruise checks the probe name instead). grpc is allowed. scheme
 and path may be absent. A policy may not write its own marker's selector keys. Lists are bounded for CEL's cost budget.
 """
 
 import re
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from enum import StrEnum
-from itertools import islice
-from typing import Any, Final, NamedTuple
+from collections.abc import Collection, Iterator, Mapping
+from typing import Final, NamedTuple
 
 import msgspec
 
-from kruise_probe.api import remedies
-from kruise_probe.api.annotations import annotation_value_error
+from kruise_probe.api import field_errors as field
 from kruise_probe.api.core import (
     MAX_SECONDS,
     MAX_TIMEOUT_SECONDS,
@@ -29,9 +25,19 @@ from kruise_probe.api.core import (
     Probe,
     TCPSocketAction,
 )
-from kruise_probe.api.labels import annotation_key_error, label_key_error, label_value_error
+from kruise_probe.api.field_errors import ErrorKind, FieldError
+from kruise_probe.api.labels import (
+    annotation_key_error,
+    annotation_value_error,
+    label_key_error,
+    label_value_error,
+)
 from kruise_probe.api.meta import LabelSelector
-from kruise_probe.api.reserved import annotation_reserved, condition_reserved, label_reserved
+from kruise_probe.api.reserved import (
+    reserved_annotation_error,
+    reserved_condition_error,
+    reserved_label_error,
+)
 from kruise_probe.api.v1alpha1 import (
     MarkerPolicy,
     PodContainerProbe,
@@ -58,10 +64,38 @@ MAX_ANNOTATION_VALUE: Final = 8192
 MAX_CONDITION_TYPE: Final = 316
 MAX_PORT: Final = 65535
 MAX_PORT_NAME: Final = 15
-MAX_ERRORS: Final = 20
-"""Maximum errors in one response; one further entry says that there are more."""
-MAX_SHOWN: Final = 128
-"""Characters of a value or key that an error shows."""
+
+CEL_BOUNDS: Final = frozenset({ErrorKind.TOO_MANY, ErrorKind.TOO_LONG})
+"""These limits exist for CEL's cost budget only; a larger marker that was stored earlier still works."""
+
+SELECTOR_EMPTY: Final = "must select pods by at least one entry of matchLabels or matchExpressions"
+SELECTOR_IMMUTABLE: Final = "field is immutable; create another PodProbeMarker for other pods"
+VALUES_NEEDED: Final = "must be specified when `operator` is 'In' or 'NotIn'"
+VALUES_EXCESS: Final = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+UNIQUE: Final = "must be unique in this marker"
+UNIQUE_STATE: Final = "must be unique in this policy"
+NAME_WITH_HASH: Final = "must not contain '#', which separates marker and probe in NodePodProbe"
+NO_OUTPUT: Final = (
+    "podConditionType or markerPolicy must be set, or the result is not written to the pod"
+)
+POLICY_EMPTY: Final = "labels or annotations must be set"
+OWN_SELECTOR_KEY: Final = (
+    "occurs in this marker's own selector; writing it would change which pods match"
+)
+HANDLER_NEEDED: Final = "must specify a handler: exec, httpGet, tcpSocket or grpc"
+HANDLER_EXCESS: Final = "may not specify more than 1 handler type"
+COMMAND_NEEDED: Final = "must contain the program and its arguments"
+COMMAND_TOO_LONG: Final = "must have at most 8192 bytes in all its words; put a longer script into the image or a ConfigMap"
+HOST: Final = "probes go to the pod's own IP only; remove host, and send a Host header if the server needs one"
+SCHEME: Final = "use HTTP or HTTPS"
+MODE: Final = "use Plaintext or TLS"
+HEADER_NAME: Final = (
+    "a header's name consists of letters, digits, '-' or '_' (such as X-Header-Name)"
+)
+PORT_NAME: Final = (
+    "must be a port number, or the name of a container port: at most 15 characters of a-z, 0-9 and "
+    "single '-', with at least one letter"
+)
 
 _HEADER_NAME = re.compile(r"[-A-Za-z0-9!#$%&'*+.^_`|~]+")
 _PORT_NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
@@ -74,63 +108,6 @@ _NUMBERS = (
     ("failureThreshold", "failure_threshold", MAX_SECONDS),
     ("terminationGracePeriodSeconds", "termination_grace_period_seconds", MAX_SECONDS),
 )
-
-
-class ErrorKind(StrEnum):
-    """Strings of apimachinery's field.ErrorType."""
-
-    REQUIRED = "Required value"
-    INVALID = "Invalid value"
-    NOT_SUPPORTED = "Unsupported value"
-    DUPLICATE = "Duplicate value"
-    FORBIDDEN = "Forbidden"
-    TOO_MANY = "Too many"
-    TOO_LONG = "Too long"
-
-
-BOUNDS: Final = frozenset({ErrorKind.TOO_MANY, ErrorKind.TOO_LONG})
-"""Bounds exist for CEL's cost budget only; a larger marker that was stored earlier still works."""
-
-_CAUSES: Final = {
-    ErrorKind.REQUIRED: "FieldValueRequired",
-    ErrorKind.INVALID: "FieldValueInvalid",
-    ErrorKind.NOT_SUPPORTED: "FieldValueNotSupported",
-    ErrorKind.DUPLICATE: "FieldValueDuplicate",
-    ErrorKind.FORBIDDEN: "FieldValueForbidden",
-    ErrorKind.TOO_MANY: "FieldValueTooMany",
-    ErrorKind.TOO_LONG: "FieldValueTooLong",
-}
-
-
-class FieldError(NamedTuple):
-    """A broken rule: field path (`spec.probes[0].probe.httpGet.host`), kind, remedy and value."""
-
-    path: str
-    kind: ErrorKind
-    detail: str
-    value: Any = None
-
-    def __str__(self) -> str:
-        shown = "" if self.value is None else f": {_shown(self.value)}"
-        return f"{self.path}: {self.kind}{shown}: {self.detail}"
-
-    @property
-    def cause(self) -> dict[str, str]:
-        """Entry for `Status.details.causes`."""
-        shown = "" if self.value is None else f": {_shown(self.value)}"
-        return {
-            "reason": _CAUSES[self.kind],
-            "message": f"{self.kind}{shown}: {self.detail}",
-            "field": self.path,
-        }
-
-
-def _shown(value: Any) -> str:
-    return f'"{_cut(value)}"' if isinstance(value, str) else str(value)
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
 
 
 class _PolicyKeys(NamedTuple):
@@ -146,11 +123,11 @@ def validate_marker(
     *,
     allowed_labels: Collection[str] = (),
 ) -> list[FieldError]:
-    """Validate `spec` and return at most `MAX_ERRORS` errors; `old` is the stored spec of an update, None on creation.
+    """Validate `spec` and return the first errors; `old` is the stored spec of an update, None on creation.
 
     `allowed_labels` are the reserved keys in the manager's `--allowed-label-keys`.
     """
-    return listed(marker_errors(spec, old, allowed_labels=allowed_labels))
+    return field.first_errors(marker_errors(spec, old, allowed_labels=allowed_labels))
 
 
 def marker_errors(
@@ -159,30 +136,31 @@ def marker_errors(
     *,
     allowed_labels: Collection[str] = (),
 ) -> Iterator[FieldError]:
-    """Validate `spec` lazily. Filter the errors before `listed`, so a huge marker is not validated completely."""
+    """Validate `spec` lazily. Filter before `first_errors`, so that a huge marker is not validated completely."""
     if old is not None and old.selector is not None and old.selector != spec.selector:
-        yield FieldError("spec.selector", ErrorKind.INVALID, remedies.SELECTOR_IMMUTABLE)
-    yield from _selector(spec.selector, "spec.selector")
+        yield field.invalid("spec.selector", None, SELECTOR_IMMUTABLE)
+    yield from _selector(spec.selector or LabelSelector(), "spec.selector")
     yield from _probes(spec, allowed_labels)
-
-
-def listed(errors: Iterable[FieldError]) -> list[FieldError]:
-    """Return the first `MAX_ERRORS` errors; if there are more, one further entry says so."""
-    rest = iter(errors)
-    first = list(islice(rest, MAX_ERRORS))
-    if next(rest, None) is not None:
-        first.append(FieldError("spec", ErrorKind.TOO_MANY, remedies.MORE_ERRORS))
-    return first
 
 
 def validate_probe(probe: Probe, path: str) -> Iterator[FieldError]:
     """Validate one probe lazily. The daemon uses it too, as a NodePodProbe may be edited by hand."""
     yield from _handlers(probe, path)
-    yield from _numbers(probe, path)
+    for wire_name, attribute, most in _NUMBERS:
+        number = getattr(probe, attribute) or 0
+        if number < 0:
+            problem = "must be greater than or equal to 0 (0 means absent)"
+            yield field.invalid(f"{path}.{wire_name}", number, problem)
+        elif number > most:
+            problem = f"must be at most {most}"
+            if most == MAX_TIMEOUT_SECONDS:
+                problem += f"; until it is corrected, {most} is used"
+            yield field.invalid(f"{path}.{wire_name}", number, problem)
 
 
-def within_limits(probe: Probe) -> Probe:
-    """Return the probe with its timeout clamped: a larger one may be stored from before there was a maximum.
+def clamp_timeout(probe: Probe) -> Probe:
+    """Return the probe with its timeout clamped: one that was stored before the limit existed may exceed it.
+
     `validate_probe` reports it.
     """
     if (probe.timeout_seconds or 0) <= MAX_TIMEOUT_SECONDS:
@@ -190,8 +168,8 @@ def within_limits(probe: Probe) -> Probe:
     return msgspec.structs.replace(probe, timeout_seconds=MAX_TIMEOUT_SECONDS)
 
 
-def idle_fields(spec: PodProbeMarkerSpec) -> tuple[str, ...]:
-    """Paths of allowed fields without effect: kubelet uses them to restart containers, we never restart any."""
+def fields_without_effect(spec: PodProbeMarkerSpec) -> tuple[str, ...]:
+    """Paths of allowed fields without effect: kubelet uses them to restart containers, kruise-probe restarts none."""
     return tuple(
         f"spec.probes[{index}].probe.terminationGracePeriodSeconds"
         for index, each in enumerate(spec.probes or ())
@@ -199,62 +177,46 @@ def idle_fields(spec: PodProbeMarkerSpec) -> tuple[str, ...]:
     )
 
 
-def _selector(selector: LabelSelector | None, path: str) -> Iterator[FieldError]:
-    labels = (selector and selector.match_labels) or {}
-    expressions = (selector and selector.match_expressions) or ()
+def _selector(selector: LabelSelector, path: str) -> Iterator[FieldError]:
+    labels = selector.match_labels or {}
+    expressions = selector.match_expressions or ()
     if not labels and not expressions:
-        yield FieldError(
-            path,
-            ErrorKind.REQUIRED,
-            remedies.SELECTOR_EMPTY,
-        )
-    yield from _bounded(labels, MAX_SELECTOR_ITEMS, f"{path}.matchLabels")
-    yield from _bounded(expressions, MAX_SELECTOR_ITEMS, f"{path}.matchExpressions")
+        yield field.required(path, SELECTOR_EMPTY)
+    yield from field.check_items(f"{path}.matchLabels", labels, MAX_SELECTOR_ITEMS)
+    yield from field.check_items(f"{path}.matchExpressions", expressions, MAX_SELECTOR_ITEMS)
     yield from _label_map(labels, f"{path}.matchLabels")
     for index, each in enumerate(expressions):
         at = f"{path}.matchExpressions[{index}]"
+        values = each.values or ()
         if problem := label_key_error(each.key):
-            yield FieldError(f"{at}.key", ErrorKind.INVALID, problem, each.key)
-        yield from _bounded(each.values or (), MAX_SELECTOR_ITEMS, f"{at}.values")
-        match each.operator:
-            case "In" | "NotIn":
-                if not each.values:
-                    yield FieldError(
-                        f"{at}.values",
-                        ErrorKind.REQUIRED,
-                        remedies.VALUES_NEEDED,
-                    )
-            case "Exists" | "DoesNotExist":
-                if each.values:
-                    yield FieldError(
-                        f"{at}.values",
-                        ErrorKind.FORBIDDEN,
-                        remedies.VALUES_EXCESS,
-                    )
-            case _:
-                yield FieldError(
-                    f"{at}.operator",
-                    ErrorKind.NOT_SUPPORTED,
-                    "use In, NotIn, Exists or DoesNotExist",
-                    each.operator,
-                )
-        for value in each.values or ():
+            yield field.invalid(f"{at}.key", each.key, problem)
+        yield from field.check_items(f"{at}.values", values, MAX_SELECTOR_ITEMS)
+        if each.operator in ("In", "NotIn"):
+            if not values:
+                yield field.required(f"{at}.values", VALUES_NEEDED)
+        elif each.operator in ("Exists", "DoesNotExist"):
+            if values:
+                yield field.forbidden(f"{at}.values", VALUES_EXCESS)
+        else:
+            yield field.not_supported(
+                f"{at}.operator", each.operator, "use In, NotIn, Exists or DoesNotExist"
+            )
+        for value in values:
             if problem := label_value_error(value):
-                yield FieldError(f"{at}.values", ErrorKind.INVALID, problem, value)
+                yield field.invalid(f"{at}.values", value, problem)
 
 
 def _probes(spec: PodProbeMarkerSpec, allowed_labels: Collection[str]) -> Iterator[FieldError]:
-    probes = spec.probes or ()
+    path, probes = "spec.probes", spec.probes or ()
     if not probes:
-        yield FieldError("spec.probes", ErrorKind.REQUIRED, remedies.PROBES_EMPTY)
-    yield from _bounded(probes, MAX_PROBES, "spec.probes")
-    yield from _unique((each.name for each in probes), "spec.probes[{}].name")
-    yield from _unique(
-        (each.pod_condition_type or None for each in probes), "spec.probes[{}].podConditionType"
-    )
+        yield field.required(path, "must have at least one probe")
+    yield from field.check_items(path, probes, MAX_PROBES)
+    yield from field.check_unique(path + "[{}].name", (each.name for each in probes), UNIQUE)
+    condition_types = (each.pod_condition_type or None for each in probes)
+    yield from field.check_unique(path + "[{}].podConditionType", condition_types, UNIQUE)
     keys = _PolicyKeys(_selector_keys(spec.selector), allowed_labels)
     for index, each in enumerate(probes):
-        yield from _container_probe(each, f"spec.probes[{index}]", keys)
+        yield from _container_probe(each, f"{path}[{index}]", keys)
 
 
 def _selector_keys(selector: LabelSelector | None) -> frozenset[str]:
@@ -269,114 +231,88 @@ def _container_probe(
     probe: PodContainerProbe, path: str, keys: _PolicyKeys
 ) -> Iterator[FieldError]:
     if not probe.name:
-        yield FieldError(f"{path}.name", ErrorKind.REQUIRED, "must name the probe")
+        yield field.required(f"{path}.name", "must name the probe")
     elif "#" in probe.name:
-        yield FieldError(
-            f"{path}.name",
-            ErrorKind.INVALID,
-            remedies.NAME_WITH_HASH,
-            probe.name,
-        )
-    yield from _capped(probe.name, MAX_NAME, f"{path}.name")
+        yield field.invalid(f"{path}.name", probe.name, NAME_WITH_HASH)
+    yield from field.check_length(f"{path}.name", probe.name, MAX_NAME)
     if not probe.container_name:
-        yield FieldError(
-            f"{path}.containerName", ErrorKind.REQUIRED, "must name the container to probe"
-        )
-    yield from _capped(probe.container_name, MAX_CONTAINER_NAME, f"{path}.containerName")
+        yield field.required(f"{path}.containerName", "must name the container to probe")
+    yield from field.check_length(f"{path}.containerName", probe.container_name, MAX_CONTAINER_NAME)
     yield from validate_probe(probe.probe, f"{path}.probe")
-    if not probe.pod_condition_type and not probe.marker_policy:
-        yield FieldError(
-            path,
-            ErrorKind.REQUIRED,
-            remedies.RESULT_NOWHERE,
-        )
-    if probe.pod_condition_type:
-        yield from _condition_type(probe.pod_condition_type, f"{path}.podConditionType")
+    condition_type = probe.pod_condition_type
+    if not condition_type and not probe.marker_policy:
+        yield field.required(path, NO_OUTPUT)
+    if condition_type and (
+        problem := reserved_condition_error(condition_type) or label_key_error(condition_type)
+    ):
+        yield field.invalid(f"{path}.podConditionType", condition_type, problem)
     yield from _policies(probe.marker_policy or (), f"{path}.markerPolicy", keys)
-
-
-def _condition_type(condition_type: str, path: str) -> Iterator[FieldError]:
-    problem = condition_reserved(condition_type) or label_key_error(condition_type)
-    if problem:
-        yield FieldError(path, ErrorKind.INVALID, problem, condition_type)
 
 
 def _policies(
     policies: tuple[MarkerPolicy, ...], path: str, keys: _PolicyKeys
 ) -> Iterator[FieldError]:
-    yield from _bounded(policies, MAX_POLICIES, path)
+    yield from field.check_items(path, policies, MAX_POLICIES)
     states = (each.state for each in policies)
-    yield from _unique(states, path + "[{}].state", remedies.UNIQUE_STATE)
+    yield from field.check_unique(path + "[{}].state", states, UNIQUE_STATE)
     for index, policy in enumerate(policies):
         at = f"{path}[{index}]"
         if policy.state not in _POLICY_STATES:
-            yield FieldError(
-                f"{at}.state", ErrorKind.NOT_SUPPORTED, "use Succeeded or Failed", policy.state
-            )
+            yield field.not_supported(f"{at}.state", policy.state, "use Succeeded or Failed")
         labels, annotations = policy.labels or {}, policy.annotations or {}
         if not labels and not annotations:
-            yield FieldError(at, ErrorKind.REQUIRED, remedies.POLICY_EMPTY)
-        yield from _bounded(labels, MAX_MARKS, f"{at}.labels")
-        yield from _bounded(annotations, MAX_MARKS, f"{at}.annotations")
+            yield field.required(at, POLICY_EMPTY)
+        yield from field.check_items(f"{at}.labels", labels, MAX_MARKS)
+        yield from field.check_items(f"{at}.annotations", annotations, MAX_MARKS)
         yield from _label_map(labels, f"{at}.labels")
         yield from _annotation_map(annotations, f"{at}.annotations")
         for key in labels:
-            if problem := _label_forbidden(key, keys):
-                yield FieldError(
-                    f"{at}.labels", ErrorKind.FORBIDDEN, f"key {_cut(key)!r} {problem}"
-                )
+            own = OWN_SELECTOR_KEY if key in keys.of_selector else None
+            if problem := own or reserved_label_error(key, keys.allowed):
+                yield _forbidden_key(f"{at}.labels", key, problem)
 
 
-def _label_forbidden(key: str, keys: _PolicyKeys) -> str | None:
-    if key in keys.of_selector:
-        return remedies.OWN_SELECTOR_KEY
-    return label_reserved(key, keys.allowed)
+def _forbidden_key(path: str, key: str, problem: str) -> FieldError:
+    return field.forbidden(path, f"key {field.shorten(key)!r} {problem}")
 
 
 def _label_map(labels: Mapping[str, str], path: str) -> Iterator[FieldError]:
     for key, value in labels.items():
         if problem := label_key_error(key):
-            yield FieldError(path, ErrorKind.INVALID, problem, key)
+            yield field.invalid(path, key, problem)
         if problem := label_value_error(value):
-            yield FieldError(path, ErrorKind.INVALID, problem, value)
+            yield field.invalid(path, value, problem)
 
 
 def _annotation_map(annotations: Mapping[str, str], path: str) -> Iterator[FieldError]:
     for key, value in annotations.items():
-        if problem := annotation_reserved(key):
-            yield FieldError(path, ErrorKind.FORBIDDEN, f"key {_cut(key)!r} {problem}")
+        if problem := reserved_annotation_error(key):
+            yield _forbidden_key(path, key, problem)
         elif problem := annotation_key_error(key):
-            yield FieldError(path, ErrorKind.INVALID, problem, key)
+            yield field.invalid(path, key, problem)
         if problem := annotation_value_error(key, value):
-            yield FieldError(path, ErrorKind.INVALID, problem, value)
-        yield from _capped(value, MAX_ANNOTATION_VALUE, f"{path}[{_cut(key)}]")
+            yield field.invalid(path, value, problem)
+        yield from field.check_length(f"{path}[{field.shorten(key)}]", value, MAX_ANNOTATION_VALUE)
 
 
 def _handlers(probe: Probe, path: str) -> Iterator[FieldError]:
-    given = [
-        name
-        for name, action in (
-            ("exec", probe.exec),
-            ("httpGet", probe.http_get),
-            ("tcpSocket", probe.tcp_socket),
-            ("grpc", probe.grpc),
-        )
-        if action is not None
-    ]
-    if not given:
-        yield FieldError(path, ErrorKind.REQUIRED, remedies.HANDLER_NEEDED)
-    for name in given[1:]:
-        yield FieldError(
-            f"{path}.{name}",
-            ErrorKind.FORBIDDEN,
-            f"{remedies.HANDLER_EXCESS}; {given[0]} is given already",
-        )
+    actions = {
+        "exec": probe.exec,
+        "httpGet": probe.http_get,
+        "tcpSocket": probe.tcp_socket,
+        "grpc": probe.grpc,
+    }
+    first, *others = [name for name, action in actions.items() if action is not None] or [""]
+    if not first:
+        yield field.required(path, HANDLER_NEEDED)
+    for name in others:
+        yield field.forbidden(f"{path}.{name}", f"{HANDLER_EXCESS}; {first} is already specified")
     if probe.exec is not None:
-        yield from _exec(probe.exec, f"{path}.exec")
+        yield from _exec(probe.exec, f"{path}.exec.command")
     if probe.http_get is not None:
         yield from _http_get(probe.http_get, f"{path}.httpGet")
     if probe.tcp_socket is not None:
-        yield from _tcp_socket(probe.tcp_socket, f"{path}.tcpSocket")
+        yield from _host_and_port(probe.tcp_socket, f"{path}.tcpSocket")
     if probe.grpc is not None:
         yield from _grpc(probe.grpc, f"{path}.grpc")
 
@@ -384,70 +320,49 @@ def _handlers(probe: Probe, path: str) -> Iterator[FieldError]:
 def _exec(action: ExecAction, path: str) -> Iterator[FieldError]:
     command = action.command or ()
     if not command:
-        yield FieldError(f"{path}.command", ErrorKind.REQUIRED, remedies.COMMAND_NEEDED)
-    yield from _bounded(command, MAX_COMMAND, f"{path}.command")
+        yield field.required(path, COMMAND_NEEDED)
+    yield from field.check_items(path, command, MAX_COMMAND)
     for index, word in enumerate(command):
-        yield from _capped(word, MAX_COMMAND_BYTES, f"{path}.command[{index}]")
+        yield from field.check_length(f"{path}[{index}]", word, MAX_COMMAND_BYTES)
     size = sum(len(word.encode(errors="replace")) for word in command)
     if size > MAX_COMMAND_BYTES:
-        yield FieldError(f"{path}.command", ErrorKind.INVALID, remedies.COMMAND_TOO_LONG, size)
+        yield field.invalid(path, size, COMMAND_TOO_LONG)
 
 
 def _http_get(action: HTTPGetAction, path: str) -> Iterator[FieldError]:
-    yield from _no_host(action.host, path)
-    yield from _port(action.port, f"{path}.port")
-    yield from _capped(action.path or "", MAX_TEXT, f"{path}.path")
+    yield from _host_and_port(action, path)
+    yield from field.check_length(f"{path}.path", action.path or "", MAX_TEXT)
     if action.scheme and action.scheme not in ("HTTP", "HTTPS"):
-        yield FieldError(f"{path}.scheme", ErrorKind.NOT_SUPPORTED, remedies.SCHEME, action.scheme)
+        yield field.not_supported(f"{path}.scheme", action.scheme, SCHEME)
     headers = action.http_headers or ()
-    yield from _bounded(headers, MAX_HEADERS, f"{path}.httpHeaders")
+    yield from field.check_items(f"{path}.httpHeaders", headers, MAX_HEADERS)
     for index, header in enumerate(headers):
         at = f"{path}.httpHeaders[{index}]"
         if not _HEADER_NAME.fullmatch(header.name):
-            yield FieldError(
-                f"{at}.name",
-                ErrorKind.INVALID,
-                remedies.HEADER_NAME,
-                header.name,
-            )
-        yield from _capped(header.name, MAX_NAME, f"{at}.name")
-        yield from _capped(header.value, MAX_TEXT, f"{at}.value")
-
-
-def _tcp_socket(action: TCPSocketAction, path: str) -> Iterator[FieldError]:
-    yield from _no_host(action.host, path)
-    yield from _port(action.port, f"{path}.port")
+            yield field.invalid(f"{at}.name", header.name, HEADER_NAME)
+        yield from field.check_length(f"{at}.name", header.name, MAX_NAME)
+        yield from field.check_length(f"{at}.value", header.value, MAX_TEXT)
 
 
 def _grpc(action: GRPCAction, path: str) -> Iterator[FieldError]:
     yield from _port(action.port, f"{path}.port")
-    yield from _capped(action.service or "", MAX_TEXT, f"{path}.service")
+    yield from field.check_length(f"{path}.service", action.service or "", MAX_TEXT)
     if action.mode and action.mode not in ("Plaintext", "TLS"):
-        yield FieldError(f"{path}.mode", ErrorKind.NOT_SUPPORTED, remedies.MODE, action.mode)
+        yield field.not_supported(f"{path}.mode", action.mode, MODE)
 
 
-def _no_host(host: str | None, path: str) -> Iterator[FieldError]:
-    if host:
-        yield FieldError(
-            f"{path}.host",
-            ErrorKind.FORBIDDEN,
-            remedies.HOST,
-        )
+def _host_and_port(action: HTTPGetAction | TCPSocketAction, path: str) -> Iterator[FieldError]:
+    if action.host:
+        yield field.forbidden(f"{path}.host", HOST)
+    yield from _port(action.port, f"{path}.port")
 
 
 def _port(port: int | str, path: str) -> Iterator[FieldError]:
     if isinstance(port, int):
         if not 1 <= port <= MAX_PORT:
-            yield FieldError(
-                path, ErrorKind.INVALID, f"must be between 1 and {MAX_PORT}, inclusive", port
-            )
+            yield field.invalid(path, port, f"must be between 1 and {MAX_PORT}, inclusive")
     elif not port_name_is_valid(port):
-        yield FieldError(
-            path,
-            ErrorKind.INVALID,
-            remedies.PORT_NAME,
-            port,
-        )
+        yield field.invalid(path, port, PORT_NAME)
 
 
 def port_name_is_valid(name: str) -> bool:
@@ -458,46 +373,3 @@ def port_name_is_valid(name: str) -> bool:
         and bool(_PORT_NAME.fullmatch(name))
         and any(letter.isalpha() for letter in name)
     )
-
-
-def _numbers(probe: Probe, path: str) -> Iterator[FieldError]:
-    for wire_name, attribute, most in _NUMBERS:
-        number = getattr(probe, attribute)
-        if number is None:
-            continue
-        if number < 0:
-            yield FieldError(
-                f"{path}.{wire_name}",
-                ErrorKind.INVALID,
-                "must be greater than or equal to 0 (0 means absent)",
-                number,
-            )
-        elif number > most:
-            problem = f"must be at most {most}"
-            if most == MAX_TIMEOUT_SECONDS:
-                problem += f"; until it is corrected, {most} is used"
-            yield FieldError(f"{path}.{wire_name}", ErrorKind.INVALID, problem, number)
-
-
-def _bounded(items: Iterable[object], most: int, path: str) -> Iterator[FieldError]:
-    count = sum(1 for _ in items)
-    if count > most:
-        yield FieldError(path, ErrorKind.TOO_MANY, f"must have at most {most} items", count)
-
-
-def _capped(text: str, most: int, path: str) -> Iterator[FieldError]:
-    if len(text) > most:
-        yield FieldError(path, ErrorKind.TOO_LONG, f"may not be more than {most} characters")
-
-
-def _unique(
-    names: Iterable[str | None], path: str, remedy: str = remedies.UNIQUE
-) -> Iterator[FieldError]:
-    """Report duplicate names. `path` has a `{}` for the index; None is ignored."""
-    seen: Counter[str] = Counter()
-    for index, name in enumerate(names):
-        if name is None:
-            continue
-        if seen[name]:
-            yield FieldError(path.format(index), ErrorKind.DUPLICATE, remedy, name)
-        seen[name] += 1

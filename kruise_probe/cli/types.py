@@ -12,9 +12,9 @@ from typing import Any, ClassVar, Final
 
 import click
 
-from kruise_probe.api.durations import parse_duration
 from kruise_probe.api.labels import label_key_error
 from kruise_probe.api.reserved import MAX_ALLOWED_LABELS
+from kruise_probe.api.times import parse_duration
 from kruise_probe.cli.gates import FeatureGates, GateError, parse_bool, parse_gates
 
 _LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"

@@ -33,6 +33,7 @@ from kruise_probe.api.errors import (
 )
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.resources import EVENTS, Resource
+from kruise_probe.api.times import CLOCK_SLACK_SECONDS
 from kruise_probe.client.event_series import (
     EventSeries,
     EventSource,
@@ -52,8 +53,6 @@ MAX_SERIES = 4096
 MAX_PENDING = 1000
 """Maximum of series pending to be written, the size of client-go's event queue."""
 
-CLOCK_SLACK_SECONDS = 0.001
-"""A timer may fire early by the clock's resolution, so a series is due this much earlier."""
 
 MAX_TRIES = 12
 RETRY_SECONDS = 10.0

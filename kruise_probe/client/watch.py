@@ -14,8 +14,14 @@ from typing import Final, Generic, Self, TypeVar
 import msgspec
 
 from kruise_probe.api.errors import ConnectionFailed, Status, error_of
-from kruise_probe.api.resources import DECODE_ERRORS, KubeObject, Resource, undecodable_of
-from kruise_probe.api.watching import EventType, WatchEvent
+from kruise_probe.api.resources import (
+    DECODE_ERRORS,
+    EventType,
+    KubeObject,
+    Resource,
+    WatchEvent,
+    undecodable_of,
+)
 from kruise_probe.client.request import Request
 from kruise_probe.client.transport import ConnectionBroken, ResponseStream
 

@@ -10,28 +10,36 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from kruise_probe.api.annotations import annotation_value_error
 from kruise_probe.api.core import GRPCAction, HTTPGetAction, Probe, TCPSocketAction
+from kruise_probe.api.field_errors import FieldError, first_errors
 from kruise_probe.api.keys import NamespacedName, ProbeName
-from kruise_probe.api.labels import annotation_key_error, label_key_error, label_value_error
-from kruise_probe.api.reserved import annotation_reserved, condition_reserved, label_reserved
-from kruise_probe.api.selectors import Selector, compile_selector
-from kruise_probe.api.storage import stored_bytes
+from kruise_probe.api.labels import (
+    Selector,
+    annotation_key_error,
+    annotation_value_error,
+    compile_selector,
+    label_key_error,
+    label_value_error,
+)
+from kruise_probe.api.reserved import (
+    reserved_annotation_error,
+    reserved_condition_error,
+    reserved_label_error,
+)
 from kruise_probe.api.v1alpha1 import (
     ContainerProbe,
     MarkerPolicy,
     PodContainerProbe,
     PodProbeMarker,
     ProbeState,
+    stored_bytes,
 )
 from kruise_probe.api.validation import (
-    BOUNDS,
-    FieldError,
-    idle_fields,
-    listed,
+    CEL_BOUNDS,
+    clamp_timeout,
+    fields_without_effect,
     marker_errors,
     validate_probe,
-    within_limits,
 )
 
 _NO_SELECTOR: Final = Selector(())
@@ -112,10 +120,10 @@ def compile_marker(
     marker: PodProbeMarker, *, allowed_labels: Collection[str] = ()
 ) -> CompiledMarker:
     """Validates and resolves a marker. Never raises: validation errors are in `errors`."""
-    errors = listed(
+    errors = first_errors(
         each
         for each in marker_errors(marker.spec, allowed_labels=allowed_labels)
-        if each.kind not in BOUNDS
+        if each.kind not in CEL_BOUNDS
     )
     try:
         selector = compile_selector(marker.spec.selector)
@@ -135,7 +143,7 @@ def compile_marker(
         condition_types=frozenset(each.condition_type for each in probes if each.condition_type),
         labels=frozenset(key for marks in policies for key in marks.labels),
         annotations=frozenset(key for marks in policies for key in marks.annotations),
-        idle=idle_fields(marker.spec),
+        idle=fields_without_effect(marker.spec),
         entry_bytes=sum(each.entry_bytes for each in probes),
     )
 
@@ -146,7 +154,7 @@ def _probes(
     """The valid probes, in order; of several with one name only the first."""
     probes: dict[str, CompiledProbe] = {}
     for written in marker.spec.probes or ():
-        each = msgspec.structs.replace(written, probe=within_limits(written.probe))
+        each = msgspec.structs.replace(written, probe=clamp_timeout(written.probe))
         if each.name not in probes and _is_valid(each):
             planned, port_name = _planned(marker.metadata.name, each)
             probes[each.name] = CompiledProbe(
@@ -162,11 +170,15 @@ def _probes(
 
 def _is_valid(probe: PodContainerProbe) -> bool:
     named = bool(probe.name) and "#" not in probe.name and bool(probe.container_name)
-    return named and all(each.kind in BOUNDS for each in validate_probe(probe.probe, ""))
+    return named and all(each.kind in CEL_BOUNDS for each in validate_probe(probe.probe, ""))
 
 
 def _condition_type(condition_type: str | None) -> str:
-    if not condition_type or condition_reserved(condition_type) or label_key_error(condition_type):
+    if (
+        not condition_type
+        or reserved_condition_error(condition_type)
+        or label_key_error(condition_type)
+    ):
         return ""
     return condition_type
 
@@ -187,14 +199,14 @@ def _policies(
                         key: value
                         for key, value in (policy.labels or {}).items()
                         if key not in selector_keys
-                        and not label_reserved(key, allowed_labels)
+                        and not reserved_label_error(key, allowed_labels)
                         and not label_key_error(key)
                         and not label_value_error(value)
                     },
                     annotations={
                         key: value
                         for key, value in (policy.annotations or {}).items()
-                        if not annotation_reserved(key)
+                        if not reserved_annotation_error(key)
                         and not annotation_key_error(key)
                         and not annotation_value_error(key, value)
                     },

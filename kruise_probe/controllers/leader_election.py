@@ -23,8 +23,8 @@ from prometheus_client import Gauge
 from kruise_probe.api.core import Lease
 from kruise_probe.api.errors import Conflict, FatalError, KubeError, NotFound
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.resources import LEASES, Resource
-from kruise_probe.api.watching import EventType, WatchEvent
+from kruise_probe.api.resources import LEASES, EventType, Resource, WatchEvent
+from kruise_probe.api.times import CLOCK_SLACK_SECONDS
 from kruise_probe.client.request import PatchType
 from kruise_probe.controllers.lease_record import Candidate, Observation, observe, release
 
@@ -42,9 +42,6 @@ RELEASE_SECONDS = 2.0
 """Timeout of the release. The whole process has five seconds to end."""
 
 JITTER_FACTOR = 1.2
-
-CLOCK_SLACK_SECONDS = 0.001
-"""Added to deadlines: a timer may fire slightly early, and the loop would spin for the rest."""
 
 
 class NotLeader(KubeError):

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from kruise_probe.api.core import Probe
+from kruise_probe.api.field_errors import ErrorKind, FieldError, first_errors
 from kruise_probe.api.keys import NamespacedName, ProbeKey, ProbeName
 from kruise_probe.api.v1alpha1 import NodePodProbeSpec
-from kruise_probe.api.validation import ErrorKind, FieldError, listed, validate_probe
+from kruise_probe.api.validation import validate_probe
 from kruise_probe.daemon.identity import handler_bytes
 
 _REFUSED_KINDS: Final = frozenset(
@@ -103,7 +104,7 @@ def refusal_of(probe: Probe) -> str:
     - `host`: the prober itself reports a failure.
     - A port given as text: the prober uses its number, or reports that there is none.
     """
-    broken = listed(error for error in validate_probe(probe, "probe") if _refuses(error))
+    broken = first_errors(error for error in validate_probe(probe, "probe") if _refuses(error))
     return f"InvalidProbe: {'; '.join(map(str, broken))}" if broken else ""
 
 

@@ -16,12 +16,11 @@ import structlog
 from kruise_probe.api.errors import KubeError, NotFound, retry_after_seconds
 from kruise_probe.api.keys import NamespacedName, ProbeKey
 from kruise_probe.api.resources import NODE_POD_PROBES, KubeObject, Resource
-from kruise_probe.api.storage import stored_bytes
-from kruise_probe.api.v1alpha1 import NodePodProbe, NodePodProbeStatus
+from kruise_probe.api.times import CLOCK_SLACK_SECONDS
+from kruise_probe.api.v1alpha1 import NodePodProbe, NodePodProbeStatus, stored_bytes
 from kruise_probe.client.request import PatchType
 from kruise_probe.daemon import metrics
 from kruise_probe.daemon.results import Change, Result
-from kruise_probe.daemon.schedule import CLOCK_SLACK_SECONDS
 from kruise_probe.daemon.status import (
     Fitted,
     differs,

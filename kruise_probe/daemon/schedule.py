@@ -15,6 +15,7 @@ from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from kruise_probe.api.core import Probe
+from kruise_probe.api.times import CLOCK_SLACK_SECONDS
 from kruise_probe.daemon.identity import handler_bytes
 
 START_SPREAD_SECONDS: Final = 10.0
@@ -28,8 +29,6 @@ On an idle machine a wake-up costs as much as a probe."""
 MAX_STRETCH: Final = 8
 """Largest factor for the period of an exec probe that hangs."""
 
-CLOCK_SLACK_SECONDS: Final = 0.001
-"""A timer may fire this much early; without the slack, the same tick would be served twice."""
 
 _FULL: Final = 1 << 64
 

@@ -14,14 +14,15 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 
 from kruise_probe.api.keys import ProbeKey, ProbeName
-from kruise_probe.api.storage import MAX_OBJECT_BYTES, stored_bytes
 from kruise_probe.api.times import format_time, parse_time
 from kruise_probe.api.v1alpha1 import (
+    MAX_OBJECT_BYTES,
     ContainerProbeState,
     NodePodProbeSpec,
     NodePodProbeStatus,
     PodProbe,
     PodProbeStatus,
+    stored_bytes,
 )
 from kruise_probe.daemon.results import Result
 

@@ -29,8 +29,7 @@ from kruise_probe.api.errors import (
     Unauthorized,
     retry_after_seconds,
 )
-from kruise_probe.api.resources import KubeObject, ListPage
-from kruise_probe.api.watching import EventType, WatchEvent
+from kruise_probe.api.resources import EventType, KubeObject, ListPage, WatchEvent
 from kruise_probe.informers.backoff import Backoff
 from kruise_probe.informers.metrics import lists_total, watches_total
 from kruise_probe.informers.replica import Replica

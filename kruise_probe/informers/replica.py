@@ -18,8 +18,7 @@ from typing import Generic, TypeVar
 import structlog
 
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.resources import KubeObject, Undecodable
-from kruise_probe.api.watching import EventType, WatchEvent
+from kruise_probe.api.resources import EventType, KubeObject, Undecodable, WatchEvent
 from kruise_probe.informers.handlers import Handlers
 from kruise_probe.informers.metrics import undecodable_total
 from kruise_probe.informers.resource_versions import is_older

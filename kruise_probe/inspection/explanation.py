@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from kruise_probe.api.selectors import Selector
+from kruise_probe.api.labels import Selector
 from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
+from kruise_probe.api.labels import Requirement, Selector
 from kruise_probe.api.pods import Pod
-from kruise_probe.api.selectors import Requirement, Selector
 
 
 def requirement_text(requirement: Requirement) -> str:

@@ -15,10 +15,9 @@ import json
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from kruise_probe.api import annotations, labels, remedies, reserved
+from kruise_probe.api import labels, reserved, validation
 from kruise_probe.api.names import DELETION_COST_ANNOTATION
-from kruise_probe.api.reserved import Reserved
-from kruise_probe.api.validation import MAX_COMMAND_BYTES
+from kruise_probe.api.reserved import ReservedKeys
 
 Rule = dict[str, str]
 
@@ -59,8 +58,8 @@ def _json_list(texts: Iterable[str]) -> str:
     return json.dumps(sorted(texts), separators=(",", ":"))
 
 
-def _is_held(row: Reserved) -> str:
-    """CEL: whether the row reserves the key `k`, as in `Reserved.holds`."""
+def _is_reserved(row: ReservedKeys) -> str:
+    """CEL: whether the row reserves the key `k`, as in `ReservedKeys.covers`."""
     ways = [f"k.startsWith({_literal(each)})" for each in row.prefixes]
     if row.keys:
         ways.append(f"k in {_list(row.keys)}")
@@ -68,15 +67,17 @@ def _is_held(row: Reserved) -> str:
         domains = "|".join(each.replace(".", "[.]") for each in row.domains)
         found = f"k.matches('^([^/]*[.])?({domains})/')"
         ways.append(
-            " && ".join([found, *(f"!k.startsWith({_literal(each + '/')})" for each in row.but)])
+            " && ".join(
+                [found, *(f"!k.startsWith({_literal(each + '/')})" for each in row.exceptions)]
+            )
         )
     return " || ".join(ways)
 
 
-def _unreserved(table: Iterable[Reserved], remedy: str, *, allowed: str = "") -> Iterable[Rule]:
+def _unreserved(table: Iterable[ReservedKeys], remedy: str, *, allowed: str = "") -> Iterable[Rule]:
     """One rule per row: no key of the map `self` is reserved, except if the CEL expression `allowed` is true for `k`."""
     for row in table:
-        free = f"!({_is_held(row)})"
+        free = f"!({_is_reserved(row)})"
         free = f"{allowed} || {free}" if allowed else free
         yield _rule(
             f"self.all(k, {free})",
@@ -103,12 +104,12 @@ def _first_bad(items: str, condition: str) -> str:
 
 LABEL_KEYS: Final = _rule(
     f"self.all(k, {_is_key('k')})",
-    remedies.KEY,
+    labels.KEY,
     shown=_first_bad("self", _is_key("k")),
 )
 LABEL_VALUES: Final = _rule(
     f"self.all(k, {_is_value('self[k]')})",
-    remedies.LABEL_VALUE,
+    labels.LABEL_VALUE,
     shown="'value of ' + " + _first_bad("self", _is_value("self[k]")),
 )
 LABELS: Final = (LABEL_KEYS, LABEL_VALUES)
@@ -119,7 +120,7 @@ def policy_labels(allowed: Collection[str]) -> tuple[Rule, ...]:
     return (
         *LABELS,
         *_unreserved(
-            reserved.LABELS, remedies.RESERVED_LABEL, allowed=f"k in {_json_list(allowed)}"
+            reserved.LABELS, reserved.USE_ANOTHER_LABEL, allowed=f"k in {_json_list(allowed)}"
         ),
     )
 
@@ -129,15 +130,15 @@ _COST = f"self[{_literal(DELETION_COST_ANNOTATION)}]"
 ANNOTATIONS: Final = (
     _rule(
         f"self.all(k, {_ANNOTATION_KEY})",
-        remedies.KEY,
+        labels.KEY,
         shown=_first_bad("self", _ANNOTATION_KEY),
     ),
-    *_unreserved(reserved.ANNOTATIONS, remedies.RESERVED_ANNOTATION),
+    *_unreserved(reserved.ANNOTATIONS, reserved.USE_ANOTHER_KEY),
     _rule(
         f"!({_literal(DELETION_COST_ANNOTATION)} in self) || "
-        f"({_COST}.matches('^({annotations.COST_PATTERN})$') && "
-        f"int({_COST}) >= {annotations.MIN_COST} && int({_COST}) <= {annotations.MAX_COST})",
-        remedies.DELETION_COST,
+        f"({_COST}.matches('^({labels.COST_PATTERN})$') && "
+        f"int({_COST}) >= {labels.MIN_COST} && int({_COST}) <= {labels.MAX_COST})",
+        labels.DELETION_COST,
     ),
 )
 
@@ -145,27 +146,27 @@ SELECTOR: Final = (
     _rule(
         "(has(self.matchLabels) && self.matchLabels.size() > 0) || "
         "(has(self.matchExpressions) && self.matchExpressions.size() > 0)",
-        remedies.SELECTOR_EMPTY,
+        validation.SELECTOR_EMPTY,
         reason=REQUIRED,
     ),
-    _rule("self == oldSelf", remedies.SELECTOR_IMMUTABLE),
+    _rule("self == oldSelf", validation.SELECTOR_IMMUTABLE),
 )
 SELECTOR_EXPRESSION: Final = (
     _rule(
         "!(self.operator in ['In', 'NotIn']) || (has(self.values) && self.values.size() > 0)",
-        remedies.VALUES_NEEDED,
+        validation.VALUES_NEEDED,
         field=".values",
         reason=REQUIRED,
     ),
     _rule(
         "!(self.operator in ['Exists', 'DoesNotExist']) || !has(self.values) || self.values.size() == 0",
-        remedies.VALUES_EXCESS,
+        validation.VALUES_EXCESS,
         field=".values",
         reason=FORBIDDEN,
     ),
 )
-SELECTOR_KEY: Final = _rule(_is_key("self"), remedies.KEY)
-SELECTOR_VALUES: Final = _rule(f"self.all(v, {_is_value('v')})", remedies.LABEL_VALUE)
+SELECTOR_KEY: Final = _rule(_is_key("self"), labels.KEY)
+SELECTOR_VALUES: Final = _rule(f"self.all(v, {_is_value('v')})", labels.LABEL_VALUE)
 
 _SELECTOR_HAS_KEY = (
     "((has(self.selector.matchLabels) && k in self.selector.matchLabels) || "
@@ -174,7 +175,7 @@ _SELECTOR_HAS_KEY = (
 SPEC: Final = _rule(
     "self.probes.all(p, !has(p.markerPolicy) || p.markerPolicy.all(m, !has(m.labels) || "
     f"m.labels.all(k, !{_SELECTOR_HAS_KEY})))",
-    f"a key of markerPolicy.labels {remedies.OWN_SELECTOR_KEY}",
+    f"a key of markerPolicy.labels {validation.OWN_SELECTOR_KEY}",
     field=".probes",
     reason=FORBIDDEN,
 )
@@ -182,48 +183,48 @@ SPEC: Final = _rule(
 PROBES: Final = (
     _rule(
         "self.all(p, self.exists_one(q, q.name == p.name))",
-        f"name {remedies.UNIQUE}",
+        f"name {validation.UNIQUE}",
     ),
     _rule(
         "self.all(p, !has(p.podConditionType) || p.podConditionType == '' || self.exists_one(q, "
         "has(q.podConditionType) && q.podConditionType == p.podConditionType))",
-        f"podConditionType {remedies.UNIQUE}",
+        f"podConditionType {validation.UNIQUE}",
     ),
 )
-PROBE_NAME: Final = _rule("!self.contains('#')", remedies.NAME_WITH_HASH)
+PROBE_NAME: Final = _rule("!self.contains('#')", validation.NAME_WITH_HASH)
 CONTAINER_PROBE: Final = _rule(
     "(has(self.podConditionType) && self.podConditionType != '') || "
     "(has(self.markerPolicy) && self.markerPolicy.size() > 0)",
-    remedies.RESULT_NOWHERE,
+    validation.NO_OUTPUT,
     reason=REQUIRED,
 )
 CONDITION_TYPE: Final = (
     *(
-        _rule(f"!(self in {_list(row.keys)})", f"{row.reason}; {remedies.RESERVED_CONDITION}")
+        _rule(f"!(self in {_list(row.keys)})", f"{row.reason}; {reserved.USE_ANOTHER_CONDITION}")
         for row in reserved.CONDITIONS
     ),
-    _rule(f"self == '' || ({_is_key('self')})", remedies.KEY),
+    _rule(f"self == '' || ({_is_key('self')})", labels.KEY),
 )
 POLICIES: Final = _rule(
     "self.all(m, self.exists_one(n, n.state == m.state))",
-    f"state {remedies.UNIQUE_STATE}",
+    f"state {validation.UNIQUE_STATE}",
 )
 POLICY: Final = _rule(
     "(has(self.labels) && self.labels.size() > 0) || (has(self.annotations) && self.annotations.size() > 0)",
-    remedies.POLICY_EMPTY,
+    validation.POLICY_EMPTY,
     reason=REQUIRED,
 )
 
 HANDLERS: Final = (
     _rule(
         "has(self.exec) || has(self.httpGet) || has(self.tcpSocket) || has(self.grpc)",
-        remedies.HANDLER_NEEDED,
+        validation.HANDLER_NEEDED,
         reason=REQUIRED,
     ),
     *(
         _rule(
             f"!has(self.{later}) || !({' || '.join(f'has(self.{each})' for each in earlier)})",
-            f"{remedies.HANDLER_EXCESS}; keep one of {', '.join(earlier)} and {later}",
+            f"{validation.HANDLER_EXCESS}; keep one of {', '.join(earlier)} and {later}",
             field=f".{later}",
             reason=FORBIDDEN,
         )
@@ -237,17 +238,17 @@ HANDLERS: Final = (
 COMMAND: Final = (
     _rule(
         "has(self.command) && self.command.size() > 0",
-        remedies.COMMAND_NEEDED,
+        validation.COMMAND_NEEDED,
         field=".command",
         reason=REQUIRED,
     ),
     _rule(
-        f"!has(self.command) || self.command.map(w, w.size()).sum() <= {MAX_COMMAND_BYTES}",
-        remedies.COMMAND_TOO_LONG,
+        f"!has(self.command) || self.command.map(w, w.size()).sum() <= {validation.MAX_COMMAND_BYTES}",
+        validation.COMMAND_TOO_LONG,
         field=".command",
     ),
 )
-HOST: Final = _rule("self == ''", remedies.HOST, reason=FORBIDDEN)
-SCHEME: Final = _rule("self in ['', 'HTTP', 'HTTPS']", remedies.SCHEME)
-MODE: Final = _rule("self in ['', 'Plaintext', 'TLS']", remedies.MODE)
-HEADER_NAME: Final = _rule(f"self.matches('^{_HEADER_NAME}$')", remedies.HEADER_NAME)
+HOST: Final = _rule("self == ''", validation.HOST, reason=FORBIDDEN)
+SCHEME: Final = _rule("self in ['', 'HTTP', 'HTTPS']", validation.SCHEME)
+MODE: Final = _rule("self in ['', 'Plaintext', 'TLS']", validation.MODE)
+HEADER_NAME: Final = _rule(f"self.matches('^{_HEADER_NAME}$')", validation.HEADER_NAME)

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import click
 from rich.console import Console
 
-from kruise_probe.api.durations import parse_duration
 from kruise_probe.api.errors import KubeError
+from kruise_probe.api.times import parse_duration
 from kruise_probe.playground.child import ChildFailed
 from kruise_probe.playground.documents import SAMPLE, BadFile, Document, load
 from kruise_probe.playground.node.addresses import NoAddress

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from kruise_probe.api.keys import ProbeName
-from kruise_probe.api.selectors import compile_selector
+from kruise_probe.api.labels import compile_selector
 from kruise_probe.api.times import parse_time
 from kruise_probe.api.v1alpha1 import (
     ContainerProbeState,

@@ -14,12 +14,12 @@ from typing import Any, Final
 import msgspec
 
 from kruise_probe.api.core import HTTPGetAction, Probe
+from kruise_probe.api.labels import compile_selector
 from kruise_probe.api.names import SERVERLESS_MARKERS_ANNOTATION, SERVERLESS_PROBES_ANNOTATION
-from kruise_probe.api.reserved import condition_reserved
+from kruise_probe.api.reserved import reserved_condition_error
 from kruise_probe.api.resources import DECODE_ERRORS, PODS
-from kruise_probe.api.selectors import compile_selector
 from kruise_probe.api.v1alpha1 import PodContainerProbe, PodProbeMarker
-from kruise_probe.api.validation import BOUNDS, validate_probe, within_limits
+from kruise_probe.api.validation import CEL_BOUNDS, clamp_timeout, validate_probe
 from kruise_probe.webhook.admission import ALLOWED, Request, Verdict, has_too_many_values
 
 
@@ -84,9 +84,9 @@ def _matches(marker: PodProbeMarker, labels: Any) -> bool:
 
 def _is_valid(probe: PodContainerProbe) -> bool:
     """Whether a provider may run the probe and set its condition."""
-    if probe.pod_condition_type and condition_reserved(probe.pod_condition_type):
+    if probe.pod_condition_type and reserved_condition_error(probe.pod_condition_type):
         return False
-    return all(each.kind in BOUNDS for each in validate_probe(within_limits(probe.probe), ""))
+    return all(each.kind in CEL_BOUNDS for each in validate_probe(clamp_timeout(probe.probe), ""))
 
 
 def _without_duplicates(
@@ -108,7 +108,7 @@ def _without_policies(probe: PodContainerProbe) -> PodContainerProbe:
 
 def _with_defaults(written: Probe) -> Probe:
     """Set the scheme and path defaults of our CRD, which Kruise's CRD lacks, and drop headers that look secret."""
-    probe = within_limits(written)
+    probe = clamp_timeout(written)
     action = probe.http_get
     if action is None:
         return probe

@@ -9,14 +9,11 @@ from collections.abc import Collection, Iterator
 from itertools import islice
 from typing import Final
 
-from kruise_probe.api import remedies
+from kruise_probe.api.field_errors import ErrorKind, FieldError, first_errors
 from kruise_probe.api.resources import DECODE_ERRORS, MARKERS, NODE_POD_PROBES
 from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbeMarker
 from kruise_probe.api.validation import (
-    ErrorKind,
-    FieldError,
-    idle_fields,
-    listed,
+    fields_without_effect,
     marker_errors,
     validate_probe,
 )
@@ -31,6 +28,9 @@ from kruise_probe.webhook.admission import (
     undecodable,
 )
 
+ITEMS_NOT_VALIDATED: Final = (
+    "these items and the fields after them are not validated; there may be more errors"
+)
 MAX_JUDGED: Final = 500
 """Probes of a NodePodProbe that are checked for warnings; a node normally has fewer."""
 
@@ -49,10 +49,12 @@ def judge_marker(request: Request, *, allowed_labels: Collection[str] = ()) -> V
         marker = MARKERS.decode(request.object)
     except DECODE_ERRORS as error:
         return undecodable(MARKERS.kind, request.name, error)
-    errors = listed(_until_too_many(_new_errors(marker, _old_marker(request), allowed_labels)))
+    errors = first_errors(
+        _until_too_many(_new_errors(marker, _old_marker(request), allowed_labels))
+    )
     if errors:
         return refused(MARKERS.kind, marker.metadata.name, errors)
-    idle = idle_fields(marker.spec)
+    idle = fields_without_effect(marker.spec)
     return Verdict(warnings=[f"{each} has no effect: nothing is restarted" for each in idle])
 
 
@@ -84,7 +86,7 @@ def _until_too_many(errors: Iterator[FieldError]) -> Iterator[FieldError]:
     for error in errors:
         yield error
         if error.kind is ErrorKind.TOO_MANY:
-            yield FieldError(error.path, ErrorKind.TOO_MANY, remedies.ITEMS_NOT_JUDGED)
+            yield FieldError(error.path, ErrorKind.TOO_MANY, ITEMS_NOT_VALIDATED)
             return
 
 
@@ -112,7 +114,7 @@ def _errors_of(node: NodePodProbe) -> list[FieldError]:
         for place, pod in enumerate(node.spec.pod_probes or ())
         for index, each in enumerate(pod.probes or ())
     )
-    return listed(
+    return first_errors(
         error
         for probe, path in islice(probes, MAX_JUDGED)
         for error in _until_too_many(validate_probe(probe, path))

@@ -25,8 +25,8 @@ from kruise_probe.api.resources import (
     PODS,
     KubeObject,
     Resource,
+    WatchEvent,
 )
-from kruise_probe.api.watching import WatchEvent
 from kruise_probe.client.request import PatchType
 
 T = TypeVar("T", bound=KubeObject)

@@ -10,8 +10,7 @@ import msgspec
 from kruise_probe.api.core import Lease
 from kruise_probe.api.errors import AlreadyExists, Conflict, ConnectionFailed, NotFound, ServerError
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.resources import Resource
-from kruise_probe.api.watching import EventType, WatchEvent
+from kruise_probe.api.resources import EventType, Resource, WatchEvent
 from kruise_probe.client.request import PatchType
 
 

@@ -10,13 +10,13 @@ import asyncio
 from typing import Final
 
 from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.times import CLOCK_SLACK_SECONDS
 from kruise_probe.workqueue.priority import Priority
 from kruise_probe.workqueue.rate_limiting import WorkQueue
 
 INTERVAL_SECONDS: Final = 1.0
 """Minimum time between two censuses of one marker."""
 
-TOLERANCE_SECONDS: Final = 0.001
 
 PAUSE_PER_SECOND_OF_WORK: Final = 50.0
 """Pause after a census, per second that it took: counting uses at most 2 % of the CPU."""
@@ -58,7 +58,7 @@ class CensusPace:
     def is_due(self, key: NamespacedName) -> bool:
         """Whether the pause after the last census is over, within the tolerance of timers and floats."""
         left = self._not_before.get(key, 0.0) - asyncio.get_running_loop().time()
-        return left <= TOLERANCE_SECONDS
+        return left <= CLOCK_SLACK_SECONDS
 
     def forget(self, key: NamespacedName) -> None:
         """Removes a deleted marker."""

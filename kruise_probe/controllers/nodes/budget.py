@@ -19,8 +19,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from kruise_probe.api.keys import NamespacedName, ProbeName
-from kruise_probe.api.storage import MAX_OBJECT_BYTES, stored_bytes
-from kruise_probe.api.v1alpha1 import ContainerProbe, PodProbe
+from kruise_probe.api.v1alpha1 import MAX_OBJECT_BYTES, ContainerProbe, PodProbe, stored_bytes
 
 RESERVED_BYTES: Final = 32 * 1024
 """Reserved for metadata, including managedFields."""

@@ -16,8 +16,7 @@ from cachetools import LRUCache, cached
 
 from kruise_probe.api.keys import NamespacedName, ProbeName
 from kruise_probe.api.pods import Container, Pod
-from kruise_probe.api.storage import stored_bytes
-from kruise_probe.api.v1alpha1 import ContainerProbe, PodProbe
+from kruise_probe.api.v1alpha1 import ContainerProbe, PodProbe, stored_bytes
 from kruise_probe.controllers.compiled import CompiledMarker, with_port
 from kruise_probe.controllers.limits import considered, entry_too_large
 from kruise_probe.controllers.pods.claims import claims_of, has_residue

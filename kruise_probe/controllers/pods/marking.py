@@ -27,7 +27,7 @@ from typing import Final, NamedTuple
 from kruise_probe.api.keys import ProbeName
 from kruise_probe.api.names import REASON_AGENT_STALE, REASON_PROBE_REMOVED
 from kruise_probe.api.pods import NOTHING_OWNED, Pod, PodCondition
-from kruise_probe.api.reserved import condition_reserved
+from kruise_probe.api.reserved import reserved_condition_error
 from kruise_probe.api.times import format_time, parse_time
 from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
 from kruise_probe.controllers.limits import NOTHING_LEFT_OUT, LeftOut
@@ -198,7 +198,9 @@ def _remove_residue(pod: Pod, claims: Claims, changes: Changes) -> None:
             continue
         if condition_type not in pod.readiness_gates:
             changes.deleted.append(condition_type)
-        elif current.reason != REASON_PROBE_REMOVED and not condition_reserved(condition_type):
+        elif current.reason != REASON_PROBE_REMOVED and not reserved_condition_error(
+            condition_type
+        ):
             changes.conditions.append(
                 PodCondition(
                     type=condition_type,

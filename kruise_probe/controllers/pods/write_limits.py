@@ -15,6 +15,7 @@ from typing import Final
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.names import REASON_AGENT_STALE
 from kruise_probe.api.pods import Pod, PodCondition
+from kruise_probe.api.times import CLOCK_SLACK_SECONDS
 from kruise_probe.api.token_bucket import TokenBucket
 from kruise_probe.controllers.pods.marking import Changes
 from kruise_probe.controllers.result_changes import ResultChange
@@ -28,9 +29,6 @@ MARKS_INTERVAL_SECONDS: Final = 10.0
 
 FIRST_RESULT_INTERVAL_SECONDS: Final = 60.0
 """Each probe of a pod has one more write for its first result. Used ones are refilled at one per minute."""
-
-CLOCK_SLACK_SECONDS: Final = 0.001
-"""A timer may fire early by the clock's resolution; a token that is due within this time is available."""
 
 
 FORGOTTEN_PER_WRITE: Final = 2

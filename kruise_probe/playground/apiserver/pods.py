@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Final
 
-from kruise_probe.api.annotations import is_deletion_cost
+from kruise_probe.api.labels import is_deletion_cost
 from kruise_probe.api.names import DELETION_COST_ANNOTATION
 from kruise_probe.playground.apiserver.failures import Cause, forbidden_field, invalid_value
 from kruise_probe.playground.apiserver.kinds import Rules

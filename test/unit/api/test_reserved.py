@@ -6,22 +6,22 @@ from kruise_probe.api.reserved import (
     ANNOTATIONS,
     CONDITIONS,
     LABELS,
-    Reserved,
-    annotation_reserved,
-    label_reserved,
+    ReservedKeys,
+    reserved_annotation_error,
+    reserved_label_error,
 )
 
-ROW = Reserved(
+ROW = ReservedKeys(
     "is taken",
     keys=("plain",),
     prefixes=("config.example.com/a.",),
     domains=("example.org",),
-    but=("free.example.org",),
+    exceptions=("free.example.org",),
 )
 
 
 @pytest.mark.parametrize(
-    ("key", "held"),
+    ("key", "covered"),
     [
         ("plain", True),
         ("plain2", False),
@@ -38,12 +38,12 @@ ROW = Reserved(
         ("example.com/example.org/x", False),
     ],
 )
-def test_row_covers_keys_prefixes_and_domains(key: str, held: bool) -> None:
-    assert ROW.holds(key) is held
+def test_row_covers_keys_prefixes_and_domains(key: str, covered: bool) -> None:
+    assert ROW.covers(key) is covered
 
 
 def test_reserved_key_error_has_reason_and_remedy() -> None:
-    assert label_reserved("pod-template-hash") == (
+    assert reserved_label_error("pod-template-hash") == (
         "tells a controller which pods are its own and of which revision; use a key of your own, "
         "such as example.com/healthy, or let an administrator allow it (--allowed-label-keys)"
     )
@@ -52,16 +52,16 @@ def test_reserved_key_error_has_reason_and_remedy() -> None:
 def test_allowed_label_key_exempts_only_itself() -> None:
     allowed = frozenset({"topology.kubernetes.io/zone"})
 
-    assert label_reserved("topology.kubernetes.io/zone", allowed) is None
-    assert label_reserved("topology.kubernetes.io/region", allowed)
+    assert reserved_label_error("topology.kubernetes.io/zone", allowed) is None
+    assert reserved_label_error("topology.kubernetes.io/region", allowed)
 
 
 def test_reserved_labels_are_allowed_as_annotations() -> None:
-    assert annotation_reserved("controller.kubernetes.io/pod-deletion-cost") is None
-    assert annotation_reserved("pod-template-hash") is None
+    assert reserved_annotation_error("controller.kubernetes.io/pod-deletion-cost") is None
+    assert reserved_annotation_error("pod-template-hash") is None
 
 
 @pytest.mark.parametrize("row", [*LABELS, *ANNOTATIONS, *CONDITIONS])
-def test_every_row_has_a_reason_and_keys(row: Reserved) -> None:
+def test_every_row_has_a_reason_and_keys(row: ReservedKeys) -> None:
     assert row.reason
     assert row.keys or row.prefixes or row.domains

@@ -5,8 +5,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES
+from kruise_probe.api.v1alpha1 import stored_bytes
 
 MARKER = {
     "metadata": {
@@ -203,3 +206,87 @@ def test_effective_numbers_have_kruise_defaults(
         each.probe.effective_success_threshold,
         each.probe.effective_failure_threshold,
     )
+
+
+def node_pod_probe(*entries: dict[str, object]) -> bytes:
+    return msgspec.json.encode({"metadata": {"name": "node-1"}, "spec": {"podProbes": entries}})
+
+
+def entry(name: str, **more: object) -> dict[str, object]:
+    return {"name": name, "namespace": "default", "uid": name, "IP": "10.0.0.1", **more}
+
+
+def probe(name: str) -> dict[str, object]:
+    return {"name": name, "containerName": "main", "probe": {"exec": {"command": ["true"]}}}
+
+
+def test_equal_probes_are_shared() -> None:
+    probes = [probe("game#idle"), probe("game#healthy")]
+
+    found = NODE_POD_PROBES.decode(
+        node_pod_probe(
+            entry("web-0", probes=probes),
+            entry("web-1", probes=probes),
+            entry("web-2", probes=probes[:1]),
+        )
+    )
+
+    first, second, third = found.spec.pod_probes or ()
+    assert first.probes is second.probes
+    assert [each.name for each in first.probes or ()] == ["game#idle", "game#healthy"]
+    assert [each.name for each in third.probes or ()] == ["game#idle"]
+
+
+@pytest.mark.parametrize("more", [{}, {"probes": None}])
+def test_absent_probes_decode_as_none(more: dict[str, object]) -> None:
+    found = NODE_POD_PROBES.decode(node_pod_probe(entry("web-0", **more)))
+
+    assert [each.probes for each in found.spec.pod_probes or ()] == [None]
+
+
+def test_nodepodprobe_round_trips() -> None:
+    data = node_pod_probe(entry("web-0", probes=[probe("game#idle")]))
+
+    spec = NODE_POD_PROBES.decode(data).spec
+
+    assert msgspec.json.decode(msgspec.json.encode(spec)) == msgspec.json.decode(data)["spec"]
+
+
+def test_invalid_probe_makes_only_its_object_undecodable() -> None:
+    bad = {
+        "metadata": {"name": "bad"},
+        "spec": {"podProbes": [entry("web-0", probes=[{"name": 1}])]},
+    }
+    good = {"metadata": {"name": "good"}}
+
+    page = NODE_POD_PROBES.decode_list(msgspec.json.encode({"items": [bad, good]}))
+
+    assert [each.key.name for each in page.items] == ["good"]
+    assert [each.key.name for each in page.undecodable] == ["bad"]
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        pytest.param("text", 4, id="plain"),
+        pytest.param("<", 6, id="less"),
+        pytest.param(">", 6, id="greater"),
+        pytest.param("&", 6, id="ampersand"),
+        pytest.param("\u2028", 6, id="line-separator"),
+        pytest.param("\u2029", 6, id="paragraph-separator"),
+        pytest.param("\u2027\u202a“…”", 15, id="beside-the-separators"),
+        pytest.param('"', 2, id="quote"),
+        pytest.param("\x01", 6, id="control"),
+        pytest.param("\x7f", 1, id="delete"),
+        pytest.param("grün 🙂", 10, id="umlaut-and-face"),
+    ],
+)
+def test_stored_size_counts_escapes_of_go(text: str, size: int) -> None:
+    assert stored_bytes(text) == size + len('""')
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("<>&\u2028"))))
+def test_stored_size_is_additive(texts: list[str]) -> None:
+    commas = max(len(texts) - 1, 0)
+
+    assert stored_bytes(texts) == sum(map(stored_bytes, texts)) + commas + len("[]")

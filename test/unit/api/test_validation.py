@@ -4,8 +4,9 @@ import msgspec
 import pytest
 from support.marker_table import GOOD, INVALID, ROWS, VALID, Row, edited
 
+from kruise_probe.api.field_errors import MAX_ERRORS, FieldError
 from kruise_probe.api.v1alpha1 import PodProbeMarkerSpec
-from kruise_probe.api.validation import MAX_ERRORS, FieldError, validate_marker
+from kruise_probe.api.validation import validate_marker
 
 
 def errors_of(spec: object) -> list[FieldError]:

@@ -6,7 +6,7 @@ from typing import Any
 import click
 import pytest
 
-from kruise_probe.api.durations import parse_duration
+from kruise_probe.api.times import parse_duration
 from kruise_probe.cli.gates import DAEMON, SERVERLESS, GateError, parse_gates
 from kruise_probe.cli.types import GO_BOOL, LABEL_KEYS, LISTEN_ADDRESS, Count, Rate
 

@@ -8,13 +8,14 @@ from hypothesis import strategies as st
 from support.scripted_node import exec_probe, pod_of, probe_of, spec_of
 
 from kruise_probe.api.keys import ProbeKey, ProbeName
-from kruise_probe.api.storage import MAX_OBJECT_BYTES, stored_bytes
 from kruise_probe.api.v1alpha1 import (
+    MAX_OBJECT_BYTES,
     ContainerProbeState,
     NodePodProbeSpec,
     NodePodProbeStatus,
     PodProbeStatus,
     ProbeState,
+    stored_bytes,
 )
 from kruise_probe.daemon.results import Result
 from kruise_probe.daemon.status import (

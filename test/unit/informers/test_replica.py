@@ -5,8 +5,7 @@ from support.fake_source import stamp, thing
 
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.meta import ApiObject
-from kruise_probe.api.resources import Undecodable
-from kruise_probe.api.watching import EventType, WatchEvent
+from kruise_probe.api.resources import EventType, Undecodable, WatchEvent
 from kruise_probe.informers.handlers import Handlers
 from kruise_probe.informers.replica import Replica
 from kruise_probe.informers.store import Store

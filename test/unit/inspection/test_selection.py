@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.builders import pod_wire
 
+from kruise_probe.api.labels import Selector, compile_selector
 from kruise_probe.api.meta import LabelSelector
 from kruise_probe.api.resources import PODS
-from kruise_probe.api.selectors import Selector, compile_selector
 from kruise_probe.inspection.selection import alike, nearest, selector_text, unmet, why_not
 
 KEYS = st.sampled_from(["app", "tier", "zone"])
