@@ -30,7 +30,7 @@ class HTTPHeader(msgspec.Struct, frozen=True, gc=False):
 
 
 class HTTPGetAction(Handler, frozen=True):
-    """HTTP action. `port` is a number or the name of a container port; validation refuses `host`."""
+    """HTTP action. `port` is a number or the name of a container port; validation rejects `host`."""
 
     port: int | str
     path: str | None = None

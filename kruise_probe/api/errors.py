@@ -82,8 +82,8 @@ class ApiError(KubeError):
         self.message = message
         self.request = request
         self.retry_after_seconds = retry_after_seconds
-        answer = f"{self.code} {reason}: {message}" if reason else f"{self.code}: {message}"
-        super().__init__(f"{request}: {answer}" if request else answer)
+        response = f"{self.code} {reason}: {message}" if reason else f"{self.code}: {message}"
+        super().__init__(f"{request}: {response}" if request else response)
 
 
 class BadRequest(ApiError):

@@ -134,7 +134,7 @@ def compile_selector(selector: LabelSelector | None) -> Selector:
     """Compile a selector; results are cached.
 
     Raises:
-        ValueError: the API server would refuse the selector: unknown operator, missing or superfluous values, or an
+        ValueError: the API server would reject the selector: unknown operator, missing or superfluous values, or an
             invalid key or value.
     """
     if selector is None:

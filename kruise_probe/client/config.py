@@ -11,7 +11,7 @@ supported.
 import os
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -95,17 +95,8 @@ def _no_service_account(environ: Mapping[str, str]) -> str:
 def _from_kubeconfig(paths: str, environ: Mapping[str, str], origin: str) -> ClusterConfig:
     from kruise_probe.client import kubeconfig  # uses 40 MB, which a pod does not need
 
-    found = kubeconfig.read(paths, origin)
-    return ClusterConfig(
-        server=found.server,
-        tls=found.tls,
-        credentials=found.credentials,
-        ca_file=found.ca_file,
-        server_name=found.server_name,
-        proxy=found.proxy or proxy_from_environment(found.server, environ),
-        namespace=found.namespace,
-        source=f"{origin} {paths}",
-    )
+    config = kubeconfig.load(paths, origin)
+    return replace(config, proxy=config.proxy or proxy_from_environment(config.server, environ))
 
 
 def _in_cluster(environ: Mapping[str, str]) -> ClusterConfig:

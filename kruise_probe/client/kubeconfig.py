@@ -14,15 +14,15 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 from kubernetes.client import Configuration
 from kubernetes.config import ConfigException, list_kube_config_contexts, load_kube_config
 
+from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.credentials import (
     ConfigError,
-    Credentials,
     Identity,
     ReloadedCredentials,
     StaticCredentials,
@@ -32,20 +32,8 @@ from kruise_probe.client.tls import CAFile, tls_context, use_client_certificate
 _IMPERSONATION = frozenset({"as", "as-uid", "as-groups", "as-user-extra"})
 
 
-class Kubeconfig(NamedTuple):
-    """Settings of the current context of a kubeconfig."""
-
-    server: str
-    tls: ssl.SSLContext | None
-    credentials: Credentials
-    ca_file: CAFile | None
-    server_name: str | None
-    proxy: str | None
-    namespace: str
-
-
-def read(paths: str, origin: str) -> Kubeconfig:
-    """Read the current context of `paths` (several are merged, as kubectl does with $KUBECONFIG).
+def load(paths: str, origin: str) -> ClusterConfig:
+    """Load the current context of `paths`. Several files are merged, as kubectl does with $KUBECONFIG.
 
     Raises:
         ConfigError: one line that says what is wrong, where, and what to do.
@@ -85,7 +73,7 @@ def read(paths: str, origin: str) -> Kubeconfig:
         _use_certificate(tls, identity, where)
     may_change = identity.authorization or (identity.certificate_file and tls is not None)
     ca_file = configuration.ssl_ca_cert
-    return Kubeconfig(
+    return ClusterConfig(
         server=server,
         tls=tls,
         credentials=ReloadedCredentials(identity, reload, use_certificate)
@@ -95,6 +83,7 @@ def read(paths: str, origin: str) -> Kubeconfig:
         server_name=configuration.tls_server_name,
         proxy=proxy,
         namespace=context.get("namespace") or "default",
+        source=where,
     )
 
 

@@ -31,7 +31,7 @@ from kruise_probe.api.resources import (
 from kruise_probe.api.v1alpha1 import NodePodProbe
 from kruise_probe.api.validation import validate_marker
 from kruise_probe.client.credentials import ConfigError
-from kruise_probe.client.kubeconfig import read as read_kubeconfig
+from kruise_probe.client.kubeconfig import load as load_kubeconfig
 from kruise_probe.client.watch import LineSplitter, decode_event
 from kruise_probe.controllers.compiled import compile_marker
 from kruise_probe.daemon.cri import grpc_runtime
@@ -209,7 +209,7 @@ def kubeconfig(data: bytes) -> None:
         path = Path(file.name)
         path.write_bytes(data)
         with suppress(ConfigError):
-            read_kubeconfig(str(path), "--kubeconfig")
+            load_kubeconfig(str(path), "--kubeconfig")
 
 
 def playground_protobuf(data: bytes) -> None:
