@@ -1,4 +1,4 @@
-"""The client over real sockets: what it sends, and what it makes of every way in which a server can fail."""
+"""The client over real sockets: its requests, and every kind of server failure."""
 
 import asyncio
 import gzip
@@ -179,7 +179,7 @@ async def test_tcp_keepalive_is_on(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.param(409, "AlreadyExists", AlreadyExists, id="409-exists"),
         pytest.param(410, "Expired", Expired, id="410"),
         pytest.param(422, "Invalid", Invalid, id="422"),
-        pytest.param(429, "TooManyRequests", TooManyRequests, id="429-without-a-wish"),
+        pytest.param(429, "TooManyRequests", TooManyRequests, id="429-without-retry-after"),
         pytest.param(500, "InternalError", ServerError, id="500"),
         pytest.param(504, "Timeout", ServerError, id="504"),
     ],
@@ -248,10 +248,10 @@ async def test_unresponsive_server_ends_every_verb_at_its_deadline(
     monkeypatch.setattr(sender, "REQUEST_SECONDS", 0.5)
     time = asyncio.get_running_loop().time
     async with client_of(silence) as (client, server):
-        begun = time()
+        started = time()
         with pytest.raises(ConnectionFailed, match=r"http.* did not respond within 0.5 s"):
             await call(client)
-        took = time() - begun
+        took = time() - started
         monkeypatch.undo()
         server.script = [success]
         await call(client)
@@ -305,12 +305,12 @@ async def test_retries_are_counted() -> None:
 async def test_retry_after_beyond_the_deadline_is_raised_at_once() -> None:
     time = asyncio.get_running_loop().time
     async with client_of(refusal(429, "TooManyRequests", "later", Retry_After="60")) as (client, _):
-        begun = time()
+        started = time()
         with pytest.raises(TooManyRequests) as raised:
             await get(client)
 
     assert raised.value.retry_after_seconds == 60
-    assert time() - begun < PATIENCE_SECONDS
+    assert time() - started < PATIENCE_SECONDS
 
 
 async def test_request_that_waits_for_a_retry_is_not_in_flight() -> None:
@@ -434,30 +434,30 @@ async def test_401_with_unchanged_token_is_not_retried(tmp_path: Path) -> None:
     assert len(server.received) == 1
 
 
-class Fenced(Exception):
+class NotLeading(Exception):
     pass
 
 
 async def test_before_send_is_called_for_each_sent_write_and_never_for_reads() -> None:
-    asked = 0
+    calls = 0
 
-    def fence() -> None:
-        nonlocal asked
-        asked += 1
-        if asked > 2:
-            raise Fenced
+    def check_leadership() -> None:
+        nonlocal calls
+        calls += 1
+        if calls > 2:
+            raise NotLeading
 
     refused = refusal(429, "TooManyRequests", "later", Retry_After="0")
-    async with client_of(answer(200, POD), before_send=fence) as (client, server):
+    async with client_of(answer(200, POD), before_send=check_leadership) as (client, server):
         await get(client)
         await list_page_of(client, server)
-        assert asked == 0
+        assert calls == 0
         server.script = [reset, refused, answer(200, POD)]
-        with pytest.raises(Fenced):
+        with pytest.raises(NotLeading):
             await patch(client)
 
     writes = [each for each in server.received if each.method == "PATCH"]
-    assert (asked, len(writes)) == (3, 2)
+    assert (calls, len(writes)) == (3, 2)
 
 
 async def list_page_of(client: RestClient, server: ScriptedServer) -> None:
@@ -466,43 +466,45 @@ async def list_page_of(client: RestClient, server: ScriptedServer) -> None:
 
 
 async def test_before_send_is_called_after_connecting() -> None:
-    """The question is asked with the connection in hand, not before it was made."""
-    fallen = False
+    """`before_send` is called with the connection, not before it was dialed."""
+    lost = False
 
-    def fence() -> None:
-        if fallen:
-            raise Fenced
+    def check_leadership() -> None:
+        if lost:
+            raise NotLeading
 
-    async with client_of(after(1.0, answer(200, POD)), max_in_flight=1, before_send=fence) as (
+    async with client_of(
+        after(1.0, answer(200, POD)), max_in_flight=1, before_send=check_leadership
+    ) as (
         client,
         server,
     ):
         first = asyncio.create_task(patch(client))
         second = asyncio.create_task(patch(client))
 
-        async def first_is_there() -> bool:
+        async def first_was_received() -> bool:
             return len(server.received) == 1
 
-        await until("the first is under way", first_is_there)
-        fallen = True
+        await until("the first is in flight", first_was_received)
+        lost = True
         await first
-        with pytest.raises(Fenced):
+        with pytest.raises(NotLeading):
             await second
 
     assert len(server.received) == 1
 
 
 async def test_write_rejected_by_before_send_releases_its_connection() -> None:
-    """As when the process was suspended while connecting for longer than its lease."""
-    answers = iter([Fenced()])
+    """For example, the process was suspended while connecting, for longer than its Lease."""
+    errors = iter([NotLeading()])
 
-    def fence() -> None:
-        error = next(answers, None)
+    def check_leadership() -> None:
+        error = next(errors, None)
         if error is not None:
             raise error
 
-    async with client_of(answer(200, POD), before_send=fence) as (client, server):
-        with pytest.raises(Fenced):
+    async with client_of(answer(200, POD), before_send=check_leadership) as (client, server):
+        with pytest.raises(NotLeading):
             await patch(client)
         await patch(client)
 
@@ -593,10 +595,10 @@ async def test_event_may_have_many_megabytes() -> None:
     parts = [data[i : i + 60_000] for i in range(0, len(data), 60_000)]
     async with client_of(stream(*parts, finished=True)) as (client, _):
         time = asyncio.get_running_loop().time
-        begun = time()
+        started = time()
         assert await watched(client) == [("ADDED", "7")]
 
-    assert time() - begun < PATIENCE_SECONDS
+    assert time() - started < PATIENCE_SECONDS
 
 
 @pytest.mark.parametrize(

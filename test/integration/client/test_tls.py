@@ -1,4 +1,4 @@
-"""TLS towards the API server: whom we trust, whom we ask for, and who we are."""
+"""TLS to the API server: CAs, client certificates, and their rotation."""
 
 import asyncio
 import json
@@ -142,13 +142,13 @@ async def test_replaced_ca_file_is_trusted_without_restart(pki: Path, tmp_path: 
                 await client.get_raw("/version")
             authority.write_bytes((pki / "ca.crt").read_bytes())
             async with asyncio.TaskGroup() as group:
-                asked = [group.create_task(client.get_raw("/version")) for _ in range(3)]
+                requests = [group.create_task(client.get_raw("/version")) for _ in range(3)]
 
-    assert all(b"major" in each.result() for each in asked)
+    assert all(b"major" in each.result() for each in requests)
 
 
 class Accepting:
-    """An act that refuses every client certificate but that of `name`."""
+    """An act that accepts only the client certificate of `name`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -164,7 +164,7 @@ def _files(pki: Path, folder: Path) -> dict[str, object]:
 
 
 def _plugin(pki: Path, folder: Path) -> dict[str, object]:
-    """Prints what stands in a file."""
+    """A plugin that prints a file."""
     path = folder / "plugin"
     path.write_text(f"#!/bin/sh\ncat {folder}/credential\n")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
@@ -199,8 +199,8 @@ async def test_replaced_client_certificate_is_used_without_restart(
 
             async def ask() -> list[bytes]:
                 async with asyncio.TaskGroup() as group:
-                    asked = [group.create_task(client.get_raw("/version")) for _ in range(3)]
-                return [each.result() for each in asked]
+                    requests = [group.create_task(client.get_raw("/version")) for _ in range(3)]
+                return [each.result() for each in requests]
 
             await ask()
             accepting.name = "renewed"

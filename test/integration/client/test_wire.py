@@ -1,4 +1,4 @@
-"""The way to a server over real sockets: proxies, names with several addresses, peers that say nothing."""
+"""Connections over real sockets: proxies, several addresses, unresponsive peers."""
 
 import asyncio
 import base64
@@ -72,11 +72,11 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[socket.socket]:
 
 
 class Proxy:
-    """Takes CONNECT and forwards; keeps the heads that it was sent. With `says` it answers that instead."""
+    """Accepts CONNECT and forwards; keeps the received headers. With `reply` it sends that instead."""
 
-    def __init__(self, says: bytes = b"") -> None:
+    def __init__(self, reply: bytes = b"") -> None:
         self.heads: list[str] = []
-        self.says = says
+        self.reply = reply
         self.url = ""
 
     @asynccontextmanager
@@ -89,8 +89,8 @@ class Proxy:
         with suppress(ConnectionError, asyncio.IncompleteReadError):
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
             self.heads.append(head)
-            if self.says:
-                writer.write(self.says)
+            if self.reply:
+                writer.write(self.reply)
                 await reader.read()
             elif head.startswith("CONNECT"):
                 host, _, port = head.split(" ")[1].rpartition(":")
@@ -129,16 +129,16 @@ async def test_proxy_tunnels_tls(pair: Generation, server_tls: ssl.SSLContext) -
 
 
 @pytest.mark.parametrize(
-    ("says", "words"),
+    ("reply", "words"),
     [
         pytest.param(b"HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n", "status 407", id="407"),
         pytest.param(b"SSH-2.0\r\n", "not valid HTTP", id="not-http"),
         pytest.param(b"HTTP/1.1 200 OK\r\n\r\nhello", "sent data before", id="speaks-first"),
     ],
 )
-async def test_proxy_without_tunnel_is_named(pair: Generation, says: bytes, words: str) -> None:
+async def test_proxy_without_tunnel_is_named(pair: Generation, reply: bytes, words: str) -> None:
     async with (
-        Proxy(says).running() as proxy,
+        Proxy(reply).running() as proxy,
         client_of("https://localhost:6443", pair, f"http://{proxy.url}") as client,
     ):
         with pytest.raises(
@@ -203,12 +203,12 @@ async def test_unknown_host_name_is_reported_in_words() -> None:
 
 @asynccontextmanager
 async def mute() -> AsyncIterator[int]:
-    """Accepts and says nothing; gives its port."""
+    """Accepts connections and sends nothing; yields its port."""
 
-    async def say_nothing(*_: object) -> None:
+    async def keep_open(*_: object) -> None:
         await asyncio.get_running_loop().create_future()
 
-    async with listening(say_nothing) as port:
+    async with listening(keep_open) as port:
         yield port
 
 
@@ -225,7 +225,7 @@ async def test_c15_unresponsive_address_ends_at_the_connect_timeout(
     monkeypatch.setattr(dialer, "CONNECT_SECONDS", 0.2)
     time = asyncio.get_running_loop().time
     async with client_of(f"http://127.0.0.1:{full_port}") as client:
-        begun = time()
+        started = time()
         with pytest.raises(
             ConnectionFailed, match=r"cannot connect to .*: no TCP connection within 0.2 s"
         ):
@@ -236,7 +236,7 @@ async def test_c15_unresponsive_address_ends_at_the_connect_timeout(
             async with client.watch(PODS, timeout_seconds=60):
                 pass
 
-    assert time() - begun < PATIENCE_SECONDS
+    assert time() - started < PATIENCE_SECONDS
 
 
 async def test_missing_tls_handshake_ends_at_the_handshake_timeout(
@@ -273,7 +273,7 @@ async def test_unresponsive_proxy_ends_at_the_handshake_timeout(
 async def test_no_descriptor_leaks_with_unresponsive_peers(
     pair: Generation, server_tls: ssl.SSLContext, made: list[socket.socket]
 ) -> None:
-    """A watch, a request under way, idle connections and one whose handshake hangs, all over TLS."""
+    """A watch, a request in flight, idle connections and one whose handshake hangs, all over TLS."""
     script = [answer(200, b"{}"), stream(), silence]
     async with ScriptedServer(script).running(server_tls) as server, mute() as port:
         client = client_of(by_name(server), pair)

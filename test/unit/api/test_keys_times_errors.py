@@ -1,4 +1,4 @@
-"""Small rules of the wire: names of probes, stamps, the server's refusals."""
+"""Probe names, times, and errors of the API server."""
 
 from datetime import UTC, datetime, timedelta
 

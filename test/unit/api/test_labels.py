@@ -1,4 +1,4 @@
-"""Selectors against a naive reading of the documentation."""
+"""Label selectors, compared with a direct implementation of the documentation."""
 
 from collections.abc import Mapping
 

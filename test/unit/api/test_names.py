@@ -1,4 +1,4 @@
-"""A Lease belongs to one thing: a node's daemon, or the managers."""
+"""Names of Leases."""
 
 import pytest
 

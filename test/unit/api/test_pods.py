@@ -1,4 +1,4 @@
-"""What is kept of a pod: from a pod recorded on a real cluster, and from odd ones."""
+"""Projection of pods: one recorded on a real cluster, and unusual ones."""
 
 import json
 from pathlib import Path

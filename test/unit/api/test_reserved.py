@@ -1,4 +1,4 @@
-"""The table of keys that no policy may write; `support.marker_table` holds CEL and the webhook to the same keys."""
+"""Reserved keys; `support.marker_table` checks CEL and the webhook with the same keys."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Paths, and lists in which one item is broken."""
+"""REST paths, and lists with an invalid item."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""One token bucket for requests, retries, events and writes."""
+"""The token bucket of requests, retries, events and writes."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,7 +38,7 @@ def test_zero_interval_is_no_limit() -> None:
 def test_any_window_has_at_most_burst_plus_rate(
     burst: int, extra: int, pauses: list[float]
 ) -> None:
-    """A caller who waits as told, over any pauses of its own."""
+    """A caller that waits as returned, with any pauses of its own."""
     interval = 10.0
     bucket = TokenBucket(burst=burst, interval_seconds=interval)
     now, taken = 0.0, list[float]()

@@ -1,4 +1,4 @@
-"""The wire format of Kruise's two kinds, letter for letter."""
+"""The wire format of Kruise's two kinds."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""The rules, over the table that the API server and the webhook are held to as well."""
+"""The validation rules; the API server and the webhook are tested with the same table."""
 
 import msgspec
 import pytest

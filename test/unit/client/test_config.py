@@ -1,4 +1,4 @@
-"""Where the API server is, and what is said when that cannot be made out."""
+"""Configuration of the API server, and its errors."""
 
 import asyncio
 import json
@@ -357,7 +357,7 @@ async def test_config_error_is_one_line(
 
 
 @pytest.mark.parametrize(
-    ("spoil", "words"),
+    ("damage", "words"),
     [
         pytest.param(lambda a: (a / "token").write_text(" "), "token is empty", id="empty-token"),
         pytest.param(lambda a: (a / "ca.crt").unlink(), "ca.crt cannot be used", id="no-ca"),
@@ -365,9 +365,9 @@ async def test_config_error_is_one_line(
     ],
 )
 async def test_broken_service_account_names_its_file(
-    account: Path, spoil: Callable[[Path], object], words: str
+    account: Path, damage: Callable[[Path], object], words: str
 ) -> None:
-    spoil(account)
+    damage(account)
 
     with pytest.raises(ConfigError, match=words):
         load_config(None, POD_ENVIRON)
@@ -384,7 +384,7 @@ async def test_pod_without_token_explains_automount(tmp_path: Path) -> None:
 
 
 def test_pod_does_not_import_the_official_package(account: Path) -> None:
-    """It costs 40 MB, and a pod has no use for it."""
+    """The package uses 40 MB."""
     program = (
         "import sys, pathlib; from kruise_probe.client import config, rest;"
         f"config.SERVICE_ACCOUNT = pathlib.Path({str(account)!r});"

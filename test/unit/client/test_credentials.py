@@ -1,4 +1,4 @@
-"""Tokens and certificates that somebody else replaces."""
+"""Tokens and certificates that another process replaces."""
 
 import asyncio
 import os
@@ -51,10 +51,10 @@ async def test_token_file_is_reloaded_at_once_after_401(tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text("one")
     token = TokenFile(path)
-    refused = token.authorization()
+    rejected = token.authorization()
     replace(path, "two")
 
-    assert await token.renew(refused)
+    assert await token.renew(rejected)
     assert token.authorization() == "Bearer two"
 
 

@@ -1,4 +1,4 @@
-"""The way to a server, out of URLs."""
+"""Addresses and headers that the dialer derives from URLs."""
 
 import ssl
 

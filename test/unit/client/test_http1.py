@@ -1,4 +1,4 @@
-"""One connection, without a socket."""
+"""One HTTP connection on a fake transport."""
 
 import asyncio
 
@@ -34,8 +34,8 @@ async def test_connection_is_reused_for_several_requests() -> None:
         assert other.take() == GET
         other.receive(ANSWER[:10])
         other.receive(ANSWER[10:])
-        answer = await connection.read_response()
-        assert (answer.status, answer.take()) == (200, b"{}")
+        response = await connection.read_response()
+        assert (response.status, response.take()) == (200, b"{}")
 
 
 async def test_response_may_arrive_while_waiting() -> None:
@@ -75,7 +75,7 @@ async def test_unsolicited_bytes_close_an_idle_connection() -> None:
 
 
 async def test_connection_closed_before_its_first_request_fails_at_once() -> None:
-    """As between its TLS handshake and the step of whoever waited for it."""
+    """For example, between the TLS handshake and the step that waited for it."""
     for ends in (FakeTransport.receive_eof, FakeTransport.abort):
         connection, other = connected()
         ends(other)
@@ -227,15 +227,15 @@ async def test_any_bytes_end_in_a_response_or_an_error(
 ) -> None:
     connection, other = connected()
     connection.send(GET)
-    asked = asyncio.create_task(_whole(connection) if how == "whole" else _stream(connection))
+    reading = asyncio.create_task(_whole(connection) if how == "whole" else _stream(connection))
     for portion in [b"".join(portions)] if together else portions:
         other.receive(portion)
         await asyncio.sleep(0)
     other.receive_eof()
     async with asyncio.timeout(1):
-        await asyncio.wait([asked])
+        await asyncio.wait([reading])
 
-    assert isinstance(asked.exception(), (ConnectionLost, ResponseError, type(None)))
+    assert isinstance(reading.exception(), (ConnectionLost, ResponseError, type(None)))
     await asyncio.sleep(0)
     assert other.lost
 

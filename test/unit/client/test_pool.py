@@ -1,4 +1,4 @@
-"""Which connection is used next, and when one is closed."""
+"""Reuse and closing of pooled connections."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Events: counted instead of repeated, never in anybody's way."""
+"""Events: aggregation, budget, retries and bounds."""
 
 import asyncio
 import itertools
@@ -38,16 +38,16 @@ def clock() -> datetime:
 
 
 class FakeEvents:
-    """Stores events by name; `fault` may raise before anything is stored, `lose_answer` after it."""
+    """Stores events by name; `fault` may raise before anything is stored, `lose_response` after it."""
 
     def __init__(self) -> None:
         self.stored: dict[str, dict[str, Any]] = {}
         self.writes = 0
         self.fault: Callable[[], None] = lambda: None
-        self.lose_answer = False
+        self.lose_response = False
 
     async def create(self, resource: Resource[Event], body: bytes, *, namespace: str = "") -> Event:
-        self._asked()
+        self._count_write()
         event = msgspec.json.decode(body)
         name = event["metadata"]["name"]
         if name in self.stored:
@@ -59,19 +59,19 @@ class FakeEvents:
     async def patch(
         self, resource: Resource[Event], key: NamespacedName, body: bytes, *, patch_type: PatchType
     ) -> Event:
-        self._asked()
+        self._count_write()
         if key.name not in self.stored:
             raise NotFound(key.name, reason="NotFound")
         self.stored[key.name] |= msgspec.json.decode(body)
         return self._answer(msgspec.json.encode(self.stored[key.name]))
 
-    def _asked(self) -> None:
+    def _count_write(self) -> None:
         self.writes += 1
         self.fault()
 
     def _answer(self, body: bytes) -> Event:
-        if self.lose_answer:
-            self.lose_answer = False
+        if self.lose_response:
+            self.lose_response = False
             raise ConnectionFailed("reset")
         return msgspec.json.decode(body, type=Event)
 
@@ -189,7 +189,7 @@ async def test_expired_event_is_created_again_with_its_count() -> None:
 
 async def test_lost_response_of_create_makes_no_second_event() -> None:
     events = FakeEvents()
-    events.lose_answer = True
+    events.lose_response = True
     async with running(events) as recorder:
         failed(recorder)
         await asyncio.sleep(1)
@@ -211,10 +211,10 @@ async def test_transient_errors_are_retried(error: KubeError) -> None:
     recovers_at = 25.0
 
     def fault() -> None:
-        if asyncio.get_running_loop().time() - begun < recovers_at:
+        if asyncio.get_running_loop().time() - started < recovers_at:
             raise error
 
-    begun = asyncio.get_running_loop().time()
+    started = asyncio.get_running_loop().time()
     events.fault = fault
     async with running(events) as recorder:
         failed(recorder)
@@ -226,7 +226,7 @@ async def test_transient_errors_are_retried(error: KubeError) -> None:
 async def test_early_timer_does_not_spin(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It is due less than the clock's resolution after its timer. Time stands still here until somebody sleeps."""
+    """The event is due less than the clock's resolution after its timer. Virtual time passes only in sleeps."""
     faults = [ConnectionFailed("refused")]
     waits = itertools.count(1)
     wait_until = asyncio.timeout_at
@@ -251,25 +251,25 @@ async def test_early_timer_does_not_spin(
 
 
 @pytest.mark.parametrize(
-    ("wish", "least"),
+    ("retry_after", "least"),
     [pytest.param(20, 20, id="honoured"), pytest.param(86_400, 60, id="up-to-a-minute")],
 )
-async def test_retry_after_is_the_minimum_wait(wish: float, least: float) -> None:
+async def test_retry_after_is_the_minimum_wait(retry_after: float, least: float) -> None:
     events = FakeEvents()
     tries: list[float] = []
 
     def fault() -> None:
         tries.append(asyncio.get_running_loop().time())
         if len(tries) == 1:
-            raise TooManyRequests("later", retry_after_seconds=wish)
+            raise TooManyRequests("later", retry_after_seconds=retry_after)
 
     events.fault = fault
     async with running(events) as recorder:
         failed(recorder)
         await asyncio.sleep(80)
 
-    refused, written = tries
-    assert least <= written - refused <= 1.2 * least + 0.1
+    rejected, written = tries
+    assert least <= written - rejected <= 1.2 * least + 0.1
 
 
 @pytest.mark.parametrize(
@@ -293,12 +293,12 @@ async def test_rejected_event_is_dropped_and_does_not_block_others(
     async with running(events) as recorder:
         failed(recorder)
         await asyncio.sleep(1)
-        refused = events.writes
+        rejected = events.writes
         events.fault = lambda: None
         recorder.event(POD._replace(namespace="other"), "Normal", "KruiseProbeSucceeded", "ok")
         await recorder.flush()
 
-    assert refused == 1
+    assert rejected == 1
     assert events.only["metadata"]["namespace"] == "other"
 
 

@@ -1,4 +1,4 @@
-"""What is sent, for each intent."""
+"""Built requests: method, target, body and flags."""
 
 import msgspec
 import pytest
@@ -106,9 +106,9 @@ def test_patch_request_has_type_field_manager_and_subresource() -> None:
 @pytest.mark.parametrize(
     ("patch_type", "repeatable"),
     [
-        pytest.param(PatchType.MERGE, True, id="says-what-shall-be"),
-        pytest.param(PatchType.STRATEGIC_MERGE, True, id="says-what-shall-be-too"),
-        pytest.param(PatchType.JSON, False, id="says-what-to-do"),
+        pytest.param(PatchType.MERGE, True, id="merge"),
+        pytest.param(PatchType.STRATEGIC_MERGE, True, id="strategic-merge"),
+        pytest.param(PatchType.JSON, False, id="json-patch"),
     ],
 )
 def test_only_idempotent_patches_are_repeatable(patch_type: PatchType, repeatable: bool) -> None:

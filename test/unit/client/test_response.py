@@ -1,4 +1,4 @@
-"""Answers out of bytes, however those are cut."""
+"""The response parser, with bytes in any portions."""
 
 import gzip
 import zlib
@@ -149,7 +149,7 @@ def test_unusable_response_names_its_problem(data: bytes, words: str) -> None:
     [
         pytest.param([OK, b"a: ", *[b"b" * 1000] * 1000], id="one-field"),
         pytest.param([OK, *[b"a: b\r\n" * 100] * 1000], id="many-fields"),
-        pytest.param([INTERIM * 10] * 2000, id="interim-answers"),
+        pytest.param([INTERIM * 10] * 2000, id="interim-responses"),
         pytest.param(
             [OK + b"Transfer-Encoding: chunked\r\n\r\n0\r\n", *[b"a: b\r\n" * 100] * 1000],
             id="trailers",
@@ -198,7 +198,7 @@ def test_bytes_after_a_response_only_prevent_reuse_of_the_connection(
         parser.feed(portion)
 
     assert (parser.complete, parser.take(), parser.status) == (True, BODY, 200)
-    assert parser.reusable == (together and surplus == b"\r\n"), "an empty line says nothing"
+    assert parser.reusable == (together and surplus == b"\r\n"), "an empty line is ignored"
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_bytes_after_a_response_only_prevent_reuse_of_the_connection(
         pytest.param(OK + b"Content-Length: 5\r\n\r\n", 200, True, True, id="length-means-nothing"),
         pytest.param(OK + b"\r\nx", 200, True, False, id="speaks-first"),
         pytest.param(
-            b"HTTP/1.1 407 No\r\nContent-Length: 2\r\n\r\nno", 407, True, True, id="refusal"
+            b"HTTP/1.1 407 No\r\nContent-Length: 2\r\n\r\nno", 407, True, True, id="error"
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""When a refused request is sent again."""
+"""Retry rules and Retry-After."""
 
 import math
 from datetime import UTC, datetime
@@ -51,11 +51,11 @@ def test_any_retry_after_header_parses(header: str, sign: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "wish", "refusals", "left", "wait"),
+    ("status", "retry_after", "retries", "left", "wait"),
     [
         pytest.param(429, 2.0, 0, 30.0, 2.0, id="too-many-requests"),
         pytest.param(503, 2.0, 0, 30.0, 2.0, id="unavailable"),
-        pytest.param(429, None, 0, 30.0, None, id="without-a-wish"),
+        pytest.param(429, None, 0, 30.0, None, id="without-retry-after"),
         pytest.param(500, 2.0, 0, 30.0, None, id="may-have-taken-effect"),
         pytest.param(409, 2.0, 0, 30.0, None, id="conflict"),
         pytest.param(429, 2.0, MAX_RETRIES, 30.0, None, id="often-enough"),
@@ -64,9 +64,12 @@ def test_any_retry_after_header_parses(header: str, sign: str) -> None:
     ],
 )
 def test_retry_requires_429_or_503_with_retry_after(
-    status: int, wish: float | None, refusals: int, left: float, wait: float | None
+    status: int, retry_after: float | None, retries: int, left: float, wait: float | None
 ) -> None:
-    assert wait_before_retry(status, wish, retries=refusals, left_seconds=left, chance=0.0) == wait
+    assert (
+        wait_before_retry(status, retry_after, retries=retries, left_seconds=left, chance=0.0)
+        == wait
+    )
 
 
 def test_waits_double_if_retry_after_is_always_zero() -> None:
@@ -83,11 +86,11 @@ def test_waits_do_not_double_for_whole_seconds() -> None:
 
 
 @given(
-    wish=st.floats(min_value=0, max_value=20),
+    retry_after=st.floats(min_value=0, max_value=20),
     chance=st.floats(min_value=0, max_value=1, exclude_max=True),
 )
-def test_jitter_never_shortens_retry_after(wish: float, chance: float) -> None:
-    wait = wait_before_retry(429, wish, retries=0, left_seconds=30, chance=chance)
+def test_jitter_never_shortens_retry_after(retry_after: float, chance: float) -> None:
+    wait = wait_before_retry(429, retry_after, retries=0, left_seconds=30, chance=chance)
 
     assert wait is not None
-    assert wish <= wait <= max(wish, 0.05) * 1.2
+    assert retry_after <= wait <= max(retry_after, 0.05) * 1.2

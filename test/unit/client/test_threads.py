@@ -1,4 +1,4 @@
-"""Blocking calls, and a process that does not wait for them."""
+"""Blocking calls in daemon threads."""
 
 import subprocess
 import sys
