@@ -73,7 +73,7 @@ class RestClient:
                 no usable response.
         """
         request = requests.get(resource, key)
-        return _decode(resource, await self._perform(request), request)
+        return _decode(resource, await self._send(request), request)
 
     async def list_page(
         self,
@@ -96,7 +96,7 @@ class RestClient:
             field_selector=field_selector,
             label_selector=label_selector,
         )
-        body = await self._perform(request)
+        body = await self._send(request)
         try:
             page = resource.decode_list(body)
         except DECODE_ERRORS as error:
@@ -135,7 +135,7 @@ class RestClient:
             field_selector=field_selector,
             label_selector=label_selector,
         )
-        response = await self._sender.open(request)
+        response = await self._sender.open_stream(request)
         stream = response.stream
         if stream is None:
             raise ConnectionFailed(
@@ -153,12 +153,12 @@ class RestClient:
         request = requests.create(
             resource, body, namespace=namespace, field_manager=self._field_manager
         )
-        return _decode(resource, await self._perform(request), request)
+        return _decode(resource, await self._send(request), request)
 
     async def replace(self, resource: Resource[T], key: NamespacedName, body: bytes) -> T:
         """Update the whole object. Raises Conflict if the resource version in `body` is not current."""
         request = requests.replace(resource, key, body, field_manager=self._field_manager)
-        return _decode(resource, await self._perform(request), request)
+        return _decode(resource, await self._send(request), request)
 
     @overload
     async def patch(
@@ -202,22 +202,22 @@ class RestClient:
             field_manager=self._field_manager,
             metadata_only=not decode,
         )
-        response = await self._perform(request)
+        response = await self._send(request)
         return _decode(resource, response, request) if decode else None
 
     async def delete(self, resource: Resource[Any], key: NamespacedName, *, uid: str = "") -> None:
         """Delete the object; finalizers may delay it. With `uid`, raises Conflict for another object."""
-        await self._perform(requests.delete(resource, key, uid=uid))
+        await self._send(requests.delete(resource, key, uid=uid))
 
     async def get_raw(self, target: str) -> bytes:
         """Return the body of `GET target` (path and query)."""
-        return await self._perform(Request("GET", target, target))
+        return await self.request_raw("GET", target)
 
     async def request_raw(
         self, method: str, target: str, body: bytes | None = None, content_type: str = requests.JSON
     ) -> bytes:
         """Send any request and return the body. Only GET is retried after a broken connection."""
-        return await self._perform(
+        return await self._send(
             Request(
                 method,
                 target,
@@ -228,8 +228,8 @@ class RestClient:
             )
         )
 
-    async def _perform(self, request: Request) -> bytes:
-        return (await self._sender.perform(request)).body
+    async def _send(self, request: Request) -> bytes:
+        return (await self._sender.send(request)).body
 
 
 class ResourceListerWatcher(Generic[T]):

@@ -76,25 +76,25 @@ class Sender:
         )
         self._metrics = RequestMetrics(urlsplit(config.server).netloc)
 
-    async def perform(self, request: Request) -> Response:
+    async def send(self, request: Request) -> Response:
         """Send `request`, with retries, and return the successful response.
 
         Raises:
             ApiError: the server returned an error.
             ConnectionFailed: no usable response within `REQUEST_SECONDS`.
         """
-        return await self._within_deadline(request, self._exchange)
+        return await self._within_deadline(request, self._round_trip)
 
-    async def open(self, request: Request) -> Response:
-        """Do the same as `perform` for a stream: outside `max_in_flight`, and without a deadline once opened."""
-        return await self._within_deadline(request, self._open)
+    async def open_stream(self, request: Request) -> Response:
+        """Open a stream, with the retries of `send`. It is not limited by `max_in_flight`, nor in time once it is open."""
+        return await self._within_deadline(request, self._open_stream)
 
-    async def _exchange(self, request: Request, authorization: str | None) -> Response:
+    async def _round_trip(self, request: Request, authorization: str | None) -> Response:
         async with self._in_flight:
-            return await self._measured(self._transport.exchange, request, authorization)
+            return await self._measured(self._transport.round_trip, request, authorization)
 
-    async def _open(self, request: Request, authorization: str | None) -> Response:
-        return await self._measured(self._transport.open, request, authorization)
+    async def _open_stream(self, request: Request, authorization: str | None) -> Response:
+        return await self._measured(self._transport.open_stream, request, authorization)
 
     async def _within_deadline(self, request: Request, send: Send) -> Response:
         deadline = asyncio.get_running_loop().time() + REQUEST_SECONDS

@@ -71,7 +71,7 @@ class ResponseStream:
 
 
 class Response(NamedTuple):
-    """A response with its whole body, or with a stream after a successful `open`."""
+    """A response with its whole body, or with a stream after a successful `open_stream`."""
 
     status: int
     retry_after: str | None
@@ -106,7 +106,7 @@ class Transport:
         if self._pool is not None:
             await self._pool.close()
 
-    async def exchange(self, request: Request, authorization: str | None) -> Response:
+    async def round_trip(self, request: Request, authorization: str | None) -> Response:
         """Send `request` once and read the whole response.
 
         Raises:
@@ -127,10 +127,10 @@ class Transport:
         finally:
             pool.release(connection)
 
-    async def open(self, request: Request, authorization: str | None) -> Response:
+    async def open_stream(self, request: Request, authorization: str | None) -> Response:
         """Send `request` once. Return a stream on success, and the whole body of an error response.
 
-        Raises: as `exchange`.
+        Raises: as `round_trip`.
         """
         pool = self._require_pool()
         connection = await self._send(pool, request, authorization)
