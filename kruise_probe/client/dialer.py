@@ -25,7 +25,7 @@ from kruise_probe.client.response import ResponseError
 
 CONNECT_SECONDS = 5.0
 """Timeout of the TCP connection, including DNS."""
-HANDSHAKE_SECONDS = 10.0
+HANDSHAKE_SECONDS = 10
 """Timeout of the proxy's response, and of each TLS handshake; as in Go."""
 NEXT_ADDRESS_SECONDS: Final = 0.25
 
