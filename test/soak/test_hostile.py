@@ -1,13 +1,14 @@
 """Attackers of every kind in three namespaces of a real node, beside well-behaved pods in a fourth.
 
-The pods' state flips with the clock of this machine, every `WINDOW_SECONDS`, so the moment of each flip is known and
-the time until its label shows is measured from there.
+The pods' state flips with the machine's uptime, every `WINDOW_SECONDS`. So the time of each flip is known to some
+milliseconds, and the delay of its label is measured from there.
 """
 
 import asyncio
 import math
 import os
 import secrets
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
@@ -47,11 +48,17 @@ MAX_DAEMON_RENEWAL_SECONDS, MAX_LEADER_RENEWAL_SECONDS = 30, 10
 FLIP = f"""
 mkdir -p /tmp/www; cd /tmp/www; httpd -p 8080
 while :; do
-  now=$(date +%s)
-  if [ $((now / {WINDOW_SECONDS} % 2)) = 0 ]; then echo up > ok; else rm -f ok; fi
-  sleep $(({WINDOW_SECONDS} - now % {WINDOW_SECONDS}))
+  read now idle < /proc/uptime
+  now=${{now%.*}}${{now#*.}}  # in hundredths of a second
+  if [ $((now / {WINDOW_SECONDS}00 % 2)) = 0 ]; then echo up > ok; else rm -f ok; fi
+  usleep $((({WINDOW_SECONDS}00 - now % {WINDOW_SECONDS}00) * 10000))
 done
 """
+
+
+def uptime_seconds() -> float:
+    """The clock of /proc/uptime."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Arena:
@@ -155,7 +162,7 @@ class Flips:
     def _note(self, pod: Json) -> None:
         if pod["metadata"]["namespace"] != self._namespace:
             return
-        now = utc_now().timestamp()
+        now = uptime_seconds()
         window = int(now // WINDOW_SECONDS)
         wanted = "up" if window % 2 == 0 else "down"
         for probe in PERIODS:
@@ -256,9 +263,9 @@ async def test_victims_keep_their_probes_beside_attackers_of_every_kind(
 
 async def measured_windows(seconds: int) -> range:
     """Waits for the next whole windows of `seconds` together."""
-    first = int(utc_now().timestamp() // WINDOW_SECONDS) + 1
+    first = int(uptime_seconds() // WINDOW_SECONDS) + 1
     windows = range(first, first + max(seconds // WINDOW_SECONDS, 1))
-    await asyncio.sleep(windows.stop * WINDOW_SECONDS - utc_now().timestamp())
+    await asyncio.sleep(windows.stop * WINDOW_SECONDS - uptime_seconds())
     return windows
 
 
@@ -276,6 +283,8 @@ def report(
             f"{probe} of {PERIODS[probe]} s: {len(delays)} flips, median {percentile(delays, 0.5):.2f} s, "
             f"p99 {percentile(delays, 0.99):.2f} s, {missed} missed"
         )
+        slowest = [flips.delays(probe, pods, range(each, each + 1))[-1] for each in windows]
+        say(f"{probe}: slowest of each window: {' '.join(f'{each:.1f}' for each in slowest)}")
     failed = [each for each in health.answers if each[1] != 200]
     say(f"/healthz: {len(health.answers)} polls, {len(failed)} without 200")
     say(
