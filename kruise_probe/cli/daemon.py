@@ -42,8 +42,8 @@ from kruise_probe.serving.exposition import MetricsHandler
 from kruise_probe.serving.health import Checks, silence_check
 from kruise_probe.serving.http_server import Handler
 from kruise_probe.serving.logs import configure_logs
-from kruise_probe.serving.loop_lag import LoopLag
 from kruise_probe.serving.server import HealthEndpoint, HttpServer
+from kruise_probe.serving.stalls import StallDetector
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -130,9 +130,9 @@ def daemon(**flags: Any) -> None:
 
 async def run_daemon(flags: DaemonFlags, runtime: NodeRuntime) -> None:
     """Build and run the daemon, HTTP server first."""
-    health, ready, lag = Checks(), Checks(), LoopLag()
-    health.add("loop", lag.check)
-    ready.add("loop", lag.check)
+    health, ready, stalls = Checks(), Checks(), StallDetector()
+    health.add("loop", stalls.check)
+    ready.add("loop", stalls.check)
     metrics: Handler = MetricsHandler()
     guard = MetricsGuard(metrics)
     server = HttpServer(
@@ -155,7 +155,7 @@ async def run_daemon(flags: DaemonFlags, runtime: NodeRuntime) -> None:
     ):
         guard.connect(reviewer)
         group.create_task(server.run(), name="server")
-        group.create_task(lag.run(), name="loop lag")
+        group.create_task(stalls.run(), name="stall detector")
         if off:
             _log.warning("nothing to do: a feature gate is off", gates=off)
         else:

@@ -41,8 +41,8 @@ from kruise_probe.serving.exposition import MetricsHandler
 from kruise_probe.serving.health import Checks, silence_check
 from kruise_probe.serving.http_server import Handler
 from kruise_probe.serving.logs import configure_logs
-from kruise_probe.serving.loop_lag import LoopLag
 from kruise_probe.serving.server import HealthEndpoint, HttpServer
+from kruise_probe.serving.stalls import StallDetector
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -241,12 +241,12 @@ def check_durations(flags: ManagerFlags) -> None:
 async def run_manager(flags: ManagerFlags) -> None:
     """Build and run the manager; `Manager` defines the start order."""
     health, ready = Checks(), Checks()
-    lag = LoopLag()
-    health.add("loop", lag.check)
-    ready.add("loop", lag.check)
+    stalls = StallDetector()
+    health.add("loop", stalls.check)
+    ready.add("loop", stalls.check)
     metrics: Handler = MetricsHandler()
     guard = MetricsGuard(metrics)
-    services = [lag, *_servers(flags, health, ready, guard if flags.metrics_secure else metrics)]
+    services = [stalls, *_servers(flags, health, ready, guard if flags.metrics_secure else metrics)]
     config = await run_in_daemon_thread(partial(load_config, flags.kubeconfig))
     _log.info("starting", version=version.TEXT, server=config.server)
     identity = f"{socket.gethostname()}_{os.getpid()}_{os.urandom(4).hex()}"

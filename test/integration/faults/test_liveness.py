@@ -12,7 +12,7 @@ from support.fake_runtime import ScriptedRuntime, served, succeed
 from support.hollow import node_name
 
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.serving.loop_lag import MAX_LAG_SECONDS
+from kruise_probe.serving.stalls import MAX_LAG_SECONDS
 
 Json = dict[str, Any]
 

@@ -1,0 +1,99 @@
+"""Stalls of the process: detected, reported by the health check, and forgotten."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from support.background import background
+
+from kruise_probe.serving.stalls import (
+    MAX_LAG_SECONDS,
+    MEMORY_SECONDS,
+    STALL_SECONDS,
+    TICK_SECONDS,
+    StallDetector,
+)
+
+Stall = Callable[[float], None]
+
+
+@pytest.fixture
+async def stall(monkeypatch: pytest.MonkeyPatch) -> Stall:
+    """Lets this many seconds pass in which the loop does nothing."""
+    loop = asyncio.get_running_loop()
+    time, lost = loop.time, 0.0
+
+    def pass_seconds(seconds: float) -> None:
+        nonlocal lost
+        lost += seconds
+
+    monkeypatch.setattr(loop, "time", lambda: time() + lost)
+    return pass_seconds
+
+
+async def test_without_a_delay_there_is_no_stall() -> None:
+    detector = StallDetector()
+    async with background(detector.run()):
+        await asyncio.sleep(60)
+
+    assert not detector.stalled_since(0.0)
+    assert detector.longest_seconds < 0.01
+    assert detector.check() is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        pytest.param(TICK_SECONDS + 1.1 * STALL_SECONDS, True, id="long"),
+        pytest.param(TICK_SECONDS + 0.9 * STALL_SECONDS, False, id="short"),
+    ],
+)
+async def test_a_stall_counts_for_attempts_that_started_before_its_end(
+    stall: Stall, seconds: float, expected: bool
+) -> None:
+    loop, detector = asyncio.get_running_loop(), StallDetector()
+    async with background(detector.run()):
+        await asyncio.sleep(1)
+        before = loop.time()
+        stall(seconds)
+        await asyncio.sleep(0.001)
+
+        assert detector.stalled_since(before) is expected
+        await asyncio.sleep(1)
+        assert not detector.stalled_since(loop.time())
+
+
+@pytest.mark.parametrize("begins_after", [0.0, 0.1, TICK_SECONDS - 0.01])
+async def test_a_stall_is_measured_whenever_it_begins_between_two_ticks(
+    stall: Stall, begins_after: float
+) -> None:
+    detector = StallDetector()
+    async with background(detector.run()):
+        await asyncio.sleep(1 + begins_after)
+        stall(0.9)
+        await asyncio.sleep(0.001)
+
+        assert detector.longest_seconds > 0.6
+
+
+async def test_a_long_stall_is_unhealthy_and_forgotten_later(stall: Stall) -> None:
+    detector = StallDetector()
+    async with background(detector.run()):
+        await asyncio.sleep(1)
+        stall(MAX_LAG_SECONDS + 1.2)
+        await asyncio.sleep(MEMORY_SECONDS - 1)
+        problem = detector.check()
+        await asyncio.sleep(2)
+
+        assert problem is not None
+        assert problem.endswith("at most 5 s are healthy")
+        assert detector.check() is None
+
+
+def test_the_longest_delay_is_remembered_from_when_it_happened() -> None:
+    detector = StallDetector()
+    detector._record(5.5, now=0.0)
+    detector._record(5.6, now=10.0)
+    detector._record(0.0, now=20.0)
+
+    assert detector.check() == "the event loop was blocked for 5.6 s; at most 5 s are healthy"
