@@ -39,11 +39,12 @@ from kruise_probe.daemon.probers.selection import prober_for
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.serving.authorization import MAX_REVIEWS, MetricsGuard
 from kruise_probe.serving.exposition import MetricsHandler
-from kruise_probe.serving.health import Checks, silence_check
+from kruise_probe.serving.health import Checks, health_handlers, silence_check
 from kruise_probe.serving.http_server import Handler
 from kruise_probe.serving.logs import configure_logs
-from kruise_probe.serving.server import HealthEndpoint, HttpServer
+from kruise_probe.serving.server import HttpServer
 from kruise_probe.serving.stalls import StallDetector
+from kruise_probe.serving.tls import SelfSignedCertificate, ServerTls
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -135,15 +136,15 @@ async def run_daemon(flags: DaemonFlags, runtime: NodeRuntime) -> None:
     ready.add("loop", stalls.check)
     metrics: Handler = MetricsHandler()
     guard = MetricsGuard(metrics)
+    tls = ServerTls(required=False) if flags.metrics_secure else None
     server = HttpServer(
         flags.addr,
         flag="--addr",
         handlers={
-            "/healthz": HealthEndpoint("healthz", health),
-            "/readyz": HealthEndpoint("readyz", ready),
-            "/metrics": guard if flags.metrics_secure else metrics,
+            **health_handlers(health=health, ready=ready),
+            "/metrics": guard if tls else metrics,
         },
-        tls=flags.metrics_secure,
+        tls=tls,
     )
     server.bind()
     config = await run_in_daemon_thread(partial(load_config, flags.kubeconfig))
@@ -155,6 +156,8 @@ async def run_daemon(flags: DaemonFlags, runtime: NodeRuntime) -> None:
     ):
         guard.connect(reviewer)
         group.create_task(server.run(), name="server")
+        if tls:
+            group.create_task(SelfSignedCertificate(tls).run(), name="self-signed certificate")
         group.create_task(stalls.run(), name="stall detector")
         if off:
             _log.warning("nothing to do: a feature gate is off", gates=off)

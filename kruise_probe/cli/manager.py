@@ -38,11 +38,12 @@ from kruise_probe.controllers.leader_election import JITTER_FACTOR, LeaderElecto
 from kruise_probe.controllers.manager import Manager, Runnable
 from kruise_probe.serving.authorization import MAX_REVIEWS, MetricsGuard
 from kruise_probe.serving.exposition import MetricsHandler
-from kruise_probe.serving.health import Checks, silence_check
+from kruise_probe.serving.health import Checks, health_handlers, silence_check
 from kruise_probe.serving.http_server import Handler
 from kruise_probe.serving.logs import configure_logs
-from kruise_probe.serving.server import HealthEndpoint, HttpServer
+from kruise_probe.serving.server import HttpServer
 from kruise_probe.serving.stalls import StallDetector
+from kruise_probe.serving.tls import SelfSignedCertificate, ServerTls
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -298,23 +299,21 @@ def _servers(
     flags: ManagerFlags, health: Checks, ready: Checks, metrics: Handler
 ) -> list[Runnable]:
     """The HTTP servers, already bound, so that a port in use is the first error that the user sees."""
+    tls = ServerTls(required=False) if flags.metrics_secure else None
     scraped = HttpServer(
         flags.metrics_addr,
         flag="--metrics-addr",
         handlers={"/metrics": metrics},
-        tls=flags.metrics_secure,
+        tls=tls,
     )
     probes = HttpServer(
         flags.health_probe_addr,
         flag="--health-probe-addr",
-        handlers={
-            "/healthz": HealthEndpoint("healthz", health),
-            "/readyz": HealthEndpoint("readyz", ready),
-        },
+        handlers=health_handlers(health=health, ready=ready),
     )
     scraped.bind()
     probes.bind()
-    return [probes, scraped]
+    return [probes, scraped, *([SelfSignedCertificate(tls)] if tls else [])]
 
 
 def _webhook(
@@ -323,9 +322,10 @@ def _webhook(
     """The webhook, if enabled. It also serves in a standby, so `client` must not check leadership."""
     if not flags.webhook_addr:
         return ()
-    from kruise_probe.webhook import service  # lazy: cryptography takes 10 MB
+    # lazy: cryptography takes 10 MB
+    from kruise_probe.webhook.server import WebhookOptions, build_webhook
 
-    options = service.Options(
+    options = WebhookOptions(
         address=flags.webhook_addr,
         system_namespace=flags.system_namespace,
         serverless=flags.feature_gates.enabled(SERVERLESS),
@@ -338,9 +338,9 @@ def _webhook(
     def markers_of(namespace: str) -> Iterator[PodProbeMarker]:
         return (each for each in markers.lister.list() if each.key.namespace == namespace)
 
-    webhook = service.build(client, options, markers_of=markers_of, now=utc_now)
+    webhook = build_webhook(client, options, markers_of=markers_of, now=utc_now)
     ready.add("webhook", webhook.check)
-    return webhook.services
+    return webhook.certificates, webhook.server
 
 
 def _client(

@@ -16,6 +16,7 @@ from kruise_probe.api.labels import label_key_error
 from kruise_probe.api.reserved import MAX_ALLOWED_LABELS
 from kruise_probe.api.times import parse_duration
 from kruise_probe.cli.gates import FeatureGates, GateError, parse_bool, parse_gates
+from kruise_probe.serving.address import BindAddress
 
 _LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _OBJECT_NAME: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*")
@@ -95,22 +96,10 @@ class ListenAddress(click.ParamType[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         text = str(value)
-        if text in ("", "0"):
-            return ""
-        host, colon, port = text.rpartition(":")
-        bracketed = host.startswith("[") and host.endswith("]")
-        if (
-            not colon
-            or not port.isdecimal()
-            or int(port) > 65535
-            or (":" in host and not bracketed)
-        ):
-            return self.fail(
-                f"{text!r} is no address to listen on; write :8080, 127.0.0.1:8080, [::1]:8080, or 0 for none",
-                param,
-                ctx,
-            )
-        return text
+        try:
+            return text if BindAddress.parse(text) else ""
+        except ValueError as error:
+            return self.fail(str(error), param, ctx)
 
 
 class Name(click.ParamType[str]):

@@ -15,7 +15,7 @@ from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.credentials import StaticCredentials
 from kruise_probe.manifests import rbac
 from kruise_probe.playground.apiserver.users import Tokens, User
-from kruise_probe.webhook.certificates import Generation, new_generation
+from kruise_probe.serving.certificates import IssuedCertificate, issue_certificate
 
 TOKEN_BYTES: Final = 32
 LIFETIME: Final = timedelta(days=365)
@@ -39,7 +39,7 @@ _USERS: Final = (ADMIN, MANAGER, DAEMON, KUBELETS, SCHEDULER)
 class Access(NamedTuple):
     """The secrets of one session; made by `new_access`."""
 
-    certificate: Generation
+    certificate: IssuedCertificate
     tokens: Tokens
 
     def token(self, user: User) -> str:
@@ -57,5 +57,5 @@ class Access(NamedTuple):
 
 def new_access() -> Access:
     """A certificate and tokens that nothing else has."""
-    certificate = new_generation(SERVER_NAMES, now=utc_now(), lifetime=LIFETIME)
+    certificate = issue_certificate(SERVER_NAMES, now=utc_now(), lifetime=LIFETIME)
     return Access(certificate, {secrets.token_urlsafe(TOKEN_BYTES): user for user in _USERS})

@@ -1,4 +1,4 @@
-"""Listen addresses in Go's notation, and their listening sockets.
+"""Addresses to listen on in Go's notation, and their listening sockets.
 
 Source: controller-runtime's `:8080`, `127.0.0.1:0` and `0` for off.
 Differs: the error for a port in use is one line and names the flag to change.
@@ -6,26 +6,26 @@ Differs: the error for a port in use is one line and names the flag to change.
 
 import errno
 import socket
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kruise_probe.api.errors import FatalError
 
-OFF = frozenset({"", "0"})
-BACKLOG = 512
+OFF: Final = frozenset({"", "0"})
+BACKLOG: Final = 512
 
-_REASONS = {
-    errno.EADDRINUSE: "is taken already",
-    errno.EADDRNOTAVAIL: "is no address of this machine",
-    errno.EACCES: "needs more privileges than this user has",
+_REASONS: Final = {
+    errno.EADDRINUSE: "the port is already in use",
+    errno.EADDRNOTAVAIL: "this machine has no such address",
+    errno.EACCES: "this user may not listen on this port",
 }
 
 
 class BindError(FatalError):
-    """Cannot listen on the address. The message is one line with the address, the flag and a remedy."""
+    """Cannot listen on the address. The message is one line with the flag, the address, the reason and a remedy."""
 
 
-class Address(NamedTuple):
-    """Host and port; an empty `host` means every interface."""
+class BindAddress(NamedTuple):
+    """Host and port to listen on; an empty `host` means every interface."""
 
     host: str
     port: int
@@ -34,24 +34,25 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @classmethod
-    def parse(cls, text: str, *, flag: str) -> "Address | None":
+    def parse(cls, text: str) -> "BindAddress | None":
         """Parse `:8080`, `127.0.0.1:0` or `[::1]:80`; None if `text` turns the server off.
 
         Raises:
-            BindError: `text` is not a valid address.
+            ValueError: `text` is not a valid address; the message names the notation.
         """
         if text in OFF:
             return None
         host, separator, port = text.rpartition(":")
-        host = host.removeprefix("[").removesuffix("]")
-        if not separator or not port.isascii() or not port.isdigit() or int(port) > 65535:
-            raise BindError(
-                f"{flag}={text}: is no address to listen on; write [host]:port, as :8080, or 0 to turn it off"
+        bracketed = host.startswith("[") and host.endswith("]")
+        is_port = port.isascii() and port.isdigit() and int(port) <= 65535
+        if not separator or not is_port or (":" in host and not bracketed):
+            raise ValueError(
+                f"{text!r} is not an address to listen on; write :8080, 127.0.0.1:8080, [::1]:8080, or 0 for none"
             )
-        return cls(host, int(port))
+        return cls(host[1:-1] if bracketed else host, int(port))
 
 
-def listen(address: Address, *, flag: str) -> socket.socket:
+def listen(address: BindAddress, *, flag: str) -> socket.socket:
     """Open a listening socket; an empty host means all interfaces, IPv4 and IPv6.
 
     Raises:
@@ -76,9 +77,9 @@ def listen(address: Address, *, flag: str) -> socket.socket:
         raise BindError(f"{flag}={address}: {reason}; {_advice(address, error, flag)}") from error
 
 
-def _advice(address: Address, error: OSError, flag: str) -> str:
+def _advice(address: BindAddress, error: OSError, flag: str) -> str:
     if error.errno == errno.EADDRINUSE and address.port == 10221:
         return (
-            f"OpenKruise's daemon listens there, too: stop it, or choose another port with {flag}"
+            f"stop OpenKruise's daemon, which uses this port too, or set another port with {flag}"
         )
-    return f"choose another address with {flag}"
+    return f"set another address with {flag}"

@@ -13,7 +13,7 @@ import msgspec
 from cachetools import LRUCache
 
 from kruise_probe.api.errors import ConnectionFailed, KubeError
-from kruise_probe.serving.http_messages import Request, Response
+from kruise_probe.serving.http_messages import HttpRequest, HttpResponse
 from kruise_probe.serving.http_server import Handler
 
 TOKEN_REVIEWS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
@@ -38,7 +38,7 @@ class ReviewClient(Protocol):
     async def request_raw(self, method: str, target: str, body: bytes | None = None) -> bytes: ...
 
 
-class User(msgspec.Struct, frozen=True):
+class UserInfo(msgspec.Struct, frozen=True):
     username: str = ""
     uid: str = ""
     groups: tuple[str, ...] = ()
@@ -47,7 +47,7 @@ class User(msgspec.Struct, frozen=True):
 
 class _TokenStatus(msgspec.Struct, frozen=True):
     authenticated: bool = False
-    user: User = User()
+    user: UserInfo = UserInfo()
 
 
 class _TokenReview(msgspec.Struct, frozen=True):
@@ -90,7 +90,7 @@ class MetricsGuard:
         """Set the client that sends the reviews. Until then every request with a token gets 503."""
         self._client = client
 
-    async def __call__(self, request: Request) -> Response:
+    async def __call__(self, request: HttpRequest) -> HttpResponse:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         token = token.strip()
         if scheme.lower() != "bearer" or not token:
@@ -189,7 +189,7 @@ _TYPES: Final = {
 }
 
 
-def _access_spec(user: User, path: str) -> dict[str, Any]:
+def _access_spec(user: UserInfo, path: str) -> dict[str, Any]:
     return {
         "user": user.username,
         "uid": user.uid,
@@ -199,6 +199,6 @@ def _access_spec(user: User, path: str) -> dict[str, Any]:
     }
 
 
-def _refusal(status: int, text: str) -> Response:
+def _refusal(status: int, text: str) -> HttpResponse:
     more = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
-    return Response.of_text(f"{status}: {text}\n", status=status, **more)
+    return HttpResponse.of_text(f"{status}: {text}\n", status=status, **more)

@@ -12,7 +12,7 @@ from typing import Final
 from prometheus_client import REGISTRY, CollectorRegistry, Metric, disable_created_metrics
 from prometheus_client.exposition import choose_encoder
 
-from kruise_probe.serving.http_messages import Request, Response
+from kruise_probe.serving.http_messages import HttpRequest, HttpResponse
 
 # Go's client has no `_created` series; without them the metric names match and are half as many.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -69,10 +69,10 @@ class MetricsHandler:
         self._text = MetricsPage("")
         self._openmetrics = MetricsPage(f"{_OPENMETRICS};version=1.0.0")
 
-    async def __call__(self, request: Request) -> Response:
+    async def __call__(self, request: HttpRequest) -> HttpResponse:
         openmetrics = _OPENMETRICS in request.headers.get("accept", "")
         page = self._openmetrics if openmetrics else self._text
-        return Response(body=await page.body(), content_type=page.content_type)
+        return HttpResponse(body=await page.body(), content_type=page.content_type)
 
 
 class _SingleMetricRegistry:

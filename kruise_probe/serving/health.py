@@ -1,4 +1,4 @@
-"""Named health checks, and the response text of Kubernetes components.
+"""Named health checks, and their endpoints with the response text of Kubernetes components.
 
 A check is called per request and returns a problem or None. Asynchronous checks have a deadline, so a check that
 hangs fails alone and does not block the endpoint.
@@ -12,6 +12,9 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
+from kruise_probe.serving.http_messages import HttpRequest, HttpResponse
+from kruise_probe.serving.http_server import Handler
+
 Check = Callable[[], str | Awaitable[str | None] | None]
 """Returns a problem or None. An exception also counts as a problem."""
 
@@ -22,8 +25,8 @@ CHECK_SECONDS = 2.0
 """Deadline of an asynchronous check. Our manifests set probe timeouts above kubelet's default of one second."""
 
 
-class Result(NamedTuple):
-    """Result of one check; `problem` is None if it passed."""
+class CheckResult(NamedTuple):
+    """CheckResult of one check; `problem` is None if it passed."""
 
     name: str
     problem: str | None
@@ -35,10 +38,10 @@ class Result(NamedTuple):
         return f"[+]{self.name} excluded: ok" if self.excluded else f"[+]{self.name} ok"
 
 
-class Report(NamedTuple):
+class CheckReport(NamedTuple):
     """Results of all checks of an endpoint; `unmatched` are excluded names without a check."""
 
-    results: tuple[Result, ...]
+    results: tuple[CheckResult, ...]
     unmatched: tuple[str, ...] = ()
 
     @property
@@ -65,7 +68,7 @@ class Checks:
         """Add a check, or replace the one with the same name."""
         self._checks[name] = check
 
-    async def report(self, *, exclude: frozenset[str] = frozenset()) -> Report:
+    async def report(self, *, exclude: frozenset[str] = frozenset()) -> CheckReport:
         """Run all checks except the excluded ones concurrently; a failing check never raises."""
         async with asyncio.TaskGroup() as tasks:
             running = {
@@ -74,17 +77,19 @@ class Checks:
                 if name not in exclude
             }
         results = (
-            Result(name, running[name].result()) if name in running else Result(name, None, True)
+            CheckResult(name, running[name].result())
+            if name in running
+            else CheckResult(name, None, True)
             for name in self._checks
         )
-        return Report(tuple(results), tuple(sorted(exclude - self._checks.keys())))
+        return CheckReport(tuple(results), tuple(sorted(exclude - self._checks.keys())))
 
-    async def report_one(self, name: str) -> Result | None:
+    async def report_one(self, name: str) -> CheckResult | None:
         """Run one check; None if the name is unknown. `ping` exists only while there is no other check."""
         check = self._checks.get(name)
         if check is None:
-            return Result(PING, None) if name == PING and not self._checks else None
-        return Result(name, await _problem_of(check))
+            return CheckResult(PING, None) if name == PING and not self._checks else None
+        return CheckResult(name, await _problem_of(check))
 
 
 async def _problem_of(check: Check) -> str | None:
@@ -93,7 +98,7 @@ async def _problem_of(check: Check) -> str | None:
             problem = check()
             return await problem if inspect.isawaitable(problem) else problem
     except TimeoutError:
-        return f"no answer within {CHECK_SECONDS:g} s"
+        return f"no result within {CHECK_SECONDS:g} s"
     except Exception as error:  # noqa: BLE001 - a broken check is a failed check
         return f"{type(error).__name__}: {error}"
 
@@ -105,6 +110,42 @@ def silence_check(seconds_since_activity: Callable[[], float], *, limit_seconds:
         silent = seconds_since_activity()
         if silent <= limit_seconds:
             return None
-        return f"silent for {silent:.0f} s, at most {limit_seconds:g} s are healthy"
+        return f"no activity for {silent:.0f} s; at most {limit_seconds:g} s are healthy"
 
     return check
+
+
+class HealthEndpoint:
+    """Returns 200 `ok`, or 503 with all results. `?verbose` always lists results, `?exclude=name` skips a check.
+
+    Each check also has a path of its own, such as `/readyz/runtime`: 200 `ok`, 503 with the problem, or 404.
+    """
+
+    def __init__(self, endpoint: str, checks: Checks) -> None:
+        self._endpoint = endpoint
+        self._checks = checks
+
+    async def __call__(self, request: HttpRequest) -> HttpResponse:
+        name = request.path.removeprefix(f"/{self._endpoint}").removeprefix("/")
+        return await (self._one(name) if name else self._all(request))
+
+    async def _all(self, request: HttpRequest) -> HttpResponse:
+        report = await self._checks.report(exclude=frozenset(request.query.get("exclude", ())))
+        text = report.text(self._endpoint)
+        if not report.healthy:
+            return HttpResponse.of_text(text, status=503)
+        return HttpResponse.of_text(text if "verbose" in request.query else "ok")
+
+    async def _one(self, name: str) -> HttpResponse:
+        result = await self._checks.report_one(name)
+        if result is None:
+            return HttpResponse.of_status(404)
+        if result.problem is None:
+            return HttpResponse.of_text("ok")
+        return HttpResponse.of_text(f"{name} failed: {result.problem}\n", status=503)
+
+
+def health_handlers(*, health: Checks, ready: Checks) -> dict[str, Handler]:
+    """Return the handlers of /healthz and /readyz, and of the paths of single checks below them."""
+    healthz, readyz = HealthEndpoint("healthz", health), HealthEndpoint("readyz", ready)
+    return {"/healthz": healthz, "/healthz/": healthz, "/readyz": readyz, "/readyz/": readyz}

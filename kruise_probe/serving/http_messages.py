@@ -22,7 +22,7 @@ TEXT: Final = "text/plain; charset=utf-8"
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class HttpRequest:
     """A request. `path` is unquoted; header names are lower-case; repeated header fields are joined by a comma."""
 
     method: str
@@ -33,18 +33,18 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Response:
+class HttpResponse:
     status: int = 200
     body: bytes = b""
     content_type: str = TEXT
     headers: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of_text(cls, text: str, *, status: int = 200, **headers: str) -> "Response":
+    def of_text(cls, text: str, *, status: int = 200, **headers: str) -> "HttpResponse":
         return cls(status, text.encode(), headers=headers)
 
     @classmethod
-    def of_status(cls, status: int, **headers: str) -> "Response":
+    def of_status(cls, status: int, **headers: str) -> "HttpResponse":
         """A response with the status phrase as text: `404: Not Found`."""
         return cls.of_text(f"{status}: {HTTPStatus(status).phrase}", status=status, **headers)
 
@@ -79,12 +79,12 @@ class RequestHead:
         expects_continue: the client waits for `100 Continue` before it sends the body.
     """
 
-    request: Request
+    request: HttpRequest
     body_bytes: int
     close: bool
     expects_continue: bool
 
-    def with_body(self, body: bytes) -> Request:
+    def with_body(self, body: bytes) -> HttpRequest:
         return replace(self.request, body=body)
 
 
@@ -117,7 +117,7 @@ def parse_head(head: bytes, *, max_body_bytes: int) -> RequestHead:
     except ValueError as error:
         raise BadRequest(400) from error
     return RequestHead(
-        Request(parser.get_method().decode(), path, query, headers),
+        HttpRequest(parser.get_method().decode(), path, query, headers),
         body_bytes=_body_bytes(headers.get("content-length", "0"), max_body_bytes),
         close=upgrades or version == "1.0" or "close" in _tokens(headers.get("connection", "")),
         expects_continue=version == "1.1" and headers.get("expect", "").lower() == "100-continue",

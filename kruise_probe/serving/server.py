@@ -1,33 +1,33 @@
-"""The HTTP servers of a process: /healthz, /readyz and /metrics.
+"""An HTTP server of a process: its address, its socket and its paths.
 
-Source: controller-runtime pkg/manager/internal.go and pkg/metrics/server; kube-apiserver's healthz responses.
-Differs: one server can serve all three paths (the daemon's does). Its port then accepts HTTP and HTTPS: kubelet's
-probes use plain HTTP, and tokens should use TLS. A failed check returns 503, not 500.
+Source: controller-runtime pkg/manager/internal.go and pkg/metrics/server; Go net/http ServeMux.
+Differs: one server can serve health and metrics (the daemon's does). Its port then accepts HTTP and HTTPS: kubelet's
+probes use plain HTTP, and tokens should use TLS. The router does not redirect.
 """
 
 import asyncio
 import socket
 from collections.abc import Mapping
+from typing import Final
 
 import structlog
 
-from kruise_probe.serving.address import Address, listen
-from kruise_probe.serving.health import Checks
-from kruise_probe.serving.http_messages import Request, Response
-from kruise_probe.serving.http_server import Handler, HttpListener, Limits, Tls
-from kruise_probe.serving.routing import Router
-from kruise_probe.serving.self_signed import SelfSignedContext
+from kruise_probe.serving.address import BindAddress, BindError, listen
+from kruise_probe.serving.connections import Limits
+from kruise_probe.serving.http_messages import HttpRequest, HttpResponse
+from kruise_probe.serving.http_server import Handler, HttpListener
+from kruise_probe.serving.tls import ServerTls
 
-log = structlog.get_logger(__name__)
+DEFAULT_LIMITS: Final = Limits()
 
-IDLE_SECONDS = 15.0
+log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 class HttpServer:
-    """Serves handlers by path at one address.
+    """Serves handlers by path at one address. `method` is the only one that they accept; GET includes HEAD.
 
-    Call `bind` before anything starts, so that a port in use is the first message in the log. `run` serves until
-    cancelled, then closes the port. With `tls` the server also accepts TLS, with a self-signed certificate.
+    A path that ends with a slash is a prefix. Call `bind` before anything starts, so that a port in use is the first
+    message in the log. `run` serves until cancelled, then closes the port.
     """
 
     def __init__(
@@ -35,22 +35,28 @@ class HttpServer:
         address: str,
         *,
         flag: str,
-        handlers: "Mapping[str, Handler | HealthEndpoint]",
-        tls: bool = False,
+        handlers: Mapping[str, Handler],
+        method: str = "GET",
+        limits: Limits = DEFAULT_LIMITS,
+        tls: ServerTls | None = None,
     ) -> None:
-        self._text = address
-        self._self_signed = SelfSignedContext() if tls else None
+        self.name = f"HTTP server of {flag}"
+        self._configured = address
         self._flag = flag
-        self._handlers = dict(handlers)
+        self._router = Router(method, handlers)
+        self._limits = limits
+        self._tls = tls
         self._socket: socket.socket | None = None
 
     @property
-    def address(self) -> Address | None:
+    def address(self) -> BindAddress | None:
         """The bound address with its actual port; None if turned off or not bound."""
-        if self._socket is None:
-            return None
-        host, port = self._socket.getsockname()[:2]
-        return Address(host, port)
+        return BindAddress(*self._socket.getsockname()[:2]) if self._socket else None
+
+    @property
+    def port(self) -> int:
+        """The actual port; 0 if turned off or not bound."""
+        return self.address.port if self.address else 0
 
     def bind(self) -> None:
         """Bind the port; no-op if the server is turned off or already bound.
@@ -58,7 +64,10 @@ class HttpServer:
         Raises:
             BindError: one line that names the flag, the address and what to do.
         """
-        address = Address.parse(self._text, flag=self._flag)
+        try:
+            address = BindAddress.parse(self._configured)
+        except ValueError as error:
+            raise BindError(f"{self._flag}: {error}") from error
         if address is not None and self._socket is None:
             self._socket = listen(address, flag=self._flag)
 
@@ -78,59 +87,37 @@ class HttpServer:
         if self._socket is None:
             await asyncio.get_running_loop().create_future()
             return
-        self_signed = self._self_signed
-        listener = HttpListener(
-            self._socket,
-            self._router(),
-            limits=Limits(idle_seconds=IDLE_SECONDS),
-            tls=Tls(self_signed, required=False) if self_signed else None,
-        )
+        listener = HttpListener(self._socket, self._router, limits=self._limits, tls=self._tls)
         try:
-            async with asyncio.TaskGroup() as group:
-                if self_signed:
-                    group.create_task(self_signed.run(), name="self-signed certificate")
-                group.create_task(listener.run(self._log_address), name="listener")
+            await listener.run(self._log_address)
         finally:
             self.close()
 
     def _log_address(self) -> None:
-        log.info("listening", address=str(self.address), paths=sorted(self._handlers))
-
-    def _router(self) -> Router:
-        router = Router()
-        for path, handler in self._handlers.items():
-            if isinstance(handler, HealthEndpoint):
-                router.add("GET", path, handler.all)
-                router.add_below("GET", path, handler.one)
-            else:
-                router.add("GET", path, handler)
-        return router
+        log.info("listening", address=str(self.address), paths=self._router.paths)
 
 
-class HealthEndpoint:
-    """Returns 200 `ok`, or 503 with all results. `?verbose` always lists results, `?exclude=name` skips a check.
+class Router:
+    """Handler that dispatches by path. Unknown paths return 404, other methods 405."""
 
-    Each check also has a path of its own: `/readyz/runtime`.
-    """
+    def __init__(self, method: str, handlers: Mapping[str, Handler]) -> None:
+        self._methods = ("GET", "HEAD") if method == "GET" else (method,)
+        self._handlers = dict(handlers)
 
-    def __init__(self, endpoint: str, checks: Checks) -> None:
-        self._endpoint = endpoint
-        self._checks = checks
+    @property
+    def paths(self) -> list[str]:
+        return sorted(self._handlers)
 
-    async def all(self, request: Request) -> Response:
-        report = await self._checks.report(exclude=frozenset(request.query.get("exclude", ())))
-        if not report.healthy:
-            return Response.of_text(report.text(self._endpoint), status=503)
-        listed = "verbose" in request.query
-        return Response.of_text(report.text(self._endpoint) if listed else "ok")
+    async def __call__(self, request: HttpRequest) -> HttpResponse:
+        handler = self._handlers.get(request.path) or self._of_prefix(request.path)
+        if handler is None:
+            return HttpResponse.of_status(404)
+        if request.method not in self._methods:
+            return HttpResponse.of_status(405, Allow=", ".join(self._methods))
+        return await handler(request)
 
-    async def one(self, request: Request, name: str) -> Response:
-        """Run one check: 200 `ok`, 503 with the problem, or 404. An empty name runs all checks."""
-        if not name:
-            return await self.all(request)
-        result = await self._checks.report_one(name)
-        if result is None:
-            return Response.of_status(404)
-        if result.problem is None:
-            return Response.of_text("ok")
-        return Response.of_text(f"{name} failed: {result.problem}\n", status=503)
+    def _of_prefix(self, path: str) -> Handler | None:
+        for prefix, handler in self._handlers.items():
+            if prefix.endswith("/") and path.startswith(prefix):
+                return handler
+        return None

@@ -20,7 +20,7 @@ TLS_RECORD: Final = b"\x16"
 """The first byte of a ClientHello; no HTTP method begins with it."""
 
 
-class Stream:
+class ConnectionStream:
     """Owns `connection`, a non-blocking socket. The caller sets timeouts."""
 
     def __init__(self, connection: socket.socket) -> None:

@@ -26,8 +26,8 @@ class BadReview(Exception):
     """The bytes are not an AdmissionReview."""
 
 
-class Request(msgspec.Struct, frozen=True, rename="camel"):
-    """An admission request; `object` and `old_object` stay undecoded until the handler knows their kind."""
+class AdmissionRequest(msgspec.Struct, frozen=True, rename="camel"):
+    """An admission request; `object` and `old_object` stay undecoded until a handler decodes them."""
 
     uid: str
     operation: str
@@ -39,21 +39,21 @@ class Request(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Review(msgspec.Struct, frozen=True, rename="camel"):
-    request: Request
+    request: AdmissionRequest
 
 
-class Verdict(NamedTuple):
-    """Admission result. `status` is set if the request is denied; `patch` is a JSON patch."""
+class AdmissionResponse(NamedTuple):
+    """Allows the request, or denies it with `status`. `patch` is a JSON patch."""
 
     status: dict[str, Any] | None = None
     warnings: Sequence[str] = ()
     patch: Sequence[dict[str, Any]] = ()
 
 
-ALLOWED: Final = Verdict()
+ALLOWED: Final = AdmissionResponse()
 
 
-def read(body: bytes) -> Request:
+def decode_review(body: bytes) -> AdmissionRequest:
     """Decode a review.
 
     Raises:
@@ -62,11 +62,13 @@ def read(body: bytes) -> Request:
     try:
         return msgspec.json.decode(body, type=_Review).request
     except DECODE_ERRORS as error:
-        raise BadReview(f"no AdmissionReview of {API_VERSION}: {error}") from error
+        raise BadReview(
+            f"the request body is not an AdmissionReview of {API_VERSION}: {error}"
+        ) from error
 
 
-def present(raw: msgspec.Raw) -> bool:
-    """Whether the object is set; on creation the old one is not."""
+def is_set(raw: msgspec.Raw) -> bool:
+    """Whether the request contains the object; on creation it has no old one."""
     return bytes(raw) not in (b"", b"null")
 
 
@@ -75,26 +77,26 @@ def has_too_many_values(raw: msgspec.Raw) -> bool:
     return bytes(raw).count(b",") > MAX_VALUES
 
 
-def answer(request: Request, verdict: Verdict) -> bytes:
-    """Encode the review to return."""
-    response: dict[str, Any] = {"uid": request.uid, "allowed": verdict.status is None}
-    if verdict.status is not None:
-        response["status"] = verdict.status
-    if verdict.warnings:
-        response["warnings"] = [each[:MAX_WARNING] for each in verdict.warnings]
-    if verdict.patch:
+def encode_review(request: AdmissionRequest, decided: AdmissionResponse) -> bytes:
+    """Encode the AdmissionReview to return."""
+    response: dict[str, Any] = {"uid": request.uid, "allowed": decided.status is None}
+    if decided.status is not None:
+        response["status"] = decided.status
+    if decided.warnings:
+        response["warnings"] = [each[:MAX_WARNING] for each in decided.warnings]
+    if decided.patch:
         response["patchType"] = "JSONPatch"
-        response["patch"] = base64.b64encode(msgspec.json.encode(verdict.patch)).decode()
+        response["patch"] = base64.b64encode(msgspec.json.encode(decided.patch)).decode()
     return msgspec.json.encode(
         {"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response}
     )
 
 
-def refused(kind: str, name: str, errors: Sequence[FieldError]) -> Verdict:
-    """Denial in the API server's format: 422, with one cause per field."""
+def invalid(kind: str, name: str, errors: Sequence[FieldError]) -> AdmissionResponse:
+    """Deny an object in the API server's format: 422, with one cause per field."""
     listed = ", ".join(str(each) for each in errors)
     message = f'{kind} "{name}" is invalid: ' + (f"[{listed}]" if len(errors) > 1 else listed)
-    return Verdict(
+    return AdmissionResponse(
         {
             "code": 422,
             "reason": "Invalid",
@@ -104,13 +106,13 @@ def refused(kind: str, name: str, errors: Sequence[FieldError]) -> Verdict:
     )
 
 
-def too_many_values(kind: str, name: str) -> Verdict:
-    """Denial of an object with too many values to decode."""
-    message = f'{kind} "{name}" has more than {MAX_VALUES} values; split it into several'
-    return Verdict({"code": 413, "reason": "RequestEntityTooLarge", "message": message})
+def too_many_values(kind: str, name: str) -> AdmissionResponse:
+    """Deny an object with too many values to decode."""
+    message = f'{kind} "{name}" has more than {MAX_VALUES} values, which is too large to validate; create several objects instead'
+    return AdmissionResponse({"code": 413, "reason": "RequestEntityTooLarge", "message": message})
 
 
-def undecodable(kind: str, name: str, error: Exception) -> Verdict:
-    """Denial of an object whose fields have wrong types."""
-    message = f'{kind} "{name}" cannot be read: {error}; see kubectl explain {kind.lower()}.spec'
-    return Verdict({"code": 422, "reason": "Invalid", "message": message})
+def undecodable(kind: str, name: str, error: Exception) -> AdmissionResponse:
+    """Deny an object with a field of a wrong type."""
+    message = f'{kind} "{name}" cannot be decoded: {error}; see kubectl explain {kind.lower()}.spec'
+    return AdmissionResponse({"code": 422, "reason": "Invalid", "message": message})

@@ -1,36 +1,58 @@
-"""HTTPS server for admission reviews.
+"""The webhook of a manager: an HTTPS server for admission reviews, and its certificates.
 
 Source: controller-runtime pkg/webhook/{server,admission/http}.go, and its metrics' names.
 Differs: handlers are pure functions without I/O.
 """
 
-import asyncio
-import socket
 import time
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple
 
-import structlog
 from prometheus_client import Counter, Histogram
 
-from kruise_probe.serving.address import Address, listen
-from kruise_probe.serving.http_messages import Request, Response
-from kruise_probe.serving.http_server import Handler, HttpListener, Limits, Tls
-from kruise_probe.serving.routing import Router
-from kruise_probe.webhook import admission
-from kruise_probe.webhook.admission import BadReview, Verdict, answer, read
-from kruise_probe.webhook.serving_context import ServingContext
+from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.v1alpha1 import PodProbeMarker
+from kruise_probe.manifests.webhook import (
+    CONFIGURATION,
+    MUTATE_PODS,
+    VALIDATE_MARKERS,
+    VALIDATE_NODE_POD_PROBES,
+    dns_names,
+)
+from kruise_probe.manifests.workloads import WEBHOOK_SECRET
+from kruise_probe.serving.http_messages import HttpRequest, HttpResponse
+from kruise_probe.serving.http_server import Handler, Limits
+from kruise_probe.serving.server import HttpServer
+from kruise_probe.webhook.admission import (
+    ALLOWED,
+    AdmissionRequest,
+    AdmissionResponse,
+    BadReview,
+    decode_review,
+    encode_review,
+)
+from kruise_probe.webhook.cert_rotator import CertRotator, RotatorClient
+from kruise_probe.webhook.cert_watcher import CertWatcher, WebhookTls
+from kruise_probe.webhook.mutating import annotate_pod
+from kruise_probe.webhook.rotation import RotationTimes
+from kruise_probe.webhook.validating import review_marker, review_node_pod_probe
 
-Decide = Callable[[admission.Request], Verdict]
+FLAG: Final = "--webhook-addr"
+CLIENT_CA_FLAG: Final = "--webhook-client-ca-file"
 
 MAX_REVIEW_BYTES: Final = 3 * 2**20
 """An API server's limit for a request body; two objects of etcd's maximum size fit."""
-ALL_REVIEWS_BYTES: Final = 4 * MAX_REVIEW_BYTES
-"""Maximum size of all reviews that are being received or wait to be handled."""
-MAX_CONNECTIONS: Final = 512
-"""An API server opens one connection per review in flight, and some in advance."""
-IDLE_SECONDS: Final = 120.0
-"""Longer than the 90 s after which an API server closes an idle connection, so it never reuses one that we closed."""
+LIMITS: Final = Limits(
+    # Longer than the 90 s after which an API server closes an idle connection: it never reuses one that we closed.
+    idle_seconds=120.0,
+    max_body_bytes=MAX_REVIEW_BYTES,
+    all_bodies_bytes=4 * MAX_REVIEW_BYTES,
+    # An API server opens one connection per review in flight, and some in advance.
+    max_connections=512,
+)
 
 _REQUESTS: Final = Counter(
     "controller_runtime_webhook_requests_total",
@@ -43,86 +65,121 @@ _LATENCY: Final = Histogram(
     ["webhook"],
 )
 
-_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+Review = Callable[[AdmissionRequest], AdmissionResponse]
+MarkersOf = Callable[[str], Iterable[PodProbeMarker]]
 
 
-class WebhookServer:
-    """Serves until cancelled, as soon as there is a certificate.
+class WebhookOptions(NamedTuple):
+    """Options of the webhook.
 
-    Call `bind` first, so that a port in use is reported at the start.
+    Attributes:
+        certificate_folder: folder of tls.crt and tls.key; empty to rotate certificates in a Secret of the system namespace.
+        client_ca_file: PEM file of the CA that clients need a certificate of; empty: no client certificate is needed.
+        serverless: feature gate `EnablePodProbeMarkerOnServerless`; while off, pods are admitted unchanged.
+        allowed_labels: reserved label keys that policies may write anyway.
     """
 
-    name = "webhook"
-
-    def __init__(
-        self, address: str, *, flag: str, serving: ServingContext, decide: Mapping[str, Decide]
-    ) -> None:
-        self._address = address
-        self._flag = flag
-        self._serving = serving
-        self._decide = decide
-        self._socket: socket.socket | None = None
-
-    @property
-    def port(self) -> int:
-        """The actual port; 0 before `bind`."""
-        return self._socket.getsockname()[1] if self._socket else 0
-
-    def bind(self) -> None:
-        """Bind the port.
-
-        Raises:
-            BindError: one line that names the flag, the address and what to do.
-        """
-        address = Address.parse(self._address, flag=self._flag)
-        if address is not None and self._socket is None:
-            self._socket = listen(address, flag=self._flag)
-
-    async def run(self) -> None:
-        """Wait for a certificate, then serve."""
-        self.bind()
-        await self._serving.loaded.wait()
-        if self._socket is None:  # turned off
-            await asyncio.get_running_loop().create_future()
-            return
-        router = Router()
-        for path, decide in self._decide.items():
-            router.add("POST", path, _handler(path, decide))
-        bound = Address(*self._socket.getsockname()[:2])
-        listener = HttpListener(
-            self._socket,
-            router,
-            limits=Limits(
-                idle_seconds=IDLE_SECONDS,
-                max_body_bytes=MAX_REVIEW_BYTES,
-                all_bodies_bytes=ALL_REVIEWS_BYTES,
-                max_connections=MAX_CONNECTIONS,
-            ),
-            tls=Tls(self._serving.when_loaded),
-        )
-        try:
-            await listener.run(
-                lambda: _log.info("listening", address=str(bound), paths=sorted(self._decide))
-            )
-        finally:
-            self._socket.close()
-            self._socket = None
+    address: str
+    system_namespace: str
+    serverless: bool
+    certificate_folder: str = ""
+    allowed_labels: frozenset[str] = frozenset()
+    client_ca_file: str = ""
+    rotation: RotationTimes = RotationTimes()
 
 
-def _handler(path: str, decide: Decide) -> Handler:
+class Webhook(NamedTuple):
+    """The webhook of a manager, which must run both parts."""
+
+    certificates: CertRotator | CertWatcher
+    server: HttpServer
+    tls: WebhookTls
+
+    def check(self) -> str | None:
+        """Readiness check: fails until there is a certificate."""
+        return None if self.tls.loaded.is_set() else self.certificates.last_error
+
+
+def build_webhook(
+    client: RotatorClient,
+    options: WebhookOptions,
+    *,
+    markers_of: MarkersOf,
+    now: Callable[[], datetime],
+) -> Webhook:
+    """Build the webhook and bind its port, without starting it.
+
+    `client` must be able to write on standbys too, as every replica rotates the certificate. `markers_of` returns
+    the markers of a namespace from a cache.
+
+    Raises:
+        BindError: the port is in use.
+        FatalError: the client CA file cannot be loaded.
+    """
+    tls = WebhookTls()
+    if options.client_ca_file:
+        tls.require_client_certificates(Path(options.client_ca_file), flag=CLIENT_CA_FLAG)
+
+    def mutate_pod(request: AdmissionRequest) -> AdmissionResponse:
+        if not options.serverless:
+            return ALLOWED
+        return annotate_pod(request, markers_of(request.namespace))
+
+    server = review_server(
+        options.address,
+        tls,
+        {
+            VALIDATE_MARKERS: partial(review_marker, allowed_labels=options.allowed_labels),
+            VALIDATE_NODE_POD_PROBES: review_node_pod_probe,
+            MUTATE_PODS: mutate_pod,
+        },
+    )
+    server.bind()
+    return Webhook(_certificates(client, options, tls, now), server, tls)
+
+
+def _certificates(
+    client: RotatorClient, options: WebhookOptions, tls: WebhookTls, now: Callable[[], datetime]
+) -> CertRotator | CertWatcher:
+    if options.certificate_folder:
+        return CertWatcher(Path(options.certificate_folder), tls)
+    return CertRotator(
+        client=client,
+        tls=tls,
+        secret=NamespacedName(options.system_namespace, WEBHOOK_SECRET),
+        configuration=CONFIGURATION,
+        dns_names=dns_names(options.system_namespace),
+        now=now,
+        times=options.rotation,
+    )
+
+
+def review_server(address: str, tls: WebhookTls, reviews: dict[str, Review]) -> HttpServer:
+    """Build a server that decides about admission reviews, by path."""
+    return HttpServer(
+        address,
+        flag=FLAG,
+        method="POST",
+        handlers={path: _handler(path, review) for path, review in reviews.items()},
+        limits=LIMITS,
+        tls=tls,
+    )
+
+
+def _handler(path: str, review: Review) -> Handler:
     latency = _LATENCY.labels(path)
 
-    async def handle(request: Request) -> Response:
+    async def handle(request: HttpRequest) -> HttpResponse:
         started = time.perf_counter()
         try:
-            review = read(request.body)
-            body = answer(review, decide(review))
+            decoded = decode_review(request.body)
+            body = encode_review(decoded, review(decoded))
         except BadReview as error:
             _REQUESTS.labels(path, 400).inc()
-            return Response.of_text(str(error), status=400)
+            return HttpResponse.of_text(str(error), status=400)
         finally:
             latency.observe(time.perf_counter() - started)
         _REQUESTS.labels(path, 200).inc()
-        return Response(body=body, content_type="application/json")
+        return HttpResponse(body=body, content_type="application/json")
 
     return handle

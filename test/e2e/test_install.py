@@ -168,5 +168,5 @@ def test_the_webhook_answers_through_its_service(
     patch = json.dumps({"spec": {"podProbes": [entry]}})
     arguments = ["nodepodprobe", node, "--type=merge", "--dry-run=server", "--warnings-as-errors"]
 
-    with pytest.raises(KubectlError, match="the daemon will refuse"):
+    with pytest.raises(KubectlError, match="the daemon will reject"):
         admin.run("patch", *arguments, "-p", patch)

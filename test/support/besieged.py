@@ -16,7 +16,7 @@ from support.hollow import node_name
 from kruise_probe.api.names import LEADER_ELECTION_ID, SYSTEM_NAMESPACE
 from kruise_probe.api.times import utc_now
 from kruise_probe.manifests.webhook import MUTATE_PODS
-from kruise_probe.webhook.certificates import new_generation
+from kruise_probe.serving.certificates import issue_certificate
 
 FLOOD = Path(__file__).with_name("flood.py")
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases"
@@ -96,7 +96,7 @@ async def _leads(arena: Arena) -> bool:
 @asynccontextmanager
 async def besieged_webhook(arena: Arena, *flags: str) -> AsyncIterator[Besieged]:
     """A leader whose webhook's port is the one to attack; its certificate is a file."""
-    pair = new_generation(["localhost"], now=utc_now(), lifetime=timedelta(hours=1))
+    pair = issue_certificate(["localhost"], now=utc_now(), lifetime=timedelta(hours=1))
     (arena.folder / "tls.crt").write_bytes(pair.certificate)
     (arena.folder / "tls.key").write_bytes(pair.key)
     webhook = ("--webhook-addr=127.0.0.1:0", f"--webhook-cert-dir={arena.folder}")

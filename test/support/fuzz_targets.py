@@ -45,9 +45,9 @@ from kruise_probe.daemon.probers.urls import InvalidRequest, Url
 from kruise_probe.daemon.readback import recorded_in
 from kruise_probe.playground.apiserver import protobuf
 from kruise_probe.serving.http_messages import BadRequest, parse_head
-from kruise_probe.webhook.admission import BadReview, answer, read
-from kruise_probe.webhook.annotating import annotate_pod
-from kruise_probe.webhook.judging import judge_marker, judge_node_pod_probe
+from kruise_probe.webhook.admission import BadReview, decode_review, encode_review
+from kruise_probe.webhook.mutating import annotate_pod
+from kruise_probe.webhook.validating import review_marker, review_node_pod_probe
 
 Target = Callable[[bytes], object]
 
@@ -150,15 +150,15 @@ def http_request(data: bytes) -> None:
 def admission_review(data: bytes) -> None:
     """What reaches the webhook's port."""
     try:
-        request = read(data)
+        request = decode_review(data)
     except BadReview:
         return
     for verdict in (
-        judge_marker(request),
-        judge_node_pod_probe(request),
+        review_marker(request),
+        review_node_pod_probe(request),
         annotate_pod(request, ()),
     ):
-        reply = answer(request, verdict)
+        reply = encode_review(request, verdict)
         json.loads(reply)
         assert len(reply) <= MAX_REPLY_BYTES + 2 * len(request.uid)
 

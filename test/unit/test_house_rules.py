@@ -91,7 +91,7 @@ def test_packages_have_words_and_no_code() -> None:
     [
         pytest.param("import kruise_probe.cli.daemon", id="daemon"),
         pytest.param(
-            "import kruise_probe.cli.manager; from kruise_probe.webhook import service",
+            "import kruise_probe.cli.manager; import kruise_probe.webhook.server",
             id="manager-with-webhook",
         ),
     ],

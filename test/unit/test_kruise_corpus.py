@@ -17,8 +17,8 @@ from kruise_probe.api.names import SERVERLESS_MARKERS_ANNOTATION, SERVERLESS_PRO
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, NODES, PODS, Resource
 from kruise_probe.api.v1alpha1 import NodePodProbe
 from kruise_probe.daemon.probers.prober import Outcome, Target, Verdict
-from kruise_probe.webhook.admission import Request
-from kruise_probe.webhook.annotating import annotate_pod
+from kruise_probe.webhook.admission import AdmissionRequest
+from kruise_probe.webhook.mutating import annotate_pod
 
 KINDS: dict[str, Resource[Any]] = {each.kind: each for each in (MARKERS, NODE_POD_PROBES, PODS)}
 TYPES = {
@@ -196,7 +196,7 @@ async def test_what_kruises_daemon_has_left_over_changes_nothing() -> None:
 def test_our_webhook_tells_a_provider_what_kruises_tells_it() -> None:
     theirs = written("pod-annotated")
     told = theirs["metadata"].pop("annotations")
-    request = Request(
+    request = AdmissionRequest(
         uid="u",
         operation="CREATE",
         namespace="games",

@@ -31,8 +31,8 @@ from kruise_probe.playground.apiserver.schema import Json
 from kruise_probe.playground.apiserver.users import Tokens
 from kruise_probe.playground.apiserver.writing import Editor, Options
 from kruise_probe.playground.private_files import create_private
-from kruise_probe.serving.tls import load_pair
-from kruise_probe.webhook.certificates import Generation
+from kruise_probe.serving.certificates import IssuedCertificate
+from kruise_probe.serving.tls import load_certificate, server_context
 
 DEFAULT_VALIDATORS: Final[Mapping[str, Validator]] = {MARKERS_RESOURCE: marker_problems}
 NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease")
@@ -62,7 +62,7 @@ class EmbeddedApiServer:
         validators: Mapping[str, Validator] = DEFAULT_VALIDATORS,
         now: Callable[[], datetime] = utc_now,
         port: int = 0,
-        certificate: Generation | None = None,
+        certificate: IssuedCertificate | None = None,
         authorize: Callable[[str, str, str, str], bool] | None = None,
     ) -> None:
         self._crds = list(crds)
@@ -188,8 +188,7 @@ class EmbeddedApiServer:
         return None if stored is None else kind.decode(stored)
 
 
-def _tls(certificate: Generation) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    load_pair(context, certificate.certificate, certificate.key)
+def _tls(certificate: IssuedCertificate) -> ssl.SSLContext:
+    context = server_context()
+    load_certificate(context, certificate.certificate + certificate.key)
     return context

@@ -25,8 +25,8 @@ from kruise_probe.api.names import SERVERLESS_PROBES_ANNOTATION
 from kruise_probe.api.resources import MARKERS
 from kruise_probe.playground.raw_api import marker_path
 from kruise_probe.playground.session import Playground
-from kruise_probe.webhook.admission import Request
-from kruise_probe.webhook.annotating import annotate_pod
+from kruise_probe.webhook.admission import AdmissionRequest
+from kruise_probe.webhook.mutating import annotate_pod
 
 Json = dict[str, Any]
 HERE = Path(__file__).parent
@@ -260,7 +260,7 @@ async def test_go_reads_what_our_webhook_tells_a_provider(go: Go) -> None:
     markers = [
         MARKERS.decode(msgspec.json.encode(written(each))) for each in ("marker", "marker-late")
     ]
-    request = Request("u", "CREATE", object=msgspec.Raw(msgspec.json.encode(pod)))
+    request = AdmissionRequest("u", "CREATE", object=msgspec.Raw(msgspec.json.encode(pod)))
     (addition,) = annotate_pod(request, markers).patch
     (verdict,) = go.check("podprobe", [json.loads(addition["value"][SERVERLESS_PROBES_ANNOTATION])])
 

@@ -18,16 +18,17 @@ from support.contract_api import Answer, Api, target_of
 from support.marker_table import GOOD, INVALID, VALID
 from support.patience import PATIENCE_SECONDS
 
-from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.keys import NamestimesdName
 from kruise_probe.api.times import utc_now
 from kruise_probe.client.config import load_config
 from kruise_probe.client.rest import RestClient
 from kruise_probe.manifests.crds import marker_crd
-from kruise_probe.webhook.certificates import Pace
-from kruise_probe.webhook.judging import judge_marker
-from kruise_probe.webhook.keeper import CertificateKeeper
-from kruise_probe.webhook.server import WebhookServer
-from kruise_probe.webhook.serving_context import ServingContext
+from kruise_probe.serving.server import HttpServer
+from kruise_probe.webhook.cert_rotator import CertRotator
+from kruise_probe.webhook.cert_watcher import WebhookTls
+from kruise_probe.webhook.rotation import RotationTimes
+from kruise_probe.webhook.server import review_server
+from kruise_probe.webhook.validating import review_marker
 
 Json = dict[str, Any]
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -38,7 +39,7 @@ ADDED = (
     "minimum", "maximum", "pattern", "enum", "default", "format",
 )  # fmt: skip
 CALLS_A_SECOND = 100
-GENERATIONS = 3
+CERTIFICATES = 3
 
 
 @pytest.fixture(params=["real"])
@@ -57,7 +58,7 @@ class Plain(NamedTuple):
 
     @property
     def path(self) -> str:
-        return f"/apis/{self.group}/v1alpha1/namespaces/{self.api.namespace}/podprobemarkers"
+        return f"/apis/{self.group}/v1alpha1/namestimess/{self.api.namestimes}/podprobemarkers"
 
     async def create(self, spec: Json) -> Answer:
         marker = {
@@ -91,7 +92,7 @@ async def plain_cluster(kubeconfig: str) -> AsyncIterator[Plain]:
     async with aiohttp.ClientSession() as session:
         api = Api(session, target_of(Path(kubeconfig)))
         plain = Plain(api, f"{api.unique}.example.com")
-        await api.post(api.path("namespaces"), {"metadata": {"name": api.namespace}})
+        await api.post(api.path("namestimess"), {"metadata": {"name": api.namestimes}})
         created = await api.post(DEFINITIONS, plain_crd(plain.group))
         assert created.code == 201, created
         try:
@@ -100,7 +101,7 @@ async def plain_cluster(kubeconfig: str) -> AsyncIterator[Plain]:
         finally:
             await api.delete(f"{CONFIGURATIONS}/{api.unique}")
             await api.delete(f"{DEFINITIONS}/podprobemarkers.{plain.group}")
-            await api.delete(api.path("namespaces", api.namespace))
+            await api.delete(api.path("namestimess", api.namestimes))
 
 
 async def until(plain: Plain, spec: Json, code: int) -> None:
@@ -113,29 +114,29 @@ async def until(plain: Plain, spec: Json, code: int) -> None:
 
 
 class Replica(NamedTuple):
-    keeper: CertificateKeeper
-    server: WebhookServer
+    rotator: CertRotator
+    server: HttpServer
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.keeper.run())
+            group.create_task(self.rotator.run())
             group.create_task(self.server.run())
 
 
 @asynccontextmanager
 async def replicas(
-    plain: Plain, kubeconfig: str, *, count: int, pace: Pace
+    plain: Plain, kubeconfig: str, *, count: int, times: RotationTimes
 ) -> AsyncIterator[list[Replica]]:
     """Webhooks that share one Secret, each called for every marker; called by address, as there is no Service."""
     api = plain.api
-    secret = NamespacedName(api.namespace, "certs")
-    secrets = f"/api/v1/namespaces/{api.namespace}/secrets"
+    secret = NamestimesdName(api.namestimes, "certs")
+    secrets = f"/api/v1/namestimess/{api.namestimes}/secrets"
     assert (await api.post(secrets, {"metadata": {"name": "certs"}})).code == 201
     agent = f"contract-{uuid.uuid4().hex[:8]}"
     async with RestClient(
         config=load_config(kubeconfig), field_manager=agent, user_agent=agent
     ) as client:
-        made = [replica(client, secret, api.unique, pace) for _ in range(count)]
+        made = [replica(client, secret, api.unique, times) for _ in range(count)]
         webhooks = [webhook(plain.group, index, each.server) for index, each in enumerate(made)]
         configuration = {"metadata": {"name": api.unique}, "webhooks": webhooks}
         answer = await api.post(CONFIGURATIONS, configuration)
@@ -153,23 +154,25 @@ async def run_all(made: list[Replica]) -> None:
             group.create_task(each.run())
 
 
-def replica(client: RestClient, secret: NamespacedName, configuration: str, pace: Pace) -> Replica:
-    serving = ServingContext()
-    keeper = CertificateKeeper(
+def replica(
+    client: RestClient, secret: NamestimesdName, configuration: str, times: RotationTimes
+) -> Replica:
+    tls = WebhookTls()
+    rotator = CertRotator(
         client=client,
-        serving=serving,
+        tls=tls,
         secret=secret,
         configuration=configuration,
         dns_names=["localhost"],
         now=utc_now,
-        pace=pace,
+        times=times,
     )
-    server = WebhookServer("127.0.0.1:0", flag="-", serving=serving, decide={PATH: judge_marker})
+    server = review_server("127.0.0.1:0", tls, {PATH: review_marker})
     server.bind()
-    return Replica(keeper, server)
+    return Replica(rotator, server)
 
 
-def webhook(group: str, index: int, server: WebhookServer) -> Json:
+def webhook(group: str, index: int, server: HttpServer) -> Json:
     rule = {
         "apiGroups": [group],
         "apiVersions": ["*"],
@@ -190,7 +193,7 @@ def webhook(group: str, index: int, server: WebhookServer) -> Json:
 async def test_the_table_of_markers_gets_the_answers_that_cel_gives(kubeconfig: str) -> None:
     async with (
         plain_cluster(kubeconfig) as plain,
-        replicas(plain, kubeconfig, count=1, pace=Pace()),
+        replicas(plain, kubeconfig, count=1, times=RotationTimes()),
     ):
         wrong: list[tuple[str, Answer]] = []
         for row in VALID:
@@ -207,20 +210,20 @@ async def test_the_table_of_markers_gets_the_answers_that_cel_gives(kubeconfig: 
 
 
 async def test_certificates_change_under_load_and_no_call_fails(kubeconfig: str) -> None:
-    """Two replicas share the Secret; a generation lives so shortly that several follow one another.
+    """Two replicas share the Secret; a certificate lives so shortly that several follow one another.
 
     A step settles in a minute as shipped; here in six seconds, which is what a busy machine needs for it.
     """
-    pace = Pace(timedelta(seconds=600), timedelta(seconds=596), timedelta(seconds=6))
+    times = RotationTimes(timedelta(seconds=600), timedelta(seconds=596), timedelta(seconds=6))
     async with (
         plain_cluster(kubeconfig) as plain,
-        replicas(plain, kubeconfig, count=2, pace=pace) as made,
+        replicas(plain, kubeconfig, count=2, times=times) as made,
     ):
         served = {await certificate_of(each.server.port) for each in made}
         answers: list[Answer] = []
         called = 0
         async with asyncio.timeout(3 * PATIENCE_SECONDS), asyncio.TaskGroup() as calls:
-            while len(served) < GENERATIONS:
+            while len(served) < CERTIFICATES:
                 for _ in range(CALLS_A_SECOND):
                     calls.create_task(call(plain, answers))
                     await asyncio.sleep(1 / CALLS_A_SECOND)

@@ -23,16 +23,16 @@ from kruise_probe.client import dialer
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.credentials import StaticCredentials
 from kruise_probe.client.rest import RestClient
-from kruise_probe.webhook.certificates import Generation, new_generation
+from kruise_probe.serving.certificates import IssuedCertificate, issue_certificate
 
 
 @pytest.fixture(scope="module")
-def pair() -> Generation:
-    return new_generation(["localhost"], now=utc_now(), lifetime=timedelta(hours=1))
+def pair() -> IssuedCertificate:
+    return issue_certificate(["localhost"], now=utc_now(), lifetime=timedelta(hours=1))
 
 
 @pytest.fixture
-def server_tls(pair: Generation, tmp_path: Path) -> ssl.SSLContext:
+def server_tls(pair: IssuedCertificate, tmp_path: Path) -> ssl.SSLContext:
     both = tmp_path / "pair.pem"
     both.write_bytes(pair.certificate + pair.key)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -40,13 +40,15 @@ def server_tls(pair: Generation, tmp_path: Path) -> ssl.SSLContext:
     return context
 
 
-def client_of(url: str, pair: Generation | None = None, proxy: str | None = None) -> RestClient:
+def client_of(
+    url: str, pair: IssuedCertificate | None = None, proxy: str | None = None
+) -> RestClient:
     tls = trusting(pair) if pair else None
     config = ClusterConfig(server=url, tls=tls, credentials=StaticCredentials(), proxy=proxy)
     return RestClient(config=config, field_manager="m", user_agent="u")
 
 
-def trusting(pair: Generation) -> ssl.SSLContext:
+def trusting(pair: IssuedCertificate) -> ssl.SSLContext:
     """As `tls_context`, whose authority is a file: without the strict checks of Python 3.13."""
     context = ssl.create_default_context(cadata=pair.authority.decode())
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
@@ -113,7 +115,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     writer.close()
 
 
-async def test_proxy_tunnels_tls(pair: Generation, server_tls: ssl.SSLContext) -> None:
+async def test_proxy_tunnels_tls(pair: IssuedCertificate, server_tls: ssl.SSLContext) -> None:
     async with (
         ScriptedServer([answer(200, {"major": "1"})]).running(server_tls) as server,
         Proxy().running() as proxy,
@@ -136,7 +138,9 @@ async def test_proxy_tunnels_tls(pair: Generation, server_tls: ssl.SSLContext) -
         pytest.param(b"HTTP/1.1 200 OK\r\n\r\nhello", "sent data before", id="speaks-first"),
     ],
 )
-async def test_proxy_without_tunnel_is_named(pair: Generation, reply: bytes, words: str) -> None:
+async def test_proxy_without_tunnel_is_named(
+    pair: IssuedCertificate, reply: bytes, words: str
+) -> None:
     async with (
         Proxy(reply).running() as proxy,
         client_of("https://localhost:6443", pair, f"http://{proxy.url}") as client,
@@ -240,7 +244,7 @@ async def test_c15_unresponsive_address_ends_at_the_connect_timeout(
 
 
 async def test_missing_tls_handshake_ends_at_the_handshake_timeout(
-    monkeypatch: pytest.MonkeyPatch, pair: Generation
+    monkeypatch: pytest.MonkeyPatch, pair: IssuedCertificate
 ) -> None:
     monkeypatch.setattr(dialer, "HANDSHAKE_SECONDS", 0.2)
     async with mute() as port, client_of(f"https://localhost:{port}", pair) as client:
@@ -248,7 +252,9 @@ async def test_missing_tls_handshake_ends_at_the_handshake_timeout(
             await client.get_raw("/version")
 
 
-async def test_connection_closed_during_the_tls_handshake_is_reported(pair: Generation) -> None:
+async def test_connection_closed_during_the_tls_handshake_is_reported(
+    pair: IssuedCertificate,
+) -> None:
     server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     async with server, client_of(f"https://localhost:{port}", pair) as client:
@@ -257,7 +263,7 @@ async def test_connection_closed_during_the_tls_handshake_is_reported(pair: Gene
 
 
 async def test_unresponsive_proxy_ends_at_the_handshake_timeout(
-    monkeypatch: pytest.MonkeyPatch, pair: Generation
+    monkeypatch: pytest.MonkeyPatch, pair: IssuedCertificate
 ) -> None:
     monkeypatch.setattr(dialer, "HANDSHAKE_SECONDS", 0.2)
     async with (
@@ -271,7 +277,7 @@ async def test_unresponsive_proxy_ends_at_the_handshake_timeout(
 
 
 async def test_no_descriptor_leaks_with_unresponsive_peers(
-    pair: Generation, server_tls: ssl.SSLContext, made: list[socket.socket]
+    pair: IssuedCertificate, server_tls: ssl.SSLContext, made: list[socket.socket]
 ) -> None:
     """A watch, a request in flight, idle connections and one whose handshake hangs, all over TLS."""
     script = [answer(200, b"{}"), stream(), silence]
@@ -300,7 +306,7 @@ async def test_no_descriptor_leaks_with_unresponsive_peers(
 
 
 async def test_tls_connection_closed_by_the_server_is_not_reused(
-    pair: Generation, server_tls: ssl.SSLContext
+    pair: IssuedCertificate, server_tls: ssl.SSLContext
 ) -> None:
     async def once(received: Any, writer: asyncio.StreamWriter) -> None:
         await answer(200, b"{}")(received, writer)
@@ -318,7 +324,7 @@ async def test_tls_connection_closed_by_the_server_is_not_reused(
 
 
 async def test_malformed_http_over_tls_is_an_error_and_closes_the_connection(
-    pair: Generation, server_tls: ssl.SSLContext
+    pair: IssuedCertificate, server_tls: ssl.SSLContext
 ) -> None:
     script = [raw(b"SSH-2.0-OpenSSH\r\n" * 1000), answer(200, b"{}")]
     async with (
@@ -345,7 +351,7 @@ async def test_connection_of_an_ended_watch_is_reused() -> None:
 
 
 async def test_large_tls_stream_is_complete_for_a_slow_reader(
-    pair: Generation, server_tls: ssl.SSLContext
+    pair: IssuedCertificate, server_tls: ssl.SSLContext
 ) -> None:
     line = b'{"type":"ADDED","object":{"metadata":{"name":"%s","resourceVersion":"1"}}}\n' % (
         b"x" * 5000

@@ -3,34 +3,35 @@
 import asyncio
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import aiohttp
 import pytest
+from support.background import background
 from support.patience import PATIENCE_SECONDS
 
 from kruise_probe.serving.address import BindError
 from kruise_probe.serving.exposition import MetricsHandler
-from kruise_probe.serving.health import Checks
-from kruise_probe.serving.server import HealthEndpoint, HttpServer
+from kruise_probe.serving.health import Checks, health_handlers
+from kruise_probe.serving.server import HttpServer
+from kruise_probe.serving.tls import SelfSignedCertificate, ServerTls
 
 
 @asynccontextmanager
 async def serving(checks: Checks, *, tls: bool = False) -> AsyncIterator[str]:
+    server_tls = ServerTls(required=False) if tls else None
     server = HttpServer(
         "127.0.0.1:0",
         flag="--addr",
-        tls=tls,
-        handlers={"/readyz": HealthEndpoint("readyz", checks), "/metrics": MetricsHandler()},
+        tls=server_tls,
+        handlers={**health_handlers(health=checks, ready=checks), "/metrics": MetricsHandler()},
     )
     server.bind()
-    task = asyncio.create_task(server.run())
-    try:
+    async with AsyncExitStack() as running:
+        await running.enter_async_context(background(server.run()))
+        if server_tls:
+            await running.enter_async_context(background(SelfSignedCertificate(server_tls).run()))
         yield f"http://{server.address}"
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
-        server.close()
 
 
 async def get(
@@ -43,7 +44,7 @@ async def get(
         return response.status, await response.text(), response.headers["Content-Type"]
 
 
-async def test_health_is_ok_or_says_what_is_wrong() -> None:
+async def test_readyz_is_ok_or_lists_the_failed_checks() -> None:
     problem: str | None = None
     checks = Checks()
     checks.add("caches", lambda: None)
@@ -53,18 +54,18 @@ async def test_health_is_ok_or_says_what_is_wrong() -> None:
         assert (await get(f"{url}/readyz?verbose"))[1] == (
             "[+]caches ok\n[+]runtime ok\nreadyz check passed\n"
         )
-        problem = "away"
+        problem = "not connected"
         status, text, _ = await get(f"{url}/readyz")
         excluded, _, _ = await get(f"{url}/readyz?exclude=runtime")
 
     assert (status, excluded) == (503, 200)
-    assert text == "[+]caches ok\n[-]runtime failed: away\nreadyz check failed\n"
+    assert text == "[+]caches ok\n[-]runtime failed: not connected\nreadyz check failed\n"
 
 
-async def test_each_check_answers_for_itself() -> None:
+async def test_each_check_has_a_path() -> None:
     checks = Checks()
     checks.add("cache pods", lambda: None)
-    checks.add("runtime", lambda: "away")
+    checks.add("runtime", lambda: "not connected")
     async with serving(checks) as url:
         well = await get(f"{url}/readyz/cache%20pods")
         broken = await get(f"{url}/readyz/runtime")
@@ -72,7 +73,7 @@ async def test_each_check_answers_for_itself() -> None:
         all_of_them = await get(f"{url}/readyz/?exclude=runtime&exclude=runtim&verbose")
 
     assert well[:2] == (200, "ok")
-    assert broken[:2] == (503, "runtime failed: away\n")
+    assert broken[:2] == (503, "runtime failed: not connected\n")
     assert unknown[0] == 404
     assert all_of_them[:2] == (
         200,
@@ -99,7 +100,9 @@ async def test_an_endpoint_without_checks_has_ping() -> None:
         ),
     ],
 )
-async def test_metrics_come_in_the_form_that_is_asked_for(accept: str, kind: str, end: str) -> None:
+async def test_metrics_have_the_format_that_the_client_accepts(
+    accept: str, kind: str, end: str
+) -> None:
     async with serving(Checks()) as url:
         status, text, content_type = await get(f"{url}/metrics", Accept=accept)
 
@@ -109,15 +112,15 @@ async def test_metrics_come_in_the_form_that_is_asked_for(accept: str, kind: str
     assert "_created" not in text, "a name that Go's client does not have"
 
 
-async def test_any_other_path_is_not_found() -> None:
+async def test_an_unknown_path_is_not_found() -> None:
     async with serving(Checks()) as url:
         assert (await get(f"{url}/debug"))[0] == 404
 
 
-async def test_a_taken_port_is_known_before_anything_starts() -> None:
+async def test_a_port_in_use_is_an_error_of_bind() -> None:
     async with serving(Checks()) as url:
         second = HttpServer(url.removeprefix("http://"), flag="--addr", handlers={})
-        with pytest.raises(BindError, match="is taken already"):
+        with pytest.raises(BindError, match="the port is already in use"):
             second.bind()
 
 
@@ -134,7 +137,7 @@ async def test_a_server_that_is_turned_off_runs_until_cancelled(address: str) ->
     await asyncio.wait({task})
 
 
-async def test_a_request_that_hangs_does_not_hold_the_end_up() -> None:
+async def test_a_request_that_hangs_does_not_delay_the_end() -> None:
     checks = Checks()
 
     async def hanging() -> str | None:
@@ -163,7 +166,7 @@ async def _outcome(url: str) -> str:
     return "answered"
 
 
-async def test_a_connection_serves_many_requests_and_says_what_is_wrong_with_the_last() -> None:
+async def test_a_connection_serves_requests_until_one_is_refused() -> None:
     async with serving(Checks()) as url:
         reader, writer = await asyncio.open_connection(*url.removeprefix("http://").split(":"))
         for _ in range(3):
@@ -180,7 +183,7 @@ async def test_a_connection_serves_many_requests_and_says_what_is_wrong_with_the
     assert b"Connection: close" in refusal
 
 
-async def test_one_port_serves_health_in_plain_and_metrics_by_tls() -> None:
+async def test_one_port_accepts_http_and_https() -> None:
     async with serving(Checks(), tls=True) as url:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -190,16 +193,16 @@ async def test_one_port_serves_health_in_plain_and_metrics_by_tls() -> None:
         assert (await get(f"{secure}/metrics", tls=context))[0] == 200
 
 
-async def test_a_client_that_half_closes_after_its_request_is_answered() -> None:
+async def test_a_client_that_half_closes_gets_its_response() -> None:
     """As `nc -N` does."""
     checks = Checks()
 
-    async def taking_a_moment() -> str | None:
+    async def slow() -> str | None:
         for _ in range(10):
             await asyncio.sleep(0)
         return None
 
-    checks.add("slow", taking_a_moment)
+    checks.add("slow", slow)
     async with serving(checks) as url:
         host, _, port = url.removeprefix("http://").partition(":")
         reader, writer = await asyncio.open_connection(host, int(port))

@@ -4,7 +4,7 @@ import asyncio
 import json
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from io import BytesIO
 from pathlib import Path
@@ -19,12 +19,17 @@ from support.patience import PATIENCE_SECONDS
 
 from kruise_probe.api.times import utc_now
 from kruise_probe.manifests.webhook import MUTATE_PODS, VALIDATE_MARKERS
-from kruise_probe.webhook import given, service
-from kruise_probe.webhook.certificates import Generation, new_generation
-from kruise_probe.webhook.given import GivenCertificates
-from kruise_probe.webhook.judging import judge_marker
-from kruise_probe.webhook.server import MAX_REVIEW_BYTES, WebhookServer
-from kruise_probe.webhook.serving_context import ServingContext
+from kruise_probe.serving.certificates import IssuedCertificate, issue_certificate
+from kruise_probe.serving.server import HttpServer
+from kruise_probe.webhook import cert_watcher
+from kruise_probe.webhook.cert_watcher import CertWatcher, WebhookTls
+from kruise_probe.webhook.server import (
+    MAX_REVIEW_BYTES,
+    WebhookOptions,
+    build_webhook,
+    review_server,
+)
+from kruise_probe.webhook.validating import review_marker
 
 PATH = "/validate"
 REVIEW: dict[str, Any] = {
@@ -36,26 +41,26 @@ REVIEW: dict[str, Any] = {
 }
 
 
-def generation() -> Generation:
-    return new_generation(["localhost"], now=utc_now(), lifetime=timedelta(hours=1))
+def issued() -> IssuedCertificate:
+    return issue_certificate(["localhost"], now=utc_now(), lifetime=timedelta(hours=1))
 
 
-def keep(folder: Path, pair: Generation) -> None:
+def write_pair(folder: Path, pair: IssuedCertificate) -> None:
     (folder / "tls.crt").write_bytes(pair.certificate)
     (folder / "tls.key").write_bytes(pair.key)
 
 
 @pytest.fixture(autouse=True)
-def looking_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(given, "POLL_SECONDS", 0.02)
+def polls_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cert_watcher, "POLL_SECONDS", 0.02)
 
 
 @asynccontextmanager
-async def served(folder: Path) -> AsyncIterator[WebhookServer]:
-    serving = ServingContext()
-    server = WebhookServer("127.0.0.1:0", flag="-", serving=serving, decide={PATH: judge_marker})
+async def served(folder: Path) -> AsyncIterator[HttpServer]:
+    tls = WebhookTls()
+    server = review_server("127.0.0.1:0", tls, {PATH: review_marker})
     server.bind()
-    async with background(GivenCertificates(folder, serving).run()), background(server.run()):
+    async with background(CertWatcher(folder, tls).run()), background(server.run()):
         yield server
 
 
@@ -67,7 +72,7 @@ def trusting(authority: bytes) -> ssl.SSLContext:
 
 
 async def post(
-    server: WebhookServer, authority: bytes, body: bytes, path: str = PATH
+    server: HttpServer, authority: bytes, body: bytes, path: str = PATH
 ) -> tuple[int, str]:
     tls = trusting(authority)
     async with (
@@ -80,7 +85,7 @@ async def post(
         return answer.status, await answer.text()
 
 
-async def until_served(server: WebhookServer, pair: Generation, path: str = PATH) -> None:
+async def until_served(server: HttpServer, pair: IssuedCertificate, path: str = PATH) -> None:
     for _ in range(500):
         try:
             if (await post(server, pair.authority, json.dumps(REVIEW).encode(), path))[0] == 200:
@@ -91,7 +96,7 @@ async def until_served(server: WebhookServer, pair: Generation, path: str = PATH
 
 
 async def test_a_review_is_answered(tmp_path: Path) -> None:
-    keep(tmp_path, pair := generation())
+    write_pair(tmp_path, pair := issued())
     async with served(tmp_path) as server:
         await until_served(server, pair)
 
@@ -103,7 +108,7 @@ async def test_a_review_is_answered(tmp_path: Path) -> None:
 
 async def test_one_connection_carries_review_after_review(tmp_path: Path) -> None:
     """An API server keeps its connection; one that stalls makes it wait for its whole timeout."""
-    keep(tmp_path, pair := generation())
+    write_pair(tmp_path, pair := issued())
     body = json.dumps(REVIEW).encode()
     async with served(tmp_path) as server:
         await until_served(server, pair)
@@ -122,25 +127,25 @@ async def test_one_connection_carries_review_after_review(tmp_path: Path) -> Non
         writer.close()
 
 
-async def test_what_is_no_review_is_a_bad_request(tmp_path: Path) -> None:
-    keep(tmp_path, pair := generation())
+async def test_a_body_that_is_not_a_review_is_a_bad_request(tmp_path: Path) -> None:
+    write_pair(tmp_path, pair := issued())
     async with served(tmp_path) as server:
         await until_served(server, pair)
 
         code, text = await post(server, pair.authority, b"{}")
 
     assert code == 400
-    assert "no AdmissionReview" in text
+    assert "not an AdmissionReview" in text
 
 
-async def test_files_that_come_late_and_change_are_served(tmp_path: Path) -> None:
+async def test_certificate_files_are_loaded_late_and_again_when_they_change(tmp_path: Path) -> None:
     async with served(tmp_path) as server:
-        keep(tmp_path, first := generation())
+        write_pair(tmp_path, first := issued())
         await until_served(server, first)
         (tmp_path / "tls.key").write_text("half of a change")
-        (tmp_path / "tls.crt").write_bytes(generation().certificate)
+        (tmp_path / "tls.crt").write_bytes(issued().certificate)
 
-        keep(tmp_path, second := generation())
+        write_pair(tmp_path, second := issued())
 
         await until_served(server, second)
         with pytest.raises(aiohttp.ClientConnectorCertificateError):
@@ -148,7 +153,7 @@ async def test_files_that_come_late_and_change_are_served(tmp_path: Path) -> Non
 
 
 async def test_a_review_larger_than_an_api_server_sends_is_refused(tmp_path: Path) -> None:
-    keep(tmp_path, pair := generation())
+    write_pair(tmp_path, pair := issued())
     async with served(tmp_path) as server:
         await until_served(server, pair)
         review = json.dumps(REVIEW).encode()
@@ -158,8 +163,8 @@ async def test_a_review_larger_than_an_api_server_sends_is_refused(tmp_path: Pat
         assert (await post(server, pair.authority, largest + b" "))[0] == 413
 
 
-async def test_the_end_does_not_wait_for_silent_clients(tmp_path: Path) -> None:
-    keep(tmp_path, pair := generation())
+async def test_the_end_does_not_wait_for_idle_clients(tmp_path: Path) -> None:
+    write_pair(tmp_path, pair := issued())
     tls = trusting(pair.authority)
     time = asyncio.get_running_loop().time
     async with served(tmp_path) as server:
@@ -172,20 +177,18 @@ async def test_the_end_does_not_wait_for_silent_clients(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("gate", [True, False])
-async def test_pods_are_told_of_probes_with_the_gate_only(gate: bool, tmp_path: Path) -> None:
-    keep(tmp_path, pair := generation())
-    options = service.Options(
-        "127.0.0.1:0", "kruise-system", gate, certificate_folder=str(tmp_path)
+async def test_pods_are_annotated_only_with_the_feature_gate(gate: bool, tmp_path: Path) -> None:
+    write_pair(tmp_path, pair := issued())
+    options = WebhookOptions("127.0.0.1:0", "kruise-system", gate, certificate_folder=str(tmp_path))
+    unused: Any = (
+        None  # with certificates from files, the webhook sends no request to the API server
     )
-    nobody: Any = None  # certificates are given, so nothing is asked of the API server
-    parts = service.build(nobody, options, markers_of=lambda _: [marker()], now=utc_now)
+    webhook = build_webhook(unused, options, markers_of=lambda _: [marker()], now=utc_now)
     request = {"uid": "u", "operation": "CREATE", "namespace": "default", "object": pod_wire()}
-    async with AsyncExitStack() as running:
-        for each in parts.services:
-            await running.enter_async_context(background(each.run()))
-        await until_served(parts.server, pair, VALIDATE_MARKERS)
+    async with background(webhook.certificates.run()), background(webhook.server.run()):
+        await until_served(webhook.server, pair, VALIDATE_MARKERS)
         body = json.dumps({"request": request}).encode()
-        code, text = await post(parts.server, pair.authority, body, MUTATE_PODS)
+        code, text = await post(webhook.server, pair.authority, body, MUTATE_PODS)
 
     assert code == 200
     response = json.loads(text)["response"]

@@ -17,7 +17,7 @@ from kruise_probe.serving.authorization import (
     TOKEN_REVIEWS,
     MetricsGuard,
 )
-from kruise_probe.serving.http_messages import Request, Response
+from kruise_probe.serving.http_messages import HttpRequest, HttpResponse
 
 PROMETHEUS = "system:serviceaccount:monitoring:prometheus"
 
@@ -61,8 +61,8 @@ class Reviewer:
         return {"allowed": spec["user"] in self.readers}
 
 
-async def metrics(request: Request) -> Response:
-    return Response.of_text("metrics")
+async def metrics(request: HttpRequest) -> HttpResponse:
+    return HttpResponse.of_text("metrics")
 
 
 @pytest.fixture
@@ -77,9 +77,9 @@ def guard(reviewer: Reviewer) -> MetricsGuard:
     return guard
 
 
-def scrape(authorization: str = "") -> Request:
+def scrape(authorization: str = "") -> HttpRequest:
     headers = {"authorization": authorization} if authorization else {}
-    return Request("GET", "/metrics", headers=headers)
+    return HttpRequest("GET", "/metrics", headers=headers)
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ async def test_without_checks_all_is_well() -> None:
     [
         pytest.param(raising, "ValueError: bug", id="raises"),
         pytest.param(slow, "slow", id="asynchronous"),
-        pytest.param(hanging, "no answer within 2 s", id="hangs"),
+        pytest.param(hanging, "no result within 2 s", id="hangs"),
     ],
 )
 async def test_whatever_a_check_does_it_is_one_line(check: object, problem: str) -> None:
@@ -87,7 +87,7 @@ async def test_a_check_can_be_excluded_and_replaced() -> None:
     ("silent", "problem"),
     [
         pytest.param(140.0, None, id="at-the-limit"),
-        pytest.param(141.0, "silent for 141 s, at most 140 s are healthy", id="past-it"),
+        pytest.param(141.0, "no activity for 141 s; at most 140 s are healthy", id="past-it"),
     ],
 )
 def test_silence_is_unhealthy_past_its_limit(silent: float, problem: str | None) -> None:

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from kruise_probe.serving.http_messages import (
     BadRequest,
-    Request,
+    HttpRequest,
+    HttpResponse,
     RequestHead,
-    Response,
     parse_head,
 )
 
@@ -26,7 +26,7 @@ def parsed(head: bytes) -> RequestHead:
 def test_a_head_is_method_path_query_and_fields() -> None:
     head = parsed(GET)
 
-    assert head.request == Request(
+    assert head.request == HttpRequest(
         "GET", "/readyz", {"verbose": [""], "exclude": ["a b", "c"]}, {"host": "x", "accept": "a, b"}
     )  # fmt: skip
     assert (head.body_bytes, head.close, head.expects_continue) == (0, False, False)
@@ -125,14 +125,14 @@ AT = datetime(2026, 11, 5, 12, 0, tzinfo=UTC)
 
 
 def test_the_head_of_a_response() -> None:
-    assert Response.of_text("ok").head(now=AT, close=False) == (
+    assert HttpResponse.of_text("ok").head(now=AT, close=False) == (
         b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 2\r\n"
         b"Date: Thu, 05 Nov 2026 12:00:00 GMT\r\nConnection: keep-alive\r\n\r\n"
     )
 
 
 def test_the_head_of_a_response_has_more_fields() -> None:
-    data = Response.of_status(405, Allow="GET").head(now=AT, close=True)
+    data = HttpResponse.of_status(405, Allow="GET").head(now=AT, close=True)
 
     assert data.startswith(b"HTTP/1.1 405 Method Not Allowed\r\n")
     assert b"Content-Length: 23\r\n" in data

@@ -2,7 +2,7 @@
 
 Source: Kruise pkg/webhook/podprobemarker/validating; apiextensions' ratcheting for which fields updates may keep.
 Differs: reports all errors at once, each with its field. A NodePodProbe is never denied, because one bad probe would
-then block all probes of its node. The daemon refuses only that probe.
+then block all probes of its node. The daemon rejects only that probe.
 """
 
 from collections.abc import Collection, Iterator
@@ -19,11 +19,12 @@ from kruise_probe.api.validation import (
 )
 from kruise_probe.webhook.admission import (
     ALLOWED,
-    Request,
-    Verdict,
+    MAX_VALUES,
+    AdmissionRequest,
+    AdmissionResponse,
     has_too_many_values,
-    present,
-    refused,
+    invalid,
+    is_set,
     too_many_values,
     undecodable,
 )
@@ -31,11 +32,13 @@ from kruise_probe.webhook.admission import (
 ITEMS_NOT_VALIDATED: Final = (
     "these items and the fields after them are not validated; there may be more errors"
 )
-MAX_JUDGED: Final = 500
+MAX_CHECKED_PROBES: Final = 500
 """Probes of a NodePodProbe that are checked for warnings; a node normally has fewer."""
 
 
-def judge_marker(request: Request, *, allowed_labels: Collection[str] = ()) -> Verdict:
+def review_marker(
+    request: AdmissionRequest, *, allowed_labels: Collection[str] = ()
+) -> AdmissionResponse:
     """Deny an invalid marker, and warn about fields without effect. Unchanged parts of an update are not validated.
 
     So a marker stored before the rules existed can still be labelled, and can lose its finalizer on deletion.
@@ -53,14 +56,18 @@ def judge_marker(request: Request, *, allowed_labels: Collection[str] = ()) -> V
         _until_too_many(_new_errors(marker, _old_marker(request), allowed_labels))
     )
     if errors:
-        return refused(MARKERS.kind, marker.metadata.name, errors)
+        return invalid(MARKERS.kind, marker.metadata.name, errors)
     idle = fields_without_effect(marker.spec)
-    return Verdict(warnings=[f"{each} has no effect: nothing is restarted" for each in idle])
+    return AdmissionResponse(
+        warnings=[
+            f"{each} has no effect: probes of a marker never restart a container" for each in idle
+        ]
+    )
 
 
-def _old_marker(request: Request) -> PodProbeMarker | None:
+def _old_marker(request: AdmissionRequest) -> PodProbeMarker | None:
     """Decode the old marker; None on creation, and if it was stored before its CRD had types or bounds."""
-    if not present(request.old_object) or has_too_many_values(request.old_object):
+    if not is_set(request.old_object) or has_too_many_values(request.old_object):
         return None
     try:
         return MARKERS.decode(request.old_object)
@@ -82,7 +89,7 @@ def _new_errors(
 
 
 def _until_too_many(errors: Iterator[FieldError]) -> Iterator[FieldError]:
-    """Stop at the first list that is too long: it may have a hundred thousand items to validate."""
+    """Stop at the first list that is too long: it may have a hundred thousand items."""
     for error in errors:
         yield error
         if error.kind is ErrorKind.TOO_MANY:
@@ -90,22 +97,26 @@ def _until_too_many(errors: Iterator[FieldError]) -> Iterator[FieldError]:
             return
 
 
-def judge_node_pod_probe(request: Request) -> Verdict:
-    """Always allow; warn about probes that the daemon will refuse and numbers that it will correct."""
+def review_node_pod_probe(request: AdmissionRequest) -> AdmissionResponse:
+    """Always allow; warn about probes that the daemon will reject and numbers that it will clamp."""
     if request.operation not in ("CREATE", "UPDATE") or request.sub_resource:
         return ALLOWED
     if has_too_many_values(request.object):
-        return Verdict(warnings=["it has too many values to look for what the daemon will refuse"])
+        return AdmissionResponse(
+            warnings=[
+                f"the object has more than {MAX_VALUES} values, so its probes were not checked"
+            ]
+        )
     try:
         node = NODE_POD_PROBES.decode(request.object)
     except DECODE_ERRORS as error:
-        return Verdict(warnings=[f"the daemon cannot read this: {error}"])
-    return Verdict(warnings=[_warning(each) for each in _errors_of(node)])
+        return AdmissionResponse(warnings=[f"the daemon cannot decode this object: {error}"])
+    return AdmissionResponse(warnings=[_warning(each) for each in _errors_of(node)])
 
 
 def _warning(error: FieldError) -> str:
     is_number = error.path.endswith(("Seconds", "Threshold"))
-    return f"the daemon will {'correct' if is_number else 'refuse'} {error}"
+    return f"the daemon will {'clamp' if is_number else 'reject'} {error}"
 
 
 def _errors_of(node: NodePodProbe) -> list[FieldError]:
@@ -116,6 +127,6 @@ def _errors_of(node: NodePodProbe) -> list[FieldError]:
     )
     return first_errors(
         error
-        for probe, path in islice(probes, MAX_JUDGED)
+        for probe, path in islice(probes, MAX_CHECKED_PROBES)
         for error in _until_too_many(validate_probe(probe, path))
     )

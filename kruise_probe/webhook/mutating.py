@@ -20,7 +20,12 @@ from kruise_probe.api.reserved import reserved_condition_error
 from kruise_probe.api.resources import DECODE_ERRORS, PODS
 from kruise_probe.api.v1alpha1 import PodContainerProbe, PodProbeMarker
 from kruise_probe.api.validation import CEL_BOUNDS, clamp_timeout, validate_probe
-from kruise_probe.webhook.admission import ALLOWED, Request, Verdict, has_too_many_values
+from kruise_probe.webhook.admission import (
+    ALLOWED,
+    AdmissionRequest,
+    AdmissionResponse,
+    has_too_many_values,
+)
 
 
 class _Meta(msgspec.Struct, frozen=True):
@@ -38,7 +43,7 @@ _SECRET_HEADER: Final = re.compile(
 _annotated = msgspec.json.Decoder(_Annotated)
 
 
-def annotate_pod(request: Request, markers: Iterable[PodProbeMarker]) -> Verdict:
+def annotate_pod(request: AdmissionRequest, markers: Iterable[PodProbeMarker]) -> AdmissionResponse:
     """Return the patch for a new pod; `markers` are those of its namespace.
 
     Never denies a pod: a pod without annotations is better than none.
@@ -68,7 +73,9 @@ def annotate_pod(request: Request, markers: Iterable[PodProbeMarker]) -> Verdict
         SERVERLESS_PROBES_ANNOTATION: msgspec.json.encode(wire).decode(),
         SERVERLESS_MARKERS_ANNOTATION: ",".join(names),
     }
-    return Verdict(patch=_additions(annotations, has_annotations=_has_annotations(request)))
+    return AdmissionResponse(
+        patch=_additions(annotations, has_annotations=_has_annotations(request))
+    )
 
 
 def _age(marker: PodProbeMarker) -> tuple[str, str]:
@@ -127,7 +134,7 @@ def looks_secret(header: str) -> bool:
     return _SECRET_HEADER.search(header) is not None
 
 
-def _has_annotations(request: Request) -> bool:
+def _has_annotations(request: AdmissionRequest) -> bool:
     return _annotated.decode(request.object).metadata.annotations is not None
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.api.validation import MAX_COMMAND
-from kruise_probe.webhook.admission import Request, answer
-from kruise_probe.webhook.annotating import annotate_pod, looks_secret
+from kruise_probe.webhook.admission import AdmissionRequest, encode_review
+from kruise_probe.webhook.mutating import annotate_pod, looks_secret
 
 Json = dict[str, Any]
 PROBES = "kruise.io/podprobe"
@@ -31,7 +31,7 @@ def marker(
     return msgspec.convert(document, PodProbeMarker)
 
 
-def pod(**metadata: Any) -> Request:
+def pod(**metadata: Any) -> AdmissionRequest:
     sidecar = {"name": "side", "restartPolicy": "Always"}
     document = {
         "metadata": {"generateName": "web-", "labels": {"app": "a"}, **metadata},
@@ -41,10 +41,10 @@ def pod(**metadata: Any) -> Request:
         },
     }
     raw = msgspec.Raw(json.dumps(document).encode())
-    return Request(uid="u", operation="CREATE", namespace="n", object=raw)
+    return AdmissionRequest(uid="u", operation="CREATE", namespace="n", object=raw)
 
 
-def annotations_of(request: Request, *markers: PodProbeMarker) -> Json:
+def annotations_of(request: AdmissionRequest, *markers: PodProbeMarker) -> Json:
     """The annotations after the patch."""
     found: Json = json.loads(bytes(request.object))["metadata"].get("annotations") or {}
     for each in annotate_pod(request, markers).patch:
@@ -149,9 +149,9 @@ def test_http_get_is_completed() -> None:
 
 
 def test_what_cannot_be_read_is_let_through() -> None:
-    request = Request(uid="u", operation="CREATE", object=msgspec.Raw(b'{"metadata": 1}'))
+    request = AdmissionRequest(uid="u", operation="CREATE", object=msgspec.Raw(b'{"metadata": 1}'))
 
-    assert b'"allowed":true' in answer(request, annotate_pod(request, []))
+    assert b'"allowed":true' in encode_review(request, annotate_pod(request, []))
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_what_cannot_be_read_is_let_through() -> None:
         ("Set-Cookie", True),
         ("X-Api-Key", True),
         ("apikey", True),
-        ("X-Auth-Request-User", True),
+        ("X-Auth-AdmissionRequest-User", True),
         ("X-Amz-Security-Token", True),
         ("X-CLIENT-SECRET", True),
         ("X-Passwd", True),

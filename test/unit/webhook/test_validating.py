@@ -1,4 +1,4 @@
-"""The webhook's answers: the table of markers as on creation, and what updates leave alone."""
+"""Validation by the webhook: the table of markers on creation, and which parts of an update are validated."""
 
 import copy
 import json
@@ -9,8 +9,14 @@ import pytest
 from support.marker_table import GOOD, INVALID, VALID, Row, edited
 
 from kruise_probe.api.validation import MAX_MARKS
-from kruise_probe.webhook.admission import MAX_VALUES, BadReview, Request, answer, read
-from kruise_probe.webhook.judging import judge_marker, judge_node_pod_probe
+from kruise_probe.webhook.admission import (
+    MAX_VALUES,
+    AdmissionRequest,
+    BadReview,
+    decode_review,
+    encode_review,
+)
+from kruise_probe.webhook.validating import review_marker, review_node_pod_probe
 
 Json = dict[str, Any]
 
@@ -24,20 +30,22 @@ def marker(spec: Json, **metadata: Any) -> Json:
     }
 
 
-def review(operation: str, new: Json | None, old: Json | None = None, **more: Any) -> Request:
+def review(
+    operation: str, new: Json | None, old: Json | None = None, **more: Any
+) -> AdmissionRequest:
     request = {"uid": "u", "operation": operation, "name": "m", "object": new, "oldObject": old}
     body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
-    return read(json.dumps({**body, "request": {**request, **more}}).encode())
+    return decode_review(json.dumps({**body, "request": {**request, **more}}).encode())
 
 
-def response(request: Request) -> Json:
-    found: Json = json.loads(answer(request, judge_marker(request)))["response"]
+def response(request: AdmissionRequest) -> Json:
+    found: Json = json.loads(encode_review(request, review_marker(request)))["response"]
     assert found["uid"] == "u"
     return found
 
 
 @pytest.mark.parametrize("row", [pytest.param(row, id=row.id) for row in VALID])
-def test_a_good_marker_is_allowed(row: Row) -> None:
+def test_a_valid_marker_is_allowed(row: Row) -> None:
     found = response(review("CREATE", marker(row.spec)))
     found.pop("warnings", None)
 
@@ -45,7 +53,7 @@ def test_a_good_marker_is_allowed(row: Row) -> None:
 
 
 @pytest.mark.parametrize("row", [pytest.param(row, id=row.id) for row in INVALID])
-def test_a_bad_marker_is_refused_and_the_field_named(row: Row) -> None:
+def test_an_invalid_marker_is_denied_and_the_field_named(row: Row) -> None:
     found = response(review("CREATE", marker(row.spec)))
 
     assert found["allowed"] is False
@@ -53,7 +61,7 @@ def test_a_bad_marker_is_refused_and_the_field_named(row: Row) -> None:
     assert row.field in {cause["field"] for cause in found["status"]["details"]["causes"]}
 
 
-def test_b13_each_field_without_effect_is_warned_of_once() -> None:
+def test_b13_a_field_without_effect_gets_one_warning() -> None:
     spec = edited("probes.0.probe.terminationGracePeriodSeconds", 5)
     found = response(review("CREATE", marker(spec)))
 
@@ -74,19 +82,19 @@ OLD_ENDLESS = edited("probes.0.probe.timeoutSeconds", 7200)
         pytest.param(marker(OLD_BAD, finalizers=[]), OLD_BAD, True, id="finalizer-of-an-old-one"),
         pytest.param(marker(OLD_RESERVED, labels={"a": "b"}), OLD_RESERVED, True, id="reserved"),
         pytest.param(marker(OLD_ENDLESS, finalizers=[]), OLD_ENDLESS, True, id="endless"),
-        pytest.param(marker(GOOD), OLD_BAD, True, id="an-old-one-is-mended"),
-        pytest.param(marker(OLD_BAD), GOOD, False, id="a-good-one-is-broken"),
+        pytest.param(marker(GOOD), OLD_BAD, True, id="invalid-one-is-corrected"),
+        pytest.param(marker(OLD_BAD), GOOD, False, id="valid-one-becomes-invalid"),
         pytest.param(
             marker(edited("selector.matchLabels", {"app": "x"})), GOOD, False, id="selector-changed"
         ),
         pytest.param(marker(edited("probes.0.name", "Busy")), GOOD, True, id="probe-renamed"),
     ],
 )
-def test_an_update_is_judged_by_what_it_changes(new: Json, old: Json, allowed: bool) -> None:
+def test_only_changed_parts_of_an_update_are_validated(new: Json, old: Json, allowed: bool) -> None:
     assert response(review("UPDATE", new, marker(old)))["allowed"] is allowed
 
 
-def test_a_refusal_of_very_many_errors_is_short() -> None:
+def test_a_denial_with_very_many_errors_is_short() -> None:
     labels = {f"-{n}": "x" * 100 for n in range(MAX_MARKS)}
     spec = edited("probes.0.markerPolicy.0.labels", labels)
 
@@ -109,12 +117,12 @@ def test_an_update_lists_new_errors_behind_many_old_ones() -> None:
     ]
 
 
-def test_a_label_that_the_manager_allows_is_allowed() -> None:
+def test_an_allowed_label_key_is_allowed() -> None:
     spec = edited("probes.0.markerPolicy.0.labels", {"pod-template-hash": "x"})
     request = review("CREATE", marker(spec))
 
-    assert judge_marker(request).status is not None
-    assert judge_marker(request, allowed_labels={"pod-template-hash"}).status is None
+    assert review_marker(request).status is not None
+    assert review_marker(request, allowed_labels={"pod-template-hash"}).status is None
 
 
 @pytest.mark.parametrize(
@@ -124,11 +132,11 @@ def test_a_label_that_the_manager_allows_is_allowed() -> None:
         pytest.param(review("UPDATE", marker(OLD_BAD), None, subResource="status"), id="status"),
     ],
 )
-def test_what_is_no_change_of_the_spec_is_allowed(request_: Request) -> None:
+def test_requests_that_do_not_change_the_spec_are_allowed(request_: AdmissionRequest) -> None:
     assert response(request_)["allowed"]
 
 
-def test_an_object_of_other_types_is_refused_with_the_place() -> None:
+def test_a_field_of_a_wrong_type_is_denied_and_named() -> None:
     spec = copy.deepcopy(GOOD)
     spec["probes"][0]["probe"] = {"exec": {"command": "/idle.sh"}}
 
@@ -147,11 +155,11 @@ def test_an_object_of_too_many_values_is_not_decoded() -> None:
     assert found["status"]["code"] == 413
     assert f"more than {MAX_VALUES} values" in found["status"]["message"]
     assert not response(review("CREATE", {**document, "spec": [0] * 10}))["allowed"]
-    verdict = judge_node_pod_probe(review("UPDATE", document))
-    assert (verdict.status, len(verdict.warnings)) == (None, 1)
+    response_ = review_node_pod_probe(review("UPDATE", document))
+    assert (response_.status, len(response_.warnings)) == (None, 1)
 
 
-def test_the_items_of_a_list_that_is_too_long_are_not_judged() -> None:
+def test_items_of_a_list_that_is_too_long_are_not_validated() -> None:
     selector = {"matchLabels": {f"-{n}": "x" for n in range(10_000)}}
 
     found = response(review("CREATE", marker({**GOOD, "selector": selector})))
@@ -161,42 +169,42 @@ def test_the_items_of_a_list_that_is_too_long_are_not_judged() -> None:
     assert "there may be more errors" in causes[1]["message"]
 
 
-def test_a_node_pod_probe_is_never_refused_and_somebody_is_warned() -> None:
+def test_an_invalid_node_pod_probe_is_allowed_with_a_warning() -> None:
     entry = {"name": "p", "namespace": "n", "uid": "u", "IP": "127.0.0.1"}
     probe = {"tcpSocket": {"port": 1, "host": "127.0.0.2"}}
     probes = [{"name": "m#p", "containerName": "c", "probe": probe}]
     node = {"metadata": {"name": "x"}, "spec": {"podProbes": [{**entry, "probes": probes}]}}
     request = review("UPDATE", node)
 
-    verdict = judge_node_pod_probe(request)
+    response_ = review_node_pod_probe(request)
 
-    assert verdict.status is None
-    (warning,) = verdict.warnings
+    assert response_.status is None
+    (warning,) = response_.warnings
     assert "spec.podProbes[0].probes[0].probe.tcpSocket.host" in warning
-    assert judge_node_pod_probe(review("UPDATE", {"spec": 1})).status is None
+    assert review_node_pod_probe(review("UPDATE", {"spec": 1})).status is None
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"[1]", b'{"request":{"uid":1}}'])
-def test_what_is_no_review_is_said_so(body: bytes) -> None:
-    with pytest.raises(BadReview, match="no AdmissionReview"):
-        read(body)
+def test_a_body_that_is_not_a_review_is_an_error(body: bytes) -> None:
+    with pytest.raises(BadReview, match="not an AdmissionReview"):
+        decode_review(body)
 
 
-def test_warnings_are_cut_to_what_an_api_server_passes_on() -> None:
+def test_warnings_are_truncated_to_256_characters() -> None:
     request = review("UPDATE", {"metadata": {"name": "x" * 5000}, "spec": "y"})
 
-    found = msgspec.json.decode(answer(request, judge_node_pod_probe(request)))["response"]
+    found = msgspec.json.decode(encode_review(request, review_node_pod_probe(request)))["response"]
 
     assert found["allowed"]
     assert all(len(each) <= 256 for each in found["warnings"])
 
 
-def test_a_number_out_of_range_in_a_node_pod_probe_is_corrected_not_refused() -> None:
+def test_a_number_out_of_range_in_a_node_pod_probe_gets_a_warning() -> None:
     entry = {"name": "p", "namespace": "n", "uid": "u", "IP": "127.0.0.1"}
     probe = {"tcpSocket": {"port": 1}, "timeoutSeconds": 7200}
     probes = [{"name": "m#p", "containerName": "c", "probe": probe}]
     node = {"metadata": {"name": "x"}, "spec": {"podProbes": [{**entry, "probes": probes}]}}
 
-    (warning,) = judge_node_pod_probe(review("UPDATE", node)).warnings
+    (warning,) = review_node_pod_probe(review("UPDATE", node)).warnings
 
-    assert warning.startswith("the daemon will correct spec.podProbes[0].probes[0].probe.timeout")
+    assert warning.startswith("the daemon will clamp spec.podProbes[0].probes[0].probe.timeout")

@@ -1,0 +1,208 @@
+"""Rotates the webhook's certificate in a Secret, and publishes its CA bundle in the webhook configurations.
+
+Every replica independently runs the same loop: read the Secret, take the next step if one is due, write the bundle
+to the webhook configurations, serve the current certificate. If two replicas take a step at once, the later one gets
+a 409 and reads again. The Secret is part of the install, so no replica needs the right to create Secrets.
+
+Source: cert-controller (open-policy-agent) pkg/rotator (CertRotator); Kruise pkg/webhook/util/{writer,controller}.
+Differs: needs no leader and no restart, and the bundle always matches the served certificate.
+"""
+
+import asyncio
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Final, Protocol, TypeVar
+
+import msgspec
+import structlog
+
+from kruise_probe.api.errors import Conflict, KubeError, NotFound
+from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.meta import ApiObject
+from kruise_probe.api.resources import KubeObject, Resource
+from kruise_probe.client.request import PatchType
+from kruise_probe.webhook.cert_watcher import WebhookTls
+from kruise_probe.webhook.rotation import (
+    RotationState,
+    RotationTimes,
+    from_data,
+    next_state,
+    to_data,
+)
+
+POLL_SECONDS: Final = 10.0
+"""Shorter than the settle time, so that each replica sees every step."""
+RETRY_SECONDS: Final = 1.0
+ROUND_SECONDS: Final = 20.0
+"""Deadline of one round."""
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+V = TypeVar("V")
+T = TypeVar("T", bound=KubeObject)
+
+
+class Secret(ApiObject, frozen=True):
+    """Values are base64."""
+
+    data: Mapping[str, str] | None = None
+
+
+class ClientConfig(msgspec.Struct, frozen=True, rename="camel"):
+    ca_bundle: str = ""
+
+
+class WebhookEntry(msgspec.Struct, frozen=True, rename="camel"):
+    name: str
+    client_config: ClientConfig
+
+
+class WebhookConfiguration(ApiObject, frozen=True):
+    webhooks: tuple[WebhookEntry, ...] = ()
+
+
+def _unchanged(decoded: V) -> V:
+    return decoded
+
+
+def _configurations(mode: str) -> Resource[WebhookConfiguration]:
+    return Resource(
+        "admissionregistration.k8s.io",
+        "v1",
+        f"{mode.lower()}webhookconfigurations",
+        f"{mode}WebhookConfiguration",
+        wire=WebhookConfiguration,
+        project=_unchanged,
+        namespaced=False,
+    )
+
+
+SECRETS: Final = Resource("", "v1", "secrets", "Secret", wire=Secret, project=_unchanged)
+VALIDATING: Final = _configurations("Validating")
+MUTATING: Final = _configurations("Mutating")
+
+
+class RotatorClient(Protocol):
+    """The API calls of the rotator."""
+
+    async def get(self, resource: Resource[T], key: NamespacedName) -> T: ...
+
+    async def patch(
+        self, resource: Resource[T], key: NamespacedName, body: bytes, *, patch_type: PatchType
+    ) -> T: ...
+
+
+class CertRotator:
+    """Rotates the certificate until cancelled; the last one then stays in use."""
+
+    name = "webhook certificates"
+
+    def __init__(
+        self,
+        *,
+        client: RotatorClient,
+        tls: WebhookTls,
+        secret: NamespacedName,
+        configuration: str,
+        dns_names: Sequence[str],
+        now: Callable[[], datetime],
+        times: RotationTimes,
+    ) -> None:
+        self._client = client
+        self._tls = tls
+        self._secret = secret
+        self._configuration = NamespacedName("", configuration)
+        self._dns_names = dns_names
+        self._now = now
+        self._times = times
+        self.last_error = f"no certificate was read yet from Secret {secret}"
+
+    async def run(self) -> None:
+        """Run rounds until cancelled; retry a failed one after `RETRY_SECONDS`."""
+        had_conflict = False
+        while True:
+            try:
+                async with asyncio.timeout(ROUND_SECONDS):
+                    await self._round()
+            except (KubeError, TimeoutError, OSError) as error:
+                if isinstance(error, Conflict) and not had_conflict:  # another replica was first
+                    had_conflict, pause = True, 0.0
+                else:
+                    self._failed(str(error) or f"no response within {ROUND_SECONDS:g} s")
+                    pause = RETRY_SECONDS
+            else:
+                self.last_error, had_conflict = "", False
+                pause = min(POLL_SECONDS, self._times.settle.total_seconds() / 3)
+            await asyncio.sleep(pause)
+
+    async def _round(self) -> None:
+        secret = await self._get_secret()
+        state = from_data(secret.data)
+        step = next_state(state, names=self._dns_names, now=self._now(), times=self._times)
+        if step is not None:
+            await self._write(secret, step)
+            state = step
+        if state is None:
+            return
+        # Bundle first: API servers must trust the certificate before it is served.
+        for resource in (VALIDATING, MUTATING):
+            await self._publish(resource, state.bundle)
+        if self._tls.load(state.current.certificate + state.current.key):
+            _log.info("loaded the webhook's certificate", expires_at=str(state.current.expires_at))
+
+    async def _get_secret(self) -> Secret:
+        """Get the Secret.
+
+        Raises:
+            NotFound: the message contains the command to create it.
+        """
+        try:
+            return await self._client.get(SECRETS, self._secret)
+        except NotFound as error:
+            namespace, name = self._secret
+            raise NotFound(
+                f"Secret {self._secret} for the webhook's certificates does not exist; "
+                f"create it with: kubectl -n {namespace} create secret generic {name} ({error})"
+            ) from error
+
+    async def _write(self, secret: Secret, state: RotationState) -> None:
+        patch = {
+            "metadata": {"resourceVersion": secret.resource_version},
+            "data": to_data(state),
+        }
+        await self._client.patch(
+            SECRETS, self._secret, msgspec.json.encode(patch), patch_type=PatchType.MERGE
+        )
+        _log.info(
+            "wrote the webhook's certificates",
+            secret=str(self._secret),
+            current_expires_at=str(state.current.expires_at),
+            following=state.following is not None,
+            previous=bool(state.previous_authority),
+        )
+
+    async def _publish(self, resource: Resource[WebhookConfiguration], bundle: bytes) -> None:
+        """Set the CA bundle on every webhook of the configuration whose bundle differs."""
+        try:
+            found = await self._client.get(resource, self._configuration)
+        except NotFound:  # an install may have only one of the two kinds
+            return
+        text = base64.b64encode(bundle).decode()
+        webhooks = [
+            {"name": each.name, "clientConfig": {"caBundle": text}}
+            for each in found.webhooks
+            if each.client_config.ca_bundle != text
+        ]
+        if webhooks:
+            await self._client.patch(
+                resource,
+                self._configuration,
+                msgspec.json.encode({"webhooks": webhooks}),
+                patch_type=PatchType.STRATEGIC_MERGE,
+            )
+
+    def _failed(self, reason: str) -> None:
+        if reason != self.last_error:
+            _log.warning("cannot rotate the webhook's certificate; trying again", error=reason)
+        self.last_error = reason

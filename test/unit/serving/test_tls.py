@@ -1,0 +1,83 @@
+"""Certificates that we issue, and the TLS context of a server that loads them."""
+
+import ssl
+import subprocess
+import sys
+from contextlib import suppress
+from datetime import timedelta
+
+import pytest
+from cryptography import x509
+
+from kruise_probe.api.times import utc_now
+from kruise_probe.serving.certificates import IssuedCertificate, issue_certificate
+from kruise_probe.serving.tls import ServerTls
+
+
+def issued(*names: str, for_client: bool = False) -> IssuedCertificate:
+    return issue_certificate(
+        names or ["localhost"], now=utc_now(), lifetime=timedelta(hours=1), for_client=for_client
+    )
+
+
+def handshake(server: ssl.SSLContext, authority: bytes, name: str = "localhost") -> None:
+    """Do a handshake in memory.
+
+    Raises:
+        ssl.SSLError: the client does not accept the server.
+    """
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = ssl.create_default_context(cadata=authority.decode())
+    sides = (
+        client.wrap_bio(to_client, to_server, server_hostname=name),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    )
+    for _ in range(3):
+        for side in sides:
+            with suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+    assert sides[0].version()
+
+
+@pytest.mark.parametrize("name", ["localhost", "127.0.0.1"])
+def test_a_client_with_strict_checks_accepts_an_issued_certificate(name: str) -> None:
+    tls, certificate = ServerTls(), issued("localhost", "127.0.0.1")
+    tls.load(certificate.certificate + certificate.key)
+
+    handshake(tls.context, certificate.authority, name)
+
+
+@pytest.mark.parametrize(
+    ("for_client", "usage"),
+    [(False, x509.oid.ExtendedKeyUsageOID.SERVER_AUTH), (True, x509.oid.ExtendedKeyUsageOID.CLIENT_AUTH)],
+    ids=["server", "client"],
+)  # fmt: skip
+def test_a_certificate_has_one_usage(for_client: bool, usage: x509.ObjectIdentifier) -> None:
+    leaf = x509.load_pem_x509_certificate(issued(for_client=for_client).certificate)
+
+    assert list(leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value) == [usage]
+
+
+def test_the_program_prints_a_certificate_that_a_server_can_load() -> None:
+    command = [sys.executable, "-m", "kruise_probe.serving.certificates"]
+    tls = ServerTls()
+
+    assert tls.load(subprocess.run(command, capture_output=True, timeout=30, check=True).stdout)
+    assert tls.loaded.is_set()
+
+
+def test_the_same_certificate_is_loaded_once() -> None:
+    tls, certificate = ServerTls(), issued()
+
+    assert tls.load(certificate.certificate + certificate.key)
+    assert not tls.load(certificate.certificate + certificate.key)
+
+
+def test_a_key_that_does_not_match_leaves_the_certificate_before_in_use() -> None:
+    tls, certificate = ServerTls(), issued()
+    tls.load(certificate.certificate + certificate.key)
+
+    with pytest.raises(ssl.SSLError):
+        tls.load(issued().certificate + certificate.key)
+
+    handshake(tls.context, certificate.authority)

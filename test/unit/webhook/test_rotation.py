@@ -1,0 +1,114 @@
+"""The rotation of a certificate: API servers trust whatever any replica serves, at every moment."""
+
+from datetime import UTC, datetime, timedelta
+
+from cryptography import x509
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kruise_probe.serving.certificates import issue_certificate
+from kruise_probe.webhook.rotation import (
+    RotationState,
+    RotationTimes,
+    from_data,
+    next_state,
+    to_data,
+)
+
+NAMES = ["kruise-probe-webhook.kruise-system.svc"]
+START = datetime(2026, 1, 1, tzinfo=UTC)
+TIMES = RotationTimes(timedelta(days=10), timedelta(days=3), timedelta(seconds=60))
+FIRST = issue_certificate(NAMES, now=START, lifetime=TIMES.lifetime)
+INITIAL = RotationState(FIRST, START)
+
+
+def step(state: RotationState | None, at: timedelta) -> RotationState | None:
+    return next_state(state, names=NAMES, now=START + at, times=TIMES)
+
+
+def is_trusted(certificate: bytes, bundle: bytes) -> bool:
+    leaf = x509.load_pem_x509_certificate(certificate)
+    for authority in x509.load_pem_x509_certificates(bundle):
+        try:
+            leaf.verify_directly_issued_by(authority)
+        except Exception:  # noqa: BLE001 - signed by another authority
+            continue
+        return True
+    return False
+
+
+def test_the_first_step_issues_a_certificate() -> None:
+    state = step(None, timedelta())
+
+    assert state is not None
+    assert is_trusted(state.current.certificate, state.bundle)
+    assert state.current.names == set(NAMES)
+    assert state.current.expires_at == START + TIMES.lifetime
+    assert step(state, timedelta(days=6)) is None
+
+
+def test_a_certificate_is_replaced_in_three_settled_steps() -> None:
+    day = timedelta(days=7, seconds=1)
+
+    both = step(INITIAL, day)
+    assert both is not None
+    assert both.following is not None
+    assert both.current == FIRST
+    assert step(both, day + timedelta(seconds=59)) is None
+
+    switched = step(both, day + timedelta(seconds=60))
+    assert switched is not None
+    assert switched.current == both.following
+    assert is_trusted(FIRST.certificate, switched.bundle)
+    assert step(switched, day + timedelta(seconds=119)) is None
+
+    alone = step(switched, day + timedelta(seconds=120))
+    assert alone is not None
+    assert alone.bundle == switched.current.authority
+    assert step(alone, day + timedelta(seconds=180)) is None
+
+
+def test_an_expired_or_misnamed_certificate_is_replaced_at_once() -> None:
+    expired = step(INITIAL, timedelta(days=11))
+    other = next_state(INITIAL, names=["other.svc"], now=START, times=TIMES)
+
+    assert expired is not None
+    assert expired.current != FIRST
+    assert other is not None
+    assert other.current.names == {"other.svc"}
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.integers(min_value=1, max_value=4 * 86400), min_size=1, max_size=12))
+def test_replicas_one_step_apart_trust_each_others_certificates(pauses: list[int]) -> None:
+    state, at = INITIAL, timedelta()
+    for pause in pauses:
+        at += timedelta(seconds=pause)
+        newer = step(state, at)
+        if newer is None:
+            continue
+        if state.current.expires_at > START + at:
+            assert is_trusted(state.current.certificate, newer.bundle)
+            assert is_trusted(newer.current.certificate, state.bundle)
+        assert is_trusted(newer.current.certificate, newer.bundle)
+        state = newer
+
+
+def test_the_secret_round_trips_and_absent_parts_are_removed() -> None:
+    state = RotationState(FIRST, START, following=FIRST, previous_authority=FIRST.authority)
+
+    data = to_data(state)
+
+    assert from_data({name: text for name, text in data.items() if text}) == state
+    assert to_data(INITIAL)["following.key"] is None
+
+
+def test_an_empty_or_malformed_secret_is_ignored() -> None:
+    good = {name: text for name, text in to_data(INITIAL).items() if text}
+
+    assert from_data(None) is None
+    assert from_data({}) is None
+    assert from_data({**good, "tls.crt": "AAAA"}) is None
+    assert from_data({**good, "tls.key": good["tls.crt"]}) is None
+    assert from_data({**good, "since": "AAAA"}) is None
+    assert from_data({name: text for name, text in good.items() if name != "tls.key"}) is None
