@@ -32,6 +32,9 @@ WAIT_SECONDS: Final = 2.0
 REVIEW_SECONDS: Final = 5.0
 
 
+_REMEDY: Final = "send the token of a user with the ClusterRole kruise-probe-metrics-reader"
+
+
 class ReviewClient(Protocol):
     """Sends a request body to the API server and returns the response body."""
 
@@ -94,16 +97,18 @@ class MetricsGuard:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         token = token.strip()
         if scheme.lower() != "bearer" or not token:
-            return _refusal(401, f"{request.path} needs a bearer token of a user who may get it")
+            return _refusal(401, f"{request.path} requires a bearer token; {_REMEDY}")
         decision = await self._decide(token, request.path)
         if decision is None:
-            return _refusal(503, "too many unknown tokens at once; try again in a second")
+            return _refusal(
+                503, "too many unknown tokens are being reviewed; try again in a second"
+            )
         if decision.status != 200:
             return _refusal(decision.status, decision.text)
         return await self._handler(request)
 
     async def _decide(self, token: str, path: str) -> Decision | None:
-        """Return the decision for a token, or None if no review slot became free."""
+        """Return the decision about a token; None if no review slot became free."""
         digest = hashlib.sha256(token.encode()).digest()
         if decision := self._cached(digest):
             return decision
@@ -159,26 +164,26 @@ class MetricsGuard:
             async with asyncio.timeout(REVIEW_SECONDS):
                 authentication = await self._post(TOKEN_REVIEWS, _TokenReview, {"token": token})
                 if not authentication.status.authenticated:
-                    text = "the API server does not accept this bearer token"
+                    text = f"the API server rejected the bearer token; {_REMEDY}"
                     return Decision(401, text, time() + DENIED_SECONDS)
                 user = authentication.status.user
                 spec = _access_spec(user, path)
                 access = await self._post(ACCESS_REVIEWS, _AccessReview, spec)
         except (KubeError, TimeoutError, msgspec.MsgspecError) as error:
-            reason = str(error) or f"no answer within {REVIEW_SECONDS:g} s"
-            text = f"the API server cannot be asked who may get {path}: {reason}"
+            reason = str(error) or f"no response within {REVIEW_SECONDS:g} s"
+            text = f"cannot check the bearer token with the API server: {reason}; try again"
             return Decision(503, text, time())
         if access.status.allowed and not access.status.denied:
             return Decision(200, "", time() + ALLOWED_SECONDS)
         text = (
-            f'user "{user.username}" may not get {path}; bind it to the ClusterRole '
+            f'user "{user.username}" cannot get path "{path}"; bind it to the ClusterRole '
             "kruise-probe-metrics-reader"
         )
         return Decision(403, text, time() + DENIED_SECONDS)
 
     async def _post(self, target: str, kind: type[Any], spec: dict[str, Any]) -> Any:
         if self._client is None:
-            raise ConnectionFailed("this process has only just started")
+            raise ConnectionFailed("this process is still starting")
         body = msgspec.json.encode({**_TYPES[target], "spec": spec})
         return msgspec.json.decode(await self._client.request_raw("POST", target, body), type=kind)
 

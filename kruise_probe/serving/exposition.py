@@ -22,7 +22,7 @@ FRESH_SECONDS: Final = 1.0
 MAX_SHARE: Final = 0.1
 """Maximum share of time spent on rendering: a slow page is cached for longer."""
 MAX_FRESH_SECONDS: Final = 10.0
-PORTION_SAMPLES: Final = 500
+CHUNK_SAMPLES: Final = 500
 
 _OPENMETRICS: Final = "application/openmetrics-text"
 _END: Final = b"# EOF\n"
@@ -88,9 +88,9 @@ class _SingleMetricRegistry:
 def _chunks(registry: CollectorRegistry) -> Iterator[Metric]:
     for family in registry.collect():
         samples = family.samples
-        for start in range(0, max(len(samples), 1), PORTION_SAMPLES):
+        for start in range(0, max(len(samples), 1), CHUNK_SAMPLES):
             chunk = Metric(family.name, family.documentation, family.type, family.unit)
-            chunk.samples = samples[start : start + PORTION_SAMPLES]
+            chunk.samples = samples[start : start + CHUNK_SAMPLES]
             yield chunk
 
 

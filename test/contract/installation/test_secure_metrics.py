@@ -100,7 +100,7 @@ async def test_only_an_account_with_the_readers_role_gets_metrics(
     for account in (DAEMON, MANAGER, "default"):
         status, text = await scraped.get("metrics", token_of(admin, account, namespace))
         assert status == 403
-        assert f'user "system:serviceaccount:{namespace}:{account}" may not get' in text
+        assert f'user "system:serviceaccount:{namespace}:{account}" cannot get path' in text
     assert (await scraped.get("metrics"))[0] == 401
     assert (await scraped.get("metrics", "no-token"))[0] == 401
     assert await scraped.healthy()

@@ -87,10 +87,10 @@ def scrape(authorization: str = "") -> HttpRequest:
     [
         pytest.param("Bearer good", 200, "metrics", id="may-read"),
         pytest.param("bearer  good", 200, "metrics", id="scheme-in-lower-case"),
-        pytest.param("", 401, "needs a bearer token", id="without-a-token"),
-        pytest.param("Bearer ", 401, "needs a bearer token", id="empty-token"),
-        pytest.param("Basic good", 401, "needs a bearer token", id="another-scheme"),
-        pytest.param("Bearer wrong", 401, "does not accept this bearer token", id="unknown-token"),
+        pytest.param("", 401, "requires a bearer token", id="without-a-token"),
+        pytest.param("Bearer ", 401, "requires a bearer token", id="empty-token"),
+        pytest.param("Basic good", 401, "requires a bearer token", id="another-scheme"),
+        pytest.param("Bearer wrong", 401, "rejected the bearer token", id="unknown-token"),
         pytest.param("Bearer weak", 403, "kruise-probe-metrics-reader", id="may-not-read"),
     ],
 )
@@ -121,7 +121,9 @@ async def test_the_access_review_names_the_whole_user(
     ]
 
 
-async def test_decisions_are_kept_for_a_short_time(guard: MetricsGuard, reviewer: Reviewer) -> None:
+async def test_decisions_are_cached_for_a_short_time(
+    guard: MetricsGuard, reviewer: Reviewer
+) -> None:
     for authorization, lifetime, posts in (
         ("Bearer good", ALLOWED_SECONDS, 2),
         ("Bearer weak", DENIED_SECONDS, 2),
@@ -136,7 +138,7 @@ async def test_decisions_are_kept_for_a_short_time(guard: MetricsGuard, reviewer
         assert len(reviewer.posts) == 2 * posts
 
 
-async def test_a_right_that_is_withdrawn_ends_with_the_lifetime(
+async def test_a_revoked_permission_ends_with_the_cached_decision(
     guard: MetricsGuard, reviewer: Reviewer
 ) -> None:
     assert (await guard(scrape("Bearer good"))).status == 200
@@ -148,28 +150,30 @@ async def test_a_right_that_is_withdrawn_ends_with_the_lifetime(
     assert (await guard(scrape("Bearer good"))).status == 200
 
 
-async def test_without_an_api_server_nobody_passes(guard: MetricsGuard, reviewer: Reviewer) -> None:
+async def test_without_an_api_server_no_token_is_accepted(
+    guard: MetricsGuard, reviewer: Reviewer
+) -> None:
     reviewer.fails = True
     response = await guard(scrape("Bearer good"))
     assert response.status == 503
     assert b"connection refused" in response.body
 
     reviewer.fails = False
-    assert (await guard(scrape("Bearer good"))).status == 200, "failures are not kept"
+    assert (await guard(scrape("Bearer good"))).status == 200, "failures are not cached"
 
 
-async def test_before_it_is_connected_nobody_passes() -> None:
+async def test_before_there_is_a_client_no_token_is_accepted() -> None:
     assert (await MetricsGuard(metrics)(scrape("Bearer good"))).status == 503
 
 
-async def test_an_api_server_that_hangs_is_given_up(
+async def test_a_review_has_a_deadline(
     guard: MetricsGuard, reviewer: Reviewer, looptime: float
 ) -> None:
     reviewer.seconds = 60
     response = await guard(scrape("Bearer good"))
 
     assert response.status == 503
-    assert b"no answer within 5 s" in response.body
+    assert b"no response within 5 s" in response.body
     assert looptime == REVIEW_SECONDS
 
 
@@ -184,10 +188,10 @@ async def test_scrapes_with_one_token_share_one_review(
     assert len(reviewer.posts) == 2
 
 
-async def test_a_flood_of_unknown_tokens_reaches_the_api_server_as_a_trickle(
+async def test_a_flood_of_unknown_tokens_causes_few_reviews(
     guard: MetricsGuard, reviewer: Reviewer, looptime: float
 ) -> None:
-    """And those who were let in before stay so, also when their decision has expired."""
+    """A token that was allowed before stays allowed, also after its decision has expired."""
     assert (await guard(scrape("Bearer good"))).status == 200
     reviewer.posts.clear()
     reviewer.seconds = 0.01

@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from kruise_probe.serving.exposition import FRESH_SECONDS, PORTION_SAMPLES, MetricsPage
+from kruise_probe.serving.exposition import CHUNK_SAMPLES, FRESH_SECONDS, MetricsPage
 
 OPENMETRICS = "application/openmetrics-text;version=1.0.0"
 
@@ -37,8 +37,8 @@ def registry_of(*collectors: Collector) -> CollectorRegistry:
 
 
 @pytest.mark.parametrize("accept", ["", OPENMETRICS])
-@pytest.mark.parametrize("samples", [0, 1, PORTION_SAMPLES, 2 * PORTION_SAMPLES + 1])
-async def test_the_page_is_what_the_library_renders(accept: str, samples: int) -> None:
+@pytest.mark.parametrize("samples", [0, 1, CHUNK_SAMPLES, 2 * CHUNK_SAMPLES + 1])
+async def test_the_page_equals_that_of_the_library(accept: str, samples: int) -> None:
     registry = registry_of(Counted(samples))
     Counter("some_total", "Some.", registry=registry).inc()
     Histogram("times", "Times.", registry=registry).observe(0.3)
@@ -49,7 +49,7 @@ async def test_the_page_is_what_the_library_renders(accept: str, samples: int) -
     assert page.content_type == content_type
 
 
-async def test_a_family_in_portions_has_its_comments_once() -> None:
+async def test_a_family_in_chunks_has_its_comments_once() -> None:
     class InPortions(Collector):
         def collect(self) -> Iterator[CounterMetricFamily]:
             for number in range(3):
@@ -78,8 +78,8 @@ async def test_a_page_is_rendered_at_most_once_a_second() -> None:
     assert counted.collected == 2
 
 
-async def test_rendering_lets_the_loop_run_between_portions() -> None:
-    page = MetricsPage("", registry_of(Counted(10 * PORTION_SAMPLES)))
+async def test_rendering_yields_to_the_loop_between_chunks() -> None:
+    page = MetricsPage("", registry_of(Counted(10 * CHUNK_SAMPLES)))
     steps = 0
     rendering = asyncio.create_task(page.body())
     while not rendering.done():

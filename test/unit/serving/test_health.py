@@ -29,7 +29,7 @@ async def hanging() -> str | None:
     return None
 
 
-async def test_the_listing_is_kubes() -> None:
+async def test_the_report_has_the_format_of_kubernetes() -> None:
     checks = Checks()
     checks.add("caches", healthy)
     checks.add("runtime", broken)
@@ -41,7 +41,7 @@ async def test_the_listing_is_kubes() -> None:
     )
 
 
-async def test_without_checks_all_is_well() -> None:
+async def test_an_endpoint_without_checks_is_healthy() -> None:
     report = await Checks().report()
 
     assert report.healthy
@@ -56,7 +56,7 @@ async def test_without_checks_all_is_well() -> None:
         pytest.param(hanging, "no result within 2 s", id="hangs"),
     ],
 )
-async def test_whatever_a_check_does_it_is_one_line(check: object, problem: str) -> None:
+async def test_a_failing_check_is_one_line(check: object, problem: str) -> None:
     checks = Checks()
     checks.add("it", check)  # type: ignore[arg-type]  # a table of sync and async ones
     (result,) = (await checks.report()).results
@@ -64,7 +64,7 @@ async def test_whatever_a_check_does_it_is_one_line(check: object, problem: str)
     assert result.problem == problem
 
 
-async def test_checks_that_hang_hang_together() -> None:
+async def test_checks_that_hang_share_one_deadline() -> None:
     checks = Checks()
     for number in range(10):
         checks.add(f"c{number}", hanging)

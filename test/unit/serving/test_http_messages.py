@@ -1,4 +1,4 @@
-"""Requests out of bytes, however those are cut; responses as bytes."""
+"""Parsing of requests and serialization of responses."""
 
 from datetime import UTC, datetime
 
@@ -23,7 +23,7 @@ def parsed(head: bytes) -> RequestHead:
     return parse_head(head, max_body_bytes=MAX_BODY)
 
 
-def test_a_head_is_method_path_query_and_fields() -> None:
+def test_a_head_has_method_path_query_and_headers() -> None:
     head = parsed(GET)
 
     assert head.request == HttpRequest(
@@ -32,7 +32,7 @@ def test_a_head_is_method_path_query_and_fields() -> None:
     assert (head.body_bytes, head.close, head.expects_continue) == (0, False, False)
 
 
-def test_a_body_is_announced_by_its_length() -> None:
+def test_the_length_of_a_body_is_its_content_length() -> None:
     head = parsed(POST)
 
     assert head.body_bytes == 5
@@ -47,7 +47,7 @@ FRAGMENTS = st.sampled_from(
 
 
 @given(st.one_of(st.binary(max_size=300), st.lists(FRAGMENTS, max_size=12).map(b"".join)))
-def test_no_bytes_do_more_than_be_refused(data: bytes) -> None:
+def test_any_bytes_are_parsed_or_refused(data: bytes) -> None:
     try:
         head = parsed(data)
     except BadRequest:
@@ -96,7 +96,7 @@ def test_a_malformed_head_is_refused(data: bytes, status: int) -> None:
         ),
     ],
 )
-def test_a_head_says_whether_the_connection_ends(data: bytes, close: bool) -> None:
+def test_some_requests_close_the_connection(data: bytes, close: bool) -> None:
     head = parsed(data)
 
     assert (head.request.path, head.close) == ("/a", close)
@@ -117,7 +117,7 @@ def test_the_path_is_unquoted(target: bytes, path: str) -> None:
     assert parsed(b"GET %s HTTP/1.1\r\nHost: x\r\n\r\n" % target).request.path == path
 
 
-def test_a_client_may_wait_for_100_continue() -> None:
+def test_a_client_may_expect_100_continue() -> None:
     assert parsed(POST[:-2] + b"Expect: 100-Continue\r\n\r\n").expects_continue
 
 
@@ -131,7 +131,7 @@ def test_the_head_of_a_response() -> None:
     )
 
 
-def test_the_head_of_a_response_has_more_fields() -> None:
+def test_a_response_has_its_additional_headers() -> None:
     data = HttpResponse.of_status(405, Allow="GET").head(now=AT, close=True)
 
     assert data.startswith(b"HTTP/1.1 405 Method Not Allowed\r\n")

@@ -32,14 +32,14 @@ def logged(format: str, level: str = "info", stream: io.StringIO | None = None) 
     return stream
 
 
-def test_text_in_a_file_is_keys_and_values() -> None:
+def test_text_in_a_file_is_key_value_lines() -> None:
     stream = logged("text")
     structlog.get_logger().info("probe changed", pod="ns/web-0", state="Failed")
 
     assert 'level=info event="probe changed" pod=ns/web-0 state=Failed' in stream.getvalue()
 
 
-def test_text_on_a_terminal_is_for_people() -> None:
+def test_text_on_a_terminal_is_aligned_and_coloured() -> None:
     stream = logged("text", stream=Terminal())
     structlog.get_logger().info("probe changed", pod="ns/web-0")
 
@@ -60,7 +60,7 @@ def test_json_is_one_object_a_line() -> None:
 
 
 @pytest.mark.parametrize("format", ["text", "json"])
-def test_libraries_log_in_the_same_form(format: str) -> None:
+def test_records_of_libraries_have_the_same_format(format: str) -> None:
     stream = logged(format)
     logging.getLogger("aiohttp.server").error("broken %s", "pipe")
     line = stream.getvalue()
@@ -109,7 +109,7 @@ def test_an_exception_in_json_is_one_line_without_local_variables() -> None:
 
 
 @pytest.mark.parametrize("library", ["asyncio", "aiohttp.access", "grpc._cython.cygrpc", "urllib3"])
-def test_libraries_do_not_tell_of_every_call(library: str) -> None:
+def test_libraries_do_not_log_every_call(library: str) -> None:
     stream = logged("json", "debug")
 
     logging.getLogger(library).debug("called")

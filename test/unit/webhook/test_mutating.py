@@ -1,4 +1,4 @@
-"""What a new pod is told, for a provider that probes by itself."""
+"""Annotations of a new pod, for a provider that runs the probes."""
 
 import json
 from typing import Any
@@ -56,7 +56,7 @@ def annotations_of(request: AdmissionRequest, *markers: PodProbeMarker) -> Json:
     return found
 
 
-def test_a_matching_pod_is_told_probes_without_policies_and_the_markers_names() -> None:
+def test_a_matching_pod_gets_probes_without_policies_and_marker_names() -> None:
     policy = [{"state": "Succeeded", "labels": {"x": "y"}}]
     found = annotations_of(
         pod(),
@@ -71,7 +71,7 @@ def test_a_matching_pod_is_told_probes_without_policies_and_the_markers_names() 
     assert found[MARKERS] == "b,z"
 
 
-def test_a_reserved_condition_is_not_sent_to_a_provider() -> None:
+def test_a_probe_with_a_reserved_condition_is_omitted() -> None:
     found = annotations_of(
         pod(), marker("m", probe("gate", "InPlaceUpdateReady"), probe("own", "a.example/own"))
     )
@@ -79,7 +79,7 @@ def test_a_reserved_condition_is_not_sent_to_a_provider() -> None:
     assert json.loads(found[PROBES]) == [probe("own", "a.example/own")]
 
 
-def test_a_provider_gets_at_most_the_longest_timeout() -> None:
+def test_a_timeout_is_clamped() -> None:
     endless = probe("p", "a.example/p")
     endless["probe"] = {**endless["probe"], "timeoutSeconds": 100_000}
 
@@ -88,7 +88,7 @@ def test_a_provider_gets_at_most_the_longest_timeout() -> None:
     assert found["probe"]["timeoutSeconds"] == 3600
 
 
-def test_other_annotations_stay_and_a_forged_one_goes() -> None:
+def test_other_annotations_stay_and_a_forged_one_is_overwritten() -> None:
     found = annotations_of(
         pod(annotations={"own": "kept", PROBES: "forged"}), marker("m", probe("p", "a.example/p"))
     )
@@ -114,11 +114,11 @@ def test_other_annotations_stay_and_a_forged_one_goes() -> None:
         ),
     ],
 )
-def test_a_pod_without_probes_is_left_as_it_is(markers: list[PodProbeMarker]) -> None:
+def test_a_pod_without_probes_is_unchanged(markers: list[PodProbeMarker]) -> None:
     assert annotate_pod(pod(), markers).patch == ()
 
 
-def test_a_probe_from_before_the_bounds_is_told_too() -> None:
+def test_a_probe_with_a_number_out_of_range_is_included() -> None:
     long = {"exec": {"command": ["x"] * (MAX_COMMAND + 1)}}
     found = annotations_of(pod(), marker("m", probe("p", "c", probe=long)))
 
@@ -131,7 +131,7 @@ def test_a_sidecar_can_be_probed() -> None:
     assert json.loads(found[PROBES])[0]["containerName"] == "side"
 
 
-def test_a_condition_is_the_oldest_markers() -> None:
+def test_the_oldest_marker_wins_a_condition_type() -> None:
     young = marker("a", probe("young", "c"), born=2)
     old = marker("b", probe("old", "c"), born=1)
 
@@ -141,14 +141,14 @@ def test_a_condition_is_the_oldest_markers() -> None:
         assert found[MARKERS] == "b"
 
 
-def test_http_get_is_completed() -> None:
+def test_http_get_gets_its_defaults() -> None:
     found = annotations_of(pod(), marker("m", probe("p", "c", probe={"httpGet": {"port": 80}})))
 
     action = json.loads(found[PROBES])[0]["probe"]["httpGet"]
     assert action == {"port": 80, "scheme": "HTTP", "path": "/"}
 
 
-def test_what_cannot_be_read_is_let_through() -> None:
+def test_an_object_that_cannot_be_decoded_is_allowed() -> None:
     request = AdmissionRequest(uid="u", operation="CREATE", object=msgspec.Raw(b'{"metadata": 1}'))
 
     assert b'"allowed":true' in encode_review(request, annotate_pod(request, []))
@@ -179,7 +179,7 @@ def test_headers_that_look_secret_are_recognised_by_name(header: str, secret: bo
     assert looks_secret(header) is secret
 
 
-def test_an_annotation_leaves_headers_that_look_secret_out() -> None:
+def test_headers_that_look_secret_are_omitted() -> None:
     headers = [{"name": "Authorization", "value": "s"}, {"name": "Accept", "value": "a"}]
     http = {"httpGet": {"port": 80, "httpHeaders": headers}}
     found = annotations_of(pod(), marker("m", probe("p", "a.example/p", probe=http)))
@@ -188,7 +188,7 @@ def test_an_annotation_leaves_headers_that_look_secret_out() -> None:
     assert written["probe"]["httpGet"]["httpHeaders"] == headers[1:]
 
 
-def test_with_no_other_header_the_annotation_has_none() -> None:
+def test_without_other_headers_the_probe_has_none() -> None:
     http = {"httpGet": {"port": 80, "httpHeaders": [{"name": "X-Token", "value": "s"}]}}
     found = annotations_of(pod(), marker("m", probe("p", "a.example/p", probe=http)))
 
