@@ -1,7 +1,7 @@
-"""The Grafana dashboard, for late or missing results.
+"""The Grafana dashboard: shows why results are late or missing.
 
-Many controllers expose Go's metric names, so every query is held to the jobs that `$job` offers: those that expose
-a metric of our own. `$__rate_interval` is Grafana's.
+Other controllers expose the same metric names, so every query selects the jobs of `$job`: those that expose a metric
+of our own. `$__rate_interval` is a variable of Grafana.
 
 Source: Grafana's dashboard JSON model, schema version 39.
 """
@@ -16,10 +16,10 @@ SIDECAR_LABEL: Final = {"grafana_dashboard": "1"}
 
 _SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
 _WIDTH: Final = 24
-_JOBS: Final = "kruise_probe_loop_lag_seconds"
+_OWN_METRIC: Final = "kruise_probe_loop_lag_seconds"
 """A metric that only manager and daemon expose."""
 
-JOB: Final = 'job=~"$job"'
+JOBS: Final = 'job=~"$job"'
 
 
 class Query(NamedTuple):
@@ -47,13 +47,13 @@ def _stat(title: str, description: str, expression: str) -> Panel:
     return Panel(title, description, "short", (Query(expression),), "stat")
 
 
-def _rate(metric: str, by: str, legend: str = "", more: str = "") -> Query:
-    chosen = f"{{{JOB}{more}}}"
-    return Query(f"sum by ({by}) (rate({metric}{chosen}[$__rate_interval]))", legend or "__auto")
+def _rate(metric: str, by: str, legend: str, more: str = "") -> Query:
+    selector = f"{{{JOBS}{more}}}"
+    return Query(f"sum by ({by}) (rate({metric}{selector}[$__rate_interval]))", legend)
 
 
 def _quantile(quantile: str, histogram: str, by: str = "", legend: str = "") -> Query:
-    grouped = f"sum by (le{by and ', '}{by}) (rate({histogram}_bucket{{{JOB}}}[$__rate_interval]))"
+    grouped = f"sum by (le{by and ', '}{by}) (rate({histogram}_bucket{{{JOBS}}}[$__rate_interval]))"
     return Query(
         f"histogram_quantile({quantile}, {grouped})", legend or f"p{quantile.removeprefix('0.')}"
     )
@@ -61,26 +61,30 @@ def _quantile(quantile: str, histogram: str, by: str = "", legend: str = "") -> 
 
 PANELS: Final = (
     _stat(
-        "Managers that lead",
-        "1 is right; 0: no results reach pods.",
-        f'sum(leader_election_master_status{{{JOB}, name="kruise-probe-manager"}})',
+        "Leading managers",
+        "Must be 1. With 0, no results are written to pods.",
+        f'sum(leader_election_master_status{{{JOBS}, name="kruise-probe-manager"}})',
     ),
     _stat(
-        "Silent daemons",
-        "Nodes whose conditions are Unknown, as nobody probes there.",
-        f"max(kruise_probe_agents_stale{{{JOB}}})",
+        "Stale daemons",
+        "Nodes whose daemon does not renew its Lease; their conditions are Unknown.",
+        f"max(kruise_probe_agents_stale{{{JOBS}}})",
     ),
-    _stat("Probes", "Of all daemons that are scraped.", f"sum(kruise_probe_probes{{{JOB}}})"),
-    _stat("Daemons", "Those that are scraped.", f"count(kruise_probe_exec_in_flight{{{JOB}}})"),
+    _stat(
+        "Probes",
+        "Running probes of all daemons that are scraped.",
+        f"sum(kruise_probe_probes{{{JOBS}}})",
+    ),
+    _stat("Daemons", "Daemons that are scraped.", f"count(kruise_probe_exec_in_flight{{{JOBS}}})"),
     Panel(
         "Probes by state",
-        "Unknown is no verdict: not running, not created, no way to run the command.",
+        "Unknown: no result, because the container does not run or the probe cannot run.",
         "short",
-        (Query(f"sum by (state) (kruise_probe_probes{{{JOB}}})", "{{state}}"),),
+        (Query(f"sum by (state) (kruise_probe_probes{{{JOBS}}})", "{{state}}"),),
     ),
     Panel(
         "Result to condition",
-        "From a changed result in a NodePodProbe to the pod that shows it.",
+        "Time from a changed result in a NodePodProbe until its condition is written to the pod.",
         "s",
         (
             _quantile("0.50", "kruise_probe_result_to_condition_seconds"),
@@ -89,13 +93,13 @@ PANELS: Final = (
     ),
     Panel(
         "Results per second",
-        "By what probes said.",
+        "Results of all probes, by result.",
         "ops",
         (_rate("prober_probe_total", "result", "{{result}}", ', probe_type="custom"'),),
     ),
     Panel(
         "Slowest probes",
-        "How long the ten slowest take, at the 99th percentile.",
+        "Duration of the ten slowest probes, 99th percentile.",
         "s",
         (
             Query(
@@ -106,37 +110,39 @@ PANELS: Final = (
     ),
     Panel(
         "Missed ticks",
-        "Probes whose last run was still under way. Look for commands that hang.",
+        "Ticks at which a probe did not run, because the previous attempt was in flight. Look for commands that hang.",
         "ops",
         (_rate("kruise_probe_ticks_missed_total", "instance", "{{instance}}"),),
     ),
     Panel(
         "Commands",
-        "Running in containers now, and how long they waited for a place.",
+        "Commands of exec probes in flight, and the time they waited for a place.",
         "short",
         (
-            Query(f"sum(kruise_probe_exec_in_flight{{{JOB}}})", "in flight"),
-            _quantile("0.99", "kruise_probe_exec_queue_seconds", legend="waited, p99 in seconds"),
+            Query(f"sum(kruise_probe_exec_in_flight{{{JOBS}}})", "in flight"),
+            _quantile(
+                "0.99", "kruise_probe_exec_queue_seconds", legend="queue time p99, in seconds"
+            ),
             Query(
-                f"sum(kruise_probe_exec_queued_probes{{{JOB}}})", "Unknown, as they wait too long"
+                f"sum(kruise_probe_exec_queued_probes{{{JOBS}}})", "Unknown, queued for too long"
             ),
         ),
     ),
     Panel(
-        "Waiting in the manager",
-        "Keys in its queues.",
+        "Workqueue depth",
+        "Keys in the manager's queues.",
         "short",
-        (Query(f"sum by (name) (workqueue_depth{{{JOB}}})", "{{name}}"),),
+        (Query(f"sum by (name) (workqueue_depth{{{JOBS}}})", "{{name}}"),),
     ),
     Panel(
-        "Wait in the manager",
-        "From queued to taken up, at the 99th percentile.",
+        "Workqueue latency",
+        "Time that a key waits in a queue, 99th percentile.",
         "s",
         (_quantile("0.99", "workqueue_queue_duration_seconds", "name", "{{name}}"),),
     ),
     Panel(
         "Reconciles per second",
-        "What the manager did, and what failed.",
+        "Reconciles of the manager, by controller and result.",
         "ops",
         (
             _rate(
@@ -148,13 +154,13 @@ PANELS: Final = (
     ),
     Panel(
         "Requests to the API server",
-        "By answer.",
+        "Requests of manager and daemons, by method and status code.",
         "reqps",
         (_rate("rest_client_requests_total", "job, method, code", "{{job}} {{method}} {{code}}"),),
     ),
     Panel(
         "Status writes",
-        "Of NodePodProbes, by all daemons.",
+        "Writes of NodePodProbe status by all daemons.",
         "ops",
         (
             _rate("kruise_probe_status_writes_total", "job", "written"),
@@ -163,15 +169,15 @@ PANELS: Final = (
     ),
     Panel(
         "Event loop",
-        "The longest delay of the last 15 seconds; beyond five a process is not ready.",
+        "The longest delay of the last 15 seconds. Above 5 seconds, a process is not ready.",
         "s",
-        (Query(f"max by (instance) ({_JOBS}{{{JOB}}})", "{{instance}}"),),
+        (Query(f"max by (instance) ({_OWN_METRIC}{{{JOBS}}})", "{{instance}}"),),
     ),
 )
 
 
 def dashboard() -> Json:
-    """Build the JSON to import in Grafana; data source and jobs are selected there."""
+    """Build the JSON to import in Grafana, where users select the data source and the jobs."""
     variables = [
         {"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus"},
         {
@@ -179,7 +185,7 @@ def dashboard() -> Json:
             "label": "Job",
             "type": "query",
             "datasource": _SOURCE,
-            "query": {"query": f"label_values({_JOBS}, job)", "refId": "job"},
+            "query": {"query": f"label_values({_OWN_METRIC}, job)", "refId": "job"},
             "refresh": 2,
             "multi": True,
             "includeAll": True,
@@ -194,32 +200,32 @@ def dashboard() -> Json:
         "refresh": "30s",
         "time": {"from": "now-1h", "to": "now"},
         "templating": {"list": variables},
-        "panels": _placed(),
+        "panels": _panels(),
     }
 
 
-def _placed() -> list[Json]:
-    """Place panels left to right, row by row."""
+def _panels() -> list[Json]:
+    """Build the panels, placed left to right and row by row."""
     placed: list[Json] = []
     x = y = 0
     for number, panel in enumerate(PANELS, 1):
         width, height = panel.size
-        place = {"x": x, "y": y, "w": width, "h": height}
-        placed.append(_drawn(panel, number, place))
+        position = {"x": x, "y": y, "w": width, "h": height}
+        placed.append(_panel(panel, number, position))
         x += width
         if x + width > _WIDTH:
             x, y = 0, y + height
     return placed
 
 
-def _drawn(panel: Panel, number: int, place: Json) -> Json:
+def _panel(panel: Panel, number: int, position: Json) -> Json:
     return {
         "id": number,
         "type": panel.kind,
         "title": panel.title,
         "description": panel.description,
         "datasource": _SOURCE,
-        "gridPos": place,
+        "gridPos": position,
         "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
         "targets": [
             {
