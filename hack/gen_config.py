@@ -40,7 +40,7 @@ DASHBOARD = "kruise-probe-dashboard"
 RELEASE_NAMESPACE = "{{ .Release.Namespace }}"
 TOO_OLD = """\
 {{- if and .Values.admissionPolicy.enabled (semverCompare "<1.30.0-0" .Capabilities.KubeVersion.Version) }}
-{{- fail "admissionPolicy.enabled needs Kubernetes 1.30; without it each daemon's token can write for every node" }}
+{{- fail "admissionPolicy.enabled requires Kubernetes 1.30; upgrade, or set it to false: each daemon's token can then write for every node" }}
 {{- end }}
 """
 ALLOWED_LABEL = "an-allowed-label"

@@ -86,30 +86,30 @@ def _validations() -> list[dict[str, str]]:
     return [
         {
             "expression": "variables.node != ''",
-            "message": "this token of the kruise-probe daemon is bound to no node; use the projected token of a "
+            "message": "the token of the kruise-probe daemon is not bound to a node; use the projected token of a "
             "daemon's pod, or kubectl create token --bound-object-kind=Node (Kubernetes 1.31 or newer)",
             "reason": "Forbidden",
         },
         {
             "expression": "request.resource.resource != 'nodepodprobes' || request.name == variables.node",
-            "messageExpression": f"'NodePodProbe ' + request.name + ' is not the one' + {on_node}",
+            "messageExpression": f"'NodePodProbe ' + request.name + ' is not that' + {on_node} + '; a daemon may write its own only'",
             "reason": "Forbidden",
         },
         {
             "expression": f"request.resource.resource != 'leases' || request.name == ({_lease()})",
-            "messageExpression": f"'Lease ' + request.name + ' is not the one' + {on_node}",
+            "messageExpression": f"'Lease ' + request.name + ' is not that of the daemon' + {on_node} + '; a daemon may write its own only'",
             "reason": "Forbidden",
         },
         {
             "expression": "request.resource.resource != 'events' || request.operation == 'DELETE' || "
             f"{_from_node('object')}",
-            "messageExpression": f"'the source.host of an event must be that' + {on_node}",
+            "messageExpression": f"'source.host of the event must be the name' + {on_node}",
             "reason": "Forbidden",
         },
         {
             "expression": "request.resource.resource != 'events' || request.operation == 'CREATE' || "
             f"{_from_node('oldObject')}",
-            "messageExpression": f"'event ' + request.name + ' was not written by the daemon' + {on_node}",
+            "messageExpression": f"'event ' + request.name + ' was not written by the daemon' + {on_node} + '; a daemon may change its own only'",
             "reason": "Forbidden",
         },
     ]

@@ -324,7 +324,7 @@ def test_a_token_that_is_bound_to_no_node_writes_nothing(
     ):
         answer = send(unbound, request)
         assert answer.code == 403, answer
-        assert "bound to no node" in answer.text
+        assert "not bound to a node" in answer.text
 
 
 def test_others_are_not_judged(admin: Kubectl, installation: Installation) -> None:

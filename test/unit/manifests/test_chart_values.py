@@ -1,4 +1,4 @@
-"""The chart's values, their schema and its templates name the same keys."""
+"""The chart's values, schema and templates have the same keys."""
 
 import json
 import re
@@ -23,7 +23,7 @@ OPTIONAL = {
 
 
 def keys_of(schema: dict[str, Any], path: str = "") -> Iterator[str]:
-    """The paths that the schema allows, down to where it leaves the names to Kubernetes or to the user."""
+    """The paths of the schema, down to objects whose keys Kubernetes or the user defines."""
     for name, each in schema.get("properties", {}).items():
         where = f"{path}{name}"
         if where.endswith((".resources", ".updateStrategy")) or "properties" not in each:
@@ -54,11 +54,11 @@ def paths_of(values: dict[str, Any], path: str = "") -> Iterator[str]:
             yield where
 
 
-def test_the_schema_knows_the_values_and_no_others() -> None:
+def test_the_schema_allows_exactly_the_values() -> None:
     assert set(paths_of(VALUES)) - {"featureGates"} == KEYS - OPTIONAL
 
 
-def test_no_unknown_key_gets_through_anywhere() -> None:
+def test_the_schema_refuses_unknown_keys_everywhere() -> None:
     def closed(schema: dict[str, Any]) -> bool:
         inner = schema.get("properties", {}).values()
         return schema.get("additionalProperties") is False and all(
@@ -68,20 +68,20 @@ def test_no_unknown_key_gets_through_anywhere() -> None:
     assert closed(SCHEMA)
 
 
-def test_every_value_has_an_effect() -> None:
+def test_every_value_is_used_by_a_template() -> None:
     unused = {key for key in KEYS - OPTIONAL if not re.search(rf"\.Values\.{key}\b", TEMPLATES)}
 
     assert not unused
 
 
-def test_templates_use_no_value_that_does_not_exist() -> None:
+def test_every_value_in_a_template_exists() -> None:
     used = set(re.findall(r"\.Values\.([A-Za-z.]+)", TEMPLATES))
     unknown = {each for each in used if each not in OPTIONAL and not holds(VALUES, each)}
 
     assert not unknown
 
 
-def test_the_gates_of_the_schema_are_those_of_the_command() -> None:
+def test_the_schema_has_the_feature_gates_of_the_command() -> None:
     names = SCHEMA["properties"]["featureGates"]["properties"]
     assert all(parse_gates(f"{name}=true").said for name in names)
     with pytest.raises(GateError) as refused:

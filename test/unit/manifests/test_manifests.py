@@ -1,4 +1,4 @@
-"""What is installed: fields of Kruise's CRDs, and rights verb by verb."""
+"""The manifests: fields of Kruise's CRDs, and every permission."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def verbs(resource: str, *names: str) -> Rights:
     return {(name, resource) for name in names}
 
 
-def test_the_daemon_has_four_rules_and_nothing_on_pods_or_secrets() -> None:
+def test_the_daemon_has_four_rules_and_none_on_pods_or_secrets() -> None:
     objects = daemon_rbac("kruise-system")
 
     assert rights(objects, "ClusterRole") == (
@@ -40,7 +40,7 @@ def test_the_daemon_has_four_rules_and_nothing_on_pods_or_secrets() -> None:
     assert rights(objects, "Role") == verbs("leases", "get", "create", "patch")
 
 
-def test_the_manager_has_an_exact_list_of_rights_and_no_secrets() -> None:
+def test_the_manager_has_exactly_these_rules_and_none_on_secrets() -> None:
     objects = manager_rbac("kruise-system")
 
     assert rights(objects, "ClusterRole") == (
@@ -55,7 +55,7 @@ def test_the_manager_has_an_exact_list_of_rights_and_no_secrets() -> None:
     assert rights(objects, "Role") == verbs("leases", "get", "list", "watch", "create", "patch")
 
 
-def test_metrics_secure_adds_two_rules_for_both_and_a_role_for_scrapers() -> None:
+def test_metrics_secure_adds_two_rules_and_a_role_for_readers() -> None:
     auth, binding, reader = metrics_rbac("kruise-system")
 
     assert rights([auth], "ClusterRole") == (
@@ -71,7 +71,7 @@ def test_metrics_secure_adds_two_rules_for_both_and_a_role_for_scrapers() -> Non
 
 
 @pytest.mark.parametrize("secure", [True, False])
-def test_flag_and_roles_of_secure_metrics_come_together(secure: bool) -> None:
+def test_the_roles_for_metrics_are_installed_with_the_flag_only(secure: bool) -> None:
     documents = default_install(Install(metrics_secure=secure))
     names = {each["metadata"]["name"] for each in documents}
     workloads = [each for each in documents if each["kind"] in ("Deployment", "DaemonSet")]
@@ -115,13 +115,13 @@ def schema_at(crd: dict[str, Any], *path: str) -> dict[str, Any]:
         ),
     ],
 )
-def test_required_fields_are_kruises(
+def test_required_fields_are_those_of_kruise(
     crd: dict[str, Any], path: tuple[str, ...], required: list[str]
 ) -> None:
     assert schema_at(crd, *path)["required"] == required
 
 
-def test_http_get_defaults_are_core_v1s_and_numbers_have_none() -> None:
+def test_http_get_has_the_defaults_of_core_v1_and_numbers_have_none() -> None:
     probe = schema_at(marker_crd(), "spec", "probes", "probe")
 
     assert probe["properties"]["httpGet"]["properties"]["path"]["default"] == "/"
@@ -134,7 +134,7 @@ def test_short_names() -> None:
     assert node_pod_probe_crd()["spec"]["names"]["shortNames"] == ["npp"]
 
 
-def test_a_node_called_manager_gets_a_lease_beside_the_managers() -> None:
+def test_a_node_called_manager_has_a_lease_other_than_the_managers() -> None:
     policy, _ = own_node_policy("kruise-system")
     rules = [each["expression"] for each in policy["spec"]["validations"]]
     lease = (
@@ -152,8 +152,8 @@ def test_the_policy_fails_closed() -> None:
     assert binding["spec"]["validationActions"] == ["Deny"]
 
 
-def test_a_marker_without_a_spec_can_lose_its_finalizer_while_nobody_answers() -> None:
-    """Kruise's definition allows it; CEL fails on a field that is not there."""
+def test_the_finalizer_of_a_marker_without_a_spec_skips_the_webhook() -> None:
+    """Kruise's CRD allows no spec, and CEL fails on an absent field."""
     objects = webhook("kruise-system")
 
     (validating,) = [each for each in objects if each["kind"] == "ValidatingWebhookConfiguration"]
@@ -165,7 +165,7 @@ def test_a_marker_without_a_spec_can_lose_its_finalizer_while_nobody_answers() -
     ]
 
 
-def test_the_webhook_may_touch_its_own_certificate_and_nothing_else() -> None:
+def test_the_webhook_may_write_its_own_secret_and_configurations_only() -> None:
     objects = webhook("kruise-system", serverless=True)
 
     roles = [each for each in objects if each["kind"] in ("Role", "ClusterRole")]
@@ -188,7 +188,7 @@ def test_the_webhook_may_touch_its_own_certificate_and_nothing_else() -> None:
     }
 
 
-def test_pods_are_never_held_up_by_the_webhook() -> None:
+def test_the_pod_webhook_never_blocks_pods() -> None:
     (mutating,) = [
         each
         for each in webhook("kruise-system", serverless=True)

@@ -1,4 +1,4 @@
-"""What runs, and in what order it is applied."""
+"""The workloads, and the order in which the manifests are applied."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def container(workload: dict[str, Any]) -> dict[str, Any]:
         pytest.param(daemon(INSTALL), daemon_command, id="daemon"),
     ],
 )
-def test_the_command_knows_every_flag(workload: dict[str, Any], command: Any) -> None:
+def test_the_command_accepts_every_flag(workload: dict[str, Any], command: Any) -> None:
     name, *flags = container(workload)["args"]
 
     with command.make_context(name, list(flags)) as context:
@@ -38,13 +38,13 @@ def test_the_command_knows_every_flag(workload: dict[str, Any], command: Any) ->
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)
-def test_the_environment_holds_no_switches(workload: dict[str, Any]) -> None:
-    """Row A46: a debug variable that was left in Kruise's manifests leaked memory."""
+def test_the_environment_has_no_debug_variables(workload: dict[str, Any]) -> None:
+    """Row A46: a debug variable in Kruise's manifests leaked memory."""
     assert {each["name"] for each in container(workload)["env"]} <= {"NODE_NAME", "POD_NAMESPACE"}
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)
-def test_a_container_has_no_capability_and_a_root_that_it_cannot_write(
+def test_containers_have_no_capability_and_a_read_only_root(
     workload: dict[str, Any],
 ) -> None:
     context = container(workload)["securityContext"]
@@ -59,7 +59,7 @@ def test_a_container_has_no_capability_and_a_root_that_it_cannot_write(
     assert pod["automountServiceAccountToken"] is False
 
 
-def test_the_daemon_mounts_the_folder_of_a_named_socket_only() -> None:
+def test_with_cri_socket_the_daemon_mounts_its_folder_only() -> None:
     spec = daemon(Install(cri_socket="/var/lib/x/cri.sock"))["spec"]["template"]["spec"]
 
     (volume,) = [each for each in spec["volumes"] if "hostPath" in each]
@@ -67,14 +67,14 @@ def test_the_daemon_mounts_the_folder_of_a_named_socket_only() -> None:
     assert "--cri-endpoint=unix:///host/var/lib/x/cri.sock" in spec["containers"][0]["args"]
 
 
-def test_what_others_need_comes_first() -> None:
+def test_objects_come_after_those_they_depend_on() -> None:
     kinds = [each["kind"] for each in default_install(Install())]
 
     assert kinds[:3] == ["CustomResourceDefinition", "CustomResourceDefinition", "Namespace"]
     assert kinds[-2:] == ["Deployment", "DaemonSet"]
 
 
-def test_everything_lands_in_the_chosen_namespace() -> None:
+def test_all_objects_are_in_the_chosen_namespace() -> None:
     text = str(default_install(Install(namespace="elsewhere")))
 
     assert "kruise-system" not in text
