@@ -87,7 +87,7 @@ class HttpListener:
         self._ending = False
         self._group: asyncio.TaskGroup | None = None
 
-    async def run(self, on_listening: Callable[[], None] = lambda: None) -> None:
+    async def run(self) -> None:
         """Serve until cancelled; requests in flight then have `STOP_SECONDS` to complete."""
         loop = asyncio.get_running_loop()
         self._listening.setblocking(False)
@@ -96,7 +96,6 @@ class HttpListener:
         async with asyncio.TaskGroup() as self._group:
             loop.add_reader(self._listening, self._accept)
             try:
-                on_listening()
                 await loop.create_future()
             finally:
                 self._ending = True

@@ -88,13 +88,11 @@ class HttpServer:
             await asyncio.get_running_loop().create_future()
             return
         listener = HttpListener(self._socket, self._router, limits=self._limits, tls=self._tls)
+        log.info("listening", address=str(self.address), paths=self._router.paths)
         try:
-            await listener.run(self._log_address)
+            await listener.run()
         finally:
             self.close()
-
-    def _log_address(self) -> None:
-        log.info("listening", address=str(self.address), paths=self._router.paths)
 
 
 class Router:
