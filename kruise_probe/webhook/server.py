@@ -23,8 +23,9 @@ from kruise_probe.manifests.webhook import (
     dns_names,
 )
 from kruise_probe.manifests.workloads import WEBHOOK_SECRET
+from kruise_probe.serving.connections import Limits
 from kruise_probe.serving.http_messages import HttpRequest, HttpResponse
-from kruise_probe.serving.http_server import Handler, Limits
+from kruise_probe.serving.http_server import Handler
 from kruise_probe.serving.server import HttpServer
 from kruise_probe.webhook.admission import (
     ALLOWED,
