@@ -14,10 +14,8 @@ from kruise_probe.api.names import DAEMON_FIELD_MANAGER, EVENT_COMPONENT
 from kruise_probe.api.resources import NODE_POD_PROBES
 from kruise_probe.api.times import utc_now
 from kruise_probe.api.v1alpha1 import NodePodProbe
-from kruise_probe.cli.gates import DAEMON, PROBE_MARKERS, FeatureGates
-from kruise_probe.cli.options import SILENCE_SECONDS, shared_flags
-from kruise_probe.cli.process import run_until_signalled
-from kruise_probe.cli.types import (
+from kruise_probe.cli.feature_gates import DAEMON, PROBE_MARKERS, FeatureGates
+from kruise_probe.cli.flag_types import (
     DURATION,
     LISTEN_ADDRESS,
     OPTIONAL_OBJECT_NAME,
@@ -25,6 +23,8 @@ from kruise_probe.cli.types import (
     Duration,
     flag,
 )
+from kruise_probe.cli.options import SILENCE_SECONDS, shared_flags
+from kruise_probe.cli.process import run_until_signalled
 from kruise_probe.client.config import ClusterConfig, load_config
 from kruise_probe.client.recorder import EventRecorder
 from kruise_probe.client.rest import ResourceListerWatcher, RestClient
@@ -120,7 +120,7 @@ NO_WORK_SECONDS: Final = 10.0
 def daemon(**flags: Any) -> None:
     parsed = DaemonFlags(**flags)
     if not parsed.node_name:
-        raise click.UsageError("--node-name is missing: give it, or set NODE_NAME")
+        raise click.UsageError("--node-name is missing; set it, or the variable NODE_NAME")
     try:
         runtime = NodeRuntime(parsed.cri_endpoint)
     except ValueError as error:
@@ -231,6 +231,6 @@ async def _warn_without_probes(informer: SharedInformer[NodePodProbe], node_name
     await asyncio.sleep(NO_WORK_SECONDS)
     if not informer.lister.list():
         _log.warning(
-            "there is no NodePodProbe of this node; is --node-name the name of a Node, and does a manager run?",
+            "this node has no NodePodProbe; check that --node-name is the name of a Node, and that a manager runs",
             node=node_name,
         )

@@ -6,14 +6,14 @@ import click
 
 from kruise_probe.api.errors import FatalError
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.cli.looking import (
+from kruise_probe.cli.completion import complete_pods
+from kruise_probe.cli.query_options import (
     document_text,
     not_found,
     output_option,
+    query_flags,
     terminal_width,
-    where_flags,
 )
-from kruise_probe.cli.naming import complete_pods
 from kruise_probe.cli.reading import Reader, client_of, run
 from kruise_probe.cli.tables import explanation_text
 from kruise_probe.client.config import ClusterConfig, load_config
@@ -33,7 +33,7 @@ as firstBroken.
 
 @click.command(help=_HELP, short_help="Show why a pod is or is not probed.")
 @click.argument("pod", shell_complete=complete_pods)
-@where_flags
+@query_flags
 @output_option("text", "json", "yaml")
 def explain(
     pod: str,

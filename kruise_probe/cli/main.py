@@ -58,8 +58,10 @@ class LazyGroup(click.Group):
         name = args[0]
         if name not in _COMMANDS and not ctx.resilient_parsing and not name.startswith("-"):
             close = difflib.get_close_matches(name, _COMMANDS, n=1)
-            meant = f" (but {close[0]})" if close else f"; there are {', '.join(_COMMANDS)}"
-            ctx.fail(f"No such command {name!r}{meant}.")
+            hint = (
+                f"Did you mean {close[0]!r}?" if close else f"Choose from {', '.join(_COMMANDS)}."
+            )
+            ctx.fail(f"No such command {name!r}. {hint}")
         return super().resolve_command(ctx, args)
 
 
@@ -123,16 +125,16 @@ def with_mode(arguments: Sequence[str], environment: Mapping[str, str]) -> list[
             mode = argument.removeprefix("--mode=")
             del rest[index]
             break
-    given = rest[0] if rest and rest[0] in _COMMANDS else None
+    command = rest[0] if rest and rest[0] in _COMMANDS else None
     if mode is None:
         mode = environment.get(MODE_VARIABLE) or None
-        if mode is None or given or (rest and rest[0] in ("-h", "--help", "--version")):
+        if mode is None or command or (rest and rest[0] in ("-h", "--help", "--version")):
             return rest
     if mode not in MODES:
-        raise click.UsageError(f"--mode {mode!r}: there are {' and '.join(MODES)}")
-    if given and given != mode:
-        raise click.UsageError(f"--mode {mode} and the command {given!r} exclude each other")
-    return rest if given else [mode, *rest]
+        raise click.UsageError(f"--mode {mode!r} does not exist; choose {' or '.join(MODES)}")
+    if command and command != mode:
+        raise click.UsageError(f"--mode {mode} and the command {command!r} exclude each other")
+    return rest if command else [mode, *rest]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -141,11 +143,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     os.environ.setdefault(
         "GRPC_VERBOSITY", "NONE"
     )  # or grpcio writes to stderr when a runtime restarts
-    given = sys.argv[1:] if arguments is None else arguments
-    if _serves(given, os.environ):
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if _runs_forever(arguments, os.environ):
         # PID 1 ignores signals without a handler, and imports take half a second.
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-    code = run(given, os.environ)
+    code = run(arguments, os.environ)
     sys.exit(code if _all_written() else code or EXIT_FAILURE)
 
 
@@ -169,7 +171,7 @@ def _all_written() -> bool:
     return True
 
 
-def _serves(arguments: Sequence[str], environment: Mapping[str, str]) -> bool:
+def _runs_forever(arguments: Sequence[str], environment: Mapping[str, str]) -> bool:
     """Whether the command is manager or daemon, which shut down gracefully on SIGTERM."""
     try:
         return with_mode(arguments, environment)[0:1] in ([mode] for mode in MODES)

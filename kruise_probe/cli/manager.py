@@ -15,10 +15,8 @@ from kruise_probe import version
 from kruise_probe.api.names import LEADER_ELECTION_ID, MANAGER_FIELD_MANAGER
 from kruise_probe.api.times import utc_now
 from kruise_probe.api.v1alpha1 import PodProbeMarker
-from kruise_probe.cli.gates import DAEMON, PROBE_MARKERS, SERVERLESS, FeatureGates
-from kruise_probe.cli.options import SILENCE_SECONDS, shared_flags
-from kruise_probe.cli.process import run_until_signalled
-from kruise_probe.cli.types import (
+from kruise_probe.cli.feature_gates import DAEMON, PROBE_MARKERS, SERVERLESS, FeatureGates
+from kruise_probe.cli.flag_types import (
     DURATION,
     LABEL_KEYS,
     LISTEN_ADDRESS,
@@ -29,6 +27,8 @@ from kruise_probe.cli.types import (
     bool_flag,
     flag,
 )
+from kruise_probe.cli.options import SILENCE_SECONDS, shared_flags
+from kruise_probe.cli.process import run_until_signalled
 from kruise_probe.client.config import ClusterConfig, load_config
 from kruise_probe.client.recorder import EventRecorder
 from kruise_probe.client.rest import RestClient

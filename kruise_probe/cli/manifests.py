@@ -4,8 +4,8 @@ import click
 import yaml
 
 from kruise_probe.api.names import SYSTEM_NAMESPACE
-from kruise_probe.cli.gates import SERVERLESS, FeatureGates
-from kruise_probe.cli.types import GATES, LABEL_KEYS, NAMESPACE, Count, bool_flag
+from kruise_probe.cli.feature_gates import SERVERLESS, FeatureGates
+from kruise_probe.cli.flag_types import GATES, LABEL_KEYS, NAMESPACE, Count, bool_flag
 from kruise_probe.manifests.crds import all_crds
 from kruise_probe.manifests.install import default_install
 from kruise_probe.manifests.workloads import DEFAULT_IMAGE, Install
@@ -97,14 +97,14 @@ def manifests(
     metrics_secure: bool,
 ) -> None:
     if cri_socket and not cri_socket.startswith("/"):
-        raise click.UsageError(f"--cri-socket {cri_socket!r}: write the socket's path, from / on")
+        raise click.UsageError(f"--cri-socket {cri_socket!r}: write an absolute path")
     if not image.strip() or image != "".join(image.split()):
         raise click.UsageError(
             f"--image {image!r}: write a name and a tag, such as {DEFAULT_IMAGE}"
         )
     if cert_manager and not webhook:
-        raise click.UsageError("--cert-manager without --webhook: there is no certificate to make")
-    gates = ",".join(f"{name}={str(on).lower()}" for name, on in feature_gates.said.items())
+        raise click.UsageError("--cert-manager needs --webhook, whose certificate it issues")
+    gates = ",".join(f"{name}={str(on).lower()}" for name, on in feature_gates.overrides.items())
     install = Install(
         namespace=namespace,
         image=image,

@@ -6,8 +6,8 @@ from typing import Any, Final
 import click
 
 from kruise_probe.api.names import SYSTEM_NAMESPACE
-from kruise_probe.cli.gates import describe_gates
-from kruise_probe.cli.types import GATES, NAMESPACE, bool_flag, flag
+from kruise_probe.cli.feature_gates import describe_gates
+from kruise_probe.cli.flag_types import GATES, NAMESPACE, bool_flag, flag
 from kruise_probe.client.rest import READ_DEADLINE_SECONDS
 
 SILENCE_SECONDS: Final = 2 * READ_DEADLINE_SECONDS

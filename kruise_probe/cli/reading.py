@@ -36,10 +36,10 @@ R = TypeVar("R")
 DEADLINE_SECONDS: Final = 30.0
 """Deadline for all initial lists together."""
 
-_HIDES: Final = {
-    NODES.kind: "whether nodes exist, or are virtual",
-    NODE_POD_PROBES.kind: "what nodes are asked and what they reported; states are those on the pods",
-    LEASES.kind: "whether manager and daemons are alive",
+_HIDDEN_WITHOUT: Final = {
+    NODES.kind: "whether nodes exist or are virtual",
+    NODE_POD_PROBES.kind: "the results that nodes reported; the states shown are those of pod conditions",
+    LEASES.kind: "whether manager and daemons run",
 }
 
 
@@ -57,37 +57,35 @@ def run(work: Coroutine[Any, Any, R], config: ClusterConfig) -> R:
     except (KubeError, TimeoutError, BaseExceptionGroup) as error:
         first = first_of(error)
         if isinstance(first, KubeError):
-            raise told(first, config) from None
+            raise user_error(first, config) from None
         if isinstance(first, TimeoutError):
             raise FatalError(
-                f"the API server of {config.source or config.server} has not told everything within "
-                f"{DEADLINE_SECONDS:g} s; try again, or look at fewer namespaces with -n"
+                f"the API server of {config.source or config.server} did not send all objects within "
+                f"{DEADLINE_SECONDS:g} s; try again, or read one namespace with -n"
             ) from None
         if isinstance(first, FatalError):
             raise first from None
         raise
 
 
-def told(error: KubeError, config: ClusterConfig) -> FatalError:
-    """The error message for the user."""
+def user_error(error: KubeError, config: ClusterConfig) -> FatalError:
+    """The error with what the user can do about it."""
     source = config.source or config.server
     match error:
         case ConnectionFailed():
             return FatalError(
-                f"{error}; is the API server of {source} up, and is it the right one?"
+                f"{error}; check that the API server of {source} runs, and that it is the right one"
             )
         case Unauthorized():
             return FatalError(
-                f"{error}; log in again: the credentials of {source} are not accepted"
+                f"{error}; log in again: the API server refused the credentials of {source}"
             )
         case Forbidden():
-            narrower = (
-                ", or look at one namespace with -n" if "cluster scope" in error.message else ""
-            )
-            return FatalError(f"{error.message}; ask for the right to list it{narrower}")
+            narrower = ", or read one namespace with -n" if "cluster scope" in error.message else ""
+            return FatalError(f"{error.message}; ask for permission to list it{narrower}")
         case NotFound() if "podprobemarkers" in error.request:
             return FatalError(
-                "this cluster has no PodProbeMarkers: install the CRDs, "
+                "the CRDs are not installed in this cluster; install them: "
                 "kruise-probe manifests --crds-only | kubectl apply --server-side -f -"
             )
         case ApiError():
@@ -132,13 +130,13 @@ class Reader:
             markers = group.create_task(self._list(MARKERS, self._namespace))
             pods = group.create_task(self._list(SEEN_PODS, self._namespace))
             nodes = group.create_task(self._optional(NODES))
-            reports = group.create_task(self._optional(NODE_POD_PROBES))
+            node_pod_probes = group.create_task(self._optional(NODE_POD_PROBES))
             leases = group.create_task(self._optional(LEASES, self._system_namespace))
         return _snapshot(
             markers.result(),
             pods.result(),
             nodes.result(),
-            reports.result(),
+            node_pod_probes.result(),
             leases.result(),
             allowed_labels=self._allowed_labels,
         )
@@ -150,7 +148,8 @@ class Reader:
             page = await self._client.list_page(resource, namespace=namespace, continue_token=token)
             items += page.items
             self.notes += [
-                f"{resource.kind} {each.key} is left out: {each.error}" for each in page.undecodable
+                f"{resource.kind} {each.key} cannot be read and is left out: {each.error}"
+                for each in page.undecodable
             ]
             token = page.continue_token
             if not token:
@@ -161,7 +160,7 @@ class Reader:
             return await self._list(resource, namespace)
         except Forbidden:
             self.notes.append(
-                f"you may not list {resource.plural}, so it is not known {_HIDES[resource.kind]}"
+                f"no permission to list {resource.plural}; unknown: {_HIDDEN_WITHOUT[resource.kind]}"
             )
             return None
 
@@ -181,7 +180,9 @@ class Reader:
             markers=self._informer(MARKERS, self._namespace),
             pods=self._informer(SEEN_PODS, self._namespace),
             nodes=None if first.nodes is None else self._informer(NODES),
-            reports=None if first.reports is None else self._informer(NODE_POD_PROBES),
+            node_pod_probes=None
+            if first.node_pod_probes is None
+            else self._informer(NODE_POD_PROBES),
             leases=None if first.leases is None else self._informer(LEASES, self._system_namespace),
         )
         async with asyncio.TaskGroup() as group:
@@ -208,7 +209,7 @@ class Following:
         markers: SharedInformer[PodProbeMarker],
         pods: SharedInformer[SeenPod],
         nodes: SharedInformer[Node] | None,
-        reports: SharedInformer[NodePodProbe] | None,
+        node_pod_probes: SharedInformer[NodePodProbe] | None,
         leases: SharedInformer[Lease] | None,
     ) -> None:
         self.changed = asyncio.Event()
@@ -216,9 +217,15 @@ class Following:
         self._markers = markers
         self._pods = pods
         self._nodes = nodes
-        self._reports = reports
+        self._node_pod_probes = node_pod_probes
         self._leases = leases
-        everything: tuple[SharedInformer[Any] | None, ...] = (markers, pods, nodes, reports, leases)
+        everything: tuple[SharedInformer[Any] | None, ...] = (
+            markers,
+            pods,
+            nodes,
+            node_pod_probes,
+            leases,
+        )
         self._followed = [each for each in everything if each is not None]
         for each in self._followed:
             each.add_event_handler(_ChangeHandler(self.changed))
@@ -240,12 +247,14 @@ class Following:
                     await each.wait_for_sync()
         except TimeoutError:
             for error in self._errors():
-                raise FatalError(f"{error}; --watch has to watch what it lists") from None
+                raise FatalError(
+                    f"{error}; --watch needs permission to watch what it lists"
+                ) from None
             raise
 
     def notes(self) -> list[str]:
         """Why the objects may be stale, or empty. Only one line, because watches usually fail for the same reason."""
-        return [f"not current, asking again: {error}" for error in self._errors()[:1]]
+        return [f"not current, retrying: {error}" for error in self._errors()[:1]]
 
     def _errors(self) -> list[str]:
         return [each.last_error for each in self._followed if each.last_error]
@@ -256,7 +265,7 @@ class Following:
             list(self._markers.lister.list()),
             list(self._pods.lister.list()),
             _listed(self._nodes),
-            _listed(self._reports),
+            _listed(self._node_pod_probes),
             _listed(self._leases),
             allowed_labels=self._allowed_labels,
         )
@@ -284,7 +293,7 @@ def _snapshot(
     markers: list[PodProbeMarker],
     pods: list[SeenPod],
     nodes: list[Node] | None,
-    reports: list[NodePodProbe] | None,
+    node_pod_probes: list[NodePodProbe] | None,
     leases: list[Lease] | None,
     *,
     allowed_labels: frozenset[str],
@@ -294,7 +303,7 @@ def _snapshot(
         markers=tuple(markers),
         pods=tuple(pods),
         nodes=_by_name(nodes),
-        reports=_by_name(reports),
+        node_pod_probes=_by_name(node_pod_probes),
         leases=_by_name(leases),
         allowed_labels=allowed_labels,
     )

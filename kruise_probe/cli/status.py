@@ -14,14 +14,14 @@ from rich.text import Text
 
 from kruise_probe.api.errors import FatalError
 from kruise_probe.api.names import GROUP
-from kruise_probe.cli.looking import (
+from kruise_probe.cli.completion import complete_markers
+from kruise_probe.cli.query_options import (
     document_text,
     not_found,
     output_option,
+    query_flags,
     terminal_width,
-    where_flags,
 )
-from kruise_probe.cli.naming import complete_markers
 from kruise_probe.cli.reading import Reader, client_of, run
 from kruise_probe.cli.tables import status_text
 from kruise_probe.client.config import ClusterConfig, load_config
@@ -30,9 +30,9 @@ from kruise_probe.inspection.snapshot import Snapshot
 from kruise_probe.inspection.status import StatusView, status_view
 from kruise_probe.serving.signals import Signalled, until_signal
 
-PACE_SECONDS: Final = 0.5
+MIN_REDRAW_SECONDS: Final = 0.5
 """Minimum interval between two updates of --watch."""
-REDRAW_SECONDS: Final = 1.0
+MAX_REDRAW_SECONDS: Final = 1.0
 """Maximum interval between two updates: ages change, and results become stale, without any event."""
 
 _HELP = """Shows PodProbeMarkers with their pods, probes, newest results and problems.
@@ -47,11 +47,11 @@ Reads only. The exit code is 0 even if a marker has problems; -o json lists them
 """
 
 
-Look = Callable[[], Snapshot]
-Notes = Callable[[], list[str]]
+GetSnapshot = Callable[[], Snapshot]
+GetNotes = Callable[[], list[str]]
 
 
-class Question(NamedTuple):
+class Query(NamedTuple):
     """The arguments of the command; an empty `namespace` means all."""
 
     namespace: str
@@ -63,7 +63,7 @@ class Question(NamedTuple):
 
 @click.command(help=_HELP, short_help="Show probes, results and problems.")
 @click.argument("marker", required=False, default="", shell_complete=complete_markers)
-@where_flags
+@query_flags
 @click.option("-A", "--all-namespaces", is_flag=True, help="Read all namespaces.")
 @click.option("-w", "--watch", is_flag=True, help="Continue and show every change.")
 @output_option("table", "wide", "json", "yaml", "name")
@@ -78,41 +78,41 @@ def status(
     output: str,
 ) -> int:
     if all_namespaces and (namespace or marker):
-        raise click.UsageError("-A goes with neither -n nor the name of a marker")
+        raise click.UsageError("-A excludes -n and the name of a marker")
     config = load_config(kubeconfig)
     where = "" if all_namespaces else namespace or config.namespace
     name = marker.rpartition("/")[2]
-    question = Question(where, name, output, system_namespace, allowed_label_keys)
-    return run(_watch(config, question) if watch else _once(config, question), config)
+    query = Query(where, name, output, system_namespace, allowed_label_keys)
+    return run(_watch(config, query) if watch else _once(config, query), config)
 
 
-async def _once(config: ClusterConfig, question: Question) -> int:
+async def _once(config: ClusterConfig, query: Query) -> int:
     async with client_of(config) as client:
-        reader = _reader(client, question)
-        view = _view(await reader.read(), question, reader.notes)
-    click.echo(_text(view, question), nl=False)
+        reader = _reader(client, query)
+        view = _view(await reader.read(), query, reader.notes)
+    click.echo(_text(view, query), nl=False)
     if not view.markers:
-        where = f"namespace {question.namespace}" if question.namespace else "any namespace"
-        elsewhere = "; -A looks at all namespaces" if question.namespace else ""
-        click.echo(f"There are no PodProbeMarkers in {where}{elsewhere}.", err=True)
+        where = f"namespace {query.namespace}" if query.namespace else "any namespace"
+        elsewhere = "; -A reads all namespaces" if query.namespace else ""
+        click.echo(f"No PodProbeMarkers in {where}{elsewhere}.", err=True)
     return 0
 
 
-async def _watch(config: ClusterConfig, question: Question) -> int:
+async def _watch(config: ClusterConfig, query: Query) -> int:
     """Run until a signal. In screen mode, restore the terminal and return 128 + the signal's number."""
     async with client_of(config) as client:
-        reader = _reader(client, question)
+        reader = _reader(client, query)
         first = await reader.read()
-        _view(first, question, reader.notes)
+        _view(first, query, reader.notes)
         async with reader.follow(first) as following:
             arguments = (
                 following.snapshot,
                 following.changed,
-                question,
+                query,
                 lambda: [*reader.notes, *following.notes()],
             )
             console = Console()
-            if not _on_screen(console, question):
+            if not _on_screen(console, query):
                 await _print_changes(*arguments)
             else:
                 try:
@@ -122,23 +122,23 @@ async def _watch(config: ClusterConfig, question: Question) -> int:
     return 0
 
 
-def _reader(client: RestClient, question: Question) -> Reader:
+def _reader(client: RestClient, query: Query) -> Reader:
     return Reader(
         client,
-        namespace=question.namespace,
-        system_namespace=question.system_namespace,
-        allowed_labels=question.allowed_labels,
+        namespace=query.namespace,
+        system_namespace=query.system_namespace,
+        allowed_labels=query.allowed_labels,
     )
 
 
-def _on_screen(console: Console, question: Question) -> bool:
+def _on_screen(console: Console, query: Query) -> bool:
     """Whether to draw in place; a dumb terminal has no alternate screen."""
     capable = sys.stdout.isatty() and not console.is_dumb_terminal
-    return capable and question.form in ("table", "wide")
+    return capable and query.form in ("table", "wide")
 
 
 async def _show_screen(
-    console: Console, snapshot: Look, changed: asyncio.Event, question: Question, notes: Notes
+    console: Console, snapshot: GetSnapshot, changed: asyncio.Event, query: Query, notes: GetNotes
 ) -> None:
     """Draw until cancelled; lines below the bottom of the screen are cut.
 
@@ -149,8 +149,8 @@ async def _show_screen(
         with Live(console=console, screen=True, auto_refresh=False) as live:
             while True:
                 changed.clear()
-                view = _view(snapshot(), question, notes(), missing_is_fatal=False)
-                lines = Text.from_ansi(_text(view, question), no_wrap=True, overflow="crop")
+                view = _view(snapshot(), query, notes(), missing_is_fatal=False)
+                lines = Text.from_ansi(_text(view, query), no_wrap=True, overflow="crop")
                 live.update(lines, refresh=True)
                 await _wait_for_update(changed)
     except OSError as error:
@@ -158,48 +158,48 @@ async def _show_screen(
 
 
 async def _print_changes(
-    snapshot: Look, changed: asyncio.Event, question: Question, notes: Notes
+    snapshot: GetSnapshot, changed: asyncio.Event, query: Query, notes: GetNotes
 ) -> None:
     """Print every change until cancelled; a new time alone is no change. JSON is one line per change."""
     shown: StatusView | None = None
     while True:
         changed.clear()
-        view = _view(snapshot(), question, notes(), missing_is_fatal=False)
+        view = _view(snapshot(), query, notes(), missing_is_fatal=False)
         if shown is None or (view.markers, view.notes) != (shown.markers, shown.notes):
-            if question.form == "json":
+            if query.form == "json":
                 click.echo(msgspec.json.encode(view))
             else:
                 if shown is not None:
-                    click.echo("---" if question.form == "yaml" else "")
-                click.echo(_text(view, question), nl=False)
+                    click.echo("---" if query.form == "yaml" else "")
+                click.echo(_text(view, query), nl=False)
             shown = view
         await _wait_for_update(changed)
 
 
 async def _wait_for_update(changed: asyncio.Event) -> None:
-    await asyncio.sleep(PACE_SECONDS)
+    await asyncio.sleep(MIN_REDRAW_SECONDS)
     try:
-        async with asyncio.timeout(REDRAW_SECONDS - PACE_SECONDS):
+        async with asyncio.timeout(MAX_REDRAW_SECONDS - MIN_REDRAW_SECONDS):
             await changed.wait()
     except TimeoutError:
         pass
 
 
 def _view(
-    snapshot: Snapshot, question: Question, notes: list[str], *, missing_is_fatal: bool = True
+    snapshot: Snapshot, query: Query, notes: list[str], *, missing_is_fatal: bool = True
 ) -> StatusView:
-    markers = [each for each in snapshot.markers if question.marker in ("", each.key.name)]
-    if question.marker and not markers and missing_is_fatal:
+    markers = [each for each in snapshot.markers if query.marker in ("", each.key.name)]
+    if query.marker and not markers and missing_is_fatal:
         names = [each.key.name for each in snapshot.markers]
-        raise FatalError(not_found("PodProbeMarker", question.namespace, question.marker, names))
+        raise FatalError(not_found("PodProbeMarker", query.namespace, query.marker, names))
     return status_view(snapshot, markers, notes)
 
 
-def _text(view: StatusView, question: Question) -> str:
-    if question.form == "name":
+def _text(view: StatusView, query: Query) -> str:
+    if query.form == "name":
         return "".join(f"podprobemarker.{GROUP}/{each.name}\n" for each in view.markers)
-    if question.form in ("json", "yaml"):
-        return document_text(view, question.form)
+    if query.form in ("json", "yaml"):
+        return document_text(view, query.form)
     return status_text(
-        view, wide=question.form == "wide", width=terminal_width(), color=sys.stdout.isatty()
+        view, wide=query.form == "wide", width=terminal_width(), color=sys.stdout.isatty()
     )

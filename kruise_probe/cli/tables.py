@@ -18,13 +18,13 @@ from kruise_probe.api.times import parse_time
 from kruise_probe.inspection.explanation import ExplanationView, LinkView, TraceView
 from kruise_probe.inspection.status import MarkerView, PodView, Problem, ResultView, StatusView
 
-ROOMY: Final = 110
+WIDE_COLUMNS: Final = 110
 """Minimum terminal width, in columns, to show nodes and marks."""
 UNLIMITED: Final = 100_000
-MOST_PROBLEMS: Final = 8
-MOST_NAMES: Final = 3
-LEAST_CELL: Final = 8
-LAST_RESORT_CELL: Final = 4
+MAX_PROBLEMS: Final = 8
+MAX_NAMES: Final = 3
+MIN_CELL: Final = 8
+NARROW_CELL: Final = 4
 GAP: Final = "  "
 INDENT: Final = "  "
 
@@ -69,7 +69,9 @@ def status_text(view: StatusView, *, wide: bool, width: int, color: bool) -> str
         for index, marker in enumerate(view.markers):
             if index:
                 console.print()
-            _print_marker(console, marker, now, wide=wide, roomy=wide or not 0 < width < ROOMY)
+            _print_marker(
+                console, marker, now, wide=wide, roomy=wide or not 0 < width < WIDE_COLUMNS
+            )
     return _trimmed(capture.get())
 
 
@@ -130,9 +132,9 @@ def _table(
     widths = [max(row[index].cell_len for row in cells) for index in range(len(columns))]
     excess = sum(widths) + len(GAP) * (len(columns) - 1) - width
     marks = [index for index, name in enumerate(columns) if name == "MARKS"]
-    longest = sorted(range(len(columns)), key=lambda index: -widths[index])
-    order = [(index, LEAST_CELL) for index in (*marks, len(columns) - 1, *longest)]
-    for index, least in (*order, *((index, LAST_RESORT_CELL) for index in longest)):
+    widest = sorted(range(len(columns)), key=lambda index: -widths[index])
+    order = [(index, MIN_CELL) for index in (*marks, len(columns) - 1, *widest)]
+    for index, least in (*order, *((index, NARROW_CELL) for index in widest)):
         cut = max(min(excess, widths[index] - least), 0)
         widths[index] -= cut
         excess -= cut
@@ -196,8 +198,10 @@ def _problem_lines(problems: Sequence[Problem]) -> Iterator[Text]:
     """One paragraph for each group of pods with the same problem."""
     groups: dict[tuple[str, str, str], list[Problem]] = {}
     for each in problems:
-        groups.setdefault((each.probe, each.reason, _SPANS.sub("", each.message)), []).append(each)
-    for group in list(groups.values())[:MOST_PROBLEMS]:
+        groups.setdefault((each.probe, each.reason, _SECONDS.sub("", each.message)), []).append(
+            each
+        )
+    for group in list(groups.values())[:MAX_PROBLEMS]:
         one = group[0]
         who = ", ".join(filter(None, (_names([each.pod for each in group]), one.probe)))
         yield Text.assemble(
@@ -206,8 +210,8 @@ def _problem_lines(problems: Sequence[Problem]) -> Iterator[Text]:
             _problem_text(one),
             (f" -> {one.remedy}" if one.remedy else "", "cyan"),
         )
-    if len(groups) > MOST_PROBLEMS:
-        yield Text(f"and {len(groups) - MOST_PROBLEMS} more: -o json shows all of them")
+    if len(groups) > MAX_PROBLEMS:
+        yield Text(f"and {len(groups) - MAX_PROBLEMS} more: -o json shows all of them")
 
 
 def _problem_text(problem: Problem) -> str:
@@ -219,14 +223,14 @@ def _problem_text(problem: Problem) -> str:
     )
 
 
-_SPANS: Final = re.compile(r"\b\d+s\b")
-"""Spans of seconds, which differ between pods with the same problem."""
+_SECONDS: Final = re.compile(r"\b\d+ ?s\b")
+"""Durations, which differ between pods with the same problem."""
 
 
 def _names(names: Iterable[str]) -> str:
     found = [each for each in names if each]
-    more = f" and {len(found) - MOST_NAMES} more pods" if len(found) > MOST_NAMES else ""
-    return ", ".join(found[:MOST_NAMES]) + more
+    more = f" and {len(found) - MAX_NAMES} more pods" if len(found) > MAX_NAMES else ""
+    return ", ".join(found[:MAX_NAMES]) + more
 
 
 def explanation_text(view: ExplanationView, *, width: int, color: bool) -> str:
@@ -277,11 +281,9 @@ def _print_links(console: Console, links: Iterable[LinkView], *, indent: int) ->
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold", ratio=1)
     for link in links:
-        style = _STYLES[link.standing]
+        style = _STYLES[link.state]
         reason = f" ({link.reason})" if link.reason else ""
-        table.add_row(
-            Text(link.standing, style=style), link.link, printable(f"{link.text}{reason}")
-        )
+        table.add_row(Text(link.state, style=style), link.link, printable(f"{link.text}{reason}"))
         if link.remedy:
             table.add_row("", "", Text(f"-> {link.remedy}", style="cyan"))
     console.print(Padding(table, (0, 0, 0, indent), expand=False))

@@ -12,14 +12,13 @@ from kruise_probe.api.labels import Selector
 from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
-from kruise_probe.inspection.gates import gates_of
-from kruise_probe.inspection.link import Link, Standing
-from kruise_probe.inspection.selection import selector_text, unmet, why_not
+from kruise_probe.inspection.link import Link, LinkState
+from kruise_probe.inspection.selectors import selector_text, unmet, why_not
 from kruise_probe.inspection.snapshot import SeenPod, Snapshot
 from kruise_probe.inspection.status import SHAPE_VERSION, check_text
-from kruise_probe.inspection.traces import Trace, traces_of
+from kruise_probe.inspection.traces import ProbeTrace, readiness_gates_of, traces_of
 
-MOST_STRANGERS: Final = 10
+MAX_UNMATCHED: Final = 10
 """Maximum markers that are listed as not selecting the pod, closest first."""
 
 
@@ -28,10 +27,10 @@ class _View(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class LinkView(_View, frozen=True):
-    """`standing` is ok, waiting or broken."""
+    """`state` is ok, waiting or broken."""
 
     link: str
-    standing: str
+    state: str = msgspec.field(name="standing")
     text: str
     reason: str
     remedy: str
@@ -54,7 +53,7 @@ class MatchView(_View, frozen=True):
     probes: list[TraceView]
 
 
-class StrangerView(_View, frozen=True):
+class UnmatchedView(_View, frozen=True):
     """A marker that does not select the pod, and why."""
 
     marker: str
@@ -73,7 +72,7 @@ class ExplanationView(_View, frozen=True):
     node: str
     phase: str
     matching: list[MatchView]
-    not_matching: list[StrangerView]
+    not_matching: list[UnmatchedView]
     strangers_left_out: int
     readiness_gates: list[LinkView]
     elsewhere: list[str]
@@ -114,15 +113,15 @@ def explanation(
             for each in matching
         ],
         not_matching=[
-            StrangerView(
+            UnmatchedView(
                 marker=each.key.name,
                 selector=selector_text(each.selector),
                 why=_why_not(snapshot, each, seen),
             )
-            for each in not_matching[:MOST_STRANGERS]
+            for each in not_matching[:MAX_UNMATCHED]
         ],
-        strangers_left_out=max(len(not_matching) - MOST_STRANGERS, 0),
-        readiness_gates=[_link_view(each) for each in gates_of(snapshot, seen)],
+        strangers_left_out=max(len(not_matching) - MAX_UNMATCHED, 0),
+        readiness_gates=[_link_view(each) for each in readiness_gates_of(snapshot, seen)],
         elsewhere=sorted(
             str(each.key)
             for each in map(compile_marker, others)
@@ -144,16 +143,14 @@ def _distance(selector: Selector, seen: SeenPod) -> tuple[int, int]:
     return (-known, missing)
 
 
-def _trace_view(trace: Trace) -> TraceView:
+def _trace_view(trace: ProbeTrace) -> TraceView:
     end = trace.end
     return TraceView(
         probe=trace.probe.name,
         container_name=trace.probe.container_name,
         check=check_text(trace.probe.probe),
         links=[
-            _link_view(each)
-            for each in trace.links
-            if each.text or each.standing is not Standing.OK
+            _link_view(each) for each in trace.links if each.text or each.state is not LinkState.OK
         ],
         first_broken=end.name if end else "",
         reason=end.reason if end else "",
@@ -163,7 +160,7 @@ def _trace_view(trace: Trace) -> TraceView:
 def _link_view(link: Link) -> LinkView:
     return LinkView(
         link=link.name,
-        standing=link.standing,
+        state=link.state,
         text=link.text,
         reason=link.reason,
         remedy=link.remedy,

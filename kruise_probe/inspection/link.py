@@ -1,17 +1,18 @@
-"""A link of a trace, and the input that links are computed from."""
+"""A link is one step from a marker to its marks on a pod. Its state, its input, and what to do if it is broken."""
 
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kruise_probe.api.v1alpha1 import ContainerProbeState, PodContainerProbe, PodProbeMarker
 from kruise_probe.controllers.compiled import CompiledMarker
-from kruise_probe.controllers.limits import LeftOut
+from kruise_probe.controllers.limits import ENTRY_TOO_LARGE, NO_ROOM, TOO_MANY_MARKERS, LeftOut
 from kruise_probe.controllers.pods.claims import Claim, Conflict
-from kruise_probe.inspection.remedies import remedy_of
 from kruise_probe.inspection.snapshot import SeenPod, Snapshot
 
 
-class Standing(StrEnum):
+class LinkState(StrEnum):
+    """A waiting link resolves by itself; a broken one needs action."""
+
     OK = "ok"
     WAITING = "waiting"
     BROKEN = "broken"
@@ -21,19 +22,19 @@ class Link(NamedTuple):
     """One step from a marker to its marks.
 
     Attributes:
-        text: the current state.
+        text: what was found.
         reason: for programs; empty if the link is OK.
         remedy: what to do; empty if the link is OK.
     """
 
     name: str
-    standing: Standing
+    state: LinkState
     text: str
     reason: str = ""
     remedy: str = ""
 
 
-class Finding(NamedTuple):
+class PodCheck(NamedTuple):
     """One probe of one pod, with everything that its links are computed from."""
 
     snapshot: Snapshot
@@ -44,7 +45,7 @@ class Finding(NamedTuple):
     claim: Claim | None
     conflicts: tuple[Conflict, ...]
     virtual: bool
-    state: ContainerProbeState | None
+    result: ContainerProbeState | None
     left_out: LeftOut | None
 
     @property
@@ -52,9 +53,101 @@ class Finding(NamedTuple):
         return f"{self.marker.key.name}#{self.probe.name}"
 
 
-def broken(name: str, reason: str, text: str, remedy: str = "") -> Link:
-    return Link(name, Standing.BROKEN, text, reason, remedy or remedy_of(reason))
+def ok(name: str, text: str = "") -> Link:
+    return Link(name, LinkState.OK, text)
 
 
 def waiting(name: str, reason: str, text: str) -> Link:
-    return Link(name, Standing.WAITING, text, reason, remedy_of(reason))
+    return Link(name, LinkState.WAITING, text, reason, remedy_of(reason))
+
+
+def broken(name: str, reason: str, text: str, remedy: str = "") -> Link:
+    return Link(name, LinkState.BROKEN, text, reason, remedy or remedy_of(reason))
+
+
+def remedy_of(reason: str) -> str:
+    """What to do about a broken or waiting link: one sentence, for users with kubectl."""
+    return _REMEDIES.get(reason, "")
+
+
+def unknown_remedy(reason: str) -> str:
+    """The remedy for an Unknown result; `reason` is the first word of its message."""
+    return _UNKNOWN_REMEDIES.get(reason, "read the message and the daemon's log on that node")
+
+
+def manager_remedy(problem: str, *, virtual: bool = False) -> str:
+    """The remedy for a write that the manager has not made.
+
+    Args:
+        problem: why no manager writes, if that is known.
+        virtual: the pod is on a virtual node, which needs another feature gate.
+    """
+    check = _CHECK_MANAGER.format(
+        "EnablePodProbeMarkerOnServerless" if virtual else "PodProbeMarkerGate"
+    )
+    return f"{problem}; {check}" if problem else check
+
+
+_CHECK_MANAGER: Final = (
+    "check that the manager runs with its feature gate {} on, and read its log: "
+    "kubectl -n kruise-system get pods, then kubectl logs"
+)
+_MAKE_CONTAINER_RUN: Final = (
+    "find out why it does not run: kubectl describe pod, kubectl logs --previous"
+)
+_NAME_THE_PORT: Final = (
+    "give the container a port of that name, or use the port's number in the probe"
+)
+
+_REMEDIES: Final = {
+    "NoPods": "compare with: kubectl get pods --show-labels; a marker selects pods of its own namespace only",
+    "GateUnwritten": "set podConditionType of a marker to the gate's name; the gates of an existing pod cannot change",
+    "MarkerDeleting": "wait; if it stays, check that a manager runs, and what the marker's status says: "
+    "kubectl describe podprobemarker",
+    "MarkerHeld": "remove the finalizer, or fix the component that added it; kruise-probe has removed its own",
+    "InvalidSpec": "correct the field that is named, and apply the marker again",
+    "SelectorCycle": "remove one of these labels from a markerPolicy or from a selector",
+    "PodTerminating": "nothing: its replacement is probed as soon as it runs",
+    "PodFinished": "nothing: completed pods are not probed",
+    "StaticPod": "run it as an ordinary pod, such as a pod of a DaemonSet",
+    "PodNotScheduled": "find out why it has no node: kubectl describe pod",
+    "NodeNotFound": "delete the pod, or wait until it is replaced; its node was deleted",
+    "PodNotInitialized": "find out what its init containers wait for: kubectl logs -c <init container>",
+    "ContainerMissing": "correct containerName in the marker",
+    "ContainerNotProbed": "set containerName to a regular container or a sidecar",
+    "ContainerNotRunning": _MAKE_CONTAINER_RUN,
+    "ContainerNotStarted": "nothing: probes start when the startupProbe has succeeded",
+    "PortNameUnknown": _NAME_THE_PORT,
+    "MarkerNew": "look again in a few seconds",
+    "ResultNew": "look again in a few seconds",
+    "NoDaemon": "check that the DaemonSet has a pod on this node, and the node's taints: "
+    "kubectl -n kruise-system get pods -o wide; "
+    "if kruise-probe runs in another namespace, set --system-namespace",
+    "ProbeAgentStale": "check the daemon's pod on that node, and that the node is Ready",
+    "NoResultYet": "look again after that time",
+    "ResultOverdue": "check the node's container runtime and the daemon's log on that node; "
+    "alternating attempt results never reach a threshold above 1",
+    "NotInjected": "start the manager with EnablePodProbeMarkerOnServerless=true, then create the pod again",
+    "ConditionTypeMissing": "set podConditionType of the probe: a provider reports results only as conditions",
+    "ProviderSilent": "check that the provider supports the PodProbeMarker protocol",
+    "Conflict": "use another name in one of the two probes",
+    "PodNotMarked": "correct what the API server names; often a policy or a webhook on pods/status refuses the write",
+    **{each.reason: each.remedy for each in (NO_ROOM, TOO_MANY_MARKERS, ENTRY_TOO_LARGE)},
+    "NodesBehind": "read the manager's log: it names what refuses the write",
+    "ContainerRestarted": "wait for the initial delay of the new container",
+}
+
+_UNKNOWN_REMEDIES: Final = {
+    "ExecOutputTooLarge": "print less than 1 MiB; only the first 1,024 bytes become the message",
+    "ExecImpossible": "check that the program exists in the container's image and is executable",
+    "ExecQueued": "end commands that hang, lower timeoutSeconds (10 or less), or run fewer exec probes; "
+    "if other pods hold the places, raise --max-concurrent-execs of the daemon or move the pod",
+    "ContainerNotCreated": "find out why the runtime has not created the container: kubectl describe pod",
+    "ContainerNotRunning": _MAKE_CONTAINER_RUN,
+    "PortNameUnknown": _NAME_THE_PORT,
+    "PodIPUnknown": "find out why the pod has no address: kubectl describe pod",
+    "AddressNotAllowed": "compare the pod's IP with the addresses of its node: kubectl get pod -o wide; if they differ, "
+    "find out who writes pods/status or NodePodProbes",
+    "RuntimeUnavailable": "delete the pod, or restart the node's container runtime, which no longer answers for this container",
+    "InvalidProbe": "correct the probe as the message says",
+}

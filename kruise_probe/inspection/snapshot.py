@@ -30,7 +30,7 @@ from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.controllers.selector_cycles import Cycles, cycle_text, find_cycles
 from kruise_probe.controllers.staleness import heartbeat, newest_result_at, stale_message
 
-SETTLING: Final = timedelta(seconds=5)
+RECENT: Final = timedelta(seconds=5)
 """The manager may still be processing younger changes, so they are not reported as broken."""
 
 
@@ -166,7 +166,7 @@ class Snapshot:
     markers: tuple[PodProbeMarker, ...]
     pods: tuple[SeenPod, ...]
     nodes: Mapping[str, Node] | None
-    reports: Mapping[str, NodePodProbe] | None
+    node_pod_probes: Mapping[str, NodePodProbe] | None
     leases: Mapping[str, Lease] | None
     allowed_labels: frozenset[str] = frozenset()
 
@@ -232,7 +232,7 @@ class Snapshot:
     def _entries(self) -> Mapping[tuple[str, str], PodProbe]:
         return {
             (node, entry.uid): entry
-            for node, report in (self.reports or {}).items()
+            for node, report in (self.node_pod_probes or {}).items()
             for entry in report.spec.pod_probes or ()
         }
 
@@ -246,12 +246,12 @@ class Snapshot:
             (node, pod.namespace, pod.name, pod.uid): {
                 state.name: state for state in pod.probe_states or ()
             }
-            for node, report in (self.reports or {}).items()
+            for node, report in (self.node_pod_probes or {}).items()
             if report.status
             for pod in report.status.pod_probe_statuses or ()
         }
 
-    def silence_of(self, node: str) -> str:
+    def stale_reason(self, node: str) -> str:
         """Why the results of `node` are stale, or the empty string."""
         return self._stale_reasons.get(node, "")
 
@@ -261,31 +261,31 @@ class Snapshot:
         for node in {each.pod.node for each in self.pods}:
             lease = (self.leases or {}).get(agent_lease_name(node))
             beat = heartbeat(lease, None, self.now) if lease else None
-            report = (self.reports or {}).get(node)
+            report = (self.node_pod_probes or {}).get(node)
             newest = newest_result_at(report.status if report else None)
             found[node] = stale_message(node, beat, newest, self.now)
         return found
 
-    def never_heard_of(self, node: str) -> bool:
+    def has_no_daemon(self, node: str) -> bool:
         """Whether the daemon of `node` has neither a Lease nor a result."""
-        if self.leases is None or self.reports is None:
+        if self.leases is None or self.node_pod_probes is None:
             return False
-        report = self.reports.get(node)
+        report = self.node_pod_probes.get(node)
         reports = (report and report.status and report.status.pod_probe_statuses) or ()
         reported = any(each.probe_states for each in reports)
         return agent_lease_name(node) not in self.leases and not reported
 
     @cached_property
-    def manager_trouble(self) -> str:
+    def manager_problem(self) -> str:
         """That the manager's Lease has expired, or empty."""
         lease = (self.leases or {}).get(LEADER_ELECTION_ID)
         beat = heartbeat(lease, None, self.now) if lease else None
         if lease is None or beat is None or self.now < beat.expires_at:
             return ""
-        holder = (lease.spec and lease.spec.holder_identity) or "nobody"
-        return f"no manager leads since {beat.renewed} (the last one: {holder})"
+        holder = (lease.spec and lease.spec.holder_identity) or "none"
+        return f"no manager has been the leader since {beat.renewed} (last leader: {holder})"
 
-    def settling(self, *stamps: str | None) -> bool:
+    def is_recent(self, *stamps: str | None) -> bool:
         """Whether the newest of `stamps` is so recent that the manager may still be processing it."""
         times = [at for at in map(parse_time, stamps) if at is not None]
-        return bool(times) and self.now - max(times) < SETTLING
+        return bool(times) and self.now - max(times) < RECENT

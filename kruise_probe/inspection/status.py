@@ -16,12 +16,10 @@ from kruise_probe.api.v1alpha1 import Condition, PodContainerProbe, PodProbeMark
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.markers.census import INVALID_SPEC, SELECTOR_CYCLE
 from kruise_probe.controllers.nodes.plan import is_probed
-from kruise_probe.inspection.gates import gates_of
-from kruise_probe.inspection.link import Standing
-from kruise_probe.inspection.remedies import remedy_of
-from kruise_probe.inspection.selection import nearest, selector_text, why_not
+from kruise_probe.inspection.link import LinkState, remedy_of
+from kruise_probe.inspection.selectors import nearest, selector_text, why_not
 from kruise_probe.inspection.snapshot import SeenPod, Snapshot
-from kruise_probe.inspection.traces import Trace, traces_of
+from kruise_probe.inspection.traces import ProbeTrace, readiness_gates_of, traces_of
 
 SHAPE_VERSION: Final = 1
 PENDING: Final = "Pending"
@@ -139,9 +137,9 @@ def marker_view(snapshot: Snapshot, marker: PodProbeMarker) -> MarkerView:
             counted.append(pods[-1])
         problems += [problem for trace in traces if (problem := _problem_of(seen, trace))]
         problems += [
-            _problem(each.standing, each.name, each.reason, each.text, each.remedy, seen=seen)
-            for each in gates_of(snapshot, seen)
-            if each.standing is Standing.BROKEN
+            _problem(each.state, each.name, each.reason, each.text, each.remedy, seen=seen)
+            for each in readiness_gates_of(snapshot, seen)
+            if each.state is LinkState.BROKEN
         ]
     problems += _reported_problems(snapshot, marker, {each.link for each in problems})
     if not pods and compiled.selector.requirements and not marker.deleting:
@@ -152,7 +150,9 @@ def marker_view(snapshot: Snapshot, marker: PodProbeMarker) -> MarkerView:
             if closest
             else ""
         )
-        problems.append(_problem(Standing.WAITING, "selector", "NoPods", text, remedy_of("NoPods")))
+        problems.append(
+            _problem(LinkState.WAITING, "selector", "NoPods", text, remedy_of("NoPods"))
+        )
     return MarkerView(
         namespace=marker.key.namespace,
         name=marker.key.name,
@@ -197,16 +197,16 @@ def _marker_problems(
         text = f"is being deleted since {since}; held by {', '.join(finalizers) or 'nothing'}"
         held_by_us = not finalizers or MARKER_FINALIZER in finalizers
         remedy = remedy_of("MarkerDeleting" if held_by_us else "MarkerHeld")
-        return [_problem(Standing.WAITING, "marker", "MarkerDeleting", text, remedy)]
+        return [_problem(LinkState.WAITING, "marker", "MarkerDeleting", text, remedy)]
     remedy = remedy_of(INVALID_SPEC)
     problems = [
-        _problem(Standing.BROKEN, "marker", INVALID_SPEC, str(error), remedy)
+        _problem(LinkState.BROKEN, "marker", INVALID_SPEC, str(error), remedy)
         for error in compiled.errors
     ]
     cycle = snapshot.cycle_through(marker.key)
     if cycle:
         remedy = remedy_of(SELECTOR_CYCLE)
-        problems.append(_problem(Standing.BROKEN, "marker", SELECTOR_CYCLE, cycle, remedy))
+        problems.append(_problem(LinkState.BROKEN, "marker", SELECTOR_CYCLE, cycle, remedy))
     return problems
 
 
@@ -217,14 +217,14 @@ def _reported_problems(
 
     A marker's status may be one second old. If NodePodProbes can be read, nodes that are behind are found there.
     """
-    seen = frozenset() if snapshot.reports is None else _FOUND_IN_REPORTS
+    seen = frozenset() if snapshot.node_pod_probes is None else _FOUND_IN_REPORTS
     return [
-        _problem(Standing.BROKEN, "marker", each.reason, each.message, remedy_of(each.reason))
+        _problem(LinkState.BROKEN, "marker", each.reason, each.message, remedy_of(each.reason))
         for each in (marker.status and marker.status.conditions) or ()
         if each.status == _BAD_STATUS.get(each.type)
         and each.reason not in seen
         and not links & _REPORTED_BY_LINKS.get(each.reason, frozenset())
-        and not snapshot.settling(each.last_transition_time)
+        and not snapshot.is_recent(each.last_transition_time)
     ]
 
 
@@ -248,14 +248,14 @@ _NO_PROBLEM: Final = frozenset({"MarkerDeleting", "PodFinished", "PodTerminating
 """Reported once for the marker, or expected."""
 
 
-def _problem_of(seen: SeenPod, trace: Trace) -> Problem | None:
+def _problem_of(seen: SeenPod, trace: ProbeTrace) -> Problem | None:
     link = trace.end
     if link is None or link.reason in _NO_PROBLEM:
         return None
     if link.reason == INVALID_SPEC and trace.marker.errors:
         return None
     return _problem(
-        link.standing,
+        link.state,
         link.name,
         link.reason,
         link.text,
@@ -266,7 +266,7 @@ def _problem_of(seen: SeenPod, trace: Trace) -> Problem | None:
 
 
 def _pod_view(
-    snapshot: Snapshot, seen: SeenPod, traces: Sequence[Trace], marker: CompiledMarker
+    snapshot: Snapshot, seen: SeenPod, traces: Sequence[ProbeTrace], marker: CompiledMarker
 ) -> PodView:
     pod = seen.pod
     return PodView(
@@ -284,20 +284,20 @@ def _select(values: Mapping[str, str], keys: Set[str]) -> dict[str, str]:
     return {key: values[key] for key in sorted(keys & values.keys())}
 
 
-def _result_view(snapshot: Snapshot, seen: SeenPod, trace: Trace) -> ResultView:
+def _result_view(snapshot: Snapshot, seen: SeenPod, trace: ProbeTrace) -> ResultView:
     """The node's report, or the pod's condition if reports cannot be read; Unknown if the report is stale."""
     state, since, at, message = PENDING, "", "", ""
     condition = seen.pod.condition(trace.probe.pod_condition_type or "")
-    if trace.state is not None:
-        state, message = trace.state.state, trace.state.message or ""
-        since = trace.state.last_transition_time or ""
-        at = trace.state.last_probe_time or ""
-    elif snapshot.reports is None and condition is not None:
+    if trace.result is not None:
+        state, message = trace.result.state, trace.result.message or ""
+        since = trace.result.last_transition_time or ""
+        at = trace.result.last_probe_time or ""
+    elif snapshot.node_pod_probes is None and condition is not None:
         state = _STATE_OF_CONDITION.get(condition.status, ProbeState.UNKNOWN)
         since, message = condition.last_transition_time or "", condition.message or ""
         at = condition.last_probe_time or ""
     end = trace.end
-    stale = end is not None and end.reason == REASON_AGENT_STALE and trace.state is not None
+    stale = end is not None and end.reason == REASON_AGENT_STALE and trace.result is not None
     if end is not None and (stale or end.reason in LEFT_OUT_REASONS):
         state, message = ProbeState.UNKNOWN, end.text
         since = (condition and condition.last_transition_time) or ""

@@ -1,4 +1,4 @@
-"""The trace of one probe of one pod, link by link: from the marker to NodePodProbe, the result and the marks. Pure.
+"""The links of one probe of one pod, from the marker to the marks, and the readiness gates of a pod. Pure.
 
 Links follow the order in which a result is made. The first link that is not OK ends the trace, because later links
 depend on it. The manager's own functions compute the desired state of each link.
@@ -14,38 +14,35 @@ from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.limits import left_out_of, reported_without_room
 from kruise_probe.controllers.pods.claims import Claim, claims_of, conflicts_of
 from kruise_probe.controllers.serverless import is_virtual, states_of
-from kruise_probe.inspection import result, spec
-from kruise_probe.inspection.link import Finding, Link, Standing
+from kruise_probe.inspection import result_links, spec_links
+from kruise_probe.inspection.link import Link, LinkState, PodCheck, broken, ok
+from kruise_probe.inspection.selectors import did_you_mean
 from kruise_probe.inspection.snapshot import SeenPod, Snapshot
 
 
-class Trace(NamedTuple):
+class ProbeTrace(NamedTuple):
     """One probe of one pod: its links up to the first that is not OK, its newest result, and what it may write."""
 
     marker: CompiledMarker
     probe: PodContainerProbe
     links: tuple[Link, ...]
-    state: ContainerProbeState | None
+    result: ContainerProbeState | None
     claim: Claim | None
-
-    @property
-    def name(self) -> str:
-        return f"{self.marker.key.name}#{self.probe.name}"
 
     @property
     def end(self) -> Link | None:
         """The link that is not OK, or None."""
         last = self.links[-1]
-        return None if last.standing is Standing.OK else last
+        return None if last.state is LinkState.OK else last
 
 
-def traces_of(snapshot: Snapshot, seen: SeenPod, marker: CompiledMarker) -> list[Trace]:
+def traces_of(snapshot: Snapshot, seen: SeenPod, marker: CompiledMarker) -> list[ProbeTrace]:
     """The traces of all probes of a marker that selects the pod, in the marker's order."""
     pod = seen.pod
     markers = snapshot.markers_of(pod)
     claims = claims_of(markers)
     virtual = is_virtual((snapshot.nodes or {}).get(pod.node))
-    states = states_of(pod, claims) if virtual else snapshot.states_of(pod)
+    results = states_of(pod, claims) if virtual else snapshot.states_of(pod)
     entry = snapshot.entry_of(pod)
     running = [each.name for each in (entry.probes if entry else None) or ()]
     left_out = left_out_of(pod, markers, reported_without_room(pod, markers, running))
@@ -55,7 +52,7 @@ def traces_of(snapshot: Snapshot, seen: SeenPod, marker: CompiledMarker) -> list
     traces = []
     for probe in source.spec.probes or ():
         name = f"{marker.key.name}#{probe.name}"
-        finding = Finding(
+        check = PodCheck(
             snapshot,
             seen,
             source,
@@ -64,25 +61,67 @@ def traces_of(snapshot: Snapshot, seen: SeenPod, marker: CompiledMarker) -> list
             by_name.pop(name, None),  # of probes with the same name, the first gets the claim
             tuple(each for each in conflicts if each.probe == probe.name),
             virtual,
-            states.get(name),
+            results.get(name),
             None if virtual else left_out.get(marker.key.name),
         )
-        traces.append(Trace(marker, probe, tuple(_walk(finding)), finding.state, finding.claim))
+        traces.append(ProbeTrace(marker, probe, tuple(_links(check)), check.result, check.claim))
     return traces
 
 
-def _walk(finding: Finding) -> list[Link]:
+def _links(check: PodCheck) -> list[Link]:
     links: list[Link] = []
-    for look in _SERVERLESS if finding.virtual else _DAEMON:
-        links.append(look(finding))
-        if links[-1].standing is not Standing.OK:
+    for link_of in _ON_VIRTUAL_NODES if check.virtual else _ON_NODES:
+        links.append(link_of(check))
+        if links[-1].state is not LinkState.OK:
             break
     return links
 
 
-_DAEMON: Final[tuple[Callable[[Finding], Link], ...]] = (
-    spec.marker_link, spec.pod_link, spec.container_link, spec.port_link, spec.node_pod_probe_link, result.daemon_link, result.result_link, result.condition_link, result.marks_link,
-)  # fmt: skip
-_SERVERLESS: Final[tuple[Callable[[Finding], Link], ...]] = (
-    spec.marker_link, spec.pod_link, spec.container_link, result.provider_link, result.condition_link, result.marks_link,
-)  # fmt: skip
+_ON_NODES: Final[tuple[Callable[[PodCheck], Link], ...]] = (
+    spec_links.marker_link,
+    spec_links.pod_link,
+    spec_links.container_link,
+    spec_links.port_link,
+    spec_links.node_pod_probe_link,
+    result_links.daemon_link,
+    result_links.result_link,
+    result_links.condition_link,
+    result_links.marks_link,
+)
+_ON_VIRTUAL_NODES: Final[tuple[Callable[[PodCheck], Link], ...]] = (
+    spec_links.marker_link,
+    spec_links.pod_link,
+    spec_links.container_link,
+    result_links.provider_link,
+    result_links.condition_link,
+    result_links.marks_link,
+)
+
+
+def readiness_gates_of(snapshot: Snapshot, seen: SeenPod) -> list[Link]:
+    """One link for each readiness gate of the pod, sorted by condition type: which probe writes its condition.
+
+    Without a writer the pod never becomes ready. Another component may write a gate that no probe writes, so such a
+    gate is only broken if a probe writes a similar name.
+    """
+    pod = seen.pod
+    writers = {
+        probe.condition_type: f"{marker.key.name}#{probe.probe}"
+        for marker in reversed(snapshot.markers_of(pod))
+        if marker.live
+        for probe in marker.probes
+        if probe.condition_type
+    }
+    return [_readiness_gate(seen, each, writers) for each in sorted(pod.readiness_gates)]
+
+
+def _readiness_gate(seen: SeenPod, gate: str, writers: dict[str, str]) -> Link:
+    name = "readiness gate"
+    condition = seen.pod.condition(gate)
+    status = f"is {condition.status}" if condition else "is missing on the pod"
+    if gate in writers:
+        return ok(name, f"{gate} {status}, written by {writers[gate]}")
+    hint = did_you_mean(gate, writers)
+    if hint and condition is None:
+        return broken(name, "GateUnwritten", f"{gate} {status}, and no probe writes it.{hint}")
+    return ok(name, f"{gate} {status}; no probe of this pod writes it")

@@ -12,7 +12,7 @@ from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, 
 from kruise_probe.api.times import utc_now
 from kruise_probe.client.rest import ResourceListerWatcher, RestClient
 from kruise_probe.informers.shared_informer import SharedInformer
-from kruise_probe.inspection.link import Standing
+from kruise_probe.inspection.link import LinkState
 from kruise_probe.inspection.snapshot import SEEN_PODS, Snapshot
 from kruise_probe.inspection.status import Problem, status_view
 
@@ -61,7 +61,7 @@ class Diagnosis:
             markers=tuple(self._markers.lister.list()),
             pods=tuple(self._pods.lister.list()),
             nodes={each.key.name: each for each in self._nodes.lister.list()},
-            reports={each.key.name: each for each in self._reports.lister.list()},
+            node_pod_probes={each.key.name: each for each in self._reports.lister.list()},
             leases={each.key.name: each for each in self._leases.lister.list()},
         )
         view = status_view(snapshot, snapshot.markers, ())
@@ -73,7 +73,7 @@ def troubles_of(found: Sequence[tuple[str, Sequence[Problem]]]) -> list[Trouble]
     pods: dict[tuple[str, Problem], list[str]] = {}
     for marker, problems in found:
         for each in problems:
-            if each.severity == Standing.BROKEN or each.reason == "NoPods":
+            if each.severity == LinkState.BROKEN or each.reason == "NoPods":
                 pods.setdefault((marker, _shared(each)), []).append(each.pod)
     return [_trouble(marker, each, names) for (marker, each), names in pods.items()]
 

@@ -93,7 +93,9 @@ def snapshot(
         markers=tuple(decoded),
         pods=tuple(found),
         nodes=None if "nodes" in forbidden else {each.key.name: each for each in nodes},
-        reports=None if "reports" in forbidden else {each.key.name: each for each in reports},
+        node_pod_probes=None
+        if "nodepodprobes" in forbidden
+        else {each.key.name: each for each in reports},
         leases=None if "leases" in forbidden else {each.key.name: each for each in leases},
     )
 

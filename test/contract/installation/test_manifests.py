@@ -14,8 +14,8 @@ import pytest
 import yaml
 from support.kubectl import Kubectl, KubectlError
 
-from kruise_probe.cli.gates import SERVERLESS, parse_gates
-from kruise_probe.cli.types import LISTEN_ADDRESS
+from kruise_probe.cli.feature_gates import SERVERLESS, parse_gates
+from kruise_probe.cli.flag_types import LISTEN_ADDRESS
 from kruise_probe.manifests.crds import all_crds, marker_crd
 from kruise_probe.manifests.dashboard import SIDECAR_LABEL, dashboard
 from kruise_probe.manifests.install import default_install

@@ -1,4 +1,4 @@
-"""One playground for all of these tests, one namespace per test; what is asked of it is asked as a person does."""
+"""One playground for all tests of this folder, and one namespace for each test."""
 
 import asyncio
 import dataclasses
@@ -19,7 +19,7 @@ from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.names import SYSTEM_NAMESPACE
 from kruise_probe.cli.reading import Following, Reader
 from kruise_probe.inspection.explanation import ExplanationView, TraceView, explanation
-from kruise_probe.inspection.snapshot import SETTLING, Snapshot
+from kruise_probe.inspection.snapshot import RECENT, Snapshot
 from kruise_probe.playground.documents import Document
 from kruise_probe.playground.raw_api import marker_path, pod_path
 from kruise_probe.playground.session import Playground
@@ -41,7 +41,7 @@ async def playground() -> AsyncIterator[Playground]:
 
 
 class Desk:
-    """A namespace, what was put there, and what `status` and `explain` would say of it."""
+    """A namespace of a test: applies objects, and computes the views of `status` and `explain`."""
 
     def __init__(self, playground: Playground, following: Following, namespace: str) -> None:
         self.playground = playground
@@ -49,7 +49,7 @@ class Desk:
         self.namespace = namespace
 
     async def apply(self, text: str, *, namespace: str = "") -> None:
-        """Applies YAML as it stands in the docs, in this namespace unless another is given."""
+        """Apply YAML, in this namespace or another."""
         await self.apply_objects([each for each in yaml.safe_load_all(text) if each], namespace)
 
     async def apply_objects(self, objects: list[Json], namespace: str = "") -> None:
@@ -65,7 +65,7 @@ class Desk:
         )
 
     async def until(self, what: str, holds: Callable[[Snapshot], Any]) -> Any:
-        """What `holds` gives, once that is anything: looked at again whenever an object has changed."""
+        """The first true result of `holds`, which is called again after every change of an object."""
         changed = self.following.changed
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
@@ -79,21 +79,21 @@ class Desk:
             raise AssertionError(f"not within {PATIENCE_SECONDS:g} s: {what}") from None
 
     def settled(self) -> Snapshot:
-        """What stands now, looked at when nothing can be on its way any more."""
+        """The current objects, with a later clock, so that no change counts as recent."""
         now = self.following.snapshot()
-        return dataclasses.replace(now, now=now.now + SETTLING + timedelta(seconds=1))
+        return dataclasses.replace(now, now=now.now + RECENT + timedelta(seconds=1))
 
     async def explained(
-        self, pod: str, reason: str, *, probe: str = "checked", says: str = ""
+        self, pod: str, reason: str, *, probe: str = "checked", text: str = ""
     ) -> TraceView:
-        """The trace of a probe, once it ends with `reason` and its last link contains `says`."""
+        """The trace of a probe, once it ends with `reason` and its last link contains `text`."""
         seen: list[str] = []
 
         def ends(snapshot: Snapshot) -> TraceView | None:
             trace = trace_of(self._explain(snapshot, pod), probe)
             seen.append(f"{trace.first_broken}/{trace.reason}" if trace else "no such probe")
             return (
-                trace if trace and trace.reason == reason and says in trace.links[-1].text else None
+                trace if trace and trace.reason == reason and text in trace.links[-1].text else None
             )
 
         try:
@@ -113,7 +113,7 @@ class Desk:
         return explanation(snapshot, seen, []) if seen else None
 
     async def pod(self, name: str, holds: Callable[[Json], Any]) -> Json:
-        """The pod as it stands on the wire, once `holds` of it."""
+        """The pod as JSON, once `holds` is true for it."""
         path = pod_path(name, self.namespace)
         changed = self.following.changed
         async with asyncio.timeout(PATIENCE_SECONDS):
@@ -161,7 +161,7 @@ async def desk(playground: Playground, following: Following) -> AsyncIterator[De
     now = following.snapshot()
     for marker in now.markers:
         if marker.key.namespace == namespace:
-            with suppress(NotFound):  # the test deleted it, and the watch has not said so yet
+            with suppress(NotFound):  # deleted by the test; the watch event has not arrived
                 await playground.api.delete(marker_path(marker.key.name, namespace))
     for seen in now.pods:
         if seen.pod.namespace == namespace:

@@ -1,4 +1,4 @@
-"""`explain` names the link that is broken, on the real manager and daemon, and says what to do."""
+"""`explain` names the broken link and its remedy, with the real manager and daemon."""
 
 import asyncio
 import sys
@@ -56,47 +56,47 @@ ENDED = "  restartPolicy: Never"
 
 
 @pytest.mark.parametrize(
-    ("documents", "link", "reason", "says", "remedy"),
+    ("documents", "link", "reason", "text", "remedy"),
     [
         pytest.param(
             [pod(), marker(container="mian")],
-            "container", "ContainerMissing", "no container mian (but main)", "containerName",
-            id="a-container-that-the-pod-has-not",
+            "container", "ContainerMissing", "no container mian, only main. Did you mean 'main'?", "containerName",
+            id="container-missing",
         ),
         pytest.param(
             [pod(INIT), marker(container="init")],
             "pod", "PodNotInitialized", "init containers", "init containers",
-            id="init-containers-that-do-not-end",
+            id="init-containers-running",
         ),
         pytest.param(
             [pod(), marker("tcpSocket: {port: gme}")],
-            "port", "PortNameUnknown", "no port named gme (but game)", "port",
-            id="a-port-name-that-the-container-has-not",
+            "port", "PortNameUnknown", "no port named gme, only game. Did you mean 'game'?", "port",
+            id="port-name-unknown",
         ),
         pytest.param(
             [pod(NEVER_STARTED), marker()],
             "container", "ContainerNotStarted", "startupProbe", "startupProbe",
-            id="a-startup-probe-that-has-not-succeeded",
+            id="startup-probe",
         ),
         pytest.param(
             [pod().replace("sleep, \"1000\"", "'false'"), marker()],
-            "container", "ContainerNotRunning", "does not run", "kubectl describe pod",
-            id="a-container-that-crashes",
+            "container", "ContainerNotRunning", "is not running", "kubectl describe pod",
+            id="container-crashes",
         ),
         pytest.param(
             [pod(ENDED).replace("sleep, \"1000\"", "'true'"), marker()],
             "pod", "PodFinished", "Succeeded", "not probed",
-            id="a-pod-that-has-ended",
+            id="pod-completed",
         ),
         pytest.param(
             [pod().replace("node-0", "node-nowhere"), marker()],
-            "pod", "NodeNotFound", "no Node node-nowhere", "its node is gone",
-            id="a-node-that-is-gone",
+            "pod", "NodeNotFound", "Node node-nowhere does not exist", "its node was deleted",
+            id="node-deleted",
         ),
         pytest.param(
             [pod(), marker(name="a-first").replace("checked,", "mine,"), marker(name="b-second")],
             "condition", "Conflict", "belongs to probe 'mine' of PodProbeMarker", "another name",
-            id="a-condition-that-another-marker-owns",
+            id="condition-conflict",
         ),
         pytest.param(
             [
@@ -106,28 +106,28 @@ ENDED = "  restartPolicy: Never"
                 marker(name="b-second", result="markerPolicy: [{state: Failed, labels: {state: b}}]"),
             ],
             "marks", "Conflict", "label 'state'", "another name",
-            id="a-label-that-another-marker-owns",
+            id="label-conflict",
         ),
         pytest.param(
             [pod(), marker("exec: {command: ['true']}, initialDelaySeconds: 600")],
-            "result", "NoVerdictYet", "initialDelaySeconds end in", "look again",
-            id="an-initial-delay-that-is-not-over",
+            "result", "NoResultYet", "initialDelaySeconds ends in", "look again",
+            id="initial-delay",
         ),
     ],
 )  # fmt: skip
-async def test_the_first_broken_link_is_named(desk, documents, link, reason, says, remedy):
+async def test_the_first_broken_link_is_named(desk, documents, link, reason, text, remedy):
     for each in documents:
         await desk.apply(each)
 
     trace = await desk.explained("web", reason)
 
     assert (trace.first_broken, trace.links[-1].link) == (link, link)
-    assert says in trace.links[-1].text
+    assert text in trace.links[-1].text
     assert remedy in trace.links[-1].remedy
-    assert all(each.standing == "ok" for each in trace.links[:-1])
+    assert all(each.state == "ok" for each in trace.links[:-1])
 
 
-async def test_a_way_without_a_broken_link_is_shown_to_its_end(desk):
+async def test_working_probe_shows_all_links(desk):
     await desk.apply(pod())
     await desk.apply(marker(result="markerPolicy: [{state: Succeeded, labels: {state: good}}]"))
     trace = await desk.explained("web", "")
@@ -141,28 +141,28 @@ async def test_a_way_without_a_broken_link_is_shown_to_its_end(desk):
     ("selector", "why"),
     [
         pytest.param(
-            "{matchLabels: {app: wbe}}", "it asks for app=wbe, the pod has app=web", id="value"
+            "{matchLabels: {app: wbe}}",
+            "it requires app=wbe, but the pod has app=web. Did you mean 'web'?",
+            id="value",
         ),
         pytest.param(
             "{matchLabels: {ap: web}}",
-            "it asks for ap=web, the pod has no label ap (but app)",
+            "it requires ap=web, but the pod has no label ap. Did you mean 'app'?",
             id="key",
         ),
         pytest.param(
             "{matchLabels: {app: web}, matchExpressions: [{key: tier, operator: In, values: [a, b]}]}",
-            "it asks for tier in (a,b), the pod has no label tier",
+            "it requires tier in (a,b), but the pod has no label tier",
             id="one-of-two-requirements",
         ),
         pytest.param(
             "{matchExpressions: [{key: app, operator: DoesNotExist}]}",
-            "it asks for !app, the pod has app=web",
+            "it requires !app, but the pod has app=web",
             id="absence",
         ),
     ],
 )
-async def test_a_marker_that_does_not_select_the_pod_says_which_requirement_fails(
-    desk, selector, why
-):
+async def test_unmet_requirement_of_a_marker_is_named(desk, selector, why):
     await desk.apply(pod())
     await desk.apply(marker(selector=selector))
     view = await desk.until(
@@ -173,7 +173,7 @@ async def test_a_marker_that_does_not_select_the_pod_says_which_requirement_fail
     assert [(each.marker, each.why) for each in view.not_matching] == [("marker", why)]
 
 
-async def test_a_node_without_a_daemon_is_named(desk, playground):
+async def test_node_without_a_daemon_is_named(desk, playground):
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"{desk.namespace}-node"}}
     await playground.api.create("/api/v1/nodes", node)
     await desk.apply(pod().replace("node-0", node["metadata"]["name"]))
@@ -190,7 +190,7 @@ async def test_a_node_without_a_daemon_is_named(desk, playground):
     assert "DaemonSet" in trace.links[-1].remedy
 
 
-async def test_a_pod_on_a_virtual_node_without_the_protocol_is_named(desk, playground):
+async def test_virtual_node_without_the_protocol_is_named(desk, playground):
     name = f"{desk.namespace}-virtual"
     metadata = {"name": name, "labels": {"type": "virtual-kubelet"}}
     await playground.api.create(
@@ -203,7 +203,7 @@ async def test_a_pod_on_a_virtual_node_without_the_protocol_is_named(desk, playg
     assert "EnablePodProbeMarkerOnServerless" in trace.links[-1].remedy
 
 
-async def test_a_daemon_that_fell_silent_is_named(desk, playground):
+async def test_stale_daemon_is_named(desk, playground):
     await desk.apply(pod().replace("node-0", "node-1"))
     await desk.apply(marker())
     await desk.explained("web", "")
@@ -226,8 +226,8 @@ async def test_a_daemon_that_fell_silent_is_named(desk, playground):
         playground.start_daemon("node-1")
 
 
-async def test_a_command_that_cannot_run_is_named(desk, playground):
-    """The daemon says so after thirty seconds; here its words are put in its place."""
+async def test_command_that_cannot_run_is_named(desk, playground):
+    """The daemon reports it after 30 s; the test writes the same status at once."""
     await desk.apply(pod().replace("node-0", "node-1"))
     await desk.apply(marker())
     await desk.explained("web", "")
@@ -249,7 +249,7 @@ async def test_a_command_that_cannot_run_is_named(desk, playground):
         playground.start_daemon("node-1")
 
 
-async def test_what_an_absent_manager_leaves_undone_is_named(desk, playground):
+async def test_writes_that_a_stopped_manager_did_not_make_are_named(desk, playground):
     await desk.apply(pod())
     command = "exec: {command: [sh, -c, 'test ! -e bad']}"
     await desk.apply(marker(command))
@@ -266,8 +266,8 @@ async def test_what_an_absent_manager_leaves_undone_is_named(desk, playground):
         assert behind.first_broken == "condition"
         assert "the result is Failed" in behind.links[-1].text
         assert later.first_broken == "NodePodProbe"
-        assert "no manager has ever written this marker's status" in later.links[-1].text
-        assert "is the manager running" in later.links[-1].remedy
+        assert "no manager has written this marker's status" in later.links[-1].text
+        assert "check that the manager runs" in later.links[-1].remedy
 
         await playground.api.delete(marker_path("marker", desk.namespace))
         assert (await desk.explained("web", "MarkerDeleting")).first_broken == "marker"
@@ -275,20 +275,20 @@ async def test_what_an_absent_manager_leaves_undone_is_named(desk, playground):
         playground.start_manager()
 
 
-async def test_a_readiness_gate_that_a_slip_leaves_unwritten_is_named(desk):
+async def test_typo_in_a_readiness_gate_is_named(desk):
     gate = "  readinessGates: [{conditionType: example.com/cheked}]"
     await desk.apply(pod(gate))
     await desk.apply(marker())
     await desk.explained("web", "")
     view = await desk.explanation("web")
     (found,) = view.readiness_gates
-    assert (found.standing, found.reason) == ("broken", "GateUnwritten")
-    assert "example.com/cheked is not on the pod" in found.text
-    assert "(but example.com/checked)" in found.text
+    assert (found.state, found.reason) == ("broken", "GateUnwritten")
+    assert "example.com/cheked is missing on the pod" in found.text
+    assert "Did you mean 'example.com/checked'?" in found.text
     assert "podConditionType" in found.remedy
 
 
-async def test_a_marker_of_another_namespace_is_pointed_out(desk, playground, tmp_path):
+async def test_matching_marker_of_another_namespace_is_named(desk, playground, tmp_path):
     await desk.apply(pod(labels=f"{{app: {desk.namespace}}}"))
     selector = f"{{matchLabels: {{app: {desk.namespace}}}}}"
     await desk.apply(marker(name=desk.namespace, selector=selector), namespace="default")
@@ -306,7 +306,7 @@ async def test_a_marker_of_another_namespace_is_pointed_out(desk, playground, tm
     await playground.api.delete(marker_path(desk.namespace, "default"))
 
 
-async def test_a_pod_that_is_terminating_is_named(desk, playground):
+async def test_terminating_pod_is_named(desk, playground):
     await desk.apply(
         pod("  terminationGracePeriodSeconds: 600").replace(
             "sleep, ", "sh, -c, trap '' TERM; sleep "
@@ -317,10 +317,10 @@ async def test_a_pod_that_is_terminating_is_named(desk, playground):
     await playground.api.delete(pod_path("web", desk.namespace))
     trace = await desk.explained("web", "PodTerminating")
     assert trace.first_broken == "pod"
-    assert "successor" in trace.links[-1].remedy
+    assert "replacement" in trace.links[-1].remedy
 
 
-async def test_a_pod_without_a_node_is_named_with_the_schedulers_words(desk, playground):
+async def test_unscheduled_pod_has_the_message_of_the_scheduler(desk, playground):
     await desk.apply(pod().replace("nodeName: node-0", "schedulerName: nobody"))
     await desk.apply(marker())
     why = {
@@ -329,11 +329,11 @@ async def test_a_pod_without_a_node_is_named_with_the_schedulers_words(desk, pla
     await playground.api.merge(
         pod_path("web", desk.namespace, "status"), {"status": {"conditions": [why]}}
     )
-    trace = await desk.explained("web", "PodNotScheduled", says="0/1 nodes are available")
+    trace = await desk.explained("web", "PodNotScheduled", text="0/1 nodes are available")
     assert trace.first_broken == "pod"
 
 
-async def test_a_node_that_was_edited_by_hand_while_no_manager_runs_is_named(desk, playground):
+async def test_nodepodprobe_edited_without_a_manager_is_named(desk, playground):
     await desk.apply(pod())
     await desk.apply(marker())
     await desk.explained("web", "")
@@ -342,13 +342,13 @@ async def test_a_node_that_was_edited_by_hand_while_no_manager_runs_is_named(des
         await playground.api.merge(node_pod_probe_path("node-0"), {"spec": {"podProbes": []}})
         trace = await desk.explained("web", "EntryMissing")
         assert trace.first_broken == "NodePodProbe"
-        assert "NodePodProbe node-0 does not ask for marker#checked" in trace.links[-1].text
+        assert "NodePodProbe node-0 does not contain marker#checked" in trace.links[-1].text
     finally:
         playground.start_manager()
     await desk.explained("web", "")
 
 
-async def test_a_manager_whose_gate_is_off_is_suspected(desk, playground):
+async def test_missing_entry_suggests_the_managers_feature_gate(desk, playground):
     await playground.kill_manager()
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "kruise_probe", "manager", "--feature-gates=PodProbeMarkerGate=false",
@@ -361,7 +361,7 @@ async def test_a_manager_whose_gate_is_off_is_suspected(desk, playground):
         await desk.apply(marker())
         trace = await desk.explained("web", "EntryMissing")
         assert trace.first_broken == "NodePodProbe"
-        assert "its gate PodProbeMarkerGate on" in trace.links[-1].remedy
+        assert "its feature gate PodProbeMarkerGate on" in trace.links[-1].remedy
     finally:
         process.terminate()
         await process.wait()

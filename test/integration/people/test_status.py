@@ -1,4 +1,4 @@
-"""`status` as a command: what it prints, what it says when it may not look, and how it ends."""
+"""The command `status`: its output, its errors, and how --watch ends."""
 
 import asyncio
 import json
@@ -42,7 +42,7 @@ spec:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def shell(playground, desk, tmp_path: Path) -> AsyncIterator[Shell]:
-    """With a marker and a pod that shows its result."""
+    """A shell in a namespace with a marker and a pod that has its result."""
     await desk.apply(POD)
     await desk.explained("web", "")
     yield lambda script: run(script, kubeconfig=playground.kubeconfig, folder=tmp_path)
@@ -53,7 +53,7 @@ def forbid(playground) -> Iterator[Callable[[str], None]]:
     faults = playground.server.faults
 
     def lists_of(resource: str) -> None:
-        """What manager and daemon have listed already they go on watching."""
+        """Fail new lists; manager and daemon continue their watches."""
         faults.fail(
             code=403, reason="Forbidden", message=f"{resource} is forbidden", verb="list",
             resource=resource, times=None,
@@ -63,7 +63,7 @@ def forbid(playground) -> Iterator[Callable[[str], None]]:
     faults.heal()
 
 
-async def test_json_has_the_newest_results(shell: Shell, desk):
+async def test_json_contains_the_newest_results(shell: Shell, desk):
     ran = await shell(f"kruise-probe status -n {desk.namespace} -o json")
 
     assert (ran.code, ran.err) == (0, "")
@@ -75,42 +75,47 @@ async def test_json_has_the_newest_results(shell: Shell, desk):
     assert marker["problems"] == view["notes"] == []
 
 
-async def test_who_may_see_only_the_namespace_sees_the_results_and_what_is_hidden(
-    shell: Shell, desk, forbid
-):
+async def test_results_of_the_namespace_need_no_cluster_permissions(shell: Shell, desk, forbid):
     for each in ("nodes", "nodepodprobes", "leases"):
         forbid(each)
     ran = await shell(f"kruise-probe status -n {desk.namespace}")
     assert (ran.code, ran.err) == (0, "")
-    assert ran.out.count("note: you may not list") == 3
+    assert ran.out.count("note: no permission to list") == 3
     assert "web  checked  Succeeded" in ran.out.replace("   ", "  ")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "says"),
+    ("arguments", "code", "text"),
     [
-        pytest.param("status -A -n x", 2, "-A goes with neither -n", id="all-and-one"),
+        pytest.param("status -A -n x", 2, "-A excludes -n", id="all-and-one"),
         pytest.param("status -o xml", 2, "'xml' is not one of", id="unknown-form"),
-        pytest.param("status -n {} mraker", 1, "mraker (but marker)", id="a-marker-misspelled"),
-        pytest.param("explain -n {} wbe", 1, "wbe (but web)", id="a-pod-misspelled"),
+        pytest.param(
+            "status -n {} mraker",
+            1,
+            "mraker does not exist. Did you mean 'marker'?",
+            id="typo-in-marker",
+        ),
+        pytest.param(
+            "explain -n {} wbe", 1, "wbe does not exist. Did you mean 'web'?", id="typo-in-pod"
+        ),
         pytest.param("status --kubeconfig /none", 1, "does not exist", id="no-kubeconfig"),
     ],
 )
-async def test_what_cannot_be_told_is_one_line(shell: Shell, desk, arguments, code, says):
+async def test_error_is_one_line(shell: Shell, desk, arguments, code, text):
     ran = await shell(f"kruise-probe {arguments.format(desk.namespace)}")
     assert (ran.code, ran.out, len(ran.err.splitlines())) == (code, "", 1)
-    assert says in ran.err
+    assert text in ran.err
 
 
 @pytest.mark.parametrize(
-    ("resource", "code", "reason", "says"),
+    ("resource", "code", "reason", "text"),
     [
-        pytest.param("pods", 403, "Forbidden", "ask for the right to list it", id="no-right"),
+        pytest.param("pods", 403, "Forbidden", "ask for permission to list it", id="forbidden"),
         pytest.param("podprobemarkers", 404, "NotFound", "manifests --crds-only", id="no-crds"),
         pytest.param("pods", 401, "Unauthorized", "log in again", id="no-login"),
     ],
 )
-async def test_a_refusal_names_what_to_do(shell: Shell, playground, resource, code, reason, says):
+async def test_refused_request_has_a_remedy(shell: Shell, playground, resource, code, reason, text):
     faults = playground.server.faults
     faults.fail(code=code, reason=reason, message="no", verb="list", resource=resource, times=None)
     try:
@@ -118,26 +123,26 @@ async def test_a_refusal_names_what_to_do(shell: Shell, playground, resource, co
     finally:
         faults.heal()
     assert (ran.code, ran.out, len(ran.err.splitlines())) == (1, "", 1)
-    assert says in ran.err
+    assert text in ran.err
 
 
 @pytest.mark.parametrize(
-    ("words", "offered"),
+    ("words", "completion"),
     [
         pytest.param("status -n {} ma", "marker", id="markers"),
         pytest.param("explain -n {} w", "web", id="pods"),
         pytest.param("status -n {}", "{}", id="namespaces"),
     ],
 )
-async def test_a_shell_completes_names(shell: Shell, desk, words, offered):
+async def test_shell_completes_names(shell: Shell, desk, words, completion):
     line = f"kruise-probe {words.format(desk.namespace)}"
-    asked = f"COMP_WORDS='{line}' COMP_CWORD={len(line.split()) - 1}"
-    ran = await shell(f"_KRUISE_PROBE_COMPLETE=bash_complete {asked} kruise-probe")
+    variables = f"COMP_WORDS='{line}' COMP_CWORD={len(line.split()) - 1}"
+    ran = await shell(f"_KRUISE_PROBE_COMPLETE=bash_complete {variables} kruise-probe")
     assert (ran.code, ran.err) == (0, "")
-    assert ran.out.splitlines() == [f"plain,{offered.format(desk.namespace)}"]
+    assert ran.out.splitlines() == [f"plain,{completion.format(desk.namespace)}"]
 
 
-async def test_watch_tells_every_change(shell: Shell, playground, desk):
+async def test_watch_prints_every_change(shell: Shell, playground, desk):
     process = await asyncio.create_subprocess_exec(
         "kruise-probe", "status", "-n", desk.namespace, "--watch", "-o", "json",
         env=environment(playground.kubeconfig),
@@ -157,18 +162,18 @@ async def test_watch_tells_every_change(shell: Shell, playground, desk):
 
 
 @pytest.mark.parametrize(
-    ("form", "told"),
+    ("form", "pattern"),
     [
-        pytest.param("json", r'\{"version":1,.*"notes":\["not current, asking again: ', id="json"),
-        pytest.param("table", "note: not current, asking again: ", id="table"),
+        pytest.param("json", r'\{"version":1,.*"notes":\["not current, retrying: ', id="json"),
+        pytest.param("table", "note: not current, retrying: ", id="table"),
     ],
 )
-async def test_watch_says_that_the_server_is_gone_among_its_answers(shell: Shell, form, told):
+async def test_watch_notes_that_the_api_server_does_not_respond(shell: Shell, form, pattern):
     documents = [Document("here", each) for each in yaml.safe_load_all(POD)]
-    async with Playground(documents=documents) as leaving:
+    async with Playground(documents=documents) as stopping:
         process = await asyncio.create_subprocess_exec(
             "kruise-probe", "status", "-A", "--watch", "-o", form,
-            env=environment(leaving.kubeconfig),
+            env=environment(stopping.kubeconfig),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
@@ -184,14 +189,12 @@ async def test_watch_says_that_the_server_is_gone_among_its_answers(shell: Shell
     finally:
         process.kill()
         _, err = await process.communicate()
-    assert re.match(told, line)
+    assert re.match(pattern, line)
     assert err == b""
 
 
 @pytest.mark.parametrize("form", ["json", "table"])
-async def test_watch_ends_without_a_word_when_nobody_reads_any_more(
-    shell: Shell, playground, desk, form
-):
+async def test_watch_ends_silently_if_the_pipe_is_closed(shell: Shell, playground, desk, form):
     process = await asyncio.create_subprocess_exec(
         "kruise-probe", "status", "-n", desk.namespace, "--watch", "-o", form,
         env=environment(playground.kubeconfig),
@@ -215,39 +218,37 @@ async def test_watch_ends_without_a_word_when_nobody_reads_any_more(
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("asked", ["status", "explain pod/web"])
-async def test_output_that_cannot_be_written_is_one_line(shell: Shell, desk, asked, unbuffered):
+@pytest.mark.parametrize("command", ["status", "explain pod/web"])
+async def test_write_error_of_the_output_is_one_line(shell: Shell, desk, command, unbuffered):
     ran = await shell(
-        f"PYTHONUNBUFFERED={unbuffered} kruise-probe {asked} -n {desk.namespace} >/dev/full"
+        f"PYTHONUNBUFFERED={unbuffered} kruise-probe {command} -n {desk.namespace} >/dev/full"
     )
 
-    told = "kruise-probe: cannot write the output: No space left on device\n"
-    assert (ran.code, ran.err) == (1, told)
+    error = "kruise-probe: cannot write the output: No space left on device\n"
+    assert (ran.code, ran.err) == (1, error)
 
 
-@pytest.mark.parametrize("asked", ["status", "explain pod/web"])
-async def test_without_any_output_there_is_no_reason_for_words(shell: Shell, desk, asked):
-    ran = await shell(f"kruise-probe {asked} -n {desk.namespace} >&-")
+@pytest.mark.parametrize("command", ["status", "explain pod/web"])
+async def test_closed_output_is_no_error(shell: Shell, desk, command):
+    ran = await shell(f"kruise-probe {command} -n {desk.namespace} >&-")
 
     assert (ran.code, ran.err) == (0, "")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-async def test_watch_gives_the_terminal_back_when_it_is_ended(
-    shell: Shell, playground, desk, number
-):
+async def test_watch_restores_the_terminal_on_a_signal(shell: Shell, playground, desk, number):
     async with on_terminal(playground, desk, "xterm") as (process, terminal, _):
-        said = await told(terminal, "Succeeded")
-        assert ALTERNATE_SCREEN in said
+        output = await read_until(terminal, "Succeeded")
+        assert ALTERNATE_SCREEN in output
         process.send_signal(number)
-        said = await told(terminal, LEAVE_SCREEN)
-        assert SHOW_CURSOR in said
+        output = await read_until(terminal, LEAVE_SCREEN)
+        assert SHOW_CURSOR in output
         assert await process.wait() == 128 + number
 
 
-async def test_watch_ends_without_a_word_with_its_terminal(shell: Shell, playground, desk):
+async def test_watch_ends_silently_if_the_terminal_is_closed(shell: Shell, playground, desk):
     async with on_terminal(playground, desk, "xterm") as (process, terminal, hang_up):
-        await told(terminal, "Succeeded")
+        await read_until(terminal, "Succeeded")
         hang_up()
         process.send_signal(signal.SIGHUP)
         err = (await process.stderr.read()).decode()
@@ -256,7 +257,7 @@ async def test_watch_ends_without_a_word_with_its_terminal(shell: Shell, playgro
 
 async def test_watch_prints_changes_on_a_dumb_terminal(shell: Shell, playground, desk):
     async with on_terminal(playground, desk, "dumb") as (_, terminal, _):
-        assert ALTERNATE_SCREEN not in await told(terminal, "Succeeded")
+        assert ALTERNATE_SCREEN not in await read_until(terminal, "Succeeded")
 
 
 ALTERNATE_SCREEN, LEAVE_SCREEN, SHOW_CURSOR = "\x1b[?1049h", "\x1b[?1049l", "\x1b[?25h"
@@ -264,7 +265,7 @@ ALTERNATE_SCREEN, LEAVE_SCREEN, SHOW_CURSOR = "\x1b[?1049h", "\x1b[?1049l", "\x1
 
 @asynccontextmanager
 async def on_terminal(playground, desk, term: str):
-    """`status --watch` with its output on a terminal; yields the process, what is shown, and what hangs up."""
+    """Run `status --watch` on a terminal; yield the process, the terminal's output, and how to close it."""
     controller, terminal = pty.openpty()
     reader = asyncio.StreamReader()
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
@@ -288,14 +289,14 @@ async def on_terminal(playground, desk, term: str):
         os.close(terminal)
 
 
-async def told(terminal: asyncio.StreamReader, text: str) -> str:
-    """What the terminal was told up to `text`."""
-    said = ""
-    while text not in said:
+async def read_until(terminal: asyncio.StreamReader, text: str) -> str:
+    """The output of the terminal up to `text`."""
+    output = ""
+    while text not in output:
         more = await terminal.read(4096)
-        assert more, said
-        said += more.decode()
-    return said
+        assert more, output
+        output += more.decode()
+    return output
 
 
 def state(line: bytes) -> str:

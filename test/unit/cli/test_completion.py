@@ -3,14 +3,14 @@ from pathlib import Path
 import click
 import pytest
 
+from kruise_probe.cli.completion import complete_markers
 from kruise_probe.cli.main import run
-from kruise_probe.cli.naming import complete_markers
 from kruise_probe.cli.status import status
 
 
 @pytest.mark.looptime(False)
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_script_asks_this_command(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_script_calls_this_command(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     code = run(["completion", shell], {})
 
     out = capsys.readouterr().out
@@ -19,18 +19,18 @@ def test_the_script_asks_this_command(shell: str, capsys: pytest.CaptureFixture[
     assert "kruise-probe" in out
 
 
-def test_another_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["completion", "tcsh"], {}) == 2
     assert "bash" in capsys.readouterr().err
 
 
-def test_without_a_cluster_no_name_is_completed(tmp_path: Path) -> None:
+def test_no_name_is_completed_without_a_cluster(tmp_path: Path) -> None:
     context = click.Context(status)
     context.params = {"kubeconfig": str(tmp_path / "none")}
     assert complete_markers(context, status.params[0], "g") == []
 
 
-def test_fish_shows_descriptions_whole(capsys: pytest.CaptureFixture[str]) -> None:
-    """Those of commands have commas, at which click's own script cuts them."""
+def test_fish_does_not_cut_descriptions_at_commas(capsys: pytest.CaptureFixture[str]) -> None:
+    """click's own script does."""
     run(["completion", "fish"], {})
     assert 'split -m 1 ","' in capsys.readouterr().out

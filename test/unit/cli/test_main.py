@@ -1,4 +1,4 @@
-"""The command line as a person meets it: one line per mistake, exit code 2 for usage, 1 for failures."""
+"""Errors of the command line: one line each, exit code 2 for usage, 1 for failures."""
 
 import os
 import signal
@@ -17,15 +17,23 @@ WITHOUT_SERVERS = ["--metrics-addr=0", "--health-probe-addr=0"]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "text"),
     [
-        pytest.param(["nothing"], "No such command 'nothing'; there are", id="unknown-command"),
-        pytest.param(["stauts"], "No such command 'stauts' (but status)", id="command-misspelled"),
+        pytest.param(
+            ["nothing"], "No such command 'nothing'. Choose from manager, ", id="unknown-command"
+        ),
+        pytest.param(
+            ["stauts"], "No such command 'stauts'. Did you mean 'status'?", id="command-misspelled"
+        ),
         pytest.param(["manager", "--nothing"], "No such option '--nothing'", id="unknown-option"),
-        pytest.param(["--mode", "nothing"], "there are manager and daemon", id="unknown-mode"),
+        pytest.param(["--mode", "nothing"], "choose manager or daemon", id="unknown-mode"),
         pytest.param(["--mode=manager", "daemon"], "exclude each other", id="two-modes"),
-        pytest.param(["daemon"], "--node-name is missing: give it, or set NODE_NAME", id="no-node"),
-        pytest.param(["daemon", "--node-name=A_b"], "is no name in Kubernetes", id="node-name"),
+        pytest.param(
+            ["daemon"], "--node-name is missing; set it, or the variable NODE_NAME", id="no-node"
+        ),
+        pytest.param(
+            ["daemon", "--node-name=A_b"], "is not a valid Kubernetes name", id="node-name"
+        ),
         pytest.param(
             ["daemon", "--node-name=a", "--cri-endpoint=tcp://1"], "unix socket", id="cri-endpoint"
         ),
@@ -45,26 +53,48 @@ WITHOUT_SERVERS = ["--metrics-addr=0", "--health-probe-addr=0"]
             ["manager", "--enable-leader-election=maybe"], "write true or false", id="boolean"
         ),
         pytest.param(["manager", "--podprobemarker-workers=0"], "x>=1", id="no-workers"),
-        pytest.param(["manager", "--namespace=A_b"], "is no name in Kubernetes", id="namespace"),
-        pytest.param(["manager", "--namespace=a.b"], "at most 63", id="namespace-with-a-dot"),
-        pytest.param(["manager", "--system-namespace="], "is no name", id="no-system-namespace"),
         pytest.param(
-            ["manager", "--leader-election-namespace=a b"], "is no name", id="election-namespace"
+            ["manager", "--namespace=A_b"], "is not a valid Kubernetes name", id="namespace"
         ),
-        pytest.param(["manager", "--leader-election-id=A b"], "is no name", id="election-id"),
-        pytest.param(["manager", "--leader-election-id="], "is no name", id="no-election-id"),
+        pytest.param(["manager", "--namespace=a.b"], "at most 63", id="namespace-with-a-dot"),
+        pytest.param(
+            ["manager", "--system-namespace="],
+            "is not a valid Kubernetes name",
+            id="no-system-namespace",
+        ),
+        pytest.param(
+            ["manager", "--leader-election-namespace=a b"],
+            "is not a valid Kubernetes name",
+            id="election-namespace",
+        ),
+        pytest.param(
+            ["manager", "--leader-election-id=A b"],
+            "is not a valid Kubernetes name",
+            id="election-id",
+        ),
+        pytest.param(
+            ["manager", "--leader-election-id="],
+            "is not a valid Kubernetes name",
+            id="no-election-id",
+        ),
         pytest.param(
             ["manager", "--controller-cache-sync-timeout=0"],
             "must be greater than 0",
             id="no-time-for-caches",
         ),
-        pytest.param(["status", "-n", "A_b"], "is no name in Kubernetes", id="where-to-look"),
-        pytest.param(["status", "-A", "-n", "a"], "-A goes with neither", id="all-and-one"),
+        pytest.param(
+            ["status", "-n", "A_b"], "is not a valid Kubernetes name", id="status-namespace"
+        ),
+        pytest.param(["status", "-A", "-n", "a"], "-A excludes -n", id="all-and-one"),
         pytest.param(["explain"], "Missing argument 'POD'", id="no-pod"),
-        pytest.param(["manifests", "--namespace=A_b"], "is no name", id="install-namespace"),
+        pytest.param(
+            ["manifests", "--namespace=A_b"],
+            "is not a valid Kubernetes name",
+            id="install-namespace",
+        ),
         pytest.param(["manifests", "--image="], "write a name and a tag", id="no-image"),
         pytest.param(["manifests", "--cert-manager"], "--webhook", id="certificate-for-nothing"),
-        pytest.param(["manifests", "--cri-socket=run/x"], "from / on", id="relative-socket"),
+        pytest.param(["manifests", "--cri-socket=run/x"], "absolute path", id="relative-socket"),
         pytest.param(["playground", "--nodes=0"], "1<=x<=50", id="no-nodes"),
         pytest.param(["playground", "--check", "--no-sample"], "needs -f", id="nothing-to-check"),
         pytest.param(["playground", "--check-timeout=soon"], "write it as 60s", id="check-timeout"),
@@ -94,29 +124,29 @@ WITHOUT_SERVERS = ["--metrics-addr=0", "--health-probe-addr=0"]
         ),
     ],
 )
-def test_a_wrong_command_line_is_one_line_and_exit_code_2(
-    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+def test_usage_error_is_one_line_and_exit_code_2(
+    arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code = run(arguments, {})
 
     out, err = capsys.readouterr()
     assert (code, out) == (2, "")
     assert len(err.splitlines()) == 1
-    assert says in err
+    assert text in err
     assert "--help" in err
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "text"),
     [
         pytest.param(None, "does not exist", id="missing"),
         pytest.param("a: [", "is not YAML", id="no-yaml"),
     ],
 )
-def test_a_wrong_kubeconfig_is_one_line_and_exit_code_1(
-    content: str | None, says: str, tmp_path: Path
+def test_wrong_kubeconfig_is_one_line_and_exit_code_1(
+    content: str | None, text: str, tmp_path: Path
 ) -> None:
-    """In a process of its own, as it sets up logs for good."""
+    """Runs a process, because the manager configures the logs of its process."""
     path = tmp_path / "config"
     if content is not None:
         path.write_text(content)
@@ -132,7 +162,7 @@ def test_a_wrong_kubeconfig_is_one_line_and_exit_code_1(
     assert (done.returncode, done.stdout) == (1, "")
     (line,) = done.stderr.splitlines()
     assert str(path) in line
-    assert says in line
+    assert text in line
 
 
 @pytest.mark.parametrize(
@@ -148,18 +178,18 @@ def test_a_wrong_kubeconfig_is_one_line_and_exit_code_1(
             ["playground"], {MODE_VARIABLE: "daemon"}, ["playground"], id="a-command-wins"
         ),
         pytest.param(["--help"], {MODE_VARIABLE: "daemon"}, ["--help"], id="help-is-help"),
-        pytest.param(["--mode=daemon", "daemon"], {}, ["daemon"], id="said-twice"),
+        pytest.param(["--mode=daemon", "daemon"], {}, ["daemon"], id="mode-and-command"),
         pytest.param(["manager"], {}, ["manager"], id="no-mode"),
     ],
 )
-def test_mode_is_another_way_to_say_the_command(
+def test_mode_is_replaced_by_its_command(
     arguments: list[str], environment: dict[str, str], expected: list[str]
 ) -> None:
     assert with_mode(arguments, environment) == expected
 
 
-def test_a_mode_of_the_environment_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(click.UsageError, match="there are manager and daemon"):
+def test_unknown_mode_of_the_environment_is_refused() -> None:
+    with pytest.raises(click.UsageError, match="choose manager or daemon"):
         with_mode([], {MODE_VARIABLE: "both"})
 
 
@@ -185,14 +215,14 @@ def test_help_names_the_environment(command: str, capsys: pytest.CaptureFixture[
     assert "KRUISE_PROBE_" in capsys.readouterr().out
 
 
-def test_every_command_says_in_one_line_what_it_is_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_describes_every_command_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--help"], {}) == 0
     listed = capsys.readouterr().out.partition("Commands:")[2]
     assert listed.strip()
     assert "..." not in listed
 
 
-def test_the_version_says_what_it_was_built_from(
+def test_version_names_its_commit(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(version.COMMIT_VARIABLE, "0123456789abcdef")
@@ -208,7 +238,7 @@ COMMAND = [sys.executable, "-m", "kruise_probe"]
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("arguments", ["manifests", "--version", "manager --help"])
-def test_output_that_cannot_be_written_is_one_line(arguments: str, unbuffered: str) -> None:
+def test_write_error_of_the_output_is_one_line(arguments: str, unbuffered: str) -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             [*COMMAND, *arguments.split()],
@@ -220,13 +250,13 @@ def test_output_that_cannot_be_written_is_one_line(arguments: str, unbuffered: s
             check=False,
         )
 
-    told = "kruise-probe: cannot write the output: No space left on device\n"
-    assert (done.returncode, done.stderr) == (1, told)
+    error = "kruise-probe: cannot write the output: No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, error)
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("arguments", ["manifests", "--version"])
-def test_output_that_nobody_reads_is_no_reason_for_words(arguments: str, unbuffered: str) -> None:
+def test_closed_pipe_prints_no_error(arguments: str, unbuffered: str) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "w") as pipe:
@@ -243,7 +273,7 @@ def test_output_that_nobody_reads_is_no_reason_for_words(arguments: str, unbuffe
     assert (done.returncode, done.stderr) == (1, "")
 
 
-def test_a_broken_pipe_that_is_not_our_output_is_a_defect_and_shows() -> None:
+def test_broken_pipe_of_a_socket_shows_a_traceback() -> None:
     script = (
         "from kruise_probe.cli import main as it\n"
         "def work(**_): raise ExceptionGroup('of tasks', [BrokenPipeError('of a socket')])\n"
@@ -266,8 +296,8 @@ def test_a_broken_pipe_that_is_not_our_output_is_a_defect_and_shows() -> None:
         pytest.param("manifests", -signal.SIGTERM, id="other-command"),
     ],
 )
-def test_a_mode_that_is_still_importing_ends_in_order(command: str, code: int) -> None:
-    """The import of its module is where the signal comes."""
+def test_sigterm_during_the_imports_of_a_mode_exits_with_0(command: str, code: int) -> None:
+    """The signal arrives where the module of the command is imported."""
     script = (
         "import os, signal; from kruise_probe.cli import main as it; "
         "it.run = lambda *_: os.kill(os.getpid(), signal.SIGTERM) or 1; "

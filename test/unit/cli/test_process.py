@@ -1,4 +1,4 @@
-"""The end of a process whose work does not end: in a process of its own, on real time."""
+"""A process whose tasks ignore cancellation; a real process on real time."""
 
 import signal
 import subprocess
@@ -16,14 +16,14 @@ async def main():
         try:
             await asyncio.sleep(3600)
         except asyncio.CancelledError:
-            print("does not care", flush=True)
+            print("ignored", flush=True)
 
 process.GRACE_SECONDS = 0.2
 process.run_until_signalled(main())
 """
 
 
-def test_c13_work_that_does_not_end_is_left_behind_after_the_grace() -> None:
+def test_c13_process_exits_after_the_grace_period_if_tasks_hang() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", STUBBORN], stdout=subprocess.PIPE, text=True
     ) as process:
@@ -32,7 +32,7 @@ def test_c13_work_that_does_not_end_is_left_behind_after_the_grace() -> None:
             assert process.stdout.readline() == "ready\n"
             process.send_signal(signal.SIGTERM)
             assert process.wait(timeout=20) == 0
-            assert "does not care" in process.stdout.read()
+            assert "ignored" in process.stdout.read()
         finally:
             process.kill()
-    assert GRACE_SECONDS < 5, "what users are promised"
+    assert GRACE_SECONDS < 5, "the documented limit"

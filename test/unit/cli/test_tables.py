@@ -1,4 +1,4 @@
-"""What people read fits where they read it."""
+"""The tables fit the terminal and show the names, reasons and remedies."""
 
 from datetime import UTC, datetime
 
@@ -20,7 +20,7 @@ def view(*, pods: int = 3, message: str = LONG) -> StatusView:
         pods=[healthy_pod(f"a-rather-long-name-of-a-pod-{number}") for number in range(pods)],
         states=[state_wire(message=message)],
     )
-    return status_view(there, there.markers, ["you may not list nodes"])
+    return status_view(there, there.markers, ["no permission to list nodes"])
 
 
 @pytest.mark.parametrize("width", [60, 80, 140])
@@ -32,21 +32,21 @@ def test_no_line_is_wider_than_the_terminal(width: int, wide: bool) -> None:
 
 
 @pytest.mark.parametrize("width", [80, 140])
-def test_names_and_states_are_whole_where_there_is_room(width: int) -> None:
+def test_names_and_states_are_whole_if_there_is_room(width: int) -> None:
     text = status_text(view(), wide=False, width=width, color=False)
     assert "a-rather-long-name-of-a-pod-0" in text
     assert "Succeeded" in text
     assert ("NODE" in text) == (width == 140)
 
 
-def test_somewhere_else_than_on_a_terminal_nothing_is_cut_nor_coloured() -> None:
+def test_output_to_a_file_is_neither_cut_nor_coloured() -> None:
     text = status_text(view(), wide=False, width=0, color=False)
     assert LONG.strip() in text
     assert "\x1b" not in text
-    assert "note: you may not list nodes" in text
+    assert "note: no permission to list nodes" in text
 
 
-def test_a_message_cannot_steer_the_terminal() -> None:
+def test_control_characters_of_messages_are_removed() -> None:
     hostile = "fine\x1b]0;owned\x07\x1b[2J\u202eback"
     text = status_text(view(message=hostile), wide=True, width=0, color=False)
     assert "fine ]0;owned [2J back" in text
@@ -60,24 +60,24 @@ def test_a_message_cannot_steer_the_terminal() -> None:
     assert "\x1b" not in text
 
 
-def test_equal_problems_of_many_pods_are_told_once() -> None:
+def test_equal_problems_of_many_pods_are_one_line() -> None:
     there = snapshot(
         markers=[marker()], pods=[healthy_pod(f"pod-{number}") for number in range(9)], states=[]
     )
     text = status_text(status_view(there, there.markers, []), wide=False, width=0, color=False)
     (line,) = [each for each in text.splitlines() if "broken: " in each]
-    assert "pod-0, pod-1, pod-2 and 6 more pods, healthy: VerdictOverdue -> does the" in line
+    assert "pod-0, pod-1, pod-2 and 6 more pods, healthy: ResultOverdue -> check the node" in line
 
 
-def test_an_explanation_names_broken_link_reason_and_remedy() -> None:
+def test_explanation_names_broken_link_reason_and_remedy() -> None:
     there = snapshot(markers=[marker()], pods=[healthy_pod()], planned=False)
     text = explanation_text(explanation(there, there.pods[0], []), width=0, color=False)
-    assert "broken  NodePodProbe  NodePodProbe node-1 does not ask for web#healthy" in text
+    assert "broken  NodePodProbe  NodePodProbe node-1 does not contain web#healthy" in text
     assert "(EntryMissing)" in text
-    assert "-> is the manager running" in text
+    assert "-> check that the manager runs" in text
 
 
-def test_a_pod_that_nothing_selects_is_told_so() -> None:
+def test_explanation_says_that_no_marker_selects_the_pod() -> None:
     there = snapshot(pods=[healthy_pod()])
     text = explanation_text(explanation(there, there.pods[0], []), width=80, color=False)
     assert "No PodProbeMarker selects this pod." in text
@@ -87,7 +87,7 @@ def test_a_pod_that_nothing_selects_is_told_so() -> None:
     ("stamp", "text"),
     [
         pytest.param("2026-01-01T00:00:00Z", "0s", id="now"),
-        pytest.param("2026-01-01T00:00:10Z", "0s", id="a-clock-ahead"),
+        pytest.param("2026-01-01T00:00:10Z", "0s", id="clock-ahead"),
         pytest.param("2025-12-31T23:58:01Z", "119s", id="seconds"),
         pytest.param("2025-12-31T23:58:00Z", "2m", id="minutes"),
         pytest.param("2025-12-31T22:00:00Z", "2h", id="hours"),

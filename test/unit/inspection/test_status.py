@@ -7,7 +7,7 @@ from support.builders import condition_wire, marker_wire, policy_wire, probe_wir
 from support.snapshots import healthy_pod, marker, snapshot
 
 from kruise_probe.api.core import Probe
-from kruise_probe.inspection.explanation import MOST_STRANGERS, explanation
+from kruise_probe.inspection.explanation import MAX_UNMATCHED, explanation
 from kruise_probe.inspection.snapshot import Snapshot
 from kruise_probe.inspection.status import MarkerView, check_text, status_view
 
@@ -30,7 +30,7 @@ def only(there: Snapshot) -> MarkerView:
         pytest.param([], (0, 0, 1), id="pending"),
     ],
 )
-def test_pods_are_counted_by_what_their_probes_say_together(
+def test_pods_are_counted_by_the_states_of_all_probes(
     state: list[Json], counted: tuple[int, int, int]
 ) -> None:
     counts = only(snapshot(markers=[marker()], pods=[healthy_pod()], states=state)).counts
@@ -44,14 +44,14 @@ def test_pods_are_counted_by_what_their_probes_say_together(
         pytest.param({"deleting": True}, id="ending"),
     ],
 )
-def test_a_pod_that_has_ended_is_neither_counted_nor_a_problem(more: Json) -> None:
+def test_completed_pod_is_neither_counted_nor_a_problem(more: Json) -> None:
     view = only(snapshot(markers=[marker()], pods=[healthy_pod("a"), healthy_pod("b", **more)]))
     assert (view.counts.pods, view.counts.succeeded) == (1, 1)
     assert [each.name for each in view.pods] == ["a", "b"]
     assert view.problems == []
 
 
-def test_a_result_of_a_silent_daemon_is_unknown_and_says_why() -> None:
+def test_stale_result_is_unknown_with_the_reason() -> None:
     states = [state_wire(probed=OLD, moved=OLD)]
     view = only(snapshot(markers=[marker()], pods=[healthy_pod()], states=states, renewed=OLD))
     (result,) = view.pods[0].results
@@ -60,14 +60,14 @@ def test_a_result_of_a_silent_daemon_is_unknown_and_says_why() -> None:
     assert [each.reason for each in view.problems] == ["ProbeAgentStale"]
 
 
-def test_without_reports_the_state_is_the_conditions() -> None:
+def test_state_comes_from_the_condition_without_nodepodprobes() -> None:
     pod = healthy_pod(conditions=[condition_wire("example.com/healthy", "False", message="bad")])
-    view = only(snapshot(markers=[marker()], pods=[pod], forbidden=["reports"]))
+    view = only(snapshot(markers=[marker()], pods=[pod], forbidden=["nodepodprobes"]))
     (result,) = view.pods[0].results
     assert (result.state, result.message) == ("Failed", "bad")
 
 
-def test_absent_numbers_are_shown_as_what_they_mean() -> None:
+def test_absent_numbers_are_shown_as_defaults() -> None:
     (probe,) = only(snapshot(markers=[marker()])).probes
     assert (
         probe.initial_delay_seconds,
@@ -78,13 +78,13 @@ def test_absent_numbers_are_shown_as_what_they_mean() -> None:
     ) == (0, 1, 1, 1, 1)
 
 
-def test_a_marker_without_pods_says_what_it_looks_for() -> None:
+def test_marker_without_pods_shows_its_selector() -> None:
     (problem,) = only(snapshot(markers=[marker()])).problems
     assert (problem.severity, problem.reason) == ("waiting", "NoPods")
     assert "app=web" in problem.message
 
 
-def test_an_invalid_field_is_told_once_however_many_pods_there_are() -> None:
+def test_invalid_field_is_reported_once_for_all_pods() -> None:
     broken = probe_wire(handler={"tcpSocket": {"port": 1, "host": "elsewhere"}})
     there = snapshot(markers=[marker(probes=[broken])], pods=[healthy_pod("a"), healthy_pod("b")])
     (problem,) = only(there).problems
@@ -92,7 +92,7 @@ def test_an_invalid_field_is_told_once_however_many_pods_there_are() -> None:
     assert "spec.probes[0].probe.tcpSocket.host" in problem.message
 
 
-def test_a_reserved_label_is_a_problem_unless_the_manager_allows_it() -> None:
+def test_reserved_label_is_a_problem_unless_allowed() -> None:
     policy = policy_wire("Succeeded", {"pod-template-hash": "x"})
     labelled = marker(probes=[probe_wire(policies=[policy])])
     there = snapshot(markers=[labelled], pods=[healthy_pod(labels={"app": "web"})])
@@ -105,23 +105,23 @@ def test_a_reserved_label_is_a_problem_unless_the_manager_allows_it() -> None:
     assert "InvalidSpec" not in {each.reason for each in only(allowed).problems}
 
 
-def test_a_deletion_that_waits_says_what_holds_it() -> None:
+def test_waiting_deletion_names_its_finalizers() -> None:
     held = marker(deleting=True, finalizers=["kruise.io/node-pod-probe-cleanup"])
     for pods in ([], [healthy_pod()]):
         (problem,) = only(snapshot(markers=[held], pods=pods)).problems
         assert problem.reason == "MarkerDeleting"
         assert "kruise.io/node-pod-probe-cleanup" in problem.message
-        assert "is a manager running" in problem.remedy
+        assert "check that a manager runs" in problem.remedy
 
 
-def test_a_deletion_that_waits_for_others_is_not_the_managers_to_end() -> None:
+def test_foreign_finalizer_has_its_own_remedy() -> None:
     held = marker(deleting=True, finalizers=["example.com/audit"])
     (problem,) = only(snapshot(markers=[held])).problems
     assert "example.com/audit" in problem.message
-    assert "whoever added the finalizer" in problem.remedy
+    assert "component that added it" in problem.remedy
 
 
-def test_what_only_the_manager_knows_is_told_from_the_markers_status() -> None:
+def test_condition_of_the_marker_is_a_problem() -> None:
     crowded = condition_wire("Degraded", "True", reason="NoRoom", message="no room")
     said = marker(status={"observedGeneration": 1, "conditions": [crowded]})
     (problem,) = only(snapshot(markers=[said], pods=[healthy_pod()])).problems
@@ -129,7 +129,7 @@ def test_what_only_the_manager_knows_is_told_from_the_markers_status() -> None:
     assert "fewer probes" in problem.remedy
 
 
-def test_pods_without_room_are_told_of_once() -> None:
+def test_pods_without_room_are_reported_once() -> None:
     text = "Some pods are not probed, as their node is full: node-1 (1 pods)."
     crowded = condition_wire("Degraded", "True", reason="NoRoom", message=text)
     said = marker(status={"observedGeneration": 1, "conditions": [crowded]})
@@ -138,16 +138,16 @@ def test_pods_without_room_are_told_of_once() -> None:
     assert text in problem.message
 
 
-def test_nodes_that_are_behind_are_seen_in_their_own_objects() -> None:
+def test_nodes_behind_are_found_in_nodepodprobes_if_readable() -> None:
     behind = condition_wire("Synced", "False", reason="NodesBehind", message="1 node is behind")
     said = marker(status={"observedGeneration": 1, "conditions": [behind]})
     there: Json = {"markers": [said], "pods": [healthy_pod()]}
     assert only(snapshot(**there)).problems == []
-    (problem,) = only(snapshot(**there, forbidden=["reports"])).problems
+    (problem,) = only(snapshot(**there, forbidden=["nodepodprobes"])).problems
     assert problem.message == "1 node is behind"
 
 
-def test_the_documented_shape_is_the_shape() -> None:
+def test_view_has_the_documented_fields() -> None:
     view = status_view(snapshot(markers=[marker()], pods=[healthy_pod()]), (), [])
     assert list(msgspec.to_builtins(view)) == ["version", "time", "notes", "markers"]
     assert msgspec.to_builtins(only(snapshot(markers=[marker()], pods=[healthy_pod()]))) == {
@@ -211,20 +211,20 @@ def test_the_documented_shape_is_the_shape() -> None:
         pytest.param({}, "none", id="nothing"),
     ],
 )
-def test_a_check_is_told_on_one_line(probe: Json, text: str) -> None:
+def test_check_text_is_one_line(probe: Json, text: str) -> None:
     assert check_text(msgspec.convert(probe, Probe)) == text
 
 
-def test_of_many_markers_that_do_not_match_the_closest_are_told() -> None:
+def test_closest_markers_that_do_not_match_are_listed() -> None:
     far = [
         marker(name=f"far-{number}", selector={"matchLabels": {"tier": "x"}})
-        for number in range(MOST_STRANGERS + 3)
+        for number in range(MAX_UNMATCHED + 3)
     ]
     near = marker(name="zzz", selector={"matchLabels": {"app": "wbe"}})
     there = snapshot(markers=[*far, near], pods=[healthy_pod()])
     view = explanation(there, there.pods[0], [])
     assert view.not_matching[0].marker == "zzz"
-    assert (len(view.not_matching), view.strangers_left_out) == (MOST_STRANGERS, 4)
+    assert (len(view.not_matching), view.strangers_left_out) == (MAX_UNMATCHED, 4)
 
 
 def entangled() -> list[Json]:
@@ -240,7 +240,7 @@ def entangled() -> list[Json]:
     ]
 
 
-def test_a_cycle_of_labels_is_told_once_for_each_marker_however_many_pods_there_are() -> None:
+def test_selector_cycle_is_reported_once_for_each_marker() -> None:
     there = snapshot(markers=entangled(), pods=[healthy_pod("a"), healthy_pod("b")])
     for view in status_view(there, there.markers, []).markers:
         (problem,) = [each for each in view.problems if each.reason == "SelectorCycle"]
@@ -249,9 +249,9 @@ def test_a_cycle_of_labels_is_told_once_for_each_marker_however_many_pods_there_
         assert "remove one of these labels" in problem.remedy
 
 
-def test_explain_tells_of_a_cycle_whether_its_marker_selects_the_pod_just_now_or_not() -> None:
+def test_explain_shows_a_selector_cycle_of_both_markers() -> None:
     there = snapshot(markers=entangled(), pods=[healthy_pod()])
     view = explanation(there, there.pods[0], [])
-    (match,), (stranger,) = view.matching, view.not_matching
+    (match,), (unmatched,) = view.matching, view.not_matching
     assert (match.marker, match.probes[0].reason) == ("web", "SelectorCycle")
-    assert "other writes label 'y', by which web selects pods" in stranger.why
+    assert "other writes label 'y', by which web selects pods" in unmatched.why

@@ -1,4 +1,4 @@
-"""The first link that is not in order is named; every other way to say it is in test/integration/people."""
+"""The first broken or waiting link of a trace. Whole commands are tested in test/integration/people."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -15,7 +15,7 @@ from support.builders import (
 )
 from support.snapshots import healthy_pod, marker, seen_pod, snapshot
 
-from kruise_probe.inspection.link import Link, Standing
+from kruise_probe.inspection.link import Link, LinkState
 from kruise_probe.inspection.snapshot import Snapshot
 from kruise_probe.inspection.traces import traces_of
 
@@ -34,7 +34,7 @@ def end_of(there: Snapshot, *, pod: int = 0, of: str = "web") -> Link | None:
     return trace.end
 
 
-def test_where_all_is_well_nothing_is_named() -> None:
+def test_working_probe_has_no_broken_link() -> None:
     assert end_of(snapshot(markers=[marker()], pods=[healthy_pod()])) is None
 
 
@@ -69,7 +69,7 @@ def test_where_all_is_well_nothing_is_named() -> None:
         ),
     ],
 )
-def test_what_is_wrong_with_the_pod_comes_first(pods: Json, link: str, reason: str) -> None:
+def test_problems_of_the_pod_come_first(pods: Json, link: str, reason: str) -> None:
     found = end_of(snapshot(markers=[marker()], pods=[healthy_pod(**pods)], renewed=None))
     assert found is not None
     assert (found.name, found.reason) == (link, reason)
@@ -90,7 +90,7 @@ def test_what_is_wrong_with_the_pod_comes_first(pods: Json, link: str, reason: s
         pytest.param({}, "not started yet", id="nothing-known"),
     ],
 )
-def test_a_container_that_does_not_run_says_why(state: Json, says: str) -> None:
+def test_stopped_container_has_the_reason_from_kubelet(state: Json, says: str) -> None:
     seen = seen_pod(healthy_pod(), containers={"main": state})
     found = end_of(snapshot(markers=[marker()], seen=[seen]))
     assert found is not None
@@ -102,26 +102,26 @@ def test_a_container_that_does_not_run_says_why(state: Json, says: str) -> None:
     ("there", "link", "reason", "says"),
     [
         pytest.param(
-            {"planned": False}, "NodePodProbe", "EntryMissing", "does not ask for", id="no-entry"
+            {"planned": False}, "NodePodProbe", "EntryMissing", "does not contain", id="no-entry"
         ),
         pytest.param(
             {"planned": False, "markers": [marker(generation=2)]},
             "NodePodProbe",
             "EntryMissing",
-            "seen generation 1 of the marker, it is at 2",
+            "processed generation 1 of the marker, the newest is 2",
             id="the-manager-is-behind",
         ),
         pytest.param(
-            {"renewed": None, "states": []}, "daemon", "NoDaemon", "no daemon", id="no-daemon"
+            {"renewed": None, "states": []}, "daemon", "NoDaemon", "no daemon runs", id="no-daemon"
         ),
         pytest.param(
             {"renewed": OLD, "states": []}, "daemon", "ProbeAgentStale", "silent since", id="silent"
         ),
         pytest.param(
-            {"states": [], "now": EARLY}, "result", "NoVerdictYet", "within 26s", id="no-verdict"
+            {"states": [], "now": EARLY}, "result", "NoResultYet", "within 26 s", id="no-result"
         ),
         pytest.param(
-            {"states": []}, "result", "VerdictOverdue", "91s after", id="no-verdict-for-long"
+            {"states": []}, "result", "ResultOverdue", "No result 91 s after", id="overdue"
         ),
         pytest.param(
             {
@@ -129,16 +129,16 @@ def test_a_container_that_does_not_run_says_why(state: Json, says: str) -> None:
                 "markers": [marker(probes=[probe_wire(**LARGEST)])],
             },
             "result",
-            "NoVerdictYet",
+            "NoResultYet",
             "within 2147483",
             id="largest-numbers",
         ),
         pytest.param(
             {"states": [], "forbidden": ["leases"]},
             "result",
-            "VerdictOverdue",
-            "none",
-            id="whether-the-daemon-lives-is-not-known",
+            "ResultOverdue",
+            "No result",
+            id="leases-forbidden",
         ),
         pytest.param(
             {"states": [state_wire(state="Unknown", message="ExecImpossible: no such file")]},
@@ -165,12 +165,14 @@ def test_a_container_that_does_not_run_says_why(state: Json, says: str) -> None:
             {"states": [state_wire(state="Failed")]},
             "condition",
             "ConditionBehind",
-            "is True, the result is Failed",
+            "is True, but the result is Failed",
             id="condition-behind",
         ),
     ],
 )
-def test_the_way_ends_at_the_first_break(there: Json, link: str, reason: str, says: str) -> None:
+def test_trace_ends_at_the_first_broken_link(
+    there: Json, link: str, reason: str, says: str
+) -> None:
     there = {"markers": [marker()], "pods": [healthy_pod()], **there}
     found = end_of(snapshot(**there))
     assert found is not None
@@ -193,52 +195,52 @@ def test_the_way_ends_at_the_first_break(there: Json, link: str, reason: str, sa
         ),
     ],
 )
-def test_what_the_marker_may_not_ask_for_is_no_trouble_of_the_manager_or_of_another_marker(
+def test_invalid_probe_is_reported_as_invalid(
     probes: list[Json], links: list[tuple[str, str] | None]
 ) -> None:
-    """Kruise's definition lets such markers in."""
+    """Kruise's CRD accepts such markers."""
     there = snapshot(markers=[marker(probes=probes)], pods=[healthy_pod()])
     (compiled,) = there.compiled.values()
     ends = [trace.end for trace in traces_of(there, there.pods[0], compiled)]
     assert [end and (end.name, end.reason) for end in ends] == links
 
 
-def test_a_daemon_without_a_lease_that_reports_is_alive() -> None:
-    """Kruise's own daemon has none."""
+def test_daemon_without_a_lease_that_reports_is_running() -> None:
+    """Kruise's daemon has no Lease."""
     assert end_of(snapshot(markers=[marker()], pods=[healthy_pod()], renewed=None)) is None
 
 
-def test_what_may_not_be_read_is_not_held_against_anybody() -> None:
+def test_forbidden_objects_break_no_link() -> None:
     there = snapshot(
         markers=[marker()],
         pods=[healthy_pod()],
-        forbidden=("nodes", "reports", "leases"),
+        forbidden=("nodes", "nodepodprobes", "leases"),
         renewed=None,
     )
     assert end_of(there) is None
 
 
-def test_a_result_of_this_moment_is_waited_for() -> None:
+def test_new_result_is_waiting_not_broken() -> None:
     young = state_wire(state="Failed", moved="2026-01-01T00:01:28Z")
     found = end_of(snapshot(markers=[marker()], pods=[healthy_pod()], states=[young]))
     assert found is not None
-    assert (found.standing, found.reason) == (Standing.WAITING, "ResultNew")
+    assert (found.state, found.reason) == (LinkState.WAITING, "ResultNew")
 
 
 @pytest.mark.parametrize(
     ("labels", "ends"),
     [
         pytest.param({"good": "yes"}, None, id="as-it-should-be"),
-        pytest.param({}, "label good should be yes, is absent", id="not-there"),
-        pytest.param({"good": "no"}, "label good should be yes, is no", id="another-value"),
+        pytest.param({}, "label good should be yes, but is absent", id="not-there"),
+        pytest.param({"good": "no"}, "label good should be yes, but is no", id="another-value"),
         pytest.param(
             {"good": "yes", "bad": "yes"},
-            "label bad should be absent, is yes",
+            "label bad should be absent, but is yes",
             id="the-other-state",
         ),
     ],
 )
-def test_marks_are_those_of_the_newest_state(labels: dict[str, str], ends: str | None) -> None:
+def test_marks_must_be_those_of_the_newest_state(labels: dict[str, str], ends: str | None) -> None:
     policies = [policy_wire("Succeeded", {"good": "yes"}), policy_wire("Failed", {"bad": "yes"})]
     marked = marker(probes=[probe_wire(policies=policies)])
     found = end_of(snapshot(markers=[marked], pods=[healthy_pod(labels={"app": "web", **labels})]))
@@ -260,7 +262,7 @@ def test_marks_are_those_of_the_newest_state(labels: dict[str, str], ends: str |
         ),
     ],
 )
-def test_on_a_virtual_node_the_provider_stands_for_the_daemon(
+def test_provider_link_replaces_the_daemon_on_virtual_nodes(
     pod: Json, link: tuple[str, str] | None
 ) -> None:
     found = end_of(snapshot(markers=[marker()], pods=[pod], node=VIRTUAL, renewed=None))
@@ -274,9 +276,7 @@ def test_on_a_virtual_node_the_provider_stands_for_the_daemon(
         pytest.param("other-node-1", "EntryMissing", id="another"),
     ],
 )
-def test_a_pod_without_room_in_its_nodepodprobe_is_no_trouble_of_the_manager(
-    node: str, reason: str
-) -> None:
+def test_pod_without_room_is_named_by_its_node(node: str, reason: str) -> None:
     behind = condition_wire("Synced", "False", reason="NodesBehind", message="node-1")
     said = f"Some pods are not probed, as they would exceed 1 MiB: {node} (49 pods). Use fewer."
     crowded = condition_wire("Degraded", "True", reason="NoRoom", message=said)
@@ -287,7 +287,7 @@ def test_a_pod_without_room_in_its_nodepodprobe_is_no_trouble_of_the_manager(
     assert (found.name, found.reason) == ("NodePodProbe", reason)
 
 
-def test_a_limit_of_the_pod_is_named_with_what_to_do() -> None:
+def test_marker_over_the_limit_of_a_pod_has_a_remedy() -> None:
     older = [marker(name=f"a{n:02}", created="2020-01-01T00:00:00Z") for n in range(64)]
     found = end_of(snapshot(markers=[*older, marker()], pods=[healthy_pod()], planned=False))
     assert found is not None
@@ -296,14 +296,14 @@ def test_a_limit_of_the_pod_is_named_with_what_to_do() -> None:
     assert "merge their probes" in found.remedy
 
 
-def test_an_entry_over_the_limit_is_named() -> None:
+def test_entry_over_the_size_limit_is_named() -> None:
     large = probe_wire(handler={"httpGet": {"port": 80, "path": "/" + "x" * 70_000}})
     found = end_of(snapshot(markers=[marker(probes=[large])], pods=[healthy_pod()], planned=False))
     assert found is not None
     assert (found.name, found.reason) == ("NodePodProbe", "EntryTooLarge")
 
 
-def test_a_condition_without_room_explains_itself() -> None:
+def test_condition_with_reason_no_room_is_explained() -> None:
     crowded = healthy_pod(
         conditions=[condition_wire("example.com/healthy", "Unknown", reason="NoRoom")]
     )
@@ -325,7 +325,7 @@ def test_a_condition_without_room_explains_itself() -> None:
         ),
     ],
 )
-def test_for_missing_marks_the_gate_of_that_kind_of_node_is_asked_about(
+def test_remedy_names_the_feature_gate_of_the_kind_of_node(
     pod: Json, node: Json, gate: str
 ) -> None:
     marked = marker(probes=[probe_wire(policies=[policy_wire("Succeeded", {"good": "yes"})])])
@@ -335,7 +335,7 @@ def test_for_missing_marks_the_gate_of_that_kind_of_node_is_asked_about(
     assert f"gate {gate} on" in found.remedy
 
 
-def test_what_the_api_server_refuses_to_have_on_the_pod_is_told_in_its_words() -> None:
+def test_refused_write_shows_the_message_of_the_api_server() -> None:
     refused = (
         "The API server refuses what should be written on 1 pod: default/web-0: policy says no."
     )

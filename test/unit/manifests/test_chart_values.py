@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kruise_probe.cli.gates import GateError, parse_gates
+from kruise_probe.cli.feature_gates import GateError, parse_gates
 
 CHART = Path(__file__).resolve().parents[3] / "config" / "chart"
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
@@ -83,7 +83,7 @@ def test_every_value_in_a_template_exists() -> None:
 
 def test_the_schema_has_the_feature_gates_of_the_command() -> None:
     names = SCHEMA["properties"]["featureGates"]["properties"]
-    assert all(parse_gates(f"{name}=true").said for name in names)
+    assert all(parse_gates(f"{name}=true").overrides for name in names)
     with pytest.raises(GateError) as refused:
         parse_gates("NoSuchGate=true")
     assert set(re.findall(r"\b(?:All|Enable|PodProbe|Kruise)\w+", str(refused.value))) == set(names)

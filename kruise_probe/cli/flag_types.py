@@ -15,7 +15,7 @@ import click
 from kruise_probe.api.labels import label_key_error
 from kruise_probe.api.reserved import MAX_ALLOWED_LABELS
 from kruise_probe.api.times import parse_duration
-from kruise_probe.cli.gates import FeatureGates, GateError, parse_bool, parse_gates
+from kruise_probe.cli.feature_gates import FeatureGates, GateError, parse_bool, parse_gates
 from kruise_probe.serving.address import BindAddress
 
 _LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -33,7 +33,7 @@ class GoBool(click.ParamType[bool]):
             return value
         parsed = parse_bool(str(value))
         if parsed is None:
-            return self.fail(f"{value!r} is no boolean; write true or false", param, ctx)
+            return self.fail(f"{value!r} is not a boolean; write true or false", param, ctx)
         return parsed
 
 
@@ -56,7 +56,7 @@ class Rate(click.FloatRange):
     ) -> float:
         rate = float(super().convert(value, param, ctx))
         if not math.isfinite(rate):
-            return self.fail(f"{value!r} is no number; write one such as 20", param, ctx)
+            return self.fail(f"{value!r} is not a number; write one such as 20", param, ctx)
         return rate
 
 
@@ -80,7 +80,7 @@ class Duration(click.ParamType[float]):
         seconds = parse_duration(str(value))
         if seconds is None:
             return self.fail(
-                f"{value!r} is no duration; write it as 15s, 1m30s or 500ms", param, ctx
+                f"{value!r} is not a duration; write it as 15s, 1m30s or 500ms", param, ctx
             )
         if seconds < self._at_least:
             return self.fail(
@@ -121,7 +121,7 @@ class Name(click.ParamType[str]):
             return text
         if len(text) > self._longest or not self._pattern.fullmatch(text):
             return self.fail(
-                f"{text!r} is no name in Kubernetes; write at most {self._longest} of {self._allowed}, "
+                f"{text!r} is not a valid Kubernetes name; write at most {self._longest} characters of {self._allowed}, "
                 "with a letter or digit at both ends",
                 param,
                 ctx,

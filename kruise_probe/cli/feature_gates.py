@@ -38,20 +38,20 @@ PROBE_MARKERS: Final = Gate("PodProbeMarkerGate", default=True, stage=Stage.BETA
 DAEMON: Final = Gate("KruiseDaemon", default=True, stage=Stage.BETA)
 SERVERLESS: Final = Gate("EnablePodProbeMarkerOnServerless", default=False, stage=Stage.ALPHA)
 _KNOWN: Final = {gate.name: gate for gate in (PROBE_MARKERS, DAEMON, SERVERLESS)}
-_WHOLE_STAGES: Final = {"AllAlpha": Stage.ALPHA, "AllBeta": Stage.BETA}
+_STAGES: Final = {"AllAlpha": Stage.ALPHA, "AllBeta": Stage.BETA}
 
 
 class FeatureGates(NamedTuple):
-    """Gates set on the command line, over the defaults. A gate's own name overrides AllAlpha and AllBeta."""
+    """The values of `--feature-gates` over the defaults. A gate's own name overrides AllAlpha and AllBeta."""
 
-    said: Mapping[str, bool]
+    overrides: Mapping[str, bool]
 
     def enabled(self, gate: Gate) -> bool:
-        if gate.name in self.said:
-            return self.said[gate.name]
-        for name, stage in _WHOLE_STAGES.items():
-            if stage is gate.stage and name in self.said:
-                return self.said[name]
+        if gate.name in self.overrides:
+            return self.overrides[gate.name]
+        for name, stage in _STAGES.items():
+            if stage is gate.stage and name in self.overrides:
+                return self.overrides[name]
         return gate.default
 
 
@@ -64,9 +64,9 @@ def parse_gates(text: str) -> FeatureGates:
     values: dict[str, bool] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = (piece.strip() for piece in part.partition("="))
-        if name not in _KNOWN and name not in _WHOLE_STAGES:
-            known = ", ".join([*_KNOWN, *_WHOLE_STAGES])
-            raise GateError(f"{name!r} is no feature gate; there are {known}")
+        if name not in _KNOWN and name not in _STAGES:
+            known = ", ".join([*_KNOWN, *_STAGES])
+            raise GateError(f"unknown feature gate {name!r}; choose from {known}")
         enabled = parse_bool(value)
         if not equals or enabled is None:
             raise GateError(f"{part!r}: write {name}=true or {name}=false")

@@ -1,4 +1,4 @@
-"""Flags take what Go programs take, and refuse the rest with a remedy."""
+"""Flags accept Go's syntax and refuse the rest with an example of it."""
 
 import re
 from typing import Any
@@ -7,8 +7,7 @@ import click
 import pytest
 
 from kruise_probe.api.times import parse_duration
-from kruise_probe.cli.gates import DAEMON, SERVERLESS, GateError, parse_gates
-from kruise_probe.cli.types import GO_BOOL, LABEL_KEYS, LISTEN_ADDRESS, Count, Rate
+from kruise_probe.cli.flag_types import GO_BOOL, LABEL_KEYS, LISTEN_ADDRESS, Count, Rate
 
 
 @pytest.mark.parametrize(
@@ -32,7 +31,7 @@ from kruise_probe.cli.types import GO_BOOL, LABEL_KEYS, LISTEN_ADDRESS, Count, R
         ("nan", None),
     ],
 )
-def test_durations_are_gos(text: str, seconds: float | None) -> None:
+def test_durations_have_the_syntax_of_go(text: str, seconds: float | None) -> None:
     parsed = parse_duration(text)
 
     assert parsed == (pytest.approx(seconds) if seconds is not None else None)
@@ -42,7 +41,7 @@ def test_durations_are_gos(text: str, seconds: float | None) -> None:
     ("text", "value"),
     [("true", True), ("1", True), ("T", True), ("false", False), ("0", False), ("FALSE", False)],
 )
-def test_booleans_are_gos(text: str, value: bool) -> None:
+def test_booleans_have_the_syntax_of_go(text: str, value: bool) -> None:
     assert GO_BOOL.convert(text, None, None) is value
 
 
@@ -55,24 +54,24 @@ def test_other_booleans_are_refused(text: str) -> None:
 @pytest.mark.parametrize(
     "text", [":8080", "127.0.0.1:8080", "[::1]:8080", "[10.0.0.1]:8080", "localhost:0"]
 )
-def test_addresses_to_listen_on(text: str) -> None:
+def test_listen_addresses_are_accepted(text: str) -> None:
     assert LISTEN_ADDRESS.convert(text, None, None) == text
 
 
 @pytest.mark.parametrize("text", ["", "0"])
-def test_no_address_serves_nothing(text: str) -> None:
+def test_zero_or_empty_address_disables_the_server(text: str) -> None:
     assert LISTEN_ADDRESS.convert(text, None, None) == ""
 
 
 @pytest.mark.parametrize("text", ["nan", "inf", "1e400", "-1", "many"])
-def test_a_rate_is_a_number(text: str) -> None:
+def test_rate_must_be_a_finite_number(text: str) -> None:
     with pytest.raises(click.BadParameter):
         Rate().convert(text, None, None)
     assert Rate().convert("0.5", None, None) == 0.5
 
 
 @pytest.mark.parametrize("kind", [Count(min=1), Rate()], ids=["count", "rate"])
-def test_of_a_word_it_is_said_that_it_is_no_number(kind: click.ParamType[Any]) -> None:
+def test_word_instead_of_a_number_is_refused(kind: click.ParamType[Any]) -> None:
     with pytest.raises(click.BadParameter, match="'many' is not a valid number"):
         kind.convert("many", None, None)
 
@@ -81,36 +80,6 @@ def test_of_a_word_it_is_said_that_it_is_no_number(kind: click.ParamType[Any]) -
 def test_other_addresses_are_refused(text: str) -> None:
     with pytest.raises(click.BadParameter, match="write :8080"):
         LISTEN_ADDRESS.convert(text, None, None)
-
-
-@pytest.mark.parametrize(
-    ("text", "serverless", "daemon"),
-    [
-        pytest.param("", False, True, id="defaults"),
-        pytest.param("EnablePodProbeMarkerOnServerless=true", True, True, id="by-name"),
-        pytest.param("AllAlpha=true", True, True, id="all-alpha"),
-        pytest.param("AllBeta=false", False, False, id="all-beta"),
-        pytest.param("AllBeta=false,KruiseDaemon=true", False, True, id="name-wins-over-stage"),
-        pytest.param(" KruiseDaemon = False , ", False, False, id="spaces"),
-    ],
-)
-def test_gates(text: str, serverless: bool, daemon: bool) -> None:
-    gates = parse_gates(text)
-
-    assert (gates.enabled(SERVERLESS), gates.enabled(DAEMON)) == (serverless, daemon)
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        pytest.param("Nope=true", "PodProbeMarkerGate, KruiseDaemon", id="unknown-lists-the-known"),
-        pytest.param("KruiseDaemon", "KruiseDaemon=true or KruiseDaemon=false", id="without-value"),
-        pytest.param("KruiseDaemon=maybe", "KruiseDaemon=true", id="no-boolean"),
-    ],
-)
-def test_wrong_gates_are_refused_with_a_remedy(text: str, said: str) -> None:
-    with pytest.raises(GateError, match=said):
-        parse_gates(text)
 
 
 @pytest.mark.parametrize(
@@ -126,13 +95,13 @@ def test_label_keys_are_a_list_with_commas(text: str, keys: set[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "error"),
     [
         ("a b", "'a b' is not a label key"),
         ("topology.kubernetes.io/*", "is not a label key"),
         (",".join(f"k{n}" for n in range(33)), "33 keys are too many; write at most 32"),
     ],
 )
-def test_wrong_label_keys_are_refused(text: str, said: str) -> None:
-    with pytest.raises(click.BadParameter, match=re.escape(said)):
+def test_wrong_label_keys_are_refused(text: str, error: str) -> None:
+    with pytest.raises(click.BadParameter, match=re.escape(error)):
         LABEL_KEYS.convert(text, None, None)

@@ -11,12 +11,12 @@ import msgspec
 import yaml
 
 from kruise_probe.api.names import SYSTEM_NAMESPACE
-from kruise_probe.cli.naming import complete_namespaces
-from kruise_probe.cli.types import LABEL_KEYS, NAMESPACE, flag
-from kruise_probe.inspection.selection import alike
+from kruise_probe.cli.completion import complete_namespaces
+from kruise_probe.cli.flag_types import LABEL_KEYS, NAMESPACE, flag
+from kruise_probe.inspection.selectors import did_you_mean
 
 
-def where_flags(command: Callable[..., Any]) -> Callable[..., Any]:
+def query_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds -n, --kubeconfig, --system-namespace, --allowed-label-keys."""
     for add in (
         flag(
@@ -76,4 +76,5 @@ def terminal_width() -> int:
 
 def not_found(kind: str, namespace: str, name: str, names: Iterable[str]) -> str:
     """The error message if `name` does not exist."""
-    return f"there is no {kind} {namespace}/{name}{alike(name, sorted(names))}; -n names another namespace"
+    hint = did_you_mean(name, sorted(names)) or " Choose another namespace with -n."
+    return f"{kind} {namespace}/{name} does not exist.{hint}"

@@ -29,17 +29,20 @@ def unmet(selector: Selector, labels: Mapping[str, str]) -> list[Requirement]:
 def why_not(selector: Selector, labels: Mapping[str, str]) -> str:
     """The unmet requirements, and what the pod has instead; empty if all are met."""
     if not selector.requirements:
-        return "its selector selects nothing"
+        return "its selector is empty and selects no pod"
     return "; ".join(
-        f"it asks for {requirement_text(each)}, the pod has {_actual(each.key, labels)}"
+        f"it requires {requirement_text(each)}, but the pod has {_actual(each, labels)}"
         for each in unmet(selector, labels)
     )
 
 
-def _actual(key: str, labels: Mapping[str, str]) -> str:
-    if key in labels:
-        return f"{key}={labels[key]}"
-    return f"no label {key}{alike(key, labels)}"
+def _actual(requirement: Requirement, labels: Mapping[str, str]) -> str:
+    key, values, negated = requirement
+    if key not in labels:
+        return f"no label {key}.{did_you_mean(key, labels)}".removesuffix(".")
+    actual = f"{key}={labels[key]}"
+    typo = not negated and did_you_mean(labels[key], values or ())
+    return f"{actual}. Did you mean {labels[key]!r}?" if typo else actual
 
 
 def nearest(selector: Selector, pods: Iterable[Pod]) -> Pod | None:
@@ -60,14 +63,14 @@ def _has_typo(requirement: Requirement, labels: Mapping[str, str]) -> bool:
     if negated:
         return False
     if key not in labels:
-        return bool(alike(key, labels))
-    return bool(alike(labels[key], values or ()))
+        return bool(did_you_mean(key, labels))
+    return bool(did_you_mean(labels[key], values or ()))
 
 
-def alike(wanted: str, names: Iterable[str]) -> str:
-    """` (but x)` if exactly one name differs from `wanted` only by a typo or in case; otherwise empty."""
-    close = [each for each in names if each != wanted and _close(wanted.lower(), each.lower())]
-    return f" (but {close[0]})" if len(close) == 1 else ""
+def did_you_mean(wrong: str, names: Iterable[str]) -> str:
+    """` Did you mean 'x'?` if exactly one name differs from `wrong` only by a typo or in case; otherwise empty."""
+    close = [each for each in names if each != wrong and _close(wrong.lower(), each.lower())]
+    return f" Did you mean {close[0]!r}?" if len(close) == 1 else ""
 
 
 def _close(left: str, right: str) -> bool:

@@ -7,7 +7,7 @@ from support.builders import pod_wire
 from kruise_probe.api.labels import Selector, compile_selector
 from kruise_probe.api.meta import LabelSelector
 from kruise_probe.api.resources import PODS
-from kruise_probe.inspection.selection import alike, nearest, selector_text, unmet, why_not
+from kruise_probe.inspection.selectors import did_you_mean, nearest, selector_text, unmet, why_not
 
 KEYS = st.sampled_from(["app", "tier", "zone"])
 VALUES = st.sampled_from(["a", "b", "c"])
@@ -31,7 +31,7 @@ def selector(*requirements: object) -> Selector:
 
 
 @given(st.lists(REQUIREMENTS, min_size=1, max_size=4), st.dictionaries(KEYS, VALUES))
-def test_a_selector_matches_exactly_when_nothing_is_unmet(
+def test_selector_matches_exactly_if_no_requirement_is_unmet(
     requirements: list[object], labels: dict[str, str]
 ) -> None:
     compiled = selector(*requirements)
@@ -52,41 +52,80 @@ def test_a_selector_matches_exactly_when_nothing_is_unmet(
         pytest.param({"key": "a", "operator": "DoesNotExist"}, "!a", id="does-not-exist"),
     ],
 )
-def test_requirements_read_as_kubectl_takes_them(requirement: object, text: str) -> None:
+def test_selector_text_has_the_syntax_of_kubectl(requirement: object, text: str) -> None:
     assert selector_text(selector(requirement)) == text
 
 
-def test_an_empty_selector_selects_nothing_and_says_so() -> None:
-    assert why_not(compile_selector(None), {"app": "web"}) == "its selector selects nothing"
+def test_empty_selector_reports_that_it_selects_no_pod() -> None:
+    assert (
+        why_not(compile_selector(None), {"app": "web"})
+        == "its selector is empty and selects no pod"
+    )
 
 
 @pytest.mark.parametrize(
-    ("wanted", "there", "hint"),
+    ("requirement", "text"),
     [
-        pytest.param("mian", ["main", "sidecar"], " (but main)", id="two-letters-swapped"),
-        pytest.param("wbe", ["web"], " (but web)", id="letters-in-another-order"),
-        pytest.param("App", ["app"], " (but app)", id="case"),
-        pytest.param("main", ["proxy"], "", id="nothing-alike"),
-        pytest.param("web", ["web1", "web2"], "", id="more-than-one"),
-        pytest.param("a", ["b"], "", id="too-short-to-tell"),
-        pytest.param("main", [], "", id="nothing-there"),
+        pytest.param(
+            {"key": "app", "operator": "In", "values": ["wbe"]},
+            "it requires app=wbe, but the pod has app=web. Did you mean 'web'?",
+            id="typo-in-the-value",
+        ),
+        pytest.param(
+            {"key": "app", "operator": "In", "values": ["game"]},
+            "it requires app=game, but the pod has app=web",
+            id="another-value",
+        ),
+        pytest.param(
+            {"key": "ap", "operator": "Exists"},
+            "it requires ap, but the pod has no label ap. Did you mean 'app'?",
+            id="typo-in-the-key",
+        ),
+        pytest.param(
+            {"key": "tier", "operator": "Exists"},
+            "it requires tier, but the pod has no label tier",
+            id="no-such-key",
+        ),
+        pytest.param(
+            {"key": "app", "operator": "NotIn", "values": ["web"]},
+            "it requires app!=web, but the pod has app=web",
+            id="negated",
+        ),
     ],
 )
-def test_a_slip_of_the_pen_is_recognised(wanted: str, there: list[str], hint: str) -> None:
-    assert alike(wanted, there) == hint
+def test_why_not_suggests_the_closest_key_or_value(requirement: object, text: str) -> None:
+    assert why_not(selector(requirement), {"app": "web"}) == text
+
+
+@pytest.mark.parametrize(
+    ("wrong", "names", "closest"),
+    [
+        pytest.param("mian", ["main", "sidecar"], "main", id="two-letters-swapped"),
+        pytest.param("wbe", ["web"], "web", id="letters-in-another-order"),
+        pytest.param("App", ["app"], "app", id="case"),
+        pytest.param("main", ["proxy"], "", id="no-similar-name"),
+        pytest.param("web", ["web1", "web2"], "", id="more-than-one"),
+        pytest.param("a", ["b"], "", id="too-short-to-tell"),
+        pytest.param("main", [], "", id="no-names"),
+    ],
+)
+def test_did_you_mean_names_the_only_similar_name(
+    wrong: str, names: list[str], closest: str
+) -> None:
+    assert did_you_mean(wrong, names) == (f" Did you mean {closest!r}?" if closest else "")
 
 
 @pytest.mark.parametrize(
     ("labels", "found"),
     [
-        pytest.param({"app": "wbe", "tier": "front"}, True, id="slip-in-a-value"),
-        pytest.param({"ap": "web", "tier": "front"}, True, id="slip-in-a-key"),
+        pytest.param({"app": "wbe", "tier": "front"}, True, id="typo-in-a-value"),
+        pytest.param({"ap": "web", "tier": "front"}, True, id="typo-in-a-key"),
         pytest.param({"app": "wbe", "tier": "back"}, False, id="and-something-else"),
         pytest.param({"app": "web", "tier": "front"}, False, id="selected"),
         pytest.param({}, False, id="no-labels"),
     ],
 )
-def test_a_pod_that_is_missed_by_a_slip_is_the_nearest(labels: dict[str, str], found: bool) -> None:
+def test_nearest_pod_misses_the_selector_by_typos_only(labels: dict[str, str], found: bool) -> None:
     wanted = compile_selector(LabelSelector(match_labels={"app": "web", "tier": "front"}))
     pod = PODS.decode(msgspec.json.encode(pod_wire("web-0", labels=labels)))
     assert nearest(wanted, [pod]) == (pod if found else None)

@@ -1,0 +1,146 @@
+"""The links from a marker to NodePodProbe.spec, one function for each. Pure."""
+
+from kruise_probe.api.core import Probe
+from kruise_probe.api.names import REASON_NO_ROOM
+from kruise_probe.controllers.markers.census import SELECTOR_CYCLE
+from kruise_probe.controllers.nodes.plan import probes_of_marker
+from kruise_probe.inspection.link import Link, PodCheck, broken, manager_remedy, ok, waiting
+from kruise_probe.inspection.selectors import did_you_mean, selector_text
+
+
+def marker_link(check: PodCheck) -> Link:
+    marker = check.marker
+    if marker.deleting:
+        return broken("marker", "MarkerDeleting", f"PodProbeMarker {marker.key} is being deleted")
+    if check.claim is None:
+        errors = "; ".join(str(each) for each in marker.errors) or "its name is not unique"
+        return broken("marker", "InvalidSpec", f"the probe is invalid and ignored: {errors}")
+    cycle = check.snapshot.cycle_through(marker.key)
+    if cycle:
+        text = f"labels that probes write select and deselect the pod repeatedly: {cycle}"
+        return broken("marker", SELECTOR_CYCLE, text)
+    return ok("marker", f"{marker.key} selects {selector_text(marker.selector)}")
+
+
+def pod_link(check: PodCheck) -> Link:
+    pod = check.seen.pod
+    if pod.deleting:
+        return broken("pod", "PodTerminating", "the pod is terminating and no longer probed")
+    if not pod.active:
+        return broken("pod", "PodFinished", f"the pod has completed ({pod.phase})")
+    if pod.mirror:
+        return broken("pod", "StaticPod", "a static pod; only its kubelet may update it")
+    if not pod.node:
+        why = f": {check.seen.unscheduled}" if check.seen.unscheduled else ""
+        return broken("pod", "PodNotScheduled", f"the pod is not scheduled{why}")
+    nodes = check.snapshot.nodes
+    if nodes is not None and pod.node not in nodes:
+        return broken("pod", "NodeNotFound", f"Node {pod.node} does not exist")
+    if not pod.initialized and not check.virtual:
+        stopped = [f"{name} ({why})" for name, why in sorted(check.seen.stopped.items())]
+        detail = f"; not running: {', '.join(stopped)}" if stopped else ""
+        text = f"init containers of the pod have not completed{detail}"
+        return broken("pod", "PodNotInitialized", text)
+    return ok("pod", f"{pod.phase} on {pod.node}, {pod.ip or 'no address yet'}")
+
+
+def container_link(check: PodCheck) -> Link:
+    pod, name = check.seen.pod, check.probe.container_name
+    container = pod.container(name)
+    if container is None:
+        if name in check.seen.not_probed:
+            text = f"{name} is an init or ephemeral container; only regular containers and sidecars are probed"
+            return broken("container", "ContainerNotProbed", text)
+        names = [each.name for each in pod.containers]
+        text = f"the pod has no container {name}, only {', '.join(names) or 'none'}.{did_you_mean(name, names)}"
+        return broken("container", "ContainerMissing", text.removesuffix("."))
+    if check.virtual:
+        return ok("container", name)
+    if name in check.seen.stopped:
+        text = f"container {name} is not running: {check.seen.stopped[name]}"
+        return broken("container", "ContainerNotRunning", text)
+    if container.has_startup_probe and name not in pod.started:
+        text = f"the startupProbe of container {name} has not succeeded yet"
+        return waiting("container", "ContainerNotStarted", text)
+    return ok("container", f"{name} is running")
+
+
+def port_name_of(probe: Probe) -> str:
+    """The named container port of a probe, or empty."""
+    action = probe.http_get or probe.tcp_socket
+    return action.port if action is not None and isinstance(action.port, str) else ""
+
+
+def port_link(check: PodCheck) -> Link:
+    name = port_name_of(check.probe.probe)
+    container = check.seen.pod.container(check.probe.container_name)
+    if not name or container is None:
+        return ok("port")
+    number = container.port_number(name)
+    if number is None:
+        ports = [port for port, _ in container.ports]
+        text = (
+            f"container {container.name} has no port named {name}, only {', '.join(ports) or 'none'}."
+            f"{did_you_mean(name, ports)}"
+        )
+        return broken("port", "PortNameUnknown", text.removesuffix("."))
+    return ok("port", f"{name} is {number}")
+
+
+def node_pod_probe_link(check: PodCheck) -> Link:
+    link, pod, snapshot = "NodePodProbe", check.seen.pod, check.snapshot
+    if check.left_out is not None:
+        return broken(link, check.left_out.reason, check.left_out.why, check.left_out.remedy)
+    if snapshot.node_pod_probes is None:
+        return ok(link, "unknown: no permission to list nodepodprobes")
+    wanted = next(
+        each
+        for each in probes_of_marker(check.marker, pod.containers, pod.started)
+        if each.name == check.name
+    )
+    entry = snapshot.entry_of(pod)
+    current = next(
+        (each for each in (entry.probes if entry else None) or () if each.name == check.name),
+        None,
+    )
+    if entry is not None and current == wanted and entry.ip == pod.ip:
+        return ok(link, f"{pod.node} contains the probe")
+    if snapshot.is_recent(check.source.metadata.creation_timestamp):
+        return waiting(link, "MarkerNew", "the marker was created a few seconds ago")
+    no_room = _no_room_message(check) if current is None else ""
+    if no_room:
+        return broken(link, REASON_NO_ROOM, f"the marker's status says: {no_room}")
+    if pod.node not in snapshot.node_pod_probes:
+        reason, what = "EntryMissing", f"NodePodProbe {pod.node} does not exist"
+    elif current is None:
+        reason = "EntryMissing"
+        what = f"NodePodProbe {pod.node} does not contain {check.name} of this pod"
+    else:
+        reason = "EntryBehind"
+        what = f"NodePodProbe {pod.node} still contains an earlier version of the probe"
+    remedy = manager_remedy(snapshot.manager_problem)
+    return broken(link, reason, what + _why_behind(check), remedy)
+
+
+def _no_room_message(check: PodCheck) -> str:
+    """The marker's condition about pods that do not fit into this node's NodePodProbe, or empty."""
+    for condition in (check.source.status and check.source.status.conditions) or ():
+        message = condition.message or ""
+        if condition.reason == REASON_NO_ROOM and f" {check.seen.pod.node} (" in message:
+            return message
+    return ""
+
+
+def _why_behind(check: PodCheck) -> str:
+    """Why the manager has not applied the marker, from the marker's status; or empty."""
+    source = check.source
+    if source.status is None:
+        return "; no manager has written this marker's status"
+    generation = source.metadata.generation or 0
+    observed = source.status.observed_generation
+    if observed < generation:
+        return f"; the manager has processed generation {observed} of the marker, the newest is {generation}"
+    for condition in source.status.conditions or ():
+        if (condition.type, condition.status) in (("Synced", "False"), ("Degraded", "True")):
+            return f"; the marker's status says: {condition.message}"
+    return ""

@@ -1,0 +1,56 @@
+"""A readiness gate names the probe that writes its condition, and is broken if only a typo separates them."""
+
+from typing import Any
+
+import pytest
+from support.builders import condition_wire, pod_wire
+from support.snapshots import marker, snapshot
+
+from kruise_probe.inspection.link import Link
+from kruise_probe.inspection.traces import readiness_gates_of
+
+Json = dict[str, Any]
+
+
+def gate(name: str, *conditions: Json) -> Link:
+    """The gate `name` of a pod that marker `web` selects, whose probe writes example.com/healthy."""
+    pod = pod_wire("web-0", conditions=list(conditions), readiness_gates=[name])
+    there = snapshot(markers=[marker()], pods=[pod])
+    (found,) = readiness_gates_of(there, there.pods[0])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "conditions", "state", "text"),
+    [
+        pytest.param(
+            "example.com/healthy",
+            [condition_wire("example.com/healthy", "True")],
+            "ok",
+            "example.com/healthy is True, written by web#healthy",
+            id="written",
+        ),
+        pytest.param(
+            "example.com/healthy", [], "ok", "is missing on the pod, written by", id="to-be-written"
+        ),
+        pytest.param(
+            "example.com/helathy", [], "broken", "Did you mean 'example.com/healthy'?", id="typo"
+        ),
+        pytest.param("example.org/healthy", [], "ok", "no probe of this pod", id="another-domain"),
+        pytest.param(
+            "balancer.example.com/in", [], "ok", "no probe of this pod", id="of-another-component"
+        ),
+    ],
+)
+def test_readiness_gate_names_the_writer_of_its_condition(
+    name: str, conditions: list[Json], state: str, text: str
+) -> None:
+    found = gate(name, *conditions)
+    assert found.state == state
+    assert text in found.text
+    assert bool(found.remedy) == (state == "broken")
+
+
+def test_pod_without_readiness_gates_has_no_gate_links() -> None:
+    there = snapshot(markers=[marker()], pods=[pod_wire("web-0")])
+    assert readiness_gates_of(there, there.pods[0]) == []
