@@ -140,7 +140,7 @@ def _on_screen(console: Console, query: Query) -> bool:
 async def _show_screen(
     console: Console, snapshot: GetSnapshot, changed: asyncio.Event, query: Query, notes: GetNotes
 ) -> None:
-    """Draw until cancelled; lines below the bottom of the screen are cut.
+    """Draw until cancelled.
 
     Raises:
         Signalled: the terminal is closed; its SIGHUP may arrive later or never.
@@ -150,11 +150,23 @@ async def _show_screen(
             while True:
                 changed.clear()
                 view = _view(snapshot(), query, notes(), missing_is_fatal=False)
-                lines = Text.from_ansi(_text(view, query), no_wrap=True, overflow="crop")
-                live.update(lines, refresh=True)
+                lines = fitted(_text(view, query).splitlines(), console.height)
+                text = Text.from_ansi("\n".join(lines), no_wrap=True, overflow="crop")
+                live.update(text, refresh=True)
                 await _wait_for_update(changed)
     except OSError as error:
         raise Signalled(signal.SIGHUP) from error
+
+
+def fitted(lines: list[str], height: int) -> list[str]:
+    """The lines that fit the screen; the last one says how many are below."""
+    if len(lines) <= height:
+        return lines
+    shown = max(height - 1, 0)
+    return [
+        *lines[:shown],
+        f"… {len(lines) - shown} more lines: enlarge the terminal, or name one marker",
+    ]
 
 
 async def _print_changes(

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
+import msgspec
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
@@ -112,10 +113,10 @@ def _print_marker(
     width = console.width - len(INDENT)
     if wide:
         _print_lines(console, (*_probe_table(marker, width), Text()))
-    if marker.pods:
-        _print_lines(console, _pod_table(marker, now, width, roomy=roomy))
     for line in _problem_lines(marker.problems):
         console.print(Padding(line, (0, 0, 0, 2), expand=False))
+    if marker.pods:
+        _print_lines(console, _pod_table(marker, now, width, roomy=roomy))
 
 
 def _print_lines(console: Console, lines: Iterable[Text]) -> None:
@@ -168,7 +169,7 @@ def _probe_table(marker: MarkerView, width: int) -> Iterator[Text]:
 def _pod_table(marker: MarkerView, now: datetime, width: int, *, roomy: bool) -> Iterator[Text]:
     extra = ("NODE", "MARKS") if roomy else ()
     rows: list[tuple[str | Text, ...]] = []
-    for pod in marker.pods:
+    for pod in _problems_first(marker):
         for index, result in enumerate(pod.results):
             beside = (pod.node if index == 0 else "", _marks(result))
             rows.append(
@@ -185,8 +186,18 @@ def _pod_table(marker: MarkerView, now: datetime, width: int, *, roomy: bool) ->
     return _table(("POD", "PROBE", "STATE", "SINCE", "LAST", *extra, "MESSAGE"), rows, width)
 
 
+def _problems_first(marker: MarkerView) -> list[PodView]:
+    """The pods in their order, but pods with broken links first, then pods with waiting ones."""
+    order = {"broken": 0, "waiting": 1}
+    ranks: dict[str, int] = {}
+    for each in marker.problems:
+        ranks[each.pod] = min(ranks.get(each.pod, 2), order.get(each.severity, 2))
+    return sorted(marker.pods, key=lambda pod: ranks.get(pod.name, 2))
+
+
 def _message(pod: PodView, result: ResultView) -> str:
-    return printable(result.message) or ("" if pod.phase == "Running" else pod.phase)
+    text = printable(result.message) or ("" if pod.phase == "Running" else pod.phase)
+    return f"(before the last edit) {text}".rstrip() if result.outdated else text
 
 
 def _marks(result: ResultView) -> str:
@@ -233,19 +244,17 @@ def _names(names: Iterable[str]) -> str:
     return ", ".join(found[:MAX_NAMES]) + more
 
 
-def explanation_text(view: ExplanationView, *, width: int, color: bool) -> str:
-    """The whole explanation; `width` is 0 if the output is no terminal."""
+def explanation_text(view: ExplanationView, *, wide: bool, width: int, color: bool) -> str:
+    """The explanation of one pod; `wide` shows every link. `width` is 0 if the output is no terminal."""
     console = _console(width, color)
     with console.capture() as capture:
+        console.print(Text.assemble((f"{view.namespace}/{view.pod}", "bold"), f": {view.summary}"))
         for note in view.notes:
             console.print(Text(f"note: {note}", style="yellow"))
         place = f" on {view.node}" if view.node else ""
-        console.print(
-            Text.assemble((f"{view.namespace}/{view.pod}", "bold"), f"  {view.phase}{place}")
-        )
-        _print_gates(console, view)
-        if not view.matching:
-            console.print("\nNo PodProbeMarker selects this pod.")
+        console.print(f"  {view.phase}{place}")
+        if view.readiness_gates:
+            _print_links(console, view.readiness_gates, indent=2)
         for each in view.elsewhere:
             text = f"{each} would, but a marker selects pods of its own namespace only"
             remedy = f"create it in namespace {view.namespace}"
@@ -254,17 +263,12 @@ def explanation_text(view: ExplanationView, *, width: int, color: bool) -> str:
             console.print()
             console.print(Text.assemble((match.marker, "bold"), f" selects it: {match.selector}"))
             for trace in match.probes:
-                _print_trace(console, trace)
+                _print_trace(console, trace, wide=wide)
         _print_not_matching(console, view)
     return _trimmed(capture.get())
 
 
-def _print_gates(console: Console, view: ExplanationView) -> None:
-    if view.readiness_gates:
-        _print_links(console, view.readiness_gates, indent=2)
-
-
-def _print_trace(console: Console, trace: TraceView) -> None:
+def _print_trace(console: Console, trace: TraceView, *, wide: bool) -> None:
     console.print(
         Padding(
             Text.assemble((trace.probe, "bold"), f"  {printable(trace.check)}"),
@@ -272,7 +276,22 @@ def _print_trace(console: Console, trace: TraceView) -> None:
             expand=False,
         )
     )
-    _print_links(console, trace.links, indent=4)
+    _print_links(console, trace.links if wide else _folded(trace.links), indent=4)
+
+
+def _folded(links: Sequence[LinkView]) -> list[LinkView]:
+    """The links that are OK as one line: with their results if all are OK, otherwise only their names."""
+    working = [each for each in links if each.state == "ok"]
+    if not working:
+        return list(links)
+    if len(working) == len(links):
+        text = "; ".join(
+            each.text for each in links if each.link in ("result", "condition", "marks")
+        )
+    else:
+        text = ", ".join(each.link for each in working)
+    folded = msgspec.structs.replace(working[0], link=plural(len(working), "link"), text=text)
+    return [folded, *(each for each in links if each.state != "ok")]
 
 
 def _print_links(console: Console, links: Iterable[LinkView], *, indent: int) -> None:

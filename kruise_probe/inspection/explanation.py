@@ -3,7 +3,8 @@
 The structs are the format of `-o json`; the same rule of compatibility as in `status` applies.
 """
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -62,7 +63,7 @@ class UnmatchedView(_View, frozen=True):
 
 
 class ExplanationView(_View, frozen=True):
-    """`elsewhere` are markers of other namespaces whose selector matches the pod."""
+    """`summary` is the answer in one line; `elsewhere` are markers of other namespaces that would select the pod."""
 
     version: int
     time: str
@@ -71,6 +72,7 @@ class ExplanationView(_View, frozen=True):
     pod: str
     node: str
     phase: str
+    summary: str
     matching: list[MatchView]
     not_matching: list[UnmatchedView]
     strangers_left_out: int
@@ -88,6 +90,7 @@ def explanation(
     """The view of one pod; `others` are markers of any namespace."""
     pod = seen.pod
     matching = snapshot.markers_of(pod)
+    traces = [(each, traces_of(snapshot, seen, each)) for each in matching]
     not_matching = sorted(
         (
             each
@@ -104,13 +107,14 @@ def explanation(
         pod=pod.name,
         node=pod.node,
         phase="Terminating" if pod.deleting else pod.phase,
+        summary=_summary([trace for _, found in traces for trace in found]),
         matching=[
             MatchView(
                 marker=each.key.name,
                 selector=selector_text(each.selector),
-                probes=[_trace_view(trace) for trace in traces_of(snapshot, seen, each)],
+                probes=[_trace_view(trace) for trace in found],
             )
-            for each in matching
+            for each, found in traces
         ],
         not_matching=[
             UnmatchedView(
@@ -128,6 +132,18 @@ def explanation(
             if each.key.namespace != pod.namespace and each.selector.matches(pod.labels)
         ),
     )
+
+
+def _summary(traces: Sequence[ProbeTrace]) -> str:
+    """A probe works if all of its links are OK, whether its result is Succeeded or Failed."""
+    if not traces:
+        return "no PodProbeMarker selects this pod"
+    working = [each for each in traces if each.end is None]
+    states = Counter(each.result.state for each in working if each.result)
+    counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items(), reverse=True))
+    verb = "works" if len(working) == 1 else "work"
+    text = f"{len(working)} of {len(traces)} probes {verb}"
+    return f"{text} ({counts})" if counts else text
 
 
 def _why_not(snapshot: Snapshot, marker: CompiledMarker, seen: SeenPod) -> str:

@@ -57,8 +57,8 @@ def ok(name: str, text: str = "") -> Link:
     return Link(name, LinkState.OK, text)
 
 
-def waiting(name: str, reason: str, text: str) -> Link:
-    return Link(name, LinkState.WAITING, text, reason, remedy_of(reason))
+def waiting(name: str, reason: str, text: str, remedy: str = "") -> Link:
+    return Link(name, LinkState.WAITING, text, reason, remedy or remedy_of(reason))
 
 
 def broken(name: str, reason: str, text: str, remedy: str = "") -> Link:
@@ -75,17 +75,10 @@ def unknown_remedy(reason: str) -> str:
     return _UNKNOWN_REMEDIES.get(reason, "read the message and the daemon's log on that node")
 
 
-def manager_remedy(problem: str, *, virtual: bool = False) -> str:
-    """The remedy for a write that the manager has not made.
-
-    Args:
-        problem: why no manager writes, if that is known.
-        virtual: the pod is on a virtual node, which needs another feature gate.
-    """
-    check = _CHECK_MANAGER.format(
-        "EnablePodProbeMarkerOnServerless" if virtual else "PodProbeMarkerGate"
-    )
-    return f"{problem}; {check}" if problem else check
+def manager_remedy(*, virtual: bool = False) -> str:
+    """The remedy for a write that the manager has not made; `virtual` nodes need another feature gate."""
+    gate = "EnablePodProbeMarkerOnServerless" if virtual else "PodProbeMarkerGate"
+    return _CHECK_MANAGER.format(gate)
 
 
 _CHECK_MANAGER: Final = (
@@ -125,6 +118,8 @@ _REMEDIES: Final = {
     "if kruise-probe runs in another namespace, set --system-namespace",
     "ProbeAgentStale": "check the daemon's pod on that node, and that the node is Ready",
     "NoResultYet": "look again after that time",
+    "ResultOutdated": "look again after the next period of the probe",
+    "ExecStuck": "end the child processes of the command, or run an init in the container",
     "ResultOverdue": "check the node's container runtime and the daemon's log on that node; "
     "alternating attempt results never reach a threshold above 1",
     "NotInjected": "start the manager with EnablePodProbeMarkerOnServerless=true, then create the pod again",

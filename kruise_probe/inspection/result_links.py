@@ -1,5 +1,7 @@
 """The links from the daemon or provider to the marks on the pod, one function for each. Pure."""
 
+import json
+import re
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final
@@ -10,6 +12,7 @@ from kruise_probe.api.times import parse_time
 from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
 from kruise_probe.controllers.markers.census import listed
 from kruise_probe.controllers.pods.marking import CONDITION_STATUS
+from kruise_probe.daemon.identity import probe_hash
 from kruise_probe.inspection.link import (
     Link,
     PodCheck,
@@ -24,6 +27,8 @@ MIN_GRACE_SECONDS: Final = 30
 """The daemon reports Unknown after a blocking reason has lasted this long; later for long periods."""
 FIRST_PROBE_SECONDS: Final = 10
 """Maximum delay of the first probe of a running container; the daemon spreads first probes over it."""
+EXEC_STUCK: Final = "ExecStuck"
+"""In the message of a command that times out every time, so that the daemon runs it less often."""
 
 
 def daemon_link(check: PodCheck) -> Link:
@@ -45,14 +50,47 @@ def result_link(check: PodCheck) -> Link:
         if check.snapshot.node_pod_probes is None and not check.virtual:
             return ok("result", "unknown: no permission to list nodepodprobes")
         return _no_result(check)
+    text = f"{result.state}: {result.message}" if result.message else result.state
+    if is_outdated(check):
+        text = f"{text}; this is the result of the probe before it was edited"
+        return waiting("result", "ResultOutdated", text)
     if result.state == ProbeState.UNKNOWN:
         first, colon, _ = (result.message or "").partition(":")
         reason = first if colon and first.isalnum() else "Unknown"
-        text = f"Unknown: {result.message or 'the daemon gave no reason'}"
+        if not result.message:
+            text = "Unknown: the daemon gave no reason"
         if reason == "ContainerRestarted":
             return waiting("result", reason, text)
-        return broken("result", reason, text, unknown_remedy(reason))
-    return ok("result", f"{result.state}: {result.message}" if result.message else result.state)
+        return broken("result", reason, text, _command_hint(check) or unknown_remedy(reason))
+    if EXEC_STUCK in (result.message or ""):
+        return broken("result", EXEC_STUCK, text)
+    if _NO_PROGRAM.search(result.message or "") and (hint := _command_hint(check)):
+        return broken("result", "ExecImpossible", text, hint)
+    return ok("result", text)
+
+
+_NO_PROGRAM: Final = re.compile("no such file|not found", re.IGNORECASE)
+"""In the message of runtimes that report a missing program as a failed command."""
+
+
+def is_outdated(check: PodCheck) -> bool:
+    """Whether the daemon has no result of the edited probe yet; False if it reports no hash, as Kruise's daemon."""
+    reported = check.result.probe_hash if check.result else None
+    entry = check.snapshot.entry_of(check.seen.pod)
+    current = next(
+        (each.probe for each in (entry and entry.probes) or () if each.name == check.name), None
+    )
+    return bool(reported and current and reported != probe_hash(current))
+
+
+def _command_hint(check: PodCheck) -> str:
+    """What to do if an exec command is one word with spaces: the runtime looks for a program of that name."""
+    action = check.probe.probe.exec
+    command = (action.command if action else None) or ()
+    if len(command) != 1 or len(command[0].split()) < 2:
+        return ""
+    words = ", ".join(json.dumps(each) for each in command[0].split())
+    return f"split the command into its words: [{words}], or run it in a shell: [sh, -c, ...]"
 
 
 def _no_result(check: PodCheck) -> Link:
@@ -75,7 +113,7 @@ def _no_result(check: PodCheck) -> Link:
     overdue_at = due + timedelta(seconds=wait)
     if now < overdue_at:
         text = f"No result yet; expect a result or an error within {_seconds(overdue_at - now)} s"
-        return waiting("result", "NoResultYet", text)
+        return waiting("result", "NoResultYet", text, _command_hint(check))
     text = f"No result {_seconds(now - due)} s after the first attempt was due"
     return broken("result", "ResultOverdue", text)
 
@@ -166,8 +204,7 @@ def _behind_link(
     refusal = _refusal(check)
     if refusal:
         return broken(name, "PodNotMarked", f"{text}; the marker's status says: {refusal}")
-    remedy = manager_remedy(check.snapshot.manager_problem, virtual=check.virtual)
-    return broken(name, reason, text, remedy)
+    return broken(name, reason, text, manager_remedy(virtual=check.virtual))
 
 
 def _refusal(check: PodCheck) -> str:

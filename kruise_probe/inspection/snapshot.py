@@ -5,6 +5,7 @@ A kind that the user may not list is None. Nothing is concluded from its absence
 Source: no counterpart.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -32,6 +33,12 @@ from kruise_probe.controllers.staleness import heartbeat, newest_result_at, stal
 
 RECENT: Final = timedelta(seconds=5)
 """The manager may still be processing younger changes, so they are not reported as broken."""
+
+
+def natural_order(name: str) -> list[tuple[int, str]]:
+    """Sort key that compares numbers in names by value: game-2 before game-10."""
+    parts = re.findall(r"([0-9]+)|([^0-9]+)", name)
+    return [(int(number or 0), text) for number, text in parts]
 
 
 class _Running(msgspec.Struct, frozen=True, rename="camel"):
@@ -195,19 +202,19 @@ class Snapshot:
         return tuple(sorted(found, key=lambda each: each.order))
 
     def pods_of(self, marker: CompiledMarker) -> list[SeenPod]:
-        """The pods that `marker` selects, sorted by name."""
+        """The pods that `marker` selects, sorted by name: game-2 before game-10."""
         found = [
             each
             for each in self.pods
             if each.pod.namespace == marker.key.namespace
             and marker.selector.matches(each.pod.labels)
         ]
-        return sorted(found, key=lambda each: each.key)
+        return sorted(found, key=lambda each: natural_order(each.pod.name))
 
     def pods_in(self, namespace: str) -> list[Pod]:
         """All pods of a namespace, sorted by name."""
         found = [each.pod for each in self.pods if each.pod.namespace == namespace]
-        return sorted(found, key=lambda pod: pod.name)
+        return sorted(found, key=lambda pod: natural_order(pod.name))
 
     @cached_property
     def _by_namespace(self) -> Mapping[str, list[CompiledMarker]]:
@@ -276,14 +283,22 @@ class Snapshot:
         return agent_lease_name(node) not in self.leases and not reported
 
     @cached_property
+    def leader(self) -> str:
+        """The holder of the manager's Lease; empty if there is no such Lease, or if it may not be read."""
+        lease = (self.leases or {}).get(LEADER_ELECTION_ID)
+        return (lease and lease.spec and lease.spec.holder_identity) or ""
+
+    @cached_property
     def manager_problem(self) -> str:
-        """That the manager's Lease has expired, or empty."""
+        """That the manager's Lease has expired, or empty.
+
+        A manager without leader election renews no Lease, so an expired one alone proves nothing.
+        """
         lease = (self.leases or {}).get(LEADER_ELECTION_ID)
         beat = heartbeat(lease, None, self.now) if lease else None
-        if lease is None or beat is None or self.now < beat.expires_at:
+        if beat is None or self.now < beat.expires_at:
             return ""
-        holder = (lease.spec and lease.spec.holder_identity) or "none"
-        return f"no manager has been the leader since {beat.renewed} (last leader: {holder})"
+        return f"no manager has renewed its Lease since {beat.renewed} (last leader: {self.leader or 'none'})"
 
     def is_recent(self, *stamps: str | None) -> bool:
         """Whether the newest of `stamps` is so recent that the manager may still be processing it."""

@@ -1,5 +1,7 @@
 """The links from a marker to NodePodProbe.spec, one function for each. Pure."""
 
+from typing import Final
+
 from kruise_probe.api.core import Probe
 from kruise_probe.api.names import REASON_NO_ROOM
 from kruise_probe.controllers.markers.census import SELECTOR_CYCLE
@@ -87,6 +89,30 @@ def port_link(check: PodCheck) -> Link:
     return ok("port", f"{name} is {number}")
 
 
+def manager_link(check: PodCheck) -> Link:
+    """Never broken by itself: without leader election a working manager renews no Lease. See `without_manager`."""
+    snapshot = check.snapshot
+    if snapshot.leases is None:
+        return ok("manager", "unknown: no permission to list leases")
+    if snapshot.manager_problem:
+        return ok("manager", f"{snapshot.manager_problem}; nothing is left to write")
+    return ok("manager", f"{snapshot.leader} is the leader" if snapshot.leader else "")
+
+
+def without_manager(check: PodCheck, end: Link) -> Link | None:
+    """The broken link of the manager, if `end` waits for a write of a manager and none leads."""
+    problem = check.snapshot.manager_problem
+    if not problem or end.reason not in _WRITTEN_BY_MANAGER:
+        return None
+    text = f"{problem}; {end.name}: {end.text}"
+    return broken("manager", "ManagerNotRunning", text, manager_remedy(virtual=check.virtual))
+
+
+_WRITTEN_BY_MANAGER: Final = frozenset(
+    {"MarkerNew", "EntryMissing", "EntryBehind", "ResultNew", "ConditionBehind", "MarksBehind"}
+)
+
+
 def node_pod_probe_link(check: PodCheck) -> Link:
     link, pod, snapshot = "NodePodProbe", check.seen.pod, check.snapshot
     if check.left_out is not None:
@@ -118,8 +144,7 @@ def node_pod_probe_link(check: PodCheck) -> Link:
     else:
         reason = "EntryBehind"
         what = f"NodePodProbe {pod.node} still contains an earlier version of the probe"
-    remedy = manager_remedy(snapshot.manager_problem)
-    return broken(link, reason, what + _why_behind(check), remedy)
+    return broken(link, reason, what + _why_behind(check), manager_remedy())
 
 
 def _no_room_message(check: PodCheck) -> str:

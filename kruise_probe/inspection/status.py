@@ -60,7 +60,8 @@ class ProbeView(_View, frozen=True):
 class ResultView(_View, frozen=True):
     """The newest result; `state` is Succeeded, Failed, Unknown or Pending, times are RFC 3339 or empty.
 
-    `labels` and `annotations` are those of the pod that this probe owns.
+    `labels` and `annotations` are those of the pod that this probe owns. `outdated`: the result is that of the probe
+    before its last edit.
     """
 
     probe: str
@@ -70,6 +71,7 @@ class ResultView(_View, frozen=True):
     message: str
     labels: dict[str, str]
     annotations: dict[str, str]
+    outdated: bool
 
 
 class PodView(_View, frozen=True):
@@ -231,7 +233,7 @@ def _reported_problems(
 _FOUND_IN_REPORTS: Final = frozenset({"NodesBehind"})
 _BAD_STATUS: Final = {"Synced": "False", "Degraded": "True", "Conflict": "True"}
 _REPORTED_BY_LINKS: Final = {
-    "NodesBehind": frozenset({"NodePodProbe", "marker"}),
+    "NodesBehind": frozenset({"NodePodProbe", "marker", "manager"}),
     "Deleting": frozenset({"marker"}),
     INVALID_SPEC: frozenset({"marker"}),
     SELECTOR_CYCLE: frozenset({"marker"}),
@@ -312,6 +314,7 @@ def _result_view(snapshot: Snapshot, seen: SeenPod, trace: ProbeTrace) -> Result
         annotations=_select(
             seen.pod.annotations, {key for each in targets for key, _ in each.annotations}
         ),
+        outdated=trace.is_outdated,
     )
 
 

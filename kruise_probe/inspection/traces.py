@@ -7,6 +7,7 @@ Source: no counterpart.
 """
 
 from collections.abc import Callable
+from itertools import takewhile
 from typing import Final, NamedTuple
 
 from kruise_probe.api.v1alpha1 import ContainerProbeState, PodContainerProbe
@@ -21,12 +22,16 @@ from kruise_probe.inspection.snapshot import SeenPod, Snapshot
 
 
 class ProbeTrace(NamedTuple):
-    """One probe of one pod: its links up to the first that is not OK, its newest result, and what it may write."""
+    """One probe of one pod: its links up to the first that is not OK, its newest result, and what it may write.
+
+    `is_outdated`: the result is that of the probe before its last edit.
+    """
 
     marker: CompiledMarker
     probe: PodContainerProbe
     links: tuple[Link, ...]
     result: ContainerProbeState | None
+    is_outdated: bool
     claim: Claim | None
 
     @property
@@ -64,7 +69,10 @@ def traces_of(snapshot: Snapshot, seen: SeenPod, marker: CompiledMarker) -> list
             results.get(name),
             None if virtual else left_out.get(marker.key.name),
         )
-        traces.append(ProbeTrace(marker, probe, tuple(_links(check)), check.result, check.claim))
+        outdated = result_links.is_outdated(check)
+        traces.append(
+            ProbeTrace(marker, probe, tuple(_links(check)), check.result, outdated, check.claim)
+        )
     return traces
 
 
@@ -74,7 +82,10 @@ def _links(check: PodCheck) -> list[Link]:
         links.append(link_of(check))
         if links[-1].state is not LinkState.OK:
             break
-    return links
+    manager = spec_links.without_manager(check, links[-1])
+    if manager is None:
+        return links
+    return [*takewhile(lambda each: each.name != manager.name, links), manager]
 
 
 _ON_NODES: Final[tuple[Callable[[PodCheck], Link], ...]] = (
@@ -82,6 +93,7 @@ _ON_NODES: Final[tuple[Callable[[PodCheck], Link], ...]] = (
     spec_links.pod_link,
     spec_links.container_link,
     spec_links.port_link,
+    spec_links.manager_link,
     spec_links.node_pod_probe_link,
     result_links.daemon_link,
     result_links.result_link,
@@ -93,6 +105,7 @@ _ON_VIRTUAL_NODES: Final[tuple[Callable[[PodCheck], Link], ...]] = (
     spec_links.pod_link,
     spec_links.container_link,
     result_links.provider_link,
+    spec_links.manager_link,
     result_links.condition_link,
     result_links.marks_link,
 )

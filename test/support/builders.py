@@ -236,10 +236,13 @@ def state_wire(
     *,
     probed: str = "2026-01-01T00:01:00Z",
     moved: str = "2026-01-01T00:01:00Z",
+    probe_hash: str = "",
 ) -> Json:
     wire: Json = {"name": name, "state": state}
     if message:
         wire["message"] = message
+    if probe_hash:
+        wire["probeHash"] = probe_hash
     if probed:
         wire["lastProbeTime"] = probed
     if moved:
@@ -307,14 +310,18 @@ def npp(name: str = "node-1", **more: Any) -> NodePodProbe:
 
 
 def lease_wire(
-    node: str = "node-1", *, renewed: str = "2026-01-01T00:00:00.000000Z", seconds: int = 60
+    node: str = "node-1",
+    *,
+    renewed: str = "2026-01-01T00:00:00.000000Z",
+    seconds: int = 60,
+    name: str = "",
 ) -> Json:
-    """The heartbeat of the agent of `node`."""
+    """The heartbeat of the agent of `node`, or another Lease."""
     return {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
         "metadata": {
-            "name": agent_lease_name(node),
+            "name": name or agent_lease_name(node),
             "namespace": "kruise-system",
             "uid": f"uid-lease-{node}",
             "resourceVersion": "1",

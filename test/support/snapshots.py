@@ -16,6 +16,7 @@ from support.builders import (
     state_wire,
 )
 
+from kruise_probe.api.names import LEADER_ELECTION_ID
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES
 from kruise_probe.controllers.compiled import compile_marker
 from kruise_probe.controllers.nodes.plan import plan
@@ -55,10 +56,11 @@ def snapshot(
     planned: bool = True,
     node: Json | None = None,
     renewed: str | None = FRESH,
+    led: str | None = None,
     forbidden: Sequence[str] = (),
     now: datetime = NOW,
 ) -> Snapshot:
-    """`states` of every pod's probes; `renewed` None for a node without a daemon; `forbidden` kinds are None."""
+    """`states` of every pod's probes; `renewed` None for a node without a daemon; `led` is when a leader renewed its Lease; `forbidden` kinds are None."""
     found = list(seen) if seen is not None else [seen_pod(each) for each in pods]
     decoded = [MARKERS.decode(msgspec.json.encode(each)) for each in markers]
     compiled = [compile_marker(each) for each in decoded]
@@ -84,8 +86,10 @@ def snapshot(
             for each in found
         ],
     )
-    lease = lease_wire(renewed=renewed) if renewed else None
-    leases = [LEASES.decode(msgspec.json.encode(lease))] if lease else []
+    wires = [lease_wire(renewed=renewed)] if renewed else []
+    if led:
+        wires.append(lease_wire("manager-1", renewed=led, seconds=15, name=LEADER_ELECTION_ID))
+    leases = [LEASES.decode(msgspec.json.encode(each)) for each in wires]
     nodes = [NODES.decode(msgspec.json.encode(node or node_wire()))]
     reports = [NODE_POD_PROBES.decode(msgspec.json.encode(report))]
     return Snapshot(

@@ -1,15 +1,19 @@
 """The tables fit the terminal and show the names, reasons and remedies."""
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from rich.cells import cell_len
-from support.builders import state_wire
+from support.builders import container_wire, state_wire
 from support.snapshots import healthy_pod, marker, snapshot
 
+from kruise_probe.cli.status import fitted
 from kruise_probe.cli.tables import age, explanation_text, status_text
 from kruise_probe.inspection.explanation import explanation
 from kruise_probe.inspection.status import StatusView, status_view
+
+Json = dict[str, Any]
 
 LONG = "对局进行中 " * 40
 
@@ -56,7 +60,7 @@ def test_control_characters_of_messages_are_removed() -> None:
         pods=[healthy_pod()],
         states=[state_wire(state="Failed", message=hostile)],
     )
-    text = explanation_text(explanation(there, there.pods[0], []), width=80, color=False)
+    text = explanation_text(explanation(there, there.pods[0], []), wide=True, width=80, color=False)
     assert "\x1b" not in text
 
 
@@ -71,7 +75,7 @@ def test_equal_problems_of_many_pods_are_one_line() -> None:
 
 def test_explanation_names_broken_link_reason_and_remedy() -> None:
     there = snapshot(markers=[marker()], pods=[healthy_pod()], planned=False)
-    text = explanation_text(explanation(there, there.pods[0], []), width=0, color=False)
+    text = explanation_text(explanation(there, there.pods[0], []), wide=False, width=0, color=False)
     assert "broken  NodePodProbe  NodePodProbe node-1 does not contain web#healthy" in text
     assert "(EntryMissing)" in text
     assert "-> check that the manager runs" in text
@@ -79,8 +83,108 @@ def test_explanation_names_broken_link_reason_and_remedy() -> None:
 
 def test_explanation_says_that_no_marker_selects_the_pod() -> None:
     there = snapshot(pods=[healthy_pod()])
-    text = explanation_text(explanation(there, there.pods[0], []), width=80, color=False)
-    assert "No PodProbeMarker selects this pod." in text
+    text = explanation_text(explanation(there, there.pods[0], []), wide=True, width=80, color=False)
+    assert "no PodProbeMarker selects this pod" in text
+
+
+@pytest.mark.parametrize(
+    ("more", "wide", "lines"),
+    [
+        pytest.param(
+            {},
+            False,
+            [
+                "default/web-0: 1 of 1 probes works (1 Succeeded)",
+                "  Running on node-1",
+                "",
+                "web selects it: app=web",
+                "  healthy  exec true",
+                "    ok  7 links  Succeeded: fine; example.com/healthy is True",
+            ],
+            id="working-links-are-folded",
+        ),
+        pytest.param(
+            {"planned": False},
+            False,
+            [
+                "default/web-0: 0 of 1 probes work",
+                "  Running on node-1",
+                "",
+                "web selects it: app=web",
+                "  healthy  exec true",
+                "    ok      3 links       marker, pod, container",
+                "    broken  NodePodProbe  NodePodProbe node-1 does not contain web#healthy of this pod (EntryMissing)",
+            ],
+            id="working-links-before-a-broken-one-are-folded",
+        ),
+        pytest.param(
+            {},
+            True,
+            [
+                "default/web-0: 1 of 1 probes works (1 Succeeded)",
+                "  Running on node-1",
+                "",
+                "web selects it: app=web",
+                "  healthy  exec true",
+                "    ok  marker        default/web selects app=web",
+                "    ok  pod           Running on node-1, 127.1.0.1",
+                "    ok  container     main is running",
+                "    ok  NodePodProbe  node-1 contains the probe",
+                "    ok  daemon        the daemon on node-1 is running",
+                "    ok  result        Succeeded: fine",
+                "    ok  condition     example.com/healthy is True",
+            ],
+            id="wide-shows-every-link",
+        ),
+    ],
+)
+def test_explanation_starts_with_a_summary_and_folds_links(
+    more: Json, wide: bool, lines: list[str]
+) -> None:
+    there = snapshot(
+        markers=[marker()], pods=[healthy_pod()], states=[state_wire(message="fine")], **more
+    )
+    view = explanation(there, there.pods[0], [])
+    text = explanation_text(view, wide=wide, width=0, color=False)
+    assert text.splitlines()[: len(lines)] == lines
+
+
+def test_pods_with_problems_come_first_and_others_in_natural_order() -> None:
+    pods = [healthy_pod(each) for each in ("game-10", "game-2", "game-1")]
+    pods.append(healthy_pod("game-9", containers=[container_wire("other")]))
+    there = snapshot(markers=[marker()], pods=pods)
+    text = status_text(status_view(there, there.markers, []), wide=False, width=0, color=False)
+    rows = [each.split()[0] for each in text.splitlines() if each.startswith("  game-")]
+    assert rows == ["game-9", "game-1", "game-2", "game-10"]
+
+
+def test_problems_come_before_the_table() -> None:
+    there = snapshot(markers=[marker()], pods=[healthy_pod()], planned=False)
+    lines = status_text(status_view(there, there.markers, []), wide=False, width=0, color=False)
+    assert lines.index("broken: ") < lines.index("POD ")
+
+
+def test_result_from_before_an_edit_is_marked_in_the_table() -> None:
+    states = [state_wire(message="fine", probe_hash="0" * 16)]
+    there = snapshot(markers=[marker()], pods=[healthy_pod()], states=states)
+    text = status_text(status_view(there, there.markers, []), wide=False, width=0, color=False)
+    assert "(before the last edit) fine" in text
+
+
+@pytest.mark.parametrize(
+    ("lines", "height", "shown"),
+    [
+        pytest.param(["a", "b"], 2, ["a", "b"], id="fits"),
+        pytest.param(["a", "b", "c"], 2, ["a", "… 2 more lines: enlarge"], id="one-row-too-few"),
+        pytest.param(["a", "b"], 1, ["… 2 more lines: enlarge"], id="one-row"),
+    ],
+)
+def test_watch_says_how_many_lines_are_below_the_screen(
+    lines: list[str], height: int, shown: list[str]
+) -> None:
+    found = fitted(lines, height)
+    assert len(found) == len(shown)
+    assert all(each.startswith(start) for each, start in zip(found, shown, strict=True))
 
 
 @pytest.mark.parametrize(

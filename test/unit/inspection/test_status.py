@@ -184,6 +184,7 @@ def test_view_has_the_documented_fields() -> None:
                         "message": "",
                         "labels": {},
                         "annotations": {},
+                        "outdated": False,
                     }
                 ],
                 "labels": {},

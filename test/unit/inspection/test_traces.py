@@ -15,6 +15,8 @@ from support.builders import (
 )
 from support.snapshots import healthy_pod, marker, seen_pod, snapshot
 
+from kruise_probe.api.core import ExecAction, Probe
+from kruise_probe.daemon.identity import probe_hash
 from kruise_probe.inspection.link import Link, LinkState
 from kruise_probe.inspection.snapshot import Snapshot
 from kruise_probe.inspection.traces import traces_of
@@ -351,3 +353,110 @@ def test_refused_write_shows_the_message_of_the_api_server() -> None:
     assert (found.name, found.reason) == ("condition", "PodNotMarked")
     assert "policy says no" in found.text
     assert other.reason == "ConditionBehind"
+
+
+SPACED: Json = {"exec": {"command": ["cat /ready"]}}
+SPLIT = 'split the command into its words: ["cat", "/ready"]'
+
+
+@pytest.mark.parametrize(
+    ("state", "end"),
+    [
+        pytest.param(state_wire(probe_hash="0" * 16), "ResultOutdated", id="hash-of-another-probe"),
+        pytest.param(
+            state_wire(probe_hash=probe_hash(Probe(exec=ExecAction(command=("true",))))),
+            None,
+            id="hash-of-this-probe",
+        ),
+        pytest.param(state_wire(), None, id="no-hash-as-of-kruises-daemon"),
+    ],
+)
+def test_result_from_before_an_edit_is_named(state: Json, end: str | None) -> None:
+    found = end_of(snapshot(markers=[marker()], pods=[healthy_pod()], states=[state]))
+    assert (found and found.reason) == end
+    if found:
+        assert found.state is LinkState.WAITING
+        assert "before it was edited" in found.text
+
+
+@pytest.mark.parametrize(
+    ("message", "handler", "reason", "remedy"),
+    [
+        pytest.param(
+            "command timed out (ExecStuck: it times out every time)",
+            {"exec": {"command": ["true"]}},
+            "ExecStuck",
+            "end the child processes",
+            id="exec-stuck",
+        ),
+        pytest.param(
+            'exec: "cat /ready": no such file or directory', SPACED, "ExecImpossible", SPLIT,
+            id="missing-program-as-failure",
+        ),
+    ],
+)  # fmt: skip
+def test_failed_result_that_needs_action_is_broken(
+    message: str, handler: Json, reason: str, remedy: str
+) -> None:
+    states = [state_wire(state="Failed", message=message)]
+    pod = healthy_pod(conditions=[condition_wire("example.com/healthy", "False")])
+    marked = marker(probes=[probe_wire(handler=handler)])
+    found = end_of(snapshot(markers=[marked], pods=[pod], states=states))
+    assert found is not None
+    assert (found.name, found.state, found.reason) == ("result", LinkState.BROKEN, reason)
+    assert remedy in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("command", "states", "hinted"),
+    [
+        pytest.param(
+            ["cat /ready"], [state_wire(state="Unknown", message="ExecImpossible: no")], True,
+            id="exec-impossible",
+        ),
+        pytest.param(["cat /ready"], [], True, id="no-result-yet"),
+        pytest.param(["cat", "/r y"], [], False, id="two-words"),
+        pytest.param(["/ready"], [], False, id="no-space"),
+        pytest.param([], [], False, id="no-command"),
+    ],
+)  # fmt: skip
+def test_command_of_one_word_with_spaces_has_a_hint(
+    command: list[str], states: list[Json], hinted: bool
+) -> None:
+    probe = probe_wire(handler={"exec": {"command": command}})
+    there = snapshot(
+        markers=[marker(probes=[probe])], pods=[healthy_pod()], states=states, now=EARLY
+    )
+    found = end_of(there)
+    assert found is not None
+    assert (SPLIT in found.remedy) == hinted
+
+
+EXPIRED, RENEWED = "2026-01-01T00:01:00.000000Z", "2026-01-01T00:01:20.000000Z"
+JUST_NOW = state_wire(state="Failed", moved="2026-01-01T00:01:28Z")
+
+
+@pytest.mark.parametrize(
+    ("led", "there", "link", "reason"),
+    [
+        pytest.param(EXPIRED, {"states": [JUST_NOW]}, "manager", "ManagerNotRunning", id="result-new"),
+        pytest.param(RENEWED, {"states": [JUST_NOW]}, "condition", "ResultNew", id="leader"),
+        pytest.param(None, {"states": [JUST_NOW]}, "condition", "ResultNew", id="no-lease"),
+        pytest.param(EXPIRED, {"planned": False}, "manager", "ManagerNotRunning", id="entry-missing"),
+        pytest.param(EXPIRED, {"states": []}, "result", "ResultOverdue", id="not-the-managers-task"),
+    ],
+)  # fmt: skip
+def test_manager_link_is_broken_if_a_write_waits_for_an_absent_manager(
+    led: str | None, there: Json, link: str, reason: str
+) -> None:
+    found = end_of(snapshot(markers=[marker()], pods=[healthy_pod()], led=led, **there))
+    assert found is not None
+    assert (found.name, found.reason) == (link, reason)
+    if link == "manager":
+        assert f"no manager has renewed its Lease since {EXPIRED}" in found.text
+        assert "check that the manager runs" in found.remedy
+
+
+def test_expired_leader_lease_alone_breaks_nothing() -> None:
+    """A manager without leader election renews no Lease."""
+    assert end_of(snapshot(markers=[marker()], pods=[healthy_pod()], led=EXPIRED)) is None
