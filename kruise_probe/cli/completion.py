@@ -1,15 +1,15 @@
-"""Shell completion: the script that `kruise-probe completion` prints, and the names of API objects.
+"""Shell completion: the script that `kruise-probe completion` prints, kubectl's protocol, and names of API objects.
 
 An error while names are read results in no completions, because a shell cannot show errors there.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import click
 import msgspec
-from click.shell_completion import get_completion_class
+from click.shell_completion import ShellComplete, get_completion_class
 
 from kruise_probe.api.errors import FatalError, KubeError
 from kruise_probe.api.resources import DECODE_ERRORS, MARKERS, PODS
@@ -25,6 +25,9 @@ _HELP = """Prints the completion script of a shell.
 bash   eval "$(kruise-probe completion bash)"                 in ~/.bashrc
 zsh    eval "$(kruise-probe completion zsh)"                  in ~/.zshrc, after compinit
 fish   kruise-probe completion fish | source                  in ~/.config/fish/config.fish
+
+kubectl (1.26 and newer) completes `kubectl kruise-probe` by itself: it calls kubectl_complete-kruise_probe, which is
+installed beside kubectl-kruise_probe.
 """
 
 _VARIABLE = "_KRUISE_PROBE_COMPLETE"
@@ -39,6 +42,23 @@ def completion(ctx: click.Context, shell: str) -> None:
     script = kind(ctx.find_root().command, {}, "kruise-probe", _VARIABLE).source()
     # click's script for fish cuts descriptions at the first comma.
     click.echo(script.replace('string split "," $completion', 'string split -m 1 "," $completion'))
+
+
+_FILES, _NO_FILES = 0, 4
+"""ShellCompDirectiveDefault and ShellCompDirectiveNoFileComp of cobra."""
+
+
+def completions_for_kubectl(root: click.Command, arguments: Sequence[str]) -> str:
+    """The completions of the last of `arguments`, as `kubectl_complete-kruise_probe` must print them.
+
+    Source: kubectl pkg/cmd/plugin/plugin_completion.go; cobra's __complete command.
+    """
+    *before, incomplete = arguments or [""]
+    items = ShellComplete(root, {}, "kruise-probe", _VARIABLE).get_completions(before, incomplete)
+    plain = [each for each in items if each.type == "plain"]
+    lines = [f"{each.value}\t{each.help}" if each.help else each.value for each in plain]
+    directive = _NO_FILES if len(plain) == len(items) else _FILES
+    return "".join(f"{each}\n" for each in (*lines, f":{directive}"))
 
 
 Completer = Callable[[click.Context, click.Parameter, str], list[str]]

@@ -1,6 +1,8 @@
 """`kruise-probe explain`: why a pod is or is not probed and marked."""
 
 import sys
+from collections.abc import Sequence
+from typing import Any, Final
 
 import click
 
@@ -8,69 +10,96 @@ from kruise_probe.api.errors import FatalError
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.cli.completion import complete_pods
 from kruise_probe.cli.query_options import (
+    QueryFlags,
     document_text,
+    name_of,
     not_found,
-    output_option,
     query_flags,
     terminal_width,
 )
 from kruise_probe.cli.reading import Reader, client_of, run
 from kruise_probe.cli.tables import explanation_text
-from kruise_probe.client.config import ClusterConfig, load_config
-from kruise_probe.inspection.explanation import ExplanationView, explanation
+from kruise_probe.client.config import ClusterConfig
+from kruise_probe.inspection.explanation import ExplanationsView, ExplanationView, explanation
+from kruise_probe.inspection.snapshot import SeenPod, Snapshot, natural_order
+from kruise_probe.inspection.status import SHAPE_VERSION
 
 _HELP = """Explains which PodProbeMarkers select a pod and why others do not. For each probe it checks every link from the
 marker through NodePodProbe and daemon to the result and the marks.
 
 \b
 kruise-probe explain game-0
+kruise-probe explain game-0 game-1 -o wide   every link, also those that work
+kruise-probe explain -l app=game             all pods with this label
 kruise-probe explain -n games game-0 -o json
 
 It names the first broken link and what to do. Reads only. The exit code is 0 even if a link is broken; -o json has it
 as firstBroken.
 """
 
+_POD_KINDS: Final = frozenset({"pod", "pods", "po"})
+
 
 @click.command(help=_HELP, short_help="Show why a pod is or is not probed.")
-@click.argument("pod", shell_complete=complete_pods)
-@query_flags
-@output_option("text", "json", "yaml")
-def explain(
-    pod: str,
-    namespace: str | None,
-    kubeconfig: str | None,
-    system_namespace: str,
-    allowed_label_keys: frozenset[str],
-    output: str,
-) -> None:
-    config = load_config(kubeconfig)
-    name = pod.removeprefix("pods/").removeprefix("pod/")
-    key = NamespacedName(namespace or config.namespace, name)
-    view = run(_explain(config, key, system_namespace, allowed_label_keys), config)
-    if output in ("json", "yaml"):
-        click.echo(document_text(view, output), nl=False)
-    else:
-        text = explanation_text(view, width=terminal_width(), color=sys.stdout.isatty())
-        click.echo(text, nl=False)
+@click.argument("pods", metavar="[POD]...", nargs=-1, shell_complete=complete_pods)
+@query_flags("text", "wide", "json", "yaml")
+def explain(pods: tuple[str, ...], **options: Any) -> None:
+    flags = QueryFlags(**options)
+    hint = "explain takes pods; for a marker run: kruise-probe status MARKER"
+    names = [name_of(each, _POD_KINDS, hint) for each in pods]
+    if bool(names) == bool(flags.selector):
+        raise click.UsageError("name pods, or select them with -l")
+    config = flags.load_config()
+    views = run(_explain(config, flags, names), config)
+    if flags.output in ("json", "yaml"):
+        single = len(names) == 1
+        document = views[0] if single else ExplanationsView(version=SHAPE_VERSION, items=views)
+        click.echo(document_text(document, flags.output), nl=False)
+        return
+    color, width, wide = sys.stdout.isatty(), terminal_width(), flags.output == "wide"
+    texts = [explanation_text(each, wide=wide, width=width, color=color) for each in views]
+    click.echo("\n".join(texts), nl=False)
+    if not views:
+        where = flags.namespace or config.namespace
+        click.echo(f"No pods of namespace {where} have these labels.", err=True)
 
 
 async def _explain(
-    config: ClusterConfig,
-    key: NamespacedName,
-    system_namespace: str,
-    allowed_labels: frozenset[str],
-) -> ExplanationView:
+    config: ClusterConfig, flags: QueryFlags, names: Sequence[str]
+) -> list[ExplanationView]:
+    namespace = flags.namespace or config.namespace
     async with client_of(config) as client:
         reader = Reader(
             client,
-            namespace=key.namespace,
-            system_namespace=system_namespace,
-            allowed_labels=allowed_labels,
+            namespace=namespace,
+            system_namespace=flags.system_namespace,
+            allowed_labels=flags.allowed_label_keys,
         )
         snapshot = await reader.read()
-        seen = snapshot.pods_by_key.get(key)
-        if seen is None:
-            names = [each.key.name for each in snapshot.pods]
-            raise FatalError(not_found("pod", key.namespace, key.name, names))
-        others = [] if snapshot.markers_of(seen.pod) else await reader.markers_everywhere()
-    return explanation(snapshot, seen, reader.notes, others=others)
+        found = _select(snapshot, flags, namespace, names)
+        lonely = any(not snapshot.markers_of(each.pod) for each in found)
+        others = await reader.markers_everywhere() if lonely else []
+    return [
+        explanation(
+            snapshot, each, reader.notes, others=() if snapshot.markers_of(each.pod) else others
+        )
+        for each in found
+    ]
+
+
+def _select(
+    snapshot: Snapshot, flags: QueryFlags, namespace: str, names: Sequence[str]
+) -> list[SeenPod]:
+    """The pods to explain: the named ones, or those that the selector matches.
+
+    Raises:
+        FatalError: a named pod does not exist.
+    """
+    if flags.selector:
+        found = [each for each in snapshot.pods if flags.selector.matches(each.pod.labels)]
+        return sorted(found, key=lambda each: natural_order(each.pod.name))
+    for name in names:
+        if NamespacedName(namespace, name) not in snapshot.pods_by_key:
+            existing = [each.key.name for each in snapshot.pods]
+            raise FatalError(not_found("pod", namespace, name, existing))
+    return [snapshot.pods_by_key[NamespacedName(namespace, each)] for each in names]

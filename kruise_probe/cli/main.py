@@ -151,6 +151,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(code if _all_written() else code or EXIT_FAILURE)
 
 
+def complete_for_kubectl() -> None:
+    """The program `kubectl_complete-kruise_probe`, which kubectl calls to complete `kubectl kruise-probe`."""
+    from kruise_probe.cli.completion import completions_for_kubectl  # lazy: imports the client
+
+    click.echo(completions_for_kubectl(cli, sys.argv[1:]), nl=False)
+
+
 def _open_closed_streams() -> None:
     """Open the null device for each standard stream that is closed (`>&-`), as Go does.
 

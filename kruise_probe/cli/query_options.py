@@ -1,57 +1,93 @@
-"""Options and output shared by `status` and `explain`."""
+"""Options and output shared by `status` and `explain`. The options have kubectl's names and meanings."""
 
 import json
 import shutil
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import click
 import msgspec
 import yaml
 
+from kruise_probe.api.labels import Selector, compile_selector
 from kruise_probe.api.names import SYSTEM_NAMESPACE
 from kruise_probe.cli.completion import complete_namespaces
 from kruise_probe.cli.flag_types import LABEL_KEYS, NAMESPACE, flag
-from kruise_probe.inspection.selectors import did_you_mean
+from kruise_probe.client.config import ClusterConfig, load_config
+from kruise_probe.inspection.selectors import did_you_mean, parse_selector
 
 
-def query_flags(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds -n, --kubeconfig, --system-namespace, --allowed-label-keys."""
-    for add in (
-        flag(
-            "--allowed-label-keys",
-            type=LABEL_KEYS,
-            default="",
-            metavar="KEY,…",
-            help="The same value as the manager's flag.",
-        ),
-        flag(
-            "--system-namespace",
-            type=NAMESPACE,
-            default=SYSTEM_NAMESPACE,
-            envvar=["POD_NAMESPACE"],
-            help="Namespace of kruise-probe's own Leases.",
-        ),
-        flag(
-            "--kubeconfig",
-            type=click.Path(dir_okay=False),
-            help="Kubeconfig file. Without it: KUBECONFIG, then ~/.kube/config.",
-        ),
-        click.option(
-            "-n",
-            "--namespace",
-            type=NAMESPACE,
-            shell_complete=complete_namespaces,
-            help="Namespace to read.  [default: that of the context]",
-        ),
-    ):
-        command = add(command)
-    return command
+class LabelSelectorType(click.ParamType[Selector]):
+    """`app=web,tier in (a,b),!draft`, as `kubectl -l`."""
+
+    name = "selector"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Selector:
+        try:
+            return compile_selector(parse_selector(str(value)))
+        except ValueError as error:
+            return self.fail(str(error), param, ctx)
 
 
-def output_option(*forms: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    return click.option(
+@dataclass(frozen=True, kw_only=True)
+class QueryFlags:
+    """The parsed options of `query_flags`."""
+
+    namespace: str | None
+    selector: Selector | None
+    kubeconfig: str | None
+    system_namespace: str
+    allowed_label_keys: frozenset[str]
+    output: str
+
+    def load_config(self) -> ClusterConfig:
+        return load_config(self.kubeconfig)
+
+
+_FLAGS = (
+    click.option(
+        "-n",
+        "--namespace",
+        type=NAMESPACE,
+        shell_complete=complete_namespaces,
+        help="Namespace to read.  [default: that of the context]",
+    ),
+    click.option(
+        "-l",
+        "--selector",
+        type=LabelSelectorType(),
+        metavar="SELECTOR",
+        help="Only objects with these labels, such as app=web,tier!=test.",
+    ),
+    flag(
+        "--kubeconfig",
+        type=click.Path(dir_okay=False),
+        help="Kubeconfig file. Without it: KUBECONFIG, then ~/.kube/config.",
+    ),
+    flag(
+        "--system-namespace",
+        type=NAMESPACE,
+        default=SYSTEM_NAMESPACE,
+        envvar=["POD_NAMESPACE"],
+        help="Namespace of kruise-probe's own Leases.",
+    ),
+    flag(
+        "--allowed-label-keys",
+        type=LABEL_KEYS,
+        default="",
+        metavar="KEY,…",
+        help="The same value as the manager's flag.",
+    ),
+)
+
+
+def query_flags(*forms: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Adds the options of `QueryFlags`; the first form of output is the default."""
+    output = click.option(
         "-o",
         "--output",
         type=click.Choice(forms),
@@ -59,6 +95,25 @@ def output_option(*forms: str) -> Callable[[Callable[..., Any]], Callable[..., A
         show_default=True,
         help="Output format.",
     )
+
+    def add_to(command: Callable[..., Any]) -> Callable[..., Any]:
+        for add in (output, *reversed(_FLAGS)):
+            command = add(command)
+        return command
+
+    return add_to
+
+
+def name_of(argument: str, kinds: Iterable[str], hint: str) -> str:
+    """The name in `NAME` or `KIND/NAME`, as kubectl accepts it.
+
+    Raises:
+        click.UsageError: another kind; `hint` says what to do.
+    """
+    kind, slash, name = argument.rpartition("/")
+    if slash and kind.lower() not in kinds:
+        raise click.UsageError(f"{argument!r}: {hint}")
+    return name
 
 
 def document_text(view: msgspec.Struct, form: str) -> str:

@@ -4,7 +4,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
 import msgspec
@@ -16,15 +16,16 @@ from kruise_probe.api.errors import FatalError
 from kruise_probe.api.names import GROUP
 from kruise_probe.cli.completion import complete_markers
 from kruise_probe.cli.query_options import (
+    QueryFlags,
     document_text,
+    name_of,
     not_found,
-    output_option,
     query_flags,
     terminal_width,
 )
 from kruise_probe.cli.reading import Reader, client_of, run
 from kruise_probe.cli.tables import status_text
-from kruise_probe.client.config import ClusterConfig, load_config
+from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.rest import RestClient
 from kruise_probe.inspection.snapshot import Snapshot
 from kruise_probe.inspection.status import StatusView, status_view
@@ -40,6 +41,7 @@ _HELP = """Shows PodProbeMarkers with their pods, probes, newest results and pro
 \b
 kruise-probe status                      the markers of the namespace
 kruise-probe status -A --watch           all namespaces, with changes
+kruise-probe status -l app=game          markers with this label
 kruise-probe status game -o wide         with the effective numbers of each probe
 kruise-probe status game -o json         for programs; a documented and stable format
 
@@ -51,38 +53,40 @@ GetSnapshot = Callable[[], Snapshot]
 GetNotes = Callable[[], list[str]]
 
 
+_MARKER_KINDS: Final = frozenset(
+    {
+        "podprobemarker",
+        "podprobemarkers",
+        "ppm",
+        f"podprobemarkers.{GROUP}",
+        f"podprobemarker.{GROUP}",
+    }
+)
+
+
 class Query(NamedTuple):
-    """The arguments of the command; an empty `namespace` means all."""
+    """The arguments of the command; an empty `namespace` means all, an empty `marker` too."""
 
     namespace: str
     marker: str
-    form: str
-    system_namespace: str
-    allowed_labels: frozenset[str]
+    flags: QueryFlags
 
 
 @click.command(help=_HELP, short_help="Show probes, results and problems.")
 @click.argument("marker", required=False, default="", shell_complete=complete_markers)
-@query_flags
 @click.option("-A", "--all-namespaces", is_flag=True, help="Read all namespaces.")
 @click.option("-w", "--watch", is_flag=True, help="Continue and show every change.")
-@output_option("table", "wide", "json", "yaml", "name")
-def status(
-    marker: str,
-    namespace: str | None,
-    kubeconfig: str | None,
-    system_namespace: str,
-    allowed_label_keys: frozenset[str],
-    all_namespaces: bool,
-    watch: bool,
-    output: str,
-) -> int:
-    if all_namespaces and (namespace or marker):
+@query_flags("table", "wide", "json", "yaml", "name")
+def status(marker: str, all_namespaces: bool, watch: bool, **options: Any) -> int:
+    flags = QueryFlags(**options)
+    if all_namespaces and (flags.namespace or marker):
         raise click.UsageError("-A excludes -n and the name of a marker")
-    config = load_config(kubeconfig)
-    where = "" if all_namespaces else namespace or config.namespace
-    name = marker.rpartition("/")[2]
-    query = Query(where, name, output, system_namespace, allowed_label_keys)
+    name = name_of(
+        marker, _MARKER_KINDS, "status takes a marker; for a pod run: kruise-probe explain POD"
+    )
+    config = flags.load_config()
+    where = "" if all_namespaces else flags.namespace or config.namespace
+    query = Query(where, name, flags)
     return run(_watch(config, query) if watch else _once(config, query), config)
 
 
@@ -94,7 +98,8 @@ async def _once(config: ClusterConfig, query: Query) -> int:
     if not view.markers:
         where = f"namespace {query.namespace}" if query.namespace else "any namespace"
         elsewhere = "; -A reads all namespaces" if query.namespace else ""
-        click.echo(f"No PodProbeMarkers in {where}{elsewhere}.", err=True)
+        labels = " with these labels" if query.flags.selector else ""
+        click.echo(f"No PodProbeMarkers{labels} in {where}{elsewhere}.", err=True)
     return 0
 
 
@@ -126,15 +131,15 @@ def _reader(client: RestClient, query: Query) -> Reader:
     return Reader(
         client,
         namespace=query.namespace,
-        system_namespace=query.system_namespace,
-        allowed_labels=query.allowed_labels,
+        system_namespace=query.flags.system_namespace,
+        allowed_labels=query.flags.allowed_label_keys,
     )
 
 
 def _on_screen(console: Console, query: Query) -> bool:
     """Whether to draw in place; a dumb terminal has no alternate screen."""
     capable = sys.stdout.isatty() and not console.is_dumb_terminal
-    return capable and query.form in ("table", "wide")
+    return capable and query.flags.output in ("table", "wide")
 
 
 async def _show_screen(
@@ -178,11 +183,11 @@ async def _print_changes(
         changed.clear()
         view = _view(snapshot(), query, notes(), missing_is_fatal=False)
         if shown is None or (view.markers, view.notes) != (shown.markers, shown.notes):
-            if query.form == "json":
+            if query.flags.output == "json":
                 click.echo(msgspec.json.encode(view))
             else:
                 if shown is not None:
-                    click.echo("---" if query.form == "yaml" else "")
+                    click.echo("---" if query.flags.output == "yaml" else "")
                 click.echo(_text(view, query), nl=False)
             shown = view
         await _wait_for_update(changed)
@@ -200,18 +205,24 @@ async def _wait_for_update(changed: asyncio.Event) -> None:
 def _view(
     snapshot: Snapshot, query: Query, notes: list[str], *, missing_is_fatal: bool = True
 ) -> StatusView:
-    markers = [each for each in snapshot.markers if query.marker in ("", each.key.name)]
-    if query.marker and not markers and missing_is_fatal:
-        names = [each.key.name for each in snapshot.markers]
+    selector = query.flags.selector
+    markers = [
+        each
+        for each in snapshot.markers
+        if query.marker in ("", each.key.name)
+        and (selector is None or selector.matches(each.metadata.labels or {}))
+    ]
+    names = [each.key.name for each in snapshot.markers]
+    if query.marker not in ("", *names) and missing_is_fatal:
         raise FatalError(not_found("PodProbeMarker", query.namespace, query.marker, names))
     return status_view(snapshot, markers, notes)
 
 
 def _text(view: StatusView, query: Query) -> str:
-    if query.form == "name":
+    if query.flags.output == "name":
         return "".join(f"podprobemarker.{GROUP}/{each.name}\n" for each in view.markers)
-    if query.form in ("json", "yaml"):
-        return document_text(view, query.form)
+    if query.flags.output in ("json", "yaml"):
+        return document_text(view, query.flags.output)
     return status_text(
-        view, wide=query.form == "wide", width=terminal_width(), color=sys.stdout.isatty()
+        view, wide=query.flags.output == "wide", width=terminal_width(), color=sys.stdout.isatty()
     )

@@ -80,6 +80,13 @@ class ExplanationView(_View, frozen=True):
     elsewhere: list[str]
 
 
+class ExplanationsView(_View, frozen=True):
+    """The format of -o json for several pods."""
+
+    version: int
+    items: list[ExplanationView]
+
+
 def explanation(
     snapshot: Snapshot,
     seen: SeenPod,

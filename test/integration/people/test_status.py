@@ -108,6 +108,34 @@ async def test_error_is_one_line(shell: Shell, desk, arguments, code, text):
 
 
 @pytest.mark.parametrize(
+    ("arguments", "lines"),
+    [
+        pytest.param("status -o name -l team=a", [], id="markers-without-the-label"),
+        pytest.param("status -o name -l '!team'", ["podprobemarker.{}/marker"], id="markers"),
+        pytest.param("status -o name ppm/marker", ["podprobemarker.{}/marker"], id="kind-and-name"),
+        pytest.param(
+            "explain -l app=web", ["{}/web: 1 of 1 probes works (1 Succeeded)"], id="pods"
+        ),
+        pytest.param("explain -l app=db", [], id="no-pods"),
+        pytest.param("explain pods/web", ["{}/web: 1 of 1 probes works (1 Succeeded)"], id="kind"),
+    ],
+)
+async def test_labels_and_kinds_select_objects_as_in_kubectl(shell: Shell, desk, arguments, lines):
+    ran = await shell(f"kruise-probe {arguments} -n {desk.namespace}")
+    assert ran.code == 0
+    owner = desk.namespace if arguments.startswith("explain") else "apps.kruise.io"
+    assert ran.out.splitlines()[:1] == [each.format(owner) for each in lines]
+    assert bool(ran.err) == (not lines)
+
+
+async def test_json_of_several_pods_is_a_list(shell: Shell, desk):
+    one = await shell(f"kruise-probe explain web -n {desk.namespace} -o json")
+    several = await shell(f"kruise-probe explain web pod/web -n {desk.namespace} -o json")
+    assert json.loads(one.out)["pod"] == "web"
+    assert [each["pod"] for each in json.loads(several.out)["items"]] == ["web", "web"]
+
+
+@pytest.mark.parametrize(
     ("resource", "code", "reason", "text"),
     [
         pytest.param("pods", 403, "Forbidden", "ask for permission to list it", id="forbidden"),

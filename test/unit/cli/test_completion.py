@@ -3,8 +3,8 @@ from pathlib import Path
 import click
 import pytest
 
-from kruise_probe.cli.completion import complete_markers
-from kruise_probe.cli.main import run
+from kruise_probe.cli.completion import complete_markers, completions_for_kubectl
+from kruise_probe.cli.main import cli, run
 from kruise_probe.cli.status import status
 
 
@@ -34,3 +34,28 @@ def test_fish_does_not_cut_descriptions_at_commas(capsys: pytest.CaptureFixture[
     """click's own script does."""
     run(["completion", "fish"], {})
     assert 'split -m 1 ","' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "lines"),
+    [
+        pytest.param(
+            ["sta"],
+            ["status\tShow probes, results and problems.", ":4"],
+            id="command-with-its-help",
+        ),
+        pytest.param(["status", "-o", "y"], ["yaml", ":4"], id="value-of-a-flag"),
+        pytest.param(["explain", "--kubeconfig", ""], [":0"], id="files"),
+    ],
+)
+def test_completions_for_kubectl_have_the_format_of_cobra(
+    arguments: list[str], lines: list[str]
+) -> None:
+    assert completions_for_kubectl(cli, arguments).splitlines() == lines
+
+
+@pytest.mark.parametrize("arguments", [[], [""]], ids=["no-argument", "empty-argument"])
+def test_completions_for_kubectl_list_all_commands(arguments: list[str]) -> None:
+    *lines, directive = completions_for_kubectl(cli, arguments).splitlines()
+    assert {"status", "explain"} <= {each.partition("\t")[0] for each in lines}
+    assert directive == ":4"

@@ -86,7 +86,19 @@ WITHOUT_SERVERS = ["--metrics-addr=0", "--health-probe-addr=0"]
             ["status", "-n", "A_b"], "is not a valid Kubernetes name", id="status-namespace"
         ),
         pytest.param(["status", "-A", "-n", "a"], "-A excludes -n", id="all-and-one"),
-        pytest.param(["explain"], "Missing argument 'POD'", id="no-pod"),
+        pytest.param(["explain"], "name pods, or select them with -l", id="no-pod"),
+        pytest.param(["explain", "a", "-l", "b"], "or select them with -l", id="pod-and-labels"),
+        pytest.param(
+            ["explain", "deploy/a"],
+            "'deploy/a': explain takes pods; for a marker run: kruise-probe status MARKER",
+            id="kind-that-is-not-explained",
+        ),
+        pytest.param(
+            ["status", "pods/a"],
+            "'pods/a': status takes a marker; for a pod run: kruise-probe explain POD",
+            id="pod-in-status",
+        ),
+        pytest.param(["status", "-l", "a=b=c"], "'a=b=c' is not a label selector", id="selector"),
         pytest.param(
             ["manifests", "--namespace=A_b"],
             "is not a valid Kubernetes name",

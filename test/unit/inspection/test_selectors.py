@@ -7,7 +7,14 @@ from support.builders import pod_wire
 from kruise_probe.api.labels import Selector, compile_selector
 from kruise_probe.api.meta import LabelSelector
 from kruise_probe.api.resources import PODS
-from kruise_probe.inspection.selectors import did_you_mean, nearest, selector_text, unmet, why_not
+from kruise_probe.inspection.selectors import (
+    did_you_mean,
+    nearest,
+    parse_selector,
+    selector_text,
+    unmet,
+    why_not,
+)
 
 KEYS = st.sampled_from(["app", "tier", "zone"])
 VALUES = st.sampled_from(["a", "b", "c"])
@@ -54,6 +61,43 @@ def test_selector_matches_exactly_if_no_requirement_is_unmet(
 )
 def test_selector_text_has_the_syntax_of_kubectl(requirement: object, text: str) -> None:
     assert selector_text(selector(requirement)) == text
+
+
+@given(st.lists(REQUIREMENTS, min_size=1, max_size=4), st.dictionaries(KEYS, VALUES))
+def test_parsed_selector_text_matches_the_same_pods(
+    requirements: list[object], labels: dict[str, str]
+) -> None:
+    compiled = selector(*requirements)
+    parsed = compile_selector(parse_selector(selector_text(compiled)))
+    assert parsed.matches(labels) == compiled.matches(labels)
+
+
+@pytest.mark.parametrize(
+    ("text", "labels", "matches"),
+    [
+        pytest.param("app=web", {"app": "web"}, True, id="equals"),
+        pytest.param("app == web", {"app": "web"}, True, id="double-equals-and-spaces"),
+        pytest.param("app!=web", {}, True, id="not-equals-matches-without-the-key"),
+        pytest.param("app=", {"app": ""}, True, id="empty-value"),
+        pytest.param("app in (a, web),tier", {"app": "web", "tier": "x"}, True, id="several"),
+        pytest.param("app notin (a,web)", {"app": "web"}, False, id="not-in"),
+        pytest.param("! app", {"app": "web"}, False, id="absent"),
+        pytest.param("example.com/a=b", {"example.com/a": "b"}, True, id="prefix"),
+    ],
+)
+def test_selector_is_parsed_as_kubectl_does(
+    text: str, labels: dict[str, str], matches: bool
+) -> None:
+    assert compile_selector(parse_selector(text)).matches(labels) == matches
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", ",", "a=b,", "a=b=c", "a in b", "a in (b", "a b", "!a=b", "a in (b) c", "=b", "-a=b"],
+)
+def test_malformed_selector_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="selector"):
+        compile_selector(parse_selector(text))
 
 
 def test_empty_selector_reports_that_it_selects_no_pod() -> None:
