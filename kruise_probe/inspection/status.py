@@ -287,14 +287,18 @@ def _select(values: Mapping[str, str], keys: Set[str]) -> dict[str, str]:
 
 
 def _result_view(snapshot: Snapshot, seen: SeenPod, trace: ProbeTrace) -> ResultView:
-    """The node's report, or the pod's condition if reports cannot be read; Unknown if the report is stale."""
+    """The node's result; Unknown if it is stale.
+
+    A completed pod is in no NodePodProbe, and without permission none can be read. Then the condition on the pod is the
+    last result, if this probe owns it.
+    """
     state, since, at, message = PENDING, "", "", ""
-    condition = seen.pod.condition(trace.probe.pod_condition_type or "")
+    condition = seen.pod.condition(trace.claim.condition_type if trace.claim else "")
     if trace.result is not None:
         state, message = trace.result.state, trace.result.message or ""
         since = trace.result.last_transition_time or ""
         at = trace.result.last_probe_time or ""
-    elif snapshot.node_pod_probes is None and condition is not None:
+    elif condition is not None and (snapshot.node_pod_probes is None or not seen.pod.active):
         state = _STATE_OF_CONDITION.get(condition.status, ProbeState.UNKNOWN)
         since, message = condition.last_transition_time or "", condition.message or ""
         at = condition.last_probe_time or ""

@@ -67,6 +67,29 @@ def test_state_comes_from_the_condition_without_nodepodprobes() -> None:
     assert (result.state, result.message) == ("Failed", "bad")
 
 
+@pytest.mark.parametrize(
+    ("pod", "states", "expected"),
+    [
+        pytest.param({"phase": "Succeeded"}, [], "Failed", id="completed"),
+        pytest.param({"phase": "Succeeded", "conditions": []}, [], "Pending", id="never-probed"),
+        pytest.param({"phase": "Running"}, [], "Pending", id="running-without-a-result"),
+        pytest.param({"phase": "Succeeded"}, [state_wire()], "Succeeded", id="still-reported"),
+    ],
+)
+def test_completed_pod_shows_its_last_result(pod: Json, states: list[Json], expected: str) -> None:
+    pod = {"conditions": [condition_wire("example.com/healthy", "False")], **pod}
+    view = only(snapshot(markers=[marker()], pods=[healthy_pod(**pod)], states=states))
+    assert [each.state for each in view.pods[0].results] == [expected]
+
+
+def test_condition_of_another_probe_is_no_result() -> None:
+    mine, other = marker(name="a"), marker(name="b")
+    pod = healthy_pod(conditions=[condition_wire("example.com/healthy", "True")])
+    there = snapshot(markers=[mine, other], pods=[pod], states=[], forbidden=["nodepodprobes"])
+    views = status_view(there, there.markers, []).markers
+    assert [each.pods[0].results[0].state for each in views] == ["Succeeded", "Pending"]
+
+
 def test_absent_numbers_are_shown_as_defaults() -> None:
     (probe,) = only(snapshot(markers=[marker()])).probes
     assert (
