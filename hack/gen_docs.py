@@ -151,7 +151,8 @@ COMMANDS = """# Commands and flags
 | 0 | success; for `status` and `explain` also if they found a problem |
 | 1 | failure; one line on standard error says what is wrong, where, and what to do |
 | 2 | wrong command line |
-| 130 | `playground --check` was interrupted |
+| 130 | interrupted by Ctrl-C: `playground --check` and `status --watch` |
+| 129, 143 | `status --watch` was ended by SIGHUP (its terminal was closed) or by SIGTERM |
 
 `kruise-probe --mode manager` and `KRUISE_PROBE_MODE=manager` are the same as `kruise-probe manager`. `daemon` works likewise. `kruise-probe --version` prints the version and,
 in an image, the commit from which it was built.

@@ -274,6 +274,35 @@ async def test_watch_restores_the_terminal_on_a_signal(shell: Shell, playground,
         assert await process.wait() == 128 + number
 
 
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        pytest.param(signal.SIGINT, 130, id="ctrl-c"),
+        pytest.param(signal.SIGTERM, -signal.SIGTERM, id="sigterm"),
+    ],
+)
+async def test_watch_into_a_pipe_ends_with_the_documented_code(
+    shell: Shell, playground, desk, number, code
+):
+    process = await asyncio.create_subprocess_exec(
+        "kruise-probe", "status", "-n", desk.namespace, "--watch",
+        env=environment(playground.kubeconfig),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await process.stdout.readline()
+            process.send_signal(number)
+            _, err = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert (process.returncode, err) == (code, b"")
+
+
 async def test_watch_ends_silently_if_the_terminal_is_closed(shell: Shell, playground, desk):
     async with on_terminal(playground, desk, "xterm") as (process, terminal, hang_up):
         await read_until(terminal, "Succeeded")
