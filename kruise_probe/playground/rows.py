@@ -1,6 +1,6 @@
 """What a person wants to see of the pods: one row each, with their probes and marks. Pure.
 
-Shows what stands on the pod; the node's report fills in where a probe leaves no condition.
+Shows the condition on the pod. For a probe without a condition of its own it shows the node's report.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,6 +17,8 @@ from kruise_probe.api.v1alpha1 import (
     PodProbeMarker,
     ProbeState,
 )
+from kruise_probe.controllers.compiled import compile_marker
+from kruise_probe.controllers.pods.claims import Owners, claims_of
 from kruise_probe.inspection.status import check_text
 from kruise_probe.playground.node.pods import NodePod
 
@@ -109,7 +111,9 @@ def probes_of(
 
 def pod_row(pod: NodePod, markers: Iterable[PodProbeMarker], reports: Reports) -> PodRow:
     """The row of one pod."""
-    probes = tuple(probes_of(pod, markers))
+    selecting = markers_of(pod, markers)
+    probes = tuple(probes_of(pod, selecting))
+    owners = claims_of(tuple(map(compile_marker, selecting))).condition_types
     ready = pod.condition("Ready")
     return PodRow(
         namespace=pod.key.namespace,
@@ -120,7 +124,8 @@ def pod_row(pod: NodePod, markers: Iterable[PodProbeMarker], reports: Reports) -
         ip=pod.status.pod_ip or "",
         restarts=sum(each.restart_count for each in pod.status.container_statuses or ()),
         probes=tuple(
-            _probe_row(pod, name, probe, reports.get((pod.uid, name))) for name, probe in probes
+            _probe_row(pod, name, probe, reports.get((pod.uid, name)), owners)
+            for name, probe in probes
         ),
         marks=tuple(sorted(set(_marks(pod, [probe for _, probe in probes])))),
     )
@@ -136,16 +141,21 @@ def _status(pod: NodePod) -> str:
 
 
 def _probe_row(
-    pod: NodePod, name: ProbeName, probe: PodContainerProbe, report: ContainerProbeState | None
+    pod: NodePod,
+    name: ProbeName,
+    probe: PodContainerProbe,
+    report: ContainerProbeState | None,
+    owners: Owners,
 ) -> ProbeRow:
-    kind = probe.pod_condition_type
-    condition = pod.condition(kind) if kind else None
+    kind = probe.pod_condition_type or ""
+    own = kind in owners and owners[kind].name == str(name)
+    condition = pod.condition(kind) if own else None
     gates = {each.condition_type for each in pod.spec.readiness_gates or ()}
     reported = report.state if report else ""
     if condition:
         state: str = _STATE_OF_CONDITION.get(condition.status, ProbeState.UNKNOWN)
         since, message = condition.last_transition_time, condition.message
-    elif report and not kind:
+    elif report and not own:
         state, since, message = report.state, report.last_transition_time, report.message
     else:
         state, since, message = "", None, None

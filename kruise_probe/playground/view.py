@@ -3,6 +3,7 @@
 Pure: it shows what it is given. Every pod takes a line, every probe another, so that it fits 80 columns.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
@@ -110,8 +111,10 @@ def pod_cells(row: PodRow, *, now: datetime) -> Iterator[tuple[Text, ...]]:
         Text(),
         Text(row.ip, style="dim"),
     )
-    for probe in row.probes:
-        yield _probe_cells(probe, now=now)
+    names = Counter(each.probe.probe for each in row.probes)
+    for each in row.probes:
+        unique = names[each.probe.probe] == 1
+        yield _probe_cells(each, each.probe.probe if unique else str(each.probe), now=now)
 
 
 def _pod_state(row: PodRow) -> Text:
@@ -128,11 +131,11 @@ def _mark(mark: Mark) -> Text:
     return Text(text, style="magenta" if mark.kind == "label" else "blue")
 
 
-def _probe_cells(row: ProbeRow, *, now: datetime) -> tuple[Text, ...]:
+def _probe_cells(row: ProbeRow, name: str, *, now: datetime) -> tuple[Text, ...]:
     gate = " (gate)" if row.gate else ""
     said = [*map(_mark, reversed(row.marks)), *([Text(row.message)] if row.message else [])]
     return (
-        Text(f"  {row.probe.probe}{gate}"),
+        Text(f"  {name}{gate}"),
         Text(row.check, style="dim"),
         Text(row.state or "…", style=_STYLES.get(row.state, "dim")),
         Text(age(row.since, now)),

@@ -64,6 +64,16 @@ def test_a_reported_state_that_is_not_on_the_pod_yet_is_not_shown() -> None:
     assert (found.state, found.reported) == ("", "Failed")
 
 
+def test_condition_belongs_to_the_first_probe_that_names_it() -> None:
+    older = marker("a", created="2025-01-01T00:00:00Z")
+    younger = marker("web", created="2026-01-01T00:00:00Z")
+    found = row(web(condition_wire(KIND, "True")), younger, older, reported="Failed").probes
+    assert [(each.probe.marker, each.state) for each in found] == [
+        ("a", "Succeeded"),
+        ("web", "Failed"),
+    ]
+
+
 def test_only_markers_of_the_same_namespace_that_select_the_pod_count() -> None:
     found = row(
         web(),

@@ -65,6 +65,12 @@ def test_it_fills_the_terminal_and_no_more(width: int, height: int) -> None:
     assert max(map(len, lines)) <= width
 
 
+def test_probes_of_one_name_are_shown_with_their_markers() -> None:
+    probes = (probe("idle"), probe("idle")._replace(probe=ProbeName("other", "idle")))
+    lines = drawn(80, 24, pod("game-0")._replace(probes=probes))
+    assert [each.split()[0] for each in lines[2:4]] == ["game#idle", "other#idle"]
+
+
 def test_80_columns_hold_names_states_and_what_each_probe_has_written() -> None:
     lines = drawn(80, 24, pod("game-0", ready="False"))
     assert lines[1].split() == ["game-0", "not", "ready", "127.10.1.1"]
