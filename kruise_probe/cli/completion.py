@@ -13,8 +13,8 @@ from click.shell_completion import ShellComplete, get_completion_class
 
 from kruise_probe.api.errors import FatalError, KubeError
 from kruise_probe.api.resources import DECODE_ERRORS, MARKERS, PODS
-from kruise_probe.cli.reading import client_of
-from kruise_probe.client.config import ClusterConfig, load_config
+from kruise_probe.cli.reading import client_of, config_of
+from kruise_probe.client.config import ClusterConfig
 
 DEADLINE_SECONDS: Final = 2.0
 MAX_NAMES: Final = 500
@@ -81,10 +81,10 @@ def _completer(list_path: Callable[[str], str]) -> Completer:
 
     def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
         try:
-            config = load_config(ctx.params.get("kubeconfig"))
+            config = config_of(ctx.params)
             path = list_path(ctx.params.get("namespace") or config.namespace)
             names = asyncio.run(_names(config, path))
-        except (FatalError, KubeError, TimeoutError, *DECODE_ERRORS):
+        except (FatalError, KubeError, TimeoutError, click.UsageError, *DECODE_ERRORS):
             return []
         return [each for each in names if each.startswith(incomplete)]
 

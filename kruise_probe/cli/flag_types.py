@@ -166,11 +166,24 @@ class LabelKeys(click.ParamType[frozenset[str]]):
         return keys
 
 
+class Impersonated(click.ParamType[str]):
+    """The name of a user or group, which is sent in a header: printable ASCII characters."""
+
+    name = "name"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = str(value)
+        if not text.isascii() or not text.isprintable():
+            return self.fail(f"{text!r} is not a name of printable ASCII characters", param, ctx)
+        return text
+
+
 GO_BOOL: Final = GoBool()
 DURATION: Final = Duration()
 LISTEN_ADDRESS: Final = ListenAddress()
 GATES: Final = Gates()
 LABEL_KEYS: Final = LabelKeys()
+IMPERSONATED: Final = Impersonated()
 OBJECT_NAME: Final = Name()
 OPTIONAL_OBJECT_NAME: Final = Name(optional=True)
 NAMESPACE: Final = Name(label=True)

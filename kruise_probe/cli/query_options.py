@@ -14,8 +14,9 @@ import yaml
 from kruise_probe.api.labels import Selector, compile_selector
 from kruise_probe.api.names import SYSTEM_NAMESPACE
 from kruise_probe.cli.completion import complete_namespaces
-from kruise_probe.cli.flag_types import LABEL_KEYS, NAMESPACE, flag
-from kruise_probe.client.config import ClusterConfig, load_config
+from kruise_probe.cli.flag_types import IMPERSONATED, LABEL_KEYS, NAMESPACE, flag
+from kruise_probe.cli.reading import config_of
+from kruise_probe.client.config import ClusterConfig
 from kruise_probe.inspection.selectors import did_you_mean, parse_selector
 
 
@@ -40,12 +41,17 @@ class QueryFlags:
     namespace: str | None
     selector: Selector | None
     kubeconfig: str | None
+    context: str
+    cluster: str
+    user: str
+    as_user: str
+    as_group: tuple[str, ...]
     system_namespace: str
     allowed_label_keys: frozenset[str]
     output: str
 
     def load_config(self) -> ClusterConfig:
-        return load_config(self.kubeconfig)
+        return config_of(vars(self))
 
 
 _FLAGS = (
@@ -67,6 +73,15 @@ _FLAGS = (
         "--kubeconfig",
         type=click.Path(dir_okay=False),
         help="Kubeconfig file. Without it: KUBECONFIG, then ~/.kube/config.",
+    ),
+    click.option("--context", default="", help="Context of the kubeconfig.  [default: current]"),
+    click.option(
+        "--cluster", default="", help="Cluster of the kubeconfig.  [default: of the context]"
+    ),
+    click.option("--user", default="", help="User of the kubeconfig.  [default: of the context]"),
+    click.option("--as", "as_user", type=IMPERSONATED, default="", help="User to impersonate."),
+    click.option(
+        "--as-group", type=IMPERSONATED, multiple=True, help="Group to impersonate; repeatable."
     ),
     flag(
         "--system-namespace",

@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
 
+import click
+
 from kruise_probe import version
 from kruise_probe.api.core import Lease, Node
 from kruise_probe.api.errors import (
@@ -24,7 +26,7 @@ from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, 
 from kruise_probe.api.times import utc_now
 from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbeMarker
 from kruise_probe.cli.failures import first_of
-from kruise_probe.client.config import ClusterConfig
+from kruise_probe.client.config import ClusterConfig, ConfigOverrides, load_config
 from kruise_probe.client.rest import ResourceListerWatcher, RestClient
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.inspection.snapshot import SEEN_PODS, SeenPod, Snapshot
@@ -92,6 +94,25 @@ def user_error(error: KubeError, config: ClusterConfig) -> FatalError:
             return FatalError(error.message if isinstance(error, NotFound) else str(error))
         case _:
             return FatalError(str(error))
+
+
+def config_of(params: Mapping[str, Any]) -> ClusterConfig:
+    """The configuration for the parsed options of `status` and `explain`.
+
+    Raises:
+        click.UsageError: --as-group without --as.
+        ConfigError: the kubeconfig is missing or malformed.
+    """
+    overrides = ConfigOverrides(
+        context=params.get("context") or "",
+        cluster=params.get("cluster") or "",
+        user=params.get("user") or "",
+        as_user=params.get("as_user") or "",
+        as_groups=tuple(params.get("as_group") or ()),
+    )
+    if overrides.as_groups and not overrides.as_user:
+        raise click.UsageError("--as-group needs --as")
+    return load_config(params.get("kubeconfig"), overrides=overrides)
 
 
 def client_of(config: ClusterConfig) -> RestClient:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from ipaddress import ip_address, ip_network
 from pathlib import Path
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from kruise_probe.client.credentials import (
@@ -24,10 +25,35 @@ from kruise_probe.client.credentials import (
 )
 from kruise_probe.client.tls import CAFile, tls_context
 
-__all__ = ["ClusterConfig", "ConfigError", "load_config"]
+__all__ = ["ClusterConfig", "ConfigError", "ConfigOverrides", "load_config"]
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+class ConfigOverrides(NamedTuple):
+    """kubectl's global flags for the API server; empty if not set.
+
+    Attributes:
+        context: context of the kubeconfig to use instead of the current one.
+        cluster: cluster of the kubeconfig to use instead of that of the context.
+        user: user of the kubeconfig to use instead of that of the context.
+        as_user: user to impersonate.
+        as_groups: groups to impersonate.
+    """
+
+    context: str = ""
+    cluster: str = ""
+    user: str = ""
+    as_user: str = ""
+    as_groups: tuple[str, ...] = ()
+
+    @property
+    def need_kubeconfig(self) -> bool:
+        return bool(self.context or self.cluster or self.user)
+
+
+NO_OVERRIDES: Final = ConfigOverrides()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +68,8 @@ class ClusterConfig:
         proxy: URL of an HTTP proxy, or None.
         namespace: default namespace of the user.
         source: origin of this configuration, for messages.
+        as_user: user to impersonate, or empty.
+        as_groups: groups to impersonate.
     """
 
     server: str
@@ -52,6 +80,8 @@ class ClusterConfig:
     proxy: str | None = None
     namespace: str = "default"
     source: str = ""
+    as_user: str = ""
+    as_groups: tuple[str, ...] = ()
 
     @classmethod
     def plain(cls, server: str) -> "ClusterConfig":
@@ -60,9 +90,13 @@ class ClusterConfig:
 
 
 def load_config(
-    kubeconfig: str | None = None, environ: Mapping[str, str] | None = None
+    kubeconfig: str | None = None,
+    environ: Mapping[str, str] | None = None,
+    overrides: ConfigOverrides = NO_OVERRIDES,
 ) -> ClusterConfig:
     """Load the configuration: `kubeconfig` > $KUBECONFIG > the pod's service account > ~/.kube/config.
+
+    `overrides` that name parts of a kubeconfig skip the service account.
 
     This blocks: it reads files and may run an exec plugin, which may hang. On an event loop that handles
     signals, call it in a thread.
@@ -71,15 +105,23 @@ def load_config(
         ConfigError: one line that says what is wrong, where, and what to do.
     """
     environ = os.environ if environ is None else environ
+    config = _load_config(kubeconfig, environ, overrides)
+    return replace(config, as_user=overrides.as_user, as_groups=overrides.as_groups)
+
+
+def _load_config(
+    kubeconfig: str | None, environ: Mapping[str, str], overrides: ConfigOverrides
+) -> ClusterConfig:
     if kubeconfig:
-        return _from_kubeconfig(kubeconfig, environ, "--kubeconfig")
+        return _from_kubeconfig(kubeconfig, environ, "--kubeconfig", overrides)
     if environ.get("KUBECONFIG"):
-        return _from_kubeconfig(environ["KUBECONFIG"], environ, "$KUBECONFIG")
-    if environ.get("KUBERNETES_SERVICE_HOST") and (SERVICE_ACCOUNT / "token").exists():
+        return _from_kubeconfig(environ["KUBECONFIG"], environ, "$KUBECONFIG", overrides)
+    in_cluster = environ.get("KUBERNETES_SERVICE_HOST") and (SERVICE_ACCOUNT / "token").exists()
+    if in_cluster and not overrides.need_kubeconfig:
         return _in_cluster(environ)
     default = Path(environ.get("HOME") or "~").expanduser() / ".kube" / "config"
     if default.exists():
-        return _from_kubeconfig(str(default), environ, "the default kubeconfig")
+        return _from_kubeconfig(str(default), environ, "the default kubeconfig", overrides)
     raise ConfigError(
         f"no configuration of an API server: --kubeconfig and $KUBECONFIG are not set, {default} does not exist, and "
         f"there is no service account of a pod ({_no_service_account(environ)}); set --kubeconfig"
@@ -92,10 +134,12 @@ def _no_service_account(environ: Mapping[str, str]) -> str:
     return f"{SERVICE_ACCOUNT}/token does not exist; is automountServiceAccountToken false?"
 
 
-def _from_kubeconfig(paths: str, environ: Mapping[str, str], origin: str) -> ClusterConfig:
+def _from_kubeconfig(
+    paths: str, environ: Mapping[str, str], origin: str, overrides: ConfigOverrides
+) -> ClusterConfig:
     from kruise_probe.client import kubeconfig  # uses 40 MB, which a pod does not need
 
-    config = kubeconfig.load(paths, origin)
+    config = kubeconfig.load(paths, origin, overrides)
     return replace(config, proxy=config.proxy or proxy_from_environment(config.server, environ))
 
 

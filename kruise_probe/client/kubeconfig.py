@@ -7,20 +7,22 @@ Source: client-go tools/clientcmd.
 Differs: the official Python package reads the files, so what it does not support (impersonation, SOCKS) is rejected.
 """
 
+import atexit
 import logging
 import os
 import ssl
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import yaml
 from kubernetes.client import Configuration
 from kubernetes.config import ConfigException, list_kube_config_contexts, load_kube_config
 
-from kruise_probe.client.config import ClusterConfig
+from kruise_probe.client.config import NO_OVERRIDES, ClusterConfig, ConfigOverrides
 from kruise_probe.client.credentials import (
     ConfigError,
     Identity,
@@ -32,17 +34,20 @@ from kruise_probe.client.tls import CAFile, tls_context, use_client_certificate
 _IMPERSONATION = frozenset({"as", "as-uid", "as-groups", "as-user-extra"})
 
 
-def load(paths: str, origin: str) -> ClusterConfig:
-    """Load the current context of `paths`. Several files are merged, as kubectl does with $KUBECONFIG.
+def load(paths: str, origin: str, overrides: ConfigOverrides = NO_OVERRIDES) -> ClusterConfig:
+    """Load a context of `paths`. Several files are merged, as kubectl does with $KUBECONFIG.
 
     Raises:
         ConfigError: one line that says what is wrong, where, and what to do.
     """
     where = f"{origin} {paths}"
-    users, context_file = _read_files(paths, where)
-    if context_file:
+    files = _read_files(paths, where)
+    users = files.entries["users"]
+    if overrides.need_kubeconfig:
+        paths = os.pathsep.join((paths, _overlay(files, overrides, where)))
+    elif files.context_file:
         # The first file with a current context takes precedence. For the package, it is the last file.
-        paths = os.pathsep.join((paths, context_file))
+        paths = os.pathsep.join((paths, files.context_file))
     context = _current_context(paths, where)
     _reject_impersonation(users.get(context.get("user")), where)
     configuration = _load(paths, where)
@@ -87,40 +92,79 @@ def load(paths: str, origin: str) -> ClusterConfig:
     )
 
 
-def _read_files(paths: str, where: str) -> tuple[dict[Any, Any], str]:
-    """Return the users by name, and the first file with a current context.
+class _Files(NamedTuple):
+    """The merged `users`, `contexts` and `clusters` by name, and the first file with a current context."""
 
-    Malformed files are rejected here, because the package would report them unclearly.
-    """
-    users: dict[Any, Any] = {}
-    context_file = ""
-    found = False
-    for name in filter(None, paths.split(os.pathsep)):
-        path = Path(name).expanduser()
-        if not path.exists():
-            continue
-        found = True
-        try:
-            content = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise ConfigError(
-                f"{where}: cannot be read ({error.strerror}); make it readable for this user"
-            ) from error
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise ConfigError(
-                f"{where}: is not YAML ({_one_line(error)}); correct the file"
-            ) from error
-        if not isinstance(content, dict):
-            raise ConfigError(f"{where}: is empty or not a mapping; replace it with a kubeconfig")
-        if content.get("current-context"):
-            context_file = context_file or name
-        entries = content.get("users")
-        for each in entries if isinstance(entries, list) else ():
-            if isinstance(each, dict) and isinstance(each.get("name"), str):
-                users.setdefault(each["name"], each.get("user"))
+    entries: dict[str, dict[str, Any]]
+    context_file: str
+    current_context: str
+
+
+def _read_files(paths: str, where: str) -> _Files:
+    """Read all files; missing ones are skipped, unless all are missing."""
+    merged: dict[str, dict[str, Any]] = {"users": {}, "contexts": {}, "clusters": {}}
+    context_file, current_context = "", ""
+    found = [name for name in paths.split(os.pathsep) if name and Path(name).expanduser().exists()]
     if not found:
         raise ConfigError(f"{where}: does not exist; correct the path, or omit it")
-    return users, context_file
+    for name in found:
+        content = _read_file(Path(name).expanduser(), where)
+        if content.get("current-context") and not context_file:
+            context_file, current_context = name, str(content["current-context"])
+        for kind, by_name in merged.items():
+            entries = content.get(kind)
+            for each in entries if isinstance(entries, list) else ():
+                if isinstance(each, dict) and isinstance(each.get("name"), str):
+                    by_name.setdefault(each["name"], each.get(kind.removesuffix("s")))
+    return _Files(merged, context_file, current_context)
+
+
+def _read_file(path: Path, where: str) -> dict[Any, Any]:
+    """Read one file. Malformed files are rejected here, because the package would report them unclearly."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(
+            f"{where}: cannot be read ({error.strerror}); make it readable for this user"
+        ) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{where}: is not YAML ({_one_line(error)}); correct the file") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"{where}: is empty or not a mapping; replace it with a kubeconfig")
+    return content
+
+
+def _overlay(files: _Files, overrides: ConfigOverrides, where: str) -> str:
+    """Write a kubeconfig with a context of the overridden names; return its path. The process removes it at its end.
+
+    The package has no other way to combine a context with another cluster or user.
+    """
+    name = overrides.context or files.current_context
+    base = files.entries["contexts"].get(name)
+    context = dict(base) if isinstance(base, dict) else {}
+    if overrides.context and base is None:
+        raise _missing("context", name, files, where)
+    for kind, chosen in (("cluster", overrides.cluster), ("user", overrides.user)):
+        if chosen and chosen not in files.entries[f"{kind}s"]:
+            raise _missing(kind, chosen, files, where)
+        if chosen:
+            context[kind] = chosen
+    content = {
+        "contexts": [{"name": _OVERLAY_CONTEXT, "context": context}],
+        "current-context": _OVERLAY_CONTEXT,
+    }
+    with tempfile.NamedTemporaryFile("w", prefix="kruise-probe-", delete=False) as file:
+        yaml.safe_dump(content, file)
+    atexit.register(Path(file.name).unlink, missing_ok=True)
+    return file.name
+
+
+_OVERLAY_CONTEXT: Final = "kruise-probe: overridden by flags"
+
+
+def _missing(kind: str, name: str, files: _Files, where: str) -> ConfigError:
+    names = ", ".join(sorted(files.entries[f"{kind}s"])) or "none"
+    return ConfigError(f"{where}: has no {kind} {name!r}; choose from: {names}")
 
 
 def _reject_impersonation(user: Any, where: str) -> None:

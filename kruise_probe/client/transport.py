@@ -93,6 +93,7 @@ class Transport:
         self._credentials = config.credentials
         self._dialer = Dialer.for_config(config)
         self._user_agent = user_agent
+        self._impersonation = _impersonation_headers(config)
         self._before_send = before_send
         self._headers: dict[tuple[str, bool, bool, str | None], str] = {}
         self._pool: Pool | None = None
@@ -233,9 +234,17 @@ class Transport:
             "Authorization": authorization,
         }
         lines = [f"{name}: {value}\r\n" for name, value in fields.items() if value is not None]
+        lines += self._impersonation
         if self._dialer.tls is None:
             lines.append(self._dialer.proxy_authorization)
         return "".join(lines)
+
+
+def _impersonation_headers(config: ClusterConfig) -> list[str]:
+    fields = [("Impersonate-Group", each) for each in config.as_groups]
+    if config.as_user:
+        fields.insert(0, ("Impersonate-User", config.as_user))
+    return [f"{name}: {value}\r\n" for name, value in fields]
 
 
 def _connection_broken(

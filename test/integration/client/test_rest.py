@@ -1,6 +1,7 @@
 """The client over real sockets: its requests, and every kind of server failure."""
 
 import asyncio
+import dataclasses
 import gzip
 import socket
 from collections.abc import AsyncIterator, Callable
@@ -126,6 +127,19 @@ async def test_request_has_the_expected_headers_and_no_others() -> None:
         "content-type": "application/strategic-merge-patch+json",
         "content-length": "7",
     }
+
+
+async def test_impersonated_user_and_group_are_headers() -> None:
+    def impersonating(url: str) -> ClusterConfig:
+        config = ClusterConfig.plain(url)
+        return dataclasses.replace(config, as_user="jane", as_groups=("devs",))
+
+    async with client_of(answer(200, POD), config=impersonating) as (client, server):
+        await get(client)
+
+    (received,) = server.received
+    assert received.headers["impersonate-user"] == "jane"
+    assert received.headers["impersonate-group"] == "devs"
 
 
 async def test_server_url_may_have_a_path() -> None:

@@ -98,6 +98,10 @@ WITHOUT_SERVERS = ["--metrics-addr=0", "--health-probe-addr=0"]
             "'pods/a': status takes a marker; for a pod run: kruise-probe explain POD",
             id="pod-in-status",
         ),
+        pytest.param(
+            ["status", "--as-group", "a"], "--as-group needs --as", id="group-without-user"
+        ),
+        pytest.param(["status", "--as", "a\nb"], "printable ASCII", id="user-with-a-line-end"),
         pytest.param(["status", "-l", "a=b=c"], "'a=b=c' is not a label selector", id="selector"),
         pytest.param(
             ["manifests", "--namespace=A_b"],

@@ -14,7 +14,12 @@ import pytest
 import yaml
 
 from kruise_probe.client import config
-from kruise_probe.client.config import ConfigError, load_config, proxy_from_environment
+from kruise_probe.client.config import (
+    ConfigError,
+    ConfigOverrides,
+    load_config,
+    proxy_from_environment,
+)
 
 POD_ENVIRON = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443"}
 CA = Path(__file__).parents[2] / "data" / "ca.crt"
@@ -138,6 +143,73 @@ async def test_first_current_context_takes_precedence(other: str, tmp_path: Path
     found = load_config(None, {"KUBECONFIG": os.pathsep.join([str(first), str(second)])})
 
     assert (found.server, found.namespace) == ("http://127.0.0.1:1", "one")
+
+
+def two_clusters(path: Path) -> str:
+    content = {
+        "current-context": "one",
+        "contexts": [
+            {"name": each, "context": {"cluster": each, "user": each, "namespace": f"ns-{each}"}}
+            for each in ("one", "two")
+        ],
+        "clusters": [
+            {"name": each, "cluster": {"server": f"http://{each}:1"}} for each in ("one", "two")
+        ],
+        "users": [{"name": each, "user": {"token": each}} for each in ("one", "two")],
+    }
+    path.write_text(yaml.safe_dump(content))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "server", "token", "namespace"),
+    [
+        pytest.param(ConfigOverrides(), "one", "one", "ns-one", id="none"),
+        pytest.param(ConfigOverrides(context="two"), "two", "two", "ns-two", id="context"),
+        pytest.param(ConfigOverrides(cluster="two"), "two", "one", "ns-one", id="cluster"),
+        pytest.param(ConfigOverrides(user="two"), "one", "two", "ns-one", id="user"),
+        pytest.param(
+            ConfigOverrides(context="two", cluster="one", user="one"), "one", "one", "ns-two",
+            id="all",
+        ),
+    ],
+)  # fmt: skip
+async def test_context_cluster_and_user_can_be_overridden(
+    overrides: ConfigOverrides,
+    server: str,
+    token: str,
+    namespace: str,
+    tmp_path: Path,
+    account: Path,
+) -> None:
+    environ = {"KUBECONFIG": two_clusters(tmp_path / "k")}
+    found = load_config(None, environ, overrides)
+    assert (found.server, found.namespace) == (f"http://{server}:1", namespace)
+    assert found.credentials.authorization() == f"Bearer {token}"
+
+
+async def test_overridden_context_goes_before_the_service_account(
+    tmp_path: Path, account: Path
+) -> None:
+    (tmp_path / ".kube").mkdir()
+    two_clusters(tmp_path / ".kube" / "config")
+    environ = {**POD_ENVIRON, "HOME": str(tmp_path)}
+    assert load_config(None, environ, ConfigOverrides(context="two")).server == "http://two:1"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "error"),
+    [
+        pytest.param(ConfigOverrides(context="x"), "has no context 'x'; choose from: one, two", id="context"),
+        pytest.param(ConfigOverrides(cluster="x"), "has no cluster 'x'; choose from: one, two", id="cluster"),
+        pytest.param(ConfigOverrides(user="x"), "has no user 'x'; choose from: one, two", id="user"),
+    ],
+)  # fmt: skip
+async def test_unknown_override_lists_the_existing_names(
+    overrides: ConfigOverrides, error: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=error):
+        load_config(two_clusters(tmp_path / "k"), {}, overrides)
 
 
 async def test_kubeconfig_configures_tls(tmp_path: Path) -> None:
