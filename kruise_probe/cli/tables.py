@@ -286,7 +286,7 @@ def _folded(links: Sequence[LinkView]) -> list[LinkView]:
         return list(links)
     if len(working) == len(links):
         text = "; ".join(
-            each.text for each in links if each.link in ("result", "condition", "marks")
+            each.text for each in links if each.link in ("provider", "result", "condition", "marks")
         )
     else:
         text = ", ".join(each.link for each in working)

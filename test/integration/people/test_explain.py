@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.shell import environment, run
 
-from kruise_probe.api.names import SYSTEM_NAMESPACE
+from kruise_probe.api.names import LEADER_ELECTION_ID, SYSTEM_NAMESPACE
 from kruise_probe.playground.raw_api import marker_path, node_pod_probe_path, pod_path
 
 Json = dict[str, Any]
@@ -52,6 +52,7 @@ INIT = "  initContainers: [{name: init, image: none, command: [sleep, '1000']}]"
 NEVER_STARTED = (
     "    startupProbe: {exec: {command: ['false']}, periodSeconds: 1, failureThreshold: 1000}"
 )
+PAST = "2020-01-01T00:00:00.000000Z"
 ENDED = "  restartPolicy: Never"
 
 
@@ -210,7 +211,7 @@ async def test_stale_daemon_is_named(desk, playground):
     await playground.kill_daemon("node-1")
     path = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases/kruise-probe-node-1"
     try:
-        past = {"renewTime": "2020-01-01T00:00:00.000000Z"}
+        past = {"renewTime": PAST}
         await playground.api.merge(path, {"spec": past})
         status = (await playground.api.get(node_pod_probe_path("node-1")))["status"]
         for entry in status["podProbeStatuses"]:
@@ -272,6 +273,32 @@ async def test_writes_that_a_stopped_manager_did_not_make_are_named(desk, playgr
         await playground.api.delete(marker_path("marker", desk.namespace))
         assert (await desk.explained("web", "MarkerDeleting")).first_broken == "marker"
     finally:
+        playground.start_manager()
+
+
+async def test_absent_leader_is_named_if_a_write_is_missing(desk, playground):
+    await desk.apply(pod())
+    await desk.apply(marker("exec: {command: [sh, -c, 'test ! -e bad']}"))
+    await desk.explained("web", "")
+    leases = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases"
+    lease = {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": LEADER_ELECTION_ID},
+        "spec": {"holderIdentity": "manager-1", "leaseDurationSeconds": 15, "renewTime": PAST},
+    }
+    await playground.kill_manager()
+    try:
+        await playground.api.create(leases, lease)
+        (desk.folder("web") / "bad").touch()
+
+        trace = await desk.explained("web", "ManagerNotRunning")
+
+        assert [each.link for each in trace.links] == ["marker", "pod", "container", "manager"]
+        assert f"no manager has renewed its Lease since {PAST}" in trace.links[-1].text
+        assert "but the result is Failed" in trace.links[-1].text
+    finally:
+        await playground.api.delete(f"{leases}/{LEADER_ELECTION_ID}")
         playground.start_manager()
 
 
