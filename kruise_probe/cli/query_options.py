@@ -5,7 +5,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import click
 import msgspec
@@ -14,7 +14,7 @@ import yaml
 from kruise_probe.api.labels import Selector, compile_selector
 from kruise_probe.api.names import SYSTEM_NAMESPACE
 from kruise_probe.cli.completion import complete_namespaces
-from kruise_probe.cli.flag_types import IMPERSONATED, LABEL_KEYS, NAMESPACE, flag
+from kruise_probe.cli.flag_types import IMPERSONATED, LABEL_KEYS, NAMESPACE, Decorator, flag
 from kruise_probe.cli.reading import config_of
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.inspection.selectors import did_you_mean, parse_selector
@@ -54,7 +54,7 @@ class QueryFlags:
         return config_of(vars(self))
 
 
-_FLAGS = (
+_FLAGS: Final[tuple[Decorator, ...]] = (
     click.option(
         "-n",
         "--namespace",
@@ -100,9 +100,9 @@ _FLAGS = (
 )
 
 
-def query_flags(*forms: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def query_flags(*forms: str) -> Decorator:
     """Adds the options of `QueryFlags`; the first form of output is the default."""
-    output = click.option(
+    output: Decorator = click.option(
         "-o",
         "--output",
         type=click.Choice(forms),

@@ -49,7 +49,7 @@ def load(paths: str, origin: str, overrides: ConfigOverrides = NO_OVERRIDES) -> 
         # The first file with a current context takes precedence. For the package, it is the last file.
         paths = os.pathsep.join((paths, files.context_file))
     context = _current_context(paths, where)
-    _reject_impersonation(users.get(context.get("user")), where)
+    _reject_impersonation(users.get(context.get("user") or ""), where)
     configuration = _load(paths, where)
     server = str(configuration.host).rstrip("/")
     if not server.startswith(("http://", "https://")):

@@ -245,7 +245,7 @@ async def test_command_that_cannot_run_is_named(desk, playground):
 
         assert trace.first_broken == "result"
         assert "/idle.sh" in trace.links[-1].text
-        assert "in its image" in trace.links[-1].remedy
+        assert "exists in the container's image" in trace.links[-1].remedy
     finally:
         playground.start_daemon("node-1")
 
@@ -327,7 +327,7 @@ async def test_matching_marker_of_another_namespace_is_named(desk, playground, t
     )
 
     assert (ran.code, ran.err) == (0, "")
-    assert "No PodProbeMarker selects this pod." in ran.out
+    assert "no PodProbeMarker selects this pod" in ran.out
     assert f"default/{desk.namespace} would, but" in ran.out
     assert f"-> create it in namespace {desk.namespace}" in ran.out
     await playground.api.delete(marker_path(desk.namespace, "default"))

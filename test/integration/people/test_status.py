@@ -300,7 +300,7 @@ async def test_watch_into_a_pipe_ends_with_the_documented_code(
         if process.returncode is None:
             process.kill()
             await process.wait()
-    assert (process.returncode, err) == (code, b"")
+    assert (process.returncode, err.strip()) == (code, b"")
 
 
 async def test_watch_ends_silently_if_the_terminal_is_closed(shell: Shell, playground, desk):
