@@ -1,5 +1,5 @@
 # The image of kruise-probe; hack/image makes the same content where there is no Docker.
-FROM python:3.13-slim AS build
+FROM python:3.13-slim@sha256:7c61056e61ac89e852de05f3dc6fa51a6dd2181797bceed46aa725dd7cb2cd3b AS build
 WORKDIR /src
 COPY constraints.txt ./
 RUN pip install --no-cache-dir --require-hashes --target /opt/kruise-probe --requirement constraints.txt
@@ -10,7 +10,7 @@ RUN PYTHONPATH=/opt/kruise-probe pip install --no-cache-dir --no-deps --no-build
     && cd /opt/kruise-probe && rm -rf bin kubernetes/aio hatchling* editables* pathspec* pluggy* tomlkit* trove_classifiers* \
     && python -m compileall -q --invalidation-mode unchecked-hash .
 
-FROM python:3.13-slim
+FROM python:3.13-slim@sha256:7c61056e61ac89e852de05f3dc6fa51a6dd2181797bceed46aa725dd7cb2cd3b
 COPY --from=build /opt/kruise-probe /opt/kruise-probe
 # Nothing is written at run time: the root file system may be read-only.
 ARG COMMIT=

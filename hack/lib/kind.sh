@@ -5,7 +5,7 @@ kind_name=${KRUISE_PROBE_KIND_NAME:-kruise-probe}
 # Not in /tmp, where another user could make the file first.
 kind_kubeconfig=$cache/kind-$kind_name.kubeconfig
 # What the pods of the tests run; hack/cluster makes its own of Debian's busybox.
-busybox_image=busybox:1.37
+busybox_image=busybox:1.37@sha256:9db7b59979c38555a39def84a31fb98b5296952f9e3afd4f6f11f05b07adfab0
 
 check_kind() {
   command -v docker >/dev/null || die "Docker is missing (https://docs.docker.com/engine/install); without it use hack/cluster up"

@@ -1,7 +1,9 @@
-"""The public workflows run what is there: scripts, lanes, versions. No linter of theirs is needed for that."""
+"""The workflows run scripts and lanes that exist, with pinned actions and few permissions. `hack/lint-workflows` runs actionlint."""
 
 import os
 import re
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,14 +17,19 @@ WORKFLOWS = {
     each.stem: yaml.safe_load(each.read_text())
     for each in (ROOT / ".github/workflows").glob("*.yaml")
 }
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 OLDEST_KUBERNETES = "1.30"
 
 
 def steps() -> Iterator[dict[str, Any]]:
+    for job in jobs():
+        yield from job["steps"]
+
+
+def jobs() -> Iterator[dict[str, Any]]:
     for workflow in WORKFLOWS.values():
-        for job in workflow["jobs"].values():
-            yield from job["steps"]
+        yield from workflow["jobs"].values()
 
 
 def scripts() -> Iterator[str]:
@@ -34,33 +41,131 @@ def test_every_script_is_there_and_runs() -> None:
         name for script in scripts() for name in re.findall(r"(?<![\w/])hack/[\w/.-]+", script)
     }
 
-    assert {"hack/test", "hack/cluster", "hack/e2e-installed", "hack/kind-up"} <= named
+    assert {"hack/test", "hack/flaky", "hack/e2e-installed", "hack/kind-up"} <= named
     assert not {name for name in named if not os.access(ROOT / name, os.X_OK)}
 
 
-def test_every_lane_is_one_of_hack_tests() -> None:
+def test_the_workflows_run_every_lane_of_hack_test() -> None:
     (listed,) = re.findall(r"^all_lanes=\((.*)\)", (ROOT / "hack/test").read_text(), re.MULTILINE)
-    wanted = {
+    tests = WORKFLOWS["tests"]["jobs"]
+    named = {
         lane
         for script in scripts()
-        for line in re.findall(r"hack/test (.*)", script)
+        for line in re.findall(r"hack/test ([a-z ]+)", script)
         for lane in line.split()
     }
     repeated = set(WORKFLOWS["nightly"]["jobs"]["flaky"]["strategy"]["matrix"]["lane"])
 
-    assert wanted
-    assert wanted | repeated <= set(listed.split())
+    assert named | set(tests["node"]["strategy"]["matrix"]["lane"]) == set(listed.split())
+    assert repeated <= set(listed.split())
 
 
-def test_every_action_names_its_version() -> None:
-    used = [each["uses"] for each in steps() if "uses" in each]
+def test_no_workflow_allows_skipped_tests() -> None:
+    """Runners set CI=true, and then hack/test and pytest fail for a skipped test."""
+    texts = [each.read_text() for each in (ROOT / ".github/workflows").glob("*.yaml")]
+
+    assert not [each for each in texts if re.search(r"\bCI(:|=)(?! ?true)", each)]
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / ".github/workflows").glob("*.yaml")), ids=lambda each: each.stem
+)
+def test_every_action_is_pinned_by_commit_with_its_version(path: Path) -> None:
+    used = re.findall(r"\buses: (.*)", path.read_text())
 
     assert used
-    assert not [each for each in used if not re.fullmatch(r"[\w.-]+/[\w./-]+@v\d+", each)]
+    pinned = re.compile(r"[\w.-]+/[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+")
+    assert not [each for each in used if not pinned.fullmatch(each)]
+
+
+def test_an_action_has_one_version_in_all_workflows() -> None:
+    used = {each["uses"] for each in steps() if "uses" in each}
+
+    assert len(used) == len({each.partition("@")[0] for each in used})
+
+
+@pytest.mark.parametrize("name", sorted(WORKFLOWS))
+def test_permissions_are_granted_to_single_jobs_only(name: str) -> None:
+    workflow = WORKFLOWS[name]
+
+    assert workflow["permissions"] == {}
+    assert all("permissions" in each for each in workflow["jobs"].values())
+
+
+@pytest.mark.parametrize("name", sorted(WORKFLOWS))
+def test_runs_are_grouped_and_jobs_end_in_time(name: str) -> None:
+    workflow = WORKFLOWS[name]
+
+    assert workflow["concurrency"]["group"]
+    assert all(each["timeout-minutes"] for each in workflow["jobs"].values())
+
+
+def test_no_checkout_keeps_its_credentials() -> None:
+    checkouts = [each for each in steps() if "actions/checkout@" in each.get("uses", "")]
+
+    assert checkouts
+    assert all(each["with"]["persist-credentials"] is False for each in checkouts)
+
+
+def test_no_script_contains_an_expression_that_a_pull_request_can_write() -> None:
+    """Expressions become part of the script's text; environment variables do not."""
+    assert not [each for each in scripts() if "${{" in each]
+
+
+def test_images_are_pinned_by_digest() -> None:
+    nodes = [
+        each["node"] for each in WORKFLOWS["tests"]["jobs"]["kind"]["strategy"]["matrix"]["include"]
+    ]
+    bases = re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)
+    pods = re.findall(r"^busybox_image=(.*)", (ROOT / "hack/lib/kind.sh").read_text(), re.MULTILINE)
+
+    assert len(nodes) == 2
+    assert len(bases) == 2
+    assert len(pods) == 1
+    pinned = re.compile(r"[\w/]+:[\w.-]+@sha256:[0-9a-f]{64}")
+    assert not [each for each in [*nodes, *bases, *pods] if not pinned.fullmatch(each)]
+
+
+def test_every_update_waits_for_a_week() -> None:
+    updates = yaml.safe_load((ROOT / ".github/dependabot.yml").read_text())["updates"]
+
+    assert all(each["cooldown"]["default-days"] >= 7 for each in updates)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        pytest.param("a: 1\nb: 2\na: 3\n", "line 3", id="top-level"),
+        pytest.param("- with:\n    x: 1\n    x: 1\n", "'x' is repeated", id="nested-and-equal"),
+        pytest.param("a: 1\n---\nb: 1\nb: 2\n", "line 4", id="second-document"),
+        pytest.param("a: [\n", "line", id="malformed"),
+    ],
+)
+def test_yaml_with_a_repeated_key_is_refused(tmp_path: Path, text: str, problem: str) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text(text)
+
+    done = strict_yaml(path)
+
+    assert done.returncode == 1
+    assert problem in done.stderr
+    assert str(path) in done.stderr
+
+
+def test_yaml_with_equal_keys_in_different_mappings_is_valid(tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text("a: {x: 1}\nb: {x: 1}\n---\na: 2\n")
+
+    assert strict_yaml(path).returncode == 0
+
+
+def strict_yaml(path: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "hack/lib/strict_yaml.py"), str(path)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
 def test_the_pythons_are_those_that_the_project_promises() -> None:
-    tried = WORKFLOWS["tests"]["jobs"]["tests"]["strategy"]["matrix"]["python"]
+    tried = WORKFLOWS["tests"]["jobs"]["python"]["strategy"]["matrix"]["python"]
     prefix = "Programming Language :: Python :: "
     promised = [
         each.removeprefix(prefix)
@@ -74,11 +179,13 @@ def test_the_pythons_are_those_that_the_project_promises() -> None:
 
 
 def test_the_oldest_and_the_newest_kubernetes_are_tried_in_both_ways() -> None:
-    matrix = WORKFLOWS["e2e"]["jobs"]["kind"]["strategy"]["matrix"]
-    versions = [re.search(r":v(1\.\d+)\.\d+$", each) for each in matrix["node"]]
-    minors = [each[1] for each in versions if each]
+    matrix = WORKFLOWS["tests"]["jobs"]["kind"]["strategy"]["matrix"]
+    minors = matrix["kubernetes"]
+    nodes = {each["kubernetes"]: each["node"] for each in matrix["include"]}
 
     assert matrix["install"] == ["kustomize", "helm"]
+    assert list(nodes) == minors
+    assert all(f":v{minor}." in nodes[minor] for minor in minors)
     assert minors[0] == OLDEST_KUBERNETES
     assert int(minors[-1].partition(".")[2]) >= int(_control_plane().partition(".")[2])
 
@@ -100,7 +207,7 @@ def test_the_kubeconfig_is_where_kind_up_writes_it() -> None:
     assert kubeconfig == "/home/runner/.cache/kruise-probe/kind-kruise-probe.kubeconfig"
 
 
-@pytest.mark.parametrize("name", ["hack/controlplane/**", "hack/lib/helm.sh"])
+@pytest.mark.parametrize("name", ["hack/controlplane/**", "hack/lib/go_tools.sh"])
 def test_what_a_cache_depends_on_exists(name: str) -> None:
     keys = [each["with"]["key"] for each in steps() if "cache@" in each.get("uses", "")]
 
@@ -109,6 +216,7 @@ def test_what_a_cache_depends_on_exists(name: str) -> None:
 
 
 def test_the_image_is_for_both_kinds_of_machines() -> None:
-    (build,) = [each for each in steps() if "build-push-action" in each.get("uses", "")]
+    builds = [each for each in steps() if "build-push-action" in each.get("uses", "")]
 
-    assert build["with"]["platforms"] == "linux/amd64,linux/arm64"
+    assert builds
+    assert {each["with"]["platforms"] for each in builds} == {"linux/amd64,linux/arm64"}
