@@ -1,11 +1,10 @@
-"""Which version this is, as it stands in user agents and logs, and what it was built from."""
+"""The version, the one place that states it: `hack/release --prepare` changes it, and a release's tag must be equal to it."""
 
 import os
 import platform
-from importlib.metadata import version
 from typing import Final
 
-TEXT: Final = version("kruise-probe")
+TEXT: Final = "0.1.0"
 
 COMMIT_VARIABLE: Final = "KRUISE_PROBE_COMMIT"
 """Set in images: the commit that they were built from."""

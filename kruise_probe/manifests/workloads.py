@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, Final, NamedTuple
 
+from kruise_probe import version
 from kruise_probe.api.names import SYSTEM_NAMESPACE, VIRTUAL_NODE_LABEL, VIRTUAL_NODE_VALUE
 from kruise_probe.manifests.rbac import DAEMON, MANAGER
 
@@ -21,8 +22,9 @@ Manifest = dict[str, Any]
 
 NAME_LABEL: Final = "app.kubernetes.io/name"
 COMPONENT_LABEL: Final = "app.kubernetes.io/component"
+VERSION_LABEL: Final = "app.kubernetes.io/version"
 PRODUCT: Final = "kruise-probe"
-DEFAULT_IMAGE: Final = "ghcr.io/kruise-probe/kruise-probe:latest"
+DEFAULT_IMAGE: Final = f"ghcr.io/kruise-probe/kruise-probe:{version.TEXT}"
 
 METRICS_PORT: Final = 8080
 HEALTH_PORT: Final = 8000
@@ -130,11 +132,11 @@ def manager(install: Install) -> Manifest:
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {"name": MANAGER, "namespace": install.namespace, "labels": labels},
+        "metadata": {"name": MANAGER, "namespace": install.namespace, "labels": _versioned(labels)},
         "spec": {
             "replicas": install.replicas,
             "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": pod},
+            "template": {"metadata": {"labels": _versioned(labels)}, "spec": pod},
         },
     }
 
@@ -220,20 +222,26 @@ def daemon(install: Install) -> Manifest:
     return {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
-        "metadata": {"name": DAEMON, "namespace": install.namespace, "labels": labels},
+        "metadata": {"name": DAEMON, "namespace": install.namespace, "labels": _versioned(labels)},
         "spec": {
             "selector": {"matchLabels": labels},
             "updateStrategy": {
                 "type": "RollingUpdate",
                 "rollingUpdate": {"maxUnavailable": "10%"},
             },
-            "template": {"metadata": {"labels": labels}, "spec": pod},
+            "template": {"metadata": {"labels": _versioned(labels)}, "spec": pod},
         },
     }
 
 
 def labels_of(component: str) -> dict[str, str]:
+    """Labels that select the pods of a component. They never change, because selectors are immutable."""
     return {NAME_LABEL: PRODUCT, COMPONENT_LABEL: component}
+
+
+def _versioned(labels: dict[str, str]) -> dict[str, str]:
+    """Add the version. In the pod template it replaces the pods when a new version is applied, also with another image."""
+    return {**labels, VERSION_LABEL: version.TEXT}
 
 
 def _pod(account: str, container: Manifest, volumes: list[Manifest]) -> Manifest:

@@ -3,8 +3,13 @@ app.kubernetes.io/name: kruise-probe
 app.kubernetes.io/component: {{ . }}
 {{- end }}
 
+{{- define "kruise-probe.versioned-labels" -}}
+{{ include "kruise-probe.labels" .component }}
+app.kubernetes.io/version: {{ .chart.AppVersion }}
+{{- end }}
+
 {{- define "kruise-probe.image" -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag }}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end }}
 
 {{- define "kruise-probe.gates" -}}

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from kruise_probe import version
 from kruise_probe.cli.daemon import daemon as daemon_command
 from kruise_probe.cli.manager import manager as manager_command
 from kruise_probe.manifests.install import default_install
@@ -57,6 +58,24 @@ def test_containers_have_no_capability_and_a_read_only_root(
     pod = workload["spec"]["template"]["spec"]
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert pod["automountServiceAccountToken"] is False
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_a_new_version_replaces_the_pods_and_selects_the_same_ones(
+    workload: dict[str, Any],
+) -> None:
+    spec = workload["spec"]
+    labels = dict(spec["template"]["metadata"]["labels"])
+
+    assert labels.pop("app.kubernetes.io/version") == version.TEXT
+    assert spec["selector"]["matchLabels"] == labels
+
+
+@pytest.mark.parametrize(
+    "workload", [manager(Install()), daemon(Install())], ids=["manager", "daemon"]
+)
+def test_the_image_is_that_of_the_version(workload: dict[str, Any]) -> None:
+    assert container(workload)["image"] == f"ghcr.io/kruise-probe/kruise-probe:{version.TEXT}"
 
 
 def test_with_cri_socket_the_daemon_mounts_its_folder_only() -> None:
