@@ -178,7 +178,7 @@ def marks_link(check: PodCheck) -> Link:
         for key, value in (*targets.labels, *targets.annotations)
         if value is not None
     ]
-    return ok("marks", ", ".join(shown) or f"none in state {result.state}")
+    return ok("marks", ", ".join(shown) or f"no marks in state {result.state}")
 
 
 def _differences(

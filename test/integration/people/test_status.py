@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -168,6 +169,12 @@ async def test_shell_completes_names(shell: Shell, desk, words, completion):
     ran = await shell(f"_KRUISE_PROBE_COMPLETE=bash_complete {variables} kruise-probe")
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.splitlines() == [f"plain,{completion.format(desk.namespace)}"]
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+async def test_kubectl_completes_the_plugin(shell: Shell, desk):
+    ran = await shell(f"kubectl __complete kruise-probe status -n {desk.namespace} ma")
+    assert (ran.code, ran.out.splitlines()) == (0, ["marker", ":4"])
 
 
 async def test_watch_prints_every_change(shell: Shell, playground, desk):
