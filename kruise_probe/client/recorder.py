@@ -53,7 +53,6 @@ MAX_SERIES = 4096
 MAX_PENDING = 1000
 """Maximum of series pending to be written, the size of client-go's event queue."""
 
-
 MAX_TRIES = 12
 RETRY_SECONDS = 10.0
 

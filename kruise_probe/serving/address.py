@@ -6,9 +6,10 @@ Differs: the error for a port in use is one line and names the flag to change.
 
 import errno
 import socket
-from typing import Final, NamedTuple
+from typing import Final
 
 from kruise_probe.api.errors import FatalError
+from kruise_probe.api.host_port import HostPort
 
 OFF: Final = frozenset({"", "0"})
 BACKLOG: Final = 512
@@ -24,14 +25,8 @@ class BindError(FatalError):
     """Cannot listen on the address. The message is one line with the flag, the address, the reason and a remedy."""
 
 
-class BindAddress(NamedTuple):
+class BindAddress(HostPort):
     """Host and port to listen on; an empty `host` means every interface."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @classmethod
     def parse(cls, text: str) -> "BindAddress | None":

@@ -22,7 +22,7 @@ from kruise_probe.manifests.install import default_install
 from kruise_probe.manifests.monitoring import monitoring
 from kruise_probe.manifests.webhook import webhook
 from kruise_probe.manifests.workloads import Install, daemon, manager
-from kruise_probe.serving.address import Address
+from kruise_probe.serving.address import BindAddress
 
 Json = dict[str, Any]
 Identity = tuple[str, str]
@@ -152,10 +152,10 @@ def test_the_daemon_listens_on_its_node_of_either_family(admin: Kubectl, node_ip
     rendered = by_identity(template("daemon.listenOnNode=true"))
     pod = rendered["DaemonSet", "kruise-probe-daemon"]["spec"]["template"]["spec"]
     (said,) = [each for each in pod["containers"][0]["args"] if each.startswith("--addr=")]
-    flag, _, address = said.replace("$(NODE_IP)", node_ip).partition("=")
+    _, _, address = said.replace("$(NODE_IP)", node_ip).partition("=")
 
     taken = LISTEN_ADDRESS.convert(address, None, None)
-    assert Address.parse(taken, flag=flag) == (node_ip, 10221)
+    assert BindAddress.parse(taken) == (node_ip, 10221)
 
 
 @pytest.mark.parametrize("enabled", [True, False])

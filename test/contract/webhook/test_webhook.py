@@ -18,7 +18,7 @@ from support.contract_api import Answer, Api, target_of
 from support.marker_table import GOOD, INVALID, VALID
 from support.patience import PATIENCE_SECONDS
 
-from kruise_probe.api.keys import NamestimesdName
+from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.times import utc_now
 from kruise_probe.client.config import load_config
 from kruise_probe.client.rest import RestClient
@@ -58,7 +58,7 @@ class Plain(NamedTuple):
 
     @property
     def path(self) -> str:
-        return f"/apis/{self.group}/v1alpha1/namestimess/{self.api.namestimes}/podprobemarkers"
+        return f"/apis/{self.group}/v1alpha1/namespaces/{self.api.namespace}/podprobemarkers"
 
     async def create(self, spec: Json) -> Answer:
         marker = {
@@ -92,7 +92,7 @@ async def plain_cluster(kubeconfig: str) -> AsyncIterator[Plain]:
     async with aiohttp.ClientSession() as session:
         api = Api(session, target_of(Path(kubeconfig)))
         plain = Plain(api, f"{api.unique}.example.com")
-        await api.post(api.path("namestimess"), {"metadata": {"name": api.namestimes}})
+        await api.post(api.path("namespaces"), {"metadata": {"name": api.namespace}})
         created = await api.post(DEFINITIONS, plain_crd(plain.group))
         assert created.code == 201, created
         try:
@@ -101,7 +101,7 @@ async def plain_cluster(kubeconfig: str) -> AsyncIterator[Plain]:
         finally:
             await api.delete(f"{CONFIGURATIONS}/{api.unique}")
             await api.delete(f"{DEFINITIONS}/podprobemarkers.{plain.group}")
-            await api.delete(api.path("namestimess", api.namestimes))
+            await api.delete(api.path("namespaces", api.namespace))
 
 
 async def until(plain: Plain, spec: Json, code: int) -> None:
@@ -129,8 +129,8 @@ async def replicas(
 ) -> AsyncIterator[list[Replica]]:
     """Webhooks that share one Secret, each called for every marker; called by address, as there is no Service."""
     api = plain.api
-    secret = NamestimesdName(api.namestimes, "certs")
-    secrets = f"/api/v1/namestimess/{api.namestimes}/secrets"
+    secret = NamespacedName(api.namespace, "certs")
+    secrets = f"/api/v1/namespaces/{api.namespace}/secrets"
     assert (await api.post(secrets, {"metadata": {"name": "certs"}})).code == 201
     agent = f"contract-{uuid.uuid4().hex[:8]}"
     async with RestClient(
@@ -155,7 +155,7 @@ async def run_all(made: list[Replica]) -> None:
 
 
 def replica(
-    client: RestClient, secret: NamestimesdName, configuration: str, times: RotationTimes
+    client: RestClient, secret: NamespacedName, configuration: str, times: RotationTimes
 ) -> Replica:
     tls = WebhookTls()
     rotator = CertRotator(
