@@ -33,7 +33,7 @@ does not write the key, removes it if an earlier version wrote it, and reports `
 
 `--allowed-label-keys` allows single labels: see [Operating](operating.md#reserved-labels).
 
-| What | Reserved | Because it |
+| What | Reserved | Reason |
 |---|---|---|
 """
 

@@ -25,21 +25,19 @@ COST_PATTERN: Final = "0|[1-9][0-9]{0,9}|-0*[0-9]{1,10}"
 COMPILED_SELECTORS: Final = 4096
 """Cache size for compiled selectors: far more than the markers of a cluster; about 2 MB when full."""
 
-KEY_PREFIX: Final = (
-    "the part before '/' must be a DNS subdomain of at most 253 characters: "
-    "lower case letters, digits, '-' and '.', such as example.com"
+_QUALIFIED_NAME: Final = (
+    "must consist of alphanumeric characters, '-', '_' or '.', must start and end with an alphanumeric "
+    "character, and must be no more than 63 characters (e.g. 'MyName')"
 )
-KEY_NAME: Final = (
-    "the name must be 1 to 63 letters, digits, '-', '_' or '.', starting and ending with a "
-    "letter or digit, such as MyName or example.com/my-name"
-)
+KEY_PREFIX: Final = "prefix part must be a lowercase RFC 1123 subdomain of no more than 253 characters (e.g. 'example.com')"
+KEY_NAME: Final = f"name part {_QUALIFIED_NAME}"
 KEY: Final = (
-    "a key is 1 to 63 letters, digits, '-', '_' or '.', starting and ending with a letter or digit, and may have "
-    "a DNS subdomain and '/' before it, such as MyName or example.com/my-name"
+    f"a qualified name {_QUALIFIED_NAME}, with an optional DNS subdomain prefix and '/' "
+    "(e.g. 'example.com/MyName')"
 )
 LABEL_VALUE: Final = (
-    "must be empty, or at most 63 letters, digits, '-', '_' or '.', starting and ending with "
-    "a letter or digit"
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', must start and end "
+    "with an alphanumeric character, and must be no more than 63 characters (e.g. 'MyValue')"
 )
 DELETION_COST: Final = (
     "controller.kubernetes.io/pod-deletion-cost must be a 32bit integer without a plus sign or leading zeros, "

@@ -21,7 +21,7 @@ from kruise_probe.api.names import (
 
 
 class ReservedKeys(NamedTuple):
-    """One row: the reserved keys of one owner, and `reason`, which follows the key in an error message.
+    """The reserved keys of one owner, and the reason.
 
     Attributes:
         keys: exact keys.
@@ -46,29 +46,33 @@ class ReservedKeys(NamedTuple):
             and any(domain == each or domain.endswith(f".{each}") for each in self.domains)
         )
 
+    def error(self, remedy: str) -> str:
+        """Return an error message, which follows the key."""
+        return f"is reserved: {self.reason}; {remedy}"
+
 
 MAX_ALLOWED_LABELS: Final = 32
 """Maximum number of `--allowed-label-keys`. The CRD's rules list them, and CEL has a cost budget."""
 
 USE_ANOTHER_KEY: Final = "use a key of your own, such as example.com/healthy"
 USE_ANOTHER_LABEL: Final = (
-    f"{USE_ANOTHER_KEY}, or let an administrator allow it (--allowed-label-keys)"
+    f"{USE_ANOTHER_KEY}, or ask an administrator to allow it with --allowed-label-keys"
 )
-USE_ANOTHER_CONDITION: Final = "use one of your own, such as example.com/healthy"
+USE_ANOTHER_CONDITION: Final = "use a condition type of your own, such as example.com/healthy"
 
 _MESHES: Final = ReservedKeys(
-    "decides on encryption, identity or routing in a service mesh",
+    "service meshes decide on encryption, identity or routing by it",
     domains=("istio.io", "linkerd.io", "kuma.io", "consul.hashicorp.com"),
 )
 
 LABELS: Final = (
     ReservedKeys(
-        "belongs to Kubernetes and its controllers",
+        "Kubernetes and its controllers own this domain",
         domains=("kubernetes.io", "k8s.io"),
         exceptions=("app.kubernetes.io",),
     ),
     ReservedKeys(
-        "tells a controller which pods are its own and of which revision",
+        "controllers identify their pods and revisions by it",
         keys=(
             "pod-template-hash",
             "controller-revision-hash",
@@ -86,10 +90,10 @@ LABELS: Final = (
 """Reserved label keys. The manager's `--allowed-label-keys` exempts single keys."""
 
 ANNOTATIONS: Final = (
-    ReservedKeys("belongs to the serverless protocol", prefixes=(SERVERLESS_PROBES_ANNOTATION,)),
-    ReservedKeys("is kubectl's record of the applied object", keys=(LAST_APPLIED_ANNOTATION,)),
+    ReservedKeys("it belongs to the serverless protocol", prefixes=(SERVERLESS_PROBES_ANNOTATION,)),
+    ReservedKeys("kubectl records the applied object in it", keys=(LAST_APPLIED_ANNOTATION,)),
     ReservedKeys(
-        "belongs to the kubelet, the scheduler or a security profile",
+        "the kubelet, the scheduler or security profiles read it",
         prefixes=(
             "kubernetes.io/config.",
             "container.apparmor.security.beta.kubernetes.io/",
@@ -99,12 +103,12 @@ ANNOTATIONS: Final = (
         ),
     ),
     ReservedKeys(
-        "is the state of Kruise's in-place update, which writes images from it into the pod",
+        "Kruise's in-place update writes images from it into the pod",
         prefixes=("apps.kruise.io/inplace-update-",),
     ),
     _MESHES,
     ReservedKeys(
-        "decides on the pod's addresses or network policy",
+        "network plugins decide on the pod's addresses or network policy by it",
         keys=("vpc.amazonaws.com/pod-ips",),
         domains=("projectcalico.org", "ovn.org", "cilium.io", "cni.cncf.io"),
     ),
@@ -112,11 +116,9 @@ ANNOTATIONS: Final = (
 """Reserved annotation keys."""
 
 CONDITIONS: Final = (
+    ReservedKeys("Kubernetes writes this condition", keys=tuple(sorted(NATIVE_POD_CONDITIONS))),
     ReservedKeys(
-        "is a condition that Kubernetes itself writes", keys=tuple(sorted(NATIVE_POD_CONDITIONS))
-    ),
-    ReservedKeys(
-        "is a condition that Kruise's controllers write",
+        "Kruise's controllers write this condition",
         keys=("InPlaceUpdateReady", "KruisePodReady", "SidecarSetUpgradable", "SidecarTerminated"),
     ),
 )
@@ -141,5 +143,5 @@ def reserved_condition_error(condition_type: str) -> str | None:
 def _error(table: tuple[ReservedKeys, ...], key: str, remedy: str) -> str | None:
     for row in table:
         if row.covers(key):
-            return f"{row.reason}; {remedy}"
+            return row.error(remedy)
     return None

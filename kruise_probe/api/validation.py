@@ -68,33 +68,38 @@ MAX_PORT_NAME: Final = 15
 CEL_BOUNDS: Final = frozenset({ErrorKind.TOO_MANY, ErrorKind.TOO_LONG})
 """These limits exist for CEL's cost budget only; a larger marker that was stored earlier still works."""
 
-SELECTOR_EMPTY: Final = "must select pods by at least one entry of matchLabels or matchExpressions"
+SELECTOR_EMPTY: Final = "must not be empty; set matchLabels or matchExpressions"
 SELECTOR_IMMUTABLE: Final = "field is immutable; create another PodProbeMarker for other pods"
 VALUES_NEEDED: Final = "must be specified when `operator` is 'In' or 'NotIn'"
 VALUES_EXCESS: Final = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
 UNIQUE: Final = "must be unique in this marker"
-UNIQUE_STATE: Final = "must be unique in this policy"
+UNIQUE_STATE: Final = "must be unique in this markerPolicy"
 NAME_WITH_HASH: Final = "must not contain '#', which separates marker and probe in NodePodProbe"
 NO_OUTPUT: Final = (
-    "podConditionType or markerPolicy must be set, or the result is not written to the pod"
+    "must set podConditionType or markerPolicy; otherwise the result is not written to the pod"
 )
-POLICY_EMPTY: Final = "labels or annotations must be set"
+POLICY_EMPTY: Final = "must set labels or annotations"
 OWN_SELECTOR_KEY: Final = (
-    "occurs in this marker's own selector; writing it would change which pods match"
+    "is used by this marker's selector; writing it would change which pods match"
 )
-HANDLER_NEEDED: Final = "must specify a handler: exec, httpGet, tcpSocket or grpc"
+HANDLER_NEEDED: Final = "must specify a handler type: exec, httpGet, tcpSocket or grpc"
 HANDLER_EXCESS: Final = "may not specify more than 1 handler type"
-COMMAND_NEEDED: Final = "must contain the program and its arguments"
-COMMAND_TOO_LONG: Final = "must have at most 8192 bytes in all its words; put a longer script into the image or a ConfigMap"
-HOST: Final = "probes go to the pod's own IP only; remove host, and send a Host header if the server needs one"
-SCHEME: Final = "use HTTP or HTTPS"
-MODE: Final = "use Plaintext or TLS"
+COMMAND_NEEDED: Final = "must specify the program and its arguments"
+COMMAND_TOO_LONG: Final = (
+    "must be no more than 8192 bytes in total; put a longer script into the image or a ConfigMap"
+)
+HOST: Final = (
+    "may not be set, because probes always use the pod's own IP; "
+    "set a Host header if the server needs one"
+)
+SCHEME: Final = 'supported values: "HTTP", "HTTPS"'
+MODE: Final = 'supported values: "Plaintext", "TLS"'
 HEADER_NAME: Final = (
-    "a header's name consists of letters, digits, '-' or '_' (such as X-Header-Name)"
+    "a valid HTTP header must consist of alphanumeric characters, '-' or '_' (e.g. 'X-Header-Name')"
 )
 PORT_NAME: Final = (
-    "must be a port number, or the name of a container port: at most 15 characters of a-z, 0-9 and "
-    "single '-', with at least one letter"
+    "must be a port number, or a port name: no more than 15 characters (a-z, 0-9 and single hyphens (-)), "
+    "with at least one letter (a-z)"
 )
 
 _HEADER_NAME = re.compile(r"[-A-Za-z0-9!#$%&'*+.^_`|~]+")
@@ -199,7 +204,9 @@ def _selector(selector: LabelSelector, path: str) -> Iterator[FieldError]:
                 yield field.forbidden(f"{at}.values", VALUES_EXCESS)
         else:
             yield field.not_supported(
-                f"{at}.operator", each.operator, "use In, NotIn, Exists or DoesNotExist"
+                f"{at}.operator",
+                each.operator,
+                'supported values: "In", "NotIn", "Exists", "DoesNotExist"',
             )
         for value in values:
             if problem := label_value_error(value):
@@ -258,7 +265,9 @@ def _policies(
     for index, policy in enumerate(policies):
         at = f"{path}[{index}]"
         if policy.state not in _POLICY_STATES:
-            yield field.not_supported(f"{at}.state", policy.state, "use Succeeded or Failed")
+            yield field.not_supported(
+                f"{at}.state", policy.state, 'supported values: "Succeeded", "Failed"'
+            )
         labels, annotations = policy.labels or {}, policy.annotations or {}
         if not labels and not annotations:
             yield field.required(at, POLICY_EMPTY)

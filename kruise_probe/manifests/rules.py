@@ -1,12 +1,14 @@
-r"""CEL rules for the CRDs: the rules of `api.validation` that a JSON schema cannot express.
+"""CEL rules for the CRDs: the rules of `api.validation` that a JSON schema cannot express.
 
-Written for the oldest API server of the default install, 1.30: no `format` library, no two-variable macros. The
-API server adds up what all rules could cost in the worst case and refuses a CRD beyond its budget, so regular
-expressions are used only where the text and its list are bounded. For the same reason, rules count a command's characters, not
-its bytes; `api.validation` counts bytes. Ports are the schema's own (`schema.port`): before
-1.33 the estimate knows no bound for an int-or-string, and any look into its text is beyond the budget.
+The rules use only what Kubernetes 1.30 has: no `format` library and no two-variable macros. The API server estimates
+the worst-case cost of all rules and rejects a CRD above its cost budget. Therefore:
 
-The field of a rule about several items of a list is the list; the message then says which item.
+- Regular expressions are used only where the text and its list are bounded.
+- Rules count a command's characters; `api.validation` counts its bytes.
+- Ports have no rules but schema bounds (`schema.port`): before 1.33, the estimate assumes that the text of an
+  int-or-string is unbounded.
+
+A rule about the items of a list reports the field of the list; its message names the item.
 
 Source: apiextensions/v1 ValidationRule; apiserver pkg/cel/library for what a call costs.
 """
@@ -26,18 +28,18 @@ _ANY_CASE_DNS_LABEL: Final = "[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?"
 _NAME: Final = f"[A-Za-z0-9]([-A-Za-z0-9_.]{{0,{labels.MAX_NAME_PART - 2}}}[A-Za-z0-9])?"
 _HEADER_NAME: Final = r"[-A-Za-z0-9!#$%&\'*+.^_`|~]+"
 
-# FieldValueDuplicate is not used, because the API server then omits the message.
+# Not FieldValueDuplicate: the API server omits the message of such a rule.
 REQUIRED: Final = "FieldValueRequired"
 FORBIDDEN: Final = "FieldValueForbidden"
 
 
 def _rule(
-    expression: str, message: str, *, field: str = "", reason: str = "", shown: str = ""
+    expression: str, message: str, *, field: str = "", reason: str = "", item: str = ""
 ) -> Rule:
-    """Build a rule; `shown` is a CEL expression for a message prefix that names the item."""
+    """Build a rule; `item` is a CEL expression for a message prefix that names the item."""
     rule = {"rule": expression, "message": message}
-    if shown:
-        rule["messageExpression"] = f"{shown} + {_literal(message)}"
+    if item:
+        rule["messageExpression"] = f"{item} + {_literal(message)}"
     if reason:
         rule["reason"] = reason
     if field:
@@ -54,36 +56,39 @@ def _list(texts: Iterable[str]) -> str:
 
 
 def _json_list(texts: Iterable[str]) -> str:
-    """JSON list in the format of the chart's template."""
+    """Format a JSON list as the chart's template does."""
     return json.dumps(sorted(texts), separators=(",", ":"))
 
 
 def _is_reserved(row: ReservedKeys) -> str:
-    """CEL: whether the row reserves the key `k`, as in `ReservedKeys.covers`."""
-    ways = [f"k.startsWith({_literal(each)})" for each in row.prefixes]
+    """CEL: whether the row covers the key `k`, as in `ReservedKeys.covers`."""
+    conditions = [f"k.startsWith({_literal(each)})" for each in row.prefixes]
     if row.keys:
-        ways.append(f"k in {_list(row.keys)}")
+        conditions.append(f"k in {_list(row.keys)}")
     if row.domains:
         domains = "|".join(each.replace(".", "[.]") for each in row.domains)
         found = f"k.matches('^([^/]*[.])?({domains})/')"
-        ways.append(
+        conditions.append(
             " && ".join(
                 [found, *(f"!k.startsWith({_literal(each + '/')})" for each in row.exceptions)]
             )
         )
-    return " || ".join(ways)
+    return " || ".join(conditions)
 
 
-def _unreserved(table: Iterable[ReservedKeys], remedy: str, *, allowed: str = "") -> Iterable[Rule]:
-    """One rule per row: no key of the map `self` is reserved, except if the CEL expression `allowed` is true for `k`."""
+def _not_reserved(
+    table: Iterable[ReservedKeys], remedy: str, *, allowed: str = ""
+) -> Iterable[Rule]:
+    """Rules, one per row: no key of the map `self` is reserved, unless the CEL expression `allowed` is true for `k`."""
     for row in table:
-        free = f"!({_is_reserved(row)})"
-        free = f"{allowed} || {free}" if allowed else free
+        condition = f"!({_is_reserved(row)})"
+        if allowed:
+            condition = f"{allowed} || {condition}"
         yield _rule(
-            f"self.all(k, {free})",
-            f"{row.reason}; {remedy}",
+            f"self.all(k, {condition})",
+            row.error(remedy),
             reason=FORBIDDEN,
-            shown=_first_bad("self", free),
+            item=_first_invalid("self", condition),
         )
 
 
@@ -97,20 +102,20 @@ def _is_value(value: str) -> str:
     return f"{value} == '' || {value}.matches('^{_NAME}$')"
 
 
-def _first_bad(items: str, condition: str) -> str:
-    """CEL: the first item of a list or map for which the condition on `k` is false, quoted."""
+def _first_invalid(items: str, condition: str) -> str:
+    """CEL: the first item of a list, or key of a map, for which `condition` on `k` is false, in quotes."""
     return f"'\"' + {items}.filter(k, !({condition}))[0] + '\": '"
 
 
 LABEL_KEYS: Final = _rule(
     f"self.all(k, {_is_key('k')})",
     labels.KEY,
-    shown=_first_bad("self", _is_key("k")),
+    item=_first_invalid("self", _is_key("k")),
 )
 LABEL_VALUES: Final = _rule(
     f"self.all(k, {_is_value('self[k]')})",
     labels.LABEL_VALUE,
-    shown="'value of ' + " + _first_bad("self", _is_value("self[k]")),
+    item="'value of ' + " + _first_invalid("self", _is_value("self[k]")),
 )
 LABELS: Final = (LABEL_KEYS, LABEL_VALUES)
 
@@ -119,7 +124,7 @@ def policy_labels(allowed: Collection[str]) -> tuple[Rule, ...]:
     """Rules for the labels of a policy; `allowed` are reserved keys that it may write."""
     return (
         *LABELS,
-        *_unreserved(
+        *_not_reserved(
             reserved.LABELS, reserved.USE_ANOTHER_LABEL, allowed=f"k in {_json_list(allowed)}"
         ),
     )
@@ -131,9 +136,9 @@ ANNOTATIONS: Final = (
     _rule(
         f"self.all(k, {_ANNOTATION_KEY})",
         labels.KEY,
-        shown=_first_bad("self", _ANNOTATION_KEY),
+        item=_first_invalid("self", _ANNOTATION_KEY),
     ),
-    *_unreserved(reserved.ANNOTATIONS, reserved.USE_ANOTHER_KEY),
+    *_not_reserved(reserved.ANNOTATIONS, reserved.USE_ANOTHER_KEY),
     _rule(
         f"!({_literal(DELETION_COST_ANNOTATION)} in self) || "
         f"({_COST}.matches('^({labels.COST_PATTERN})$') && "
@@ -200,7 +205,7 @@ CONTAINER_PROBE: Final = _rule(
 )
 CONDITION_TYPE: Final = (
     *(
-        _rule(f"!(self in {_list(row.keys)})", f"{row.reason}; {reserved.USE_ANOTHER_CONDITION}")
+        _rule(f"!(self in {_list(row.keys)})", row.error(reserved.USE_ANOTHER_CONDITION))
         for row in reserved.CONDITIONS
     ),
     _rule(f"self == '' || ({_is_key('self')})", labels.KEY),

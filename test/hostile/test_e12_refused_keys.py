@@ -92,7 +92,9 @@ class Lawless(NamedTuple):
         """Whether an event names the reserved keys."""
         events = await self.api.get("/api/v1/namespaces/default/events")
         said = [each["message"] for each in events["items"] if each["reason"] == "InvalidSpec"]
-        return any("key 'pod-template-hash' tells a controller" in each for each in said)
+        return any(
+            "key 'pod-template-hash' is reserved: controllers identify" in each for each in said
+        )
 
     async def pod(self, what: str, holds: Any) -> Json:
         return await self.world.pods.until(what, holds, name=pod_name(0), namespace="default")

@@ -142,7 +142,9 @@ def test_the_definition_opens_the_keys_that_it_was_made_with(with_api: Any) -> N
             refused = await api.post(objects, writing("controller-revision-hash"), dryRun="All")
             assert refused.code == 422, refused
             (cause,) = refused.body["details"]["causes"]
-            assert '"controller-revision-hash": tells a controller' in cause["message"]
+            assert (
+                '"controller-revision-hash": is reserved: controllers identify' in cause["message"]
+            )
         finally:
             await api.delete(f"{DEFINITIONS}/podprobemarkers.{group}")
 

@@ -44,8 +44,8 @@ def test_row_covers_keys_prefixes_and_domains(key: str, covered: bool) -> None:
 
 def test_reserved_key_error_has_reason_and_remedy() -> None:
     assert reserved_label_error("pod-template-hash") == (
-        "tells a controller which pods are its own and of which revision; use a key of your own, "
-        "such as example.com/healthy, or let an administrator allow it (--allowed-label-keys)"
+        "is reserved: controllers identify their pods and revisions by it; use a key of your own, "
+        "such as example.com/healthy, or ask an administrator to allow it with --allowed-label-keys"
     )
 
 

@@ -56,7 +56,7 @@ def test_policy_state_is_unique_per_probe() -> None:
     (error,) = errors_of(edited("probes.0.markerPolicy", [policy, policy]))
 
     assert error.path == "spec.probes[0].markerPolicy[1].state"
-    assert error.detail == "must be unique in this policy"
+    assert error.detail == "must be unique in this markerPolicy"
 
 
 def test_at_most_twenty_errors_are_listed() -> None:

@@ -138,9 +138,9 @@ def test_reserved_labels_are_left_out_and_reported() -> None:
     assert compiled.labels == {"idle"}
     assert [str(each).split(";")[0] for each in compiled.errors] == [
         "spec.probes[0].markerPolicy[0].labels: Forbidden: key 'pod-template-hash' "
-        "tells a controller which pods are its own and of which revision",
+        "is reserved: controllers identify their pods and revisions by it",
         "spec.probes[0].markerPolicy[0].labels: Forbidden: key 'topology.kubernetes.io/zone' "
-        "belongs to Kubernetes and its controllers",
+        "is reserved: Kubernetes and its controllers own this domain",
     ]
 
 

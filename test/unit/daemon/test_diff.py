@@ -84,7 +84,9 @@ def test_a23_an_edit_is_told_field_by_field(new: Probe, edit: Edit) -> None:
         ),
         pytest.param(Probe(exec=ExecAction(())), "probe.exec.command", id="empty-command"),
         pytest.param(Probe(tcp_socket=TCPSocketAction(0)), "between 1 and 65535", id="port-0"),
-        pytest.param(Probe(http_get=HTTPGetAction(80, scheme="FTP")), "HTTP or HTTPS", id="scheme"),
+        pytest.param(
+            Probe(http_get=HTTPGetAction(80, scheme="FTP")), '"HTTP", "HTTPS"', id="scheme"
+        ),
     ],
 )
 def test_what_can_never_run_is_refused_with_a_reason(probe: Probe, part: str) -> None:
