@@ -29,12 +29,12 @@ from kruise_probe.client.config import ClusterConfig, load_config
 from kruise_probe.client.recorder import EventRecorder
 from kruise_probe.client.rest import ResourceListerWatcher, RestClient
 from kruise_probe.client.threads import run_in_daemon_thread
-from kruise_probe.daemon.agent import Agent, Options
+from kruise_probe.daemon.agent import Agent, AgentOptions
 from kruise_probe.daemon.cri.containers import ContainerWatcher
 from kruise_probe.daemon.cri.endpoints import NodeRuntime
+from kruise_probe.daemon.metrics import ExecGateCollector
 from kruise_probe.daemon.node_addresses import NodeAddresses
 from kruise_probe.daemon.probers.exec_gate import ExecGate
-from kruise_probe.daemon.probers.exec_metrics import ExecGateCollector
 from kruise_probe.daemon.probers.selection import prober_for
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.serving.authorization import MAX_REVIEWS, MetricsGuard
@@ -162,11 +162,15 @@ async def run_daemon(flags: DaemonFlags, runtime: NodeRuntime) -> None:
         if off:
             _log.warning("nothing to do: a feature gate is off", gates=off)
         else:
-            await _probe(flags, config, runtime, ready)
+            await _probe(flags, config, runtime, ready, stalls)
 
 
 async def _probe(
-    flags: DaemonFlags, config: ClusterConfig, runtime: NodeRuntime, ready: Checks
+    flags: DaemonFlags,
+    config: ClusterConfig,
+    runtime: NodeRuntime,
+    ready: Checks,
+    stalls: StallDetector,
 ) -> None:
     client = _client(config)
     async with client, runtime, asyncio.TaskGroup() as group:
@@ -204,7 +208,8 @@ async def _probe(
             recorder=EventRecorder(
                 client, component=EVENT_COMPONENT, host=flags.node_name, now=utc_now
             ),
-            options=Options(
+            stalled_since=stalls.stalled_since,
+            options=AgentOptions(
                 message_sync_seconds=flags.message_sync_interval,
                 refresh_seconds=flags.result_refresh_interval,
                 system_namespace=flags.system_namespace,

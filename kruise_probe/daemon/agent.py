@@ -16,21 +16,21 @@ from kruise_probe.api.core import Probe
 from kruise_probe.api.names import EVENT_FAILED, EVENT_SUCCEEDED, SYSTEM_NAMESPACE
 from kruise_probe.api.v1alpha1 import NodePodProbe, ProbeState
 from kruise_probe.client.event_series import ObjectReference
-from kruise_probe.daemon.aim import Containers, HostAddresses
 from kruise_probe.daemon.diff import Entry
 from kruise_probe.daemon.heartbeat import Heartbeat, LeaseClient
 from kruise_probe.daemon.metrics import ProbeCollector
 from kruise_probe.daemon.probers.prober import Prober
 from kruise_probe.daemon.reporter import Reporter, StatusClient
-from kruise_probe.daemon.results import Result, Results
+from kruise_probe.daemon.results import PublishedResult, Results
 from kruise_probe.daemon.supervisor import Supervisor
+from kruise_probe.daemon.targets import Containers, HostAddresses
 from kruise_probe.informers.handlers import EventHandler
 
 LAST_EVENTS_SECONDS: Final = 1.0
 """Time to send the last events at shutdown, after the last status write."""
 
 
-class Options(NamedTuple):
+class AgentOptions(NamedTuple):
     """Settings from flags; durations in seconds."""
 
     message_sync_seconds: float = 2.0
@@ -89,7 +89,8 @@ class Agent:
         host_addresses: HostAddresses,
         prober_factory: Callable[[Probe], Prober],
         recorder: Recorder,
-        options: Options,
+        stalled_since: Callable[[float], bool],
+        options: AgentOptions,
         now: Callable[[], datetime],
     ) -> None:
         self._node_name = node_name
@@ -103,6 +104,7 @@ class Agent:
             host_addresses=host_addresses,
             prober_factory=prober_factory,
             results=results,
+            stalled_since=stalled_since,
             on_transition=self._record_transition,
             now=now,
         )
@@ -158,7 +160,9 @@ class Agent:
             async with asyncio.timeout(LAST_EVENTS_SECONDS):
                 await self._recorder.flush()
         except TimeoutError:
-            self._log.warning("events of the last moment are lost", seconds=LAST_EVENTS_SECONDS)
+            self._log.warning(
+                "the last events were not sent in time and are dropped", seconds=LAST_EVENTS_SECONDS
+            )
 
     def follow(self, node_pod_probe: NodePodProbe | None, *, first: bool, respec: bool) -> None:
         """Handle the newest object: None if it was deleted; `respec` if its spec changed."""
@@ -173,7 +177,7 @@ class Agent:
     def is_own(self, node_pod_probe: NodePodProbe) -> bool:
         return node_pod_probe.metadata.name == self._node_name
 
-    def _record_transition(self, entry: Entry, result: Result) -> None:
+    def _record_transition(self, entry: Entry, result: PublishedResult) -> None:
         succeeded = result.state is ProbeState.SUCCEEDED
         self._recorder.event(
             ObjectReference(entry.pod.namespace, entry.pod.name, entry.key.pod_uid),

@@ -15,7 +15,7 @@ from kruise_probe.api.v1alpha1 import NodePodProbeSpec
 from kruise_probe.api.validation import validate_probe
 from kruise_probe.daemon.identity import handler_bytes
 
-_REFUSED_KINDS: Final = frozenset(
+_FATAL_KINDS: Final = frozenset(
     {ErrorKind.REQUIRED, ErrorKind.INVALID, ErrorKind.NOT_SUPPORTED, ErrorKind.FORBIDDEN}
 )
 
@@ -94,26 +94,26 @@ def edit_of(old: Probe, new: Probe) -> Edit:
     )
 
 
-def refusal_of(probe: Probe) -> str:
+def invalid_reason(probe: Probe) -> str:
     """Why `probe` cannot run, as the message of its state; empty when it can.
 
-    Not refused:
+    Not invalid here:
 
     - Numbers out of range: they are clamped.
     - Sizes, except the command's: older markers may exceed our bounds.
     - `host`: the prober itself reports a failure.
     - A port given as text: the prober uses its number, or reports that there is none.
     """
-    broken = first_errors(error for error in validate_probe(probe, "probe") if _refuses(error))
+    broken = first_errors(error for error in validate_probe(probe, "probe") if _is_fatal(error))
     return f"InvalidProbe: {'; '.join(map(str, broken))}" if broken else ""
 
 
-def _refuses(error: FieldError) -> bool:
+def _is_fatal(error: FieldError) -> bool:
     field = error.path.rpartition(".")[2]
     if field == "port" and isinstance(error.value, str):
         return False
     return (
-        error.kind in _REFUSED_KINDS
+        error.kind in _FATAL_KINDS
         and field != "host"
         and not field.endswith(("Seconds", "Threshold"))
     )

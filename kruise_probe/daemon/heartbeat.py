@@ -97,7 +97,7 @@ class Heartbeat:
             self._failed(error)
             return False
         if self._failures:
-            self._log.info("heartbeat is back", failures=self._failures)
+            self._log.info("lease is renewed again", failures=self._failures)
             self._failures = 0
         return True
 
@@ -124,7 +124,8 @@ class Heartbeat:
             await self._send(renewal)
             self._refused = owner
             self._log.warning(
-                "the Lease cannot name its Node, and stays after it", error=str(error)
+                "lease has no owner reference, so it stays when its Node is deleted; allow the daemon to set owner references",
+                error=str(error),
             )
 
     async def _send(self, renewal: dict[str, object]) -> None:
@@ -174,7 +175,7 @@ class Heartbeat:
         metrics.HEARTBEAT_FAILURES.inc()
         if self._failures == 1:
             self._log.warning(
-                "heartbeat failed; results count as stale after the lease has expired",
+                "lease could not be renewed; results are stale when it has expired",
                 lease_seconds=LEASE_SECONDS,
                 error=str(error) or type(error).__name__,
             )

@@ -1,25 +1,30 @@
 """Metrics of the daemon: the two of kubelet's prober, and our own.
 
-Each worker counts its probe in plain integers. They become samples at a scrape, so an attempt costs little. The series
-of a probe end with its worker.
+Each worker counts its attempts in plain integers. They become samples at a scrape, so an attempt costs little. The
+series of a probe end with its worker.
 
 Source: kubelet pkg/kubelet/prober/prober_manager.go (ProberResults, ProberDuration).
 Differs: `probe_type` is `custom`. The label `probe` is added, because a container may have several custom probes.
 """
 
+import collections
 from bisect import bisect_left
-from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
+from typing import Final, Protocol
 
 from prometheus_client import Counter
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
+from kruise_probe.api.keys import NamespacedName, ProbeKey
+
 PROBE_TYPE: Final = "custom"
 
-BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_DURATION_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """In seconds; Go's default buckets, which kubelet uses."""
+
+_QUEUE_BUCKETS: Final = _DURATION_BUCKETS[1:]
 
 PORTION: Final = 50
 """Number of probes whose samples are made in one step."""
@@ -36,7 +41,7 @@ MESSAGES_SHORTENED = Counter(
 )
 TICKS_MISSED = Counter(
     "kruise_probe_ticks_missed_total",
-    "Ticks at which a probe did not run, because the one before was under way or the daemon was late.",
+    "Ticks at which a probe did not run, because the previous attempt was in flight or the daemon was late.",
 )
 WORKER_ERRORS = Counter(
     "kruise_probe_worker_errors_total", "Errors of this program while it ran a probe."
@@ -46,47 +51,48 @@ HEARTBEAT_FAILURES = Counter(
 )
 
 
+class Buckets:
+    """Counts of durations by upper bound. Plain integers are cheaper than a metric with labels."""
+
+    __slots__ = ("_bounds", "_counts", "seconds")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.seconds = 0.0
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+
+    def observe(self, seconds: float) -> None:
+        self.seconds += seconds
+        self._counts[bisect_left(self._bounds, seconds)] += 1
+
+    def cumulative(self) -> list[tuple[str, float]]:
+        bounds = (*map(str, self._bounds), "+Inf")
+        return list(zip(bounds, accumulate(self._counts), strict=True))
+
+
+def queue_buckets() -> Buckets:
+    """Buckets for the time that commands wait for a place."""
+    return Buckets(_QUEUE_BUCKETS)
+
+
 class ProbeSeries:
     """The counters of one probe; `state` and `type` are its labels in `kruise_probe_probes`."""
 
-    __slots__ = (
-        "_buckets",
-        "_seconds",
-        "failed",
-        "labels",
-        "state",
-        "successful",
-        "type",
-        "unknown",
-    )
+    __slots__ = ("durations", "failed", "labels", "state", "successful", "type", "unknown")
 
-    def __init__(
-        self, *, container: str, pod: str, namespace: str, pod_uid: str, probe: str
-    ) -> None:
-        self.labels = (container, pod, namespace, probe, pod_uid)
+    def __init__(self, key: ProbeKey, pod: NamespacedName) -> None:
+        self.labels = (key.container, pod.name, pod.namespace, str(key.probe), key.pod_uid)
         self.type = ""
         self.state = "Pending"
         self.successful = 0
         self.failed = 0
         self.unknown = 0
-        self._seconds = 0.0
-        self._buckets = [0] * (len(BUCKETS) + 1)
+        self.durations = Buckets(_DURATION_BUCKETS)
 
     def succeeded(self, seconds: float) -> None:
         """Count a success; as in kubelet, only successes have a duration."""
         self.successful += 1
-        self._seconds += seconds
-        self._buckets[bisect_left(BUCKETS, seconds)] += 1
-
-    @property
-    def total_seconds(self) -> float:
-        return self._seconds
-
-    def cumulative_buckets(self) -> Iterator[tuple[str, float]]:
-        total = 0
-        for bound, count in zip((*map(str, BUCKETS), "+Inf"), self._buckets, strict=True):
-            total += count
-            yield bound, total
+        self.durations.observe(seconds)
 
 
 class ProbeCollector(Collector):
@@ -136,7 +142,7 @@ def _durations(series: list[ProbeSeries]) -> HistogramMetricFamily:
     )
     for each in series:
         family.add_metric(
-            (PROBE_TYPE, *each.labels[:-1]), list(each.cumulative_buckets()), each.total_seconds
+            (PROBE_TYPE, *each.labels[:-1]), each.durations.cumulative(), each.durations.seconds
         )
     return family
 
@@ -147,6 +153,47 @@ def _counts(series: list[ProbeSeries]) -> GaugeMetricFamily:
         "Probes that run on this node, by handler and by state; Pending has no state yet.",
         labels=("type", "state"),
     )
-    for labels, count in Tally((each.type, each.state) for each in series).items():
+    for labels, count in collections.Counter((each.type, each.state) for each in series).items():
         family.add_metric(labels, count)
     return family
+
+
+class Gate(Protocol):
+    """The metrics of an `ExecGate`."""
+
+    in_flight: int
+    shared: int
+    queue: Buckets
+
+    @property
+    def queued_probes(self) -> int: ...
+
+
+class ExecGateCollector(Collector):
+    """Exports the metrics of one gate at each scrape."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+
+    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily]:
+        yield GaugeMetricFamily(
+            "kruise_probe_exec_in_flight",
+            "Commands that the container runtime runs for probes right now.",
+            value=self._gate.in_flight,
+        )
+        yield GaugeMetricFamily(
+            "kruise_probe_exec_queued_probes",
+            "Probes that have waited for a place longer than max(3 periods, 30 s) and are Unknown (ExecQueued).",
+            value=self._gate.queued_probes,
+        )
+        yield CounterMetricFamily(
+            "kruise_probe_exec_shared",
+            "Commands that were not run, because an identical one was queued or in flight.",
+            value=self._gate.shared,
+        )
+        yield HistogramMetricFamily(
+            "kruise_probe_exec_queue_seconds",
+            "Time that commands waited for a place under --max-concurrent-execs.",
+            buckets=self._gate.queue.cumulative(),
+            sum_value=self._gate.queue.seconds,
+        )

@@ -11,7 +11,7 @@ from typing import Final
 from kruise_probe.api.keys import ProbeKey
 from kruise_probe.api.times import parse_time
 from kruise_probe.api.v1alpha1 import ContainerProbeState, NodePodProbeStatus, ProbeState
-from kruise_probe.daemon.results import Result
+from kruise_probe.daemon.results import PublishedResult
 
 _STATES: Final = frozenset(each.value for each in ProbeState)
 
@@ -36,12 +36,12 @@ def recorded_in(status: NodePodProbeStatus | None) -> Recorded:
     return recorded
 
 
-def result_for(key: ProbeKey, recorded: Recorded) -> Result | None:
+def result_for(key: ProbeKey, recorded: Recorded) -> PublishedResult | None:
     """The recorded result of `key`; None without a state, or with an unknown one."""
     state = recorded.get((key.pod_uid, str(key.probe)))
     if state is None or state.state not in _STATES:
         return None
-    return Result(
+    return PublishedResult(
         ProbeState(state.state),
         state.message or "",
         state.container_id or "",
@@ -52,7 +52,7 @@ def result_for(key: ProbeKey, recorded: Recorded) -> Result | None:
 
 
 def readback_match(
-    result: Result, *, container_id: str, started_at: float | None, probe_hash: str
+    result: PublishedResult, *, container_id: str, started_at: float | None, probe_hash: str
 ) -> ReadbackMatch:
     """Compare `result` with the running container (`started_at`: seconds since the epoch) and its probe.
 

@@ -20,7 +20,7 @@ from kruise_probe.api.times import CLOCK_SLACK_SECONDS
 from kruise_probe.api.v1alpha1 import NodePodProbe, NodePodProbeStatus, stored_bytes
 from kruise_probe.client.request import PatchType
 from kruise_probe.daemon import metrics
-from kruise_probe.daemon.results import Change, Result
+from kruise_probe.daemon.results import PublishedResult, ResultChange
 from kruise_probe.daemon.status import (
     Fitted,
     differs,
@@ -30,6 +30,7 @@ from kruise_probe.daemon.status import (
     patch_of,
     status_of,
 )
+from kruise_probe.informers.resource_versions import is_older
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -79,7 +80,7 @@ class Reporter:
         *,
         client: StatusClient,
         node_name: str,
-        results: Mapping[ProbeKey, Result],
+        results: Mapping[ProbeKey, PublishedResult],
         message_sync_seconds: float,
         refresh_seconds: float,
         now: Callable[[], datetime],
@@ -115,29 +116,29 @@ class Reporter:
             return
         if before is None or before.spec != node_pod_probe.spec:
             self._spec_bytes = stored_bytes(node_pod_probe.spec)
-            self.changed(Change.MESSAGE)
+            self.changed(ResultChange.MESSAGE)
         if before is None or before.uid != node_pod_probe.uid:
             self._awaited_version = ""
             if not (node_pod_probe.status and node_pod_probe.status.pod_probe_statuses):
-                self.changed(Change.STATE)  # A new object lacks the known results.
+                self.changed(ResultChange.STATE)  # A new object lacks the known results.
         self._observe_status(node_pod_probe)
 
     def _observe_status(self, node_pod_probe: NodePodProbe) -> None:
-        if _older(node_pod_probe.resource_version, self._awaited_version):
+        if is_older(node_pod_probe.resource_version, self._awaited_version):
             return
         # Stop comparing: after a restore of the API server from a backup, versions are lower again.
         self._awaited_version = ""
         if node_pod_probe.status != self._stored_status:
             self._stored_status = node_pod_probe.status
-            self.changed(Change.MESSAGE)
+            self.changed(ResultChange.MESSAGE)
             self._schedule_refresh_by_age()
 
-    def changed(self, change: Change) -> None:
+    def changed(self, change: ResultChange) -> None:
         """Note new results; STATE is written at once, MESSAGE after `message_sync_seconds` or with the next write."""
         at = asyncio.get_running_loop().time()
-        if change is Change.STATE and self._state_changed_at is None:
+        if change is ResultChange.STATE and self._state_changed_at is None:
             self._state_changed_at = at
-        elif change is Change.MESSAGE and self._message_changed_at is None:
+        elif change is ResultChange.MESSAGE and self._message_changed_at is None:
             self._message_changed_at = at
         else:
             return
@@ -228,7 +229,7 @@ class Reporter:
         seen = self._object
         if seen is None or seen.uid != written.uid:
             return
-        if _older(seen.resource_version, written.resource_version):
+        if is_older(seen.resource_version, written.resource_version):
             self._stored_status = written.status
             self._awaited_version = written.resource_version
 
@@ -274,11 +275,3 @@ class Reporter:
 
 def _text(error: Exception) -> str:
     return str(error) or type(error).__name__
-
-
-def _older(version: str, than: str) -> bool:
-    """Whether resource version `version` is older than `than`; they increase (KEP-5504)."""
-    try:
-        return int(version) < int(than)
-    except ValueError:
-        return False

@@ -29,12 +29,11 @@ On an idle machine a wake-up costs as much as a probe."""
 MAX_STRETCH: Final = 8
 """Largest factor for the period of an exec probe that hangs."""
 
-
 _FULL: Final = 1 << 64
 
 
-class Anchor(NamedTuple):
-    """One instant on both clocks: seconds since the epoch, and loop time."""
+class StartTime(NamedTuple):
+    """When the daemon started, on both clocks: seconds since the epoch, and loop time. Ticks are computed from it."""
 
     wall_seconds: float
     loop_seconds: float
@@ -42,8 +41,8 @@ class Anchor(NamedTuple):
     def loop_time_of(self, wall_seconds: float) -> float:
         return self.loop_seconds + (wall_seconds - self.wall_seconds)
 
-    def next_tick(self, timing: "Timing", after: float) -> float:
-        """Loop time of the first tick that is later than `after` (loop time)."""
+    def next_on_phase(self, timing: "Timing", after: float) -> float:
+        """Loop time of the first tick on phase that is later than `after` (loop time)."""
         period = timing.period_seconds
         first = self.loop_time_of(math.floor(self.wall_seconds / period) * period)
         first += timing.phase_seconds
@@ -56,6 +55,13 @@ class Timing(NamedTuple):
 
     period_seconds: float
     phase_seconds: float
+
+
+class Tick(NamedTuple):
+    """A tick at loop time `at`. `on_phase` is False for a first probe, which runs at once or after a delay."""
+
+    at: float
+    on_phase: bool
 
 
 def timing_of(pod_uid: str, container: str, probe: Probe) -> Timing:
@@ -80,7 +86,7 @@ def first_due(
     return loop_now + max(initial_delay_seconds - age, 0.0)
 
 
-def due_after_restart(anchor: Anchor, timing: Timing, loop_now: float) -> float:
+def due_after_restart(start: StartTime, timing: Timing, loop_now: float) -> float:
     """First probe of a container that ran before this daemon and whose state is not known.
 
     Within `START_SPREAD_SECONDS`, or one period if that is shorter. Spread by the phase, so that the probes of a node
@@ -88,18 +94,18 @@ def due_after_restart(anchor: Anchor, timing: Timing, loop_now: float) -> float:
     """
     period, phase = timing
     if period <= START_SPREAD_SECONDS:
-        return anchor.next_tick(timing, loop_now)
+        return start.next_on_phase(timing, loop_now)
     return loop_now + phase / period * START_SPREAD_SECONDS
 
 
-def tick_after(anchor: Anchor, timing: Timing, served: float, *, on_phase: bool) -> float:
-    """The tick after the one served at loop time `served`.
+def tick_after(start: StartTime, timing: Timing, last: Tick, stretch: int = 1) -> Tick:
+    """The tick that follows `last`: every `stretch`-th tick on phase is served.
 
-    After a tick outside the phase (`on_phase` False), a tick within half a period is skipped.
+    After a tick outside the phase, a tick within half a period is skipped.
     """
-    if on_phase:
-        return anchor.next_tick(timing, served + CLOCK_SLACK_SECONDS)
-    return anchor.next_tick(timing, served + timing.period_seconds / 2)
+    period = timing.period_seconds
+    after = last.at + (CLOCK_SLACK_SECONDS if last.on_phase else period / 2)
+    return Tick(start.next_on_phase(timing, after) + (stretch - 1) * period, on_phase=True)
 
 
 def ticks_missed(due: float, loop_now: float, period_seconds: float) -> int:

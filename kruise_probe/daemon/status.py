@@ -24,7 +24,7 @@ from kruise_probe.api.v1alpha1 import (
     PodProbeStatus,
     stored_bytes,
 )
-from kruise_probe.daemon.results import Result
+from kruise_probe.daemon.results import PublishedResult
 
 METADATA_BYTES: Final = 8 << 10
 """Bytes reserved for the metadata of the object."""
@@ -46,7 +46,9 @@ class Fitted(NamedTuple):
     shortened: int
 
 
-def status_of(spec: NodePodProbeSpec, results: Mapping[ProbeKey, Result]) -> NodePodProbeStatus:
+def status_of(
+    spec: NodePodProbeSpec, results: Mapping[ProbeKey, PublishedResult]
+) -> NodePodProbeStatus:
     """The newest results of the probes in `spec`, in its order."""
     seen: set[ProbeKey] = set()
     pods = [
@@ -58,7 +60,7 @@ def status_of(spec: NodePodProbeSpec, results: Mapping[ProbeKey, Result]) -> Nod
 
 
 def _states(
-    pod: PodProbe, results: Mapping[ProbeKey, Result], seen: set[ProbeKey]
+    pod: PodProbe, results: Mapping[ProbeKey, PublishedResult], seen: set[ProbeKey]
 ) -> Iterator[ContainerProbeState]:
     for probe in pod.probes or ():
         key = ProbeKey(pod.uid, probe.container_name, ProbeName.parse(probe.name))
@@ -139,14 +141,14 @@ def patch_of(status: NodePodProbeStatus) -> bytes:
     return b'{"status":%b}' % _encoder.encode(status)
 
 
-def differs(wanted: NodePodProbeStatus, kept: NodePodProbeStatus | None) -> bool:
-    """Whether `wanted` differs from the stored status `kept`; the order and `lastProbeTime` are ignored.
+def differs(wanted: NodePodProbeStatus, stored: NodePodProbeStatus | None) -> bool:
+    """Whether `wanted` differs from the stored status; the order and `lastProbeTime` are ignored.
 
     Container id and probe hash are compared only if both are set, because Kruise's CRD prunes them. Kruise's daemon
     writes in no fixed order.
     """
     mine = wanted.pod_probe_statuses or ()
-    theirs = (kept and kept.pod_probe_statuses) or ()
+    theirs = (stored and stored.pod_probe_statuses) or ()
     if len(mine) != len(theirs):
         return True
     return any(map(_pod_differs, mine, _in_order_of(mine, theirs, lambda pod: pod.uid)))
@@ -196,9 +198,9 @@ def _transition_differs(mine: str | None, theirs: str | None) -> bool:
     return mine is not None and mine != theirs and parse_time(mine) != parse_time(theirs)
 
 
-def newer_probes(wanted: NodePodProbeStatus, kept: NodePodProbeStatus | None) -> bool:
+def newer_probes(wanted: NodePodProbeStatus, stored: NodePodProbeStatus | None) -> bool:
     """Whether a probe time differs from the stored one. Only for statuses that do not differ otherwise."""
-    return _probe_times(wanted) != _probe_times(kept or NodePodProbeStatus())
+    return _probe_times(wanted) != _probe_times(stored or NodePodProbeStatus())
 
 
 def _probe_times(status: NodePodProbeStatus) -> dict[tuple[str, str], str | None]:

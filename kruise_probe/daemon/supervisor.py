@@ -17,14 +17,13 @@ from kruise_probe.api.core import Probe
 from kruise_probe.api.keys import ProbeKey
 from kruise_probe.api.v1alpha1 import NodePodProbe
 from kruise_probe.daemon import metrics
-from kruise_probe.daemon.aim import Containers, HostAddresses
 from kruise_probe.daemon.diff import Entry, diff, entries_of
 from kruise_probe.daemon.metrics import ProbeSeries
 from kruise_probe.daemon.probers.prober import Prober
 from kruise_probe.daemon.readback import Recorded, recorded_in, result_for
-from kruise_probe.daemon.results import Result, Results
-from kruise_probe.daemon.schedule import Anchor
-from kruise_probe.daemon.standstill import Standstill
+from kruise_probe.daemon.results import PublishedResult, Results
+from kruise_probe.daemon.schedule import StartTime
+from kruise_probe.daemon.targets import Containers, HostAddresses
 from kruise_probe.daemon.worker import Worker, WorkerContext
 
 REPAIR_SECONDS: Final = 60.0
@@ -45,19 +44,21 @@ class Supervisor:
         host_addresses: HostAddresses,
         prober_factory: Callable[[Probe], Prober],
         results: Results,
-        on_transition: Callable[[Entry, Result], None],
+        stalled_since: Callable[[float], bool],
+        on_transition: Callable[[Entry, PublishedResult], None],
         now: Callable[[], datetime],
     ) -> None:
         self._containers = containers
         self._host_addresses = host_addresses
         self._prober_factory = prober_factory
         self._results = results
+        self._stalled_since = stalled_since
         self._on_transition = on_transition
         self._now = now
         self._log = structlog.get_logger()
         self._entries: Mapping[ProbeKey, Entry] = {}
         self._workers: dict[ProbeKey, Worker] = {}
-        self._kept_results: dict[ProbeKey, Result] = {}
+        self._kept_results: dict[ProbeKey, PublishedResult] = {}
         self._keep_until = 0.0
         self._context: WorkerContext | None = None
         self._running = asyncio.Event()
@@ -73,16 +74,14 @@ class Supervisor:
     async def run(self) -> None:
         """Run the workers until cancelled."""
         async with asyncio.TaskGroup() as group:
-            standstill = Standstill()
-            standstill_task = group.create_task(standstill.run(), name="standstill")
             self._context = WorkerContext(
-                anchor=Anchor(self._now().timestamp(), asyncio.get_running_loop().time()),
+                start=StartTime(self._now().timestamp(), asyncio.get_running_loop().time()),
                 containers=self._containers,
                 host_addresses=self._host_addresses,
                 prober_factory=self._prober_factory,
                 results=self._results,
                 spawn=group.create_task,
-                standstill=standstill,
+                stalled_since=self._stalled_since,
                 on_transition=self._on_transition,
                 now=self._now,
             )
@@ -90,7 +89,6 @@ class Supervisor:
             try:
                 await asyncio.Event().wait()
             finally:
-                standstill_task.cancel()
                 for worker in self._workers.values():
                     worker.halt()
 

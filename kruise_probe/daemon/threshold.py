@@ -1,10 +1,10 @@
-"""The state of one probe as a pure state machine of attempt results, obstacles and containers.
+"""The state of one probe as a pure state machine of attempt results, blocking reasons and containers.
 
 It reads no clock and starts no task; `worker.py` calls it with loop times. Invariants:
 
 - `state` changes to Succeeded or Failed after as many equal results in a row as the threshold requires. They are
   of one container and one handler.
-- `state` changes to Unknown after an obstacle has lasted for the grace period, when a container with an initial delay
+- `state` changes to Unknown after the probe has been blocked for the grace period, when a container with an initial delay
   replaces another, or when the probe cannot run (`unknown`).
 - `state` is None while the probe was neither run nor read back; then nothing is published.
 
@@ -20,22 +20,20 @@ from kruise_probe.api.core import Probe
 from kruise_probe.api.v1alpha1 import ProbeState
 
 LEAST_GRACE_SECONDS: Final = 30.0
-"""Least grace period: an obstacle makes the state Unknown no earlier."""
+"""Least grace period: a blocked probe becomes Unknown no earlier."""
 
-CONTAINER_RESTARTED: Final = (
-    "ContainerRestarted: the container was started anew and is within its initial delay"
-)
+CONTAINER_RESTARTED: Final = "ContainerRestarted: the container is new and within its initial delay; wait for its first result"
 
 
 class Thresholds(NamedTuple):
-    """Equal results in a row that change the state, and seconds until an obstacle makes it Unknown."""
+    """Equal results in a row that change the state, and seconds until a blocked probe becomes Unknown."""
 
     success: int
     failure: int
     grace_seconds: float
 
-    def needed(self, verdict: ProbeState) -> int:
-        return self.success if verdict is ProbeState.SUCCEEDED else self.failure
+    def needed(self, result: ProbeState) -> int:
+        return self.success if result is ProbeState.SUCCEEDED else self.failure
 
 
 def thresholds_of(probe: Probe) -> Thresholds:
@@ -44,15 +42,15 @@ def thresholds_of(probe: Probe) -> Thresholds:
     return Thresholds(probe.effective_success_threshold, failure, grace)
 
 
-class Obstacle(NamedTuple):
+class Blocked(NamedTuple):
     """Why attempts give no result, and since which loop time.
 
-    `of_container`: no container runs; otherwise it runs and the attempt had no result.
+    `by_container`: no container runs; otherwise it runs and the attempt had no result.
     """
 
     since: float
     message: str
-    of_container: bool
+    by_container: bool
 
 
 class Record(NamedTuple):
@@ -60,17 +58,17 @@ class Record(NamedTuple):
 
     Attributes:
         state: published, with its message; None while nothing is published.
-        verdict: the newest attempt result, with its message; None when none counts yet.
-        run: number of equal results in a row, `verdict` included.
-        obstacle: why attempts give no result now.
+        result: of the newest attempt, with its message; None when none counts yet.
+        result_run: number of equal results in a row, `result` included.
+        blocked: why attempts give no result now.
     """
 
     state: ProbeState | None = None
     message: str = ""
-    verdict: ProbeState | None = None
-    verdict_message: str = ""
-    run: int = 0
-    obstacle: Obstacle | None = None
+    result: ProbeState | None = None
+    result_message: str = ""
+    result_run: int = 0
+    blocked: Blocked | None = None
 
 
 def restored(state: ProbeState, message: str) -> Record:
@@ -78,59 +76,59 @@ def restored(state: ProbeState, message: str) -> Record:
     return Record(state, message)
 
 
-def verdict_reached(
-    record: Record, verdict: ProbeState, message: str, thresholds: Thresholds
+def result_observed(
+    record: Record, result: ProbeState, message: str, thresholds: Thresholds
 ) -> Record:
-    """Count an attempt result, Succeeded or Failed."""
-    run = record.run + 1 if record.verdict is verdict else 1
+    """Count the result of an attempt, Succeeded or Failed."""
+    run = record.result_run + 1 if record.result is result else 1
     return thresholds_changed(
-        Record(record.state, record.message, verdict, message, run), thresholds
+        Record(record.state, record.message, result, message, run), thresholds
     )
-
-
-def settled(record: Record, thresholds: Thresholds) -> bool:
-    """Whether the run of results meets the threshold of the current state."""
-    if record.verdict is None or record.verdict is not record.state:
-        return False
-    return record.run >= thresholds.needed(record.verdict)
 
 
 def thresholds_changed(record: Record, thresholds: Thresholds) -> Record:
     """Apply new thresholds: the results counted so far may meet them."""
-    if record.verdict is None or record.run < thresholds.needed(record.verdict):
+    if record.result is None or record.result_run < thresholds.needed(record.result):
         return record
-    return record._replace(state=record.verdict, message=record.verdict_message)
+    return record._replace(state=record.result, message=record.result_message)
 
 
-def not_reached(
-    record: Record, message: str, *, of_container: bool, at: float, thresholds: Thresholds
+def is_confirmed(record: Record, thresholds: Thresholds) -> bool:
+    """Whether the newest results confirm the state: they are equal to it, and as many as its threshold."""
+    if record.result is None or record.result is not record.state:
+        return False
+    return record.result_run >= thresholds.needed(record.result)
+
+
+def attempt_blocked(
+    record: Record, message: str, *, by_container: bool, at: float, thresholds: Thresholds
 ) -> Record:
-    """Note an attempt without a result at `at`; not for an unavailable runtime (see `put_on_hold`)."""
-    since = record.obstacle.since if record.obstacle else at
-    record = record._replace(obstacle=Obstacle(since, message, of_container))
+    """Note at `at` why there is no result; not for an unavailable runtime (see `put_on_hold`)."""
+    since = record.blocked.since if record.blocked else at
+    record = record._replace(blocked=Blocked(since, message, by_container))
     return time_passed(record, at, thresholds)
 
 
 def time_passed(record: Record, at: float, thresholds: Thresholds) -> Record:
-    """Become Unknown and reset the run of results once an obstacle has lasted for the grace period."""
-    if record.obstacle is None or at < record.obstacle.since + thresholds.grace_seconds:
+    """Become Unknown and reset the run of results once the probe was blocked for the grace period."""
+    if record.blocked is None or at < record.blocked.since + thresholds.grace_seconds:
         return record
-    return Record(ProbeState.UNKNOWN, record.obstacle.message, obstacle=record.obstacle)
+    return Record(ProbeState.UNKNOWN, record.blocked.message, blocked=record.blocked)
 
 
 def put_on_hold(record: Record) -> Record:
-    """Clear the obstacle: while the runtime is unavailable, the grace period does not run."""
-    return record._replace(obstacle=None)
+    """Clear the blocking reason: while the runtime is unavailable, the grace period does not run."""
+    return record._replace(blocked=None)
 
 
 def container_runs(record: Record) -> Record:
-    """Clear an obstacle of the container: it runs."""
-    if record.obstacle is None or not record.obstacle.of_container:
+    """Clear a blocking reason of the container: it runs."""
+    if record.blocked is None or not record.blocked.by_container:
         return record
-    return record._replace(obstacle=None)
+    return record._replace(blocked=None)
 
 
-def question_changed(record: Record) -> Record:
+def handler_changed(record: Record) -> Record:
     """Reset the run of results after an edit of the handler; keep the state until a threshold is met."""
     return Record(record.state, record.message)
 

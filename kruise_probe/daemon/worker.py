@@ -1,76 +1,74 @@
 """The worker of one probe of one container: runs attempts on schedule and publishes the state.
 
-`schedule` decides when to probe, `aim` where, and `threshold` the state. An idle worker holds one timer; it has a task
-only while an attempt is in flight.
+`schedule` decides when to probe, `targets` where, and `threshold` the state. An idle worker holds one timer. It has a
+task only while an attempt waits.
 
-Source: kubelet pkg/kubelet/prober/worker.go.
+Source: kubelet pkg/kubelet/prober/worker.go (run, doProbe).
 Differs: no loop per worker. Edits apply field by field (KEP-6318). There are no attempts while the container does not
-run or does not exist. An exec probe that hangs runs less often.
+run or does not exist. A late tick never moves the following ones. An exec probe that hangs runs less often.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import msgspec
 import structlog
 
 from kruise_probe.api.core import Probe
 from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.daemon import metrics, schedule, threshold
-from kruise_probe.daemon.aim import Containers, HostAddresses, Missing, aim_at, target_of
-from kruise_probe.daemon.attempts import Attempts, Spawn
 from kruise_probe.daemon.cri.containers import ContainerView
-from kruise_probe.daemon.diff import Entry, edit_of, refusal_of
+from kruise_probe.daemon.diff import Entry, edit_of, invalid_reason
 from kruise_probe.daemon.identity import handler_type, probe_hash
 from kruise_probe.daemon.metrics import ProbeSeries
+from kruise_probe.daemon.probers.dialing import end_of_round
+from kruise_probe.daemon.probers.exec import stuck_message
 from kruise_probe.daemon.probers.messages import clean_message
 from kruise_probe.daemon.probers.prober import (
-    REASON_CONTAINER_NOT_CREATED,
-    REASON_CONTAINER_NOT_RUNNING,
-    REASON_EXEC_QUEUED,
-    REASON_INVALID_PROBE,
-    REASON_RUNTIME_UNAVAILABLE,
     CouldNotProbe,
-    Outcome,
+    PendingResponse,
     Prober,
-    Verdict,
+    ProbeResult,
+    Reason,
+    Started,
 )
 from kruise_probe.daemon.readback import ReadbackMatch, readback_match
-from kruise_probe.daemon.results import Change, Result, Results
-from kruise_probe.daemon.schedule import Anchor
-from kruise_probe.daemon.standstill import Standstill
+from kruise_probe.daemon.results import PublishedResult, Results, next_result
+from kruise_probe.daemon.schedule import StartTime
+from kruise_probe.daemon.targets import (
+    Containers,
+    HostAddresses,
+    NotRunning,
+    running_container,
+    target_of,
+)
 from kruise_probe.daemon.threshold import Record
 from kruise_probe.daemon.ticker import Ticker
 
 _REASONS_TO_REFRESH = frozenset(
-    {REASON_CONTAINER_NOT_CREATED, REASON_CONTAINER_NOT_RUNNING, REASON_RUNTIME_UNAVAILABLE}
+    {Reason.CONTAINER_NOT_CREATED, Reason.CONTAINER_NOT_RUNNING, Reason.RUNTIME_UNAVAILABLE}
 )
-
-
-def _noop() -> None: ...
 
 
 class WorkerContext(NamedTuple):
     """Dependencies that all workers of a daemon share.
 
     Attributes:
-        anchor: the instant that ticks are computed from.
         spawn: starts the task of an attempt; its owner cancels it at the end.
-        standstill: records when this process stalled and so read responses too late.
+        stalled_since: whether this process has stalled since a loop time, and so read responses too late.
         on_transition: called with the entry and its new result when the state became Succeeded or Failed.
         now: the wall clock.
     """
 
-    anchor: Anchor
+    start: StartTime
     containers: Containers
     host_addresses: HostAddresses
     prober_factory: Callable[[Probe], Prober]
     results: Results
-    spawn: Spawn
-    standstill: Standstill
-    on_transition: Callable[[Entry, Result], None]
+    spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+    stalled_since: Callable[[float], bool]
+    on_transition: Callable[[Entry, PublishedResult], None]
     now: Callable[[], datetime]
 
 
@@ -83,16 +81,15 @@ class Worker:
     """
 
     def __init__(
-        self, entry: Entry, context: WorkerContext, *, recorded: Result | None, from_start: bool
+        self,
+        entry: Entry,
+        context: WorkerContext,
+        *,
+        recorded: PublishedResult | None,
+        from_start: bool,
     ) -> None:
         self.entry = entry
-        self.series = ProbeSeries(
-            container=entry.key.container,
-            pod=entry.pod.name,
-            namespace=entry.pod.namespace,
-            pod_uid=entry.key.pod_uid,
-            probe=str(entry.key.probe),
-        )
+        self.series = ProbeSeries(entry.key, entry.pod)
         self._context = context
         self._recorded = recorded
         self._from_start = from_start
@@ -101,27 +98,24 @@ class Worker:
             pod=str(entry.pod), container=entry.key.container, probe=str(entry.key.probe)
         )
         timing = schedule.timing_of(entry.key.pod_uid, entry.key.container, entry.probe)
-        self._ticker = Ticker(context.anchor, timing, self._tick)
+        self._ticker = Ticker(context.start, timing, self._on_tick)
         self._configure()
 
         self._record = (
             threshold.restored(recorded.state, recorded.message) if recorded else Record()
         )
+        self._grace_timer: asyncio.TimerHandle | None = None
         self._container_id = ""
         self._started_at: float | None = None
-        self._attempted = False
-        self._timeouts_in_a_row = 0
-        self._internal_error_logged = False
-        self._unsubscribe: Callable[[], None] = _noop
+        self._unsubscribe: Callable[[], None] | None = None
 
-        self._attempts = Attempts(
-            context.spawn,
-            context.standstill,
-            on_outcome=self._on_outcome,
-            on_failure=self._on_failure,
-            on_end=self._ticker.probe_ended,
-        )
-        self._grace_timer: asyncio.TimerHandle | None = None
+        self._attempted = False
+        self._attempt: asyncio.Task[None] | asyncio.TimerHandle | None = None
+        self._attempt_discarded = False
+        self._late_tick_at: float | None = None
+        self._timeouts_in_a_row = 0
+        self._timeout_ignored = False
+        self._internal_error_logged = False
 
     def _configure(self) -> None:
         probe = self.entry.probe
@@ -130,8 +124,8 @@ class Worker:
         self._thresholds = threshold.thresholds_of(probe)
         self._hash = probe_hash(probe)
         self.series.type = handler_type(probe)
-        self._refusal = refusal_of(probe)
-        self._prober = None if self._refusal else self._context.prober_factory(probe)
+        self._invalid_reason = invalid_reason(probe)
+        self._prober = None if self._invalid_reason else self._context.prober_factory(probe)
 
     # Calls of the supervisor and of the containers; all are synchronous.
 
@@ -144,18 +138,10 @@ class Worker:
         self._unsubscribe = self._context.containers.subscribe(
             key.pod_uid, key.container, self._on_container_change
         )
-        if self._refusal:
-            self._publish(threshold.unknown(self._refusal))
+        if self._invalid_reason:
+            self._publish(threshold.unknown(self._invalid_reason))
         else:
             self._sync_container()
-
-    def _on_container_change(self) -> None:
-        if self._refusal:
-            return
-        try:
-            self._sync_container()
-        except Exception as error:  # noqa: BLE001 - one bad probe never stops another
-            self._report_internal_error(error)
 
     def edit(self, entry: Entry) -> None:
         """Apply a new version of the entry; every field takes effect at once."""
@@ -163,22 +149,23 @@ class Worker:
         edit = edit_of(old.probe, entry.probe)
         probe_again = (
             edit.handler
-            or (edit.timeout and self._attempts.under_way)
-            or (old.ip != entry.ip and self._record.obstacle is not None)
+            or (edit.timeout and self._attempt is not None)
+            or (old.ip != entry.ip and self._record.blocked is not None)
         )
         if any(edit):
             self._configure()
         if edit.handler or edit.timeout:
             self._discard_attempt()
         if edit.handler:
-            self._record = threshold.question_changed(self._record)
+            self._record = threshold.handler_changed(self._record)
         if edit.thresholds:
             self._publish(threshold.thresholds_changed(self._record, self._thresholds))
-        if self._refusal:
+        if self._invalid_reason:
             self._stop_timers()
-            self._publish(threshold.unknown(self._refusal))
+            self._publish(threshold.unknown(self._invalid_reason))
             return
-        self._reset_grace_timer()
+        if self._grace_timer is not None:
+            self._on_grace_expired()  # The grace period may have changed.
         if not self._container_id:
             self._sync_container()
         elif probe_again or edit.timing:
@@ -186,20 +173,98 @@ class Worker:
 
     def halt(self) -> None:
         """Stop at once; keep the results."""
-        self._unsubscribe()
+        if self._unsubscribe is not None:
+            self._unsubscribe()
         self._stop_timers()
         self._discard_attempt()
 
-    def _stop_timers(self) -> None:
-        self._ticker.stop()
-        if self._grace_timer is not None:
-            self._grace_timer.cancel()
-        self._grace_timer = None
+    def _on_container_change(self) -> None:
+        if self._invalid_reason:
+            return
+        try:
+            self._sync_container()
+        except Exception as error:  # noqa: BLE001 - one bad probe never stops another
+            self._record_error(error)
+
+    # A tick.
+
+    def _on_tick(self) -> None:
+        """Start the next attempt, unless the previous one is in flight."""
+        if self._attempt is None:
+            self._probe()
+            return
+        if self._late_tick_at is not None:
+            metrics.TICKS_MISSED.inc()
+        self._late_tick_at = self._loop.time()
+        self._report_queued()
+
+    def _probe(self) -> None:
+        """Run one attempt, unless no container runs or the container is new (kubelet's doProbe)."""
+        try:
+            container = self._sync_container()
+            if container is None or self._prober is None:
+                return
+            self._attempted = True
+            began = self._loop.time()
+            target = target_of(container, self.entry, self._context.host_addresses)
+            self._continue(self._prober.probe(target), began)
+        except Exception as error:  # noqa: BLE001 - one bad probe never stops another
+            self._record_error(error)
+
+    def _continue(self, started: Started, began: float) -> None:
+        """Record the result, or wait for it: until the end of the round, or in a task."""
+        if isinstance(started, ProbeResult):
+            self._record_result(started, began)
+        elif isinstance(started, PendingResponse):
+            due = end_of_round(self._loop)
+            self._attempt = self._loop.call_at(due, self._look, started, began)
+        else:
+            self._attempt = self._context.spawn(self._finish(started, began))
+            # Not a `finally` in the coroutine: a task that is cancelled before its first step never enters it.
+            self._attempt.add_done_callback(lambda _: self._end_attempt(started))
+
+    def _look(self, pending: PendingResponse, began: float) -> None:
+        self._attempt = None
+        try:
+            self._continue(pending.look(), began)
+        except Exception as error:  # noqa: BLE001 - one bad probe never stops another
+            self._record_error(error)
+        if self._attempt is None:
+            self._end_attempt()
+
+    async def _finish(self, attempt: Coroutine[Any, Any, ProbeResult], began: float) -> None:
+        try:
+            result = await attempt
+            if not self._attempt_discarded:
+                self._record_result(result, began)
+        except Exception as error:  # noqa: BLE001 - one bad probe never stops another
+            if not self._attempt_discarded:
+                self._record_error(error)
+
+    def _end_attempt(self, attempt: Coroutine[Any, Any, ProbeResult] | None = None) -> None:
+        """Serve the tick that came during the attempt, or count it as missed."""
+        if attempt is not None:
+            attempt.close()
+        self._attempt = None
+        self._attempt_discarded = False
+        late_tick_at, self._late_tick_at = self._late_tick_at, None
+        if late_tick_at is None:
+            return
+        if schedule.runs_late(self._loop.time() - late_tick_at, self._ticker.timing.period_seconds):
+            self._probe()
+        else:
+            metrics.TICKS_MISSED.inc()
 
     def _discard_attempt(self) -> None:
+        """Cancel the attempt in flight, and drop its result."""
         self._timeouts_in_a_row = 0
         self._ticker.stretch_to(1)
-        self._attempts.discard()
+        if self._attempt is not None:
+            self._attempt.cancel()
+        if isinstance(self._attempt, asyncio.Task):
+            self._attempt_discarded = True
+        else:
+            self._attempt = None
 
     def _restart_timer(self, *, probe_again: bool) -> None:
         due = self._first_due()
@@ -216,6 +281,11 @@ class Worker:
             initial_delay_seconds=self.entry.probe.effective_initial_delay_seconds,
         )
 
+    def _stop_timers(self) -> None:
+        self._ticker.stop()
+        self._late_tick_at = None
+        self._stop_grace_timer()
+
     # The container.
 
     def _sync_container(self) -> ContainerView | None:
@@ -223,164 +293,138 @@ class Worker:
 
         Returns the container if it runs and was adopted before, else None: there is nothing to probe in this tick.
         """
-        aim = aim_at(self._context.containers, self.entry)
-        if aim is None:
+        container = running_container(self._context.containers, self.entry)
+        if container is None:
             self._record = threshold.put_on_hold(self._record)
             return None
-        if isinstance(aim, Missing):
-            self._publish_obstacle(str(aim), of_container=True)
+        if isinstance(container, NotRunning):
+            self._publish_blocked(container.message, by_container=True)
             return None
-        if aim.id != self._container_id:
-            self._adopt(aim)
+        if container.id != self._container_id:
+            self._adopt(container)
             return None
         self._record = threshold.container_runs(self._record)
-        return aim
+        return container
 
-    def _adopt(self, view: ContainerView) -> None:
+    def _adopt(self, container: ContainerView) -> None:
         """Switch to a new container: first its initial delay, then ticks on phase."""
         self._discard_attempt()
-        self._started_at = view.started_at.timestamp() if view.started_at else None
+        self._started_at = container.started_at.timestamp() if container.started_at else None
         recorded, self._recorded = self._recorded, None
         match = recorded and readback_match(
-            recorded, container_id=view.id, started_at=self._started_at, probe_hash=self._hash
+            recorded, container_id=container.id, started_at=self._started_at, probe_hash=self._hash
         )
         replaced = bool(self._container_id) or match is ReadbackMatch.OTHER
-        ran_before = not self._container_id and self._ran_before_the_daemon()
-        self._container_id = view.id
+        ran_before_the_daemon = (
+            self._from_start
+            and not self._container_id
+            and self._started_at is not None
+            and self._started_at <= self._context.start.wall_seconds
+        )
+        self._container_id = container.id
         self._attempted = False
         delayed = self.entry.probe.effective_initial_delay_seconds > 0
         self._publish(threshold.container_changed(self._record, initial_delay=replaced and delayed))
         due = self._first_due()
         is_known = match is ReadbackMatch.SAME and self._record.state is not ProbeState.UNKNOWN
-        if due > self._loop.time() or not (is_known or ran_before):
+        if due > self._loop.time() or not (is_known or ran_before_the_daemon):
             self._ticker.tick_at(due)
         elif is_known:
             self._ticker.tick_on_phase()
         else:
-            self._ticker.tick_at(
-                schedule.due_after_restart(self._context.anchor, self._ticker.timing, due)
-            )
+            start, timing = self._context.start, self._ticker.timing
+            self._ticker.tick_at(schedule.due_after_restart(start, timing, due))
 
-    def _ran_before_the_daemon(self) -> bool:
-        return (
-            self._from_start
-            and self._started_at is not None
-            and self._started_at <= self._context.anchor.wall_seconds
+    # The result of an attempt.
+
+    def _record_result(self, result: ProbeResult, began: float) -> None:
+        # A timeout during a stall of the daemon is ignored, but never twice in a row: a slow node would hide failures.
+        self._timeout_ignored = (
+            result.timed_out and not self._timeout_ignored and self._context.stalled_since(began)
         )
-
-    # An attempt.
-
-    def _tick(self) -> bool:
-        if self._attempts.under_way:
-            self._report_queued()
-            return False
-        try:
-            view = self._sync_container()
-        except Exception as error:  # noqa: BLE001 - one bad probe never stops another
-            self._report_internal_error(error)
-            return True
-        if view is not None and self._prober is not None:
-            self._attempted = True
-            target = target_of(view, self.entry, self._context.host_addresses)
-            self._attempts.begin(self._prober, target)
-        return True
-
-    def _report_queued(self) -> None:
-        """Publish Unknown if the attempt in flight has waited too long in the exec queue; it keeps waiting."""
-        obstacle, reported = self._record.obstacle, self._record.message
-        if self._prober is None or reported.startswith(REASON_EXEC_QUEUED):
+        if self._timeout_ignored:
             return
-        if not self._context.containers.available or (obstacle and obstacle.of_container):
-            return  # Something other than the queue blocks it.
-        if (queued := self._prober.queued_too_long()) is not None:
-            self._publish(threshold.unknown(str(queued)))
-
-    def _on_outcome(self, outcome: Outcome, seconds: float) -> None:
-        if outcome.verdict is Verdict.SUCCESS:
+        if result.succeeded:
             state = ProbeState.SUCCEEDED
-            self.series.succeeded(seconds)
+            self.series.succeeded(self._loop.time() - began)
         else:
             state = ProbeState.FAILED
             self.series.failed += 1
-        exec_timed_out = outcome.timed_out and self.entry.probe.exec is not None
+        exec_timed_out = result.timed_out and self.entry.probe.exec is not None
         self._timeouts_in_a_row = self._timeouts_in_a_row + 1 if exec_timed_out else 0
         factor = schedule.stretch(self._timeouts_in_a_row, self._thresholds.failure)
         self._ticker.stretch_to(factor)
         self._internal_error_logged = False
-        message = outcome.message if factor == 1 else self._stuck_message(outcome.message, factor)
+        message = result.message
+        if factor > 1:
+            message = stuck_message(message, factor * self._ticker.timing.period_seconds)
         self._publish(
-            threshold.verdict_reached(self._record, state, message, self._thresholds),
-            probed=True,
+            threshold.result_observed(self._record, state, message, self._thresholds), probed=True
         )
 
-    def _stuck_message(self, message: str, factor: int) -> str:
-        """The message of a command that times out every time, with what its author can do."""
-        every = factor * self._ticker.timing.period_seconds
-        return clean_message(
-            f"{message} (ExecStuck: each time, so it is asked every {every:g} s only; end what the command starts, or "
-            "give the container an init)"
-        )
-
-    def _on_failure(self, error: Exception) -> None:
-        if isinstance(error, CouldNotProbe):
-            self._could_not_probe(error)
-        else:
-            self._report_internal_error(error)
-
-    def _could_not_probe(self, error: CouldNotProbe) -> None:
+    def _record_error(self, error: Exception) -> None:
+        """Record why an attempt has no result."""
+        if not isinstance(error, CouldNotProbe):
+            metrics.WORKER_ERRORS.inc()
+            if not self._internal_error_logged:
+                self._internal_error_logged = True
+                self._log.error("probe could not run", exc_info=error)
+            text = (
+                f"ProberError: {type(error).__name__}: {error}; report this defect of kruise-probe"
+            )
+            self._publish_blocked(clean_message(text), by_container=False)
+            return
         self.series.unknown += 1
-        if error.reason == REASON_RUNTIME_UNAVAILABLE and not self._context.containers.available:
+        if error.reason == Reason.RUNTIME_UNAVAILABLE and not self._context.containers.available:
             self._record = threshold.put_on_hold(self._record)
-        elif error.reason == REASON_INVALID_PROBE:
+        elif error.reason == Reason.INVALID_PROBE:
             self._publish(threshold.unknown(clean_message(str(error))))
         else:
-            if error.reason in _REASONS_TO_REFRESH and self._record.obstacle is None:
+            if error.reason in _REASONS_TO_REFRESH and self._record.blocked is None:
                 # The container may be gone or the runtime unavailable: a new list shows which.
                 self._context.containers.refresh_soon()
-            # Not `of_container`, whatever the reason: in the list the container runs. A container whose shim has died
-            # may stay in the list as running; an obstacle of the container would then be cleared every time.
-            self._publish_obstacle(clean_message(str(error)), of_container=False)
+            # Not `by_container`, whatever the reason: in the list the container runs. A container whose shim has died
+            # may stay in the list as running; a blocking reason of the container would then be cleared every time.
+            self._publish_blocked(clean_message(str(error)), by_container=False)
 
-    def _report_internal_error(self, error: Exception) -> None:
-        metrics.WORKER_ERRORS.inc()
-        if not self._internal_error_logged:
-            self._internal_error_logged = True
-            self._log.error("probe could not run", exc_info=error)
-        text = f"ProberError: {type(error).__name__}: {error}"
-        self._publish_obstacle(clean_message(text), of_container=False)
+    def _report_queued(self) -> None:
+        """Publish Unknown if the attempt in flight has waited too long in the exec queue; it keeps waiting."""
+        blocked, message = self._record.blocked, self._record.message
+        if self._prober is None or message.startswith(Reason.EXEC_QUEUED):
+            return
+        if not self._context.containers.available or (blocked and blocked.by_container):
+            return  # Something other than the queue blocks it.
+        if (queued := self._prober.queued_too_long()) is not None:
+            self._publish(threshold.unknown(str(queued)))
 
     # The state.
 
-    def _publish_obstacle(self, message: str, *, of_container: bool) -> None:
+    def _publish_blocked(self, message: str, *, by_container: bool) -> None:
+        at = self._loop.time()
         self._publish(
-            threshold.not_reached(
-                self._record,
-                message,
-                of_container=of_container,
-                at=self._loop.time(),
-                thresholds=self._thresholds,
+            threshold.attempt_blocked(
+                self._record, message, by_container=by_container, at=at, thresholds=self._thresholds
             )
         )
-        self._arm_grace_timer()
+        if self._grace_timer is None:
+            self._set_grace_timer()
 
-    def _reset_grace_timer(self) -> None:
+    def _set_grace_timer(self) -> None:
+        """Set the timer for the end of the grace period, when a blocked probe becomes Unknown."""
+        self._stop_grace_timer()
+        if (blocked := self._record.blocked) is not None:
+            due = blocked.since + self._thresholds.grace_seconds
+            if due > self._loop.time():
+                self._grace_timer = self._loop.call_at(due, self._on_grace_expired)
+
+    def _stop_grace_timer(self) -> None:
         if self._grace_timer is not None:
             self._grace_timer.cancel()
-            self._on_grace_expired()
-
-    def _arm_grace_timer(self) -> None:
-        """Set the timer for the end of the grace period, when the obstacle makes the state Unknown."""
-        obstacle = self._record.obstacle
-        if obstacle is None or self._grace_timer is not None:
-            return
-        due = obstacle.since + self._thresholds.grace_seconds
-        if due > self._loop.time():
-            self._grace_timer = self._loop.call_at(due, self._on_grace_expired)
+        self._grace_timer = None
 
     def _on_grace_expired(self) -> None:
-        self._grace_timer = None
         self._publish(threshold.time_passed(self._record, self._loop.time(), self._thresholds))
-        self._arm_grace_timer()
+        self._set_grace_timer()
 
     def _publish(self, record: Record, *, probed: bool = False) -> None:
         """Store `record`, and update the results if the state, its message or its probe time changed."""
@@ -388,23 +432,15 @@ class Worker:
         if record.state is None:
             return
         key, at = self.entry.key, self._context.now()
-        old = self._context.results.get(key)
-        same_state = old is not None and old.state is record.state
-        if (
-            old is None
-            or not same_state
-            or old.message != record.message
-            or (probed and threshold.settled(record, self._thresholds))
-        ):
-            transition_at = old.last_transition_at if old and same_state else at
-            result = Result(
-                record.state, record.message, self._container_id, self._hash, at, transition_at
-            )
-        elif probed or record.state is ProbeState.UNKNOWN:
-            result = msgspec.structs.replace(old, last_probe_at=at)
-        else:
+        result = next_result(
+            self._context.results.get(key),
+            PublishedResult(record.state, record.message, self._container_id, self._hash, at, at),
+            probed=probed,
+            confirmed=probed and threshold.is_confirmed(record, self._thresholds),
+        )
+        if result is None:
             return
         self.series.state = record.state.value
-        change = self._context.results.put(key, result)
-        if change is Change.STATE and record.state is not ProbeState.UNKNOWN:
+        state_changed = self._context.results.put(key, result)
+        if state_changed and record.state is not ProbeState.UNKNOWN:
             self._context.on_transition(self.entry, result)

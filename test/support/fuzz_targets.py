@@ -36,10 +36,14 @@ from kruise_probe.client.watch import LineSplitter, decode_event
 from kruise_probe.controllers.compiled import compile_marker
 from kruise_probe.daemon.cri import grpc_runtime
 from kruise_probe.daemon.cri._pb import cri_pb2 as pb
-from kruise_probe.daemon.diff import entries_of, refusal_of
+from kruise_probe.daemon.diff import entries_of, invalid_reason
 from kruise_probe.daemon.probers.dialing import Address
 from kruise_probe.daemon.probers.health_call import HealthCall
-from kruise_probe.daemon.probers.http_response import MAX_BODY_BYTES, AnswerReader, BadResponse
+from kruise_probe.daemon.probers.http_response import (
+    MAX_BODY_BYTES,
+    MalformedResponse,
+    ResponseReader,
+)
 from kruise_probe.daemon.probers.messages import MAX_MESSAGE_BYTES, clean_message, quote
 from kruise_probe.daemon.probers.urls import InvalidRequest, Url
 from kruise_probe.daemon.readback import recorded_in
@@ -75,7 +79,7 @@ def http_answer(data: bytes) -> None:
 
 
 def _read_answer(chunks: Any) -> object:
-    reader = AnswerReader()
+    reader = ResponseReader()
     try:
         for chunk in chunks:
             reader.feed(chunk)
@@ -84,7 +88,7 @@ def _read_answer(chunks: Any) -> object:
                 break
         else:
             reader.feed(b"")
-    except BadResponse as error:
+    except MalformedResponse as error:
         return type(error)
     return reader.head, reader.body
 
@@ -197,7 +201,7 @@ def _use(decoded: Any) -> None:
     if isinstance(decoded, NodePodProbe):
         recorded_in(decoded.status)
         for entry in entries_of(decoded.spec).values():
-            refusal_of(entry.probe)
+            invalid_reason(entry.probe)
     elif hasattr(decoded, "spec") and hasattr(decoded.spec, "probes"):
         validate_marker(decoded.spec)
         compile_marker(decoded)

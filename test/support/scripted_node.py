@@ -29,16 +29,18 @@ from kruise_probe.api.v1alpha1 import (
 )
 from kruise_probe.client.event_series import ObjectReference
 from kruise_probe.client.request import PatchType
-from kruise_probe.daemon.agent import Agent, Options
+from kruise_probe.daemon.agent import Agent, AgentOptions
 from kruise_probe.daemon.cri.containers import ContainerView
 from kruise_probe.daemon.cri.runtime import ContainerState
 from kruise_probe.daemon.probers.prober import (
     CouldNotProbe,
-    Outcome,
+    PendingResponse,
     Prober,
-    StartResult,
+    ProbeResult,
+    Started,
     Target,
-    Verdict,
+    failure,
+    success,
 )
 from kruise_probe.informers.handlers import EventHandler
 
@@ -46,9 +48,9 @@ NODE = "node-1"
 EPOCH = datetime(2026, 11, 21, 12, 0, 0, 250_000, UTC)
 WATCH_SECONDS = 0.005
 
-OK = Outcome(Verdict.SUCCESS, "ok")
-BAD = Outcome(Verdict.FAILURE, "bad")
-HUNG = Outcome(Verdict.FAILURE, "timed out", timed_out=True)
+OK = success("ok")
+BAD = failure("bad")
+HUNG = failure("timed out", timed_out=True)
 
 
 def loop_time() -> float:
@@ -200,10 +202,10 @@ class Attempt(NamedTuple):
     ended: float | None
 
 
-Behaviour = Callable[[Probe, Target], Awaitable[Outcome]]
+Behaviour = Callable[[Probe, Target], Awaitable[ProbeResult]]
 
 
-async def _always_ok(_: Probe, __: Target) -> Outcome:
+async def _always_ok(_: Probe, __: Target) -> ProbeResult:
     return OK
 
 
@@ -211,39 +213,43 @@ class FakeProbers:
     """A prober factory whose probers do what `behaviour` says, and note when they ran.
 
     Attributes:
-        at_once: they answer when they are started, as those of tcp do; no `behaviour` may wait then.
+        at_once: they return their result at once, as those of tcp do; no `behaviour` may wait then.
+        pending: as `at_once`, but at the end of the round, as those of http do.
         queued: what they say while they run: that they have waited too long for a place.
+        on_probe: called when an attempt starts.
     """
 
     def __init__(self) -> None:
         self.behaviour: Behaviour = _always_ok
         self.at_once = False
+        self.pending = False
         self.queued: CouldNotProbe | None = None
+        self.on_probe: Callable[[], object] | None = None
         self.attempts: list[Attempt] = []
         self.in_flight = 0
         self.most_in_flight = 0
 
-    def answer(self, outcome: Outcome | Exception, *, seconds: float = 0.0) -> None:
-        """From now on every probe gives `outcome`, after `seconds`."""
+    def answer(self, result: ProbeResult | Exception, *, seconds: float = 0.0) -> None:
+        """From now on every probe gives `result`, after `seconds`."""
 
-        async def behave(_: Probe, __: Target) -> Outcome:
+        async def behave(_: Probe, __: Target) -> ProbeResult:
             if seconds:
                 await asyncio.sleep(seconds)
-            if isinstance(outcome, Exception):
-                raise outcome
-            return outcome
+            if isinstance(result, Exception):
+                raise result
+            return result
 
         self.behaviour = behave
 
-    def answer_each(self, outcomes: Iterable[Outcome | Exception]) -> None:
-        """One probe after the other takes the next of `outcomes`."""
-        left = iter(outcomes)
+    def answer_each(self, results: Iterable[ProbeResult | Exception]) -> None:
+        """One probe after the other takes the next of `results`."""
+        left = iter(results)
 
-        async def behave(_: Probe, __: Target) -> Outcome:
-            outcome = next(left)
-            if isinstance(outcome, Exception):
-                raise outcome
-            return outcome
+        async def behave(_: Probe, __: Target) -> ProbeResult:
+            result = next(left)
+            if isinstance(result, Exception):
+                raise result
+            return result
 
         self.behaviour = behave
 
@@ -256,25 +262,40 @@ class FakeProbers:
         return [attempt.began for attempt in self.attempts]
 
 
+class FakePendingResponse(PendingResponse):
+    def __init__(self, look: Callable[[], ProbeResult]) -> None:
+        self._look = look
+
+    def look(self) -> ProbeResult:
+        return self._look()
+
+
 class FakeProber(Prober):
     def __init__(self, probe: Probe, probers: FakeProbers) -> None:
         self._probe = probe
         self._probers = probers
 
-    def start(self, target: Target) -> StartResult:
-        if not self._probers.at_once:
-            return super().start(target)
+    def probe(self, target: Target) -> Started:
+        if self._probers.on_probe is not None:
+            self._probers.on_probe()
+        if self._probers.pending:
+            return FakePendingResponse(lambda: self._run_at_once(target))
+        if self._probers.at_once:
+            return self._run_at_once(target)
+        return self._run(target)
+
+    def _run_at_once(self, target: Target) -> ProbeResult:
         try:
-            _ = self.run(target).send(None)
+            _ = self._run(target).send(None)
         except StopIteration as ended:
-            outcome: Outcome = ended.value
-            return outcome
+            result: ProbeResult = ended.value
+            return result
         raise AssertionError("this behaviour waits")
 
     def queued_too_long(self) -> CouldNotProbe | None:
         return self._probers.queued
 
-    async def run(self, target: Target) -> Outcome:
+    async def _run(self, target: Target) -> ProbeResult:
         probers = self._probers
         number = len(probers.attempts)
         began = loop_time()
@@ -282,11 +303,11 @@ class FakeProber(Prober):
         probers.in_flight += 1
         probers.most_in_flight = max(probers.most_in_flight, probers.in_flight)
         try:
-            outcome = await probers.behaviour(self._probe, target)
+            result = await probers.behaviour(self._probe, target)
             probers.attempts[number] = Attempt(self._probe, target, began, loop_time())
         finally:
             probers.in_flight -= 1
-        return outcome
+        return result
 
 
 class Write(NamedTuple):
@@ -501,7 +522,8 @@ class ScriptedNode:
         self.prober_factory: Callable[[Probe], Prober] = self.probers
         self.api = FakeApi()
         self.recorder = FakeRecorder()
-        self.options = Options()
+        self.stall_ended_at = float("-inf")
+        self.options = AgentOptions()
 
     def agent(self) -> Agent:
         return Agent(
@@ -512,6 +534,7 @@ class ScriptedNode:
             host_addresses=self.host_addresses,
             prober_factory=self.prober_factory,
             recorder=self.recorder,
+            stalled_since=lambda at: self.stall_ended_at >= at,
             options=self.options,
             now=wall_clock,
         )

@@ -16,7 +16,7 @@ from kruise_probe.api.core import Probe
 from kruise_probe.api.names import SERVERLESS_MARKERS_ANNOTATION, SERVERLESS_PROBES_ANNOTATION
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, NODES, PODS, Resource
 from kruise_probe.api.v1alpha1 import NodePodProbe
-from kruise_probe.daemon.probers.prober import Outcome, Target, Verdict
+from kruise_probe.daemon.probers.prober import ProbeResult, Target
 from kruise_probe.webhook.admission import AdmissionRequest
 from kruise_probe.webhook.mutating import annotate_pod
 
@@ -230,11 +230,10 @@ def node_that_kruise_has_probed(npp: str) -> ScriptedNode:
             node.containers.start(pod, container, id=f"{pod}/{container}", age=3600, ips=(ip,))
     said = states_of(written("report-answered"))
 
-    async def behave(probe: Probe, target: Target) -> Outcome:
+    async def behave(probe: Probe, target: Target) -> ProbeResult:
         pod = target.container_id.partition("/")[0]
         state = said[pod, handler_of(probe)]
-        verdict = Verdict.SUCCESS if state["state"] == "Succeeded" else Verdict.FAILURE
-        return Outcome(verdict, state.get("message", ""))
+        return ProbeResult(state["state"] == "Succeeded", state.get("message", ""))
 
     node.probers.behaviour = behave
     return node

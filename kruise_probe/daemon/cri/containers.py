@@ -18,7 +18,6 @@ from typing import Final
 import msgspec
 import structlog
 
-from kruise_probe.daemon.cri.answers import Answers
 from kruise_probe.daemon.cri.newest import ContainerKey, ids_changed, newest
 from kruise_probe.daemon.cri.runtime import (
     ContainerInfo,
@@ -28,6 +27,7 @@ from kruise_probe.daemon.cri.runtime import (
     Runtime,
     RuntimeFailure,
 )
+from kruise_probe.daemon.cri.status_cache import StatusCache
 
 log = structlog.get_logger(__name__)
 
@@ -81,13 +81,13 @@ class ContainerWatcher:
 
     def __init__(self, runtime: Runtime) -> None:
         self.available = False
-        self.problem = "the container runtime was not asked yet"
+        self.problem = "the containers of this node are not listed yet"
         self.lists = 0
         self._runtime = runtime
         self._subscribers: dict[ContainerKey, list[Callback]] = {}
         self._newest: dict[ContainerKey, ContainerInfo] = {}
-        self._details = Answers(runtime.container_status, on_news=self._handle_news)
-        self._sandboxes = Answers(runtime.sandbox_status, on_news=self._handle_news)
+        self._details = StatusCache(runtime.container_status, on_change=self._on_status_change)
+        self._sandboxes = StatusCache(runtime.sandbox_status, on_change=self._on_status_change)
         self._views: dict[ContainerKey, ContainerView] = {}
         self._wake = asyncio.Event()
         self._wanted_age = RECONCILE_INTERVAL_SECONDS
@@ -199,8 +199,8 @@ class ContainerWatcher:
         ):
             log.debug("the event stream missed a container; listing every second")
             self._stream_is_trusted = False
-        self._details.keep({container.id for container in self._newest.values()})
-        self._sandboxes.keep({container.sandbox_id for container in self._newest.values()})
+        self._details.forget_others({container.id for container in self._newest.values()})
+        self._sandboxes.forget_others({container.sandbox_id for container in self._newest.values()})
 
     def _containers_due(self) -> list[ContainerInfo]:
         """Subscribed containers that run and whose status call is due."""
@@ -214,10 +214,10 @@ class ContainerWatcher:
 
     def _request_status(self, group: asyncio.TaskGroup) -> None:
         for container in self._containers_due():
-            self._details.ask(container.id, group)
-            self._sandboxes.ask(container.sandbox_id, group)
+            self._details.request(container.id, group)
+            self._sandboxes.request(container.sandbox_id, group)
 
-    def _handle_news(self, id: str) -> None:
+    def _on_status_change(self, id: str) -> None:
         """Handle a response or failure for the id of a container or sandbox, or that the id is due again."""
         if self._details.failure(id) or self._sandboxes.failure(id):
             # The container may be gone, or the runtime unavailable. The next list shows which.
@@ -281,9 +281,9 @@ class ContainerWatcher:
             return
         changed, self.available = available != self.available, available
         if not available:
-            log.warning("the container runtime is away; waiting for it", error=problem)
+            log.warning("container runtime is unavailable; probes wait for it", error=problem)
         else:
-            log.info("the container runtime answers")
+            log.info("container runtime is available")
         if not changed:
             return
         self._notify(list(self._subscribers))

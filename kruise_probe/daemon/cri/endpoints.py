@@ -121,7 +121,7 @@ class NodeRuntime:
     @property
     def _runtime(self) -> Runtime:
         if self._current is None:
-            raise RuntimeUnavailable("no container runtime was found yet")
+            raise RuntimeUnavailable("no container runtime has been found yet; see --cri-endpoint")
         return self._current
 
     async def _search(self) -> None:
@@ -173,7 +173,7 @@ class NodeRuntime:
 
     def _not_found_text(self, problems: Sequence[str]) -> str:
         if problems:
-            return f"no container runtime answers: {'; '.join(problems)}"
+            return f"no container runtime responds: {'; '.join(problems)}"
         if len(self._candidates) > 3:
             where = f"at any of {len(self._candidates)} known paths such as {self._candidates[-3]}"
         else:

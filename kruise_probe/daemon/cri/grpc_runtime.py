@@ -46,7 +46,7 @@ CALL_TIMEOUT_SECONDS: Final = 5.0
 MAX_OUTPUT_BYTES: Final = 10 * 1024
 """How much of stdout and of stderr is kept, as in kubelet."""
 
-MAX_EXEC_ANSWER_BYTES: Final = 1 << 20
+MAX_EXEC_RESPONSE_BYTES: Final = 1 << 20
 """Limit of stdout and stderr together. Runtimes send up to 16 MiB of each, and many commands may end at once."""
 
 _MAX_LIST_BYTES: Final = 16 << 20
@@ -63,7 +63,7 @@ def _limit(max_bytes: int, **method: str) -> dict[str, Any]:
 _LIMITS: Final = {
     "methodConfig": [
         _limit(_MAX_LIST_BYTES, method="ListContainers"),
-        _limit(MAX_EXEC_ANSWER_BYTES, method="ExecSync"),
+        _limit(MAX_EXEC_RESPONSE_BYTES, method="ExecSync"),
         _limit(_MAX_STATUS_BYTES),
     ]
 }
@@ -135,34 +135,34 @@ class GrpcRuntime:
             await channel.close(None)
 
     async def version(self) -> RuntimeVersion:
-        answer = await self._response_of(
+        response = await self._response_of(
             self._calls.Version(pb.VersionRequest(version="v1"), timeout=CALL_TIMEOUT_SECONDS)
         )
         return RuntimeVersion(
-            answer.runtime_name, answer.runtime_version, answer.runtime_api_version
+            response.runtime_name, response.runtime_version, response.runtime_api_version
         )
 
     async def list_containers(self) -> Sequence[ContainerInfo]:
-        answer = await self._response_of(
+        response = await self._response_of(
             self._calls.ListContainers(pb.ListContainersRequest(), timeout=CALL_TIMEOUT_SECONDS)
         )
-        return [_info(container) for container in answer.containers]
+        return [_info(container) for container in response.containers]
 
     async def container_status(self, container_id: str) -> ContainerDetail:
         request = pb.ContainerStatusRequest(container_id=container_id)
-        answer = await self._response_of(
+        response = await self._response_of(
             self._calls.ContainerStatus(request, timeout=CALL_TIMEOUT_SECONDS)
         )
-        return _detail(answer.status)
+        return _detail(response.status)
 
     async def sandbox_status(self, sandbox_id: str) -> SandboxDetail:
         request = pb.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id)
-        answer = await self._response_of(
+        response = await self._response_of(
             self._calls.PodSandboxStatus(request, timeout=CALL_TIMEOUT_SECONDS)
         )
-        network = answer.status.network
+        network = response.status.network
         ips = [network.ip, *(additional.ip for additional in network.additional_ips)]
-        mode = answer.status.linux.namespaces.options.network
+        mode = response.status.linux.namespaces.options.network
         return SandboxDetail(tuple(filter(None, ips)), host_network=mode == pb.NODE)
 
     async def exec_sync(
@@ -172,15 +172,17 @@ class GrpcRuntime:
             container_id=container_id, cmd=command, timeout=ceil(timeout_seconds)
         )
         try:
-            answer = await self._calls.ExecSync(
+            response = await self._calls.ExecSync(
                 request, timeout=timeout_seconds + EXEC_GRACE_SECONDS
             )
         except grpc.aio.AioRpcError as error:
             raise _exec_failure(error, timeout_seconds) from error
-        if (answer.exit_code, answer.stderr) == _CRIO_TIMED_OUT:
+        if (response.exit_code, response.stderr) == _CRIO_TIMED_OUT:
             raise _timed_out(timeout_seconds)
         return ExecResult(
-            answer.exit_code, answer.stdout[:MAX_OUTPUT_BYTES], answer.stderr[:MAX_OUTPUT_BYTES]
+            response.exit_code,
+            response.stdout[:MAX_OUTPUT_BYTES],
+            response.stderr[:MAX_OUTPUT_BYTES],
         )
 
     async def events(self) -> AsyncIterator[ContainerEvent]:
@@ -206,11 +208,11 @@ class GrpcRuntime:
             raise self._failure(error) from error
 
     def _failure(self, error: grpc.aio.AioRpcError) -> RuntimeFailure:
-        code, words = error.code(), error.details() or "no reason given"
+        code, words = error.code(), error.details() or "no details"
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             return RuntimeUnavailable(
-                f"the container runtime at {self.endpoint} did not answer "
-                f"within {CALL_TIMEOUT_SECONDS:g}s"
+                f"the container runtime at {self.endpoint} did not respond "
+                f"within {CALL_TIMEOUT_SECONDS:g} s; check its service on the node"
             )
         if code is grpc.StatusCode.UNIMPLEMENTED:
             return NotSupported(words)
@@ -218,9 +220,11 @@ class GrpcRuntime:
             return ContainerNotFound(words)
         if code in _UNAVAILABLE or _NOT_READY_TEXT.search(words):
             return RuntimeUnavailable(
-                f"no answer from the container runtime at {self.endpoint}: {words}"
+                f"the container runtime at {self.endpoint} is unavailable: {words}; check its service on the node"
             )
-        return RuntimeFailure(f"the container runtime refused: {words}")
+        return RuntimeFailure(
+            f"the container runtime at {self.endpoint} returned an error: {words}"
+        )
 
 
 def socket_path(endpoint: str) -> str:
@@ -240,15 +244,15 @@ def socket_path(endpoint: str) -> str:
 
 
 def _exec_failure(error: grpc.aio.AioRpcError, timeout_seconds: float) -> RuntimeFailure:
-    code, words = error.code(), error.details() or "no reason given"
+    code, words = error.code(), error.details() or "no details"
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return _timed_out(timeout_seconds)
     if _TOO_LARGE_TEXT.search(words):
         return ExecOutputTooLarge(
-            f"the command printed more than {MAX_EXEC_ANSWER_BYTES} bytes; print less"
+            f"the command printed more than {MAX_EXEC_RESPONSE_BYTES} bytes; print less"
         )
     if code in _UNAVAILABLE or _NOT_READY_TEXT.search(words):
-        return RuntimeUnavailable(f"no answer from the container runtime: {words}")
+        return RuntimeUnavailable(f"the container runtime is unavailable: {words}")
     if _NOT_RUNNING_TEXT.search(words):
         return ContainerNotRunning(words)
     if code is grpc.StatusCode.NOT_FOUND:

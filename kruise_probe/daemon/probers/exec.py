@@ -24,24 +24,20 @@ from kruise_probe.daemon.probers.exec_gate import ExecGate, ExecKey
 from kruise_probe.daemon.probers.exec_shares import Tenant
 from kruise_probe.daemon.probers.messages import clean_message, duration
 from kruise_probe.daemon.probers.prober import (
-    REASON_CONTAINER_NOT_CREATED,
-    REASON_CONTAINER_NOT_RUNNING,
-    REASON_EXEC_IMPOSSIBLE,
-    REASON_EXEC_OUTPUT_TOO_LARGE,
-    REASON_EXEC_QUEUED,
-    REASON_RUNTIME_UNAVAILABLE,
     CouldNotProbe,
-    Outcome,
     Prober,
+    ProbeResult,
+    Reason,
     Target,
-    Verdict,
+    failure,
+    success,
 )
 
-_REASONS: Final[dict[type[RuntimeFailure], str]] = {
-    ContainerNotFound: REASON_CONTAINER_NOT_CREATED,
-    ContainerNotRunning: REASON_CONTAINER_NOT_RUNNING,
-    RuntimeUnavailable: REASON_RUNTIME_UNAVAILABLE,
-    ExecOutputTooLarge: REASON_EXEC_OUTPUT_TOO_LARGE,
+_REASONS: Final[dict[type[RuntimeFailure], Reason]] = {
+    ContainerNotFound: Reason.CONTAINER_NOT_CREATED,
+    ContainerNotRunning: Reason.CONTAINER_NOT_RUNNING,
+    RuntimeUnavailable: Reason.RUNTIME_UNAVAILABLE,
+    ExecOutputTooLarge: Reason.EXEC_OUTPUT_TOO_LARGE,
 }
 
 
@@ -61,9 +57,9 @@ class ExecProber(Prober):
         self._period_seconds = period_seconds
         self._gate = gate
 
-    async def run(self, target: Target) -> Outcome:
+    async def probe(self, target: Target) -> ProbeResult:
         if not target.container_id:
-            raise CouldNotProbe(REASON_CONTAINER_NOT_CREATED, "the container has no id yet")
+            raise CouldNotProbe(Reason.CONTAINER_NOT_CREATED, "the container has no id yet")
         key = ExecKey(target.container_id, self._command, self._period_seconds)
         try:
             result = await self._gate.execute(
@@ -74,19 +70,27 @@ class ExecProber(Prober):
             )
         except ExecTimeout:
             text = f"command timed out after {duration(self._timeout_seconds)}"
-            return Outcome(Verdict.FAILURE, text, timed_out=True)
-        except RuntimeFailure as failure:
-            reason = _REASONS.get(type(failure), REASON_EXEC_IMPOSSIBLE)
-            raise CouldNotProbe(reason, clean_message(str(failure))) from failure
-        return judge(result)
+            return failure(text, timed_out=True)
+        except RuntimeFailure as error:
+            reason = _REASONS.get(type(error), Reason.EXEC_IMPOSSIBLE)
+            raise CouldNotProbe(reason, clean_message(str(error))) from error
+        return exited(result)
 
     def queued_too_long(self) -> CouldNotProbe | None:
         why = self._gate.queued_too_long(self)
-        return CouldNotProbe(REASON_EXEC_QUEUED, clean_message(why)) if why else None
+        return CouldNotProbe(Reason.EXEC_QUEUED, clean_message(why)) if why else None
 
 
-def judge(result: ExecResult) -> Outcome:
+def exited(result: ExecResult) -> ProbeResult:
     """The result of a command that has exited."""
     if result.exit_code == 0:
-        return Outcome(Verdict.SUCCESS, clean_message(result.stdout))
-    return Outcome(Verdict.FAILURE, clean_message(result.stderr) or clean_message(result.stdout))
+        return success(clean_message(result.stdout))
+    return failure(clean_message(result.stderr) or clean_message(result.stdout))
+
+
+def stuck_message(message: str, period_seconds: float) -> str:
+    """The message of a command that times out every time, with its longer period and what its author can do."""
+    return clean_message(
+        f"{message} (ExecStuck: the command times out every time; it now runs every {period_seconds:g} s; "
+        "end its child processes, or run an init process in the container)"
+    )

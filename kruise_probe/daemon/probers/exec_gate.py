@@ -24,7 +24,7 @@ from kruise_probe.daemon.cri.runtime import (
     RuntimeFailure,
     RuntimeUnavailable,
 )
-from kruise_probe.daemon.probers.exec_metrics import QueueSeconds
+from kruise_probe.daemon.metrics import queue_buckets
 from kruise_probe.daemon.probers.exec_shares import (
     LONG_SECONDS,
     ExecShares,
@@ -34,7 +34,7 @@ from kruise_probe.daemon.probers.exec_shares import (
     Tenant,
 )
 
-MEETING_SECONDS: Final = 0.005
+JOIN_SECONDS: Final = 0.005
 """How long a call waits for identical commands of the same tick before it starts."""
 
 ALIVE_SECONDS: Final = 0.4
@@ -70,7 +70,7 @@ class _Call(PlaceRequest):
         self.started: asyncio.Future[float] = loop.create_future()
         self.result: asyncio.Future[ExecResult] = loop.create_future()
 
-    def takes(self, timeout_seconds: float) -> bool:
+    def accepts(self, timeout_seconds: float) -> bool:
         """Whether another probe may join: the call has at least this timeout, or can still get it."""
         if self.result.done() or timeout_seconds <= self.timeout_seconds:
             return not self.result.done()
@@ -114,7 +114,7 @@ class ExecGate:
     def __init__(self, runtime: Runtime, *, max_concurrent: int) -> None:
         self.in_flight = 0
         self.shared = 0
-        self.queue = QueueSeconds()
+        self.queue = queue_buckets()
         self._runtime = runtime
         self._max_concurrent = max_concurrent
         self._shares: ExecShares[_Call] = ExecShares(max_concurrent)
@@ -174,7 +174,7 @@ class ExecGate:
 
     def _join(self, key: ExecKey, tenant: Tenant, timeout_seconds: float) -> _Call:
         call = self._calls.get(key)
-        if call is not None and call.takes(timeout_seconds):
+        if call is not None and call.accepts(timeout_seconds):
             self.shared += 1
             if timeout_seconds > call.timeout_seconds:
                 self._shares.lengthen(call, timeout_seconds)
@@ -182,7 +182,7 @@ class ExecGate:
         if self._group is None:
             raise RuntimeError("ExecGate.run is not running")
         call = self._calls[key] = _Call(key, tenant, timeout_seconds)
-        call.result.add_done_callback(lambda _: self._ended(call))
+        call.result.add_done_callback(lambda _: self._clean_up(call))
         self._shares.add(call, now=call.arrived_at, period_seconds=key.period_seconds)
         self._start_next()
         return call
@@ -191,22 +191,22 @@ class ExecGate:
         """Start every call that may have a place."""
         while self._group is not None and (call := self._shares.take()) is not None:
             call.task = self._group.create_task(
-                self._carry_out(call), name=f"exec {call.key.container_id}"
+                self._run_call(call), name=f"exec {call.key.container_id}"
             )
             # A callback, because a task that is cancelled before it runs executes no `finally`.
-            call.task.add_done_callback(partial(self._leave, call))
+            call.task.add_done_callback(partial(self._release_place, call))
 
-    def _leave(self, call: _Call, _: object = None) -> None:
+    def _release_place(self, call: _Call, _: object = None) -> None:
         self._shares.remove(call)
         self._start_next()
 
-    def _ended(self, call: _Call) -> None:
+    def _clean_up(self, call: _Call) -> None:
         """Clean up after a call that has its result, or whose waiters were all cancelled."""
         if self._calls.get(call.key) is call:
             del self._calls[call.key]
         call.started.cancel()
         if call.task is None:
-            self._leave(call)
+            self._release_place(call)
         else:
             call.task.cancel()
 
@@ -251,18 +251,20 @@ class ExecGate:
             async with asyncio.timeout(ALIVE_SECONDS):
                 _ = await self._runtime.version()
         except TimeoutError:
-            raise RuntimeUnavailable("the container runtime answers nothing") from None
+            raise RuntimeUnavailable(
+                "the container runtime does not respond; check its service on the node"
+            ) from None
         except RuntimeUnavailable:
             raise
         except RuntimeFailure:
             return
 
-    async def _carry_out(self, call: _Call) -> None:
+    async def _run_call(self, call: _Call) -> None:
         loop = asyncio.get_running_loop()
         waited = loop.time() - call.arrived_at
         self.queue.observe(waited)
         try:
-            await asyncio.sleep(max(MEETING_SECONDS - waited, 0.0))
+            await asyncio.sleep(max(JOIN_SECONDS - waited, 0.0))
             self.in_flight += 1
             try:
                 call.started.set_result(loop.time())

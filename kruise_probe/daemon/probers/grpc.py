@@ -19,14 +19,20 @@ from kruise_probe.daemon.probers.dialing import (
 )
 from kruise_probe.daemon.probers.health_call import CallResult, HealthCall
 from kruise_probe.daemon.probers.messages import clean_message, duration, quote
-from kruise_probe.daemon.probers.prober import Outcome, Prober, Target, Verdict
+from kruise_probe.daemon.probers.prober import (
+    Prober,
+    ProbeResult,
+    Target,
+    address_of,
+    failure,
+    success,
+)
 from kruise_probe.daemon.probers.read_budget import ReadBudget
-from kruise_probe.daemon.probers.targets import address_of
 from kruise_probe.daemon.probers.tls_dialing import dial_tls, unverified_tls
 
 TLS_MODE: Final = "TLS"
 
-_HEALTHY: Final = Outcome(Verdict.SUCCESS, "service healthy")
+_HEALTHY: Final = success("service healthy")
 
 
 class GrpcProber(Prober):
@@ -39,7 +45,7 @@ class GrpcProber(Prober):
         self._timeout_seconds = timeout_seconds
         self._user_agent = user_agent
 
-    async def run(self, target: Target) -> Outcome:
+    async def probe(self, target: Target) -> ProbeResult:
         address = address_of(target, self._port)
         call = HealthCall(
             service=self._service,
@@ -57,10 +63,10 @@ class GrpcProber(Prober):
                     connection.close()
         except TimeoutError:
             return self._timed_out(call, address)
-        except (ProbeDialFailed, BrokenConnection) as failure:
+        except (ProbeDialFailed, BrokenConnection) as error:
             if call.connected:
-                return _judge(CallResult("Unavailable", str(failure)), self._timeout_seconds)
-            return _not_connected(address, str(failure))
+                return _judge(CallResult("Unavailable", str(error)), self._timeout_seconds)
+            return _not_connected(address, str(error))
         if not call.connected:
             return _not_connected(address, result.description)
         return _judge(result, self._timeout_seconds)
@@ -74,31 +80,31 @@ class GrpcProber(Prober):
             raise ProbeDialFailed("credentials: cannot check peer: missing selected ALPN property")
         return connection
 
-    def _timed_out(self, call: HealthCall, address: Address) -> Outcome:
+    def _timed_out(self, call: HealthCall, address: Address) -> ProbeResult:
         within = f"within {duration(self._timeout_seconds)}"
         if call.connected:
             text = f"timeout: health rpc did not complete {within}"
         else:
             where = quote(str(address))
             text = f"timeout: failed to connect service {where} {within}: context deadline exceeded"
-        return Outcome(Verdict.FAILURE, text, timed_out=True)
+        return failure(text, timed_out=True)
 
 
 async def _completed(call: HealthCall, connection: Connection) -> CallResult:
     await connection.send(call.bytes_to_send())
     while call.result is None:
         call.feed(await connection.receive())
-        if answer := call.bytes_to_send():
-            await connection.send(answer)
+        if unsent := call.bytes_to_send():
+            await connection.send(unsent)
     return call.result
 
 
-def _not_connected(address: Address, problem: str) -> Outcome:
+def _not_connected(address: Address, problem: str) -> ProbeResult:
     text = f"error: failed to connect service at {quote(str(address))}: {problem}"
-    return Outcome(Verdict.FAILURE, clean_message(text))
+    return failure(clean_message(text))
 
 
-def _judge(result: CallResult, timeout_seconds: float) -> Outcome:
+def _judge(result: CallResult, timeout_seconds: float) -> ProbeResult:
     if result.serving == "SERVING":
         return _HEALTHY
     if result.code == "OK":
@@ -111,10 +117,10 @@ def _judge(result: CallResult, timeout_seconds: float) -> Outcome:
     elif result.code == "DeadlineExceeded":
         within = duration(timeout_seconds)
         text = f"timeout: health rpc did not complete within {within}"
-        return Outcome(Verdict.FAILURE, text, timed_out=True)
+        return failure(text, timed_out=True)
     else:
         text = (
             "error: health rpc probe failed: "
             f"rpc error: code = {result.code} desc = {result.description}"
         )
-    return Outcome(Verdict.FAILURE, clean_message(text))
+    return failure(clean_message(text))

@@ -1,8 +1,10 @@
 """The protocol of one gRPC health check, without socket or clock.
 
-Source: gRPC over HTTP/2 (PROTOCOL-HTTP2.md), grpc.health.v1; grpc-go internal/transport/http2_client.go for
-the error texts.
-Differs: one call on one connection; no compression, no retries.
+Source: gRPC over HTTP/2 (PROTOCOL-HTTP2.md), grpc.health.v1; RFC 9113, 4.1, 5.5 and 6.8; grpc-go
+internal/transport/http2_client.go for the error texts, and handleGoAway, which finishes the streams up to the last
+stream of a GOAWAY. h2 accepts no frames after a GOAWAY.
+Differs: one call on one connection; no compression, no retries. The number of frames is limited: h2 needs up to 0.1 ms
+for a frame of nine bytes, and a small response needs few.
 """
 
 import re
@@ -16,8 +18,9 @@ import h2.connection
 import h2.events
 import h2.exceptions
 import msgspec
+from google.protobuf.message import DecodeError
 
-from kruise_probe.daemon.probers.http2_frames import Frames, TooManyFrames
+from kruise_probe.daemon.probers._pb.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from kruise_probe.daemon.probers.messages import quote
 
 HEALTH_PATH: Final = "/grpc.health.v1.Health/Check"
@@ -28,8 +31,6 @@ CODES: Final = (
     "Unimplemented", "Internal", "Unavailable", "DataLoss", "Unauthenticated",
 )  # fmt: skip
 """gRPC codes by number, as Go prints them."""
-
-SERVING_STATES: Final = ("UNKNOWN", "SERVING", "NOT_SERVING", "SERVICE_UNKNOWN")
 
 _CODE_OF_HTTP_STATUS: Final = {
     400: "Internal", 401: "Unauthenticated", 403: "PermissionDenied", 404: "Unimplemented",
@@ -47,12 +48,65 @@ _RESETS: Final = (
 """Name of each HTTP/2 error code and the gRPC code for it, by number."""
 
 _GRPC = re.compile(rb"application/grpc(?:[+;].*)?", re.DOTALL)
-_FRAME_PREFIX_BYTES: Final = 5
+_MESSAGE_PREFIX_BYTES: Final = 5
 _MAX_MESSAGE_BYTES: Final = 4 << 20
 """The limit of grpc-go, which checks the length prefix alone."""
 _MAX_ANSWER_BYTES: Final = 4096
 
+MAX_FRAMES: Final = 100
+"""Limit of one connection. A response takes about ten frames; the rest is for pings of a slow server."""
+
+_FRAME_HEAD_BYTES: Final = 9
+_MAX_FRAME_BYTES: Final = 16 * 1024
+"""Limit of one frame: the default of HTTP/2."""
+_GOAWAY: Final = 7
+
 Header = tuple[bytes, bytes]
+
+
+class _TooManyFrames(Exception):
+    """The server sent more than `MAX_FRAMES` frames."""
+
+
+class _Frames:
+    """The frames of one connection, in order."""
+
+    def __init__(self) -> None:
+        self._incomplete = bytearray()
+        self._count = 0
+
+    def without_graceful_goaway(self, data: bytes) -> bytes:
+        """Return all complete frames without a graceful GOAWAY; keep an incomplete frame for the next call.
+
+        A frame over the size limit is passed on as it is, so that h2 reports the error.
+
+        Raises:
+            _TooManyFrames: the connection had more than `MAX_FRAMES` frames.
+        """
+        self._incomplete += data
+        passed = bytearray()
+        while len(self._incomplete) >= _FRAME_HEAD_BYTES:
+            size = _FRAME_HEAD_BYTES + int.from_bytes(self._incomplete[:3])
+            if size > _FRAME_HEAD_BYTES + _MAX_FRAME_BYTES:
+                passed += self._incomplete
+                self._incomplete.clear()
+            elif len(self._incomplete) < size:
+                break
+            else:
+                self._count += 1
+                if self._count > MAX_FRAMES:
+                    raise _TooManyFrames(f"the server sent more than {MAX_FRAMES} HTTP/2 frames")
+                frame = self._incomplete[:size]
+                del self._incomplete[:size]
+                if not _is_graceful_goaway(frame):
+                    passed += frame
+        return bytes(passed)
+
+
+def _is_graceful_goaway(frame: bytearray) -> bool:
+    """Whether the frame is a GOAWAY with NO_ERROR whose last stream includes ours."""
+    last_stream = int.from_bytes(frame[9:13]) & 0x7FFF_FFFF
+    return frame[3] == _GOAWAY and len(frame) >= 17 and last_stream >= 1 and not any(frame[13:17])
 
 
 class CallResult(msgspec.Struct, frozen=True):
@@ -81,7 +135,7 @@ class HealthCall:
     ) -> None:
         self.connected = False
         self.result: CallResult | None = None
-        self._frames = Frames()
+        self._frames = _Frames()
         self._status = 0
         self._content_type = b""
         self._answer = bytearray()
@@ -111,8 +165,8 @@ class HealthCall:
             self._end("Unavailable", "error reading from server: EOF")
             return
         try:
-            events = self._http2.receive_data(self._frames.without_farewells(data))
-        except TooManyFrames as error:
+            events = self._http2.receive_data(self._frames.without_graceful_goaway(data))
+        except _TooManyFrames as error:
             self._end("ResourceExhausted", str(error))
             return
         except h2.exceptions.ProtocolError as error:
@@ -198,8 +252,8 @@ class _TooLarge(ValueError):
 
 
 def _framed(service: str) -> bytes:
-    name = service.encode(errors="replace")
-    message = b"\x0a" + _varint(len(name)) + name if name else b""
+    text = service.encode(errors="replace").decode()
+    message = HealthCheckRequest(service=text).SerializeToString()
     return b"\0" + len(message).to_bytes(4) + message
 
 
@@ -209,69 +263,28 @@ def serving_state(frame: bytes | bytearray) -> str:
     Raises:
         ValueError: the frame is invalid; the text is Go's.
     """
-    if len(frame) < _FRAME_PREFIX_BYTES:
+    if len(frame) < _MESSAGE_PREFIX_BYTES:
         raise ValueError(
             "cardinality violation: received no response message from non-server-streaming RPC"
         )
     if frame[0]:
         raise ValueError("grpc: compressed flag set with identity or empty encoding")
-    size = int.from_bytes(frame[1:_FRAME_PREFIX_BYTES])
+    size = int.from_bytes(frame[1:_MESSAGE_PREFIX_BYTES])
     if size > _MAX_MESSAGE_BYTES:
         raise _TooLarge(f"grpc: received message larger than max ({size} vs. {_MAX_MESSAGE_BYTES})")
-    message, rest = frame[_FRAME_PREFIX_BYTES:][:size], frame[_FRAME_PREFIX_BYTES + size :]
+    message, rest = frame[_MESSAGE_PREFIX_BYTES:][:size], frame[_MESSAGE_PREFIX_BYTES + size :]
     if len(message) < size:
         raise ValueError("unexpected EOF")
     if rest:
         raise ValueError(
             "cardinality violation: expected <EOF> for non server-streaming RPCs, but received another message"
         )
-    number = _first_varint_field(bytes(message))
-    # A protobuf enum is a signed 32-bit integer.
-    number = (number & 0xFFFF_FFFF ^ 0x8000_0000) - 0x8000_0000
-    return SERVING_STATES[number] if 0 <= number < len(SERVING_STATES) else str(number)
-
-
-def _first_varint_field(message: bytes) -> int:
-    """The value of field 1; other fields are skipped."""
-    value, at = 0, 0
-    while at < len(message):
-        key, at = _read_varint(message, at)
-        wire_type = key & 7
-        if wire_type == 0:
-            number, at = _read_varint(message, at)
-            value = number if key >> 3 == 1 else value
-        elif wire_type == 2:
-            size, at = _read_varint(message, at)
-            at += size
-        elif wire_type in (1, 5):
-            at += 8 if wire_type == 1 else 4
-        else:
-            raise ValueError("grpc: failed to unmarshal the received message")
-    if at != len(message):
-        raise ValueError("grpc: failed to unmarshal the received message")
-    return value
-
-
-def _read_varint(message: bytes, at: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 70, 7):
-        if at >= len(message):
-            break
-        byte = message[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-    raise ValueError("grpc: failed to unmarshal the received message")
-
-
-def _varint(number: int) -> bytes:
-    encoded = bytearray()
-    while number > 0x7F:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)
+    try:
+        status = HealthCheckResponse.FromString(bytes(message)).status
+    except DecodeError as error:
+        raise ValueError("grpc: failed to unmarshal the received message") from error
+    known = HealthCheckResponse.ServingStatus.values()
+    return HealthCheckResponse.ServingStatus.Name(status) if status in known else str(status)
 
 
 def _words(error: h2.exceptions.ProtocolError) -> str:

@@ -8,7 +8,8 @@ drops the result and keeps the old state. The body of a failing status is not re
 """
 
 import asyncio
-from typing import Final, NamedTuple
+from collections.abc import Coroutine
+from typing import Any, Final, NamedTuple
 
 from kruise_probe.api.core import HTTPGetAction
 from kruise_probe.daemon.probers.dialing import (
@@ -19,20 +20,19 @@ from kruise_probe.daemon.probers.dialing import (
     prepare,
 )
 from kruise_probe.daemon.probers.http_request import Headers
-from kruise_probe.daemon.probers.http_response import AnswerReader, BadResponse, Head
+from kruise_probe.daemon.probers.http_response import Head, MalformedResponse, ResponseReader
 from kruise_probe.daemon.probers.messages import clean_message, quote
 from kruise_probe.daemon.probers.prober import (
-    Continuation,
-    Outcome,
     PendingResponse,
     Prober,
-    StartResult,
+    ProbeResult,
+    Started,
     Target,
-    Verdict,
+    address_of,
+    failure,
+    success,
 )
 from kruise_probe.daemon.probers.read_budget import ReadBudget
-from kruise_probe.daemon.probers.rounds import end_of_round
-from kruise_probe.daemon.probers.targets import address_of
 from kruise_probe.daemon.probers.tls_dialing import dial_tls, unverified_tls
 from kruise_probe.daemon.probers.urls import MAX_PORT, InvalidRequest, Url, names_scheme
 
@@ -46,7 +46,7 @@ class _Failed(Exception):
     """The attempt failed; the text has the reason."""
 
 
-_FAILURES: Final = (ProbeDialFailed, BrokenConnection, BadResponse, InvalidRequest, _Failed)
+_FAILURES: Final = (ProbeDialFailed, BrokenConnection, MalformedResponse, InvalidRequest, _Failed)
 
 
 class HttpProber(Prober):
@@ -58,20 +58,12 @@ class HttpProber(Prober):
         self._headers = Headers(action.http_headers or (), user_agent=user_agent)
         self._prepared: tuple[Target, Url, bytes] | None = None
 
-    def start(self, target: Target) -> StartResult:
+    def probe(self, target: Target) -> Started:
         try:
             url, request = self._prepare(target)
         except InvalidRequest as problem:
-            return Outcome(Verdict.FAILURE, clean_message(str(problem)))
-        return _Attempt(url, request, self._headers, self._timeout_seconds).start()
-
-    async def run(self, target: Target) -> Outcome:
-        started = self.start(target)
-        if isinstance(started, PendingResponse):
-            loop = asyncio.get_running_loop()
-            await asyncio.sleep(end_of_round(loop) - loop.time())
-            started = started.look()
-        return started if isinstance(started, Outcome) else await started()
+            return failure(clean_message(str(problem)))
+        return _Attempt(url, request, self._headers, self._timeout_seconds).begin()
 
     def _prepare(self, target: Target) -> tuple[Url, bytes]:
         """Return URL and request; rebuild them only when the pod's IP has changed."""
@@ -87,7 +79,7 @@ class _Redirect(NamedTuple):
     relative: bool
 
 
-def _next_step(head: Head, url: Url, *, followed: int) -> _Redirect | Outcome | None:
+def _next_step(head: Head, url: Url, *, followed: int) -> _Redirect | ProbeResult | None:
     """The redirect to follow, the result, or None if the body must be read first.
 
     Raises:
@@ -95,7 +87,7 @@ def _next_step(head: Head, url: Url, *, followed: int) -> _Redirect | Outcome | 
         InvalidRequest: the Location is not a URL.
     """
     if not 200 <= head.status < 400:
-        return Outcome(Verdict.FAILURE, f"HTTP probe failed with statuscode: {head.status}")
+        return failure(f"HTTP probe failed with statuscode: {head.status}")
     if head.status not in _REDIRECTS or not head.location:
         return None
     destination = url.join(head.location)
@@ -109,75 +101,71 @@ def _next_step(head: Head, url: Url, *, followed: int) -> _Redirect | Outcome | 
     return _Redirect(destination, relative=not names_scheme(head.location))
 
 
-def _judge(status: int, body: bytes) -> Outcome:
+def _success(status: int, body: bytes) -> ProbeResult:
     if status < 300:
-        return Outcome(Verdict.SUCCESS, clean_message(body) if body else "")
+        return success(clean_message(body) if body else "")
     text = clean_message(b"Probe terminated redirects, Response body: " + body)
-    return Outcome(Verdict.SUCCESS, text, warning=True)
+    return success(text, warning=True)
 
 
 class _Attempt(PendingResponse):
-    """One attempt in flight.
-
-    `start` and `look` do what needs no waiting; `_finish` does the rest.
-    """
+    """One attempt: `begin` and `look` do what needs no waiting, `_finish` the rest."""
 
     def __init__(self, url: Url, request: bytes, headers: Headers, timeout_seconds: float) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._deadline = self._loop.time() + timeout_seconds
+        self._deadline = asyncio.get_running_loop().time() + timeout_seconds
         self._headers = headers
         self._url = url
         self._unsent = request
         self._requests = 1
-        self._reader = AnswerReader()
+        self._reader = ResponseReader()
         self._budget = ReadBudget()
         self._connection: Connection | None = None
 
-    def start(self) -> StartResult:
+    def begin(self) -> Started:
         if self._url.scheme != "http" or self._headers.problem:
-            return self._finish
+            return self._finish()
         try:
             self._connection = prepare(self._url.address, self._budget)
-            if not self._connection.begin():
-                return self._finish
-            self._unsent = self._connection.offer(self._unsent)
+            if self._connection.begin():
+                self._unsent = self._connection.offer(self._unsent)
         except _FAILURES as problem:
-            return self._close_with(self._failure(problem))
-        return self._finish if self._unsent else self
+            self._close()
+            return self._failure(problem)
+        return self._finish() if self._unsent else self
 
-    def look(self) -> Outcome | Continuation:
+    def look(self) -> ProbeResult | Coroutine[Any, Any, ProbeResult]:
         try:
-            while (outcome := self._progress()) is None:
+            while (result := self._progress()) is None:
                 if self._connection is None or self._budget.needs_turn:
-                    return self._finish
+                    return self._finish()
                 arrived = self._connection.take()
                 if arrived is None:
-                    return self._finish
+                    return self._finish()
                 self._reader.feed(arrived)
         except _FAILURES as problem:
-            outcome = self._failure(problem)
-        return self._close_with(outcome)
+            result = self._failure(problem)
+        self._close()
+        return result
 
-    async def _finish(self) -> Outcome:
+    async def _finish(self) -> ProbeResult:
         try:
             async with asyncio.timeout_at(self._deadline):
-                while (outcome := self._progress()) is None:
+                while (result := self._progress()) is None:
                     connection = await self._ensure_sent()
                     self._reader.feed(await connection.receive())
         except TimeoutError:
-            text = clean_message(self._timeout_text())
-            outcome = Outcome(Verdict.FAILURE, text, timed_out=True)
+            result = failure(clean_message(self._timeout_text()), timed_out=True)
         except _FAILURES as problem:
-            outcome = self._failure(problem)
+            result = self._failure(problem)
         finally:
             self._close()
-        return outcome
+        return result
 
-    def _progress(self) -> Outcome | None:
+    def _progress(self) -> ProbeResult | None:
         """Return the result if the received data decides it. Following a redirect closes the connection.
 
         Raises:
-            BadResponse: the body does not match its head.
+            MalformedResponse: the body does not match its head.
             _Failed, InvalidRequest: the redirect cannot be followed.
         """
         head = self._reader.head
@@ -191,7 +179,7 @@ class _Attempt(PendingResponse):
             if step is not None:
                 return step
             self._reader.read_body()
-        return _judge(head.status, self._reader.body) if self._reader.complete else None
+        return _success(head.status, self._reader.body) if self._reader.complete else None
 
     def _follow(self, step: _Redirect) -> None:
         self._unsent = self._headers.redirected(
@@ -200,7 +188,7 @@ class _Attempt(PendingResponse):
         self._close()
         self._url = step.url
         self._requests += 1
-        self._reader = AnswerReader(max_head_bytes=self._reader.head_bytes_left)
+        self._reader = ResponseReader(max_head_bytes=self._reader.head_bytes_left)
 
     async def _ensure_sent(self) -> Connection:
         """Connect and send the request if that is not done yet. Return the connection."""
@@ -222,10 +210,6 @@ class _Attempt(PendingResponse):
             return await dial(self._url.address, self._budget)
         raise _Failed(f"unsupported protocol scheme {quote(self._url.scheme)}")
 
-    def _close_with(self, outcome: Outcome) -> Outcome:
-        self._close()
-        return outcome
-
     def _close(self) -> None:
         if self._connection is not None:
             self._connection.close()
@@ -233,17 +217,16 @@ class _Attempt(PendingResponse):
 
     def _timeout_text(self) -> str:
         if self._reader.head is not None:
-            return (
-                "context deadline exceeded "
-                "(Client.Timeout or context cancellation while reading body)"
-            )
-        return self._with_url(
-            "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
-        )
+            phase = "or context cancellation while reading body"
+        else:
+            phase = "exceeded while awaiting headers"
+        return self._with_url(f"context deadline exceeded (Client.Timeout {phase})")
 
-    def _failure(self, problem: Exception) -> Outcome:
-        text = str(problem) if self._reader.head is not None else self._with_url(str(problem))
-        return Outcome(Verdict.FAILURE, clean_message(text))
+    def _failure(self, problem: Exception) -> ProbeResult:
+        return failure(clean_message(self._with_url(str(problem))))
 
     def _with_url(self, problem: str) -> str:
+        """As Go: a problem with the body has no URL."""
+        if self._reader.head is not None:
+            return problem
         return f"Get {quote(self._url.text)}: {problem}"

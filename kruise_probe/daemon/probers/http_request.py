@@ -25,13 +25,13 @@ _WRITTEN_ELSEWHERE: Final = frozenset(
 class Headers:
     """The headers of all requests of one probe, validated once.
 
-    A `Host` header is sent as given and does not change the destination. An empty `User-Agent` or `Accept` is omitted;
+    A `Host` header is sent as written and does not change the destination. An empty `User-Agent` or `Accept` is omitted;
     a missing one gets its default.
     """
 
-    def __init__(self, given: Sequence[HTTPHeader], *, user_agent: str) -> None:
+    def __init__(self, configured: Sequence[HTTPHeader], *, user_agent: str) -> None:
         collected: dict[str, list[str]] = {}
-        for header in given:
+        for header in configured:
             collected.setdefault(_canonical(header.name), []).append(header.value)
         collected.setdefault("User-Agent", [user_agent])
         accept = collected.setdefault("Accept", ["*/*"])

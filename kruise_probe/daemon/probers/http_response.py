@@ -1,12 +1,14 @@
 """An incremental parser of HTTP/1 responses, without socket or clock.
 
-Feed received bytes to `AnswerReader` and read its attributes. It keeps at most `MAX_HEAD_BYTES` of heads and
+Feed received bytes to `ResponseReader` and read its attributes. It keeps at most `MAX_HEAD_BYTES` of heads and
 `MAX_BODY_BYTES` of a body. Its time is linear in the number of bytes.
 
 Source: Go net/http (ReadResponse, transfer.go, internal/chunked.go) and net/textproto; kubelet
 pkg/probe/http/http.go for the length of a body.
 Differs: all heads of an attempt together are limited to 64 KiB, in Go each to 10 MiB. Trailers are not read.
-llhttp is not used: it rejects what kubelet accepts (bare line feeds, folded lines, any HTTP/x.y) and has other errors.
+llhttp (httptools) cannot replace it: the rows `line-feeds-only` and `folded` of the contract with kubelet's prober are
+errors there. So are a blank before a colon, two equal Content-Lengths, Content-Length beside chunks, `HTTP/1.7` and an
+end after 101. And a failure has the text of Go's error (rows `garbage` to `another-encoding`), which llhttp cannot give.
 """
 
 import re
@@ -31,7 +33,7 @@ _DIGITS = re.compile(rb"\d+")
 _HEX = re.compile(rb"[0-9A-Fa-f]+")
 
 
-class BadResponse(Exception):
+class MalformedResponse(Exception):
     """The bytes are not a valid HTTP/1 response; the text is Go's."""
 
 
@@ -44,7 +46,7 @@ class Head(NamedTuple):
     chunked: bool = False
 
 
-class AnswerReader:
+class ResponseReader:
     """Reads one response and skips informational responses (1xx) before it.
 
     Call `read_body` after the head if the body is needed; otherwise the body is not parsed.
@@ -75,7 +77,7 @@ class AnswerReader:
         """Add received bytes; empty means end of the connection.
 
         Raises:
-            BadResponse: no HTTP, a head that is too long, or an unexpected end.
+            MalformedResponse: no HTTP, a head that is too long, or an unexpected end.
         """
         if not data:
             self._end()
@@ -90,12 +92,12 @@ class AnswerReader:
     def _end(self) -> None:
         if self.head is None:
             if not (self._buffer or self._skipped_informational):
-                raise BadResponse("EOF")
+                raise MalformedResponse("EOF")
             if self._buffer and not self._line_was_checked:
                 _status(self._buffer)
-            raise BadResponse(_broken("unexpected EOF"))
+            raise MalformedResponse(_broken("unexpected EOF"))
         if self.head.length is not None or self.head.chunked:
-            raise BadResponse("unexpected EOF")
+            raise MalformedResponse("unexpected EOF")
         self.complete = True
 
     def _read_head(self, seen: int) -> None:
@@ -106,7 +108,7 @@ class AnswerReader:
                 self._check_line(seen)
             size = end.end() if end else len(self._buffer)
             if size > self.head_bytes_left:
-                raise BadResponse(
+                raise MalformedResponse(
                     _broken(
                         f"net/http: server response headers exceeded {MAX_HEAD_BYTES} bytes; aborted"
                     )
@@ -134,7 +136,7 @@ class AnswerReader:
         """Parse the received part of the body; `feed` parses the rest.
 
         Raises:
-            BadResponse: the body does not match the head.
+            MalformedResponse: the body does not match the head.
         """
         self.reads_body = True
         head = self.head
@@ -177,7 +179,7 @@ class _Chunks:
                 if len(buffer) < 2:
                     break
                 if buffer[:2] != b"\r\n":
-                    raise BadResponse("malformed chunked encoding")
+                    raise MalformedResponse("malformed chunked encoding")
                 del buffer[:2]
                 self._data_ended = False
             elif not self._read_length(buffer):
@@ -188,25 +190,25 @@ class _Chunks:
         end = buffer.find(b"\n", 0, _MAX_CHUNK_LINE_BYTES)
         if end < 0:
             if len(buffer) >= _MAX_CHUNK_LINE_BYTES:
-                raise BadResponse("header line too long")
+                raise MalformedResponse("header line too long")
             return False
         if buffer[end - 1 : end] != b"\r":
-            raise BadResponse("chunked line ends with bare LF")
+            raise MalformedResponse("chunked line ends with bare LF")
         digits = bytes(buffer[:end]).partition(b";")[0].rstrip()
         del buffer[: end + 1]
         if not digits:
-            raise BadResponse("empty hex number for chunk length")
+            raise MalformedResponse("empty hex number for chunk length")
         if not _HEX.fullmatch(digits):
-            raise BadResponse("invalid byte in chunk length")
+            raise MalformedResponse("invalid byte in chunk length")
         if len(digits) > 16:
-            raise BadResponse("http chunk length too large")
+            raise MalformedResponse("http chunk length too large")
         self._left = int(digits, 16)
         self.ended = not self._left
         # As in Go: limit the bytes of chunk extensions in proportion to the data.
         excess = self._excess_bytes + end + 1 - _FREE_BYTES_PER_CHUNK - 2 * self._left
         self._excess_bytes = max(excess, 0)
         if excess > _MAX_EXCESS_BYTES:
-            raise BadResponse("chunked encoding contains too much non-data")
+            raise MalformedResponse("chunked encoding contains too much non-data")
         return True
 
 
@@ -214,7 +216,7 @@ def parse_head(head: bytes) -> Head:
     """Parse status line and headers. `head` excludes the empty line at its end.
 
     Raises:
-        BadResponse: this is not an HTTP/1 head.
+        MalformedResponse: this is not an HTTP/1 head.
     """
     first, *rest = head.split(b"\n")
     version, status = _status(first.rstrip(b"\r"))
@@ -238,12 +240,12 @@ def parse_head(head: bytes) -> Head:
 def _status(line: bytes | bytearray) -> tuple[bytes, int]:
     version, blank, rest = bytes(line).partition(b" ")
     if not blank:
-        raise BadResponse(_broken(f"malformed HTTP response {quote(bytes(line))}"))
+        raise MalformedResponse(_broken(f"malformed HTTP response {quote(bytes(line))}"))
     code = rest.lstrip(b" ").partition(b" ")[0]
     if len(code) != 3 or not code.isdigit():
-        raise BadResponse(_broken(f"malformed HTTP status code {quote(code)}"))
+        raise MalformedResponse(_broken(f"malformed HTTP status code {quote(code)}"))
     if not _VERSION.fullmatch(version):
-        raise BadResponse(_broken(f"malformed HTTP version {quote(version)}"))
+        raise MalformedResponse(_broken(f"malformed HTTP version {quote(version)}"))
     return version, int(code)
 
 
@@ -255,15 +257,19 @@ def _fields(lines: list[bytes]) -> list[tuple[bytes, bytes]]:
         line = raw.rstrip(b"\r\t ")
         if raw[:1] in (b" ", b"\t"):
             if not fields:
-                raise BadResponse(_broken(f"malformed MIME header initial line: {quote(line)}"))
+                raise MalformedResponse(
+                    _broken(f"malformed MIME header initial line: {quote(line)}")
+                )
             folded.append(line.strip())
             continue
         _unfold(fields, folded)
         matched = _FIELD.fullmatch(line)
         if matched is None:
             if b":" not in line:
-                raise BadResponse(_broken(f"malformed MIME header: missing colon: {quote(line)}"))
-            raise BadResponse(_broken(f"malformed MIME header line: {quote(line)}"))
+                raise MalformedResponse(
+                    _broken(f"malformed MIME header: missing colon: {quote(line)}")
+                )
+            raise MalformedResponse(_broken(f"malformed MIME header line: {quote(line)}"))
         fields.append((matched[1].lower(), matched[2].strip(b" \t")))
     _unfold(fields, folded)
     return fields
@@ -282,9 +288,9 @@ def _is_chunked(encodings: list[bytes]) -> bool:
         return False
     if len(encodings) > 1:
         listed = " ".join(map(quote, encodings))
-        raise BadResponse(_broken(f"too many transfer encodings: [{listed}]"))
+        raise MalformedResponse(_broken(f"too many transfer encodings: [{listed}]"))
     if encodings[0].lower() != b"chunked":
-        raise BadResponse(_broken(f"unsupported transfer encoding: {quote(encodings[0])}"))
+        raise MalformedResponse(_broken(f"unsupported transfer encoding: {quote(encodings[0])}"))
     return True
 
 
@@ -293,13 +299,13 @@ def _length(lengths: list[bytes]) -> int | None:
         return None
     if len(set(lengths)) > 1:
         listed = " ".join(map(quote, lengths))
-        raise BadResponse(
+        raise MalformedResponse(
             _broken(f"http: message cannot contain multiple Content-Length headers; got [{listed}]")
         )
     if not lengths[0]:
-        raise BadResponse(_broken('invalid empty Content-Length ""'))
+        raise MalformedResponse(_broken('invalid empty Content-Length ""'))
     if not _DIGITS.fullmatch(lengths[0]) or len(lengths[0]) > 18:
-        raise BadResponse(_broken(f"bad Content-Length {quote(lengths[0])}"))
+        raise MalformedResponse(_broken(f"bad Content-Length {quote(lengths[0])}"))
     return int(lengths[0])
 
 

@@ -1,25 +1,24 @@
 """Types that all probers share: target, result of one attempt, and the error for an attempt without a result.
 
-Source: kubelet pkg/kubelet/prober/prober.go and pkg/probe/probe.go.
+Source: kubelet pkg/kubelet/prober/prober.go, pkg/probe/probe.go and pkg/probe/util.go (ResolveContainerPort).
 Differs: a timeout is a failure in every phase; kubelet drops the result when the timeout ends while it reads a body.
+The manager resolves port names before it writes the NodePodProbe; a remaining name is an error.
 """
 
 import abc
-import enum
-from collections.abc import Callable, Coroutine
-from functools import partial
-from typing import Any, Final, Protocol
+from collections.abc import Coroutine
+from enum import StrEnum
+from functools import lru_cache
+from ipaddress import ip_address
+from typing import Any, Protocol
 
 import msgspec
 
-
-class Verdict(enum.Enum):
-    SUCCESS = "success"
-    FAILURE = "failure"
+from kruise_probe.daemon.probers.dialing import Address
 
 
-class Outcome(msgspec.Struct, frozen=True, gc=False):
-    """The result of one attempt.
+class ProbeResult(msgspec.Struct, frozen=True, gc=False):
+    """The result of one attempt; see `success` and `failure`.
 
     Attributes:
         message: at most 1,024 bytes, without control characters.
@@ -27,10 +26,18 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
         timed_out: the timeout ended before the response was complete.
     """
 
-    verdict: Verdict
+    succeeded: bool
     message: str = ""
     warning: bool = False
     timed_out: bool = False
+
+
+def success(message: str = "", *, warning: bool = False) -> ProbeResult:
+    return ProbeResult(True, message, warning=warning)
+
+
+def failure(message: str = "", *, timed_out: bool = False) -> ProbeResult:
+    return ProbeResult(False, message, timed_out=timed_out)
 
 
 class Target(msgspec.Struct, frozen=True, gc=False):
@@ -48,69 +55,99 @@ class Target(msgspec.Struct, frozen=True, gc=False):
     pod_uid: str = ""
 
 
-REASON_POD_IP_UNKNOWN: Final = "PodIPUnknown"
-REASON_ADDRESS_NOT_ALLOWED: Final = "AddressNotAllowed"
-REASON_PORT_NAME_UNKNOWN: Final = "PortNameUnknown"
-REASON_INVALID_PROBE: Final = "InvalidProbe"
-REASON_CONTAINER_NOT_CREATED: Final = "ContainerNotCreated"
-REASON_CONTAINER_NOT_RUNNING: Final = "ContainerNotRunning"
-REASON_RUNTIME_UNAVAILABLE: Final = "RuntimeUnavailable"
-REASON_EXEC_IMPOSSIBLE: Final = "ExecImpossible"
-REASON_EXEC_QUEUED: Final = "ExecQueued"
-REASON_EXEC_OUTPUT_TOO_LARGE: Final = "ExecOutputTooLarge"
+class Reason(StrEnum):
+    """Why an attempt has no result."""
+
+    POD_IP_UNKNOWN = "PodIPUnknown"
+    ADDRESS_NOT_ALLOWED = "AddressNotAllowed"
+    PORT_NAME_UNKNOWN = "PortNameUnknown"
+    INVALID_PROBE = "InvalidProbe"
+    CONTAINER_NOT_CREATED = "ContainerNotCreated"
+    CONTAINER_NOT_RUNNING = "ContainerNotRunning"
+    RUNTIME_UNAVAILABLE = "RuntimeUnavailable"
+    EXEC_IMPOSSIBLE = "ExecImpossible"
+    EXEC_QUEUED = "ExecQueued"
+    EXEC_OUTPUT_TOO_LARGE = "ExecOutputTooLarge"
 
 
 class CouldNotProbe(Exception):
-    """The attempt has no result: neither success nor failure was observed.
+    """The attempt has no result: neither success nor failure was observed. The message says what to do."""
 
-    Attributes:
-        reason: one of the REASON constants.
-        message: what is wrong and what to do.
-    """
-
-    def __init__(self, reason: str, message: str) -> None:
+    def __init__(self, reason: Reason, message: str) -> None:
         super().__init__(f"{reason}: {message}")
         self.reason = reason
-        self.message = message
-
-
-Continuation = Callable[[], Coroutine[Any, Any, Outcome]]
-"""The rest of a started attempt. Call it once and await the result."""
 
 
 class PendingResponse(abc.ABC):
-    """An attempt whose request was sent. Call `look` once, at the end of the round (see `rounds`).
+    """An attempt whose request was sent. Call `look` once, at the end of the round (see `dialing`).
 
-    It may be dropped without `look`; its socket is closed then.
+    It saves the task of an attempt whose response arrives within the round: a fifth of the daemon's CPU. It may be
+    dropped without `look`; its socket is closed then.
     """
 
     @abc.abstractmethod
-    def look(self) -> "Outcome | Continuation":
-        """Return the result, or the continuation if the response is not complete."""
+    def look(self) -> "ProbeResult | Coroutine[Any, Any, ProbeResult]":
+        """Return the result, or a coroutine that waits for it if the response is not complete."""
 
 
-StartResult = Outcome | PendingResponse | Continuation
+Started = ProbeResult | PendingResponse | Coroutine[Any, Any, ProbeResult]
 
 
 class Prober(Protocol):
     """Runs the attempts of one probe, one at a time. Enforces the probe's timeout."""
 
-    def start(self, target: Target) -> StartResult:
-        """Start an attempt. Return its result if no waiting is needed, else how to get it.
+    def probe(self, target: Target) -> Started:
+        """Run one attempt: return its result if it needs no waiting, else how to wait for it.
+
+        The attempt ends within the probe's timeout (exec: plus 1 s). A caller that does not await the coroutine must
+        close it.
 
         Raises:
-            CouldNotProbe: as `run`.
-        """
-        return partial(self.run, target)
-
-    async def run(self, target: Target) -> Outcome:
-        """Run one attempt within the probe's timeout (exec: plus 1 s).
-
-        Raises:
-            CouldNotProbe: the attempt has no result.
+            CouldNotProbe: the attempt has no result. The coroutine may raise it too.
         """
         ...
 
     def queued_too_long(self) -> CouldNotProbe | None:
         """Return why the attempt in flight is still queued, if it has waited too long; else None."""
         return None
+
+
+def address_of(target: Target, port: int | str) -> Address:
+    """The pod's IP and the port number.
+
+    Raises:
+        CouldNotProbe: the pod has no IP, its IP must not be dialled, or the port is unknown.
+    """
+    number = _port_number(port)
+    if target.refusal:
+        raise CouldNotProbe(Reason.ADDRESS_NOT_ALLOWED, target.refusal)
+    if not target.pod_ip:
+        raise CouldNotProbe(Reason.POD_IP_UNKNOWN, "the pod has no IP yet; its events show why")
+    if not _is_ip(target.pod_ip):
+        raise CouldNotProbe(
+            Reason.POD_IP_UNKNOWN,
+            f"the pod's IP {target.pod_ip!r} is not an IP address; correct IP in the NodePodProbe",
+        )
+    return Address(target.pod_ip, number)
+
+
+@lru_cache(maxsize=1024)
+def _is_ip(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _port_number(port: int | str) -> int:
+    if isinstance(port, str):
+        if not (port.isascii() and port.isdigit()):
+            raise CouldNotProbe(
+                Reason.PORT_NAME_UNKNOWN,
+                f"port {port} not found: the container has no port of this name; add it to the container, or use a number",
+            )
+        port = int(port)
+    if not 0 < port < 65536:
+        raise CouldNotProbe(Reason.INVALID_PROBE, f"port {port} is out of range; use 1 to 65535")
+    return port

@@ -42,7 +42,7 @@ class ReadBudget:
         self._left -= size
         if self._left < 0:
             raise TooManyBytes(
-                f"the server sent more than {self._max_bytes} bytes; probe an endpoint that answers with less"
+                f"the server sent more than {self._max_bytes} bytes; probe an endpoint with a smaller response"
             )
 
 

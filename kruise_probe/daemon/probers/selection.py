@@ -1,16 +1,34 @@
 """Selects the prober of a probe, once, when its worker starts.
 
-Source: kubelet pkg/kubelet/prober/prober.go (runProbe).
-Differs: kubelet selects at every attempt; here a `host` is refused.
+Source: kubelet pkg/kubelet/prober/prober.go (runProbe); Kruise's webhook, which refuses `host`.
+Differs: kubelet selects at every attempt. A `host` is refused here too, because a NodePodProbe may be written without
+the webhook.
 """
+
+from typing import Final
 
 from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, Probe, TCPSocketAction
 from kruise_probe.daemon.probers.exec import ExecProber
 from kruise_probe.daemon.probers.exec_gate import ExecGate
 from kruise_probe.daemon.probers.http import HttpProber
-from kruise_probe.daemon.probers.prober import Prober
-from kruise_probe.daemon.probers.refused import RefusedProber, refused_host
+from kruise_probe.daemon.probers.messages import clean_message
+from kruise_probe.daemon.probers.prober import Prober, ProbeResult, Target, failure
 from kruise_probe.daemon.probers.tcp import TcpProber
+
+_HOST_NOT_ALLOWED: Final = (
+    "HostNotAllowed: {field} is set to {host!r}, and probes go to the pod's own IP only; remove it, "
+    "and send a Host header if the server needs one"
+)
+
+
+class RefusedProber(Prober):
+    """The prober of a probe that is not allowed: fails every attempt with the same message and sends nothing."""
+
+    def __init__(self, message: str) -> None:
+        self._result = failure(clean_message(message))
+
+    def probe(self, target: Target) -> ProbeResult:
+        return self._result
 
 
 def prober_for(probe: Probe, *, gate: ExecGate, user_agent: str) -> Prober:
@@ -31,9 +49,9 @@ def prober_for(probe: Probe, *, gate: ExecGate, user_agent: str) -> Prober:
                 gate=gate,
             )
         case HTTPGetAction(host=str(host)) if host:
-            return refused_host("httpGet.host", host)
+            return RefusedProber(_HOST_NOT_ALLOWED.format(field="httpGet.host", host=host))
         case TCPSocketAction(host=str(host)) if host:
-            return refused_host("tcpSocket.host", host)
+            return RefusedProber(_HOST_NOT_ALLOWED.format(field="tcpSocket.host", host=host))
         case HTTPGetAction() as action:
             return HttpProber(action, timeout_seconds=timeout, user_agent=user_agent)
         case TCPSocketAction(port=port):
@@ -45,5 +63,5 @@ def prober_for(probe: Probe, *, gate: ExecGate, user_agent: str) -> Prober:
             return GrpcProber(action, timeout_seconds=timeout, user_agent=user_agent)
         case None:
             return RefusedProber(
-                "InvalidProbe: it has no handler; add exec, httpGet, tcpSocket or grpc"
+                "InvalidProbe: the probe has no handler; add exec, httpGet, tcpSocket or grpc"
             )

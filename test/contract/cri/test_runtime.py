@@ -59,7 +59,7 @@ async def test_version_names_the_runtime(subject: Subject) -> None:
     assert version.api_version == "v1"
 
 
-async def test_list_shows_whose_container_it_is(subject: Subject) -> None:
+async def test_list_has_pod_and_name_of_each_container(subject: Subject) -> None:
     _ = await until_ended(subject)
 
     listed = await subject.runtime.list_containers()
@@ -77,7 +77,7 @@ async def test_list_shows_whose_container_it_is(subject: Subject) -> None:
     assert 0 <= age < 3600
 
 
-async def test_status_tells_when_a_container_started_and_how_it_ended(subject: Subject) -> None:
+async def test_status_has_start_end_and_exit_code(subject: Subject) -> None:
     main = await subject.runtime.container_status(await subject.container_id())
     ended = await subject.runtime.container_status(await until_ended(subject))
 
@@ -89,7 +89,7 @@ async def test_status_tells_when_a_container_started_and_how_it_ended(subject: S
     assert ended.exit_code == 3
 
 
-async def test_sandbox_tells_the_pods_address(subject: Subject) -> None:
+async def test_sandbox_status_has_the_pods_address(subject: Subject) -> None:
     listed = await subject.runtime.list_containers()
     sandbox_id = next(it.sandbox_id for it in listed if it.pod_uid == subject.pod_uid)
 
@@ -99,7 +99,7 @@ async def test_sandbox_tells_the_pods_address(subject: Subject) -> None:
     assert not sandbox.host_network
 
 
-async def test_what_is_unknown_is_not_found(subject: Subject) -> None:
+async def test_unknown_ids_are_not_found(subject: Subject) -> None:
     with pytest.raises(ContainerNotFound):
         await subject.runtime.container_status(UNKNOWN)
     with pytest.raises(ContainerNotFound):

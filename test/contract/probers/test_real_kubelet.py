@@ -1,6 +1,6 @@
-"""Our probers beside kubelet's own, built from its source: the same verdict, the same request, the same words.
+"""Our probers beside kubelet's own, built from its source: the same result, request and message.
 
-Where the words differ on purpose, the row says which ones are ours.
+If a message differs on purpose, the row has ours.
 """
 
 import asyncio
@@ -22,12 +22,13 @@ from grpc_health.v1._async import HealthServicer
 from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
 from support.fake_runtime import ScriptedRuntime
 from support.patience import PATIENCE_SECONDS
+from support.probing import result_of
 from support.scripted_server import Script, ScriptedServer, answering, serving, silent
 
 from kruise_probe.api.core import GRPCAction, Probe
 from kruise_probe.daemon.probers.exec_gate import ExecGate
 from kruise_probe.daemon.probers.grpc import GrpcProber
-from kruise_probe.daemon.probers.prober import Outcome, Target
+from kruise_probe.daemon.probers.prober import ProbeResult, Target
 from kruise_probe.daemon.probers.selection import prober_for
 
 HERE = Path(__file__).parent
@@ -191,8 +192,10 @@ ROWS: dict[str, Row] = {
 }  # fmt: skip
 
 
-def result_of(outcome: Outcome) -> str:
-    return "warning" if outcome.warning else outcome.verdict.value
+def name_of(result: ProbeResult) -> str:
+    if result.warning:
+        return "warning"
+    return "success" if result.succeeded else "failure"
 
 
 def alike(text: str) -> str:
@@ -201,7 +204,7 @@ def alike(text: str) -> str:
 
 
 @pytest.mark.parametrize("row", [pytest.param(row, id=name) for name, row in ROWS.items()])
-async def test_real_kubelet_sees_the_same(kubelet: Kubelet, row: Row) -> None:
+async def test_results_requests_and_messages_equal_the_kubelets(kubelet: Kubelet, row: Row) -> None:
     async with serving(row.peer, host=row.host) as server:
         # The path is what the API server fills in.
         raw_probe = {row.kind: {"port": server.port, "path": "/", **row.action}}
@@ -213,14 +216,14 @@ async def test_real_kubelet_sees_the_same(kubelet: Kubelet, row: Row) -> None:
             user_agent="kube-probe/.",
         )
         prober._timeout_seconds = row.timeout  # type: ignore[attr-defined]
-        ours = await prober.run(Target(row.host, ""))
+        ours = await result_of(prober, Target(row.host, ""))
 
-    assert result_of(ours) == theirs["result"]
+    assert name_of(ours) == theirs["result"]
     assert ours.message == (alike(theirs["message"]) if row.ours is None else row.ours)
     assert server.requests == their_requests
 
 
-async def test_real_kubelet_is_refused_alike(kubelet: Kubelet) -> None:
+async def test_refused_connection_equals_the_kubelets(kubelet: Kubelet) -> None:
     for probe in ({"tcpSocket": {"port": 1}}, {"httpGet": {"port": 1, "path": "/"}}):
         theirs = await asyncio.to_thread(kubelet.probe, "127.0.0.1", probe, 30.0)
         prober = prober_for(
@@ -228,9 +231,9 @@ async def test_real_kubelet_is_refused_alike(kubelet: Kubelet) -> None:
             gate=ExecGate(ScriptedRuntime(), max_concurrent=1),
             user_agent="x",
         )
-        ours = await prober.run(Target("127.0.0.1", ""))
+        ours = await result_of(prober, Target("127.0.0.1", ""))
 
-        assert (result_of(ours), ours.message) == (theirs["result"], theirs["message"])
+        assert (name_of(ours), ours.message) == (theirs["result"], theirs["message"])
 
 
 class Health(HealthServicer):
@@ -271,7 +274,7 @@ SLOW = partial(Health, dawdle)
         pytest.param(SLOW, None, id="slow"),
     ],
 )
-async def test_a15_real_kubelet_says_the_same_of_a_grpc_server(
+async def test_a15_grpc_results_and_messages_equal_the_kubelets(
     kubelet: Kubelet, servicer: Callable[[], Health] | None, service: str | None
 ) -> None:
     server = grpc.aio.server()
@@ -289,8 +292,8 @@ async def test_a15_real_kubelet_says_the_same_of_a_grpc_server(
         theirs = await asyncio.to_thread(kubelet.probe, "127.0.0.1", raw_probe, timeout)
         action = GRPCAction(port=port, service=service)
         prober = GrpcProber(action, timeout_seconds=timeout, user_agent="kube-probe/.")
-        ours = await prober.run(Target("127.0.0.1", ""))
+        ours = await result_of(prober, Target("127.0.0.1", ""))
     finally:
         await server.stop(grace=None)
 
-    assert (result_of(ours), ours.message) == (theirs["result"], theirs["message"].strip())
+    assert (name_of(ours), ours.message) == (theirs["result"], theirs["message"].strip())

@@ -14,7 +14,7 @@ from support.patience import PATIENCE_SECONDS
 from kruise_probe.daemon.cri.containers import ContainerWatcher
 from kruise_probe.daemon.cri.endpoints import NodeRuntime
 from kruise_probe.daemon.cri.grpc_runtime import (
-    MAX_EXEC_ANSWER_BYTES,
+    MAX_EXEC_RESPONSE_BYTES,
     MAX_OUTPUT_BYTES,
     GrpcRuntime,
 )
@@ -44,7 +44,7 @@ async def until(condition: str, *, holds: Callable[[], object]) -> None:
     await programs.until(condition, look)
 
 
-async def test_what_the_scripted_runtime_says_arrives(socket: Path) -> None:
+async def test_scripted_runtime_is_read_back(socket: Path) -> None:
     scripted = ScriptedRuntime()
     container = scripted.start("uid-1", "main", attempt=3, ip="10.0.0.7")
     async with served(scripted, socket) as endpoint, GrpcRuntime(endpoint) as runtime:
@@ -68,7 +68,7 @@ async def test_what_the_scripted_runtime_says_arrives(socket: Path) -> None:
         (ExecImpossible("server is not initialized yet"), RuntimeUnavailable),
     ],
 )
-async def test_failures_of_an_exec_are_told_apart(
+async def test_failures_of_an_exec_are_distinguished(
     socket: Path, failure: RuntimeFailure, kind: type[RuntimeFailure]
 ) -> None:
     scripted = ScriptedRuntime()
@@ -84,8 +84,10 @@ async def test_failures_of_an_exec_are_told_apart(
 @pytest.mark.parametrize(
     ("stdout", "stderr"),
     [
-        pytest.param(MAX_EXEC_ANSWER_BYTES, 0, id="stdout"),
-        pytest.param(MAX_EXEC_ANSWER_BYTES // 2, MAX_EXEC_ANSWER_BYTES // 2, id="both-together"),
+        pytest.param(MAX_EXEC_RESPONSE_BYTES, 0, id="stdout"),
+        pytest.param(
+            MAX_EXEC_RESPONSE_BYTES // 2, MAX_EXEC_RESPONSE_BYTES // 2, id="both-together"
+        ),
         pytest.param(16 << 20, 16 << 20, id="all-that-containerd-sends"),
     ],
 )
@@ -103,7 +105,7 @@ async def test_e7_an_output_above_the_limit_is_no_result(
 async def test_e7_an_output_at_the_limit_is_read(socket: Path) -> None:
     scripted = ScriptedRuntime()
     container = scripted.start()
-    scripted.on_exec("check", script=exit_with(3, b"x" * (MAX_EXEC_ANSWER_BYTES - 100)))
+    scripted.on_exec("check", script=exit_with(3, b"x" * (MAX_EXEC_RESPONSE_BYTES - 100)))
     async with served(scripted, socket) as endpoint, GrpcRuntime(endpoint) as runtime:
         result = await runtime.exec_sync(container.id, ["check"], timeout_seconds=5)
 
@@ -130,7 +132,7 @@ async def test_a_status_above_the_limit_fails_alone(socket: Path) -> None:
         assert (await runtime.sandbox_status(other.sandbox_id)).ips == ("10.0.0.2",)
 
 
-async def test_why_an_exec_is_impossible_is_told_alike_each_time(socket: Path) -> None:
+async def test_exec_impossible_has_a_stable_message(socket: Path) -> None:
     """containerd names each run by chance; as part of the message that would be a change at every period."""
     told = 'failed to exec in container: failed to start exec{}: OCI runtime exec failed: exec: "x": no such file'
     scripted = ScriptedRuntime()
@@ -164,7 +166,7 @@ async def test_a_runtime_that_never_ends_an_exec_is_not_waited_for(socket: Path)
         await until("the stream is cancelled", holds=lambda: not scripted.in_flight)
 
 
-async def test_cri_o_tells_by_its_answer_that_the_time_is_over(socket: Path) -> None:
+async def test_cri_o_timeout_response_is_a_timeout(socket: Path) -> None:
     scripted = ScriptedRuntime()
     container = scripted.start()
     scripted.on_exec("hangs", script=exit_with(-1, b"", b"command timed out"))
@@ -181,12 +183,12 @@ async def test_no_socket_is_an_absent_runtime_at_once(socket: Path) -> None:
     loop = asyncio.get_running_loop()
     async with GrpcRuntime(f"unix://{socket}") as runtime:
         started_at = loop.time()
-        with pytest.raises(RuntimeUnavailable, match="no answer"):
+        with pytest.raises(RuntimeUnavailable, match="unavailable"):
             await runtime.version()
         assert loop.time() - started_at < PATIENCE_SECONDS
 
 
-async def test_leaving_ends_what_is_under_way(socket: Path) -> None:
+async def test_leaving_the_context_cancels_calls_in_flight(socket: Path) -> None:
     scripted = ScriptedRuntime()
     container = scripted.start()
     scripted.on_exec("check", script=hang())
@@ -221,7 +223,7 @@ async def test_events_arrive(socket: Path) -> None:
     assert (event.container_id, event.type) == (container.id, ContainerEventType.STARTED)
 
 
-async def test_a_runtime_without_events_says_so(socket: Path) -> None:
+async def test_runtime_without_events_is_not_supported(socket: Path) -> None:
     async with served(ScriptedRuntime(), socket) as endpoint, GrpcRuntime(endpoint) as runtime:
         with pytest.raises(NotSupported):
             await anext(runtime.events())

@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 from support.floods import GRPC_FLOODS, HTTP_FLOODS, flooding
+from support.probing import result_of
 from support.scripted_server import ScriptedServer, answering, self_signed, serving
 
 from kruise_probe.api.core import GRPCAction, HTTPGetAction
 from kruise_probe.daemon.probers.grpc import GrpcProber
 from kruise_probe.daemon.probers.http import HttpProber
 from kruise_probe.daemon.probers.http_response import MAX_HEAD_BYTES
-from kruise_probe.daemon.probers.prober import Outcome, Target, Verdict
+from kruise_probe.daemon.probers.prober import ProbeResult, Target
 
 TIMEOUT_SECONDS = 5.0
 LOCAL = Target("127.0.0.1", "")
@@ -34,25 +35,27 @@ def cases(table: dict[str, Flood]) -> list[object]:
 
 async def grpc(
     port: int, mode: str | None = None, *, timeout_seconds: float = TIMEOUT_SECONDS
-) -> Outcome:
+) -> ProbeResult:
     action = GRPCAction(port=port, mode=mode)
-    return await GrpcProber(action, timeout_seconds=timeout_seconds, user_agent="x").run(LOCAL)
+    prober = GrpcProber(action, timeout_seconds=timeout_seconds, user_agent="x")
+    return await prober.probe(LOCAL)
 
 
 async def http(
     port: int, scheme: str = "HTTP", *, timeout_seconds: float = TIMEOUT_SECONDS
-) -> Outcome:
+) -> ProbeResult:
     action = HTTPGetAction(port=port, path="/", scheme=scheme)
-    return await HttpProber(action, timeout_seconds=timeout_seconds, user_agent="x").run(LOCAL)
+    prober = HttpProber(action, timeout_seconds=timeout_seconds, user_agent="x")
+    return await result_of(prober, LOCAL)
 
 
 @pytest.mark.parametrize("flood", cases(GRPC_FLOODS))
 async def test_e1_grpc_flood_fails_before_its_timeout(flood: Flood) -> None:
     with flooding(*flood) as port:
-        outcome = await grpc(port)
+        result = await grpc(port)
 
-    assert outcome.verdict is Verdict.FAILURE
-    assert not outcome.timed_out
+    assert not result.succeeded
+    assert not result.timed_out
 
 
 @pytest.mark.parametrize("flood", cases(GRPC_FLOODS))
@@ -60,10 +63,10 @@ async def test_e1_grpc_flood_over_tls_fails_before_its_timeout(
     flood: Flood, tmp_path: Path
 ) -> None:
     with flooding(*flood, tls=self_signed(tmp_path, protocols=("h2",))) as port:
-        outcome = await grpc(port, "TLS")
+        result = await grpc(port, "TLS")
 
-    assert outcome.verdict is Verdict.FAILURE
-    assert not outcome.timed_out
+    assert not result.succeeded
+    assert not result.timed_out
 
 
 @pytest.mark.parametrize("flood", cases(HTTP_FLOODS))
@@ -72,10 +75,10 @@ async def test_e2_http_flood_fails_before_its_timeout(
     flood: Flood, scheme: str, tmp_path: Path
 ) -> None:
     with flooding(*flood, tls=self_signed(tmp_path) if scheme == "HTTPS" else None) as port:
-        outcome = await http(port, scheme)
+        result = await http(port, scheme)
 
-    assert outcome.verdict is Verdict.FAILURE
-    assert not outcome.timed_out
+    assert not result.succeeded
+    assert not result.timed_out
 
 
 async def test_e1_session_tickets_without_end_fail_before_the_timeout(tmp_path: Path) -> None:
@@ -84,9 +87,9 @@ async def test_e1_session_tickets_without_end_fail_before_the_timeout(tmp_path: 
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.num_tickets = 100_000
     with flooding(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", b"", tls=context) as port:
-        outcome = await http(port, "HTTPS")
+        result = await http(port, "HTTPS")
 
-    assert outcome.message.endswith("probe an endpoint that answers with less")
+    assert result.message.endswith("probe an endpoint that answers with less")
 
 
 async def test_e1_finite_field_diffie_hellman_is_not_offered(tmp_path: Path) -> None:
@@ -100,9 +103,9 @@ async def test_e1_finite_field_diffie_hellman_is_not_offered(tmp_path: Path) -> 
     assert await made.wait() == 0
     context.load_dh_params(os.fspath(parameters))
     with flooding(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", b"", tls=context) as port:
-        outcome = await http(port, "HTTPS")
+        result = await http(port, "HTTPS")
 
-    assert outcome.message.endswith("remote error: tls: handshake failure")
+    assert result.message.endswith("remote error: tls: handshake failure")
 
 
 DRIPS = {
@@ -116,8 +119,8 @@ DRIPS = {
 @pytest.mark.parametrize(
     ("probe", "how", "start"), [pytest.param(*each, id=name) for name, each in DRIPS.items()]
 )
-async def test_e2_answers_that_drip_in_end_with_the_timeout(
-    probe: Callable[..., Coroutine[Any, Any, Outcome]], how: str | None, start: bytes
+async def test_e2_slow_responses_end_with_the_timeout(
+    probe: Callable[..., Coroutine[Any, Any, ProbeResult]], how: str | None, start: bytes
 ) -> None:
     async def drip(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for byte in itertools.chain(start, itertools.repeat(0x20)):
@@ -128,10 +131,10 @@ async def test_e2_answers_that_drip_in_end_with_the_timeout(
     time = asyncio.get_running_loop().time
     async with serving(lambda _: drip) as server:
         began = time()
-        outcome = await probe(server.port, how, timeout_seconds=0.3)
+        result = await probe(server.port, how, timeout_seconds=0.3)
         took = time() - began
 
-    assert outcome.timed_out
+    assert result.timed_out
     assert took < TIMEOUT_SECONDS
 
 
@@ -139,9 +142,9 @@ async def test_e2_heads_of_redirects_count_together() -> None:
     field = b"A: " + b"x" * (MAX_HEAD_BYTES // 4) + b"\r\n"
     redirect = b"HTTP/1.1 302 Found\r\nLocation: /\r\n" + field + b"\r\n"
     async with serving(answering(redirect)) as server:
-        outcome = await http(server.port)
+        result = await http(server.port)
 
-    assert outcome.message.endswith("server response headers exceeded 65536 bytes; aborted")
+    assert result.message.endswith("server response headers exceeded 65536 bytes; aborted")
     assert _requests(server) == 4
 
 

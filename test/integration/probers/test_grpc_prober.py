@@ -17,7 +17,7 @@ from support.sockets import time_waits
 
 from kruise_probe.api.core import GRPCAction
 from kruise_probe.daemon.probers.grpc import GrpcProber
-from kruise_probe.daemon.probers.prober import Outcome, Target, Verdict
+from kruise_probe.daemon.probers.prober import ProbeResult, Target, failure, success
 
 Status = health_pb2.HealthCheckResponse
 POD = Target("127.0.0.1", "")
@@ -61,56 +61,56 @@ async def health_server(
 
 async def probe(
     port: int, *, service: str | None = None, mode: str | None = None, timeout: float = 20.0
-) -> Outcome:
+) -> ProbeResult:
     action = GRPCAction(port=port, service=service, mode=mode)
     prober = GrpcProber(action, timeout_seconds=timeout, user_agent="kruise-probe/1")
-    return await prober.run(POD)
+    return await prober.probe(POD)
 
 
 @pytest.mark.parametrize(
-    ("service", "outcome"),
+    ("service", "result"),
     [
-        (None, Outcome(Verdict.SUCCESS, "service healthy")),
-        ("", Outcome(Verdict.SUCCESS, "service healthy")),
+        (None, success("service healthy")),
+        ("", success("service healthy")),
         (
             "down",
-            Outcome(Verdict.FAILURE, 'service unhealthy (responded with "NOT_SERVING")'),
+            failure('service unhealthy (responded with "NOT_SERVING")'),
         ),
         (
             "unclear",
-            Outcome(Verdict.FAILURE, 'service unhealthy (responded with "UNKNOWN")'),
+            failure('service unhealthy (responded with "UNKNOWN")'),
         ),
     ],
 )
-async def test_the_state_of_the_service_decides(service: str | None, outcome: Outcome) -> None:
+async def test_the_state_of_the_service_decides(service: str | None, result: ProbeResult) -> None:
     async with health_server(Scripted()) as port:
-        assert await probe(port, service=service) == outcome
+        assert await probe(port, service=service) == result
 
 
 async def test_b11_no_connection_is_remembered_after_its_probe() -> None:
     async with health_server(Scripted()) as port:
         for _ in range(200):
-            assert (await probe(port)).verdict is Verdict.SUCCESS
+            assert (await probe(port)).succeeded
 
         assert time_waits(port) < 10
 
 
 async def test_unknown_service() -> None:
     async with health_server(Scripted()) as port:
-        outcome = await probe(port, service="nobody/knows" * 20)
+        result = await probe(port, service="nobody/knows" * 20)
 
-    assert outcome.verdict is Verdict.FAILURE
-    assert outcome.message.startswith(
+    assert not result.succeeded
+    assert result.message.startswith(
         "error: health rpc probe failed: rpc error: code = NotFound desc ="
     )
 
 
 async def test_server_without_health_service() -> None:
     async with health_server(None) as port:
-        outcome = await probe(port)
+        result = await probe(port)
 
-    assert outcome.verdict is Verdict.FAILURE
-    assert outcome.message.startswith(
+    assert not result.succeeded
+    assert result.message.startswith(
         "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): "
     )
 
@@ -120,10 +120,9 @@ async def test_server_that_refuses() -> None:
         await context.abort(grpc.StatusCode.PERMISSION_DENIED, "größer als erlaubt")
 
     async with health_server(Scripted(act)) as port:
-        outcome = await probe(port)
+        result = await probe(port)
 
-    assert outcome == Outcome(
-        Verdict.FAILURE,
+    assert result == failure(
         "error: health rpc probe failed: "
         "rpc error: code = PermissionDenied desc = größer als erlaubt",
     )
@@ -136,14 +135,14 @@ async def test_slow_server_fails_in_time() -> None:
     loop = asyncio.get_running_loop()
     async with health_server(Scripted(act)) as port:
         started_at = loop.time()
-        outcome = await probe(port, timeout=0.5)
+        result = await probe(port, timeout=0.5)
         assert loop.time() - started_at < 25
 
     message = "timeout: health rpc did not complete within 500ms"
-    assert outcome == Outcome(Verdict.FAILURE, message, timed_out=True)
+    assert result == failure(message, timed_out=True)
 
 
-async def test_server_knows_who_asks_and_for_how_long() -> None:
+async def test_request_has_user_agent_and_timeout() -> None:
     servicer = Scripted()
     async with health_server(servicer) as port:
         _ = await probe(port)
@@ -152,21 +151,19 @@ async def test_server_knows_who_asks_and_for_how_long() -> None:
 
 
 async def test_refused_connection() -> None:
-    outcome = await probe(1)
+    result = await probe(1)
 
-    assert outcome == Outcome(
-        Verdict.FAILURE,
+    assert result == failure(
         'error: failed to connect service at "127.0.0.1:1": '
         "dial tcp 127.0.0.1:1: connect: connection refused",
     )
 
 
-async def test_server_that_says_nothing() -> None:
+async def test_silent_server() -> None:
     async with serving(silent()) as server:
-        outcome = await probe(server.port, timeout=0.3)
+        result = await probe(server.port, timeout=0.3)
 
-    assert outcome == Outcome(
-        Verdict.FAILURE,
+    assert result == failure(
         f'timeout: failed to connect service "127.0.0.1:{server.port}" within 300ms: '
         "context deadline exceeded",
         timed_out=True,
@@ -176,10 +173,10 @@ async def test_server_that_says_nothing() -> None:
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0" * 100])
 async def test_server_that_is_no_grpc_server(answer: bytes) -> None:
     async with serving(answering(answer)) as server:
-        outcome = await probe(server.port, timeout=2)
+        result = await probe(server.port, timeout=2)
 
-    assert outcome.verdict is Verdict.FAILURE
-    assert outcome.message.startswith("error: failed to connect service at ")
+    assert not result.succeeded
+    assert result.message.startswith("error: failed to connect service at ")
 
 
 class TestTls:
@@ -193,34 +190,34 @@ class TestTls:
         self, credentials: grpc.ServerCredentials
     ) -> None:
         async with health_server(Scripted(), credentials) as port:
-            assert await probe(port, mode="TLS") == Outcome(Verdict.SUCCESS, "service healthy")
-            assert (await probe(port, mode="TLS", service="down")).verdict is Verdict.FAILURE
+            assert await probe(port, mode="TLS") == success("service healthy")
+            assert not (await probe(port, mode="TLS", service="down")).succeeded
 
     async def test_server_without_tls(self) -> None:
         async with health_server(Scripted()) as port:
-            outcome = await probe(port, mode="TLS", timeout=2)
+            result = await probe(port, mode="TLS", timeout=2)
 
-        assert outcome.verdict is Verdict.FAILURE
-        assert outcome.message.startswith("error: failed to connect service at ")
+        assert not result.succeeded
+        assert result.message.startswith("error: failed to connect service at ")
 
     async def test_b11_no_connection_is_remembered_after_its_probe(
         self, credentials: grpc.ServerCredentials
     ) -> None:
         async with health_server(Scripted(), credentials) as port:
             for _ in range(50):
-                assert (await probe(port, mode="TLS")).verdict is Verdict.SUCCESS
+                assert (await probe(port, mode="TLS")).succeeded
 
             assert time_waits(port) < 10
 
     async def test_probe_without_tls(self, credentials: grpc.ServerCredentials) -> None:
         async with health_server(Scripted(), credentials) as port:
-            outcome = await probe(port, timeout=2)
+            result = await probe(port, timeout=2)
 
-        assert outcome.verdict is Verdict.FAILURE
+        assert not result.succeeded
 
     async def test_server_that_speaks_no_http_2(self, tmp_path: Path) -> None:
         async with serving(silent(), tls=self_signed(tmp_path)) as server:
-            outcome = await probe(server.port, mode="TLS", timeout=2)
+            result = await probe(server.port, mode="TLS", timeout=2)
 
-        assert outcome.verdict is Verdict.FAILURE
-        assert not outcome.timed_out
+        assert not result.succeeded
+        assert not result.timed_out

@@ -1,4 +1,4 @@
-"""httpGet against real sockets. Verdicts and messages were compared with those of kubelet 1.36's own prober."""
+"""httpGet against real sockets. Results and messages were compared with those of kubelet 1.36's own prober."""
 
 import asyncio
 import contextlib
@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.patience import PATIENCE_SECONDS
+from support.probing import result_of
 from support.scripted_server import (
     ScriptedServer,
     answering,
@@ -22,7 +23,7 @@ from support.scripted_server import (
 
 from kruise_probe.api.core import HTTPGetAction, HTTPHeader
 from kruise_probe.daemon.probers.http import HttpProber
-from kruise_probe.daemon.probers.prober import Outcome, Target, Verdict
+from kruise_probe.daemon.probers.prober import ProbeResult, Target, failure, success
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
@@ -39,22 +40,21 @@ async def probe(
     timeout: float = 20.0,
     scheme: str | None = None,
     headers: tuple[HTTPHeader, ...] = (),
-) -> Outcome:
+) -> ProbeResult:
     action = HTTPGetAction(port=server.port, path=path, scheme=scheme, http_headers=headers)
     prober = HttpProber(action, timeout_seconds=timeout, user_agent="kruise-probe/1")
-    return await prober.run(Target(server.host, ""))
+    return await result_of(prober, Target(server.host, ""))
 
 
 @pytest.mark.parametrize(
-    ("status", "outcome"),
+    ("status", "result"),
     [
-        *((status, Outcome(Verdict.SUCCESS, "body")) for status in (200, 206, 299)),
-        (204, Outcome(Verdict.SUCCESS, "")),
+        *((status, success("body")) for status in (200, 206, 299)),
+        (204, success("")),
         *(
             (
                 status,
-                Outcome(
-                    Verdict.SUCCESS,
+                success(
                     "Probe terminated redirects, Response body: body",
                     warning=True,
                 ),
@@ -62,14 +62,14 @@ async def probe(
             for status in (300, 301, 302, 303, 305, 307, 308, 399)
         ),
         *(
-            (status, Outcome(Verdict.FAILURE, f"HTTP probe failed with statuscode: {status}"))
+            (status, failure(f"HTTP probe failed with statuscode: {status}"))
             for status in (101, 400, 404, 500, 503, 999)
         ),
     ],
 )
-async def test_status_decides(status: int, outcome: Outcome) -> None:
+async def test_status_decides(status: int, result: ProbeResult) -> None:
     async with serving(answering(response(status))) as server:
-        assert await probe(server) == outcome
+        assert await probe(server) == result
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
@@ -81,7 +81,7 @@ async def test_redirect_on_the_pod_is_followed(status: int, location: str) -> No
         return response(status, f"Location: {location.format(port=server.port)}")
 
     async with serving(answering(answer)) as server:
-        assert await probe(server) == Outcome(Verdict.SUCCESS, "ok")
+        assert await probe(server) == success("ok")
         assert len(server.requests) == 2
         assert f"\r\nReferer: http://127.0.0.1:{server.port}/\r\n" in server.requests[1]
 
@@ -91,11 +91,9 @@ async def test_redirect_to_another_host_is_success_without_a_request(location: s
     async with serving(answering(OK), host="127.0.0.2") as elsewhere:
         redirect = response(302, f"Location: {location.format(port=elsewhere.port)}")
         async with serving(answering(redirect)) as server:
-            outcome = await probe(server)
+            result = await probe(server)
 
-    assert outcome == Outcome(
-        Verdict.SUCCESS, "Probe terminated redirects, Response body: body", warning=True
-    )
+    assert result == success("Probe terminated redirects, Response body: body", warning=True)
     assert elsewhere.connections == 0
 
 
@@ -103,36 +101,32 @@ async def test_redirect_goes_from_http_to_https(tmp_path: Path) -> None:
     async with serving(answering(OK), tls=self_signed(tmp_path)) as secure:
         redirect = response(302, f"Location: https://127.0.0.1:{secure.port}/x")
         async with serving(answering(redirect)) as server:
-            assert await probe(server) == Outcome(Verdict.SUCCESS, "ok")
+            assert await probe(server) == success("ok")
 
 
 @pytest.mark.parametrize(
-    ("hops", "outcome"),
+    ("hops", "result"),
     [
-        pytest.param(9, Outcome(Verdict.SUCCESS, "ok"), id="nine-are-followed"),
-        pytest.param(
-            10, Outcome(Verdict.FAILURE, 'Get "/10": stopped after 10 redirects'), id="ten-are-not"
-        ),
-        pytest.param(
-            11, Outcome(Verdict.FAILURE, 'Get "/10": stopped after 10 redirects'), id="nor-eleven"
-        ),
+        pytest.param(9, success("ok"), id="nine-are-followed"),
+        pytest.param(10, failure('Get "/10": stopped after 10 redirects'), id="ten-are-not"),
+        pytest.param(11, failure('Get "/10": stopped after 10 redirects'), id="nor-eleven"),
     ],
 )
-async def test_redirects_end(hops: int, outcome: Outcome) -> None:
+async def test_redirects_end(hops: int, result: ProbeResult) -> None:
     def answer(request: str) -> bytes:
         hop = int(request.split()[1][1:] or 0)
         return OK if hop == hops else response(302, f"Location: /{hop + 1}")
 
     async with serving(answering(answer)) as server:
-        assert await probe(server) == outcome
+        assert await probe(server) == result
         assert len(server.requests) <= 10
 
 
 async def test_redirect_in_a_circle_fails() -> None:
     async with serving(answering(response(302, "Location: /"))) as server:
-        outcome = await probe(server)
+        result = await probe(server)
 
-    assert outcome == Outcome(Verdict.FAILURE, 'Get "/": stopped after 10 redirects')
+    assert result == failure('Get "/": stopped after 10 redirects')
 
 
 async def test_host_header_is_sent_and_changes_nothing_else() -> None:
@@ -141,7 +135,7 @@ async def test_host_header_is_sent_and_changes_nothing_else() -> None:
         serving(answering(OK)) as server,
     ):
         header = HTTPHeader(name="Host", value=f"127.0.0.2:{elsewhere.port}")
-        assert await probe(server, headers=(header,)) == Outcome(Verdict.SUCCESS, "ok")
+        assert await probe(server, headers=(header,)) == success("ok")
 
     assert f"\r\nHost: 127.0.0.2:{elsewhere.port}\r\n" in server.requests[0]
     assert elsewhere.connections == 0
@@ -151,9 +145,9 @@ async def test_compressed_body_is_not_unpacked() -> None:
     packed = b"\x1f\x8bpacked"
     head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 8\r\n\r\n"
     async with serving(answering(head + packed)) as server:
-        outcome = await probe(server)
+        result = await probe(server)
 
-    assert outcome.verdict is Verdict.SUCCESS
+    assert result.succeeded
     assert "Accept-Encoding" not in server.requests[0]
 
 
@@ -170,16 +164,16 @@ async def test_compressed_body_is_not_unpacked() -> None:
 async def test_endless_body_is_success_at_once(start: bytes) -> None:
     async with serving(flooding(start, b"x" * 65536)) as server:
         async with asyncio.timeout(1):
-            assert await probe(server) == Outcome(Verdict.SUCCESS, "x" * 1024)
+            assert await probe(server) == success("x" * 1024)
 
 
 async def test_endless_head_fails_at_once() -> None:
     async with serving(flooding(b"HTTP/1.1 200 OK\r\n", b"A: b\r\n" * 1000)) as server:
         async with asyncio.timeout(1):
-            outcome = await probe(server)
+            result = await probe(server)
 
-    assert outcome.verdict is Verdict.FAILURE
-    assert outcome.message.endswith("server response headers exceeded 65536 bytes; aborted")
+    assert not result.succeeded
+    assert result.message.endswith("server response headers exceeded 65536 bytes; aborted")
 
 
 AWAITING = (
@@ -215,9 +209,9 @@ async def test_too_slow_is_failure_in_time(script: object, message: str) -> None
     loop = asyncio.get_running_loop()
     async with serving(script) as server:
         started_at = loop.time()
-        outcome = await probe(server, timeout=0.4)
+        result = await probe(server, timeout=0.4)
 
-    assert outcome == Outcome(Verdict.FAILURE, message.format(port=server.port), timed_out=True)
+    assert result == failure(message.format(port=server.port), timed_out=True)
     assert loop.time() - started_at < PATIENCE_SECONDS
 
 
@@ -246,29 +240,28 @@ async def test_too_slow_is_failure_in_time(script: object, message: str) -> None
         ),
     ],
 )
-async def test_broken_answers_fail_with_gos_words(answer: bytes, message: str) -> None:
+async def test_malformed_responses_fail_with_the_text_of_go(answer: bytes, message: str) -> None:
     async with serving(answering(answer)) as server:
-        outcome = await probe(server)
+        result = await probe(server)
 
-    assert outcome == Outcome(Verdict.FAILURE, message.format(port=server.port))
+    assert result == failure(message.format(port=server.port))
 
 
 async def test_header_that_cannot_be_sent_fails_without_a_request() -> None:
     header = HTTPHeader(name="A", value="x\r\nB: y")
     async with serving(answering(OK)) as server:
-        outcome = await probe(server, headers=(header,))
+        result = await probe(server, headers=(header,))
 
-    assert outcome.message.endswith('net/http: invalid header field value for "A"')
+    assert result.message.endswith('net/http: invalid header field value for "A"')
     assert server.connections == 0
 
 
 async def test_refused_connection() -> None:
     async with serving(answering(OK)) as server:
         pass
-    outcome = await probe(server)
+    result = await probe(server)
 
-    assert outcome == Outcome(
-        Verdict.FAILURE,
+    assert result == failure(
         f'Get "http://127.0.0.1:{server.port}/": '
         f"dial tcp 127.0.0.1:{server.port}: connect: connection refused",
     )
@@ -276,7 +269,7 @@ async def test_refused_connection() -> None:
 
 async def test_ipv6() -> None:
     async with serving(answering(OK), host="::1") as server:
-        assert await probe(server) == Outcome(Verdict.SUCCESS, "ok")
+        assert await probe(server) == success("ok")
 
     assert f"\r\nHost: [::1]:{server.port}\r\n" in server.requests[0]
 
@@ -288,7 +281,7 @@ async def test_proxies_of_the_environment_are_ignored(
     async with serving(answering(OK), host="127.0.0.2") as proxy:
         monkeypatch.setenv(name, f"http://127.0.0.2:{proxy.port}")
         async with serving(answering(OK)) as server:
-            assert await probe(server) == Outcome(Verdict.SUCCESS, "ok")
+            assert await probe(server) == success("ok")
 
     assert proxy.connections == 0
 
@@ -299,7 +292,7 @@ class TestHttps:
         context = self_signed(tmp_path)
         context.sni_callback = lambda _socket, name, _context: names.append(name)
         async with serving(answering(OK), tls=context) as server:
-            assert await probe(server, scheme="HTTPS") == Outcome(Verdict.SUCCESS, "ok")
+            assert await probe(server, scheme="HTTPS") == success("ok")
 
         assert names == [None], "an IP address is no server name"
 
@@ -309,10 +302,9 @@ class TestHttps:
             writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
         async with serving(lambda _: script) as server:
-            outcome = await probe(server, scheme="HTTPS")
+            result = await probe(server, scheme="HTTPS")
 
-        assert outcome == Outcome(
-            Verdict.FAILURE,
+        assert result == failure(
             f'Get "https://127.0.0.1:{server.port}/": '
             "http: server gave HTTP response to HTTPS client",
         )
@@ -323,25 +315,25 @@ class TestHttps:
             _ = await reader.read(1024)
 
         async with serving(lambda _: script) as server:
-            outcome = await probe(server, scheme="HTTPS")
+            result = await probe(server, scheme="HTTPS")
 
-        assert outcome.message.endswith("tls: first record does not look like a TLS handshake")
+        assert result.message.endswith("tls: first record does not look like a TLS handshake")
 
-    async def test_server_that_says_nothing(self) -> None:
+    async def test_silent_server(self) -> None:
         async with serving(silent()) as server:
-            outcome = await probe(server, scheme="HTTPS", timeout=0.3)
+            result = await probe(server, scheme="HTTPS", timeout=0.3)
 
-        assert outcome.timed_out
+        assert result.timed_out
 
-    async def test_server_that_hangs_up(self) -> None:
+    async def test_server_that_closes_the_connection(self) -> None:
         async def script(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
             await reader.readexactly(1)
 
         async with serving(lambda _: script) as server:
-            outcome = await probe(server, scheme="HTTPS")
+            result = await probe(server, scheme="HTTPS")
 
-        assert outcome.verdict is Verdict.FAILURE
-        assert not outcome.timed_out
+        assert not result.succeeded
+        assert not result.timed_out
 
     async def test_server_that_wants_a_certificate(self, tmp_path: Path) -> None:
         context = self_signed(tmp_path)
@@ -358,10 +350,9 @@ class TestHttps:
                 writer.write(outgoing.read())
 
         async with serving(lambda _: script) as server:
-            outcome = await probe(server, scheme="HTTPS")
+            result = await probe(server, scheme="HTTPS")
 
-        assert outcome == Outcome(
-            Verdict.FAILURE,
+        assert result == failure(
             f'Get "https://127.0.0.1:{server.port}/": remote error: tls: certificate required',
         )
 
@@ -372,9 +363,9 @@ class TestHttps:
             writer.transport.abort()
 
         async with serving(lambda _: script) as server:
-            outcome = await probe(server, scheme="HTTPS")
+            result = await probe(server, scheme="HTTPS")
 
-        assert outcome.message.endswith(("connection reset by peer", "broken pipe"))
+        assert result.message.endswith(("connection reset by peer", "broken pipe"))
 
     @pytest.mark.parametrize("body", [b"", b"HTTP/1.1 200 OK\r\n\r\nhalf of the"])
     async def test_server_that_resets_instead_of_an_end(self, tmp_path: Path, body: bytes) -> None:
@@ -389,14 +380,14 @@ class TestHttps:
             writer.transport.abort()
 
         async with serving(lambda _: script, tls=self_signed(tmp_path)) as server:
-            outcome = await probe(server, scheme="HTTPS")
+            result = await probe(server, scheme="HTTPS")
 
         words = f"read tcp 127.0.0.1:{server.port}: read: connection reset by peer"
         getting = "" if body else f'Get "https://127.0.0.1:{server.port}/": '
-        assert outcome == Outcome(Verdict.FAILURE, getting + words)
+        assert result == failure(getting + words)
 
     @pytest.mark.parametrize("closes", [True, False])
-    async def test_end_without_a_word_of_tls_is_an_end(self, tmp_path: Path, closes: bool) -> None:
+    async def test_end_without_close_notify_is_an_end(self, tmp_path: Path, closes: bool) -> None:
         async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             _ = await reader.readuntil(b"\r\n\r\n")
             writer.write(b"HTTP/1.1 200 OK\r\n\r\nall of it")
@@ -405,7 +396,7 @@ class TestHttps:
                 writer.transport.abort()
 
         async with serving(lambda _: script, tls=self_signed(tmp_path)) as server:
-            assert await probe(server, scheme="HTTPS") == Outcome(Verdict.SUCCESS, "all of it")
+            assert await probe(server, scheme="HTTPS") == success("all of it")
 
     @pytest.mark.parametrize(
         ("alert", "words"),
@@ -418,7 +409,7 @@ class TestHttps:
             (120, "no application protocol"),
         ],
     )
-    async def test_alerts_in_gos_words(self, alert: int, words: str) -> None:
+    async def test_alerts_have_the_text_of_go(self, alert: int, words: str) -> None:
         """The server is too old, or serves only those who name it: Go's words for that are not OpenSSL's."""
 
         async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -426,16 +417,16 @@ class TestHttps:
             writer.write(bytes((21, 3, 1, 0, 2, 2, alert)))
 
         async with serving(lambda _: script) as server:
-            outcome = await probe(server, scheme="HTTPS")
+            result = await probe(server, scheme="HTTPS")
 
-        assert outcome.message == (
+        assert result.message == (
             f'Get "https://127.0.0.1:{server.port}/": remote error: tls: {words}'
         )
 
     async def test_large_body(self, tmp_path: Path) -> None:
         flood = flooding(b"HTTP/1.1 200 OK\r\n\r\n", b"x" * 65536)
         async with serving(flood, tls=self_signed(tmp_path)) as server:
-            assert await probe(server, scheme="HTTPS") == Outcome(Verdict.SUCCESS, "x" * 1024)
+            assert await probe(server, scheme="HTTPS") == success("x" * 1024)
 
 
 def left_behind(port: int) -> int:
@@ -448,7 +439,7 @@ def left_behind(port: int) -> int:
 async def test_no_connection_is_remembered_after_its_probe() -> None:
     async with serving(answering(OK, stays_open=True)) as server:
         for _ in range(300):
-            assert (await probe(server)).verdict is Verdict.SUCCESS
+            assert (await probe(server)).succeeded
         await asyncio.sleep(0.1)
 
         assert left_behind(server.port) < 10
@@ -464,13 +455,12 @@ async def test_no_connection_is_remembered_after_its_probe() -> None:
         max_size=6,
     )
 )
-def test_any_answer_makes_a_verdict(parts: list[bytes]) -> None:
-    async def once() -> Outcome:
+def test_any_response_gives_a_result(parts: list[bytes]) -> None:
+    async def once() -> ProbeResult:
         async with serving(answering(*parts)) as server:
             return await probe(server)
 
-    outcome = asyncio.run(once())
+    result = asyncio.run(once())
 
-    assert outcome.verdict in Verdict
-    assert not outcome.timed_out
-    assert len(outcome.message.encode()) <= 1024
+    assert not result.timed_out
+    assert len(result.message.encode()) <= 1024

@@ -3,16 +3,17 @@
 import asyncio
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import closing
 
 import pytest
 from support.patience import PATIENCE_SECONDS
+from support.probing import result_of
 from support.scripted_server import serving, silent
 from support.sockets import full_backlog, time_waits
 
 from kruise_probe.daemon.probers.dialing import Address, Connection, ProbeDialFailed, dial
-from kruise_probe.daemon.probers.prober import Outcome, Target, Verdict
+from kruise_probe.daemon.probers.prober import ProbeResult, Target, failure, success
 from kruise_probe.daemon.probers.read_budget import ReadBudget
 from kruise_probe.daemon.probers.tcp import TcpProber
 
@@ -24,25 +25,25 @@ def prober(port: int | str, timeout: float = 20.0) -> TcpProber:
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.9", "::1"])
 async def test_success_is_a_connection(host: str) -> None:
     async with serving(silent(), host=host) as server:
-        assert await prober(server.port).run(Target(host, "")) == Outcome(Verdict.SUCCESS)
+        assert await result_of(prober(server.port), Target(host, "")) == success()
         await server.until_ended(1)
 
     assert server.connections == 1
 
 
-async def test_a_number_in_words_is_a_number() -> None:
+async def test_port_given_as_digits_is_a_number() -> None:
     async with serving(silent()) as server:
-        outcome = await prober(str(server.port)).run(Target("127.0.0.1", ""))
+        result = await result_of(prober(str(server.port)), Target("127.0.0.1", ""))
 
-    assert outcome.verdict is Verdict.SUCCESS
+    assert result.succeeded
 
 
 @pytest.mark.parametrize(("ip", "shown"), [("127.0.0.1", "127.0.0.1"), ("::1", "[::1]")])
 async def test_refused(ip: str, shown: str) -> None:
-    outcome = await prober(1).run(Target(ip, ""))
+    result = await result_of(prober(1), Target(ip, ""))
 
     message = f"dial tcp {shown}:1: connect: connection refused"
-    assert outcome == Outcome(Verdict.FAILURE, message)
+    assert result == failure(message)
 
 
 @pytest.fixture
@@ -54,28 +55,29 @@ def full_port() -> Iterator[int]:
 async def test_no_answer_is_failure_in_time(full_port: int) -> None:
     loop = asyncio.get_running_loop()
     started_at = loop.time()
-    outcome = await prober(full_port, timeout=0.3).run(Target("127.0.0.1", ""))
+    result = await result_of(prober(full_port, timeout=0.3), Target("127.0.0.1", ""))
 
     message = f"dial tcp 127.0.0.1:{full_port}: i/o timeout"
-    assert outcome == Outcome(Verdict.FAILURE, message, timed_out=True)
+    assert result == failure(message, timed_out=True)
     assert 0.3 <= loop.time() - started_at < PATIENCE_SECONDS
 
 
-async def test_what_answers_at_once_is_not_waited_for() -> None:
+async def test_established_connection_needs_no_waiting() -> None:
     async with serving(silent()) as server:
-        assert prober(server.port).start(Target("127.0.0.1", "")) == Outcome(Verdict.SUCCESS)
+        assert prober(server.port).probe(Target("127.0.0.1", "")) == success()
         await server.until_ended(1)
-    begun = prober(server.port).start(Target("127.0.0.1", ""))
-    assert isinstance(begun, Outcome)
-    assert begun.verdict is Verdict.FAILURE
+    started = prober(server.port).probe(Target("127.0.0.1", ""))
+    assert isinstance(started, ProbeResult)
+    assert not started.succeeded
 
 
-async def test_a_wait_that_is_never_begun_leaves_no_socket(full_port: int) -> None:
+async def test_closed_attempt_leaves_no_socket(full_port: int) -> None:
     before = len(os.listdir("/proc/self/fd"))
-    begun = prober(full_port).start(Target("127.0.0.1", ""))
-    assert not isinstance(begun, Outcome)
+    started = prober(full_port).probe(Target("127.0.0.1", ""))
+    assert isinstance(started, Coroutine)
 
-    del begun
+    started.close()
+    del started
 
     assert len(os.listdir("/proc/self/fd")) == before
 
@@ -113,16 +115,16 @@ async def test_the_server_reads_a_plain_end() -> None:
 
     async with serving(lambda _: script) as server:
         for number in range(50):
-            _ = await prober(server.port).run(Target("127.0.0.1", ""))
+            _ = await result_of(prober(server.port), Target("127.0.0.1", ""))
             await server.until_ended(number + 1)
 
     assert ends == [b""] * 50
 
 
-async def test_a_thousand_probes_leave_no_thousand_sockets_waiting() -> None:
+async def test_thousand_probes_leave_few_sockets_in_time_wait() -> None:
     async with serving(silent()) as server:
         for _ in range(1000):
-            _ = await prober(server.port).run(Target("127.0.0.1", ""))
+            _ = await result_of(prober(server.port), Target("127.0.0.1", ""))
             await asyncio.sleep(0)  # the server lives on the same loop
         await server.until_ended(1000)
 
@@ -130,7 +132,7 @@ async def test_a_thousand_probes_leave_no_thousand_sockets_waiting() -> None:
 
 
 @pytest.mark.parametrize("is_read", [True, False])
-async def test_b11_nor_does_a_server_whose_end_comes_in_the_same_moment(is_read: bool) -> None:
+async def test_b11_simultaneous_close_leaves_no_time_wait(is_read: bool) -> None:
     """As that of a compiled one does, before a second call of the prober's could reset the connection."""
     connections = 300
     ends: list[bytes] = []
@@ -158,7 +160,7 @@ async def test_b11_nor_does_a_server_whose_end_comes_in_the_same_moment(is_read:
     assert time_waits(port) < 10
 
 
-async def test_b11_nor_does_a_server_that_ends_the_connection_itself() -> None:
+async def test_b11_server_that_closes_first_leaves_no_time_wait() -> None:
     """As after an answer to httpGet: then it is the server's side that would wait."""
     connections = 300
     with closing(socket.create_server(("127.0.0.1", 0))) as listening:

@@ -33,7 +33,7 @@ from kruise_probe.api.core import (
     TCPSocketAction,
 )
 from kruise_probe.api.v1alpha1 import ContainerProbe, NodePodProbeSpec, PodProbe
-from kruise_probe.daemon.probers.prober import Outcome, Target, Verdict
+from kruise_probe.daemon.probers.prober import ProbeResult, Target, success
 
 
 @pytest.fixture
@@ -77,14 +77,14 @@ def start_crowd(node: ScriptedNode, pods: int, *, age: float = 0.0) -> None:
 # Publication.
 
 
-async def test_a_verdict_is_published_within_fifty_milliseconds(node: ScriptedNode) -> None:
+async def test_result_is_published_within_fifty_milliseconds(node: ScriptedNode) -> None:
     node.api.put(crowd(50))
     start_crowd(node, 50, age=100)
     async with node.daemon():
         await asyncio.sleep(10)
         flipped: dict[str, float] = {}
 
-        async def behave(_: Probe, target: Target) -> Outcome:
+        async def behave(_: Probe, target: Target) -> ProbeResult:
             flipped.setdefault(target.container_id, loop_time())
             return BAD
 
@@ -109,8 +109,8 @@ async def test_a_verdict_is_published_within_fifty_milliseconds(node: ScriptedNo
 async def test_thirty_chatty_probes_take_at_most_thirty_writes_a_minute_and_no_event(
     node: ScriptedNode,
 ) -> None:
-    async def date(_: Probe, __: Target) -> Outcome:
-        return Outcome(Verdict.SUCCESS, wall_clock().isoformat())
+    async def date(_: Probe, __: Target) -> ProbeResult:
+        return success(wall_clock().isoformat())
 
     node.probers.behaviour = date
     node.api.put(crowd(30))
@@ -135,7 +135,7 @@ async def test_a3_constant_results_cause_no_writes(node: ScriptedNode) -> None:
         assert len(node.api.writes) == writes
 
 
-async def test_a26_one_event_a_transition(node: ScriptedNode) -> None:
+async def test_a26_one_event_for_each_transition(node: ScriptedNode) -> None:
     node.probers.answer(BAD)
     node.api.put(one(exec_probe(failure_threshold=3)))
     async with node.daemon():
@@ -297,7 +297,7 @@ async def test_a_known_state_waits_for_its_phase_and_an_unknown_one_at_most_ten_
         pytest.param(5, ["Succeeded", "Unknown", "Succeeded"], id="with-a-delay-it-is-unknown"),
     ],
 )
-async def test_a_container_that_was_replaced_while_nobody_looked(
+async def test_container_that_was_replaced_while_the_daemon_was_down(
     node: ScriptedNode, delay: int, states: list[str]
 ) -> None:
     node.api.put(one(exec_probe(initial_delay_seconds=delay)))
@@ -310,7 +310,7 @@ async def test_a_container_that_was_replaced_while_nobody_looked(
     assert [s for s, before in zip(seen, ["", *seen], strict=False) if s != before] == states
 
 
-async def test_a_probe_that_was_edited_while_nobody_looked_is_asked_soon(
+async def test_probe_edited_while_the_daemon_was_down_runs_soon(
     node: ScriptedNode,
 ) -> None:
     node.api.put(one(exec_probe("old", period_seconds=3600)))
@@ -337,10 +337,10 @@ async def test_an_object_that_comes_after_the_start_is_not_read_back(node: Scrip
     st.integers(1, 3),
     st.sampled_from([0, 2]),
 )
-async def test_no_restart_at_any_point_publishes_what_was_not_probed(
-    lives: list[tuple[float, Outcome]], threshold: int, delay: int
+async def test_restart_publishes_nothing_that_was_not_probed(
+    lives: list[tuple[float, ProbeResult]], threshold: int, delay: int
 ) -> None:
-    """What is published is always the verdict of so many probes in a row, by whichever daemon."""
+    """Every published state is the result of enough attempts in a row, by either daemon."""
     node = ScriptedNode()
     node.api.put(
         one(
@@ -353,20 +353,20 @@ async def test_no_restart_at_any_point_publishes_what_was_not_probed(
     )
     node.containers.start()
     possible = set()
-    for seconds, outcome in lives:
-        node.probers.answer(outcome)
-        possible.add("Succeeded" if outcome is OK else "Failed")
+    for seconds, result in lives:
+        node.probers.answer(result)
+        possible.add("Succeeded" if result is OK else "Failed")
         await node.killed_daemon(seconds)
         assert node.api.state() in {None, *possible}
         if seconds > 2 * threshold + delay + 1:
-            assert node.api.state() == ("Succeeded" if outcome is OK else "Failed")
+            assert node.api.state() == ("Succeeded" if result is OK else "Failed")
 
 
 # The end.
 
 
-async def test_the_end_takes_less_than_five_seconds_whatever_hangs(node: ScriptedNode) -> None:
-    async def hang(*_: object) -> Outcome:
+async def test_shutdown_takes_less_than_five_seconds(node: ScriptedNode) -> None:
+    async def hang(*_: object) -> ProbeResult:
         await asyncio.Event().wait()
         return OK
 
@@ -387,8 +387,8 @@ async def test_the_end_takes_less_than_five_seconds_whatever_hangs(node: Scripte
 
 
 async def test_the_last_results_are_written_at_the_end(node: ScriptedNode) -> None:
-    async def chat(_: Probe, __: Target) -> Outcome:
-        return Outcome(Verdict.SUCCESS, str(loop_time()))
+    async def chat(_: Probe, __: Target) -> ProbeResult:
+        return success(str(loop_time()))
 
     node.probers.behaviour = chat
     node.api.put(one(exec_probe()))
@@ -398,7 +398,7 @@ async def test_the_last_results_are_written_at_the_end(node: ScriptedNode) -> No
     assert float(node.api.message()) == pytest.approx(node.probers.times[-1])
 
 
-async def test_the_end_drops_no_state(node: ScriptedNode) -> None:
+async def test_shutdown_drops_no_state(node: ScriptedNode) -> None:
     node.api.put(crowd(5))
     start_crowd(node, 5)
     async with node.daemon():
@@ -406,7 +406,7 @@ async def test_the_end_drops_no_state(node: ScriptedNode) -> None:
     assert len(node.api.states()) == 5
 
 
-async def test_the_heartbeat_beats_without_an_object(node: ScriptedNode) -> None:
+async def test_lease_is_renewed_without_a_node_pod_probe(node: ScriptedNode) -> None:
     async with node.daemon():
         await asyncio.sleep(31)
     assert gaps(node.api.lease_writes) == pytest.approx([10.0] * 3)
@@ -461,7 +461,7 @@ pods = st.builds(
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.lists(pods, max_size=4), min_size=1, max_size=4))
-async def test_no_object_however_absurd_stops_the_daemon_or_another_probe(
+async def test_no_malformed_object_stops_the_daemon_or_another_probe(
     specs: list[list[PodProbe]],
 ) -> None:
     node = ScriptedNode()

@@ -5,7 +5,7 @@ from support.scripted_node import exec_probe, pod_of, probe_of, spec_of
 
 from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, Probe, TCPSocketAction
 from kruise_probe.api.keys import NamespacedName, ProbeKey, ProbeName
-from kruise_probe.daemon.diff import Edit, Entry, diff, edit_of, entries_of, refusal_of
+from kruise_probe.daemon.diff import Edit, Entry, diff, edit_of, entries_of, invalid_reason
 
 NOTHING = Edit(handler=False, timeout=False, timing=False, thresholds=False)
 
@@ -71,7 +71,7 @@ def test_a_changed_pod_ip_is_an_edit_and_no_new_probe() -> None:
         pytest.param(exec_probe(failure_threshold=2), NOTHING._replace(thresholds=True), id="failure"),
     ],
 )  # fmt: skip
-def test_a23_an_edit_is_told_field_by_field(new: Probe, edit: Edit) -> None:
+def test_a23_edit_lists_the_changed_fields(new: Probe, edit: Edit) -> None:
     assert edit == edit_of(exec_probe(), new)
 
 
@@ -89,9 +89,9 @@ def test_a23_an_edit_is_told_field_by_field(new: Probe, edit: Edit) -> None:
         ),
     ],
 )
-def test_what_can_never_run_is_refused_with_a_reason(probe: Probe, part: str) -> None:
-    assert refusal_of(probe).startswith("InvalidProbe: ")
-    assert part in refusal_of(probe)
+def test_invalid_probe_has_a_reason(probe: Probe, part: str) -> None:
+    assert invalid_reason(probe).startswith("InvalidProbe: ")
+    assert part in invalid_reason(probe)
 
 
 @pytest.mark.parametrize(
@@ -107,5 +107,5 @@ def test_what_can_never_run_is_refused_with_a_reason(probe: Probe, part: str) ->
         pytest.param(Probe(tcp_socket=TCPSocketAction("No_Name")), id="name-of-no-port"),
     ],
 )
-def test_what_can_run_somehow_is_not_refused(probe: Probe) -> None:
-    assert not refusal_of(probe)
+def test_probe_that_can_run_is_valid(probe: Probe) -> None:
+    assert not invalid_reason(probe)

@@ -30,7 +30,7 @@ CAP = 16
 
 
 class Execs:
-    """A node whose probers are the real ones, and when the runtime was asked for which command."""
+    """A node whose probers are the real ones, and when the runtime ran which command."""
 
     def __init__(self) -> None:
         self.node = ScriptedNode()
@@ -62,7 +62,7 @@ def execs() -> Execs:
     return Execs()
 
 
-async def test_b1_three_markers_that_ask_the_same_are_one_exec_a_period(execs: Execs) -> None:
+async def test_b1_equal_probes_of_three_markers_are_one_exec_per_period(execs: Execs) -> None:
     execs.container("pod", "check", "other")
     probes = [
         probe_of(exec_probe("check", period_seconds=4, timeout_seconds=1), "one#p"),
@@ -92,7 +92,7 @@ async def test_b1_three_markers_that_ask_the_same_are_one_exec_a_period(execs: E
         }
 
 
-async def test_b2_more_execs_than_there_is_room_for_keep_to_the_cap_and_all_have_their_turn(
+async def test_b2_execs_over_the_limit_take_turns(
     execs: Execs,
 ) -> None:
     before = REGISTRY.get_sample_value("kruise_probe_ticks_missed_total") or 0.0
@@ -203,7 +203,7 @@ async def test_e3_commands_that_hang_in_other_namespaces_delay_no_result(
     assert max(seconds) <= 1 + 1, "a period and a second"
 
 
-async def test_e3_a_command_without_a_place_is_unknown_and_says_whose_commands_hold_the_places(
+async def test_e3_queued_command_is_unknown_and_names_the_holders(
     execs: Execs,
 ) -> None:
     names = [f"m#hang-{number}" for number in range(16)]

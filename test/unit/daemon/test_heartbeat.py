@@ -41,7 +41,7 @@ async def test_a_missing_lease_is_created_at_once() -> None:
         }
 
 
-async def test_it_is_renewed_every_ten_seconds_and_never_released() -> None:
+async def test_lease_is_renewed_every_ten_seconds_and_never_released() -> None:
     api = FakeApi()
     async with beating(api):
         await asyncio.sleep(60)
@@ -51,7 +51,7 @@ async def test_it_is_renewed_every_ten_seconds_and_never_released() -> None:
     assert api.lease["spec"]["renewTime"] == "2026-11-21T12:01:00.250000Z"
 
 
-async def test_slow_answers_do_not_add_up() -> None:
+async def test_slow_responses_do_not_delay_renewals() -> None:
     api = FakeApi()
 
     async def slow(_: str) -> None:
@@ -63,7 +63,7 @@ async def test_slow_answers_do_not_add_up() -> None:
     assert gaps(api.lease_writes[1:]) == pytest.approx([10.0] * 5)
 
 
-async def test_a_lease_that_somebody_deletes_comes_back() -> None:
+async def test_deleted_lease_is_recreated() -> None:
     api = FakeApi()
     async with beating(api):
         api.lease = None
@@ -71,7 +71,7 @@ async def test_a_lease_that_somebody_deletes_comes_back() -> None:
         assert api.lease is not None
 
 
-async def test_a_lease_that_another_creates_meanwhile_is_taken_over() -> None:
+async def test_lease_that_another_client_creates_first_is_renewed() -> None:
     api = FakeApi()
     answers = iter([NotFound("none"), AlreadyExists("there is")])
 
@@ -86,7 +86,7 @@ async def test_a_lease_that_another_creates_meanwhile_is_taken_over() -> None:
         assert api.lease["spec"]["holderIdentity"] == NODE
 
 
-async def test_failures_are_tried_again_soon_and_logged_once_a_streak() -> None:
+async def test_failures_are_retried_and_logged_once() -> None:
     api = FakeApi()
     tries: list[str] = []
 
@@ -105,7 +105,7 @@ async def test_failures_are_tried_again_soon_and_logged_once_a_streak() -> None:
     assert max(gaps(api.lease_writes)) < 35
 
 
-async def test_a_request_that_hangs_is_given_up() -> None:
+async def test_request_that_hangs_is_cancelled() -> None:
     api = FakeApi()
 
     async def hang(_: str) -> None:
@@ -144,7 +144,7 @@ async def test_the_node_becomes_the_owner_with_the_next_renewal_and_renewals_sta
     assert [set(each) for each in api.lease_patches] == [{"spec", "metadata"}] + [{"spec"}] * 5
 
 
-async def test_a_node_that_is_made_anew_takes_the_place_of_the_one_before() -> None:
+async def test_recreated_node_replaces_the_owner() -> None:
     api = FakeApi()
     stranger = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "uid-d"}
     api.lease = {"metadata": {"name": "x", "ownerReferences": [written(), stranger]}, "spec": {}}
@@ -154,7 +154,7 @@ async def test_a_node_that_is_made_anew_takes_the_place_of_the_one_before() -> N
     assert owners(api) == [stranger, written("uid-2")]
 
 
-async def test_a_lease_that_comes_back_has_its_owner_from_the_start() -> None:
+async def test_recreated_lease_has_its_owner_at_once() -> None:
     api = FakeApi()
     async with beating(api) as heartbeat:
         heartbeat.owned_by(owner())
@@ -163,7 +163,7 @@ async def test_a_lease_that_comes_back_has_its_owner_from_the_start() -> None:
         assert owners(api) == [written()]
 
 
-async def test_a_cluster_that_refuses_the_owner_gets_renewals_without_it() -> None:
+async def test_lease_is_renewed_without_an_owner_that_is_refused() -> None:
     api = FakeApi()
     asked = 0
 

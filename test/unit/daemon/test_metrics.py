@@ -1,10 +1,13 @@
 from prometheus_client.core import CollectorRegistry
 
+from kruise_probe.api.keys import NamespacedName, ProbeKey, ProbeName
 from kruise_probe.daemon.metrics import ProbeCollector, ProbeSeries
 
 
 def series(probe: str = "m#p", uid: str = "uid") -> ProbeSeries:
-    made = ProbeSeries(container="main", pod="web-0", namespace="shop", pod_uid=uid, probe=probe)
+    made = ProbeSeries(
+        ProbeKey(uid, "main", ProbeName.parse(probe)), NamespacedName("shop", "web-0")
+    )
     made.type = "exec"
     return made
 
@@ -51,7 +54,7 @@ def test_probes_are_counted_by_handler_and_state() -> None:
     assert (count("Pending"), count("Failed"), count("Succeeded")) == (1, 2, None)
 
 
-def test_two_pods_under_one_name_give_no_duplicate_series() -> None:
+def test_two_pods_of_one_name_give_no_duplicate_series() -> None:
     old, new = series(uid="old"), series(uid="new")
     old.succeeded(1.0)
     new.succeeded(1.0)

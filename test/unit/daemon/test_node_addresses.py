@@ -81,7 +81,7 @@ class Interfaces:
         return frozenset(map(ip_address, self.own))
 
 
-async def test_a_known_address_is_looked_for_again_when_it_is_old() -> None:
+async def test_old_addresses_are_read_again() -> None:
     interfaces = Interfaces("10.0.0.1")
     addresses = NodeAddresses(interfaces)
     for _ in range(100):

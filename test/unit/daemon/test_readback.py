@@ -10,7 +10,7 @@ from kruise_probe.api.v1alpha1 import (
     ProbeState,
 )
 from kruise_probe.daemon.readback import ReadbackMatch, readback_match, recorded_in, result_for
-from kruise_probe.daemon.results import Result
+from kruise_probe.daemon.results import PublishedResult
 
 KEY = ProbeKey("uid", "main", ProbeName("m", "p"))
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -24,7 +24,7 @@ def recorded(**fields: str) -> ContainerProbeState:
     return ContainerProbeState("m#p", fields.pop("state", "Succeeded"), **fields)
 
 
-def test_a_state_is_read_back_with_all_that_was_kept() -> None:
+def test_state_is_read_back_with_all_fields() -> None:
     kept = status(
         recorded(
             last_probe_time="2026-11-21T12:00:00Z",
@@ -34,7 +34,7 @@ def test_a_state_is_read_back_with_all_that_was_kept() -> None:
             probe_hash="h1",
         )
     )
-    assert Result(
+    assert PublishedResult(
         ProbeState.SUCCEEDED, "fine", "c1", "h1", NOON, NOON.replace(hour=11)
     ) == result_for(KEY, recorded_in(kept))
 
@@ -48,7 +48,7 @@ def test_a_state_is_read_back_with_all_that_was_kept() -> None:
         pytest.param(status(ContainerProbeState("m#other", "Failed")), id="another-probe"),
     ],
 )
-def test_nothing_is_read_back_from_nothing(kept: NodePodProbeStatus | None) -> None:
+def test_empty_status_gives_no_results(kept: NodePodProbeStatus | None) -> None:
     assert result_for(KEY, recorded_in(kept)) is None
 
 
@@ -72,10 +72,10 @@ def test_unreadable_times_are_absent() -> None:
         pytest.param("", "h0", NOON, ReadbackMatch.EDITED, id="hash-alone"),
     ],
 )
-def test_whom_a_recorded_state_is_about(
+def test_recorded_state_matches_container_and_probe(
     container_id: str, probe_hash: str, last_probe_at: datetime | None, match: ReadbackMatch
 ) -> None:
-    result = Result(ProbeState.FAILED, "", container_id, probe_hash, last_probe_at, None)
+    result = PublishedResult(ProbeState.FAILED, "", container_id, probe_hash, last_probe_at, None)
     started_at = NOON.timestamp() + 0.4
     assert match is readback_match(
         result, container_id="c1", started_at=started_at, probe_hash="h1"
@@ -83,6 +83,6 @@ def test_whom_a_recorded_state_is_about(
 
 
 def test_a_container_whose_start_is_not_known_is_another_one() -> None:
-    result = Result(ProbeState.FAILED, "", "", "", NOON, None)
+    result = PublishedResult(ProbeState.FAILED, "", "", "", NOON, None)
     match = readback_match(result, container_id="c1", started_at=None, probe_hash="h1")
     assert match is ReadbackMatch.OTHER

@@ -32,7 +32,7 @@ from kruise_probe.api.v1alpha1 import (
     ProbeState,
 )
 from kruise_probe.daemon.reporter import Reporter
-from kruise_probe.daemon.results import Result, Results
+from kruise_probe.daemon.results import PublishedResult, Results
 
 
 class Reporting:
@@ -68,7 +68,7 @@ class Reporting:
         if old and old.state == state:
             assert old.last_transition_at
             moved = old.last_transition_at
-        result = Result(ProbeState(state), message, id, "h1", wall_clock(), moved)
+        result = PublishedResult(ProbeState(state), message, id, "h1", wall_clock(), moved)
         self.results.put(key(number), result)
 
     def put_again(self, number: int) -> None:
@@ -117,7 +117,7 @@ async def test_the_first_change_goes_out_at_once() -> None:
         assert r.write_times == [pytest.approx(5.0, abs=0.005)]
 
 
-async def test_changes_of_the_next_hundred_milliseconds_go_out_together() -> None:
+async def test_changes_within_a_hundred_milliseconds_are_batched() -> None:
     async with reporting(probes=50) as r:
         for number in range(50):
             r.put(number)
@@ -128,7 +128,7 @@ async def test_changes_of_the_next_hundred_milliseconds_go_out_together() -> Non
         assert min(gaps(r.write_times)) >= 0.1
 
 
-async def test_a30_results_that_come_all_at_once_take_one_write() -> None:
+async def test_a30_simultaneous_results_take_one_write() -> None:
     async with reporting(probes=500) as r:
         for number in range(500):
             r.put(number)
@@ -183,7 +183,7 @@ async def test_a_change_of_message_goes_with_a_change_of_state() -> None:
         assert len(r.write_times) == 2
 
 
-async def test_without_a_sync_interval_messages_go_out_as_they_come() -> None:
+async def test_without_a_sync_interval_each_message_is_written() -> None:
     async with reporting(message_sync_seconds=0.0) as r:
         for text in ("one", "two", "three"):
             r.put(0, message=text)
@@ -214,7 +214,7 @@ async def test_a3_repeated_results_are_written_every_ten_minutes_only() -> None:
         }  # fmt: skip
 
 
-async def test_a_result_that_is_not_probed_any_more_is_not_refreshed() -> None:
+async def test_result_without_new_attempts_is_not_refreshed() -> None:
     async with reporting() as r:
         r.put(0)
         await asyncio.sleep(2000)
@@ -257,7 +257,7 @@ def stranger(name: str = "m#stranger") -> NodePodProbeStatus:
     return NodePodProbeStatus((PodProbeStatus("pod", "default", "uid-pod", (state,)),))
 
 
-async def test_states_of_nobody_are_dropped_after_a_start() -> None:
+async def test_states_without_a_probe_are_dropped_at_the_start() -> None:
     async with reporting(status=stranger()) as r:
         await asyncio.sleep(3)
         assert r.api.states() == {}
@@ -274,7 +274,7 @@ async def test_a_status_edited_by_hand_is_repaired() -> None:
         assert len(r.write_times) == 2
 
 
-async def test_an_echo_of_an_older_write_is_no_edit() -> None:
+async def test_event_of_an_older_write_is_no_edit() -> None:
     async with reporting() as r:
         r.put(0, "Failed")
         await settle()
@@ -289,7 +289,7 @@ async def test_an_echo_of_an_older_write_is_no_edit() -> None:
         assert r.api.state("pod/m#p0") == "Succeeded"
 
 
-async def test_a_server_that_was_restored_from_a_backup_is_told_what_it_has_lost() -> None:
+async def test_restored_api_server_gets_the_lost_results() -> None:
     async with reporting() as r:
         r.put(0, "Failed")
         await asyncio.sleep(1)
@@ -329,7 +329,7 @@ async def test_nothing_is_written_while_there_is_no_object() -> None:
         pytest.param(NotFound("gone"), id="gone"),
     ],
 )
-async def test_failed_writes_are_repeated_ever_more_slowly_with_the_newest_content(
+async def test_failed_writes_back_off_and_send_the_newest_content(
     error: Exception,
 ) -> None:
     async with reporting() as r:
@@ -352,9 +352,7 @@ async def test_failed_writes_are_repeated_ever_more_slowly_with_the_newest_conte
 
 
 @pytest.mark.parametrize(("wish", "waited"), [(20.0, 20.0), (86_400.0, 60.0)])
-async def test_the_servers_wish_to_wait_is_honoured_up_to_a_minute(
-    wish: float, waited: float
-) -> None:
+async def test_retry_after_is_honoured_up_to_a_minute(wish: float, waited: float) -> None:
     async with reporting() as r:
         tries: list[float] = []
 
@@ -369,7 +367,7 @@ async def test_the_servers_wish_to_wait_is_honoured_up_to_a_minute(
         assert all(waited <= gap <= 1.2 * waited + 0.1 for gap in gaps(tries))
 
 
-async def test_a_streak_of_failures_is_logged_once() -> None:
+async def test_failures_in_a_row_are_logged_once() -> None:
     async def fail(_: str) -> None:
         raise ConnectionFailed("refused")
 
@@ -383,7 +381,7 @@ async def test_a_streak_of_failures_is_logged_once() -> None:
     assert [log["log_level"] for log in logs] == ["warning", "info"]
 
 
-async def test_a_write_that_hangs_is_given_up_and_repeated() -> None:
+async def test_write_that_hangs_is_cancelled_and_retried() -> None:
     async with reporting() as r:
         hanging = True
 
@@ -408,7 +406,7 @@ async def test_the_last_results_go_out_at_the_end() -> None:
     assert api.message("pod/m#p0") == "two"
 
 
-async def test_at_the_end_nothing_is_written_when_all_is_said() -> None:
+async def test_shutdown_without_changes_writes_nothing() -> None:
     async with reporting() as r:
         r.put(0)
         await asyncio.sleep(5)
@@ -416,7 +414,7 @@ async def test_at_the_end_nothing_is_written_when_all_is_said() -> None:
     assert len(api.writes) == 1
 
 
-async def test_a_write_under_way_at_the_end_is_repeated_whole() -> None:
+async def test_write_in_flight_at_shutdown_is_sent_again() -> None:
     async with reporting() as r:
         api, hanging = r.api, True
 
@@ -432,7 +430,7 @@ async def test_a_write_under_way_at_the_end_is_repeated_whole() -> None:
     assert api.state("pod/m#p0") == "Succeeded"
 
 
-async def test_the_end_takes_two_seconds_at_most() -> None:
+async def test_shutdown_takes_two_seconds_at_most() -> None:
     async def hang(_: str) -> None:
         await asyncio.Event().wait()
 
@@ -444,7 +442,7 @@ async def test_the_end_takes_two_seconds_at_most() -> None:
     assert loop_time() - began <= 2.001
 
 
-async def test_an_object_that_took_the_place_of_another_unseen_is_written_at_once() -> None:
+async def test_recreated_object_is_written_at_once() -> None:
     async with reporting() as r:
         r.put(0)
         await asyncio.sleep(5)
@@ -454,7 +452,7 @@ async def test_an_object_that_took_the_place_of_another_unseen_is_written_at_onc
         assert r.write_times == [pytest.approx(0, abs=0.1), pytest.approx(5, abs=0.1)]
 
 
-async def test_an_answer_about_an_object_that_has_gone_says_nothing_of_the_one_in_its_place(
+async def test_response_for_a_deleted_object_does_not_count_for_its_successor(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with reporting() as r:
@@ -475,7 +473,7 @@ async def test_an_answer_about_an_object_that_has_gone_says_nothing_of_the_one_i
         assert len(r.write_times) == 2
 
 
-async def test_an_edit_that_overtakes_the_answer_to_a_write_is_put_right(
+async def test_edit_before_the_response_to_a_write_is_corrected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with reporting() as r:
@@ -500,7 +498,9 @@ async def test_results_that_were_read_back_are_refreshed_when_they_are_due() -> 
     state = ContainerProbeState("m#p0", "Succeeded", format_time(probed_at))
     kept = NodePodProbeStatus((PodProbeStatus("pod", "default", "uid-pod", (state,)),))
     async with reporting(status=kept) as r:
-        r.results.restore(key(0), Result(ProbeState.SUCCEEDED, "", "c1", "h1", probed_at, None))
+        r.results.restore(
+            key(0), PublishedResult(ProbeState.SUCCEEDED, "", "c1", "h1", probed_at, None)
+        )
         for _ in range(400):
             r.put_again(0)
             await asyncio.sleep(1)

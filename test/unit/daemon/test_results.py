@@ -5,15 +5,15 @@ import pytest
 
 from kruise_probe.api.keys import ProbeKey, ProbeName
 from kruise_probe.api.v1alpha1 import ProbeState
-from kruise_probe.daemon.results import Change, Result, Results
+from kruise_probe.daemon.results import PublishedResult, ResultChange, Results
 
 KEY = ProbeKey("uid", "main", ProbeName("m", "p"))
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
-OLD = Result(ProbeState.SUCCEEDED, "fine", "c1", "h1", NOON, NOON)
+OLD = PublishedResult(ProbeState.SUCCEEDED, "fine", "c1", "h1", NOON, NOON)
 
 
-def told(results: Results) -> list[Change]:
-    changes: list[Change] = []
+def changes_of(results: Results) -> list[ResultChange]:
+    changes: list[ResultChange] = []
     results.on_change = changes.append
     return changes
 
@@ -21,47 +21,49 @@ def told(results: Results) -> list[Change]:
 @pytest.mark.parametrize(
     ("fields", "change"),
     [
-        pytest.param({"state": ProbeState.FAILED}, Change.STATE, id="state"),
-        pytest.param({"message": "better"}, Change.MESSAGE, id="message"),
-        pytest.param({"container_id": "c2"}, Change.MESSAGE, id="container"),
-        pytest.param({"probe_hash": "h2"}, Change.MESSAGE, id="probe"),
-        pytest.param({"last_probe_at": NOON.replace(hour=13)}, Change.NOTHING, id="probed-again"),
+        pytest.param({"state": ProbeState.FAILED}, ResultChange.STATE, id="state"),
+        pytest.param({"message": "better"}, ResultChange.MESSAGE, id="message"),
+        pytest.param({"container_id": "c2"}, ResultChange.MESSAGE, id="container"),
+        pytest.param({"probe_hash": "h2"}, ResultChange.MESSAGE, id="probe"),
+        pytest.param(
+            {"last_probe_at": NOON.replace(hour=13)}, ResultChange.NOTHING, id="probed-again"
+        ),
     ],
 )
-def test_only_what_is_new_is_told(fields: dict[str, object], change: Change) -> None:
+def test_only_changes_are_reported(fields: dict[str, object], change: ResultChange) -> None:
     results = Results()
     results.put(KEY, OLD)
-    changes = told(results)
+    changes = changes_of(results)
     new = msgspec.structs.replace(OLD, **fields)
 
-    assert results.put(KEY, new) is change
+    assert results.put(KEY, new) is (change is ResultChange.STATE)
     assert changes == ([change] if change else [])
     assert results.get(KEY) == new
 
 
-def test_the_first_result_is_a_change_of_state() -> None:
-    assert Results().put(KEY, OLD) is Change.STATE
+def test_first_result_is_a_change_of_state() -> None:
+    assert Results().put(KEY, OLD)
 
 
-def test_what_was_read_back_is_told_to_nobody() -> None:
+def test_restored_result_is_not_reported() -> None:
     results = Results()
-    changes = told(results)
+    changes = changes_of(results)
     results.restore(KEY, OLD)
     assert results.newest == {KEY: OLD}
     assert changes == []
 
 
-def test_removing_is_told_once() -> None:
+def test_removal_is_reported_once() -> None:
     results = Results()
     results.put(KEY, OLD)
-    changes = told(results)
+    changes = changes_of(results)
     results.remove(KEY)
     results.remove(KEY)
-    assert changes == [Change.MESSAGE]
+    assert changes == [ResultChange.MESSAGE]
     assert not results.newest
 
 
-def test_a22_probes_of_one_container_have_results_of_their_own() -> None:
+def test_a22_probes_of_one_container_have_separate_results() -> None:
     results = Results()
     other = KEY._replace(probe=ProbeName("m", "q"))
     results.put(KEY, OLD)

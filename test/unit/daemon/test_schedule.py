@@ -10,7 +10,8 @@ from support.scripted_node import exec_probe
 from kruise_probe.api.core import HTTPGetAction, Probe, TCPSocketAction
 from kruise_probe.daemon.schedule import (
     PHASE_STEP_SECONDS,
-    Anchor,
+    StartTime,
+    Tick,
     Timing,
     due_after_restart,
     first_due,
@@ -21,8 +22,8 @@ from kruise_probe.daemon.schedule import (
     timing_of,
 )
 
-anchors = st.builds(
-    Anchor,
+starts = st.builds(
+    StartTime,
     wall_seconds=st.floats(1.6e9, 2.2e9),
     loop_seconds=st.floats(0, 1e7),
 )
@@ -35,57 +36,57 @@ def timings(draw: st.DrawFn) -> Timing:
     return Timing(period, draw(st.floats(0, 0.999)) * period)
 
 
-@given(anchors, timings(), st.floats(0, 1e6))
-def test_every_tick_lies_on_the_phase_and_is_the_first_after(
-    anchor: Anchor, timing: Timing, later: float
+@given(starts, timings(), st.floats(0, 1e6))
+def test_next_tick_on_phase_is_the_first_after_the_given_time(
+    start: StartTime, timing: Timing, later: float
 ) -> None:
-    after = anchor.loop_seconds + later
-    tick = anchor.next_tick(timing, after)
+    after = start.loop_seconds + later
+    tick = start.next_on_phase(timing, after)
 
-    wall = anchor.wall_seconds + (tick - anchor.loop_seconds)
+    wall = start.wall_seconds + (tick - start.loop_seconds)
     off = (wall - timing.phase_seconds) % timing.period_seconds
     assert min(off, timing.period_seconds - off) < 1e-3
     assert after < tick <= after + timing.period_seconds + 1e-6
 
 
-@given(anchors, timings())
-def test_a_thousand_ticks_do_not_drift(anchor: Anchor, timing: Timing) -> None:
-    first = tick = anchor.next_tick(timing, anchor.loop_seconds)
+@given(starts, timings())
+def test_a_thousand_ticks_do_not_drift(start: StartTime, timing: Timing) -> None:
+    first = tick = start.next_on_phase(timing, start.loop_seconds)
     for _ in range(1000):
         # Each tick is served up to 40 ms late; the lateness is forgotten.
-        tick = tick_after(anchor, timing, tick + 0.04, on_phase=True)
+        tick = tick_after(start, timing, Tick(tick + 0.04, on_phase=True)).at
     assert tick == pytest.approx(first + 1000 * timing.period_seconds, abs=1e-2)
 
 
 @given(timings(), st.floats(1.6e9, 2.2e9), st.floats(0, 1e6), st.floats(0, 1e5))
-def test_the_phase_is_the_same_after_a_restart(
+def test_phase_is_the_same_after_a_restart(
     timing: Timing, wall: float, uptime: float, restarted_after: float
 ) -> None:
-    before = Anchor(wall, uptime)
-    after = Anchor(wall + restarted_after, 3.0)
-    tick = before.next_tick(timing, uptime + restarted_after)
-    same = after.next_tick(timing, 3.0)
+    before = StartTime(wall, uptime)
+    after = StartTime(wall + restarted_after, 3.0)
+    tick = before.next_on_phase(timing, uptime + restarted_after)
+    same = after.next_on_phase(timing, 3.0)
 
     difference = (tick - uptime + wall) - (same - 3.0 + wall + restarted_after)
     off = abs(difference) % timing.period_seconds
     assert min(off, timing.period_seconds - off) < 1e-3
 
 
-@given(anchors, timings(), st.floats(0, 1e5))
-def test_after_a_probe_outside_the_phase_comes_a_tick_of_the_phase_within_half_to_one_and_a_half_periods(
-    anchor: Anchor, timing: Timing, later: float
+@given(starts, timings(), st.floats(0, 1e5))
+def test_tick_after_one_off_phase_comes_half_to_one_and_a_half_periods_later(
+    start: StartTime, timing: Timing, later: float
 ) -> None:
-    first = anchor.loop_seconds + later
-    gap = tick_after(anchor, timing, first, on_phase=False) - first
+    first = start.loop_seconds + later
+    gap = tick_after(start, timing, Tick(first, on_phase=False)).at - first
     assert 0.5 - 1e-6 <= gap / timing.period_seconds <= 1.5 + 1e-6
 
 
-def test_a_timer_that_fires_a_moment_early_serves_its_tick_once() -> None:
-    anchor, timing = Anchor(0.0, 0.0), Timing(1.0, 0.25)
-    assert tick_after(anchor, timing, 5.25 - 1e-7, on_phase=True) == 6.25
+def test_timer_that_fires_early_serves_its_tick_once() -> None:
+    start, timing = StartTime(0.0, 0.0), Timing(1.0, 0.25)
+    assert tick_after(start, timing, Tick(5.25 - 1e-7, on_phase=True)) == Tick(6.25, True)
 
 
-def test_identical_questions_to_one_container_share_a_phase() -> None:
+def test_identical_probes_of_one_container_share_a_phase() -> None:
     one = timing_of("uid", "main", exec_probe("check", period_seconds=7, timeout_seconds=1))
     other = timing_of("uid", "main", exec_probe("check", period_seconds=7, timeout_seconds=5))
     assert one == other
@@ -101,15 +102,13 @@ def test_identical_questions_to_one_container_share_a_phase() -> None:
         pytest.param("uid", "main", Probe(http_get=HTTPGetAction(80)), id="http"),
     ],
 )
-def test_different_questions_have_phases_of_their_own(
-    uid: str, container: str, probe: Probe
-) -> None:
+def test_different_probes_have_different_phases(uid: str, container: str, probe: Probe) -> None:
     # A period with so many steps that no two of these hashes share one.
     timing = timing_of(uid, container, msgspec.structs.replace(probe, period_seconds=600))
     assert timing != timing_of("uid", "main", exec_probe("check", period_seconds=600))
 
 
-def test_b7_phases_of_a_thousand_probes_are_flat() -> None:
+def test_b7_phases_of_a_thousand_probes_are_spread_evenly() -> None:
     phases = [
         timing_of(f"uid-{pod}", "main", exec_probe(f"check-{probe}", period_seconds=10))
         for pod in range(250)
@@ -126,7 +125,7 @@ def test_b7_phases_of_a_thousand_probes_are_flat() -> None:
 
 
 @given(st.text(), st.text(), st.integers(-5, 2**31 - 1))
-def test_a_phase_is_less_than_its_period(uid: str, container: str, period: int) -> None:
+def test_phase_is_less_than_the_period(uid: str, container: str, period: int) -> None:
     timing = timing_of(uid, container, exec_probe(period_seconds=period))
     assert 0 <= timing.phase_seconds < timing.period_seconds
     assert math.isfinite(timing.phase_seconds)
@@ -142,7 +141,7 @@ def test_a_phase_is_less_than_its_period(uid: str, container: str, period: int) 
         pytest.param(None, 5, 55.0, id="start-not-known"),
     ],
 )
-def test_the_first_probe_comes_at_the_initial_delay(
+def test_first_probe_runs_after_the_initial_delay(
     started_at: float | None, delay: float, due: float
 ) -> None:
     assert due == first_due(
@@ -150,12 +149,12 @@ def test_the_first_probe_comes_at_the_initial_delay(
     )
 
 
-@given(anchors, timings(), st.floats(0, 1e4))
-def test_without_a_state_a_restarted_daemon_waits_at_most_a_period_or_ten_seconds(
-    anchor: Anchor, timing: Timing, later: float
+@given(starts, timings(), st.floats(0, 1e4))
+def test_restarted_daemon_waits_at_most_a_period_or_ten_seconds(
+    start: StartTime, timing: Timing, later: float
 ) -> None:
-    now = anchor.loop_seconds + later
-    wait = due_after_restart(anchor, timing, now) - now
+    now = start.loop_seconds + later
+    wait = due_after_restart(start, timing, now) - now
     assert 0 <= wait <= min(timing.period_seconds, 10.0) + 1e-6
 
 
@@ -185,10 +184,12 @@ def test_ticks_that_passed_meanwhile_are_missed(served: float, missed: int) -> N
         pytest.param(5, 5, 2, id="once-it-has-failed"),
     ],
 )
-def test_b3_hanging_execs_stretch_the_period(timeouts: int, threshold: int, factor: int) -> None:
+def test_b3_exec_that_hangs_stretches_the_period(
+    timeouts: int, threshold: int, factor: int
+) -> None:
     assert factor == stretch(timeouts, threshold)
 
 
-def test_a_tick_that_waited_is_served_within_half_a_period_only() -> None:
+def test_late_tick_is_served_within_half_a_period_only() -> None:
     assert runs_late(0.5, 1.0)
     assert not runs_late(0.51, 1.0)

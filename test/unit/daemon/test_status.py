@@ -17,7 +17,7 @@ from kruise_probe.api.v1alpha1 import (
     ProbeState,
     stored_bytes,
 )
-from kruise_probe.daemon.results import Result
+from kruise_probe.daemon.results import PublishedResult
 from kruise_probe.daemon.status import (
     differs,
     fit,
@@ -34,8 +34,8 @@ def key(pod: str, probe: str, container: str = "main") -> ProbeKey:
     return ProbeKey(f"uid-{pod}", container, ProbeName.parse(probe))
 
 
-def result(state: ProbeState = ProbeState.SUCCEEDED, message: str = "") -> Result:
-    return Result(state, message, "c1", "h1", NOON, NOON - timedelta(hours=1))
+def result(state: ProbeState = ProbeState.SUCCEEDED, message: str = "") -> PublishedResult:
+    return PublishedResult(state, message, "c1", "h1", NOON, NOON - timedelta(hours=1))
 
 
 def states(status: NodePodProbeStatus) -> list[tuple[str, str, str]]:
@@ -128,18 +128,16 @@ def of(**fields: str | None) -> NodePodProbeStatus:
         pytest.param(NodePodProbeStatus(), True, id="emptied-by-hand"),
     ],
 )  # fmt: skip
-def test_a3_only_what_says_something_new_differs(
-    kept: NodePodProbeStatus | None, different: bool
-) -> None:
+def test_a3_only_new_content_differs(kept: NodePodProbeStatus | None, different: bool) -> None:
     assert differs(of(), kept) is different
 
 
-def test_nothing_equals_nothing() -> None:
+def test_empty_statuses_do_not_differ() -> None:
     assert not differs(status_of(SPEC, {}), None)
     assert not differs(status_of(SPEC, {}), NodePodProbeStatus())
 
 
-def test_the_order_of_what_is_kept_is_nothing_new() -> None:
+def test_order_of_the_stored_status_is_ignored() -> None:
     """Kruise's daemon writes its results in none."""
 
     def whole(*pods: str, probes: str = "ab", **fields: str) -> NodePodProbeStatus:
@@ -251,7 +249,7 @@ def test_a39_two_thousand_messages_of_a_kibibyte_stay_below_a_mebibyte(
     assert min(lengths) > shortest
 
 
-def test_a_few_bytes_more_in_one_message_leave_the_others_alone() -> None:
+def test_small_change_of_one_message_changes_no_other() -> None:
     spec = crowd(250, 8)
     results = {
         key(f"web-{n}", f"m#{p}"): result(message="x" * 1000) for n in range(250) for p in range(8)

@@ -1,4 +1,4 @@
-"""One probe on a scripted node: schedule, containers, edits, obstacles."""
+"""One probe on a scripted node: schedule, containers, edits, blocked probes."""
 
 import asyncio
 from typing import Any
@@ -24,18 +24,7 @@ from support.scripted_node import (
 
 from kruise_probe.api.core import ExecAction, GRPCAction, Probe, TCPSocketAction
 from kruise_probe.api.v1alpha1 import NodePodProbeSpec
-from kruise_probe.daemon.probers.prober import (
-    REASON_CONTAINER_NOT_CREATED,
-    REASON_CONTAINER_NOT_RUNNING,
-    REASON_EXEC_IMPOSSIBLE,
-    REASON_EXEC_QUEUED,
-    REASON_INVALID_PROBE,
-    REASON_PORT_NAME_UNKNOWN,
-    REASON_RUNTIME_UNAVAILABLE,
-    CouldNotProbe,
-    Outcome,
-    Target,
-)
+from kruise_probe.daemon.probers.prober import CouldNotProbe, ProbeResult, Reason, Target
 
 
 @pytest.fixture
@@ -47,10 +36,11 @@ def missed_ticks() -> float:
     return REGISTRY.get_sample_value("kruise_probe_ticks_missed_total") or 0.0
 
 
-@pytest.fixture(params=[False, True], ids=["waiting", "at-once"])
+@pytest.fixture(params=["waiting", "at-once", "pending"])
 def either(node: ScriptedNode, request: pytest.FixtureRequest) -> ScriptedNode:
-    """Probers that are waited for, and such as answer when they are started."""
-    node.probers.at_once = request.param
+    """Probers that need waiting, and probers that return their result at once."""
+    node.probers.at_once = request.param == "at-once"
+    node.probers.pending = request.param == "pending"
     return node
 
 
@@ -78,7 +68,7 @@ async def test_b8_a_new_container_is_probed_at_its_initial_delay(either: Scripte
         assert either.probers.times == [pytest.approx(14.1, abs=0.05)]
 
 
-async def test_b8_a_restart_of_the_daemon_within_the_initial_delay_changes_nothing_about_it(
+async def test_b8_daemon_restart_does_not_change_the_initial_delay(
     either: ScriptedNode,
 ) -> None:
     either.api.put(one(exec_probe(period_seconds=300, initial_delay_seconds=60)))
@@ -99,7 +89,7 @@ async def test_b9_a_slow_probe_does_not_drift(node: ScriptedNode) -> None:
     assert all(abs(at - times[0] - n) < 0.05 for n, at in enumerate(times))
 
 
-async def test_after_the_first_probe_follows_the_phase_at_least_half_a_period_later(
+async def test_second_probe_is_on_phase_at_least_half_a_period_later(
     either: ScriptedNode,
 ) -> None:
     either.api.put(spec_of())
@@ -142,10 +132,10 @@ async def test_a_probe_slower_than_its_period_never_overlaps_and_skips_ticks(
     assert missed_ticks() - before >= 150
 
 
-async def test_a_probe_that_ends_just_after_the_next_tick_runs_again_at_once(
+async def test_probe_that_ends_just_after_a_tick_runs_again_at_once(
     node: ScriptedNode,
 ) -> None:
-    """A timeout of one second at a period of one second halves no rate."""
+    """A timeout of one second with a period of one second does not halve the rate."""
     node.probers.answer(BAD, seconds=1.001)
     node.api.put(one(exec_probe()))
     async with node.daemon():
@@ -154,7 +144,7 @@ async def test_a_probe_that_ends_just_after_the_next_tick_runs_again_at_once(
     assert len(node.probers.times) >= 98
 
 
-async def test_b3_execs_that_hang_are_asked_ever_less_often_until_one_succeeds(
+async def test_b3_execs_that_hang_run_less_often_until_one_succeeds(
     node: ScriptedNode,
 ) -> None:
     node.probers.answer(HUNG, seconds=1.5)
@@ -173,7 +163,7 @@ async def test_b3_execs_that_hang_are_asked_ever_less_often_until_one_succeeds(
         assert gaps(node.probers.times) == pytest.approx([2.0] * 9)
 
 
-QUEUED = CouldNotProbe(REASON_EXEC_QUEUED, "no place")
+QUEUED = CouldNotProbe(Reason.EXEC_QUEUED, "no place")
 
 
 async def test_e3_an_attempt_that_waits_too_long_is_unknown_until_it_runs(
@@ -198,9 +188,7 @@ async def test_e3_an_attempt_that_waits_too_long_is_unknown_until_it_runs(
 
 
 @pytest.mark.parametrize("trouble", ["container-stops", "runtime-is-unavailable"])
-async def test_what_keeps_a_container_from_being_probed_hides_that_its_command_waits(
-    node: ScriptedNode, trouble: str
-) -> None:
+async def test_blocked_container_hides_exec_queued(node: ScriptedNode, trouble: str) -> None:
     node.containers.start()
     node.api.put(one(exec_probe()))
     async with node.daemon():
@@ -218,8 +206,8 @@ async def test_what_keeps_a_container_from_being_probed_hides_that_its_command_w
         assert not node.api.message().startswith("ExecQueued")
 
 
-async def test_b5_a_command_that_hangs_each_time_comes_with_advice(node: ScriptedNode) -> None:
-    """Nobody but the pod's owner can keep processes from piling up in its container."""
+async def test_b5_command_that_always_hangs_has_advice_in_its_message(node: ScriptedNode) -> None:
+    """Only the pod's owner can stop processes from accumulating in its container."""
     node.probers.answer(HUNG, seconds=1.5)
     node.api.put(one(exec_probe(period_seconds=2)))
     async with node.daemon():
@@ -228,12 +216,88 @@ async def test_b5_a_command_that_hangs_each_time_comes_with_advice(node: Scripte
         assert node.api.message() == "timed out"
         await asyncio.sleep(60)
         assert node.api.message().startswith(
-            "timed out (ExecStuck: each time, so it is asked every 16 s"
+            "timed out (ExecStuck: the command times out every time; it now runs every 16 s; end"
         )
-        assert "give the container an init" in node.api.message()
         node.probers.answer(OK)
         await asyncio.sleep(20)
         assert node.api.message() == "ok"
+
+
+@pytest.mark.parametrize(
+    "after", [None, 0.0, 0.001], ids=["before-its-first-step", "then", "later"]
+)
+async def test_discarded_attempt_gives_no_result_and_is_cancelled(
+    node: ScriptedNode, after: float | None
+) -> None:
+    def edit() -> None:
+        node.probers.on_probe = None
+        node.probers.answer(OK, seconds=1)
+        node.api.put(one(exec_probe("new", period_seconds=300)))
+
+    def edit_after() -> None:
+        loop = asyncio.get_running_loop()
+        _ = loop.call_soon(edit) if after is None else loop.call_later(after, edit)
+
+    node.probers.answer(BAD, seconds=0.5)
+    node.probers.on_probe = edit_after
+    node.api.put(one(exec_probe("old", period_seconds=300)))
+    async with node.daemon():
+        node.containers.start()
+        assert await node.api.until("Succeeded") == pytest.approx(1, abs=0.3)
+    assert node.recorder.reasons == ["KruiseProbeSucceeded"]
+    assert [attempt.ended is None for attempt in node.probers.attempts][-1] is False
+    assert node.probers.most_in_flight == 1
+
+
+async def test_discarded_pending_response_is_never_read(node: ScriptedNode) -> None:
+    def edit() -> None:
+        node.probers.on_probe = None
+        node.api.put(one(exec_probe("new", period_seconds=300)))
+
+    async def behave(probe: Probe, _: Target) -> ProbeResult:
+        return BAD if probe.exec == ExecAction(("old",)) else OK
+
+    node.probers.pending = True
+    node.probers.behaviour = behave
+    node.probers.on_probe = lambda: asyncio.get_running_loop().call_later(0.001, edit)
+    node.api.put(one(exec_probe("old", period_seconds=300)))
+    async with node.daemon():
+        node.containers.start()
+        await node.api.until("Succeeded")
+    assert [attempt.probe.exec for attempt in node.probers.attempts] == [ExecAction(("new",))]
+    assert node.recorder.reasons == ["KruiseProbeSucceeded"]
+
+
+@pytest.mark.parametrize(
+    ("result", "stalls", "failures"),
+    [
+        pytest.param(HUNG, [True], 0, id="timeout-during-a-stall"),
+        pytest.param(HUNG, [False], 1, id="timeout"),
+        pytest.param(BAD, [True], 1, id="failure-during-a-stall"),
+        pytest.param(HUNG, [True, False], 1, id="timeout-after-an-ignored-one"),
+        pytest.param(HUNG, [True, True], 1, id="two-stalls"),
+        pytest.param(HUNG, [True, True, True], 1, id="three-stalls"),
+    ],
+)
+async def test_timeout_during_a_stall_is_ignored_once(
+    node: ScriptedNode, result: ProbeResult, stalls: list[bool], failures: int
+) -> None:
+    started = asyncio.Event()
+    node.probers.on_probe = started.set
+    node.probers.answer(result, seconds=1)
+    node.api.put(one(exec_probe(period_seconds=20)))
+    async with node.daemon():
+        node.containers.start()
+        for stalled in stalls:
+            await started.wait()
+            if stalled:
+                node.stall_ended_at = loop_time()
+            await asyncio.sleep(2)
+            started.clear()
+        labels = {"probe_type": "custom", "result": "failed", "container": "main", "pod": "pod",
+                  "namespace": "default", "pod_uid": "uid-pod", "probe": "marker#probe"}  # fmt: skip
+        failed = REGISTRY.get_sample_value("prober_probe_total", labels)
+        assert (failed or 0) == failures
 
 
 async def test_a_tcp_probe_that_times_out_keeps_its_period(node: ScriptedNode) -> None:
@@ -248,7 +312,7 @@ async def test_a_tcp_probe_that_times_out_keeps_its_period(node: ScriptedNode) -
 # Containers.
 
 
-async def test_a24_a_container_that_does_not_run_is_never_probed(either: ScriptedNode) -> None:
+async def test_a24_container_that_does_not_run_is_never_probed(either: ScriptedNode) -> None:
     either.api.put(one(exec_probe()))
     async with either.daemon():
         either.containers.start()
@@ -264,7 +328,7 @@ async def test_a24_a_container_that_does_not_run_is_never_probed(either: Scripte
         assert either.recorder.reasons == ["KruiseProbeSucceeded"]
 
 
-async def test_a_container_of_which_the_runtime_tells_nothing_is_unknown_with_the_reason(
+async def test_container_without_a_status_is_unknown_with_the_reason(
     either: ScriptedNode,
 ) -> None:
     either.api.put(one(exec_probe()))
@@ -277,7 +341,7 @@ async def test_a_container_of_which_the_runtime_tells_nothing_is_unknown_with_th
         assert either.api.message() == "ContainerNotRunning: container main is Unknown: no answer"
 
 
-async def test_a14_a_container_that_is_not_created_is_unknown_in_time(node: ScriptedNode) -> None:
+async def test_a14_container_that_is_not_created_becomes_unknown(node: ScriptedNode) -> None:
     node.api.put(one(exec_probe(period_seconds=20, failure_threshold=3)))
     async with node.daemon():
         await asyncio.sleep(59)
@@ -319,7 +383,7 @@ async def test_a_new_container_with_an_initial_delay_is_unknown_at_once(
         assert node.recorder.reasons == ["KruiseProbeSucceeded", "KruiseProbeSucceeded"]
 
 
-async def test_the_verdict_of_an_attempt_on_the_old_container_does_not_count(
+async def test_result_of_the_old_container_does_not_count(
     node: ScriptedNode,
 ) -> None:
     node.probers.answer(BAD, seconds=3)
@@ -333,7 +397,7 @@ async def test_the_verdict_of_an_attempt_on_the_old_container_does_not_count(
         assert node.recorder.reasons == ["KruiseProbeSucceeded"]
 
 
-async def test_while_the_runtime_is_away_nothing_is_probed_and_nothing_changes(
+async def test_unavailable_runtime_stops_probes_and_keeps_states(
     node: ScriptedNode,
 ) -> None:
     node.api.put(one(exec_probe()))
@@ -351,7 +415,7 @@ async def test_while_the_runtime_is_away_nothing_is_probed_and_nothing_changes(
         assert len(node.api.writes) == writes
 
 
-async def test_a_container_seen_again_is_no_new_one(node: ScriptedNode) -> None:
+async def test_container_that_reappears_is_not_new(node: ScriptedNode) -> None:
     node.api.put(one(exec_probe(initial_delay_seconds=5, period_seconds=60)))
     async with node.daemon():
         node.containers.start(id="c1", age=10)
@@ -364,7 +428,7 @@ async def test_a_container_seen_again_is_no_new_one(node: ScriptedNode) -> None:
         assert node.recorder.reasons == ["KruiseProbeSucceeded"]
 
 
-async def test_a_moment_without_the_container_is_forgotten_when_it_is_seen_again(
+async def test_short_absence_of_a_container_does_not_count(
     node: ScriptedNode,
 ) -> None:
     node.api.put(one(exec_probe(period_seconds=300)))
@@ -374,7 +438,7 @@ async def test_a_moment_without_the_container_is_forgotten_when_it_is_seen_again
         node.containers.stop()
         await asyncio.sleep(1)
         node.containers.start(id="c1", age=2)
-        node.probers.answer(CouldNotProbe(REASON_EXEC_IMPOSSIBLE, "no"))
+        node.probers.answer(CouldNotProbe(Reason.EXEC_IMPOSSIBLE, "no"))
         await asyncio.sleep(550)
         assert len(node.probers.attempts) >= 2
         assert node.api.state() == "Succeeded"
@@ -383,7 +447,7 @@ async def test_a_moment_without_the_container_is_forgotten_when_it_is_seen_again
 @pytest.mark.parametrize(
     "waited", [pytest.param(10, id="before-its-end"), pytest.param(100, id="after-its-end")]
 )
-async def test_a_shorter_grace_applies_to_an_obstacle_that_lasts(
+async def test_shorter_grace_period_applies_to_a_blocked_probe(
     node: ScriptedNode, waited: int
 ) -> None:
     node.api.put(one(exec_probe(period_seconds=300)))
@@ -400,16 +464,16 @@ async def test_a_shorter_grace_applies_to_an_obstacle_that_lasts(
 @pytest.mark.parametrize(
     ("reason", "extra_lists"),
     [
-        pytest.param(REASON_EXEC_IMPOSSIBLE, 0, id="exec-impossible"),
-        pytest.param(REASON_PORT_NAME_UNKNOWN, 0, id="port-name-unknown"),
+        pytest.param(Reason.EXEC_IMPOSSIBLE, 0, id="exec-impossible"),
+        pytest.param(Reason.PORT_NAME_UNKNOWN, 0, id="port-name-unknown"),
         # As with a container whose shim has died.
-        pytest.param(REASON_RUNTIME_UNAVAILABLE, 1, id="no-answer-from-a-runtime-that-lists"),
-        pytest.param(REASON_CONTAINER_NOT_CREATED, 1, id="no-such-container-though-listed"),
-        pytest.param(REASON_CONTAINER_NOT_RUNNING, 1, id="not-running-though-listed-as-such"),
+        pytest.param(Reason.RUNTIME_UNAVAILABLE, 1, id="no-answer-from-a-runtime-that-lists"),
+        pytest.param(Reason.CONTAINER_NOT_CREATED, 1, id="no-such-container-though-listed"),
+        pytest.param(Reason.CONTAINER_NOT_RUNNING, 1, id="not-running-though-listed-as-such"),
     ],
 )
-async def test_a41_what_cannot_be_probed_is_unknown_after_the_grace(
-    either: ScriptedNode, reason: str, extra_lists: int
+async def test_a41_blocked_probe_is_unknown_after_the_grace_period(
+    either: ScriptedNode, reason: Reason, extra_lists: int
 ) -> None:
     either.api.put(one(exec_probe(period_seconds=5)))
     async with either.daemon():
@@ -427,15 +491,15 @@ async def test_a41_what_cannot_be_probed_is_unknown_after_the_grace(
         assert either.api.state() == "Failed"
 
 
-async def test_a_runtime_that_is_away_during_the_attempt_holds_the_state(
+async def test_runtime_unavailable_during_an_attempt_holds_the_state(
     either: ScriptedNode,
 ) -> None:
-    """An attempt may notice it up to a second before the next list does."""
+    """An attempt may fail up to a second before the next list does."""
     either.api.put(one(exec_probe()))
     async with either.daemon():
         either.containers.start()
         await asyncio.sleep(5)
-        either.probers.answer(CouldNotProbe(REASON_RUNTIME_UNAVAILABLE, "away"))
+        either.probers.answer(CouldNotProbe(Reason.RUNTIME_UNAVAILABLE, "away"))
         for _ in range(10):
             await asyncio.sleep(1)
             either.containers.set_available(False)
@@ -453,7 +517,7 @@ async def test_a_runtime_that_is_away_during_the_attempt_holds_the_state(
         pytest.param(Probe(tcp_socket=TCPSocketAction(70_000)), id="no-such-port"),
     ],
 )
-async def test_an_impossible_probe_is_unknown_at_once_and_never_run(
+async def test_invalid_probe_is_unknown_at_once_and_never_run(
     node: ScriptedNode, probe: Probe
 ) -> None:
     spec = spec_of(pod_of(probe_of(probe, "m#bad"), probe_of(exec_probe(), "m#good")))
@@ -471,8 +535,8 @@ async def test_an_impossible_probe_is_unknown_at_once_and_never_run(
         assert node.api.state("pod/m#bad") == "Succeeded"
 
 
-async def test_what_the_prober_calls_invalid_is_unknown_at_once(node: ScriptedNode) -> None:
-    node.probers.answer(CouldNotProbe(REASON_INVALID_PROBE, "no such port"))
+async def test_invalid_probe_of_the_prober_is_unknown_at_once(node: ScriptedNode) -> None:
+    node.probers.answer(CouldNotProbe(Reason.INVALID_PROBE, "no such port"))
     node.api.put(one(exec_probe()))
     async with node.daemon():
         node.containers.start()
@@ -483,7 +547,7 @@ async def test_what_the_prober_calls_invalid_is_unknown_at_once(node: ScriptedNo
 async def test_a_broken_prober_is_isolated_counted_and_logged_once(either: ScriptedNode) -> None:
     broken, sound = exec_probe("broken"), exec_probe("sound")
 
-    async def behave(probe: Probe, _: Target) -> Outcome:
+    async def behave(probe: Probe, _: Target) -> ProbeResult:
         if probe == broken:
             raise ZeroDivisionError("oops")
         return OK
@@ -496,11 +560,13 @@ async def test_a_broken_prober_is_isolated_counted_and_logged_once(either: Scrip
             await asyncio.sleep(60)
             assert either.api.state("pod/m#sound") == "Succeeded"
             assert either.api.state("pod/m#broken") == "Unknown"
-            assert either.api.message("pod/m#broken") == "ProberError: ZeroDivisionError: oops"
+            assert either.api.message("pod/m#broken") == (
+                "ProberError: ZeroDivisionError: oops; report this defect of kruise-probe"
+            )
     assert [log["event"] for log in logs if log["log_level"] == "error"] == ["probe could not run"]
 
 
-async def test_a_prober_that_cannot_be_made_costs_only_its_probe(node: ScriptedNode) -> None:
+async def test_prober_that_cannot_be_created_affects_only_its_probe(node: ScriptedNode) -> None:
     class Fussy:
         def __call__(self, probe: Probe) -> Any:
             if probe.exec and probe.exec.command == ("broken",):
@@ -565,9 +631,9 @@ async def test_e10_without_an_address_of_the_sandbox_only_the_nodes_own_is_diall
 
 
 async def test_an_address_that_becomes_known_is_probed_at_once(node: ScriptedNode) -> None:
-    async def behave(_: Probe, target: Target) -> Outcome:
+    async def behave(_: Probe, target: Target) -> ProbeResult:
         if not target.pod_ip:
-            raise CouldNotProbe("PodIPUnknown", "none yet")
+            raise CouldNotProbe(Reason.POD_IP_UNKNOWN, "none yet")
         return OK
 
     node.probers.behaviour = behave
@@ -597,8 +663,8 @@ async def test_a23_a_shorter_period_takes_effect_at_once(node: ScriptedNode) -> 
         assert len(node.probers.times) == 10
 
 
-async def test_a23_a_late_result_of_the_old_handler_never_lands(node: ScriptedNode) -> None:
-    async def behave(probe: Probe, _: Target) -> Outcome:
+async def test_a23_late_result_of_the_old_handler_is_dropped(node: ScriptedNode) -> None:
+    async def behave(probe: Probe, _: Target) -> ProbeResult:
         assert probe.exec
         if probe.exec.command == ("old",):
             try:
@@ -632,7 +698,7 @@ async def test_a_new_handler_keeps_the_state_until_its_own_threshold(node: Scrip
         assert len(node.probers.attempts) == 3
 
 
-async def test_a_new_timeout_asks_again_when_an_attempt_is_under_way(node: ScriptedNode) -> None:
+async def test_new_timeout_restarts_the_attempt_in_flight(node: ScriptedNode) -> None:
     node.probers.answer(BAD, seconds=20)
     node.api.put(one(exec_probe(period_seconds=300, timeout_seconds=30)))
     async with node.daemon():
@@ -670,7 +736,7 @@ async def test_a_longer_initial_delay_holds_probes_back(node: ScriptedNode) -> N
         assert node.api.state() == "Succeeded"
 
 
-async def test_a_shorter_initial_delay_lets_the_first_probe_go(node: ScriptedNode) -> None:
+async def test_shorter_initial_delay_starts_the_first_probe(node: ScriptedNode) -> None:
     node.api.put(one(exec_probe(initial_delay_seconds=600, period_seconds=60)))
     async with node.daemon():
         node.containers.start()
@@ -680,7 +746,7 @@ async def test_a_shorter_initial_delay_lets_the_first_probe_go(node: ScriptedNod
         assert len(node.probers.attempts) == 1
 
 
-async def test_edits_that_change_nothing_effective_leave_the_timer_alone(
+async def test_edits_without_an_effective_change_keep_the_timer(
     node: ScriptedNode,
 ) -> None:
     node.api.put(one(exec_probe()))
@@ -696,7 +762,7 @@ async def test_edits_that_change_nothing_effective_leave_the_timer_alone(
         assert len(node.probers.times) - len(times) == 10
 
 
-async def test_a_removed_probe_stops_and_leaves_no_trace(node: ScriptedNode) -> None:
+async def test_removed_probe_stops_and_its_series_end(node: ScriptedNode) -> None:
     keep, drop = probe_of(exec_probe("keep"), "m#keep"), probe_of(exec_probe("drop"), "m#drop")
     node.api.put(spec_of(pod_of(keep, drop)))
     async with node.daemon() as agent:
@@ -717,7 +783,7 @@ async def test_a_removed_probe_stops_and_leaves_no_trace(node: ScriptedNode) -> 
     assert node.containers.subscriptions == 0
 
 
-async def test_a_pod_made_again_under_its_name_is_another_pod(node: ScriptedNode) -> None:
+async def test_recreated_pod_is_another_pod(node: ScriptedNode) -> None:
     def spec(uid: str) -> NodePodProbeSpec:
         return spec_of(msgspec.structs.replace(pod_of(probe_of(exec_probe())), uid=uid))
 
@@ -734,7 +800,7 @@ async def test_a_pod_made_again_under_its_name_is_another_pod(node: ScriptedNode
         assert node.api.state() == "Failed"
 
 
-async def test_when_the_object_vanishes_all_probes_stop(node: ScriptedNode) -> None:
+async def test_deleted_object_stops_all_probes(node: ScriptedNode) -> None:
     node.api.put(one(exec_probe()))
     async with node.daemon() as agent:
         node.containers.start()
@@ -749,8 +815,8 @@ async def test_when_the_object_vanishes_all_probes_stop(node: ScriptedNode) -> N
         assert node.api.state() == "Succeeded"
 
 
-async def vanish_and_come_back(node: ScriptedNode, *, after_seconds: float) -> None:
-    """Somebody deletes the object by hand, and the manager repairs it."""
+async def delete_and_recreate(node: ScriptedNode, *, after_seconds: float) -> None:
+    """Deletes the object by hand; the manager recreates it."""
     assert node.api.object is not None
     spec = node.api.object.spec
     node.api.delete()
@@ -758,12 +824,12 @@ async def vanish_and_come_back(node: ScriptedNode, *, after_seconds: float) -> N
     node.api.put(spec)
 
 
-async def test_a_repaired_object_has_its_states_at_once_and_none_of_them_is_news(
+async def test_recreated_object_gets_its_states_at_once_without_events(
     either: ScriptedNode,
 ) -> None:
     good, bad = exec_probe("good", period_seconds=20), exec_probe("bad", period_seconds=20)
 
-    async def behave(probe: Probe, _: Target) -> Outcome:
+    async def behave(probe: Probe, _: Target) -> ProbeResult:
         return OK if probe == good else BAD
 
     either.probers.behaviour = behave
@@ -774,7 +840,7 @@ async def test_a_repaired_object_has_its_states_at_once_and_none_of_them_is_news
         states, events = either.api.states(), list(either.recorder.events)
         for after in (0.0, 0.5, 30.0):
             either.probers.attempts.clear()
-            await vanish_and_come_back(either, after_seconds=after)
+            await delete_and_recreate(either, after_seconds=after)
             await asyncio.sleep(0.01)
             said = {
                 name: (state.state, state.last_transition_time)
@@ -792,13 +858,13 @@ async def test_a_repaired_object_has_its_states_at_once_and_none_of_them_is_news
         assert either.recorder.events == events
 
 
-async def test_an_object_that_comes_back_late_is_a_new_one(node: ScriptedNode) -> None:
+async def test_object_recreated_late_is_new(node: ScriptedNode) -> None:
     node.api.put(one(exec_probe(period_seconds=20)))
     async with node.daemon():
         node.containers.start(age=100)
         await asyncio.sleep(5)
         node.probers.answer(OK, seconds=0.5)
-        await vanish_and_come_back(node, after_seconds=61)
+        await delete_and_recreate(node, after_seconds=61)
         await asyncio.sleep(0.4)
         assert node.api.states() == {}
         await asyncio.sleep(0.3)
@@ -806,7 +872,7 @@ async def test_an_object_that_comes_back_late_is_a_new_one(node: ScriptedNode) -
         assert len(node.recorder.events) == 2
 
 
-async def test_what_changed_while_the_object_was_away_is_news(node: ScriptedNode) -> None:
+async def test_change_while_the_object_was_deleted_is_published(node: ScriptedNode) -> None:
     node.api.put(one(exec_probe(initial_delay_seconds=5)))
     async with node.daemon():
         node.containers.start(age=100)
@@ -821,8 +887,8 @@ async def test_what_changed_while_the_object_was_away_is_news(node: ScriptedNode
         assert node.api.message().startswith("ContainerRestarted: ")
 
 
-async def test_a22_five_probes_of_one_container_have_five_outcomes(node: ScriptedNode) -> None:
-    async def behave(probe: Probe, _: Target) -> Outcome:
+async def test_a22_five_probes_of_one_container_have_five_results(node: ScriptedNode) -> None:
+    async def behave(probe: Probe, _: Target) -> ProbeResult:
         assert probe.exec
         assert probe.exec.command
         return OK if int(probe.exec.command[0]) % 2 else BAD

@@ -42,7 +42,7 @@ async def watching(runtime: ScriptedRuntime) -> AsyncIterator[ContainerWatcher]:
         yield watcher
 
 
-async def test_view_tells_what_list_and_statuses_told(runtime: ScriptedRuntime) -> None:
+async def test_view_combines_list_and_statuses(runtime: ScriptedRuntime) -> None:
     async with watching(runtime) as watcher:
         container = runtime.start("uid-1", "main", attempt=2, ip="10.0.0.7")
 
@@ -90,7 +90,7 @@ async def test_one_status_for_each_new_container_and_each_new_sandbox(
         assert (runtime.calls["ContainerStatus"], runtime.calls["PodSandboxStatus"]) == (3, 1)
 
 
-async def test_nobody_interested_costs_a_list_in_fifteen_seconds(runtime: ScriptedRuntime) -> None:
+async def test_without_subscribers_one_list_in_fifteen_seconds(runtime: ScriptedRuntime) -> None:
     async with watching(runtime) as watcher:
         runtime.start("uid-1")
         unsubscribe = watcher.subscribe("uid-1", "main", nothing)
@@ -105,7 +105,7 @@ async def test_nobody_interested_costs_a_list_in_fifteen_seconds(runtime: Script
         assert watcher.find("uid-1", "main") is None
 
 
-async def test_subscribers_hear_of_changes_of_their_container_only(
+async def test_subscribers_are_called_for_their_container_only(
     runtime: ScriptedRuntime,
 ) -> None:
     async with watching(runtime) as watcher:
@@ -216,7 +216,7 @@ async def test_new_entries_one_after_the_other_share_lists(runtime: ScriptedRunt
         assert all(watcher.find(f"uid-{number}", "main") for number in range(20))
 
 
-async def test_many_wishes_for_a_refresh_are_one_list(runtime: ScriptedRuntime) -> None:
+async def test_many_refresh_requests_are_one_list(runtime: ScriptedRuntime) -> None:
     async with watching(runtime) as watcher:
         _ = watcher.subscribe("uid-1", "main", nothing)
         await asyncio.sleep(0.3)
@@ -229,7 +229,7 @@ async def test_many_wishes_for_a_refresh_are_one_list(runtime: ScriptedRuntime) 
         assert runtime.calls["ListContainers"] == 1
 
 
-async def test_a_runtime_that_is_away_is_waited_for(runtime: ScriptedRuntime) -> None:
+async def test_unavailable_runtime_is_retried(runtime: ScriptedRuntime) -> None:
     async with watching(runtime) as watcher:
         heard: list[bool] = []
         runtime.start()
@@ -298,7 +298,7 @@ class PartlyDeaf(ScriptedRuntime):
     ("patience", "calls"),
     [pytest.param(0.0, 30, id="fails-at-once"), pytest.param(5.0, 5, id="hangs")],
 )
-async def test_a_status_that_fails_costs_its_container_only(
+async def test_failed_status_affects_only_its_container(
     deaf: str, patience: float, calls: int
 ) -> None:
     runtime = PartlyDeaf()
@@ -350,7 +350,7 @@ async def test_containers_of_one_sandbox_share_its_status() -> None:
         assert slow.calls["sandbox-uid-1"] == 1
 
 
-async def test_a_runtime_that_dies_before_the_status_is_away_at_the_next_list(
+async def test_runtime_that_dies_before_a_status_is_unavailable_at_the_next_list(
     runtime: ScriptedRuntime,
 ) -> None:
     async with watching(runtime) as watcher:
@@ -389,7 +389,7 @@ class TestEventStream:
     def runtime(self) -> ScriptedRuntime:
         return ScriptedRuntime(has_events=True)
 
-    async def test_replaces_the_list_of_each_second_once_it_has_told_something(
+    async def test_trusted_event_stream_replaces_the_list_per_second(
         self, runtime: ScriptedRuntime
     ) -> None:
         async with watching(runtime) as watcher:
@@ -423,7 +423,7 @@ class TestEventStream:
 
             assert runtime.calls["ListContainers"] <= 11
 
-    async def test_is_not_trusted_any_more_when_it_missed_something(
+    async def test_event_stream_that_missed_a_change_is_not_trusted(
         self, runtime: ScriptedRuntime
     ) -> None:
         async with watching(runtime) as watcher:
@@ -439,14 +439,14 @@ class TestEventStream:
 
             assert runtime.calls["ListContainers"] == 10
 
-    async def test_that_breaks_is_opened_again(self, runtime: ScriptedRuntime) -> None:
+    async def test_broken_event_stream_is_opened_again(self, runtime: ScriptedRuntime) -> None:
         async with watching(runtime):
             runtime.break_streams()
             await asyncio.sleep(3)
 
             assert runtime.calls["GetContainerEvents"] == 2
 
-    async def test_that_does_not_exist_is_asked_for_again_after_ten_minutes(
+    async def test_missing_event_stream_is_tried_again_after_ten_minutes(
         self, runtime: ScriptedRuntime
     ) -> None:
         runtime.has_events = False
@@ -456,7 +456,7 @@ class TestEventStream:
         assert runtime.calls["GetContainerEvents"] == 3
 
 
-async def test_a_runtime_that_is_away_from_the_start_is_told_of_once(
+async def test_runtime_unavailable_at_the_start_is_logged_once(
     runtime: ScriptedRuntime,
 ) -> None:
     runtime.failures["ListContainers"] = RuntimeUnavailable("there is no socket at /none")

@@ -70,7 +70,7 @@ def runtime_of(sockets: Sockets, *names: str) -> NodeRuntime:
     return NodeRuntime(list(map(sockets.endpoint, names)), connect=sockets.connect)
 
 
-async def test_the_first_that_answers_is_taken(sockets: Sockets) -> None:
+async def test_first_endpoint_that_responds_is_used(sockets: Sockets) -> None:
     sockets.add("b")
     async with runtime_of(sockets, "a", "b") as runtime:
         containers = await runtime.list_containers()
@@ -79,7 +79,7 @@ async def test_the_first_that_answers_is_taken(sockets: Sockets) -> None:
         assert len(containers) == 1
 
 
-async def test_one_with_pods_is_preferred(sockets: Sockets) -> None:
+async def test_endpoint_with_pods_is_preferred(sockets: Sockets) -> None:
     sockets.add("a", pods=0)
     sockets.add("b", pods=1)
     async with runtime_of(sockets, "a", "b") as runtime:
@@ -88,7 +88,7 @@ async def test_one_with_pods_is_preferred(sockets: Sockets) -> None:
         assert runtime.endpoint == sockets.endpoint("b")
 
 
-async def test_one_that_is_no_container_runtime_is_passed_over(sockets: Sockets) -> None:
+async def test_endpoint_without_a_runtime_is_skipped(sockets: Sockets) -> None:
     docker = sockets.add("a")
     docker.failures["Version"] = NotSupported("unknown service runtime.v1.RuntimeService")
     sockets.add("b", pods=0)
@@ -102,7 +102,7 @@ async def test_a_runtime_that_comes_later_is_found_then(sockets: Sockets) -> Non
     async with runtime_of(sockets, "a") as runtime:
         with pytest.raises(RuntimeUnavailable, match="name the right one with --cri-endpoint"):
             await runtime.list_containers()
-        with pytest.raises(RuntimeUnavailable, match="no container runtime was found yet"):
+        with pytest.raises(RuntimeUnavailable, match="no container runtime has been found yet"):
             await runtime.version()
         sockets.add("a")
 
@@ -110,7 +110,7 @@ async def test_a_runtime_that_comes_later_is_found_then(sockets: Sockets) -> Non
         assert (await runtime.version()).name == "scripted"
 
 
-async def test_one_that_does_not_answer_is_named_with_its_reason(sockets: Sockets) -> None:
+async def test_endpoint_that_does_not_respond_is_named_with_the_reason(sockets: Sockets) -> None:
     sockets.add("a").failures["Version"] = RuntimeUnavailable("connection refused")
     async with runtime_of(sockets, "a") as runtime:
         with pytest.raises(RuntimeUnavailable, match="/a: connection refused"):
@@ -167,12 +167,12 @@ def test_another_endpoint_is_refused_at_once(endpoint: str) -> None:
         NodeRuntime([endpoint])
 
 
-async def test_calls_before_the_context_say_so() -> None:
+async def test_calls_before_the_context_fail() -> None:
     with pytest.raises(RuntimeUnavailable, match="not connected"):
         await GrpcRuntime("/run/x.sock").version()
 
 
-async def test_a_place_that_may_not_be_looked_at_is_told_of(
+async def test_path_without_access_is_reported(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     place = tmp_path / "containerd.sock"
@@ -190,7 +190,7 @@ async def test_a_place_that_may_not_be_looked_at_is_told_of(
             await runtime.list_containers()
 
 
-async def test_a_path_that_no_system_takes_is_no_socket() -> None:
+async def test_invalid_path_is_no_socket() -> None:
     async with NodeRuntime([f"/{'x' * 5000}"]) as runtime:
         with pytest.raises(RuntimeUnavailable, match="there is no socket"):
             await runtime.list_containers()

@@ -15,8 +15,8 @@ from kruise_probe.daemon.cri.runtime import (
     RuntimeUnavailable,
     RuntimeVersion,
 )
-from kruise_probe.daemon.probers.exec_gate import MEETING_SECONDS, ExecGate, ExecKey
-from kruise_probe.daemon.probers.exec_metrics import ExecGateCollector
+from kruise_probe.daemon.metrics import ExecGateCollector
+from kruise_probe.daemon.probers.exec_gate import JOIN_SECONDS, ExecGate, ExecKey
 from kruise_probe.daemon.probers.exec_shares import Tenant
 
 
@@ -57,7 +57,7 @@ async def test_no_more_calls_than_places_are_in_flight(
             _ = waiters.create_task(run(gate, key(str(number)), timeout_seconds=3))
 
     assert runtime.most_in_flight == 4
-    assert looptime == pytest.approx(5 + MEETING_SECONDS)
+    assert looptime == pytest.approx(5 + JOIN_SECONDS)
 
 
 async def test_calls_get_their_place_in_order_of_arrival(runtime: ScriptedRuntime) -> None:
@@ -90,7 +90,7 @@ async def test_identical_commands_of_one_tick_are_one_call(runtime: ScriptedRunt
         pytest.param(key("check", container="container-1"), id="container"),
     ],
 )
-async def test_what_differs_is_not_shared(runtime: ScriptedRuntime, other: ExecKey) -> None:
+async def test_different_commands_are_not_shared(runtime: ScriptedRuntime, other: ExecKey) -> None:
     runtime.start("uid-2")
     async with gate_of(runtime) as gate, asyncio.TaskGroup() as waiters:
         _ = waiters.create_task(run(gate, key("check"), timeout_seconds=1))
@@ -99,15 +99,13 @@ async def test_what_differs_is_not_shared(runtime: ScriptedRuntime, other: ExecK
     assert len(runtime.execs) == 2
 
 
-async def test_each_waiter_is_judged_by_its_own_timeout(
-    runtime: ScriptedRuntime, looptime: float
-) -> None:
+async def test_each_waiter_has_its_own_timeout(runtime: ScriptedRuntime, looptime: float) -> None:
     runtime.on_exec("check", script=succeed(b"x", after_seconds=2))
 
     async def impatient(gate: ExecGate) -> None:
         with pytest.raises(ExecTimeout, match="after 1s"):
             await run(gate, key("check"), timeout_seconds=1)
-        assert looptime == pytest.approx(1 + MEETING_SECONDS)
+        assert looptime == pytest.approx(1 + JOIN_SECONDS)
 
     async with gate_of(runtime) as gate, asyncio.TaskGroup() as waiters:
         _ = waiters.create_task(impatient(gate))
@@ -126,7 +124,7 @@ class FrozenRuntime(ScriptedRuntime):
 
 
 @pytest.mark.parametrize("timeouts", [(1,), (1, 5)], ids=["alone", "shared"])
-async def test_a_command_in_a_frozen_runtime_has_not_timed_out(timeouts: tuple[int, ...]) -> None:
+async def test_command_in_a_hanging_runtime_has_not_timed_out(timeouts: tuple[int, ...]) -> None:
     runtime = FrozenRuntime()
     runtime.start()
     runtime.on_exec("check", script=hang())
@@ -145,7 +143,7 @@ async def test_a_command_in_a_frozen_runtime_has_not_timed_out(timeouts: tuple[i
     assert len(runtime.execs) == 1
 
 
-async def test_any_answer_is_a_sign_of_life(runtime: ScriptedRuntime) -> None:
+async def test_any_response_proves_that_the_runtime_is_alive(runtime: ScriptedRuntime) -> None:
     runtime.on_exec("check", script=hang())
     runtime.failures["Version"] = NotSupported("unknown method Version")
     async with gate_of(runtime) as gate:
@@ -153,7 +151,7 @@ async def test_any_answer_is_a_sign_of_life(runtime: ScriptedRuntime) -> None:
             await run(gate, key("check"), timeout_seconds=1)
 
 
-async def test_a_probe_whose_call_still_hangs_for_others_starts_no_second_one(
+async def test_probe_starts_no_second_call_while_its_call_runs_for_others(
     runtime: ScriptedRuntime,
 ) -> None:
     runtime.on_exec("check", script=hang())
@@ -171,9 +169,7 @@ async def test_a_probe_whose_call_still_hangs_for_others_starts_no_second_one(
     assert len(runtime.execs) == 1
 
 
-async def test_a_run_that_took_too_long_is_no_second_verdict(
-    runtime: ScriptedRuntime, looptime: float
-) -> None:
+async def test_slow_run_fails_once(runtime: ScriptedRuntime, looptime: float) -> None:
     runtime.on_exec("check", script=succeed(after_seconds=3))
 
     async with gate_of(runtime) as gate, asyncio.TaskGroup() as waiters:
@@ -184,7 +180,7 @@ async def test_a_run_that_took_too_long_is_no_second_verdict(
         again = await run(gate, key("check"), timeout_seconds=2)
 
     assert again.stdout == b"quick"
-    assert looptime == pytest.approx(3 + 2 * MEETING_SECONDS)
+    assert looptime == pytest.approx(3 + 2 * JOIN_SECONDS)
     assert runtime.most_in_flight == 1
 
 
@@ -201,7 +197,7 @@ async def test_a_run_that_goes_on_takes_the_whole_timeout_again(
             with pytest.raises(ExecTimeout):
                 await run(gate, key("check"), timeout_seconds=2)
 
-    assert looptime == pytest.approx(6 + MEETING_SECONDS)
+    assert looptime == pytest.approx(6 + JOIN_SECONDS)
     assert runtime.most_in_flight == 1
 
 
@@ -227,7 +223,7 @@ async def test_the_same_timeout_joins_a_call_that_has_started(runtime: ScriptedR
     assert len(runtime.execs) == 1
 
 
-async def test_a_call_that_nobody_waits_for_is_given_up(runtime: ScriptedRuntime) -> None:
+async def test_call_without_waiters_is_cancelled(runtime: ScriptedRuntime) -> None:
     runtime.on_exec("check", script=hang())
     async with gate_of(runtime) as gate, asyncio.TaskGroup() as waiters:
         first = waiters.create_task(run(gate, key("check"), timeout_seconds=100))
@@ -291,7 +287,7 @@ async def test_the_end_of_the_gate_ends_its_calls(runtime: ScriptedRuntime) -> N
 async def test_a_call_that_has_its_place_does_not_become_long(runtime: ScriptedRuntime) -> None:
     async with gate_of(runtime) as gate, asyncio.TaskGroup() as waiters:
         _ = waiters.create_task(run(gate, key("check"), timeout_seconds=1))
-        await asyncio.sleep(MEETING_SECONDS / 2)
+        await asyncio.sleep(JOIN_SECONDS / 2)
         _ = waiters.create_task(run(gate, key("check"), timeout_seconds=3600))
 
     assert [call.timeout_seconds for call in runtime.execs] == [1, 3600]
@@ -326,7 +322,7 @@ async def test_long_commands_of_one_pod_leave_places_for_its_short_ones(
         result = await run(gate, key("check"), timeout_seconds=1)
 
     assert result.stdout == b"x"
-    assert looptime == pytest.approx(1 + MEETING_SECONDS)
+    assert looptime == pytest.approx(1 + JOIN_SECONDS)
 
 
 @pytest.mark.parametrize(
@@ -383,6 +379,6 @@ async def test_metrics_show_what_is_in_flight_and_how_long_calls_waited(
     assert registry.get_sample_value("kruise_probe_exec_in_flight") == 0
     assert registry.get_sample_value("kruise_probe_exec_queue_seconds_count") == 2
     assert registry.get_sample_value("kruise_probe_exec_queue_seconds_sum") == pytest.approx(
-        1 + MEETING_SECONDS
+        1 + JOIN_SECONDS
     )
     assert registry.get_sample_value("kruise_probe_exec_shared_total") == 0

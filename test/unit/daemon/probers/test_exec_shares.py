@@ -1,4 +1,4 @@
-"""Who may hold the exec places of a node."""
+"""How the exec places of a node are shared."""
 
 from collections import Counter
 from dataclasses import dataclass

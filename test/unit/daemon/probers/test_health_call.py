@@ -64,7 +64,7 @@ def test_any_bytes_and_an_end_make_a_result(pieces: list[bytes]) -> None:
     assert started.result.serving == ""
 
 
-def test_an_end_before_any_answer_is_not_a_connection() -> None:
+def test_end_before_any_response_is_not_connected() -> None:
     started = call()
 
     started.feed(b"")
@@ -74,42 +74,44 @@ def test_an_end_before_any_answer_is_not_a_connection() -> None:
 
 
 SERVING = CallResult("OK", serving="SERVING")
-ERROR_FREE_FAREWELL = b"\0\0\x08\x07\0\0\0\0\0" + (1).to_bytes(4) + (0).to_bytes(4)
+GRACEFUL_GOAWAY = b"\0\0\x08\x07\0\0\0\0\0" + (1).to_bytes(4) + (0).to_bytes(4)
 
 
-def answer_of(asked: HealthCall, *, farewell: bytes) -> bytes:
-    """What a server says that first takes leave and then answers SERVING."""
+def response_to(call_in_flight: HealthCall, *, goaway: bytes) -> bytes:
+    """The bytes of a server that sends a GOAWAY and then responds SERVING."""
     server = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))
     server.initiate_connection()
-    _ = server.receive_data(asked.bytes_to_send())
+    _ = server.receive_data(call_in_flight.bytes_to_send())
     greeting = server.data_to_send()
     server.send_headers(1, [(":status", "200"), ("content-type", "application/grpc")])
     server.send_data(1, b"\0\0\0\0\x02\x08\x01")
     server.send_headers(1, [("grpc-status", "0")], end_stream=True)
-    return bytes(greeting + farewell + server.data_to_send())
+    return bytes(greeting + goaway + server.data_to_send())
 
 
 @given(st.integers(1, 200))
-def test_a_server_that_takes_leave_may_still_answer(piece_bytes: int) -> None:
-    asked = call()
-    answer = answer_of(asked, farewell=ERROR_FREE_FAREWELL)
+def test_response_after_a_graceful_goaway_counts(piece_bytes: int) -> None:
+    call_in_flight = call()
+    answer = response_to(call_in_flight, goaway=GRACEFUL_GOAWAY)
     for at in range(0, len(answer), piece_bytes):
-        asked.feed(answer[at : at + piece_bytes])
+        call_in_flight.feed(answer[at : at + piece_bytes])
 
-    assert asked.connected
-    assert asked.result == SERVING
+    assert call_in_flight.connected
+    assert call_in_flight.result == SERVING
 
 
 @pytest.mark.parametrize(
     ("last_stream", "error"), [(0, 0), (1, 2)], ids=["before our call", "for an error"]
 )
-def test_a_server_that_leaves_has_not_answered(last_stream: int, error: int) -> None:
-    asked = call()
-    farewell = b"\0\0\x08\x07\0\0\0\0\0" + last_stream.to_bytes(4) + error.to_bytes(4)
-    asked.feed(answer_of(asked, farewell=farewell))
+def test_goaway_before_the_call_or_with_an_error_is_unavailable(
+    last_stream: int, error: int
+) -> None:
+    call_in_flight = call()
+    goaway = b"\0\0\x08\x07\0\0\0\0\0" + last_stream.to_bytes(4) + error.to_bytes(4)
+    call_in_flight.feed(response_to(call_in_flight, goaway=goaway))
 
-    assert asked.result is not None
-    assert asked.result.code == "Unavailable"
+    assert call_in_flight.result is not None
+    assert call_in_flight.result.code == "Unavailable"
 
 
 @pytest.mark.parametrize(
@@ -123,12 +125,12 @@ def test_a_server_that_leaves_has_not_answered(last_stream: int, error: int) -> 
         (99, "Unknown", "unknown error code 0x63"),
     ],
 )
-def test_a_reset_is_told_by_its_name_and_code(error: int, code: str, name: str) -> None:
-    asked = call()
-    asked.feed(b"\0\0\0\4\0\0\0\0\0" + b"\0\0\4\3\0\0\0\0\1" + error.to_bytes(4))
+def test_reset_is_reported_with_name_and_code(error: int, code: str, name: str) -> None:
+    call_in_flight = call()
+    call_in_flight.feed(b"\0\0\0\4\0\0\0\0\0" + b"\0\0\4\3\0\0\0\0\1" + error.to_bytes(4))
 
     text = f"stream terminated by RST_STREAM with error code: {name}"
-    assert asked.result == CallResult(code, text)
+    assert call_in_flight.result == CallResult(code, text)
 
 
 def headers_frame(*headers: tuple[bytes, bytes], ends: bool = False) -> bytes:
@@ -145,19 +147,19 @@ GRPC = (b"content-type", b"application/grpc")
 
 @pytest.mark.parametrize("content_type", ["application/grpc+proto", "application/grpc;x=y"])
 def test_a_subtype_is_grpc_too(content_type: str) -> None:
-    asked = call()
+    call_in_flight = call()
     answer = headers_frame(STATUS_200, (b"content-type", content_type.encode()))
-    asked.feed(GREETING + answer)
+    call_in_flight.feed(GREETING + answer)
 
-    assert asked.result is None
+    assert call_in_flight.result is None
 
 
-def test_what_only_begins_like_grpc_is_none() -> None:
-    asked = call()
+def test_content_type_that_begins_like_grpc_is_not_grpc() -> None:
+    call_in_flight = call()
     answer = headers_frame(STATUS_200, (b"content-type", b"application/grpc-web"))
-    asked.feed(GREETING + answer)
+    call_in_flight.feed(GREETING + answer)
 
-    assert asked.result == CallResult(
+    assert call_in_flight.result == CallResult(
         "Unknown",
         "unexpected HTTP status code received from server: 200 (OK); "
         'transport: received unexpected content-type "application/grpc-web"',
@@ -175,16 +177,18 @@ def test_what_only_begins_like_grpc_is_none() -> None:
     ],
     ids=["none", "no number"],
 )
-def test_trailers_without_a_status(trailer: tuple[bytes, bytes], description: str) -> None:
-    asked = call()
-    asked.feed(GREETING + headers_frame(STATUS_200, GRPC) + headers_frame(trailer, ends=True))
+def test_trailers_without_a_valid_status(trailer: tuple[bytes, bytes], description: str) -> None:
+    call_in_flight = call()
+    call_in_flight.feed(
+        GREETING + headers_frame(STATUS_200, GRPC) + headers_frame(trailer, ends=True)
+    )
 
-    assert asked.result == CallResult("Unknown", description)
+    assert call_in_flight.result == CallResult("Unknown", description)
 
 
-def test_broken_headers_have_the_same_words_each_time() -> None:
-    asked = call()
-    asked.feed(GREETING + (6).to_bytes(3) + b"\x01\x04\0\0\0\x01" + 6 * b"\xff")
+def test_malformed_headers_have_a_stable_message() -> None:
+    call_in_flight = call()
+    call_in_flight.feed(GREETING + (6).to_bytes(3) + b"\x01\x04\0\0\0\x01" + 6 * b"\xff")
 
-    assert asked.result is not None
-    assert "0x" not in asked.result.description
+    assert call_in_flight.result is not None
+    assert "0x" not in call_in_flight.result.description

@@ -159,7 +159,7 @@ def test_path_is_escaped_and_never_names_another_host(path: str, target: str) ->
         ("?", "10.0.0.1", 80, "/a/b?"),
     ],
 )
-def test_location_leads_where_go_would_go(location: str, host: str, port: int, target: str) -> None:
+def test_location_is_resolved_as_in_go(location: str, host: str, port: int, target: str) -> None:
     joined = url("/a/b").join(location)
 
     assert (joined.host, joined.port, joined.target) == (host, port, target)
@@ -170,12 +170,12 @@ def test_location_leads_where_go_would_go(location: str, host: str, port: int, t
     "location",
     ["http://[bad/", "/%zz", "/\x01", ":x", "1:x", "http://a b/", "http://%31/", "http://a\\@b/"],
 )
-def test_location_that_is_no_url_is_an_error(location: str) -> None:
+def test_invalid_location_is_an_error(location: str) -> None:
     with pytest.raises(InvalidRequest, match="failed to parse Location header"):
         url().join(location)
 
 
-def test_what_follows_a_scheme_without_a_slash_is_no_path() -> None:
+def test_text_after_a_scheme_without_a_slash_is_no_path() -> None:
     with pytest.raises(InvalidRequest, match='Get "http:b/c": http: no Host in request URL'):
         url("a:b/c")
 

@@ -1,4 +1,4 @@
-"""What is understood. Verdicts and texts were compared with those of kubelet 1.36's own prober."""
+"""Valid and malformed responses. Results and texts were compared with those of kubelet 1.36's own prober."""
 
 import contextlib
 import time
@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from kruise_probe.daemon.probers.http_response import (
     MAX_BODY_BYTES,
     MAX_HEAD_BYTES,
-    AnswerReader,
-    BadResponse,
     Head,
+    MalformedResponse,
+    ResponseReader,
     parse_head,
 )
 
@@ -21,9 +21,9 @@ OK = b"HTTP/1.1 200 OK\r\n"
 BROKEN = "net/http: HTTP/1.x transport connection broken: "
 
 
-def read(parts: Iterable[bytes]) -> AnswerReader:
+def read(parts: Iterable[bytes]) -> ResponseReader:
     """Feeds `parts`, and then the end of the connection."""
-    reader = AnswerReader()
+    reader = ResponseReader()
     for part in (*parts, b""):
         if not reader.complete:
             reader.feed(part)
@@ -83,7 +83,7 @@ def read(parts: Iterable[bytes]) -> AnswerReader:
         ),
     ],
 )
-def test_answers_are_read_the_same_in_any_pieces(answer: bytes, head: Head, body: bytes) -> None:
+def test_response_is_read_the_same_in_any_pieces(answer: bytes, head: Head, body: bytes) -> None:
     whole = read([answer])
     dripping = read(bytes([byte]) for byte in answer)
 
@@ -135,8 +135,8 @@ def test_answers_are_read_the_same_in_any_pieces(answer: bytes, head: Head, body
         ),
     ],
 )
-def test_what_is_no_answer_is_named_as_go_names_it(answer: bytes, problem: str) -> None:
-    with pytest.raises(BadResponse) as caught:
+def test_malformed_response_has_the_text_of_go(answer: bytes, problem: str) -> None:
+    with pytest.raises(MalformedResponse) as caught:
         read([answer])
 
     assert str(caught.value) == problem
@@ -151,7 +151,7 @@ def test_what_is_no_answer_is_named_as_go_names_it(answer: bytes, problem: str) 
     ],
 )
 def test_a_head_without_end_is_refused(flood: bytes) -> None:
-    reader = AnswerReader()
+    reader = ResponseReader()
     if flood.startswith(b"A"):
         reader.feed(OK)
 
@@ -159,7 +159,7 @@ def test_a_head_without_end_is_refused(flood: bytes) -> None:
         for _ in range(2 * MAX_HEAD_BYTES // len(flood)):
             reader.feed(flood)
 
-    with pytest.raises(BadResponse, match="server response headers exceeded 65536 bytes"):
+    with pytest.raises(MalformedResponse, match="server response headers exceeded 65536 bytes"):
         feed_on()
 
 
@@ -174,13 +174,13 @@ def test_e2_the_time_to_join_folded_lines_is_linear() -> None:
     assert seconds(160_000) < 64 * few
 
 
-def test_e2_heads_before_the_last_answer_use_up_its_budget() -> None:
-    reader = AnswerReader(max_head_bytes=100)
+def test_e2_heads_of_informational_responses_count() -> None:
+    reader = ResponseReader(max_head_bytes=100)
     informational = b"HTTP/1.1 103 Early\r\n\r\n"
     reader.feed(informational)
 
     assert reader.head_bytes_left == 100 - len(informational)
-    with pytest.raises(BadResponse, match="response headers exceeded"):
+    with pytest.raises(MalformedResponse, match="response headers exceeded"):
         reader.feed(OK + b"A: " + b"x" * 70)
 
 
@@ -193,7 +193,7 @@ def test_e2_heads_before_the_last_answer_use_up_its_budget() -> None:
     ],
 )
 def test_of_an_endless_body_ten_kibibytes_are_read(start: bytes) -> None:
-    reader = AnswerReader()
+    reader = ResponseReader()
     reader.feed(start)
     fed = 0
     while not reader.complete:
@@ -218,8 +218,8 @@ PIECES = st.lists(
 
 
 @given(PIECES)
-def test_any_bytes_make_an_answer_or_one_kind_of_error(pieces: list[bytes]) -> None:
-    with contextlib.suppress(BadResponse):
+def test_any_bytes_give_a_response_or_malformed_response(pieces: list[bytes]) -> None:
+    with contextlib.suppress(MalformedResponse):
         reader = read(piece for piece in pieces if piece)
         assert reader.complete
         assert len(reader.body) <= MAX_BODY_BYTES

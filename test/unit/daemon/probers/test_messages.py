@@ -57,7 +57,7 @@ def test_any_output_makes_a_message_that_a_status_can_hold(output: bytes | str) 
 
 @pytest.mark.parametrize("hidden", [" ", "\n", "\x00", "\x7f", " \t\x1b\r\n"])
 @pytest.mark.parametrize("count", [9000, 8 << 20])
-def test_what_does_not_show_does_not_hide_what_follows(hidden: str, count: int) -> None:
+def test_invisible_bytes_do_not_hide_later_text(hidden: str, count: int) -> None:
     output = (hidden * count)[:count] + "full\n"
 
     assert clean_message(output) == "full"

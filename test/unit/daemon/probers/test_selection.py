@@ -1,12 +1,13 @@
 import pytest
 from support.fake_runtime import ScriptedRuntime
+from support.probing import result_of
 
 from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, Probe, TCPSocketAction
 from kruise_probe.daemon.probers.exec import ExecProber
 from kruise_probe.daemon.probers.exec_gate import ExecGate
 from kruise_probe.daemon.probers.grpc import GrpcProber
 from kruise_probe.daemon.probers.http import HttpProber
-from kruise_probe.daemon.probers.prober import CouldNotProbe, Prober, Target, Verdict
+from kruise_probe.daemon.probers.prober import CouldNotProbe, Prober, Target
 from kruise_probe.daemon.probers.selection import prober_for
 from kruise_probe.daemon.probers.tcp import TcpProber
 
@@ -39,18 +40,18 @@ def test_every_action_has_its_prober(probe: Probe, kind: type) -> None:
         (Probe(http_get=HTTPGetAction(port=80, host="127.0.0.1")), "httpGet.host"),
     ],
 )
-async def test_a_host_fails_and_says_why(probe: Probe, field: str) -> None:
-    outcome = await selected(probe).run(POD)
+async def test_host_fails_with_the_reason(probe: Probe, field: str) -> None:
+    result = await result_of(selected(probe), POD)
 
-    assert outcome.verdict is Verdict.FAILURE
-    assert outcome.message.startswith(f"HostNotAllowed: {field} is set to ")
+    assert not result.succeeded
+    assert result.message.startswith(f"HostNotAllowed: {field} is set to ")
 
 
-async def test_a_probe_without_action_fails_and_says_why() -> None:
-    outcome = await selected(Probe()).run(POD)
+async def test_probe_without_handler_fails_with_the_reason() -> None:
+    result = await result_of(selected(Probe()), POD)
 
-    assert outcome.verdict is Verdict.FAILURE
-    assert outcome.message.startswith("InvalidProbe: ")
+    assert not result.succeeded
+    assert result.message.startswith("InvalidProbe: ")
 
 
 @pytest.mark.parametrize(
@@ -87,10 +88,10 @@ async def test_a_probe_without_action_fails_and_says_why() -> None:
         ),
     ],
 )
-async def test_without_a_target_there_is_no_verdict(
+async def test_without_a_target_there_is_no_result(
     probe: Probe, target: Target, reason: str
 ) -> None:
     with pytest.raises(CouldNotProbe) as caught:
-        await selected(probe).run(target)
+        await result_of(selected(probe), target)
 
     assert caught.value.reason == reason

@@ -21,30 +21,30 @@ RETRY_SECONDS: Final = 1.0
 
 _PARALLEL: Final = 8
 
-A = TypeVar("A")
+S = TypeVar("S")
 
 
-class Answers(Generic[A]):
+class StatusCache(Generic[S]):
     """The responses of `call`, by id.
 
-    The task group that is given to `ask` owns the call. Cancelling it keeps the cached responses.
+    The task group that is passed to `request` owns the call. Cancelling it keeps the cached responses.
 
     Args:
-        on_news: called with the id after each response or failure, and when a failed id is due again.
+        on_change: called with the id after each response or failure, and when a failed id is due again.
     """
 
     def __init__(
-        self, call: Callable[[str], Awaitable[A]], *, on_news: Callable[[str], None]
+        self, call: Callable[[str], Awaitable[S]], *, on_change: Callable[[str], None]
     ) -> None:
         self._call = call
-        self._on_news = on_news
+        self._on_change = on_change
         self._places = asyncio.Semaphore(_PARALLEL)
-        self._answers: dict[str, A] = {}
+        self._statuses: dict[str, S] = {}
         self._failures: dict[str, RuntimeFailure] = {}
-        self._busy: set[str] = set()
+        self._in_flight: set[str] = set()
 
-    def get(self, id: str) -> A | None:
-        return self._answers.get(id)
+    def get(self, id: str) -> S | None:
+        return self._statuses.get(id)
 
     def failure(self, id: str) -> RuntimeFailure | None:
         """The error of the last call; None if it succeeded, or if there was no call yet."""
@@ -52,28 +52,28 @@ class Answers(Generic[A]):
 
     def is_due(self, id: str) -> bool:
         """Whether the id has no response and no call in flight."""
-        return id not in self._answers and id not in self._busy
+        return id not in self._statuses and id not in self._in_flight
 
-    def ask(self, id: str, group: asyncio.TaskGroup) -> None:
+    def request(self, id: str, group: asyncio.TaskGroup) -> None:
         """Start the call for the id if it is due."""
         if self.is_due(id):
-            self._busy.add(id)
-            _ = group.create_task(self._ask(id), name=f"ask for {id}")
+            self._in_flight.add(id)
+            _ = group.create_task(self._call_for(id), name=f"status of {id}")
 
-    async def _ask(self, id: str) -> None:
+    async def _call_for(self, id: str) -> None:
         try:
             async with self._places:
-                self._answers[id] = await self._call(id)
+                self._statuses[id] = await self._call(id)
             self._failures.pop(id, None)
         except RuntimeFailure as failure:
-            log.debug("no status of a container or sandbox", id=id, error=str(failure))
+            log.debug("status call failed", id=id, error=str(failure))
             self._failures[id] = failure
-            self._on_news(id)
+            self._on_change(id)
             await asyncio.sleep(RETRY_SECONDS)
-        self._busy.discard(id)
-        self._on_news(id)
+        self._in_flight.discard(id)
+        self._on_change(id)
 
-    def keep(self, ids: Collection[str]) -> None:
-        """Forget all other ids."""
-        self._answers = {id: answer for id, answer in self._answers.items() if id in ids}
+    def forget_others(self, ids: Collection[str]) -> None:
+        """Forget all ids but these."""
+        self._statuses = {id: status for id, status in self._statuses.items() if id in ids}
         self._failures = {id: failure for id, failure in self._failures.items() if id in ids}

@@ -6,11 +6,7 @@ from typing import Final, NamedTuple, Protocol
 from kruise_probe.daemon.cri.containers import ContainerView
 from kruise_probe.daemon.cri.runtime import ContainerState
 from kruise_probe.daemon.diff import Entry
-from kruise_probe.daemon.probers.prober import (
-    REASON_CONTAINER_NOT_CREATED,
-    REASON_CONTAINER_NOT_RUNNING,
-    Target,
-)
+from kruise_probe.daemon.probers.prober import Reason, Target
 
 
 class Containers(Protocol):
@@ -48,29 +44,28 @@ _NO_ADDRESS: Final = (
 )
 
 
-class Missing(NamedTuple):
-    """Why there is no container to probe; `str()` is the message of a state."""
+class NotRunning(NamedTuple):
+    """There is no running container; `message` has the reason."""
 
-    reason: str
-    detail: str
-
-    def __str__(self) -> str:
-        return f"{self.reason}: {self.detail}"
+    message: str
 
 
-def aim_at(containers: Containers, entry: Entry) -> ContainerView | Missing | None:
+def running_container(containers: Containers, entry: Entry) -> ContainerView | NotRunning | None:
     """The running container of `entry`, or why there is none; None while the runtime is unavailable."""
     if not containers.available:
         return None
     name = entry.key.container
     view = containers.find(entry.key.pod_uid, name)
     if view is None:
-        return Missing(
-            REASON_CONTAINER_NOT_CREATED, f"the runtime has no container {name} of pod {entry.pod}"
+        return NotRunning(
+            f"{Reason.CONTAINER_NOT_CREATED}: the runtime has no container {name} of pod {entry.pod}; "
+            "the pod's events show why"
         )
     if view.state is not ContainerState.RUNNING:
         why = f": {view.problem}" if view.problem else ""
-        return Missing(REASON_CONTAINER_NOT_RUNNING, f"container {name} is {view.state.value}{why}")
+        return NotRunning(
+            f"{Reason.CONTAINER_NOT_RUNNING}: container {name} is {view.state.value}{why}"
+        )
     return view
 
 

@@ -1,0 +1,1 @@
+"""Generated from `health.proto` by `hack/gen_cri`; never edited by hand."""
