@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from kruise_probe.manifests.alerts import prometheus_rule
 from kruise_probe.manifests.crds import all_crds
 from kruise_probe.manifests.dashboard import SIDECAR_LABEL, dashboard
 from kruise_probe.manifests.monitoring import monitoring
@@ -85,6 +86,7 @@ def _kustomize() -> Iterator[tuple[str, str]]:
         if runtime != "containerd":  # the default
             yield f"runtime/{runtime}/kustomization.yaml", HEAD + _yaml([_runtime(folder)])
     yield "prometheus/monitor.yaml", HEAD + _yaml(monitoring(there))
+    yield "prometheus/alerts.yaml", HEAD + _yaml([prometheus_rule(there)])
     yield "prometheus/dashboard.json", _json(dashboard())
     yield "prometheus/kustomization.yaml", HEAD + _yaml([_prometheus(there)])
     yield (
@@ -116,7 +118,7 @@ def _prometheus(there: str) -> Manifest:
     return {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
-        "resources": ["monitor.yaml"],
+        "resources": ["monitor.yaml", "alerts.yaml"],
         "configMapGenerator": [{**config_map, "options": labels}],
     }
 
@@ -166,8 +168,17 @@ def _chart() -> Iterator[tuple[str, str]]:
     policy = _when(".Values.admissionPolicy.enabled", own_node_policy(RELEASE_NAMESPACE))
     yield "chart/templates/own-node-policy.yaml", TOO_OLD + policy
     yield "chart/templates/webhook.yaml", HEAD + _chart_webhook()
+    yield "chart/templates/alerts.yaml", _chart_alerts()
     # No template: what Grafana fills in stands in the same braces.
     yield "chart/files/dashboard.json", _json(dashboard())
+
+
+def _chart_alerts() -> str:
+    """The operator selects rules by labels, which values can add."""
+    rule = prometheus_rule(RELEASE_NAMESPACE)
+    added = "{{- with .Values.prometheusRule.labels }}{{ toYaml . | nindent 4 }}{{- end }}\n"
+    text = _when(".Values.prometheusRule.enabled", [rule])
+    return text.replace("spec:\n", f"    {added}spec:\n", 1)
 
 
 def _chart_webhook() -> str:

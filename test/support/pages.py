@@ -23,6 +23,7 @@ ELSEWHERE = {
     r"kubectl create clusterrolebinding|kubectl -n kruise-system port-forward|curl --insecure": "test/contract/installation/test_secure_metrics.py",
     r"helm |kubectl label namespace kruise-system": "hack/e2e-installed helm",
     r"kubectl apply --server-side --kustomize": "hack/e2e-installed kustomize",
+    r"(pipx|uv tool|pip) (install|inject)": "test/integration/release installs the wheels",
     r"kruise-probe manifests \| kubectl delete": "hack/e2e-installed",
     r"kubectl (exec|scale)": "the playground has no Deployments and no exec; the recipe's own test does the same by hand",
 }

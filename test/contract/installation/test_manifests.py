@@ -16,6 +16,7 @@ from support.kubectl import Kubectl, KubectlError
 
 from kruise_probe.cli.feature_gates import SERVERLESS, parse_gates
 from kruise_probe.cli.flag_types import LISTEN_ADDRESS
+from kruise_probe.manifests.alerts import prometheus_rule
 from kruise_probe.manifests.crds import all_crds, marker_crd
 from kruise_probe.manifests.dashboard import SIDECAR_LABEL, dashboard
 from kruise_probe.manifests.install import default_install
@@ -49,10 +50,12 @@ def helm(*arguments: str) -> str:
     return done.stdout
 
 
-def template(*values: str, version: str = NEWEST, namespace: str = "kruise-system") -> list[Json]:
+def template(
+    *values: str, version: str = NEWEST, namespace: str = "kruise-system", tests: bool = False
+) -> list[Json]:
     settings = [word for each in values for word in ("--set", each)]
-    version_flag = ["--kube-version", version]
-    return parsed(helm("template", "r", str(CHART), "-n", namespace, *version_flag, *settings))
+    flags = ["--kube-version", version, *([] if tests else ["--skip-tests"])]
+    return parsed(helm("template", "r", str(CHART), "-n", namespace, *flags, *settings))
 
 
 def built(
@@ -230,6 +233,7 @@ EVERYTHING = (
     "daemon.listenOnNode=true",
     "daemon.podMonitor.enabled=true",
     "daemon.socket=/run/x/cri.sock",
+    "prometheusRule.enabled=true",
     "dashboard.enabled=true",
 )
 NEEDS_MORE = ("monitoring.coreos.com", "cert-manager.io")
@@ -249,7 +253,7 @@ def by_helm(_admin: Kubectl, namespace: str, _folder: Path) -> list[Json]:
 
 
 def by_helm_with_everything(_admin: Kubectl, namespace: str, _folder: Path) -> list[Json]:
-    return template(*EVERYTHING, namespace=namespace)
+    return template(*EVERYTHING, namespace=namespace, tests=True)
 
 
 def by_kustomize(admin: Kubectl, namespace: str, folder: Path) -> list[Json]:
@@ -312,6 +316,18 @@ def test_the_chart_refuses_a_wrong_value_by_its_path(admin: Kubectl, value: str,
     said = str(refused.value)
     assert "values don't meet the specifications of the schema" in said
     assert path in said or path.strip("/").replace("/", ".") in said
+
+
+def test_the_alerts_come_with_chart_and_kustomize(admin: Kubectl, tmp_path: Path) -> None:
+    name = "PrometheusRule", "kruise-probe"
+    values = ("prometheusRule.enabled=true", "prometheusRule.labels.release=operator")
+    chart = by_identity(template(*values))[name]
+    kustomize = by_identity(built(admin, tmp_path, ["prometheus"]))[name]
+
+    assert kustomize == prometheus_rule("kruise-system")
+    assert chart["metadata"]["labels"].pop("release") == "operator"
+    assert chart == kustomize
+    assert by_identity(template("prometheusRule.enabled=true"))[name] == kustomize
 
 
 def test_the_dashboard_comes_with_either_way(admin: Kubectl, tmp_path: Path) -> None:

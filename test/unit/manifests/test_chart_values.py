@@ -14,7 +14,7 @@ from kruise_probe.cli.feature_gates import GateError, parse_gates
 CHART = Path(__file__).resolve().parents[3] / "config" / "chart"
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
-TEMPLATES = "\n".join(each.read_text() for each in sorted((CHART / "templates").iterdir()))
+TEMPLATES = "\n".join(each.read_text() for each in sorted((CHART / "templates").rglob("*.*")))
 OPTIONAL = {
     "enabled",
     "global",
