@@ -50,11 +50,9 @@ def helm(*arguments: str) -> str:
     return done.stdout
 
 
-def template(
-    *values: str, version: str = NEWEST, namespace: str = "kruise-system", tests: bool = False
-) -> list[Json]:
+def template(*values: str, version: str = NEWEST, namespace: str = "kruise-system") -> list[Json]:
     settings = [word for each in values for word in ("--set", each)]
-    flags = ["--kube-version", version, *([] if tests else ["--skip-tests"])]
+    flags = ["--kube-version", version, "--skip-tests"]
     return parsed(helm("template", "r", str(CHART), "-n", namespace, *flags, *settings))
 
 
@@ -218,7 +216,7 @@ def test_monitors_flags_and_roles_follow_metrics_secure(admin: Kubectl, secure: 
 
 
 def test_the_chart_says_what_an_old_cluster_lacks(admin: Kubectl) -> None:
-    with pytest.raises(AssertionError, match=r"needs Kubernetes 1\.30"):
+    with pytest.raises(AssertionError, match=r"requires Kubernetes 1\.30"):
         template(version="1.29.0")
     kinds = {each["kind"] for each in template("admissionPolicy.enabled=false", version="1.29.0")}
     assert not any(kind.startswith("ValidatingAdmissionPolicy") for kind in kinds)
@@ -253,7 +251,7 @@ def by_helm(_admin: Kubectl, namespace: str, _folder: Path) -> list[Json]:
 
 
 def by_helm_with_everything(_admin: Kubectl, namespace: str, _folder: Path) -> list[Json]:
-    return template(*EVERYTHING, namespace=namespace, tests=True)
+    return template(*EVERYTHING, namespace=namespace)
 
 
 def by_kustomize(admin: Kubectl, namespace: str, folder: Path) -> list[Json]:
