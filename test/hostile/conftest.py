@@ -12,12 +12,12 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from support.arena import Arena, running_arena
+from support.embedded_cluster import EmbeddedCluster, embedded_cluster
 from support.kubectl import Kubectl
+from support.namespaces import PlaygroundNamespace, new_namespace
 from support.processes import Running
 from support.real_node import install, running_product
-from support.space import Space, space_on
-from support.world import World, following
+from support.watched import WatchedObjects, watching
 
 from kruise_probe.playground.session import Playground
 
@@ -52,10 +52,10 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 @pytest.fixture
-async def arena(tmp_path: Path) -> AsyncIterator[Arena]:
-    """An embedded API server behind a faulty proxy; `arena.manager()` starts a manager as a process."""
-    async with running_arena(tmp_path) as arena:
-        yield arena
+async def cluster(tmp_path: Path) -> AsyncIterator[EmbeddedCluster]:
+    """An embedded API server behind a faulty proxy; `cluster.manager()` starts a manager as a process."""
+    async with embedded_cluster(tmp_path) as cluster:
+        yield cluster
 
 
 @pytest.fixture
@@ -66,16 +66,16 @@ async def playground() -> AsyncIterator[Playground]:
 
 
 @pytest.fixture
-async def world(playground: Playground) -> AsyncIterator[World]:
-    async with following(playground.client) as followed:
+async def watched(playground: Playground) -> AsyncIterator[WatchedObjects]:
+    async with watching(playground.client) as followed:
         yield followed
 
 
 @pytest.fixture
-async def space(playground: Playground, world: World) -> AsyncIterator[Space]:
+async def ns(playground: Playground, watched: WatchedObjects) -> AsyncIterator[PlaygroundNamespace]:
     """A namespace on the playground, with helpers that create pods and markers."""
-    async with space_on(playground, world) as space:
-        yield space
+    async with new_namespace(playground, watched) as ns:
+        yield ns
 
 
 @pytest.fixture(scope="session")

@@ -3,9 +3,11 @@
 from typing import Any
 
 import pytest
+from support.hollow import marker_object
 from support.kubectl import Kubectl, status_of
-from support.space import Space
-from support.world import condition
+from support.namespaces import PlaygroundNamespace
+from support.real_node import busybox_pod
+from support.watched import condition
 
 KIND = "example.com/checked"
 MARKER: dict[str, Any] = {
@@ -16,34 +18,16 @@ MARKER: dict[str, Any] = {
 }
 
 
-async def test_without_an_attack_a_result_reaches_the_pod(space: Space) -> None:
-    await space.pod()
-    await space.marker(MARKER)
-    await space.until("is marked", lambda pod: condition(pod, KIND).get("status") == "True")
+async def test_without_an_attack_a_result_reaches_the_pod(ns: PlaygroundNamespace) -> None:
+    await ns.pod()
+    await ns.marker(MARKER)
+    await ns.until("is marked", lambda pod: condition(pod, KIND).get("status") == "True")
 
 
 @pytest.mark.real_node
 def test_without_an_attack_a_result_reaches_the_pod_on_a_real_node(namespace: Kubectl) -> None:
-    container = {
-        "name": "main",
-        "image": "kruise-probe-test:busybox",
-        "imagePullPolicy": "Never",
-        "command": ["sleep", "100000"],
-    }
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "web", "labels": {"app": "web"}},
-        "spec": {"terminationGracePeriodSeconds": 0, "containers": [container]},
-    }
-    marker = {
-        "apiVersion": "apps.kruise.io/v1alpha1",
-        "kind": "PodProbeMarker",
-        "metadata": {"name": "marker"},
-        "spec": {"selector": {"matchLabels": {"app": "web"}}, "probes": [MARKER]},
-    }
     with namespace.watch("pods") as pods:
-        namespace.apply(pod, marker)
+        namespace.apply(busybox_pod("web", "sleep", "100000"), marker_object(MARKER))
         pods.until(
             "the pod is marked",
             lambda newest: "web" in newest and status_of(newest["web"], KIND) == "True",

@@ -5,10 +5,10 @@ import contextlib
 from pathlib import Path
 
 import pytest
-from support.floods import GRPC_FLOODS, flooding
-from support.onlookers import watched_daemon
+from support.flood_servers import GRPC_FLOODS, flooding
 from support.process_node import ProcessNode, process_node
 from support.scripted_server import self_signed
+from support.victim import daemon_with_victim
 
 ATTACK_SECONDS = 8.0
 TIMEOUT_SECONDS = 20
@@ -25,14 +25,14 @@ async def test_e1_grpc_floods_fail_their_own_probes_only(tmp_path: Path, mode: s
             name: servers.enter_context(flooding(*flood, host=ADDRESS, tls=tls))
             for name, flood in GRPC_FLOODS.items()
         }
-        async with process_node(tmp_path) as node, watched_daemon(node) as (daemon, onlookers):
+        async with process_node(tmp_path) as node, daemon_with_victim(node) as (daemon, victim):
             for name, port in ports.items():
                 _attack(node, name, {"grpc": {"port": port, **({"mode": mode} if mode else {})}})
-            await node.ask()
+            await node.write_spec()
             await asyncio.sleep(ATTACK_SECONDS)
 
-            await onlookers.saw_nothing(daemon, f"{len(ports)} gRPC floods {mode}")
-            await node.have_results(ports)
+            await victim.assert_unaffected(daemon, f"{len(ports)} gRPC floods {mode}")
+            await node.until_results_of(ports)
             states = node.states()
             assert {name: states[name][0] for name in ports} == dict.fromkeys(ports, "Failed")
             assert not [name for name in ports if "timeout:" in states[name][1]]
@@ -40,4 +40,4 @@ async def test_e1_grpc_floods_fail_their_own_probes_only(tmp_path: Path, mode: s
 
 def _attack(node: ProcessNode, name: str, handler: dict[str, object]) -> None:
     node.runtime.start(f"uid-{name}", ip=ADDRESS)
-    node.wish(name, handler, periodSeconds=1, timeoutSeconds=TIMEOUT_SECONDS)
+    node.add_probe(name, handler, periodSeconds=1, timeoutSeconds=TIMEOUT_SECONDS)

@@ -5,10 +5,10 @@ import contextlib
 from pathlib import Path
 
 import pytest
-from support.floods import HTTP_FLOODS, flooding
-from support.onlookers import watched_daemon
+from support.flood_servers import HTTP_FLOODS, flooding
 from support.process_node import process_node
 from support.scripted_server import self_signed
+from support.victim import daemon_with_victim
 
 ATTACK_SECONDS = 8.0
 TIMEOUT_SECONDS = 20
@@ -37,16 +37,16 @@ async def test_e2_http_floods_fail_their_own_probes_only(tmp_path: Path, scheme:
             for name, answer in ANSWERS.items()
             for copy in range(4)
         }
-        async with process_node(tmp_path) as node, watched_daemon(node) as (daemon, onlookers):
+        async with process_node(tmp_path) as node, daemon_with_victim(node) as (daemon, victim):
             for name, port in ports.items():
                 node.runtime.start(f"uid-{name}", ip=ADDRESS)
                 get = {"httpGet": {"port": port, "path": "/", "scheme": scheme}}
-                node.wish(name, get, periodSeconds=1, timeoutSeconds=TIMEOUT_SECONDS)
-            await node.ask()
+                node.add_probe(name, get, periodSeconds=1, timeoutSeconds=TIMEOUT_SECONDS)
+            await node.write_spec()
             await asyncio.sleep(ATTACK_SECONDS)
 
-            await onlookers.saw_nothing(daemon, f"{len(ports)} {scheme} floods")
-            await node.have_results(ports)
+            await victim.assert_unaffected(daemon, f"{len(ports)} {scheme} floods")
+            await node.until_results_of(ports)
             states = node.states()
             assert {name for name in ports if states[name][0] == "Succeeded"} == {
                 f"one-large-folded-head-{copy}" for copy in range(4)

@@ -5,9 +5,9 @@ import json
 from contextlib import AsyncExitStack
 from typing import Any
 
+from support.namespaces import PlaygroundNamespace, new_namespace
 from support.shell import run
-from support.space import Space, space_on
-from support.world import World, condition
+from support.watched import WatchedObjects, condition
 
 from kruise_probe.playground.session import Playground
 
@@ -40,51 +40,51 @@ def hanging(count: int, *, timeout: int) -> list[Json]:
     ]
 
 
-async def victims(space: Space, count: int) -> list[str]:
+async def victims(ns: PlaygroundNamespace, count: int) -> list[str]:
     names = [f"good-{number}" for number in range(count)]
     async with asyncio.TaskGroup() as group:
         for name in names:
-            _ = group.create_task(space.pod(name))
-    await space.marker(probe(["test", "-e", "good"], name="checked", condition_type=KIND))
+            _ = group.create_task(ns.pod(name))
+    await ns.marker(probe(["test", "-e", "good"], name="checked", condition_type=KIND))
     return names
 
 
-async def flip_all(space: Space, names: list[str], *, good: bool) -> None:
+async def flip_all(ns: PlaygroundNamespace, names: list[str], *, good: bool) -> None:
     """Changes what each victim's probe finds, and waits until each condition says so."""
     for name in names:
-        file = space.folder(name) / "good"
+        file = ns.folder(name) / "good"
         file.touch() if good else file.unlink()
     wanted = "True" if good else "False"
     async with asyncio.timeout(PATIENCE_SECONDS):
         for name in names:
-            await space.until(
+            await ns.until(
                 f"is {wanted}",
                 lambda pod: condition(pod, KIND).get("status") == wanted,
                 name,
             )
 
 
-async def shown(space: Space, command: str) -> Any:
+async def shown(ns: PlaygroundNamespace, command: str) -> Any:
     ran = await run(
-        f"kruise-probe {command} -n {space.namespace} -o json",
-        kubeconfig=space.playground.kubeconfig,
-        folder=space.playground.folder,
+        f"kruise-probe {command} -n {ns.namespace} -o json",
+        kubeconfig=ns.playground.kubeconfig,
+        folder=ns.playground.folder,
     )
     assert ran.code == 0, ran.err
     return json.loads(ran.out)
 
 
 async def test_e3_a_pod_whose_commands_hang_delays_no_other_namespace_and_is_reported(
-    playground: Playground, world: World, space: Space
+    playground: Playground, watched: WatchedObjects, ns: PlaygroundNamespace
 ) -> None:
-    async with space_on(playground, world) as hostile:
+    async with new_namespace(playground, watched) as hostile:
         await hostile.pod()
         await hostile.marker(*hanging(20, timeout=LONG_SECONDS))
         await asyncio.sleep(5)
-        names = await victims(space, 5)
+        names = await victims(ns, 5)
         for _ in range(2):
-            await flip_all(space, names, good=True)
-            await flip_all(space, names, good=False)
+            await flip_all(ns, names, good=True)
+            await flip_all(ns, names, good=False)
 
         def queued(pod: Json) -> list[Json]:
             return [
@@ -93,7 +93,7 @@ async def test_e3_a_pod_whose_commands_hang_delays_no_other_namespace_and_is_rep
                 if (each.get("message") or "").startswith("ExecQueued: ")
             ]
 
-        pod = await world.pods.until(
+        pod = await watched.pods.until(
             "has probes that are queued",
             lambda pod: len(queued(pod)) >= 15,
             name="web",
@@ -101,7 +101,7 @@ async def test_e3_a_pod_whose_commands_hang_delays_no_other_namespace_and_is_rep
             seconds=60,
         )
         assert {each["status"] for each in queued(pod)} == {"Unknown"}
-        assert not any(space.namespace in each["message"] for each in queued(pod))
+        assert not any(ns.namespace in each["message"] for each in queued(pod))
 
         view = await shown(hostile, "status marker")
         problems = [
@@ -111,21 +111,21 @@ async def test_e3_a_pod_whose_commands_hang_delays_no_other_namespace_and_is_rep
         assert {(each["pod"], each["severity"]) for each in problems} == {("web", "broken")}
         assert all(each["remedy"] for each in problems)
         assert '"ExecQueued"' in json.dumps(await shown(hostile, "explain web"))
-        assert not (await shown(space, "status marker"))["markers"][0]["problems"]
+        assert not (await shown(ns, "status marker"))["markers"][0]["problems"]
 
 
 async def test_e3_hostile_namespaces_with_commands_of_every_timeout_delay_no_other(
-    playground: Playground, world: World, space: Space
+    playground: Playground, watched: WatchedObjects, ns: PlaygroundNamespace
 ) -> None:
     async with AsyncExitStack() as stack:
-        names = await victims(space, 10)
+        names = await victims(ns, 10)
         for _ in range(3):
-            hostile = await stack.enter_async_context(space_on(playground, world))
+            hostile = await stack.enter_async_context(new_namespace(playground, watched))
             for pod in ("web", "other"):
                 await hostile.pod(pod)
             for timeout in (1, 2, 10, LONG_SECONDS):
                 await hostile.marker(*hanging(16, timeout=timeout), name=f"hang-{timeout}")
         await asyncio.sleep(15)
         for _ in range(3):
-            await flip_all(space, names, good=True)
-            await flip_all(space, names, good=False)
+            await flip_all(ns, names, good=True)
+            await flip_all(ns, names, good=False)

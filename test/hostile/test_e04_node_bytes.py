@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from support.space import Space, space_on
-from support.world import World, condition, labels
+from support.namespaces import PlaygroundNamespace, new_namespace
+from support.watched import WatchedObjects, condition, labels
 
 from kruise_probe.playground.session import Playground
 
@@ -53,9 +53,11 @@ def large_probes(number: int, count: int = PROBES, size: int = COMMAND_BYTES) ->
 
 
 @pytest.fixture
-async def victim(playground: Playground, world: World) -> AsyncIterator[Space]:
-    async with space_on(playground, world) as space:
-        yield space
+async def victim(
+    playground: Playground, watched: WatchedObjects
+) -> AsyncIterator[PlaygroundNamespace]:
+    async with new_namespace(playground, watched) as ns:
+        yield ns
 
 
 def held(report: Json, namespace: str) -> list[str]:
@@ -80,12 +82,12 @@ def is_degraded(marker: Json, reason: str) -> bool:
     return any((each["type"], each["reason"]) == ("Degraded", reason) for each in conditions)
 
 
-async def explain(space: Space, pod: str = "web") -> str:
-    command = (sys.executable, "-m", "kruise_probe", "explain", pod, "-n", space.namespace)
+async def explain(ns: PlaygroundNamespace, pod: str = "web") -> str:
+    command = (sys.executable, "-m", "kruise_probe", "explain", pod, "-n", ns.namespace)
     process = await asyncio.create_subprocess_exec(
         *command,
         "--kubeconfig",
-        str(space.playground.kubeconfig),
+        str(ns.playground.kubeconfig),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
@@ -94,20 +96,20 @@ async def explain(space: Space, pod: str = "web") -> str:
 
 
 async def test_e4_old_markers_that_grow_displace_no_probe_of_another_namespace(
-    space: Space, victim: Space, world: World
+    ns: PlaygroundNamespace, victim: PlaygroundNamespace, watched: WatchedObjects
 ) -> None:
-    await space.pod()
+    await ns.pod()
     for number in range(MARKERS):
-        await space.marker(*large_probes(number, size=1), name=f"m{number:02}")
+        await ns.marker(*large_probes(number, size=1), name=f"m{number:02}")
     await victim.pod()
     await victim.marker(check("/"))
     await victim.until("succeeds", lambda pod: condition(pod, KIND).get("status") == "True")
 
     for number in range(MARKERS):
         change = {"spec": {"probes": large_probes(number)}}
-        await space.playground.api.merge(space.marker_path(f"m{number:02}"), change)
-    await world.reports.until(
-        "is full", lambda report: len(held(report, space.namespace)) < MARKERS * PROBES, name=NODE
+        await ns.playground.api.merge(ns.marker_path(f"m{number:02}"), change)
+    await watched.node_pod_probes.until(
+        "is full", lambda report: len(held(report, ns.namespace)) < MARKERS * PROBES, name=NODE
     )
 
     change = {"spec": {"probes": [check("/missing")]}}
@@ -118,76 +120,75 @@ async def test_e4_old_markers_that_grow_displace_no_probe_of_another_namespace(
     assert labels(pod)["checked"] == "no"
 
     def uncounted() -> int:
-        attacker, report = world.pods.newest("web", space.namespace), world.reports.newest(NODE)
-        return MARKERS * PROBES - len(held(report, space.namespace)) - unknown(attacker, "NoRoom")
+        attacker, report = (
+            watched.pods.newest("web", ns.namespace),
+            watched.node_pod_probes.newest(NODE),
+        )
+        return MARKERS * PROBES - len(held(report, ns.namespace)) - unknown(attacker, "NoRoom")
 
-    await world.wait("each probe runs or says that it does not", uncounted)
+    await watched.wait("each probe runs or says that it does not", uncounted)
     youngest = f"m{MARKERS - 1:02}"
-    await world.markers.until(
+    await watched.markers.until(
         "reports it",
         lambda marker: is_degraded(marker, "NoRoom"),
         name=youngest,
-        namespace=space.namespace,
+        namespace=ns.namespace,
     )
     assert "NoRoom" not in await explain(victim)
-    assert "1 MiB" in await explain(space)
+    assert "1 MiB" in await explain(ns)
 
 
 async def test_e4_a_displaced_probe_is_unknown_until_there_is_room_again(
-    space: Space, victim: Space, world: World
+    ns: PlaygroundNamespace, victim: PlaygroundNamespace, watched: WatchedObjects
 ) -> None:
     """Both namespaces want more than half of the object: the younger entries of each give way."""
-    await space.pod()
+    await ns.pod()
     for number in range(MARKERS // 2):
-        await space.marker(*large_probes(number), name=f"m{number:02}")
-    await space.marker(check("/"), *large_probes(99), name="youngest")
-    await space.until("succeeds", lambda pod: condition(pod, KIND).get("status") == "True")
+        await ns.marker(*large_probes(number), name=f"m{number:02}")
+    await ns.marker(check("/"), *large_probes(99), name="youngest")
+    await ns.until("succeeds", lambda pod: condition(pod, KIND).get("status") == "True")
 
     await victim.pod()
     for number in range(MARKERS // 2):
         await victim.marker(*large_probes(number), name=f"m{number:02}")
-    pod = await space.until(
-        "is displaced", lambda pod: condition(pod, KIND).get("reason") == "NoRoom"
-    )
+    pod = await ns.until("is displaced", lambda pod: condition(pod, KIND).get("reason") == "NoRoom")
     assert condition(pod, KIND)["status"] == "Unknown"
     assert labels(pod)["checked"] == "yes"
 
     def unequal() -> bool:
-        report = world.reports.newest(NODE)
-        mine, theirs = (len(held(report, each.namespace)) for each in (space, victim))
+        report = watched.node_pod_probes.newest(NODE)
+        mine, theirs = (len(held(report, each.namespace)) for each in (ns, victim))
         return abs(mine - theirs) > PROBES + 1
 
-    await world.wait("both have about half", unequal)
+    await watched.wait("both have about half", unequal)
 
     for number in range(MARKERS // 2):
         await victim.playground.api.delete(victim.marker_path(f"m{number:02}"))
-    await space.until(
-        "has a result again", lambda pod: condition(pod, KIND).get("status") == "True"
-    )
+    await ns.until("has a result again", lambda pod: condition(pod, KIND).get("status") == "True")
     for number in range(MARKERS // 2):
-        await world.markers.until_gone(f"m{number:02}", victim.namespace)
+        await watched.markers.until_gone(f"m{number:02}", victim.namespace)
 
 
 async def test_e4_an_entry_over_its_limit_is_left_out_and_others_run(
-    space: Space, victim: Space, world: World
+    ns: PlaygroundNamespace, victim: PlaygroundNamespace, watched: WatchedObjects
 ) -> None:
     await victim.pod()
     await victim.marker(check("/"))
-    await space.pod()
-    await space.marker(*large_probes(0), name="large")
-    await space.marker(check("/"))
-    await space.until("succeeds", lambda pod: condition(pod, KIND).get("status") == "True")
+    await ns.pod()
+    await ns.marker(*large_probes(0), name="large")
+    await ns.marker(check("/"))
+    await ns.until("succeeds", lambda pod: condition(pod, KIND).get("status") == "True")
 
     change = {"spec": {"probes": large_probes(0, 16)}}
-    await space.playground.api.merge(space.marker_path("large"), change)
-    await space.until("says so", lambda pod: unknown(pod, "EntryTooLarge") == 16)
-    await world.markers.until(
+    await ns.playground.api.merge(ns.marker_path("large"), change)
+    await ns.until("says so", lambda pod: unknown(pod, "EntryTooLarge") == 16)
+    await watched.markers.until(
         "reports it",
         lambda marker: is_degraded(marker, "EntryTooLarge"),
         name="large",
-        namespace=space.namespace,
+        namespace=ns.namespace,
     )
-    report = world.reports.newest(NODE)
-    assert held(report, space.namespace) == ["marker#checked"]
+    report = watched.node_pod_probes.newest(NODE)
+    assert held(report, ns.namespace) == ["marker#checked"]
     assert held(report, victim.namespace) == ["marker#checked"]
-    assert "64 KiB" in await explain(space)
+    assert "64 KiB" in await explain(ns)

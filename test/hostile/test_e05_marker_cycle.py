@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.namespaces import PlaygroundNamespace, new_namespace
 from support.shell import run
-from support.space import Space, space_on
-from support.world import World, condition, labels
+from support.watched import WatchedObjects, condition, labels
 
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.playground.raw_api import marker_path
@@ -34,7 +34,7 @@ def having(key: str) -> Json:
     return {"key": key, "operator": "Exists"}
 
 
-async def put_marker(space: Space, name: str, writes: str, *selects: Json) -> None:
+async def put_marker(ns: PlaygroundNamespace, name: str, writes: str, *selects: Json) -> None:
     probe = {
         "name": "p",
         "containerName": "main",
@@ -48,23 +48,23 @@ async def put_marker(space: Space, name: str, writes: str, *selects: Json) -> No
         "metadata": {"name": name},
         "spec": {"selector": {"matchExpressions": list(selects)}, "probes": [probe]},
     }
-    await space.playground.api.create(marker_path("", space.namespace).rstrip("/"), body)
+    await ns.playground.api.create(marker_path("", ns.namespace).rstrip("/"), body)
 
 
-async def entangle(space: Space) -> None:
+async def entangle(ns: PlaygroundNamespace) -> None:
     """A writes `x` on pods without `y`, B writes `y` on pods with `x`."""
-    await put_marker(space, "a", "x", without("y"))
-    await put_marker(space, "b", "y", having("x"))
+    await put_marker(ns, "a", "x", without("y"))
+    await put_marker(ns, "b", "y", having("x"))
 
 
-def versions(space: Space, pod: str) -> int:
+def versions(ns: PlaygroundNamespace, pod: str) -> int:
     """How often the pod was written, by whomever."""
-    return len(space.world.pods.history[NamespacedName(space.namespace, pod)])
+    return len(ns.watched.pods.history[NamespacedName(ns.namespace, pod)])
 
 
-def flips(space: Space, pod: str) -> int:
+def flips(ns: PlaygroundNamespace, pod: str) -> int:
     """How often label `x` came or went."""
-    history = space.world.pods.history[NamespacedName(space.namespace, pod)]
+    history = ns.watched.pods.history[NamespacedName(ns.namespace, pod)]
     there = ["x" in labels(each) for each in history]
     return sum(before != after for before, after in pairwise(there))
 
@@ -78,9 +78,9 @@ def in_cycle(marker: Json) -> bool:
 
 
 async def test_pods_of_a_cycle_are_written_at_a_bounded_rate_and_victims_flips_stay_quick(
-    space: Space, playground: Playground, world: World
+    ns: PlaygroundNamespace, playground: Playground, watched: WatchedObjects
 ) -> None:
-    async with space_on(playground, world) as victim:
+    async with new_namespace(playground, watched) as victim:
         await victim.pod()
         probe = {
             "name": "p",
@@ -92,10 +92,10 @@ async def test_pods_of_a_cycle_are_written_at_a_bounded_rate_and_victims_flips_s
         await victim.until("is down", lambda pod: condition(pod, KIND).get("status") == "False")
         names = [f"web-{number}" for number in range(PODS)]
         for name in names:
-            await space.pod(name)
-        before = {name: versions(space, name) for name in names}
+            await ns.pod(name)
+        before = {name: versions(ns, name) for name in names}
         begun = time.monotonic()
-        await entangle(space)
+        await entangle(ns)
         slowest = 0.0
         for status in _alternating():
             at = time.monotonic()
@@ -109,8 +109,8 @@ async def test_pods_of_a_cycle_are_written_at_a_bounded_rate_and_victims_flips_s
             slowest = max(slowest, time.monotonic() - at)
         spent = time.monotonic() - begun
     for name in names:
-        assert flips(space, name) > 1, "the markers do not select for each other"
-        written = versions(space, name) - before[name]
+        assert flips(ns, name) > 1, "the markers do not select for each other"
+        written = versions(ns, name) - before[name]
         assert written <= BURST + PROBES + spent / INTERVAL_SECONDS + OTHER_VERSIONS
     assert slowest < 5
 
@@ -121,74 +121,76 @@ def _alternating() -> Iterator[str]:
         yield "False"
 
 
-async def test_both_markers_of_a_cycle_name_each_other_and_the_labels(space: Space) -> None:
-    await space.pod()
-    await entangle(space)
+async def test_both_markers_of_a_cycle_name_each_other_and_the_labels(
+    ns: PlaygroundNamespace,
+) -> None:
+    await ns.pod()
+    await entangle(ns)
     for name, other in (("a", "b"), ("b", "a")):
-        marker = await space.world.markers.until(
-            "reports the cycle", in_cycle, name=name, namespace=space.namespace
+        marker = await ns.watched.markers.until(
+            "reports the cycle", in_cycle, name=name, namespace=ns.namespace
         )
         (found,) = [each for each in marker["status"]["conditions"] if each["type"] == "Conflict"]
         assert "a writes label 'x', by which b selects pods" in found["message"]
         assert "b writes label 'y', by which a selects pods" in found["message"]
-        event = await _event(space, name)
+        event = await _event(ns, name)
         assert other in event["message"]
 
 
-async def _event(space: Space, marker: str) -> Json:
+async def _event(ns: PlaygroundNamespace, marker: str) -> Json:
     def found() -> list[Json]:
         return [
             each
-            for each in space.world.events.all()
+            for each in ns.watched.events.all()
             if each["involvedObject"]["name"] == marker
-            and each["involvedObject"]["namespace"] == space.namespace
+            and each["involvedObject"]["namespace"] == ns.namespace
             and each["reason"] == "SelectorCycle"
         ]
 
-    await space.world.events.wait(f"a warning about {marker}", lambda: bool(found()))
+    await ns.watched.events.wait(f"a warning about {marker}", lambda: bool(found()))
     (event,) = found()
     assert event["type"] == "Warning"
     return event
 
 
-async def test_status_and_explain_report_a_cycle(space: Space, tmp_path: Path) -> None:
-    await space.pod()
-    await entangle(space)
+async def test_status_and_explain_report_a_cycle(ns: PlaygroundNamespace, tmp_path: Path) -> None:
+    await ns.pod()
+    await entangle(ns)
     for command in ("status", "explain web"):
         ran = await run(
-            f"kruise-probe {command} -n {space.namespace} -o json",
-            kubeconfig=space.playground.kubeconfig,
+            f"kruise-probe {command} -n {ns.namespace} -o json",
+            kubeconfig=ns.playground.kubeconfig,
             folder=tmp_path,
         )
         assert '"SelectorCycle"' in ran.out or "may select the pod and leave it" in ran.out, ran
         assert "a writes label 'x', by which b selects pods" in ran.out
 
 
-async def test_a_cycle_of_three_markers_is_reported_on_each(space: Space) -> None:
-    await put_marker(space, "a", "x", having("z"))
-    await put_marker(space, "b", "y", having("x"))
-    await put_marker(space, "c", "z", having("y"))
+async def test_a_cycle_of_three_markers_is_reported_on_each(ns: PlaygroundNamespace) -> None:
+    await put_marker(ns, "a", "x", having("z"))
+    await put_marker(ns, "b", "y", having("x"))
+    await put_marker(ns, "c", "z", having("y"))
     for name in "abc":
-        await space.world.markers.until(
-            "reports the cycle", in_cycle, name=name, namespace=space.namespace
+        await ns.watched.markers.until(
+            "reports the cycle", in_cycle, name=name, namespace=ns.namespace
         )
 
 
 @pytest.mark.parametrize("first", ["a", "b"])
 async def test_deleting_a_marker_of_a_cycle_ends_it_and_its_marks_within_an_interval(
-    space: Space, first: str
+    ns: PlaygroundNamespace, first: str
 ) -> None:
-    await space.pod()
-    await entangle(space)
+    await ns.pod()
+    await entangle(ns)
     await asyncio.sleep(5)
-    await space.playground.api.delete(space.marker_path(first))
-    await space.world.markers.until_gone(first, space.namespace, seconds=3 * INTERVAL_SECONDS)
+    await ns.playground.api.delete(ns.marker_path(first))
+    await ns.watched.markers.until_gone(first, ns.namespace, seconds=3 * INTERVAL_SECONDS)
     other = "b" if first == "a" else "a"
-    await space.world.markers.until(
+    await ns.watched.markers.until(
         "reports no cycle",
         lambda marker: not in_cycle(marker),
         name=other,
-        namespace=space.namespace,
+        namespace=ns.namespace,
     )
     gone = "x" if first == "a" else "y"
-    await space.until("has no mark of it", lambda pod: gone not in labels(pod))
+    await ns.until("has no mark of it", lambda pod: gone not in labels(pod))

@@ -8,8 +8,8 @@ from typing import Any
 
 import aiohttp
 import pytest
-from support.arena import Arena
-from support.besieged import Besieged, besieged_webhook
+from support.attacked import AttackedProgram, attacked_webhook
+from support.embedded_cluster import EmbeddedCluster
 from support.marker_table import GOOD
 
 from kruise_probe.manifests.webhook import VALIDATE_MARKERS
@@ -30,9 +30,9 @@ def unverified() -> ssl.SSLContext:
     return context
 
 
-async def post(besieged: Besieged, body: bytes) -> tuple[int, bytes]:
+async def post(attacked: AttackedProgram, body: bytes) -> tuple[int, bytes]:
     """One review; status and answer."""
-    url = f"https://127.0.0.1:{besieged.port}{VALIDATE_MARKERS}"
+    url = f"https://127.0.0.1:{attacked.port}{VALIDATE_MARKERS}"
     limit = aiohttp.ClientTimeout(total=30)
     async with (
         aiohttp.ClientSession(timeout=limit) as session,
@@ -57,8 +57,8 @@ def with_values(count: int, value: str) -> Json:
     return {**GOOD, "selector": {"matchExpressions": [expression]}}
 
 
-async def is_judged_as_ever(besieged: Besieged) -> bool:
-    status, text = await post(besieged, review(GOOD))
+async def is_judged_as_ever(attacked: AttackedProgram) -> bool:
+    status, text = await post(attacked, review(GOOD))
     return status == 200 and json.loads(text)["response"]["allowed"] is True
 
 
@@ -80,8 +80,10 @@ async def is_judged_as_ever(besieged: Besieged) -> bool:
         ),
     ],
 )
-async def test_e6_a_huge_review_gets_a_short_answer(arena: Arena, spec: Callable[[], Json]) -> None:
-    async with besieged_webhook(arena) as manager:
+async def test_e6_a_huge_review_gets_a_short_answer(
+    cluster: EmbeddedCluster, spec: Callable[[], Json]
+) -> None:
+    async with attacked_webhook(cluster) as manager:
         status, text = await post(manager, review(spec()))
 
         assert status == 200
@@ -93,8 +95,10 @@ async def test_e6_a_huge_review_gets_a_short_answer(arena: Arena, spec: Callable
         assert await is_judged_as_ever(manager)
 
 
-async def test_e6_a_review_larger_than_an_api_server_sends_is_refused_unread(arena: Arena) -> None:
-    async with besieged_webhook(arena) as manager:
+async def test_e6_a_review_larger_than_an_api_server_sends_is_refused_unread(
+    cluster: EmbeddedCluster,
+) -> None:
+    async with attacked_webhook(cluster) as manager:
         try:
             status, _ = await post(manager, review(with_values(3_700_000, "!")))
         except aiohttp.ClientError:
@@ -107,8 +111,10 @@ async def test_e6_a_review_larger_than_an_api_server_sends_is_refused_unread(are
 
 
 @pytest.mark.parametrize("size", [16 * MIB, 3 * MIB])
-async def test_e6_unfinished_reviews_hold_little_memory(arena: Arena, size: int) -> None:
-    async with besieged_webhook(arena) as manager:
+async def test_e6_unfinished_reviews_hold_little_memory(
+    cluster: EmbeddedCluster, size: int
+) -> None:
+    async with attacked_webhook(cluster) as manager:
         age = await manager.withstands(
             "unfinished",
             "--connections=24",
@@ -122,8 +128,10 @@ async def test_e6_unfinished_reviews_hold_little_memory(arena: Arena, size: int)
         assert await is_judged_as_ever(manager)
 
 
-async def test_e6_connections_without_a_client_hello_hold_little_memory(arena: Arena) -> None:
-    async with besieged_webhook(arena) as manager:
+async def test_e6_connections_without_a_client_hello_hold_little_memory(
+    cluster: EmbeddedCluster,
+) -> None:
+    async with attacked_webhook(cluster) as manager:
         age = await manager.withstands("silent", "--connections=6000", seconds=SECONDS)
 
         assert age < RENEWS_WITHIN

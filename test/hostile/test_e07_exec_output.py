@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 from support.fake_runtime import ExecCall
+from support.hollow import marker_object
 from support.kubectl import Kubectl, condition, status_of
-from support.onlookers import watched_daemon
+from support.output import print_line
 from support.process_node import process_node
 from support.processes import Running
 from support.programs import peak_mb_of
-from support.saying import say
+from support.real_node import busybox_pod
+from support.victim import daemon_with_victim
 
 from kruise_probe.daemon.cri.runtime import ExecResult
 
@@ -28,22 +30,22 @@ async def test_e7_sixteen_large_outputs_stay_out_of_memory(tmp_path: Path) -> No
     async def print_much(_: ExecCall) -> ExecResult:
         return output
 
-    async with process_node(tmp_path) as node, watched_daemon(node) as (daemon, onlookers):
+    async with process_node(tmp_path) as node, daemon_with_victim(node) as (daemon, victim):
         names = [f"p{number}" for number in range(16)]
         for name in names:
             node.container(name, print_much)
-            node.wish(name, periodSeconds=1, timeoutSeconds=5)
-        await node.ask()
+            node.add_probe(name, periodSeconds=1, timeoutSeconds=5)
+        await node.write_spec()
         await asyncio.sleep(ATTACK_SECONDS)
 
-        await onlookers.saw_nothing(daemon, "16 outputs of 16 MiB a second")
+        await victim.assert_unaffected(daemon, "16 outputs of 16 MiB a second")
         assert daemon.peak_mb < MAX_PEAK_MB
 
         def told() -> bool:
             states = node.states()
             return all(states.get(name) == ("Unknown", TOO_LARGE) for name in names)
 
-        await node.world.reports.wait("all say why", told, seconds=GRACE_SECONDS + 30)
+        await node.watched.node_pod_probes.wait("all say why", told, seconds=GRACE_SECONDS + 30)
 
 
 @pytest.mark.real_node
@@ -55,7 +57,8 @@ def test_e7_containerd_sends_large_outputs_of_eight_probes(
     script = f"head -c {15 << 20} /dev/zero | tr '\\0' x"
     probes = [_probe(number, each, f"{script} # {number}") for number, each in enumerate(types)]
     fine = "hostile.example.com/fine"
-    namespace.apply(_pod(), _marker(*probes, _probe(99, fine, "echo fine")))
+    marker = marker_object(*probes, _probe(99, fine, "echo fine"), name="web")
+    namespace.apply(busybox_pod("web", "sleep", "100000"), marker)
     with namespace.watch("pods") as pods:
 
         def told(newest: dict[str, Any]) -> bool:
@@ -68,27 +71,8 @@ def test_e7_containerd_sends_large_outputs_of_eight_probes(
         assert status_of(pods.newest["web"], fine) == "True"
         assert {status_of(pods.newest["web"], each) for each in types} == {"Unknown"}
     peak_mb = peak_mb_of(product["daemon"].process.pid)
-    say(f"8 outputs of 15 MiB a second by containerd: daemon's peak {peak_mb:.0f} MB")
+    print_line(f"8 outputs of 15 MiB a second by containerd: daemon's peak {peak_mb:.0f} MB")
     assert peak_mb < MAX_PEAK_MB
-
-
-def _pod() -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "web", "labels": {"app": "web"}},
-        "spec": {
-            "terminationGracePeriodSeconds": 1,
-            "containers": [
-                {
-                    "name": "main",
-                    "image": "kruise-probe-test:busybox",
-                    "imagePullPolicy": "IfNotPresent",
-                    "command": ["sleep", "100000"],
-                }
-            ],
-        },
-    }
 
 
 def _probe(number: int, condition_type: str, script: str) -> dict[str, Any]:
@@ -101,13 +85,4 @@ def _probe(number: int, condition_type: str, script: str) -> dict[str, Any]:
             "periodSeconds": 1,
             "timeoutSeconds": 30,
         },
-    }
-
-
-def _marker(*probes: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "apiVersion": "apps.kruise.io/v1alpha1",
-        "kind": "PodProbeMarker",
-        "metadata": {"name": "web"},
-        "spec": {"selector": {"matchLabels": {"app": "web"}}, "probes": list(probes)},
     }

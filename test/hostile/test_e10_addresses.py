@@ -4,19 +4,17 @@ import asyncio
 import json
 import socket
 import socketserver
-import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from support import programs
-from support.arena import Arena
-from support.fake_runtime import ScriptedRuntime, served
-from support.hollow import node_name
+from support.embedded_cluster import EmbeddedCluster
+from support.fake_runtime import ScriptedRuntime
+from support.hollow import marker_object, node_name
 from support.kubectl import Kubectl
+from support.real_node import busybox_pod
 
 from kruise_probe.daemon.interfaces import read_addresses
 from kruise_probe.playground.raw_api import node_pod_probe_path
@@ -77,7 +75,9 @@ def to_port(port: int) -> list[Json]:
 
 
 @asynccontextmanager
-async def daemon(arena: Arena, pods: dict[str, Case], how: list[Json]) -> AsyncIterator[None]:
+async def daemon(
+    cluster: EmbeddedCluster, pods: dict[str, Case], how: list[Json]
+) -> AsyncIterator[None]:
     """A daemon whose NodePodProbe asks for all of `how` of every pod."""
     runtime = ScriptedRuntime()
     probes = [
@@ -89,26 +89,20 @@ async def daemon(arena: Arena, pods: dict[str, Case], how: list[Json]) -> AsyncI
         runtime.start(uid, "main", ip="", host_network=case.host_network)
         known = {"name": uid, "namespace": "default", "uid": uid, "IP": case.ip}
         entries.append({**known, "probes": probes})
-    await arena.hollow.ask_node(NODE, probes)
-    await arena.api.merge(node_pod_probe_path(NODE), {"spec": {"podProbes": entries}})
-    async with AsyncExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="cri-"))
-        endpoint = await stack.enter_async_context(served(runtime, Path(folder) / "cri.sock"))
-        kubeconfig = arena.proxy.write_kubeconfig(arena.folder)
-        flags = (f"--node-name={NODE}", f"--cri-endpoint={endpoint}")
-        running = programs.running("daemon", kubeconfig, arena.folder, *flags)
-        await stack.enter_async_context(running)
+    await cluster.hollow.add_node_pod_probe(NODE, probes)
+    await cluster.api.merge(node_pod_probe_path(NODE), {"spec": {"podProbes": entries}})
+    async with cluster.daemon(NODE, runtime):
         yield
 
 
-async def results(arena: Arena, count: int) -> dict[str, list[Json]]:
+async def results(cluster: EmbeddedCluster, count: int) -> dict[str, list[Json]]:
     """The results by pod, once all probes of all pods have one."""
 
     def states(report: Json | None) -> dict[str, list[Json]]:
         found = ((report or {}).get("status") or {}).get("podProbeStatuses") or ()
         return {one["uid"]: one["probeStates"] for one in found}
 
-    reports = arena.world.reports
+    reports = cluster.watched.node_pod_probes
     await reports.wait(
         "every probe has a result",
         lambda: sum(map(len, states(reports.newest(NODE)).values())) == count,
@@ -117,11 +111,11 @@ async def results(arena: Arena, count: int) -> dict[str, list[Json]]:
     return states(reports.newest(NODE))
 
 
-async def test_an_address_that_is_not_the_nodes_is_never_dialled(arena: Arena) -> None:
+async def test_an_address_that_is_not_the_nodes_is_never_dialled(cluster: EmbeddedCluster) -> None:
     async with listeners(*LISTENING) as (port, reached):
         how = to_port(port)
-        async with daemon(arena, REFUSED, how):
-            found = await results(arena, len(REFUSED) * len(how))
+        async with daemon(cluster, REFUSED, how):
+            found = await results(cluster, len(REFUSED) * len(how))
     assert reached == []
     for uid, case in REFUSED.items():
         assert {each["state"] for each in found[uid]} == {"Unknown"}, uid
@@ -129,21 +123,21 @@ async def test_an_address_that_is_not_the_nodes_is_never_dialled(arena: Arena) -
             assert each["message"].startswith(f"AddressNotAllowed: {case.message}"), each
 
 
-async def test_a_command_runs_whatever_the_address_is(arena: Arena) -> None:
-    async with daemon(arena, REFUSED, [EXEC]):
-        found = await results(arena, len(REFUSED))
+async def test_a_command_runs_whatever_the_address_is(cluster: EmbeddedCluster) -> None:
+    async with daemon(cluster, REFUSED, [EXEC]):
+        found = await results(cluster, len(REFUSED))
     assert {each["state"] for states in found.values() for each in states} == {"Succeeded"}
 
 
-async def test_an_address_of_the_node_is_dialled(arena: Arena) -> None:
+async def test_an_address_of_the_node_is_dialled(cluster: EmbeddedCluster) -> None:
     all_own = sorted(map(str, read_addresses()))
     usable = [each for each in all_own if not each.startswith(("127.", "::1", "fe80:", "169.254."))]
     if not usable:
         pytest.skip("this machine has no address but loopback and link-local ones")
     async with listeners(usable[0]) as (port, reached):
         pods = {"uid-1": Case(usable[0], "")}
-        async with daemon(arena, pods, [{"tcpSocket": {"port": port}}]):
-            found = await results(arena, 1)
+        async with daemon(cluster, pods, [{"tcpSocket": {"port": port}}]):
+            found = await results(cluster, 1)
     assert found["uid-1"][0]["state"] == "Succeeded", found
     assert set(reached) == {usable[0]}
 
@@ -197,32 +191,12 @@ def test_an_edited_pod_status_leads_no_probe_of_a_real_node_elsewhere(namespace:
     with local_listener("127.0.0.99") as (elsewhere, callers), ExitStack() as stack:
         with socket.create_server(("0.0.0.0", 0)) as free:
             own = free.getsockname()[1]
-        container = {
-            "name": "main",
-            "image": "kruise-probe-test:busybox",
-            "imagePullPolicy": "Never",
-            "command": ["httpd", "-f", "-p", str(own)],
-        }
-        metadata = {"name": "web", "labels": {"app": "web"}}
-        spec = {
-            "hostNetwork": True,
-            "terminationGracePeriodSeconds": 0,
-            "containers": [container],
-        }
-        marker = {
-            "apiVersion": "apps.kruise.io/v1alpha1",
-            "kind": "PodProbeMarker",
-            "metadata": {"name": "marker"},
-            "spec": {
-                "selector": {"matchLabels": {"app": "web"}},
-                "probes": [tcp_probe("own", own), tcp_probe("elsewhere", elsewhere)],
-            },
-        }
+        server = ("httpd", "-f", "-p", str(own))
+        pod = busybox_pod("web", *server, hostNetwork=True)
+        marker = marker_object(tcp_probe("own", own), tcp_probe("elsewhere", elsewhere))
         pods = stack.enter_context(namespace.watch("pods"))
         reports = stack.enter_context(Kubectl(namespace.kubeconfig).watch("nodepodprobes"))
-        namespace.apply(
-            {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}, marker
-        )
+        namespace.apply(pod, marker)
         pods.until("the node's own address is probed", probed("own"), timeout=90)
         uid = namespace.get("pod", "web")["metadata"]["uid"]
         address = namespace.get("pod", "web")["status"]["podIP"]

@@ -3,18 +3,19 @@
 import base64
 import json
 import ssl
+from datetime import timedelta
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import aiohttp
 import pytest
-from support.arena import Arena
-from support.besieged import Besieged, besieged_webhook
-from support.client_certificates import client_certificate
+from support.attacked import AttackedProgram, attacked_webhook
+from support.embedded_cluster import EmbeddedCluster
 
+from kruise_probe.api.times import utc_now
 from kruise_probe.manifests.webhook import MUTATE_PODS, VALIDATE_MARKERS
-from kruise_probe.playground.raw_api import marker_path
+from kruise_probe.serving.certificates import issue_certificate
 
 Json = dict[str, Any]
 GATE = "--feature-gates=EnablePodProbeMarkerOnServerless=true"
@@ -30,7 +31,25 @@ SECRETS = {
 HARMLESS = {"Accept": "application/json", "Host": "game.example.com"}
 
 
-async def create_marker(arena: Arena) -> None:
+class ClientCertificate(NamedTuple):
+    """PEM files; `pair` is the certificate and its key."""
+
+    authority: Path
+    pair: Path
+
+
+def client_certificate(folder: Path, name: str) -> ClientCertificate:
+    """A certificate for client authentication, signed by a CA of its own."""
+    issued = issue_certificate(
+        ["kube-apiserver"], now=utc_now(), lifetime=timedelta(hours=1), for_client=True
+    )
+    files = ClientCertificate(folder / f"{name}-ca.crt", folder / f"{name}-client.pem")
+    files.authority.write_bytes(issued.authority)
+    files.pair.write_bytes(issued.certificate + issued.key)
+    return files
+
+
+async def create_marker(cluster: EmbeddedCluster) -> None:
     headers = [{"name": name, "value": value} for name, value in {**HARMLESS, **SECRETS}.items()]
     probe = {
         "name": "checked",
@@ -38,18 +57,11 @@ async def create_marker(arena: Arena) -> None:
         "podConditionType": "example.com/checked",
         "probe": {"httpGet": {"port": 80, "httpHeaders": headers}},
     }
-    spec = {"selector": {"matchLabels": {"app": "game"}}, "probes": [probe]}
-    marker = {
-        "apiVersion": "apps.kruise.io/v1alpha1",
-        "kind": "PodProbeMarker",
-        "metadata": {"name": "marker"},
-        "spec": spec,
-    }
-    await arena.api.create(marker_path("").removesuffix("/"), marker)
+    await cluster.hollow.add_marker(probe, app="game")
 
 
 async def mutate(
-    besieged: Besieged, certificate: Path | None = None, *, path: str = MUTATE_PODS
+    attacked: AttackedProgram, certificate: Path | None = None, *, path: str = MUTATE_PODS
 ) -> Json | None:
     """The annotations of a new pod; None where the webhook answers nothing."""
     pod = {
@@ -61,7 +73,7 @@ async def mutate(
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     if certificate:
         context.load_cert_chain(certificate)
-    url = f"https://127.0.0.1:{besieged.port}{path}"
+    url = f"https://127.0.0.1:{attacked.port}{path}"
     body = BytesIO(json.dumps({"request": request}).encode())
     try:
         async with (
@@ -76,13 +88,13 @@ async def mutate(
     return {} if not patch else dict(patch[0]["value"])
 
 
-async def _is_annotated(besieged: Besieged, certificate: Path | None = None) -> bool:
-    return bool(await mutate(besieged, certificate))
+async def _is_annotated(attacked: AttackedProgram, certificate: Path | None = None) -> bool:
+    return bool(await mutate(attacked, certificate))
 
 
-async def test_e11_annotations_hold_no_header_that_looks_secret(arena: Arena) -> None:
-    await create_marker(arena)
-    async with besieged_webhook(arena, GATE) as manager:
+async def test_e11_annotations_hold_no_header_that_looks_secret(cluster: EmbeddedCluster) -> None:
+    await create_marker(cluster)
+    async with attacked_webhook(cluster, GATE) as manager:
         await manager.program.until("annotates", lambda: _is_annotated(manager))
         annotations = await mutate(manager)
 
@@ -96,12 +108,12 @@ async def test_e11_annotations_hold_no_header_that_looks_secret(arena: Arena) ->
 
 @pytest.mark.parametrize("path", [MUTATE_PODS, VALIDATE_MARKERS])
 async def test_e11_with_a_client_ca_only_the_api_server_is_answered(
-    arena: Arena, tmp_path: Path, path: str
+    cluster: EmbeddedCluster, tmp_path: Path, path: str
 ) -> None:
-    await create_marker(arena)
+    await create_marker(cluster)
     own, other = client_certificate(tmp_path, "own"), client_certificate(tmp_path, "other")
     flag = f"--webhook-client-ca-file={own.authority}"
-    async with besieged_webhook(arena, GATE, flag) as manager:
+    async with attacked_webhook(cluster, GATE, flag) as manager:
         await manager.program.until("annotates", lambda: _is_annotated(manager, own.pair))
 
         assert await mutate(manager, path=path) is None

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from support import programs
-from support.besieged import LOOK_SECONDS, daemon_flags
+from support.attacked import LOOK_SECONDS
+from support.fake_runtime import ScriptedRuntime
 from support.hollow import node_name
 from support.scraped import Scraped
 
@@ -54,10 +55,10 @@ async def _manager(kubeconfig: Path, folder: Path) -> AsyncIterator[Scraped]:
 
 @asynccontextmanager
 async def _daemon(kubeconfig: Path, folder: Path) -> AsyncIterator[Scraped]:
-    async with (
-        daemon_flags(node_name(0)) as flags,
-        programs.running("daemon", kubeconfig, folder, *flags, SECURE) as program,
-    ):
+    runtime = ScriptedRuntime()
+    async with programs.running_daemon(
+        kubeconfig, folder, node_name(0), runtime, SECURE
+    ) as program:
         await program.ready()
         yield Scraped(program)
 

@@ -1,4 +1,4 @@
-"""What takes long; `hack/soak` runs it. KRUISE_PROBE_SOAK says how long: `short` or `long`."""
+"""Long tests; `hack/soak` runs them. KRUISE_PROBE_SOAK is `short` or `long`."""
 
 import asyncio
 import logging
@@ -11,7 +11,7 @@ from random import Random
 import pytest
 import structlog
 from support.control_plane import ControlPlane
-from support.saying import say
+from support.output import print_line
 
 
 def pytest_sessionstart() -> None:
@@ -31,16 +31,54 @@ def short() -> bool:
     return os.environ["KRUISE_PROBE_SOAK"] == "short"
 
 
+NOT_CHECKED = "not checked in this run"
+
+
+class Limits:
+    """Limits that hold on a machine without other work: the long form checks them, the short form lists them."""
+
+    def __init__(self, item: pytest.Item, *, short: bool) -> None:
+        self._item = item
+        self._short = short
+
+    def check(self, limit: str, holds: bool) -> None:
+        if self._short:
+            self.skip(limit)
+        else:
+            assert holds, limit
+
+    def skip(self, limit: str) -> None:
+        self._item.user_properties.append((NOT_CHECKED, limit))
+
+
+@pytest.fixture
+def limits(request: pytest.FixtureRequest, short: bool) -> Limits:
+    return Limits(request.node, short=short)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reports = [each for found in terminalreporter.stats.values() for each in found]
+    limits = [
+        limit
+        for each in reports
+        if getattr(each, "when", "") == "call"
+        for name, limit in each.user_properties
+        if name == NOT_CHECKED
+    ]
+    if limits:
+        terminalreporter.write_line(f"{len(limits)} limits {NOT_CHECKED}: {'; '.join(limits)}")
+
+
 @pytest.fixture
 def random(request: pytest.FixtureRequest) -> Random:
     seed = int(os.environ.get("KRUISE_PROBE_SOAK_SEED") or secrets.randbelow(2**32))
-    say(f"{request.node.name}: KRUISE_PROBE_SOAK_SEED={seed}")
+    print_line(f"{request.node.name}: KRUISE_PROBE_SOAK_SEED={seed}")
     return Random(seed)
 
 
 @pytest.fixture(scope="session")
 def control_plane() -> Iterator[ControlPlane]:
-    """One for each process of the tests."""
+    """One for each pytest process."""
     worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
     port = int(os.environ.get("KRUISE_PROBE_SOAK_PORT", "27443")) + 20 * int(worker[2:])
     folder = Path(os.environ.get("TMPDIR", "/tmp")) / f"kp-soak-{port}"

@@ -1,4 +1,4 @@
-"""Random kills of API server, etcd and manager under churn, on real ones; in the end all is as the objects say."""
+"""Random kills of a real API server, etcd and manager while objects change; the end state is computed from the objects."""
 
 import asyncio
 import signal
@@ -11,16 +11,18 @@ from typing import Any, NamedTuple
 from support import programs
 from support.control_plane import ControlPlane, Stage, staged
 from support.hollow import ANNOTATION, CONDITION, LABEL, Daemons, node_name, pod_name, probe
+from support.output import print_line
 from support.programs import ALONE, Program
-from support.saying import say
-from support.witness import what_is_left_to_write
-from support.world import annotations, condition, following, labels
+from support.proxy import faulty_proxy
+from support.watched import annotations, condition, labels, results_of, watching
 
 from kruise_probe.api.errors import KubeError
 from kruise_probe.playground.raw_api import node_pod_probe_path, pod_path
 
 Json = dict[str, Any]
 CONVERGED_SECONDS = 120.0
+LOOK_SECONDS = 5.0
+"""Longer than initial keys are spread over, and than a marker's status is delayed."""
 
 
 class Scale(NamedTuple):
@@ -35,21 +37,21 @@ LONG = Scale(nodes=200, pods=1_000, seconds=600, calm_seconds=(2, 20))
 
 
 class Chaos:
-    """Users, daemons and fate, each with random numbers of their own."""
+    """Users, daemons and inject_faults, each with random numbers of their own."""
 
     def __init__(self, stage: Stage, scale: Scale, seed: int, folder: Path) -> None:
         self.stage = stage
-        self.world = stage.world
+        self.watched = stage.watched
         self.scale = scale
         self.seed = seed
         self.folder = folder
         self.epoch = 0
         self.edits = 0
-        self.blows: list[str] = []
+        self.faults: list[str] = []
         self.manager: Program | None = None
-        stage.daemons.verdict = self.verdict
+        stage.daemons.result_of = self.result_of
 
-    def verdict(self, pod: str, name: str) -> tuple[str, str]:
+    def result_of(self, pod: str, name: str) -> tuple[str, str]:
         good = Random(f"{self.seed} {pod} {name} {self.epoch}").random() < 0.7
         return ("Succeeded", "fine") if good else ("Failed", f"epoch {self.epoch}")
 
@@ -103,9 +105,9 @@ class Chaos:
             case _:
                 await hollow.remove_marker("beta")
 
-    async def fate(self, random: Random) -> None:
-        """Blow after blow until the time is over, each of them at least once."""
-        blows: dict[str, Callable[[], Awaitable[None]]] = {
+    async def inject_faults(self, random: Random) -> None:
+        """One fault after the other until the time is over, each of them at least once."""
+        faults: dict[str, Callable[[], Awaitable[None]]] = {
             "kill manager": self.kill_manager,
             "pause manager": self.pause_manager,
             "kill kube-apiserver": lambda: self.kill("kube-apiserver"),
@@ -114,11 +116,11 @@ class Chaos:
         }
         loop = asyncio.get_running_loop()
         over_at = loop.time() + self.scale.seconds
-        while loop.time() < over_at or len(self.blows) < len(blows):
-            for name in random.sample(list(blows), len(blows)):
+        while loop.time() < over_at or len(self.faults) < len(faults):
+            for name in random.sample(list(faults), len(faults)):
                 await asyncio.sleep(random.uniform(*self.scale.calm_seconds))
-                self.blows.append(name)
-                await blows[name]()
+                self.faults.append(name)
+                await faults[name]()
 
     async def kill(self, component: str) -> None:
         await self.stage.plane.kill(component)
@@ -143,25 +145,29 @@ class Chaos:
 
     def differs(self) -> Json:
         """What is not as the objects say: computed here, from what users wished and daemons told."""
-        world = self.world
-        reports = {each["metadata"]["name"]: each for each in world.reports.all()}
-        markers = {each["metadata"]["name"]: each for each in world.markers.all()}
+        watched = self.watched
+        reports = {each["metadata"]["name"]: each for each in watched.node_pod_probes.all()}
+        markers = {each["metadata"]["name"]: each for each in watched.markers.all()}
         wrong: Json = {}
-        asked: dict[str, dict[str, list[str]]] = {}
-        for pod in world.pods.all():
+        listed: dict[str, dict[str, list[str]]] = {}
+        for pod in watched.pods.all():
             wanted = self.probes_of(pod, markers)
-            asked.setdefault(pod["spec"]["nodeName"], {})[pod["metadata"]["uid"]] = wanted
-            told = self.told(pod, reports)
+            listed.setdefault(pod["spec"]["nodeName"], {})[pod["metadata"]["uid"]] = wanted
+            published = self.published(pod, reports)
             seen = self.seen(pod)
-            expected = self.expected(pod, markers, told)
+            expected = self.expected(pod, markers, published)
             if seen != expected and len(wrong) < 5:
-                wrong[pod["metadata"]["name"]] = {"is": seen, "should be": expected, "told": told}
+                wrong[pod["metadata"]["name"]] = {
+                    "is": seen,
+                    "should be": expected,
+                    "published": published,
+                }
         for name, report in reports.items():
             entries = report["spec"].get("podProbes") or ()
-            stands = {each["uid"]: [one["name"] for one in each["probes"]] for each in entries}
-            should = {uid: names for uid, names in asked.get(name, {}).items() if names}
-            if stands != should and len(wrong) < 5:
-                wrong[name] = {"is": stands, "should be": should}
+            found = {each["uid"]: [one["name"] for one in each["probes"]] for each in entries}
+            should = {uid: names for uid, names in listed.get(name, {}).items() if names}
+            if found != should and len(wrong) < 5:
+                wrong[name] = {"is": found, "should be": should}
         if len(reports) != self.scale.nodes:
             wrong["reports"] = len(reports)
         return wrong
@@ -176,13 +182,10 @@ class Chaos:
                 found += [f"{name}#{each['name']}" for each in marker["spec"]["probes"]]
         return found
 
-    def told(self, pod: Json, reports: dict[str, Json]) -> dict[str, tuple[str, str]]:
-        report = reports.get(pod["spec"]["nodeName"]) or {}
+    def published(self, pod: Json, reports: dict[str, Json]) -> dict[str, tuple[str, str]]:
+        found = results_of(reports.get(pod["spec"]["nodeName"]) or {})
         return {
-            each["name"]: (each["state"], each.get("message", ""))
-            for entry in report.get("status", {}).get("podProbeStatuses") or ()
-            if entry["uid"] == pod["metadata"]["uid"]
-            for each in entry["probeStates"]
+            name: result for (uid, name), result in found.items() if uid == pod["metadata"]["uid"]
         }
 
     def seen(self, pod: Json) -> Json:
@@ -193,18 +196,33 @@ class Chaos:
             **{each: condition(pod, each).get("status") for each in kinds},
         }
 
-    def expected(self, pod: Json, markers: dict[str, Json], told: Json) -> Json:
+    def expected(self, pod: Json, markers: dict[str, Json], published: Json) -> Json:
         should: Json = dict.fromkeys(self.seen(pod))
         for name in self.probes_of(pod, markers):
             marker, _, wanted = name.partition("#")
             one = next(each for each in markers[marker]["spec"]["probes"] if each["name"] == wanted)
-            state = told.get(name, ("nothing", ""))[0]
+            state = published.get(name, ("nothing", ""))[0]
             good = state == "Succeeded"
             should[one["podConditionType"]] = str(good)
             should |= {"label": "good" if good else "bad", "cost": "-1" if good else "1"}
         if should["label"] is None and labels(pod).get(LABEL) == "meddled":
             should["label"] = "meddled"
         return should
+
+
+async def pending_writes(chaos: Chaos) -> list[str]:
+    """The writes that a new manager tries first; the proxy refuses all of them. Events do not count."""
+    async with faulty_proxy(chaos.stage.plane.config()) as proxy:
+        proxy.fail(503, when=lambda seen: seen.writes)
+        kubeconfig = proxy.write_kubeconfig(chaos.folder, "new")
+        async with programs.running("manager", kubeconfig, chaos.folder, ALONE, name="new") as new:
+            await new.ready()
+            await asyncio.sleep(LOOK_SECONDS)
+        return [
+            f"{each.method} {each.path}"
+            for each in proxy.log
+            if each.writes and each.resource != "events"
+        ]
 
 
 async def test_chaos(
@@ -220,7 +238,9 @@ async def test_chaos(
         await chaos.start_manager()
         try:
             await until_over(chaos, seed)
-            say(f"{chaos.edits} edits; {len(chaos.blows)} blows: {', '.join(chaos.blows[:60])}")
+            print_line(
+                f"{chaos.edits} edits; {len(chaos.faults)} faults: {', '.join(chaos.faults[:60])}"
+            )
             assert_not_ended_by_itself(chaos)
             await converged(chaos)
         finally:
@@ -234,7 +254,7 @@ async def until_over(chaos: Chaos, seed: int) -> None:
             group.create_task(chaos.users(Random(f"{seed} users"))),
             group.create_task(chaos.stage.daemons.follow()),
         ]
-        await chaos.fate(Random(f"{seed} fate"))
+        await chaos.inject_faults(Random(f"{seed} inject_faults"))
         for each in others:
             each.cancel()
 
@@ -248,21 +268,21 @@ async def converged(chaos: Chaos) -> None:
     """Looked at with fresh eyes: the watches of before may not have come back yet."""
     loop = asyncio.get_running_loop()
     began = loop.time()
-    async with following(chaos.stage.api._client) as world, asyncio.TaskGroup() as group:
-        chaos.world = world
-        daemons = Daemons(chaos.stage.api, world, chaos.verdict)
+    async with watching(chaos.stage.api._client) as watched, asyncio.TaskGroup() as group:
+        chaos.watched = watched
+        daemons = Daemons(chaos.stage.api, watched, chaos.result_of)
         answering = group.create_task(daemons.follow())
-        await world.wait(
+        await watched.wait(
             "all is as the objects say",
             lambda: chaos.differs() or daemons.behind(),
             seconds=CONVERGED_SECONDS,
         )
         answering.cancel()
-    say(f"converged {loop.time() - began:.1f} s after the last blow")
+    print_line(f"converged {loop.time() - began:.1f} s after the last fault")
     assert_not_ended_by_itself(chaos)
     left: list[str] = []
     for _ in range(3):
-        left = await what_is_left_to_write(chaos.stage.plane.config())
+        left = await pending_writes(chaos)
         if not left:
             return
-    raise AssertionError(f"a fresh manager would still write: {left[:5]}")
+    raise AssertionError(f"a new manager still writes: {left[:5]}")

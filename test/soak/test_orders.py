@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 from support.edited_cluster import EditedCluster, assert_as_from_scratch
+from support.output import print_line
 from support.running_manager import running_manager
-from support.saying import say
 
 EDITS = 12
 
@@ -21,9 +21,11 @@ async def test_a20_a_thousand_orders_of_edits_end_as_from_scratch(
         try:
             await one_order(Random(seed))
         except AssertionError:
-            say(f"the order that failed: Random({seed})")
+            print_line(f"the order that failed: Random({seed})")
             raise
-    say(f"{count} orders of {EDITS} edits of two markers, their pods and results: as from scratch")
+    print_line(
+        f"{count} orders of {EDITS} edits of two markers, their pods and results: as from scratch"
+    )
 
 
 async def one_order(random: Random) -> None:

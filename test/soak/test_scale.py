@@ -6,10 +6,10 @@ from support import programs
 from support.background import background
 from support.control_plane import ControlPlane, staged
 from support.hollow import probe
+from support.output import print_line
 from support.patience import PATIENCE_SECONDS
 from support.programs import ALONE
 from support.proxy import faulty_proxy
-from support.saying import say
 
 NODES, PODS = 250, 1_000
 SHORT_NODES, SHORT_PODS = 25, 100
@@ -23,8 +23,8 @@ async def test_a1_marker_edited_while_messages_change_meets_no_conflict(
     async with staged(control_plane, "scale") as stage:
         await stage.hollow.add_nodes(nodes)
         await stage.hollow.add_pods(pods, nodes=nodes)
-        stage.daemons.verdict = lambda pod, name: ("Succeeded", f"tick {next(ticks)}")
-        reports = stage.world.reports
+        stage.daemons.result_of = lambda pod, name: ("Succeeded", f"tick {next(ticks)}")
+        reports = stage.watched.node_pod_probes
 
         def all_ask(seconds: int) -> bool:
             asked = [
@@ -40,7 +40,7 @@ async def test_a1_marker_edited_while_messages_change_meets_no_conflict(
             async with programs.running("manager", kubeconfig, tmp_path, ALONE):
                 await stage.hollow.add_marker(probe())
                 await reports.wait("all nodes ask", lambda: all_ask(1), seconds=PATIENCE_SECONDS)
-                async with background(stage.daemons.talk()):
+                async with background(stage.daemons.write_without_end()):
                     for seconds in range(2, 3 if short else 12):
                         edited = probe()
                         edited["probe"]["periodSeconds"] = seconds
@@ -51,7 +51,7 @@ async def test_a1_marker_edited_while_messages_change_meets_no_conflict(
                             seconds=PATIENCE_SECONDS,
                         )
         conflicts = proxy.count(lambda seen: seen.code == 409)
-        say(
+        print_line(
             f"{nodes} nodes, {pods} pods: {stage.daemons.writes} statuses, {dict(conflicts)} conflicts"
         )
         assert not conflicts

@@ -1,4 +1,4 @@
-"""A manager on a real API server, whose watches are paused over a compaction, or fall into a black hole."""
+"""A manager on a real API server: its watches are paused during a compaction, or fall into a black hole."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,15 +6,16 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from soak.conftest import Limits
 from support import programs
 from support.background import background
 from support.control_plane import ControlPlane, Stage, staged
 from support.hollow import CONDITION, pod_name, probe
+from support.output import print_line
 from support.patience import PATIENCE_SECONDS
 from support.programs import ALONE
 from support.proxy import FaultyProxy, Seen, faulty_proxy
-from support.saying import say
-from support.world import condition, following
+from support.watched import condition, watching
 
 from kruise_probe.playground.raw_api import pod_path
 
@@ -37,19 +38,19 @@ async def managed(stage: Stage, folder: Path, proxy: FaultyProxy) -> AsyncIterat
 
 
 async def all_have(
-    world: Any, kind: str, *, seconds: float = PATIENCE_SECONDS, count: int = PODS
+    watched: Any, kind: str, *, seconds: float = PATIENCE_SECONDS, count: int = PODS
 ) -> None:
-    await world.pods.wait(
+    await watched.pods.wait(
         f"all pods have {kind}",
-        lambda: len(world.pods.all()) == count and all(map(has(kind), world.pods.all())),
+        lambda: len(watched.pods.all()) == count and all(map(has(kind), watched.pods.all())),
         seconds=seconds,
     )
 
 
-async def test_c4_compaction_and_a_restart_under_paused_watches_end_exact_after_two_lists_at_most(
+async def test_c4_compaction_under_paused_watches_causes_at_most_two_lists(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
-    """The API server serves old versions from its own cache; only with its restart is what etcd forgot really gone."""
+    """The API server serves old versions from its cache, so the test restarts it after the compaction of etcd."""
     async with (
         staged(control_plane, "compacted") as stage,
         faulty_proxy(control_plane.config()) as proxy,
@@ -57,7 +58,7 @@ async def test_c4_compaction_and_a_restart_under_paused_watches_end_exact_after_
     ):
         async with background(stage.daemons.follow()):
             await stage.hollow.add_marker(probe())
-            await all_have(stage.world, CONDITION)
+            await all_have(stage.watched, CONDITION)
             began = asyncio.get_running_loop().time()
             proxy.pause()
             proxy.reset()
@@ -74,12 +75,12 @@ async def test_c4_compaction_and_a_restart_under_paused_watches_end_exact_after_
         proxy.heal()
         client = stage.api._client
         async with (
-            following(client) as world,
-            background(type(stage.daemons)(stage.api, world).follow()),
+            watching(client) as watched,
+            background(type(stage.daemons)(stage.api, watched).follow()),
         ):
 
             def exact() -> bool:
-                pods = {each["metadata"]["name"]: each for each in world.pods.all()}
+                pods = {each["metadata"]["name"]: each for each in watched.pods.all()}
                 other = pods.pop(pod_name(7))
                 bare = not condition(other, RENAMED) and not condition(other, CONDITION)
                 return (
@@ -89,7 +90,7 @@ async def test_c4_compaction_and_a_restart_under_paused_watches_end_exact_after_
                     and not any(condition(each, CONDITION) for each in pods.values())
                 )
 
-            await world.pods.wait("the exact state", exact)
+            await watched.pods.wait("the exact state", exact)
     lists = proxy.count(
         lambda seen: (
             seen.resource == "pods" and not seen.writes and seen.code == 200 and is_list(seen)
@@ -97,19 +98,21 @@ async def test_c4_compaction_and_a_restart_under_paused_watches_end_exact_after_
         since=began,
     )
     gone = proxy.count(lambda seen: seen.code == 410, since=began)
-    say(f"lists of pods after the compaction: {dict(lists)}, refused as too old: {dict(gone)}")
-    assert lists.total() <= 2
+    print_line(
+        f"lists of pods after the compaction: {dict(lists)}, refused as too old: {dict(gone)}"
+    )
+    assert 1 <= lists.total() <= 2, "the compaction removed the version of the paused watch"
 
 
 def is_list(seen: Seen) -> bool:
-    """A list in pages, or a streamed one: a watch that is told to send what there is first."""
+    """A list in pages, or a watch that begins with a list."""
     return not seen.watch or seen.initial_events
 
 
 async def test_c1_a_black_hole_is_left_within_seventy_five_seconds_and_no_event_is_lost(
-    control_plane: ControlPlane, short: bool, tmp_path: Path
+    control_plane: ControlPlane, short: bool, limits: Limits, tmp_path: Path
 ) -> None:
-    """In real time; the short form breaks the connections after a moment instead of waiting for the read deadline."""
+    """The short form resets the connections, so that it does not wait for the read deadline."""
     async with (
         staged(control_plane, "hole") as stage,
         faulty_proxy(control_plane.config()) as proxy,
@@ -117,7 +120,7 @@ async def test_c1_a_black_hole_is_left_within_seventy_five_seconds_and_no_event_
         background(stage.daemons.follow()),
     ):
         await stage.hollow.add_marker(probe())
-        await all_have(stage.world, CONDITION)
+        await all_have(stage.watched, CONDITION)
         proxy.black_hole()
         proxy.heal()
         began = asyncio.get_running_loop().time()
@@ -125,6 +128,7 @@ async def test_c1_a_black_hole_is_left_within_seventy_five_seconds_and_no_event_
         await stage.hollow.remove_pod(pod_name(3))
         if short:
             proxy.reset()
-        await all_have(stage.world, RENAMED, seconds=RECONNECTED_SECONDS, count=PODS - 1)
+            limits.skip("a black hole ends without a reset of its connections")
+        await all_have(stage.watched, RENAMED, seconds=RECONNECTED_SECONDS, count=PODS - 1)
         took = asyncio.get_running_loop().time() - began
-        say(f"out of the black hole after {took:.1f} s")
+        print_line(f"out of the black hole after {took:.1f} s")

@@ -1,4 +1,4 @@
-"""Runs something beside a test, for as long as the test needs it."""
+"""Runs a coroutine for the length of a block."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
@@ -8,7 +8,7 @@ from typing import Any
 
 @asynccontextmanager
 async def background(work: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task[None]]:
-    """Cancels `work` at the end, and raises what it failed with; what the test raises stays as it is, with a note of it."""
+    """Cancels `work` at the end. If `work` failed, raises its error, or adds it as a note to the test's own error."""
     task = asyncio.create_task(work)
     await asyncio.sleep(0)
     try:

@@ -1,4 +1,4 @@
-"""The listening side of a test's connections: they end with its block, whatever their peers do."""
+"""A listener whose connections end with its block."""
 
 import asyncio
 import contextlib
@@ -10,14 +10,14 @@ from typing import Any
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 ROUNDS_TO_CLOSE = 3
-"""Of the loop, from `abort` to the end of a transport, and of the one below it with TLS."""
+"""Passes of the loop from `abort` to the end of a transport and, with TLS, of the one below it."""
 
 
 @asynccontextmanager
 async def listening(
     serve: Serve, *, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[int]:
-    """A free port, at which `serve` is called for each connection; at the end calls are cancelled and connections aborted."""
+    """A free port; `serve` is called for each connection. At the end calls are cancelled and connections aborted."""
     taken: dict[asyncio.Task[Any], asyncio.StreamWriter] = {}
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

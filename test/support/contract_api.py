@@ -1,4 +1,4 @@
-"""Plain HTTP to an API server, for tests that hold one to what a real one answers: no client in between."""
+"""Plain HTTP to an API server, without a Kubernetes client, for the contract tests."""
 
 import asyncio
 import base64
@@ -30,7 +30,7 @@ GROUP = "/apis/apps.kruise.io/v1alpha1"
 
 @dataclass(frozen=True)
 class Target:
-    """Where an API server is and how to be let in."""
+    """Address and credentials of an API server."""
 
     url: str
     kubeconfig: Path
@@ -61,7 +61,7 @@ def _decoded(text: str) -> str:
 
 
 class Answer:
-    """What came back: HTTP status, headers, decoded body."""
+    """A response: HTTP status, headers, decoded body."""
 
     def __init__(self, code: int, headers: Any, text: str) -> None:
         self.code = code
@@ -112,7 +112,7 @@ class Stream:
         return json.loads(line) if line else None
 
     async def rest(self) -> list[Json]:
-        """Everything until the watch ends by itself."""
+        """All events until the server ends the watch."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             text = await self._response.text()
         return [json.loads(line) for line in text.splitlines()]
@@ -211,13 +211,13 @@ class Api:
             yield Stream(response)
 
     async def create(self, resource: str, body: Json, **query: Any) -> Answer:
-        """Creates in the test's namespace and expects that to work."""
+        """Creates an object in the test's namespace; it must succeed."""
         answer = await self.post(self.path(resource), body, **query)
         assert answer.code == 201, answer
         return answer
 
     async def until_gone(self, path: str) -> None:
-        """Waits for an object to be gone, by watching for it."""
+        """Watches until an object is deleted."""
         collection, _, name = path.rpartition("/")
         async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
@@ -236,7 +236,7 @@ class Api:
 
 
 def pod(name: str = "p", *, node: str = "nowhere", **metadata: Any) -> Json:
-    """A pod of one container on a node that does not exist; without `node` nobody schedules it."""
+    """A pod of one container on a node that does not exist; without `node` it is never scheduled."""
     spec: Json = {
         "schedulerName": "nobody",
         "automountServiceAccountToken": False,

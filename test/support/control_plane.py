@@ -8,13 +8,13 @@ import subprocess
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import aiohttp
 from support.hollow import Daemons, Hollow
 from support.patience import PATIENCE_SECONDS
 from support.programs import SECRETS, InPod
-from support.world import World, following
+from support.watched import WatchedObjects, watching
 
 from kruise_probe.api.errors import AlreadyExists, ConnectionFailed, KubeError
 from kruise_probe.api.names import SYSTEM_NAMESPACE
@@ -24,12 +24,14 @@ from kruise_probe.manifests.crds import all_crds
 from kruise_probe.playground.raw_api import RawApi
 
 HACK_CLUSTER = Path(__file__).parents[2] / "hack" / "cluster"
+Json = dict[str, Any]
+
 ACCOUNT = "soak"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 class ControlPlane:
-    """etcd, API server and controller manager of a test's own; without a `port` on those of the soak."""
+    """Real etcd, API server and controller manager; the default port is that of hack/soak."""
 
     def __init__(self, folder: Path, *, port: str = "") -> None:
         self._environ = {
@@ -41,7 +43,7 @@ class ControlPlane:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Up for the length of the block; also what came up halfway is taken down."""
+        """Starts it for the length of the block, and stops it also after a failed start."""
         try:
             self._command("up", "--no-node")
             yield
@@ -60,7 +62,7 @@ class ControlPlane:
         _check(arguments, done.returncode, done.stdout)
 
     async def do(self, *arguments: str) -> None:
-        """`hack/cluster …`, while the rest goes on."""
+        """Runs `hack/cluster …` without blocking the loop."""
         process = await asyncio.create_subprocess_exec(
             HACK_CLUSTER,
             *arguments,
@@ -75,7 +77,7 @@ class ControlPlane:
         return int((self.folder / "pids" / component).read_text().split()[0])
 
     async def kill(self, component: str) -> None:
-        """As `kill -9`; returns when it has ended, which takes a moment for much memory."""
+        """Sends SIGKILL; returns when the process has ended."""
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
         process = os.pidfd_open(self.pid(component))
         loop.add_reader(process, ended.set)
@@ -94,7 +96,7 @@ class ControlPlane:
         return load_config(str(self.kubeconfig))
 
     async def compact(self) -> None:
-        """Makes etcd forget all versions but the newest, as the API server does every five minutes."""
+        """Compacts etcd to the newest version, as the API server does every five minutes."""
         timeout = aiohttp.ClientTimeout(total=10)
         async with aiohttp.ClientSession(timeout=timeout) as session:
             with contextlib.suppress(aiohttp.ClientError, OSError, TimeoutError):
@@ -110,7 +112,7 @@ class ControlPlane:
 
 
 def _check(arguments: Sequence[str], code: int | None, output: str) -> None:
-    """hack/cluster names the component that failed, and shows the end of its log."""
+    """Raises with the output, which names the component that failed."""
     if code:
         raise AssertionError(
             f"hack/cluster {' '.join(arguments)} ended with exit code {code}:\n{output}"
@@ -118,9 +120,9 @@ def _check(arguments: Sequence[str], code: int | None, output: str) -> None:
 
 
 def write_account(folder: Path, token: str, authority: Path) -> None:
-    """A service account's files, as they stand below /var/run/secrets."""
+    """The files of a service account, as below /var/run/secrets."""
     files = folder / "kubernetes.io" / "serviceaccount"
-    files.mkdir(parents=True)
+    files.mkdir(parents=True, exist_ok=True)
     (files / "token").write_text(token)
     (files / "namespace").write_text(SYSTEM_NAMESPACE)
     (files / "ca.crt").write_bytes(authority.read_bytes())
@@ -128,7 +130,7 @@ def write_account(folder: Path, token: str, authority: Path) -> None:
 
 
 async def in_pod(plane: ControlPlane, api: RawApi, folder: Path) -> InPod:
-    """The files of a service account that may do everything. Needs root."""
+    """The files of a service account with the role cluster-admin. Needs root."""
     accounts = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/serviceaccounts"
     await _if_new(api, accounts, {"metadata": {"name": ACCOUNT}})
     await _if_new(
@@ -154,11 +156,11 @@ async def in_pod(plane: ControlPlane, api: RawApi, folder: Path) -> InPod:
 
 
 class Stage(NamedTuple):
-    """A namespace on the real API server, and what follows it."""
+    """A namespace on the real API server, with watches."""
 
     plane: ControlPlane
     api: RawApi
-    world: World
+    watched: WatchedObjects
     hollow: Hollow
     daemons: Daemons
 
@@ -168,22 +170,30 @@ class Stage(NamedTuple):
 
 
 @asynccontextmanager
-async def staged(plane: ControlPlane, namespace: str) -> AsyncIterator[Stage]:
-    """Nothing of ours stands when it begins, and nothing when it ends."""
-    client = RestClient(config=plane.config(), field_manager="soak", user_agent="soak")
-    async with client:
+async def prepared(
+    plane: ControlPlane, namespace: str, *, crds: Sequence[Json] | None = None
+) -> AsyncIterator[RawApi]:
+    """The CRDs (ours by default) and an empty namespace; removes nodes, pods and our objects at the end."""
+    async with RestClient(config=plane.config(), field_manager="soak", user_agent="soak") as client:
         api = RawApi(client)
-        for crd in all_crds():
+        for crd in all_crds() if crds is None else crds:
+            names, group = crd["spec"]["names"], crd["spec"]["group"]
             await _if_new(api, CRDS, crd)
-            await _served(api, f"/apis/apps.kruise.io/v1alpha1/{crd['spec']['names']['plural']}")
+            version = crd["spec"]["versions"][0]["name"]
+            await _served(api, f"/apis/{group}/{version}/{names['plural']}")
         for name in (SYSTEM_NAMESPACE, namespace):
             await _if_new(api, "/api/v1/namespaces", {"metadata": {"name": name}})
         await _served(api, f"/api/v1/namespaces/{namespace}/serviceaccounts/default")
-        async with following(client) as world:
-            try:
-                yield Stage(plane, api, world, Hollow(api, namespace), Daemons(api, world))
-            finally:
-                await _clean(api, namespace)
+        try:
+            yield api
+        finally:
+            await _clean(api, namespace)
+
+
+@asynccontextmanager
+async def staged(plane: ControlPlane, namespace: str) -> AsyncIterator[Stage]:
+    async with prepared(plane, namespace) as api, watching(api._client) as watched:
+        yield Stage(plane, api, watched, Hollow(api, namespace), Daemons(api, watched))
 
 
 async def _if_new(api: RawApi, path: str, body: dict[str, object]) -> None:
@@ -218,7 +228,7 @@ async def _clean(api: RawApi, namespace: str) -> None:
 
 
 async def _clear(api: RawApi, path: str) -> None:
-    """Deletes all that stands there; thousands take longer than a request may, so whatever was begun is gone on with."""
+    """Deletes a collection. Thousands of objects take longer than the deadline of a request, so it tries again."""
     for _ in range(20):
         with contextlib.suppress(ConnectionFailed):
             await api.delete(path, grace_seconds=0)

@@ -1,4 +1,4 @@
-"""Users, kubelets and daemons at work on a fake API server in random order, and what it has to come to."""
+"""Random edits by users, kubelets and daemons on a fake API server, and the end state that they must have."""
 
 from random import Random
 from typing import Any
@@ -26,7 +26,7 @@ MARKER_NAMES = ("way", "gateway")
 
 
 class EditedCluster:
-    """Users, kubelets and daemons at work on a fake API server; remembers what they want."""
+    """Plays users, kubelets and daemons on a fake API server, and remembers the desired objects."""
 
     def __init__(self, random: Random) -> None:
         self.api = FakeApi()
@@ -41,7 +41,7 @@ class EditedCluster:
             self.api.put(PODS, self.pods[name])
 
     def edit(self) -> None:
-        """One thing that somebody does."""
+        """Makes one random edit."""
         often = [self.put_marker, self.flip]
         rarely = [self.label, self.move_ip, self.replace_pod, self.drop_marker]
         faults = [self.meddle, self.break_plan]
@@ -96,7 +96,7 @@ class EditedCluster:
         self.daemons_report()
 
     def meddle(self) -> None:
-        """Somebody takes away, or overwrites, what we wrote."""
+        """Removes or overwrites what the manager wrote."""
         patch = {"metadata": {"labels": {"l1": self.random.choice([None, "?"])}}}
         self.api.edit(PODS, self.random.choice(POD_NAMES), patch, manager=MANAGER_FIELD_MANAGER)
 
@@ -109,7 +109,7 @@ class EditedCluster:
         return self.states.get((pod, probe), "Succeeded")
 
     def daemons_report(self) -> None:
-        """Each daemon publishes a result for what it is asked, and for nothing else."""
+        """Each daemon writes a result for each probe in its spec."""
         for node in NODE_NAMES:
             npp = self.api.get(NODE_POD_PROBES, node)
             statuses = [
@@ -127,14 +127,14 @@ class EditedCluster:
                 self.api.edit(NODE_POD_PROBES, node, patch)
 
     async def come_to_rest(self) -> None:
-        """Until nobody has anything to do any more, also those whose writes wait for their limit."""
+        """Waits until the manager has nothing to do, also after its write limits."""
         for _ in range(4):
             await settle(MARKS_INTERVAL_SECONDS)
             self.daemons_report()
         await settle(MARKS_INTERVAL_SECONDS)
 
     def copy(self) -> "EditedCluster":
-        """The same wishes, on a cluster where nothing has happened yet."""
+        """The same desired objects on a new cluster."""
         fresh = EditedCluster(Random(0))
         fresh.states = self.states
         for wire in self.pods.values():
@@ -144,7 +144,7 @@ class EditedCluster:
         return fresh
 
     def looks(self) -> dict[str, Any]:
-        """What users see, stamps left out."""
+        """What users see, without timestamps."""
         seen: dict[str, Any] = {}
         for name in POD_NAMES:
             wire = self.api.get(PODS, name)
@@ -167,7 +167,7 @@ class EditedCluster:
 
 
 async def assert_as_from_scratch(cluster: EditedCluster) -> None:
-    """With a manager at work on it: once it has come to rest, it looks as if nothing had ever been otherwise."""
+    """While a manager runs: asserts that a new manager on a new cluster comes to the same end state."""
     await cluster.come_to_rest()
     fresh = cluster.copy()
     async with running_manager(fresh.api):

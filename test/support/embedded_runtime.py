@@ -20,7 +20,7 @@ from kruise_probe.playground.node.runtime import LocalRuntime
 
 
 class EmbeddedRuntime:
-    """A running runtime: `endpoint` is its CRI, `start` makes containers as a kubelet would."""
+    """A running runtime: `endpoint` is its CRI, `start` creates containers as the kubelet does."""
 
     def __init__(self, runtime: LocalRuntime, endpoint: str) -> None:
         self.runtime = runtime

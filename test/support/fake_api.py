@@ -1,4 +1,4 @@
-"""An API server for the manager's reconcilers, in memory: patches, finalizers, generations, managedFields of pods.
+"""An API server in memory for the reconcilers: patches, finalizers, generations, managedFields of pods.
 
 Every verb may be made to fail. What it does, it does as the real one; what it leaves out: validation, resource
 versions in lists of other kinds, status subresources' protection of the rest (our patches touch nothing else).
@@ -46,7 +46,7 @@ class Write(NamedTuple):
 
 
 class LaggingSource(FakeSource[Any]):
-    """A source whose watches can be held back: the lag of an informer."""
+    """A source whose watch events can be delayed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class FakeApi:
         return self._wire.get((resource.plural, _key(resource, name, namespace)))
 
     def put(self, resource: Resource[Any], wire: Json) -> None:
-        """Somebody creates the object, or replaces it."""
+        """Creates or replaces the object, as another client."""
         meta = wire["metadata"]
         self._store(
             resource, NamespacedName(meta.get("namespace", ""), meta["name"]), deepcopy(wire)
@@ -113,7 +113,7 @@ class FakeApi:
         namespace: str = "default",
         manager: str = "kubectl",
     ) -> None:
-        """Somebody else patches the object (strategically, if it is a pod)."""
+        """Patches the object as another client (a strategic merge patch if it is a pod)."""
         key = _key(resource, name, namespace)
         live = self._wire[resource.plural, key]
         if resource is PODS:
@@ -122,7 +122,7 @@ class FakeApi:
             self._store(resource, key, _merged(live, patch))
 
     def remove(self, resource: Resource[Any], name: str, namespace: str = "default") -> None:
-        """Somebody deletes the object; finalizers hold it."""
+        """Deletes the object as another client; finalizers delay this."""
         key = _key(resource, name, namespace)
         live = self._wire[resource.plural, key]
         if live["metadata"].get("finalizers"):

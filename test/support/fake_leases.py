@@ -1,4 +1,4 @@
-"""A server of one Lease, in memory, with the network in front of it under the test's control."""
+"""A server of one Lease in memory, behind a network that the test controls."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -15,7 +15,7 @@ from kruise_probe.client.request import PatchType
 
 
 class FakeLeases:
-    """What the server stores: at most one Lease, a version counter, and who watches."""
+    """The server's state: at most one Lease, a version counter, and the watches."""
 
     def __init__(self) -> None:
         self.stored: dict[str, Any] | None = None
@@ -75,7 +75,7 @@ class FakeLeases:
 
 
 class LeaseLink:
-    """One candidate's way to the server; satisfies `LeaseClient`.
+    """The connection of one manager to the server; satisfies `LeaseClient`.
 
     Attributes:
         latency_seconds: each way; the server acts in between.

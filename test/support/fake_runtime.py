@@ -1,9 +1,10 @@
-"""A container runtime that does what a test tells it: in this process, or behind a real CRI socket.
+"""A container runtime with scripted commands, in this process or behind a CRI socket.
 
-Held to the real thing by test/contract/cri.
+test/contract/cri compares it with a real runtime.
 """
 
 import asyncio
+import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -45,7 +46,7 @@ Script = Callable[["ExecCall"], Awaitable[ExecResult]]
 
 @dataclass(frozen=True)
 class ExecCall:
-    """What a script is told."""
+    """The argument of a script."""
 
     container_id: str
     command: tuple[str, ...]
@@ -62,18 +63,21 @@ class FakeContainer:
     created_at: datetime
     started_at: datetime | None
     sandbox_id: str
+    finished_at: datetime | None = None
+    exit_code: int = 0
 
 
 @dataclass
 class ScriptedRuntime:
-    """Containers, and what becomes of commands in them.
+    """Containers, and scripts for the commands in them.
 
     Attributes:
-        calls: how often each call was made, by its name in Go (`ListContainers`).
+        calls: number of calls, by their names in Go (`ListContainers`).
         execs: every command that was started, in order.
         in_flight, most_in_flight: commands that run, now and at most.
-        failures: for a call's name the failure that it raises, until the test takes it away.
-        has_events: without it `events` says that there is no such call.
+        failures: by a call's name, the failure that it raises until the test removes it.
+        has_events: without it `events` raises NotSupported.
+        default_script: for commands without a script; it prints nothing and succeeds.
     """
 
     calls: Counter[str] = field(default_factory=Counter)
@@ -84,6 +88,7 @@ class ScriptedRuntime:
     has_events: bool = False
     containers: dict[str, FakeContainer] = field(default_factory=dict)
     sandboxes: dict[str, SandboxDetail] = field(default_factory=dict)
+    default_script: Script = field(default_factory=lambda: succeed())
     _scripts: dict[tuple[str, ...], Script] = field(default_factory=dict)
     _streams: list[asyncio.Queue[ContainerEvent | None]] = field(default_factory=list)
 
@@ -99,7 +104,7 @@ class ScriptedRuntime:
         state: ContainerState = ContainerState.RUNNING,
         silently: bool = False,
     ) -> FakeContainer:
-        """A new container; `silently` means that the event stream does not mention it."""
+        """A new container; with `silently` without an event."""
         number = len(self.containers)
         sandbox_id = sandbox_id or f"sandbox-{pod_uid}"
         ips = () if host_network or not ip else (ip,)
@@ -115,8 +120,10 @@ class ScriptedRuntime:
             self.tell(container.id, ContainerEventType.STARTED)
         return container
 
-    def stop(self, container: FakeContainer, *, silently: bool = False) -> None:
+    def stop(self, container: FakeContainer, *, silently: bool = False, exit_code: int = 0) -> None:
         container.state = ContainerState.EXITED
+        container.finished_at = container.created_at + timedelta(seconds=1)
+        container.exit_code = exit_code
         if not silently:
             self.tell(container.id, ContainerEventType.STOPPED)
 
@@ -133,7 +140,7 @@ class ScriptedRuntime:
             stream.put_nowait(None)
 
     def on_exec(self, *command: str, script: Script) -> None:
-        """What `command` does from now on; commands without a script print nothing and succeed."""
+        """Sets the script of `command`."""
         self._scripts[command] = script
 
     async def version(self) -> RuntimeVersion:
@@ -160,7 +167,13 @@ class ScriptedRuntime:
     async def container_status(self, container_id: str) -> ContainerDetail:
         self._called("ContainerStatus")
         container = self._container(container_id)
-        return ContainerDetail(container.id, container.state, container.started_at)
+        return ContainerDetail(
+            container.id,
+            container.state,
+            container.started_at,
+            finished_at=container.finished_at,
+            exit_code=container.exit_code,
+        )
 
     async def sandbox_status(self, sandbox_id: str) -> SandboxDetail:
         self._called("PodSandboxStatus")
@@ -181,7 +194,7 @@ class ScriptedRuntime:
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
         try:
             async with asyncio.timeout(timeout_seconds):
-                return await self._scripts.get(call.command, succeed())(call)
+                return await self._scripts.get(call.command, self.default_script)(call)
         except TimeoutError:
             raise ExecTimeout(f"command timed out after {timeout_seconds:g}s") from None
         finally:
@@ -278,12 +291,13 @@ class _Servicer(RuntimeServiceServicer):
     ) -> pb.ContainerStatusResponse:
         call = self._runtime.container_status(request.container_id)
         detail = await self._or_abort(call, context)
-        started_at = detail.started_at
         return pb.ContainerStatusResponse(
             status=pb.ContainerStatus(
                 id=detail.id,
                 state=f"CONTAINER_{detail.state.name}",
-                started_at=_nanoseconds(started_at) if started_at else 0,
+                started_at=_nanoseconds(detail.started_at),
+                finished_at=_nanoseconds(detail.finished_at),
+                exit_code=detail.exit_code or 0,
             )
         )
 
@@ -346,13 +360,21 @@ def _container_message(info: ContainerInfo) -> pb.Container:
     )
 
 
-def _nanoseconds(at: datetime) -> int:
+def _nanoseconds(at: datetime | None) -> int:
+    if at is None:
+        return 0
     return (at - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1) * 1000
 
 
 @asynccontextmanager
-async def served(runtime: ScriptedRuntime, socket: Path) -> AsyncIterator[str]:
-    """Serves the CRI of `runtime` at `socket` (a short path); the value is its endpoint."""
+async def served(runtime: ScriptedRuntime, socket: Path | None = None) -> AsyncIterator[str]:
+    """Serves the CRI of `runtime` at `socket`, or in a temporary folder; the value is its endpoint."""
+    if socket is None:
+        # The path of a socket has at most 107 bytes: a test's own folder may be too deep.
+        with tempfile.TemporaryDirectory(prefix="cri-") as folder:
+            async with served(runtime, Path(folder) / "cri.sock") as endpoint:
+                yield endpoint
+        return
     server = grpc.aio.server(options=[("grpc.max_send_message_length", 64 << 20)])
     add_RuntimeServiceServicer_to_server(_Servicer(runtime), server)
     _ = server.add_insecure_port(f"unix:{socket}")

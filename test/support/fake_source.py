@@ -1,4 +1,4 @@
-"""A source of objects for informers, in memory, that misbehaves on demand.
+"""A source of objects for informers in memory, with faults on demand.
 
 It does what an API server does with resource versions, pages, streamed lists, bookmarks and compaction;
 `test_fake_source.py` holds it to that.
@@ -23,7 +23,7 @@ from kruise_probe.api.resources import EventType, KubeObject, ListPage, Undecoda
 T = TypeVar("T", bound=KubeObject)
 
 READ_DEADLINE_SECONDS = 70.0
-"""The client's: a watch that is silent for so long is broken."""
+"""The client closes a watch without events after this time."""
 
 BOOKMARK_SECONDS = 60.0
 
@@ -37,7 +37,7 @@ def thing(
 
 
 def stamp(obj: Any, resource_version: str) -> Any:
-    """`obj` as the API server would return it, at that version."""
+    """`obj` as the API server returns it at that version."""
     if isinstance(obj, ApiObject):
         metadata = msgspec.structs.replace(obj.metadata, resource_version=resource_version)
         return msgspec.structs.replace(obj, metadata=metadata)
@@ -45,7 +45,7 @@ def stamp(obj: Any, resource_version: str) -> Any:
 
 
 class Request(NamedTuple):
-    """A request as the source saw it; `at` is loop time."""
+    """A request that the source received; `at` is loop time."""
 
     at: float
     verb: str
@@ -129,7 +129,7 @@ class FakeSource(Generic[T]):
         return stored
 
     def put_broken(self, key: NamespacedName) -> None:
-        """Changes the object of that key to something that does not decode."""
+        """Changes the object of that key to bytes that do not decode."""
         event = EventType.MODIFIED if key in self.objects else EventType.ADDED
         self._version += 1
         item = Undecodable(key, str(self._version), "Expected `int`, got `str` - at `$.spec`")
@@ -152,12 +152,12 @@ class FakeSource(Generic[T]):
             watch.push(_Ended(error))
 
     def black_hole(self) -> None:
-        """From now on the open watches receive nothing more, and are not told."""
+        """Sends no more events to the open watches, without an error."""
         for watch in self._watches:
             watch.silent = True
 
     def compact(self) -> None:
-        """Forgets all history: watches and lists of older versions are expired from now on."""
+        """Drops all history: older versions expire."""
         self._oldest = self._version
         self._history.clear()
         self._lists.clear()

@@ -1,10 +1,10 @@
-"""One end of a TCP connection without a socket: what is written to it is kept, the other end is the test's."""
+"""One end of a TCP connection without a socket; the test plays the other end."""
 
 import asyncio
 
 
 class FakeTransport(asyncio.Transport):
-    """Behaves as a selector event loop's transport; `stuck` makes the other side take nothing."""
+    """Behaves like a selector event loop's transport; with `stuck` the other side reads nothing."""
 
     def __init__(self, protocol: asyncio.Protocol) -> None:
         super().__init__()
@@ -23,7 +23,7 @@ class FakeTransport(asyncio.Transport):
     # The other side.
 
     def receive(self, data: bytes) -> None:
-        """Data comes in, as far as anybody reads."""
+        """Delivers data unless reading is paused."""
         if not self.closing and self.reading:
             self._protocol.data_received(data)
 
@@ -32,12 +32,12 @@ class FakeTransport(asyncio.Transport):
             self.close()
 
     def take(self) -> bytes:
-        """What was written since the last time."""
+        """Returns what was written since the last call."""
         taken, self.written = self.written, b""
         return taken
 
     def drain(self) -> None:
-        """The other side takes what was held up."""
+        """The other side reads the buffered data."""
         self.stuck = False
         self.written += self.buffered
         self.buffered = b""

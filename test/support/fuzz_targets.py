@@ -1,4 +1,4 @@
-"""What a fuzzer calls: one function for each parser of bytes that a peer sends.
+"""Fuzz targets: one function for each parser of bytes from a peer.
 
 A target takes any bytes and returns; an exception is a defect. Errors that a parser documents are part of its contract
 and are caught here. Where a parser takes its input in pieces, the target feeds it whole and in pieces and compares.
@@ -142,7 +142,7 @@ _CRI: Final[tuple[tuple[Any, Callable[[Any], object]], ...]] = (
 
 
 def http_request(data: bytes) -> None:
-    """What anybody sends to health, metrics and webhook ports."""
+    """Requests to health, metrics and webhook ports."""
     try:
         head = parse_head(data, max_body_bytes=1024)
     except BadRequest:
@@ -152,7 +152,7 @@ def http_request(data: bytes) -> None:
 
 
 def admission_review(data: bytes) -> None:
-    """What reaches the webhook's port."""
+    """Requests to the webhook's port."""
     try:
         request = decode_review(data)
     except BadReview:
@@ -243,7 +243,7 @@ TARGETS: Final[Mapping[str, Target]] = {
 
 
 def read_corpus(name: str) -> list[bytes]:
-    """The inputs that a target is known to have met; empty for one that was never fuzzed."""
+    """The corpus of a target; empty if it was never fuzzed."""
     file = CORPORA / name
     return list(map(b64decode, file.read_text().split())) if file.exists() else []
 

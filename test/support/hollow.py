@@ -1,15 +1,15 @@
-"""Hollow nodes and pods, objects only, and daemons that know their results without asking anybody.
+"""Hollow nodes and pods: objects without processes, and daemons that write results without probes.
 
-For any API server. Addresses of pods are of 127/8. A daemon here writes what a real one writes: the status of its
-node's NodePodProbe, whole, and its Lease.
+They work on any API server. Pods have addresses of 127.0.0.0/8. A hollow daemon writes what a real one writes: the
+whole status of its NodePodProbe, and its Lease.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 
-from support.world import World
+from support.watched import WatchedObjects, results_of
 
 from kruise_probe.api.errors import AlreadyExists, KubeError, NotFound
 from kruise_probe.api.names import SYSTEM_NAMESPACE, agent_lease_name
@@ -18,32 +18,34 @@ from kruise_probe.playground.raw_api import RawApi, marker_path, node_pod_probe_
 
 Json = dict[str, Any]
 
-SIDE_BY_SIDE = 16
+CONCURRENT_REQUESTS = 16
 RETRY_SECONDS = 0.5
 CONDITION = "example.com/healthy"
 LABEL = "example.com/state"
 ANNOTATION = "example.com/cost"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases"
 
-Verdict = Callable[[str, str], tuple[str, str]]
-"""Of a pod and a probe: state and message."""
+ResultOf = Callable[[str, str], tuple[str, str]]
+"""State and message, by the names of pod and probe."""
 
 
 def healthy(_pod: str, _probe: str) -> tuple[str, str]:
     return "Succeeded", "fine"
 
 
-async def side_by_side(work: Iterable[Awaitable[Any]], limit: int = SIDE_BY_SIDE) -> None:
-    """All of it, so many at once; each is made when its turn comes."""
+async def run_concurrently(
+    work: Iterable[Awaitable[Any]], limit: int = CONCURRENT_REQUESTS
+) -> None:
+    """Awaits all of `work`, at most `limit` at once."""
     left = iter(work)
 
-    async def work_off() -> None:
+    async def worker() -> None:
         for each in left:
             await each
 
     async with asyncio.TaskGroup() as group:
         for _ in range(limit):
-            group.create_task(work_off())
+            group.create_task(worker())
 
 
 def node_name(number: int) -> str:
@@ -59,7 +61,7 @@ def pod_ip(number: int) -> str:
 
 
 def probe(name: str = "healthy", **more: Any) -> Json:
-    """An exec probe with a condition and marks for both states."""
+    """An exec probe with a condition, and labels and annotations for both states."""
     return {
         "name": name,
         "containerName": "main",
@@ -73,65 +75,69 @@ def probe(name: str = "healthy", **more: Any) -> Json:
     }
 
 
-class Hollow:
-    """A namespace full of it."""
+def marker_object(*probes: Json, name: str = "marker", app: str = "web") -> Json:
+    return {
+        "apiVersion": "apps.kruise.io/v1alpha1",
+        "kind": "PodProbeMarker",
+        "metadata": {"name": name},
+        "spec": {"selector": {"matchLabels": {"app": app}}, "probes": list(probes or [probe()])},
+    }
 
-    def __init__(self, api: RawApi, namespace: str = "default") -> None:
-        self.api = api
-        self.namespace = namespace
 
-    async def add_nodes(self, count: int) -> None:
-        await side_by_side(self.add_node(node_name(number)) for number in range(count))
+def node_pod_probe_object(node: str, entries: Sequence[Json] = ()) -> Json:
+    return {
+        "apiVersion": "apps.kruise.io/v1alpha1",
+        "kind": "NodePodProbe",
+        "metadata": {"name": node},
+        "spec": {"podProbes": list(entries)},
+    }
 
-    async def add_node(self, name: str) -> None:
-        body = {"metadata": {"name": name}, "spec": {"unschedulable": True}}
-        await self.api.create("/api/v1/nodes", body)
 
-    async def ask_node(self, name: str, probes: list[Json]) -> None:
-        """A node with a NodePodProbe: `probes` of one pod, uid-1, whose manager is away."""
-        await self.add_node(name)
-        entry = {"name": "pod", "namespace": "default", "uid": "uid-1", "IP": "", "probes": probes}
-        body = {
-            "apiVersion": "apps.kruise.io/v1alpha1",
-            "kind": "NodePodProbe",
-            "metadata": {"name": name},
-            "spec": {"podProbes": [entry]},
-        }
-        await self.api.create(node_pod_probe_path("").rstrip("/"), body)
+def spec_entry(pod: str, uid: str, probes: Sequence[Json], *, namespace: str, ip: str = "") -> Json:
+    """An entry of NodePodProbe.spec."""
+    return {"name": pod, "namespace": namespace, "uid": uid, "IP": ip, "probes": list(probes)}
 
-    async def add_pods(self, count: int, *, nodes: int, first: int = 0, **more: Any) -> None:
-        numbers = range(first, first + count)
-        await side_by_side(
-            self.add_pod(number, node=node_name(number % nodes), **more) for number in numbers
-        )
 
-    async def add_pod(
-        self, number: int, *, node: str, labels: Json | None = None, padding_bytes: int = 0
-    ) -> None:
-        """A running pod; `padding_bytes` in its environment makes it as large as real ones."""
-        name = pod_name(number)
-        container: Json = {"name": "main", "image": "none", "command": ["sleep"]}
-        if padding_bytes:
-            container["env"] = [{"name": "PADDING", "value": "x" * padding_bytes}]
-        body = {
-            "metadata": {"name": name, "labels": {"app": "web"} if labels is None else labels},
-            "spec": {
-                "nodeName": node,
-                "automountServiceAccountToken": False,
-                "terminationGracePeriodSeconds": 0,
-                "containers": [container],
-                "tolerations": [{"operator": "Exists"}],
-            },
-        }
-        await self.api.create(f"/api/v1/namespaces/{self.namespace}/pods", body)
-        at = format_time(utc_now())
-        status = {
+def probe_state(name: str, state: str, message: str, *, probed_at: str, moved_at: str) -> Json:
+    """A result in NodePodProbe.status."""
+    return {
+        "name": name,
+        "state": state,
+        "message": message,
+        "lastProbeTime": probed_at,
+        "lastTransitionTime": moved_at,
+    }
+
+
+def pod_object(
+    name: str,
+    *,
+    node: str,
+    ip: str,
+    at: str,
+    labels: Json | None = None,
+    padding_bytes: int = 0,
+) -> Json:
+    """A running pod with its status; `padding_bytes` in its environment make it as large as real ones."""
+    container: Json = {"name": "main", "image": "none", "command": ["sleep"]}
+    if padding_bytes:
+        container["env"] = [{"name": "PADDING", "value": "x" * padding_bytes}]
+    conditions = ("Initialized", "Ready", "ContainersReady", "PodScheduled")
+    return {
+        "metadata": {"name": name, "labels": {"app": "web"} if labels is None else labels},
+        "spec": {
+            "nodeName": node,
+            "automountServiceAccountToken": False,
+            "terminationGracePeriodSeconds": 0,
+            "containers": [container],
+            "tolerations": [{"operator": "Exists"}],
+        },
+        "status": {
             "phase": "Running",
-            "podIP": pod_ip(number),
-            "podIPs": [{"ip": pod_ip(number)}],
+            "podIP": ip,
+            "podIPs": [{"ip": ip}],
             "conditions": [
-                {"type": each, "status": "True", "lastTransitionTime": at}
-                for each in ("Initialized", "Ready", "ContainersReady", "PodScheduled")
+                {"type": each, "status": "True", "lastTransitionTime": at} for each in conditions
             ],
             "containerStatuses": [
                 {
@@ -141,27 +147,58 @@ class Hollow:
                     "restartCount": 0,
                     "image": "none",
                     "imageID": "",
-                    "containerID": f"containerd://{number:064x}",
+                    "containerID": "containerd://" + "0" * 64,
                     "state": {"running": {"startedAt": at}},
                 }
             ],
-        }
-        await self.api.merge(pod_path(name, self.namespace, "status"), {"status": status})
+        },
+    }
+
+
+class Hollow:
+    """Creates, changes and deletes hollow objects; pods and markers in one namespace."""
+
+    def __init__(self, api: RawApi, namespace: str = "default") -> None:
+        self.api = api
+        self.namespace = namespace
+
+    async def add_nodes(self, count: int) -> None:
+        await run_concurrently(self.add_node(node_name(number)) for number in range(count))
+
+    async def add_node(self, name: str) -> None:
+        # Kruise's manager ignores nodes that are not ready.
+        status = {"conditions": [{"type": "Ready", "status": "True"}]}
+        body = {"metadata": {"name": name}, "spec": {"unschedulable": True}, "status": status}
+        await self.api.create("/api/v1/nodes", body)
+
+    async def add_node_pod_probe(self, name: str, probes: Sequence[Json] = ()) -> None:
+        """A node with a NodePodProbe that lists `probes` of one pod, uid-1; no manager runs."""
+        await self.add_node(name)
+        entries = [spec_entry("pod", "uid-1", probes, namespace="default")] if probes else ()
+        path = node_pod_probe_path("").rstrip("/")
+        await self.api.create(path, node_pod_probe_object(name, entries))
+
+    async def add_pods(self, count: int, *, nodes: int, first: int = 0, **more: Any) -> None:
+        numbers = range(first, first + count)
+        await run_concurrently(
+            self.add_pod(number, node=node_name(number % nodes), **more) for number in numbers
+        )
+
+    async def add_pod(self, number: int, *, node: str, **more: Any) -> None:
+        """`more` are arguments of `pod_object`."""
+        at = format_time(utc_now())
+        body = pod_object(pod_name(number), node=node, ip=pod_ip(number), at=at, **more)
+        status = body.pop("status")
+        await self.api.create(f"/api/v1/namespaces/{self.namespace}/pods", body)
+        path = pod_path(pod_name(number), self.namespace, "status")
+        await self.api.merge(path, {"status": status})
 
     async def remove_pod(self, name: str) -> None:
         await self.api.delete(pod_path(name, self.namespace), grace_seconds=0)
 
     async def add_marker(self, *probes: Json, name: str = "marker", app: str = "web") -> Json:
-        body = {
-            "apiVersion": "apps.kruise.io/v1alpha1",
-            "kind": "PodProbeMarker",
-            "metadata": {"name": name},
-            "spec": {
-                "selector": {"matchLabels": {"app": app}},
-                "probes": list(probes or [probe()]),
-            },
-        }
-        return await self.api.create(marker_path("", self.namespace).rstrip("/"), body)
+        path = marker_path("", self.namespace).rstrip("/")
+        return await self.api.create(path, marker_object(*probes, name=name, app=app))
 
     async def edit_marker(self, *probes: Json, name: str = "marker") -> Json:
         change = {"spec": {"probes": list(probes)}}
@@ -172,54 +209,51 @@ class Hollow:
 
 
 class Daemons:
-    """The daemons of all nodes: `verdict` is what they find.
+    """The daemons of all nodes, without probes: `result_of` returns each result.
 
     Attributes:
-        writes: how many statuses were written.
-        refused: the errors that writes met, as (node, error).
+        writes: number of statuses written.
+        refused: failed writes, as (node, error).
     """
 
-    def __init__(self, api: RawApi, world: World, verdict: Verdict = healthy) -> None:
-        self.verdict = verdict
+    def __init__(self, api: RawApi, watched: WatchedObjects, result_of: ResultOf = healthy) -> None:
+        self.result_of = result_of
         self.writes = 0
         self.refused: list[tuple[str, KubeError]] = []
         self._api = api
-        self._world = world
+        self._watched = watched
         self._moved: dict[tuple[str, str], tuple[str, str]] = {}
 
-    def status_of(self, report: Json) -> Json:
-        """What a daemon would publish now for the spec of this NodePodProbe."""
+    def status_of(self, node_pod_probe: Json) -> Json:
+        """The status that a daemon would write now for this NodePodProbe."""
         return {
-            "podProbeStatuses": [self._of(each) for each in report["spec"].get("podProbes", ())]
+            "podProbeStatuses": [
+                self._of(each) for each in node_pod_probe["spec"].get("podProbes", ())
+            ]
         }
 
     def _of(self, entry: Json) -> Json:
         now = format_time(utc_now())
         states = []
         for each in entry["probes"]:
-            state, message = self.verdict(entry["name"], each["name"])
+            state, message = self.result_of(entry["name"], each["name"])
             key = (entry["uid"], each["name"])
             before = self._moved.get(key)
             if before is None or before[0] != state:
                 self._moved[key] = (state, now)
+            moved_at = self._moved[key][1]
             states.append(
-                {
-                    "name": each["name"],
-                    "state": state,
-                    "message": message,
-                    "lastProbeTime": now,
-                    "lastTransitionTime": self._moved[key][1],
-                }
+                probe_state(each["name"], state, message, probed_at=now, moved_at=moved_at)
             )
         names = {key: entry[key] for key in ("name", "namespace", "uid")}
         return {**names, "probeStates": states}
 
     async def write(self, node: str) -> None:
-        """One status of one node, if there is anything to say."""
-        report = self._world.reports.newest(node)
-        if report is None:
+        """Writes the status of one node, if it has a NodePodProbe."""
+        found = self._watched.node_pod_probes.newest(node)
+        if found is None:
             return
-        status = self.status_of(report)
+        status = self.status_of(found)
         try:
             await self._api.merge(f"{node_pod_probe_path(node)}/status", {"status": status})
             self.writes += 1
@@ -229,43 +263,45 @@ class Daemons:
             self.refused.append((node, error))
 
     def behind(self) -> list[str]:
-        """The nodes whose published status is not what a daemon would publish now."""
+        """The nodes whose NodePodProbe does not have the current results."""
         return [
             each["metadata"]["name"]
-            for each in self._world.reports.all()
-            if _bare(self.status_of(each)) != _bare(each.get("status") or {})
+            for each in self._watched.node_pod_probes.all()
+            if results_of({"status": self.status_of(each)}) != results_of(each)
         ]
 
-    async def catch_up(self) -> None:
-        """Every node that has something new to say says it."""
-        await side_by_side(self.write(each) for each in self.behind())
+    async def write_changes(self) -> None:
+        """Writes the status of each node whose results have changed."""
+        await run_concurrently(self.write(each) for each in self.behind())
 
     async def follow(self) -> None:
-        """As daemons do: says what is new as soon as a spec has changed, until cancelled."""
+        """Writes new results whenever a spec changes, until cancelled."""
         while True:
-            await self._world.reports.wait("a daemon has news", self._any_behind, seconds=86_400)
+            await self._watched.node_pod_probes.wait(
+                "a result is new", self._any_behind, seconds=86_400
+            )
             refused = len(self.refused)
-            await self.catch_up()
+            await self.write_changes()
             if len(self.refused) > refused:
                 await asyncio.sleep(RETRY_SECONDS)
 
     def _any_behind(self) -> bool:
         return bool(self.behind())
 
-    async def talk(self) -> None:
-        """Each node writes again and again, as with messages that change in every period."""
+    async def write_without_end(self) -> None:
+        """Each node writes all the time, as if its messages changed in every period."""
         while True:
-            await self.talk_once()
+            await self.write_all()
 
-    async def talk_once(self) -> None:
-        """Each node writes, whether it has news or not."""
-        nodes = [each["metadata"]["name"] for each in self._world.reports.all()]
+    async def write_all(self) -> None:
+        """Each node writes once, also without new results."""
+        nodes = [each["metadata"]["name"] for each in self._watched.node_pod_probes.all()]
         if not nodes:
-            await self._world.reports.next_change()
-        await side_by_side(self.write(each) for each in nodes)
+            await self._watched.node_pod_probes.next_change()
+        await run_concurrently(self.write(each) for each in nodes)
 
     async def renew_lease(self, node: str, *, ago_seconds: float = 0.0, seconds: int = 60) -> None:
-        """The heartbeat of one node."""
+        """Renews the Lease of a node's daemon."""
         at = utc_now() - timedelta(seconds=ago_seconds)
         spec = {
             "holderIdentity": node,
@@ -277,12 +313,3 @@ class Daemons:
             await self._api.create(LEASES, {"metadata": {"name": name}, "spec": spec})
         except AlreadyExists:
             await self._api.merge(f"{LEASES}/{name}", {"spec": spec})
-
-
-def _bare(status: Json) -> dict[tuple[str, str], tuple[str, str]]:
-    """States and messages, by pod and probe."""
-    return {
-        (each["uid"], state["name"]): (state["state"], state.get("message", ""))
-        for each in status.get("podProbeStatuses") or ()
-        for state in each.get("probeStates") or ()
-    }

@@ -1,4 +1,4 @@
-"""The corpus of objects as Kruise's halves write them: by name, as JSON.
+"""Objects as Kruise's manager, daemon and webhook write them: by name, as JSON.
 
 `test/contract/interop/kruise` makes it, with Go and Kubernetes' own types. Nothing of it was caught on the wire.
 """
@@ -13,7 +13,7 @@ CORPUS = Path(__file__).parents[1] / "data" / "kruise-corpus.jsonl"
 
 
 class Recorded(NamedTuple):
-    """`by` is the half: manager, daemon, or webhook."""
+    """`by` is manager, daemon or webhook."""
 
     name: str
     by: str
@@ -22,7 +22,7 @@ class Recorded(NamedTuple):
 
 
 def corpus() -> dict[str, Recorded]:
-    """All of it; every call makes objects of its own."""
+    """All objects; every call returns new ones."""
     lines = CORPUS.read_text(encoding="utf-8").splitlines()
     return {each.name: each for each in (Recorded(**json.loads(line)) for line in lines)}
 

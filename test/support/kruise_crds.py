@@ -1,4 +1,4 @@
-"""The two definitions as Kruise has them: ours without what ours add. What both have is the wire format."""
+"""Kruise's two CRDs: ours without our additions."""
 
 from typing import Any
 

@@ -1,6 +1,6 @@
-"""kubectl as the tests use it: JSON in and out, and watches that one can wait on without sleeping.
+"""kubectl for tests: JSON in and out, and watches to wait on.
 
-Black-box on purpose: nothing of the project's own client is in between.
+Does not use the project's own client.
 """
 
 import json
@@ -19,7 +19,7 @@ Object = dict[str, Any]
 
 
 class KubectlError(AssertionError):
-    """kubectl refused; the message is its stderr."""
+    """kubectl failed; the message is its stderr."""
 
 
 class Kubectl:
@@ -49,7 +49,7 @@ class Kubectl:
         self.run("apply", "-f", "-", stdin=json.dumps(listed))
 
     def until_established(self) -> None:
-        """Waits for our definitions only: other tests may be taking theirs away."""
+        """Waits for our CRDs only: other tests may be deleting theirs."""
         names = (f"crd/{plural}.apps.kruise.io" for plural in ("podprobemarkers", "nodepodprobes"))
         self.run("wait", "--for=condition=Established", *names, f"--timeout={PATIENCE_SECONDS:g}s")
 
@@ -67,7 +67,7 @@ class Kubectl:
 
     @contextmanager
     def watch(self, kind: str, *arguments: str) -> Iterator["Watched"]:
-        """Follows all objects of a kind in the namespace."""
+        """Watches all objects of a kind in the namespace."""
         command = ("get", kind, "--watch", "--output-watch-events", "-o", "json", *arguments)
         with tempfile.TemporaryFile("w+") as errors, self._watching(command, errors) as watched:
             try:
@@ -102,7 +102,7 @@ class Kubectl:
 
 
 class Watched:
-    """The newest version of each object that a watch has shown, every version seen, and when."""
+    """The versions of each object that a watch has returned, with their times."""
 
     def __init__(self) -> None:
         self.newest: dict[str, Object] = {}
@@ -129,7 +129,7 @@ class Watched:
         *,
         timeout: float = PATIENCE_SECONDS,
     ) -> float:
-        """Waits until `holds(newest)`; returns the monotonic time at which it was seen to.
+        """Waits until `holds(newest)`; returns the monotonic time of that moment.
 
         Raises:
             AssertionError: it did not within `timeout` seconds; the message shows what was there.

@@ -1,4 +1,4 @@
-"""A leak fails the test that made it, and no neighbour.
+"""A leak fails the test that caused it.
 
 A transport, socket or file that was not closed warns when it is collected, which may be minutes later.
 """
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def no_leaks() -> Iterator[None]:
-    """Collects garbage at the end, and fails for everything that was collected unclosed since the beginning.
+    """Collects garbage at the end, and fails for every unclosed object that was collected since the start.
 
     Keeps texts only: an exception would keep its traceback's objects, which would then warn in the next test.
     """
@@ -30,6 +30,6 @@ def no_leaks() -> Iterator[None]:
 
 
 def freeze_imports() -> None:
-    """What was imported stays until the end; without it a collection takes one millisecond instead of seventy."""
+    """Excludes imported objects from collections: one takes one millisecond instead of seventy."""
     gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""One table of good and bad markers: the decoder's rules, the API server's CEL and the webhook must agree on it."""
+"""A table of valid and invalid markers, on which the decoder, the API server's CEL rules and the webhook must agree."""
 
 import copy
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ AT = "spec.probes[0]"
 
 
 class Row(NamedTuple):
-    """A marker's spec; `field` is what is wrong with it, empty when nothing is.
+    """A marker's spec; `field` is the invalid field, empty for a valid marker.
 
     `server_field` is where the API server says so, when a rule in CEL can name the list only, not the item.
     """
@@ -305,7 +305,7 @@ def _good_probes() -> Iterator[Row]:
 
 
 def _largest() -> Json:
-    """Every list at its bound, so that the API server's budget at run time is used as far as it can be."""
+    """Every list at its maximum, which uses the most of the API server's CEL budget."""
     marks = {
         "labels": {f"{'p' * 60}.example/{n:060}": "v" * 63 for n in range(32)},
         "annotations": {

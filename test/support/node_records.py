@@ -1,4 +1,4 @@
-"""Containers of the embedded node in a state of a test's choosing, without a process."""
+"""Containers of the embedded node in any state, without a process."""
 
 import asyncio
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""The pages that people read, taken apart into what can be run."""
+"""The code blocks of the documentation."""
 
 import re
 from pathlib import Path
@@ -27,7 +27,7 @@ ELSEWHERE = {
     r"kruise-probe manifests \| kubectl delete": "hack/e2e-installed",
     r"kubectl (exec|scale)": "the playground has no Deployments and no exec; the recipe's own test does the same by hand",
 }
-"""Commands that the playground cannot take, and who runs them."""
+"""Commands that do not run on the playground, and where they run instead."""
 
 
 class Block(NamedTuple):
@@ -45,13 +45,13 @@ class Block(NamedTuple):
 
     @property
     def documents(self) -> list[Json]:
-        """Of YAML: the documents that are whole objects."""
+        """The whole objects of a YAML block."""
         loaded = [each for each in yaml.safe_load_all(self.text) if isinstance(each, dict)]
         return [each for each in loaded if "kind" in each and "apiVersion" in each]
 
     @property
     def script(self) -> str:
-        """What a person would type, without what is run elsewhere; installing is cut before kubectl."""
+        """The commands of the block, without those that run elsewhere; a line that installs kubectl is shortened."""
         lines = self.text.splitlines()
         if self.language == "console":
             lines = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]

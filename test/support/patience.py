@@ -1,4 +1,4 @@
-"""How long a test waits for what is certain to come.
+"""The limit for conditions that a test waits for.
 
 The limit only ends a test that would hang, so it is generous: machines differ by half and more, and are loaded. What
 users are promised in seconds is measured by `hack/bench` and the long form of `hack/soak`.

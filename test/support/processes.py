@@ -1,4 +1,4 @@
-"""Programs that a test starts, as a user would, and certainly ends."""
+"""Programs that a test starts and ends."""
 
 import os
 import signal
@@ -32,7 +32,7 @@ class Running:
 
 @contextmanager
 def start(name: str, command: Sequence[str], folder: Path) -> Iterator[Running]:
-    """Runs `command`; at the end it must still be running, or have been ended by the test."""
+    """Runs `command` for the length of a block."""
     log = folder / f"{name}.log"
     with log.open("ab") as output:
         process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""The manager and the daemon as processes of their own, each at the API server that a test gives it."""
+"""The manager and the daemon as processes."""
 
 import asyncio
 import os
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import aiohttp
+from support.fake_runtime import ScriptedRuntime, served
 from support.patience import PATIENCE_SECONDS
 from yarl import URL
 
@@ -19,13 +20,13 @@ Look = Callable[[], Awaitable[bool]]
 
 SECRETS = "/var/run/secrets"
 LOOK_SECONDS = 0.05
-"""Between two looks at another process, which cannot wake us."""
+"""Between two checks of another process."""
 
 _OWN_SETTINGS = ("KRUISE_PROBE_", "KUBECONFIG", "NODE_NAME", "POD_NAMESPACE")
 
 
 async def fetch(url: str) -> tuple[int, str]:
-    """Status and text; 0 when nobody listens."""
+    """Status and text; status 0 if nothing listens."""
     try:
         async with (
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=3)) as session,
@@ -37,7 +38,7 @@ async def fetch(url: str) -> tuple[int, str]:
 
 
 def address_of(log: Path, path: str, *, since: int = 0) -> str:
-    """The address at which a program listens for a path such as /metrics, as it logged last; empty before that.
+    """The address at which a program serves a path such as /metrics, from its log; empty before it listens.
 
     `since` is where in the file the program's own run begins. Known when it listens only: a port that is chosen
     before, and free then, may be taken when the program starts.
@@ -75,7 +76,7 @@ def _status_mb(pid: int, name: str) -> float:
 
 
 async def until(what: str, holds: Look, *, seconds: float = PATIENCE_SECONDS) -> None:
-    """Looks again and again: for what other processes do, which cannot wake us."""
+    """Polls until `holds`, for conditions of other processes."""
     give_up_at = asyncio.get_running_loop().time() + seconds
     while not await holds():
         assert asyncio.get_running_loop().time() < give_up_at, f"not within {seconds:g} s: {what}"
@@ -136,7 +137,7 @@ class Program:
         return sum_of(name, (await self.get("metrics"))[1])
 
     async def until(self, what: str, holds: Look, *, seconds: float = PATIENCE_SECONDS) -> None:
-        """Looks again and again until `holds`, or the program has ended."""
+        """Polls until `holds`; fails if the program ends."""
 
         async def holds_or_has_ended() -> bool:
             return await holds() or not self.running
@@ -152,7 +153,7 @@ class Program:
         self.process.send_signal(number)
 
     async def kill(self) -> None:
-        """As `kill -9`."""
+        """Sends SIGKILL."""
         if self.running:
             self.process.kill()
         await self.process.wait()
@@ -167,7 +168,7 @@ class Program:
         return code, loop.time() - began
 
     async def end(self) -> None:
-        """However it is: it has ended afterwards."""
+        """Ends it in any case."""
         if self.running:
             self.process.send_signal(signal.SIGCONT)
             self.process.terminate()
@@ -179,13 +180,13 @@ class Program:
 
 
 class InPod(NamedTuple):
-    """Instead of a kubeconfig: a service account's files where a pod has them, in a mount namespace of its own."""
+    """A service account's files where a pod has them, in a mount namespace of its own, instead of a kubeconfig."""
 
     account: Path
     server: str
 
     def prepared(self, command: Sequence[str]) -> list[str]:
-        """The command, below what prepares the files. Needs root."""
+        """The command, after a shell that prepares the files. Needs root."""
         place = f"mount -t tmpfs tmpfs {SECRETS} && cp -r {self.account}/. {SECRETS}/"
         return ["unshare", "--mount", "sh", "-c", f"{place} && exec {shlex.join(command)}"]
 
@@ -208,7 +209,7 @@ def _placed(command: list[str], cluster: Path | InPod) -> tuple[list[str], dict[
 async def start(
     mode: str, cluster: Path | InPod, folder: Path, *flags: str, name: str = ""
 ) -> Program:
-    """Starts `kruise-probe manager` or `daemon`; `get` asks for its health and metrics."""
+    """Starts `kruise-probe manager` or `daemon`."""
     name = name or mode
     if mode == "manager":
         listen = ["--health-probe-addr=127.0.0.1:0", "--metrics-addr=127.0.0.1:0"]
@@ -239,6 +240,17 @@ async def running(
         yield program
     finally:
         await program.end()
+
+
+@asynccontextmanager
+async def running_daemon(
+    cluster: Path, folder: Path, node: str, runtime: ScriptedRuntime, *flags: str
+) -> AsyncIterator[Program]:
+    """A daemon of `node` with this container runtime."""
+    async with served(runtime) as endpoint:
+        wanted = (f"--node-name={node}", f"--cri-endpoint={endpoint}", *flags)
+        async with running("daemon", cluster, folder, *wanted) as program:
+            yield program
 
 
 ALONE = "--enable-leader-election=false"

@@ -1,10 +1,10 @@
-"""A proxy in front of an API server that can do what networks and servers do wrong.
+"""A proxy in front of an API server that causes faults of networks and servers.
 
-Clients talk plain HTTP to it and are let in as whoever `upstream` says; it keeps a log of every request. A proxy per
-client tells them apart.
+Clients use plain HTTP; the proxy adds the credentials of `upstream` and logs every request. One proxy for each client
+keeps their requests apart.
 
-Faults of the connection: latency, `pause` (nothing moves, nothing is lost), `black_hole` (what is sent is lost, and
-nobody says so), `reset`. Faults of the server: `fail` answers for it, `cut_watches` ends every watch at once.
+Faults of the connection: latency, `pause` (data is delayed, not lost), `black_hole` (data is lost without an error),
+`reset`. Faults of the server: `fail` returns an error instead of it, `cut_watches` ends every watch at once.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 @dataclass
 class Seen:
-    """A request as it came in, at a loop time; `code` is 0 until it is answered, and for ever in a black hole."""
+    """A request; `at` is loop time. `code` is 0 until the response, and always in a black hole."""
 
     at: float
     method: str
@@ -100,7 +100,7 @@ class FaultyProxy:
         self._moving.set()
 
     def write_kubeconfig(self, folder: Path, name: str = "proxy") -> Path:
-        """A kubeconfig that leads here."""
+        """A kubeconfig for this proxy."""
         path = folder / f"{name}.kubeconfig"
         entry = {"name": "proxy", "cluster": {"server": self.url}}
         context = {"name": "proxy", "context": {"cluster": "proxy", "user": "proxy"}}
@@ -115,7 +115,7 @@ class FaultyProxy:
         path.write_text(yaml.safe_dump(config))
         return path
 
-    # What goes wrong.
+    # Faults.
 
     def fail(
         self,
@@ -126,23 +126,23 @@ class FaultyProxy:
         retry_after_seconds: int | None = None,
         when: Callable[[Seen], bool] = always,
     ) -> None:
-        """Answers `code` to the next requests that fit, or to all of them until `heal`."""
+        """Returns `code` for the next matching requests, or for all of them until `heal`."""
         self._planned.append(_Planned(code, reason, times, retry_after_seconds, when))
 
     def pause(self) -> None:
-        """Nothing moves any more, in either direction, until `resume`."""
+        """Delays all data in both directions until `resume`."""
         self._moving.clear()
 
     def resume(self) -> None:
         self._moving.set()
 
     def black_hole(self) -> None:
-        """Whatever is open stays so and says nothing any more, even after `heal`; so does what comes until then."""
+        """Loses all data of open connections, even after `heal`, and of new ones until `heal`."""
         self._holes += 1
         self._in_hole = True
 
     def reset(self) -> int:
-        """Breaks all connections; returns how many requests were under way on them."""
+        """Breaks all connections; returns the number of requests in flight."""
         broken = list(self._open)
         for request in broken:
             if request.transport is not None:
@@ -150,14 +150,14 @@ class FaultyProxy:
         return len(broken)
 
     def heal(self) -> None:
-        """From now on new requests are served as they should be."""
+        """Ends all faults for new requests."""
         self._planned.clear()
         self.latency_seconds = 0.0
         self.cut_watches = None
         self._in_hole = False
         self.resume()
 
-    # What was seen.
+    # The log.
 
     def count(self, when: Callable[[Seen], bool] = always, *, since: float = 0.0) -> Counter[str]:
         """Requests by verb and resource, as `watch pods`, `patch pods/status`."""
@@ -168,13 +168,13 @@ class FaultyProxy:
         )
 
     def writes(self, *, since: float = 0.0, leases: bool = False) -> Counter[str]:
-        """Writing requests; those about Leases only where asked for."""
+        """Writing requests, without those for Leases by default."""
         return self.count(
             lambda each: each.writes and (leases or not each.about_leases), since=since
         )
 
     async def until(self, what: str, holds: Callable[[], bool], *, seconds: float = 20.0) -> None:
-        """Returns once `holds`, looked at whenever a request has come in or was answered."""
+        """Returns once `holds`; checks it after each request and response."""
         try:
             async with asyncio.timeout(seconds):
                 while not holds():
@@ -183,7 +183,7 @@ class FaultyProxy:
         except TimeoutError:
             raise AssertionError(f"not within {seconds:g} s: {what}; {self.log[-20:]}") from None
 
-    # How.
+    # The server.
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         seen = Seen(
@@ -294,7 +294,7 @@ class FaultyProxy:
 
 @asynccontextmanager
 async def faulty_proxy(upstream: ClusterConfig | str) -> AsyncIterator[FaultyProxy]:
-    """A proxy for `upstream`, a configuration or the URL of a server that asks nobody who he is."""
+    """A proxy for `upstream`: a configuration, or the URL of a server without authentication."""
     config = ClusterConfig.plain(upstream) if isinstance(upstream, str) else upstream
     proxy = FaultyProxy(config)
     async with proxy._serving():

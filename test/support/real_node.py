@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from support.kubectl import Kubectl
+from support.kubectl import Kubectl, Object
 from support.processes import Running, start
 
 from kruise_probe.manifests.crds import all_crds
@@ -14,6 +14,23 @@ from kruise_probe.manifests.own_node import own_node_policy
 from kruise_probe.manifests.rbac import DAEMON, MANAGER, daemon_rbac, manager_rbac
 
 SYSTEM = "kruise-system"
+IMAGE = "kruise-probe-test:busybox"
+
+
+def busybox_pod(name: str, *command: str, labels: Object | None = None, **spec: object) -> Object:
+    """A pod of one container, `main`, with the image that hack/cluster puts on the node."""
+    container = {
+        "name": "main",
+        "image": IMAGE,
+        "imagePullPolicy": "IfNotPresent",
+        "command": list(command),
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {"app": "web"} if labels is None else labels},
+        "spec": {"terminationGracePeriodSeconds": 0, "containers": [container], **spec},
+    }
 
 
 def install(admin: Kubectl) -> None:
@@ -27,7 +44,7 @@ def install(admin: Kubectl) -> None:
 def kubeconfig_of(
     admin: Kubectl, account: str, folder: Path, *bound_to_node: str, namespace: str = SYSTEM
 ) -> str:
-    """A kubeconfig that holds nothing but a token of the service account."""
+    """A kubeconfig with a token of the service account only."""
     token = token_of(admin, account, namespace, *bound_to_node)
     config = json.loads(admin.run("config", "view", "--raw", "--flatten", "--minify", "-o", "json"))
     config["users"][0]["user"] = {"token": token}

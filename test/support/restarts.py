@@ -1,5 +1,5 @@
-"""What restarts must not change: a history of edits with a kill anywhere in it, and steady probes of a daemon that is
-killed, or whose runtime goes away, again and again. On a playground."""
+"""What restarts must not change, on a playground: the end state of a history of edits with a kill at any point, and the
+results of steady probes while the daemon is killed or its runtime is unavailable."""
 
 import asyncio
 import contextlib
@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any, NamedTuple
 
+from support.hollow import marker_object
 from support.programs import address_of, fetch, sum_of, until
-from support.world import World, annotations, condition, labels
+from support.watched import WatchedObjects, annotations, condition, labels, results_of
 
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.playground.raw_api import marker_path, pod_path
@@ -18,7 +19,7 @@ from kruise_probe.playground.session import Playground
 Json = dict[str, Any]
 
 HISTORY_SECONDS = 2.0
-"""About as long as the edits take; kills are drawn from it."""
+"""About the duration of the edits; a kill happens at a random time in it."""
 
 STATE = {"exec": {"command": ["sh", "-c", "cat state; grep -q good state"]}}
 REFUSED = {"tcpSocket": {"port": 9}}
@@ -26,7 +27,7 @@ IDLE = ["sh", "-c", "while :; do sleep 1; done"]
 
 
 class Kill(NamedTuple):
-    """What is killed, when, and how long it stays away."""
+    """The killed processes, the time of the kill, and the time until their restart."""
 
     who: tuple[str, ...]
     at_seconds: float
@@ -64,15 +65,15 @@ def marked(name: str, how: Json, value: str = "good") -> Json:
 
 
 class History:
-    """A fixed row of edits in a namespace of its own, made at random intervals."""
+    """A fixed series of edits in a new namespace, at random intervals."""
 
     PODS = ("one", "two")
 
     def __init__(
-        self, playground: Playground, world: World, namespace: str, random: Random
+        self, playground: Playground, watched: WatchedObjects, namespace: str, random: Random
     ) -> None:
         self._playground = playground
-        self._world = world
+        self._watched = watched
         self._namespace = namespace
         self._random = random
 
@@ -85,7 +86,7 @@ class History:
             body = {"metadata": meta, "spec": {"containers": [container]}}
             await api.create(f"/api/v1/namespaces/{namespace}/pods", body)
         for name in self.PODS:
-            await self._world.pods.until(
+            await self._watched.pods.until(
                 "runs",
                 lambda pod: pod["status"].get("podIP"),
                 name=name,
@@ -114,12 +115,7 @@ class History:
             await asyncio.sleep(self._random.uniform(0, 2 * HISTORY_SECONDS / 7))
 
     async def _put(self, name: str, probe: Json) -> None:
-        body = {
-            "apiVersion": "apps.kruise.io/v1alpha1",
-            "kind": "PodProbeMarker",
-            "metadata": {"name": name},
-            "spec": {"selector": {"matchLabels": {"app": "web"}}, "probes": [probe]},
-        }
+        body = marker_object(probe, name=name)
         await self._playground.api.create(marker_path("", self._namespace).rstrip("/"), body)
 
     async def _edit(self, name: str, probe: Json) -> None:
@@ -134,7 +130,7 @@ class History:
         self._write_state("one", "broken")
 
     def end(self) -> Json:
-        """What it has to come to, whatever was killed."""
+        """The expected end state."""
         return {
             "pods": {
                 "one": {
@@ -157,10 +153,10 @@ class History:
         }
 
     def look(self) -> Json:
-        """What it has come to so far."""
+        """The current state."""
         pods, entries, results = {}, {}, {}
         for name in self.PODS:
-            pod = self._world.pods.newest(name, self._namespace) or {"metadata": {}}
+            pod = self._watched.pods.newest(name, self._namespace) or {"metadata": {}}
             conditions = pod.get("status", {}).get("conditions") or ()
             pods[name] = {
                 "conditions": {
@@ -171,7 +167,7 @@ class History:
                 "labels": labels(pod),
                 "annotations": annotations(pod),
             }
-        for report in self._world.reports.all():
+        for report in self._watched.node_pod_probes.all():
             for entry in report["spec"].get("podProbes") or ():
                 if entry["namespace"] == self._namespace:
                     entries[entry["name"]] = [each["name"] for each in entry["probes"]]
@@ -184,13 +180,13 @@ class History:
         keys = ("matchedPods", "succeeded", "failed", "unknown", "nodesBehind")
         markers = {
             each["metadata"]["name"]: tuple(each.get("status", {}).get(key) for key in keys)
-            for each in self._world.markers.all()
+            for each in self._watched.markers.all()
             if each["metadata"]["namespace"] == self._namespace
         }
         return {"pods": pods, "entries": entries, "results": results, "markers": markers}
 
     def differs(self) -> Json:
-        """What is not yet as it has to be."""
+        """The differences between the current and the expected state."""
         look, end = self.look(), self.end()
         return {
             key: {"is": look[key], "should be": end[key]} for key in end if look[key] != end[key]
@@ -203,38 +199,38 @@ class History:
 
 
 async def history_with_a_kill(
-    playground: Playground, world: World, namespace: str, random: Random
+    playground: Playground, watched: WatchedObjects, namespace: str, random: Random
 ) -> Kill:
-    """One history, one kill; returns once all is as without it.
+    """One history with one kill; returns when the end state is as without the kill.
 
     Raises:
         AssertionError: it does not come to that.
     """
     kill = random_kill(random)
-    history = History(playground, world, namespace, random)
+    history = History(playground, watched, namespace, random)
     await history.make()
     async with asyncio.TaskGroup() as group:
         group.create_task(strike(playground, kill))
         group.create_task(history.run())
-    await world.wait(f"the end of {namespace} after {kill}", history.differs)
+    await watched.wait(f"the end of {namespace} after {kill}", history.differs)
     await history.clean()
     return kill
 
 
 class SteadyProbes:
-    """Ten probes of each pod, half of them failing, none of them ever changing."""
+    """Ten probes of each pod with constant results, half of them Failed."""
 
     PER_POD = 10
 
-    def __init__(self, playground: Playground, world: World, *, pods: int = 10) -> None:
+    def __init__(self, playground: Playground, watched: WatchedObjects, *, pods: int = 10) -> None:
         self._playground = playground
-        self._world = world
+        self._watched = watched
         self._steady = 0
         self._pods = [f"steady-{number}" for number in range(pods)]
 
     @contextlib.asynccontextmanager
     async def standing(self) -> Any:
-        """They stand, and nothing has been written for two seconds."""
+        """Creates them, and waits until nothing has been written for two seconds."""
         api = self._playground.api
         with contextlib.ExitStack() as stack:
             for name in self._pods:
@@ -243,7 +239,7 @@ class SteadyProbes:
                 body = {"metadata": meta, "spec": {"containers": [container]}}
                 await api.create("/api/v1/namespaces/default/pods", body)
             for name in self._pods:
-                pod = await self._world.pods.until(
+                pod = await self._watched.pods.until(
                     "runs",
                     lambda each: each["status"].get("podIP"),
                     name=name,
@@ -252,17 +248,13 @@ class SteadyProbes:
                 stack.enter_context(_listening(pod["status"]["podIP"], 7000))
             await api.create(
                 marker_path("").rstrip("/"),
-                {
-                    "apiVersion": "apps.kruise.io/v1alpha1",
-                    "kind": "PodProbeMarker",
-                    "metadata": {"name": "steady"},
-                    "spec": {
-                        "selector": {"matchLabels": {"app": "steady"}},
-                        "probes": [self._probe(number) for number in range(self.PER_POD)],
-                    },
-                },
+                marker_object(
+                    *(self._probe(number) for number in range(self.PER_POD)),
+                    name="steady",
+                    app="steady",
+                ),
             )
-            await self._world.pods.wait("all have conditions", self._complete)
+            await self._watched.pods.wait("all have conditions", self._complete)
             await self._quiet()
             self._steady = len(self._reports())
             yield
@@ -271,11 +263,11 @@ class SteadyProbes:
                 await api.delete(pod_path(name), grace_seconds=0)
 
     def _reports(self) -> list[Json]:
-        return self._world.reports.history[NamespacedName("", "node-0")]
+        return self._watched.node_pod_probes.history[NamespacedName("", "node-0")]
 
     def flaps(self) -> list[str]:
-        """What the node's report has said since, and did not say before."""
-        steady, *later = [_states(each) for each in self._reports()[self._steady - 1 :]]
+        """The results in the NodePodProbe that have changed since."""
+        steady, *later = [results_of(each) for each in self._reports()[self._steady - 1 :]]
         return [
             f"{key}: {steady.get(key)}, then {states.get(key)}"
             for states in later
@@ -293,7 +285,7 @@ class SteadyProbes:
         return marked(f"p{number}", how)
 
     def _complete(self) -> bool:
-        found = [self._world.pods.newest(name, "default") for name in self._pods]
+        found = [self._watched.pods.newest(name, "default") for name in self._pods]
         return all(
             pod and condition(pod, f"p{number}/checked").get("status") == str(number % 2 == 0)
             for pod in found
@@ -311,7 +303,7 @@ class SteadyProbes:
         await until("nothing is written any more", no_news)
 
     def writes(self) -> dict[str, int]:
-        """Writes so far, by what was written; Leases left out."""
+        """Number of writes by verb and resource, without Leases."""
         found: dict[str, int] = {}
         for (verb, resource, _), count in self._playground.server.faults.requests.items():
             if verb in ("create", "update", "patch", "delete") and "leases" not in resource:
@@ -323,7 +315,7 @@ class SteadyProbes:
         return {key: n - before.get(key, 0) for key, n in now.items() if n != before.get(key, 0)}
 
     async def probed_again(self) -> None:
-        """Returns once as many probes have run as there are, counted from now."""
+        """Returns when every probe has run again."""
         await self._until_probes(await self._probes() + len(self._pods) * self.PER_POD)
 
     async def _probes(self) -> float:
@@ -336,7 +328,7 @@ class SteadyProbes:
         await until(f"{total:g} probes since its start", so_many)
 
     async def until_runtime_is(self, *, ready: bool) -> None:
-        """Returns once the daemon says so."""
+        """Returns when the daemon reports it."""
 
         async def says_so() -> bool:
             return ((await fetch(self._url("readyz")))[0] == 200) == ready
@@ -348,7 +340,7 @@ class SteadyProbes:
         return f"http://{address}/{path}"
 
     async def restart_the_daemon(self, times: int) -> dict[str, int]:
-        """Kills it and starts it again, every fifth time in order; returns what was written meanwhile."""
+        """Kills and starts it; every fifth time it stops with SIGTERM. Returns the writes meanwhile."""
         before = self.writes()
         for number in range(times):
             if number % 5 == 4:
@@ -360,7 +352,7 @@ class SteadyProbes:
         return self.writes_since(before)
 
     async def take_the_runtime_away(self, seconds: float) -> dict[str, int]:
-        """Returns what was written from then until everything was probed again."""
+        """Returns the writes until every probe has run again."""
         before = self.writes()
         node = self._playground.nodes[0]
         node.stop_runtime()
@@ -372,17 +364,9 @@ class SteadyProbes:
         return self.writes_since(before)
 
 
-def _states(report: Json) -> dict[tuple[str, str], str]:
-    return {
-        (entry["name"], each["name"]): each["state"]
-        for entry in (report.get("status") or {}).get("podProbeStatuses") or ()
-        for each in entry["probeStates"]
-    }
-
-
 @contextlib.contextmanager
 def _listening(ip: str, port: int) -> Iterator[None]:
-    """Takes connections, and lets the kernel do so: the backlog is larger than what a test dials."""
+    """Accepts connections; the backlog holds all connections of a test."""
     with socket.create_server((ip, port), backlog=4096) as listener:
         loop = asyncio.get_running_loop()
         listener.setblocking(False)

@@ -1,4 +1,4 @@
-"""The manager's product over a fake API server, running for the length of a test."""
+"""The manager's controllers on a fake API server."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -24,7 +24,7 @@ class RecordedEvent(NamedTuple):
 
 
 class RecordingRecorder:
-    """Keeps the events that it is given."""
+    """Records events."""
 
     def __init__(self) -> None:
         self.events: list[RecordedEvent] = []
@@ -34,7 +34,7 @@ class RecordingRecorder:
 
 
 def loop_clock() -> datetime:
-    """A wall clock that goes with the loop's virtual time."""
+    """The wall clock of virtual time."""
     return START + timedelta(seconds=asyncio.get_running_loop().time())
 
 
@@ -61,7 +61,7 @@ async def running_manager(
     serverless: bool = False,
     now: Callable[[], datetime] = loop_clock,
 ) -> AsyncIterator[RecordingRecorder]:
-    """The product over the fake API server; yields the events that it records."""
+    """Runs the controllers on the fake API server; yields the recorded events."""
     recorder = RecordingRecorder()
     options = Options("kruise-system", namespace=namespace, serverless=serverless)
     async with running(build_over(informers_over(api), api, recorder, options, now=now)):
@@ -95,5 +95,5 @@ async def running(product: Product) -> AsyncIterator[None]:
 
 
 async def settle(seconds: float = 4.0) -> None:
-    """Lets virtual time pass: long enough for throttled status writes to be out."""
+    """Lets virtual time pass, long enough for throttled status writes."""
     await asyncio.sleep(seconds)

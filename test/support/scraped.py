@@ -1,4 +1,4 @@
-"""The metrics of a program as a scraper asks for them: with a token or without, over TLS or not."""
+"""Requests for a program's metrics, with or without a token and TLS."""
 
 import ssl
 
@@ -14,11 +14,11 @@ class Scraped:
         self._address = program.address("/metrics")
 
     async def healthy(self) -> bool:
-        """As kubelet looks: without TLS or token."""
+        """A health check as by the kubelet, without TLS or token."""
         return (await self.program.get("healthz"))[0] == 200
 
     async def get(self, path: str, token: str = "", *, scheme: str = "https") -> tuple[int, str]:
-        """Status and text; 0 where no answer came."""
+        """Status and text; status 0 if no response came."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         headers = {"Authorization": f"Bearer {token}"} if token else {}

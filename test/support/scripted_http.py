@@ -1,4 +1,4 @@
-"""An HTTP server whose every answer is a line of the test's script, bytes and timing included.
+"""An HTTP server with scripted responses, including bytes and timing.
 
 Not an API server: it knows neither objects nor paths. What each request shall meet stands in `script`, one act
 per request in the order of their arrival; the last one stays.
@@ -47,7 +47,7 @@ class ScriptedServer:
             yield self
 
     async def until_received(self, count: int) -> None:
-        """Returns when `count` requests have come in."""
+        """Returns when it has received `count` requests."""
         async with asyncio.timeout(PATIENCE_SECONDS), self._arrived:
             await self._arrived.wait_for(lambda: len(self.received) >= count)
 
@@ -113,7 +113,7 @@ async def reset(_: Received, writer: asyncio.StreamWriter) -> None:
 
 
 def raw(*parts: bytes | float, end: bool = False) -> Act:
-    """Bytes as they are, with pauses of so many seconds in between; then `end`s the connection or stays."""
+    """Sends bytes; numbers are pauses in seconds. Then ends the connection or keeps it open."""
 
     async def act(received: Received, writer: asyncio.StreamWriter) -> None:
         for part in parts:

@@ -1,4 +1,4 @@
-"""A TCP server whose every connection does what a test tells it, and which remembers what it was sent."""
+"""A TCP server with a script for each connection; it records the requests."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ class ScriptedServer:
     one_ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def until_ended(self, connections: int) -> None:
-        """Waits until so many have come and gone."""
+        """Waits until that many connections have ended."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             while self.ended < connections:
                 self.one_ended.clear()
@@ -59,7 +59,7 @@ async def serving(
 
 
 def silent() -> Callable[[ScriptedServer], Script]:
-    """Takes the connection and says nothing."""
+    """Accepts the connection and sends nothing."""
 
     async def script(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
         while await reader.read(4096):
@@ -90,7 +90,7 @@ def answering(
 
 
 def flooding(start: bytes, flood: bytes) -> Callable[[ScriptedServer], Script]:
-    """Reads one request, sends `start`, and then `flood` for ever."""
+    """Reads one request, sends `start`, and repeats `flood`."""
 
     def of(server: ScriptedServer) -> Script:
         async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -106,7 +106,7 @@ def flooding(start: bytes, flood: bytes) -> Callable[[ScriptedServer], Script]:
 
 
 def self_signed(folder: Path, *, protocols: tuple[str, ...] = ("http/1.1",)) -> ssl.SSLContext:
-    """A server's context with a certificate that nobody would trust, and of a small key."""
+    """A server's TLS context with a self-signed certificate."""
     key, certificate = folder / "key.pem", folder / "certificate.pem"
     if not key.exists():
         _ = subprocess.run(

@@ -1,4 +1,4 @@
-"""Commands as a person types them, beside an event loop in which the server may live."""
+"""Runs shell commands without blocking the event loop."""
 
 import asyncio
 import os
@@ -10,7 +10,7 @@ DEADLINE_SECONDS = 120
 
 
 class Ran(NamedTuple):
-    """What a script said, and how it ended."""
+    """Exit code and output of a script."""
 
     code: int | None
     out: str
@@ -18,7 +18,7 @@ class Ran(NamedTuple):
 
 
 def environment(kubeconfig: Path) -> dict[str, str]:
-    """That of a shell in which the virtual environment is active and KUBECONFIG is set."""
+    """The environment of a shell with the virtual environment and KUBECONFIG."""
     own = ("KRUISE_PROBE_", "NODE_NAME", "POD_NAMESPACE")
     kept = {key: value for key, value in os.environ.items() if not key.startswith(own)}
     path = f"{Path(sys.executable).parent}:{kept['PATH']}"

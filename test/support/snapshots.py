@@ -1,4 +1,4 @@
-"""Snapshots for tests of what people are shown: a cluster of one node where all is well, but for what a test says."""
+"""Snapshots for tests of status and explain: a healthy cluster of one node, plus what a test changes."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -105,6 +105,6 @@ def snapshot(
 
 
 def marker(**more: Any) -> Json:
-    """A marker that the manager has seen."""
+    """A marker that the manager has reconciled."""
     more.setdefault("status", {"observedGeneration": 1, "matchedPods": 1})
     return marker_wire(**more)

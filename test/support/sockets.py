@@ -1,4 +1,4 @@
-"""Sockets of this machine, as its kernel shows and keeps them."""
+"""Sockets of this machine in special states."""
 
 import socket
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from pathlib import Path
 
 @contextmanager
 def full_backlog() -> Iterator[int]:
-    """A port whose queue is full: a connection to it neither comes about nor fails."""
+    """A port with a full backlog: a connection to it neither succeeds nor fails."""
     with ExitStack() as stack:
         listening = stack.enter_context(closing(socket.socket()))
         listening.bind(("127.0.0.1", 0))
@@ -22,7 +22,7 @@ def full_backlog() -> Iterator[int]:
 
 @contextmanager
 def closed_port() -> Iterator[int]:
-    """A port at which connections are refused: it is taken, so nobody else comes to listen there."""
+    """A port that refuses connections: bound, so that no other process can listen there."""
     with closing(socket.socket()) as taken:
         taken.bind(("127.0.0.1", 0))
         yield taken.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Hypothesis strategies: small vocabularies, so that names collide as often as they can."""
+"""Hypothesis strategies with few names, so that names often collide."""
 
 from hypothesis import strategies as st
 from support.builders import (
@@ -81,7 +81,7 @@ def marker_sets(
 
 @st.composite
 def pods(draw: st.DrawFn, name: str = "web-0", namespace: str | None = None) -> Json:
-    """Pods in all situations, with labels and conditions that somebody set before us."""
+    """Pods in all states, with labels and conditions of other clients."""
     labels = draw(st.sampled_from([{}, {"l1": "x"}, {"l1": "", "l2": "y", "l3": "x"}]))
     conditions = draw(
         st.sampled_from(

@@ -1,22 +1,28 @@
-"""One suite, two runtimes: the playground's, and a real one where there is one.
+"""One suite for three runtimes: the playground's, the scripted one of unit tests, and a real one if there is one.
 
 The real one listens at the socket that KRUISE_PROBE_CONTRACT_CRI names; its pod is made through the cluster of
 KRUISE_PROBE_CONTRACT_KUBECONFIG (or KUBECONFIG), on whose only node it runs.
 """
 
+import asyncio
 import os
 import secrets
+import signal
 import tempfile
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import msgspec
 import pytest
 from support.embedded_runtime import embedded_runtime
+from support.fake_runtime import ExecCall, ScriptedRuntime, served
 from support.kubectl import Kubectl, Object
 from support.patience import PATIENCE_SECONDS
 
+from kruise_probe.api.times import utc_now
 from kruise_probe.daemon.cri.grpc_runtime import GrpcRuntime
+from kruise_probe.daemon.cri.runtime import ExecImpossible, ExecResult
 
 ENDPOINT_VARIABLE = "KRUISE_PROBE_CONTRACT_CRI"
 IMAGE = "kruise-probe-test:busybox"
@@ -41,8 +47,46 @@ class Subject(msgspec.Struct):
         return next(it.id for it in listed if it.pod_uid == self.pod_uid and it.name == name)
 
 
-@pytest.fixture(params=["embedded", "real"])
-async def subject(request: pytest.FixtureRequest) -> AsyncIterator[Subject]:
+async def run_locally(call: ExecCall, folder: Path) -> ExecResult:
+    """A script of the scripted runtime that runs the command itself."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *call.command,
+            cwd=folder,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise ExecImpossible(f"failed to start exec: {error}") from None
+    try:
+        stdout, stderr = await process.communicate()
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+    code = process.returncode or 0
+    return ExecResult(code if code >= 0 else 128 - code, stdout, stderr)
+
+
+@asynccontextmanager
+async def scripted_subject(folder: Path) -> AsyncIterator[Subject]:
+    scripted = ScriptedRuntime(default_script=lambda call: run_locally(call, folder))
+    for name in ("main", "ended"):
+        container = scripted.start("contract", name)
+        container.created_at = container.started_at = utc_now()
+    scripted.stop(container, exit_code=3)
+    async with served(scripted) as endpoint, GrpcRuntime(endpoint) as runtime:
+        yield Subject(runtime, "contract", "default")
+
+
+@pytest.fixture(params=["embedded", "scripted", "real"])
+async def subject(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Subject]:
+    if request.param == "scripted":
+        async with scripted_subject(tmp_path) as scripted:
+            yield scripted
+        return
     if request.param == "real":
         pod: RealPod = request.getfixturevalue("real_pod")
         async with GrpcRuntime(os.environ[ENDPOINT_VARIABLE]) as runtime:

@@ -22,7 +22,7 @@ from support.pages import blocks
 from support.patience import PATIENCE_SECONDS
 from support.programs import ALONE, Program, running, until
 from support.sockets import closed_port
-from support.world import World, condition, following, labels
+from support.watched import WatchedObjects, condition, labels, watching
 
 from kruise_probe.api.errors import KubeError, NotFound
 from kruise_probe.api.names import MARKER_FINALIZER, SYSTEM_NAMESPACE
@@ -52,7 +52,7 @@ class Cluster(NamedTuple):
     plane: ControlPlane
     kubectl: Kubectl
     api: RawApi
-    world: World
+    watched: WatchedObjects
     hollow: Hollow
     daemons: Daemons
     folder: Path
@@ -67,7 +67,7 @@ class Cluster(NamedTuple):
             yield program
 
     async def shown(self, pod: str, status: str) -> Json:
-        return await self.world.pods.until(
+        return await self.watched.pods.until(
             f"{CONDITION} is {status}",
             lambda pod: condition(pod, CONDITION).get("status") == status,
             name=pod,
@@ -78,7 +78,7 @@ class Cluster(NamedTuple):
         self, what: str = "is there", holds: Holds = bool, *, seconds: float = PATIENCE_SECONDS
     ) -> Json:
         """The marker, once it `holds`."""
-        return await self.world.markers.until(
+        return await self.watched.markers.until(
             what,
             lambda marker: bool(holds(marker)),
             name="marker",
@@ -88,19 +88,21 @@ class Cluster(NamedTuple):
 
     async def report(self, what: str = "is there", holds: Holds = bool) -> Json:
         """The node's NodePodProbe, once it `holds`."""
-        return await self.world.reports.until(what, lambda npp: bool(holds(npp)), name=NODE)
+        return await self.watched.node_pod_probes.until(
+            what, lambda npp: bool(holds(npp)), name=NODE
+        )
 
     async def answered(self) -> None:
         """Until the daemon's news stand there; while definitions are replaced, a write may be refused."""
 
         async def nothing_is_left() -> bool:
-            await self.daemons.catch_up()
+            await self.daemons.write_changes()
             return not self.daemons.behind()
 
         await until("the daemon has answered", nothing_is_left)
 
     async def event(self, reason: str) -> Json:
-        events = self.world.events
+        events = self.watched.events
 
         def found() -> list[Json]:
             return [each for each in events.all() if each["reason"] == reason]
@@ -132,10 +134,10 @@ async def cluster(plane: ControlPlane, tmp_path: Path) -> AsyncIterator[Cluster]
     async with RestClient(config=plane.config(), field_manager="test", user_agent="test") as client:
         api = RawApi(client)
         await until("service accounts are there", lambda: _is_there(api, name))
-        async with following(client) as world:
+        async with watching(client) as watched:
             hollow = Hollow(api, name)
             await hollow.add_node(NODE)
-            there = Cluster(plane, kubectl, api, world, hollow, Daemons(api, world), tmp_path)
+            there = Cluster(plane, kubectl, api, watched, hollow, Daemons(api, watched), tmp_path)
             yield there
             _clear_finalizers(there)
             await api.delete(f"/api/v1/namespaces/{name}/pods", grace_seconds=0)
@@ -204,7 +206,7 @@ async def test_our_manager_beside_kruises_daemon_and_over_its_crds(cluster: Clus
         (entry,) = npp["spec"]["podProbes"]
         assert entry["probes"][0]["probe"]["httpGet"] == {"port": 80, "path": "/", "scheme": "HTTP"}
 
-        cluster.daemons.verdict = lambda _pod, _probe: ("Failed", "no")
+        cluster.daemons.result_of = lambda _pod, _probe: ("Failed", "no")
         await cluster.answered()
         assert labels(await cluster.shown("pod-0", "False"))[LABEL] == "bad"
         await cluster.marker(
@@ -228,16 +230,16 @@ async def test_our_manager_takes_over_from_kruises(cluster: Cluster) -> None:
             "is owned by its node", lambda npp: "ownerReferences" in npp["metadata"]
         )
         await settled(manager)
-        assert cluster.world.pods.newest("pod-0", cluster.namespace) == pod
+        assert cluster.watched.pods.newest("pod-0", cluster.namespace) == pod
         assert cluster.daemons.behind() == [], "another question would have another answer"
 
-        cluster.daemons.verdict = lambda _pod, _probe: ("Failed", "no")
+        cluster.daemons.result_of = lambda _pod, _probe: ("Failed", "no")
         await cluster.answered()
         pod = await cluster.shown("pod-0", "False")
         assert labels(pod) == {"app": "web", LABEL: "bad"}
         await cluster.hollow.remove_marker()
-        await cluster.world.markers.until_gone("marker", cluster.namespace)
-    after = cluster.world.pods.newest("pod-0", cluster.namespace)
+        await cluster.watched.markers.until_gone("marker", cluster.namespace)
+    after = cluster.watched.pods.newest("pod-0", cluster.namespace)
     assert after is not None
     assert labels(after) == {"app": "web"}
     assert not condition(after, CONDITION)
@@ -252,7 +254,7 @@ async def kruises_manager_was_here(cluster: Cluster, marker: Json) -> None:
     await cluster.api.merge(f"{path}/status", {"status": counted})
     (asked,) = marker["spec"]["probes"]
     entry = {key: asked[key] for key in ("containerName", "probe")}
-    pod = cluster.world.pods.newest("pod-0", namespace)
+    pod = cluster.watched.pods.newest("pod-0", namespace)
     assert pod is not None
     about = {"name": "pod-0", "namespace": namespace, "uid": pod["metadata"]["uid"]}
     probes = [{"name": f"{name}#{asked['name']}", **entry}]
@@ -296,7 +298,7 @@ async def test_a_marker_that_no_rule_refused_is_told_by_an_event(cluster: Cluste
         assert event["involvedObject"]["kind"] == "PodProbeMarker"
         assert "spec.probes[0].podConditionType" in event["message"]
         await cluster.asked()
-        pod = await cluster.world.pods.until(
+        pod = await cluster.watched.pods.until(
             "is marked", lambda pod: LABEL in labels(pod), name="pod-0", namespace=cluster.namespace
         )
     assert condition(pod, "Ready")["status"] == "True"
@@ -313,7 +315,7 @@ async def test_our_crds_replace_kruises_and_give_way_to_them_again(cluster: Clus
         replace = ("apply", "--server-side", "--force-conflicts", "-f", "-")
         cluster.kubectl.run(*replace, stdin=crds_of_ours())
 
-        cluster.daemons.verdict = lambda _pod, _probe: ("Failed", "no")
+        cluster.daemons.result_of = lambda _pod, _probe: ("Failed", "no")
         await until_obeyed(cluster, ours=True)
         await cluster.answered()
         await cluster.shown("pod-0", "False")
@@ -326,12 +328,12 @@ async def test_our_crds_replace_kruises_and_give_way_to_them_again(cluster: Clus
 
         cluster.kubectl.run("replace", "-f", str(kruises_crds(cluster.folder)))
         await until_obeyed(cluster, ours=False)
-        cluster.daemons.verdict = lambda _pod, _probe: ("Succeeded", "fine")
+        cluster.daemons.result_of = lambda _pod, _probe: ("Succeeded", "fine")
         await cluster.answered()
         await cluster.shown("pod-0", "True")
         await cluster.hollow.remove_marker()
-        await cluster.world.markers.until_gone("marker", cluster.namespace)
-    pod = cluster.world.pods.newest("pod-0", cluster.namespace)
+        await cluster.watched.markers.until_gone("marker", cluster.namespace)
+    pod = cluster.watched.pods.newest("pod-0", cluster.namespace)
     assert pod is not None
     assert labels(pod) == {"app": "web"}
 
@@ -517,5 +519,5 @@ async def test_without_a_manager_markers_and_namespaces_end_as_the_guide_says(
     await until("the namespace waits", is_deleted_and_stays)
     _clear_finalizers(cluster)
 
-    await cluster.world.markers.until_gone("marker", cluster.namespace)
+    await cluster.watched.markers.until_gone("marker", cluster.namespace)
     cluster.kubectl.run("wait", "--for=delete", f"namespace/{cluster.namespace}", "--timeout=40s")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from support import programs
-from support.besieged import daemon_flags
+from support.fake_runtime import ScriptedRuntime
 from support.kubectl import Kubectl
 from support.real_node import kubeconfig_of, token_of
 from support.scraped import Scraped
@@ -81,12 +81,14 @@ async def scraped(
 ) -> AsyncIterator[Scraped]:
     kubeconfig = Path(kubeconfig_of(admin, request.param, tmp_path, namespace=namespace))
     secure = ("--metrics-secure", f"--system-namespace={namespace}")
-    async with daemon_flags("no-such-node") as flags:
-        more = (programs.ALONE,) if request.param == MANAGER else flags
-        mode = "manager" if request.param == MANAGER else "daemon"
-        async with programs.running(mode, kubeconfig, tmp_path, *secure, *more) as program:
-            await program.ready()
-            yield Scraped(program)
+    if request.param == MANAGER:
+        running = programs.running("manager", kubeconfig, tmp_path, *secure, programs.ALONE)
+    else:
+        runtime = ScriptedRuntime()
+        running = programs.running_daemon(kubeconfig, tmp_path, "no-such-node", runtime, *secure)
+    async with running as program:
+        await program.ready()
+        yield Scraped(program)
 
 
 async def test_only_an_account_with_the_readers_role_gets_metrics(

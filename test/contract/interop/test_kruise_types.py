@@ -19,7 +19,7 @@ import pytest
 import pytest_asyncio
 from support.kruise_corpus import CORPUS, corpus, written
 from support.patience import PATIENCE_SECONDS
-from support.world import World, condition, following
+from support.watched import WatchedObjects, condition, watching
 
 from kruise_probe.api.names import SERVERLESS_PROBES_ANNOTATION
 from kruise_probe.api.resources import MARKERS
@@ -141,18 +141,18 @@ POD = {
 class Seen:
     """Every state of every object, of a run in which a marker comes, is edited, a result flips, and it goes."""
 
-    def __init__(self, world: World) -> None:
-        self.markers = _all(world.markers.history)
-        self.reports = _all(world.reports.history)
-        self.pods = _all(world.pods.history)
-        self.events = _all(world.events.history)
+    def __init__(self, watched: WatchedObjects) -> None:
+        self.markers = _all(watched.markers.history)
+        self.reports = _all(watched.node_pod_probes.history)
+        self.pods = _all(watched.pods.history)
+        self.events = _all(watched.events.history)
 
 
 def _all(history: dict[Any, list[Json]]) -> list[Json]:
     return [each for states in history.values() for each in states]
 
 
-async def _live_through(playground: Playground, world: World) -> None:
+async def _live_through(playground: Playground, watched: WatchedObjects) -> None:
     api = playground.api
     await api.create(f"/api/v1/namespaces/{NAMESPACE}/pods", POD)
     marker = {
@@ -164,7 +164,7 @@ async def _live_through(playground: Playground, world: World) -> None:
     await api.create(marker_path("", NAMESPACE).rstrip("/"), marker)
 
     async def shows(kind: str, status: str) -> None:
-        await world.pods.until(
+        await watched.pods.until(
             f"{kind} is {status}",
             lambda pod: condition(pod, kind).get("status") == status,
             name="web",
@@ -178,23 +178,23 @@ async def _live_through(playground: Playground, world: World) -> None:
     assert found
     (found.folder / "ok").unlink()
     await shows(IDLE, "False")
-    await world.markers.until(
+    await watched.markers.until(
         "counts",
         lambda marker: marker.get("status", {}).get("failed") == 1,
         name="game",
         namespace=NAMESPACE,
     )
     await api.delete(marker_path("game", NAMESPACE))
-    await world.markers.until_gone("game", NAMESPACE)
+    await watched.markers.until_gone("game", NAMESPACE)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def seen(go: Go) -> AsyncIterator[Seen]:
     """`go` first: without it there is nothing to run this for."""
-    async with Playground() as playground, following(playground.client) as world:
+    async with Playground() as playground, watching(playground.client) as watched:
         async with asyncio.timeout(PATIENCE_SECONDS):
-            await _live_through(playground, world)
-        yield Seen(world)
+            await _live_through(playground, watched)
+        yield Seen(watched)
 
 
 async def test_the_corpus_is_what_the_program_makes(go: Go) -> None:

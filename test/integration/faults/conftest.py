@@ -1,13 +1,13 @@
-"""An arena for each test of faults."""
+"""An cluster for each test of faults."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from support.arena import Arena, running_arena
+from support.embedded_cluster import EmbeddedCluster, embedded_cluster
 
 
 @pytest.fixture
-async def arena(tmp_path: Path) -> AsyncIterator[Arena]:
-    async with running_arena(tmp_path) as arena:
-        yield arena
+async def cluster(tmp_path: Path) -> AsyncIterator[EmbeddedCluster]:
+    async with embedded_cluster(tmp_path) as cluster:
+        yield cluster

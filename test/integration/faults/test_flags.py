@@ -2,20 +2,18 @@
 
 import asyncio
 import itertools
-import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 from support import programs
 from support.background import background
-from support.fake_runtime import ExecCall, ScriptedRuntime, hang, served
+from support.fake_runtime import ExecCall, ScriptedRuntime, hang
 from support.hollow import CONDITION, node_name, probe
 from support.patience import PATIENCE_SECONDS
 from support.programs import Program
-from support.world import condition
+from support.watched import condition
 
 from kruise_probe.daemon.cri.runtime import ExecResult
 
@@ -34,7 +32,7 @@ def state_of(report: Json) -> Json:
 
 @asynccontextmanager
 async def daemon(
-    arena: Any, runtime: ScriptedRuntime, *flags: str, commands: int = 1
+    cluster: Any, runtime: ScriptedRuntime, *flags: str, commands: int = 1
 ) -> AsyncIterator[Program]:
     """A daemon that is asked to run `check <n>` in one container, each once a second."""
     runtime.start("uid-1", "main")
@@ -46,16 +44,12 @@ async def daemon(
         }
         for number in range(commands)
     ]
-    await arena.hollow.ask_node(NODE, probes)
-    with tempfile.TemporaryDirectory(prefix="cri-") as folder:
-        async with served(runtime, Path(folder) / "cri.sock") as endpoint:
-            kubeconfig = arena.proxy.write_kubeconfig(arena.folder)
-            wanted = (f"--node-name={NODE}", f"--cri-endpoint={endpoint}", *flags)
-            async with programs.running("daemon", kubeconfig, arena.folder, *wanted) as program:
-                yield program
+    await cluster.hollow.add_node_pod_probe(NODE, probes)
+    async with cluster.daemon(NODE, runtime, *flags) as program:
+        yield program
 
 
-async def test_max_concurrent_execs(arena: Any) -> None:
+async def test_max_concurrent_execs(cluster: Any) -> None:
     runtime = ScriptedRuntime()
     for number in range(6):
         runtime.on_exec("check", str(number), script=hang())
@@ -66,14 +60,14 @@ async def test_max_concurrent_execs(arena: Any) -> None:
     async def waited() -> bool:
         return await program.metric("kruise_probe_ticks_missed_total") >= 2 * 6
 
-    async with daemon(arena, runtime, "--max-concurrent-execs=2", commands=6) as program:
+    async with daemon(cluster, runtime, "--max-concurrent-execs=2", commands=6) as program:
         await program.until("two run", queued)
         await program.until("the others wait: each has missed ticks", waited)
         assert runtime.most_in_flight == 2
         assert await program.metric("kruise_probe_exec_in_flight") == 2
 
 
-async def test_message_sync_interval(arena: Any) -> None:
+async def test_message_sync_interval(cluster: Any) -> None:
     runtime = ScriptedRuntime()
     numbers = itertools.count()
 
@@ -88,11 +82,13 @@ async def test_message_sync_interval(arena: Any) -> None:
             seen.append(int(message))
         return any({each, each + 1, each + 2} <= set(seen) for each in seen)
 
-    async with daemon(arena, runtime, "--message-sync-interval=0"):
-        await arena.world.reports.until("each message is published", three_in_a_row, name=NODE)
+    async with daemon(cluster, runtime, "--message-sync-interval=0"):
+        await cluster.watched.node_pod_probes.until(
+            "each message is published", three_in_a_row, name=NODE
+        )
 
 
-async def test_result_refresh_interval(arena: Any) -> None:
+async def test_result_refresh_interval(cluster: Any) -> None:
     times: set[str] = set()
 
     def refreshed(report: Json) -> bool:
@@ -101,60 +97,62 @@ async def test_result_refresh_interval(arena: Any) -> None:
             times.add(state["lastProbeTime"])
         return len(times) >= 3
 
-    async with daemon(arena, ScriptedRuntime(), "--result-refresh-interval=1s"):
-        await arena.world.reports.until("the same is published again", refreshed, name=NODE)
-
-
-async def test_system_namespace_of_the_daemon_is_where_its_lease_is(arena: Any) -> None:
-    await arena.api.create("/api/v1/namespaces", {"metadata": {"name": "elsewhere"}})
-    async with daemon(arena, ScriptedRuntime(), "--system-namespace=elsewhere"):
-        await arena.proxy.until(
-            "it has a Lease",
-            lambda: any(each.about_leases and each.code == 201 for each in arena.proxy.log),
+    async with daemon(cluster, ScriptedRuntime(), "--result-refresh-interval=1s"):
+        await cluster.watched.node_pod_probes.until(
+            "the same is published again", refreshed, name=NODE
         )
-    (lease,) = arena.server.objects("leases.coordination.k8s.io")
+
+
+async def test_system_namespace_of_the_daemon_is_where_its_lease_is(cluster: Any) -> None:
+    await cluster.api.create("/api/v1/namespaces", {"metadata": {"name": "elsewhere"}})
+    async with daemon(cluster, ScriptedRuntime(), "--system-namespace=elsewhere"):
+        await cluster.proxy.until(
+            "it has a Lease",
+            lambda: any(each.about_leases and each.code == 201 for each in cluster.proxy.log),
+        )
+    (lease,) = cluster.server.objects("leases.coordination.k8s.io")
     assert lease["metadata"]["namespace"] == "elsewhere"
     assert lease["metadata"]["name"] == f"kruise-probe-{NODE}"
     assert lease["spec"]["leaseDurationSeconds"] == 60
 
 
-async def test_readiness_of_the_daemon_names_all_that_it_looks_at(arena: Any) -> None:
+async def test_readiness_of_the_daemon_names_all_that_it_looks_at(cluster: Any) -> None:
     runtime = ScriptedRuntime()
-    async with daemon(arena, runtime) as program:
+    async with daemon(cluster, runtime) as program:
         await program.ready()
         text = (await program.get("readyz?verbose"))[1]
     assert named(text) == {"loop", "runtime", "cache nodepodprobes", "watch nodepodprobes"}
 
 
-async def test_rest_config_qps_and_burst(arena: Any) -> None:
-    await arena.hollow.add_nodes(1)
-    await arena.hollow.add_pods(20, nodes=1)
+async def test_rest_config_qps_and_burst(cluster: Any) -> None:
+    await cluster.hollow.add_nodes(1)
+    await cluster.hollow.add_pods(20, nodes=1)
     qps, burst = 10, 2
     flags = (f"--rest-config-qps={qps}", f"--rest-config-burst={burst}")
-    async with arena.manager(*flags) as manager, background(arena.daemons.follow()):
+    async with cluster.manager(*flags) as manager, background(cluster.daemons.follow()):
         await manager.ready()
-        await arena.hollow.add_marker(probe())
-        await arena.world.pods.wait(
+        await cluster.hollow.add_marker(probe())
+        await cluster.watched.pods.wait(
             "all are marked",
-            lambda: all(condition(each, CONDITION) for each in arena.world.pods.all()),
+            lambda: all(condition(each, CONDITION) for each in cluster.watched.pods.all()),
         )
-    sent = [each.at for each in arena.proxy.log if each.resource == "pods/status"]
+    sent = [each.at for each in cluster.proxy.log if each.resource == "pods/status"]
     assert len(sent) == 20
     assert sent[-1] - sent[0] >= (len(sent) - burst - 2) / qps
 
 
-async def test_workers_sync_period_and_readiness_of_the_manager(arena: Any) -> None:
-    await arena.hollow.add_nodes(1)
-    await arena.hollow.add_pods(1, nodes=1)
+async def test_workers_sync_period_and_readiness_of_the_manager(cluster: Any) -> None:
+    await cluster.hollow.add_nodes(1)
+    await cluster.hollow.add_pods(1, nodes=1)
     flags = ("--podprobemarker-workers=3", "--nodepodprobe-workers=5", "--sync-period=1s")
-    async with arena.manager(*flags) as manager:
+    async with cluster.manager(*flags) as manager:
         await manager.ready()
         text = (await manager.get("readyz?verbose"))[1]
         caches = ("podprobemarkers", "pods", "nodes", "nodepodprobes", "leases")
         assert named(text) == {"loop"} | {
             f"{what} {each}" for what in ("cache", "watch") for each in caches
         }
-        await arena.hollow.add_marker(probe())
+        await cluster.hollow.add_marker(probe())
         told = (await manager.get("metrics"))[1]
         workers = {
             line.split('"')[1]: float(line.rsplit(" ", 1)[1])
@@ -168,65 +166,65 @@ async def test_workers_sync_period_and_readiness_of_the_manager(arena: Any) -> N
             return await manager.metric("controller_runtime_reconcile_total") >= 40
 
         await manager.until("it looks at everything again and again", looked_at_again)
-        assert arena.server.faults.count(code=409) == 0
+        assert cluster.server.faults.count(code=409) == 0
 
 
 @pytest.mark.parametrize(
     ("interval", "most"),
     [pytest.param("0", 21, id="no-limit"), pytest.param("1h", 4, id="an-hour")],
 )
-async def test_how_often_messages_alone_are_written(arena: Any, interval: str, most: int) -> None:
+async def test_how_often_messages_alone_are_written(cluster: Any, interval: str, most: int) -> None:
     """The first write is the first result; with a limit there are three more."""
     said = ["first"]
-    arena.daemons.verdict = lambda _pod, _probe: ("Succeeded", said[-1])
+    cluster.daemons.result_of = lambda _pod, _probe: ("Succeeded", said[-1])
 
     def shows(message: str) -> Callable[[Any], bool]:
         return lambda pod: condition(pod, CONDITION).get("message") == message
 
-    await arena.hollow.add_nodes(1)
-    await arena.hollow.add_pods(1, nodes=1)
-    await arena.hollow.add_marker(probe())
-    async with arena.manager(f"--message-update-interval={interval}") as manager:
+    await cluster.hollow.add_nodes(1)
+    await cluster.hollow.add_pods(1, nodes=1)
+    await cluster.hollow.add_marker(probe())
+    async with cluster.manager(f"--message-update-interval={interval}") as manager:
         await manager.ready()
-        async with background(arena.daemons.follow()):
-            await arena.world.pods.until(
+        async with background(cluster.daemons.follow()):
+            await cluster.watched.pods.until(
                 "is marked", shows("first"), name="pod-0", namespace="default"
             )
         for number in range(1, 21):
             said.append(str(number))
-            await arena.daemons.catch_up()
+            await cluster.daemons.write_changes()
             if number < most:
-                await arena.world.pods.until(
+                await cluster.watched.pods.until(
                     "has the message", shows(said[-1]), name="pod-0", namespace="default"
                 )
-    assert len([each for each in arena.proxy.log if each.resource == "pods/status"]) == most
+    assert len([each for each in cluster.proxy.log if each.resource == "pods/status"]) == most
 
 
-async def test_where_leaders_are_elected_and_for_how_long(arena: Any) -> None:
-    await arena.api.create("/api/v1/namespaces", {"metadata": {"name": "elsewhere"}})
-    kubeconfig = arena.proxy.write_kubeconfig(arena.folder)
+async def test_where_leaders_are_elected_and_for_how_long(cluster: Any) -> None:
+    await cluster.api.create("/api/v1/namespaces", {"metadata": {"name": "elsewhere"}})
+    kubeconfig = cluster.proxy.write_kubeconfig(cluster.folder)
     flags = (
         "--leader-election-namespace=elsewhere",
         "--leader-election-id=chosen",
         "--leader-election-lease-duration=21s",
     )
-    async with programs.running("manager", kubeconfig, arena.folder, *flags) as manager:
+    async with programs.running("manager", kubeconfig, cluster.folder, *flags) as manager:
 
         async def leads() -> bool:
-            return bool(arena.server.objects("leases.coordination.k8s.io"))
+            return bool(cluster.server.objects("leases.coordination.k8s.io"))
 
         await manager.until("it leads", leads)
-        (lease,) = arena.server.objects("leases.coordination.k8s.io")
+        (lease,) = cluster.server.objects("leases.coordination.k8s.io")
     assert lease["metadata"]["namespace"] == "elsewhere"
     assert lease["metadata"]["name"] == "chosen"
     assert lease["spec"]["leaseDurationSeconds"] == 21
-    (lease,) = arena.server.objects("leases.coordination.k8s.io")
+    (lease,) = cluster.server.objects("leases.coordination.k8s.io")
     assert not lease["spec"].get("holderIdentity"), "it was given back"
 
 
-async def test_caches_that_do_not_sync_in_time_end_the_manager(arena: Any) -> None:
-    arena.proxy.black_hole()
-    async with arena.manager("--controller-cache-sync-timeout=1s") as manager:
+async def test_caches_that_do_not_sync_in_time_end_the_manager(cluster: Any) -> None:
+    cluster.proxy.black_hole()
+    async with cluster.manager("--controller-cache-sync-timeout=1s") as manager:
         async with asyncio.timeout(PATIENCE_SECONDS):
             assert await manager.process.wait() == 1
         assert manager.says("podprobemarkers")

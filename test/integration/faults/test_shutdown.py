@@ -1,18 +1,15 @@
 """SIGTERM while everything hangs: exit code 0, in time."""
 
 import asyncio
-import tempfile
 from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
-from support import programs
 from support.background import background
-from support.fake_runtime import ScriptedRuntime, hang, served
+from support.fake_runtime import ScriptedRuntime, hang
 from support.hollow import CONDITION, node_name, probe
 from support.programs import Program
-from support.world import condition
+from support.watched import condition
 
 from kruise_probe.daemon.cri.runtime import ContainerInfo
 
@@ -22,27 +19,27 @@ EXECS = 16
 
 
 @pytest.mark.parametrize("trouble", ["healthy", "black-hole", "paused", "no-server-at-the-start"])
-async def test_c13_a_manager_ends_in_time(arena: Any, trouble: str) -> None:
-    await arena.hollow.add_nodes(4)
-    await arena.hollow.add_pods(40, nodes=4)
+async def test_c13_a_manager_ends_in_time(cluster: Any, trouble: str) -> None:
+    await cluster.hollow.add_nodes(4)
+    await cluster.hollow.add_pods(40, nodes=4)
     if trouble == "no-server-at-the-start":
-        arena.proxy.black_hole()
-    async with arena.manager() as manager, background(arena.daemons.follow()):
+        cluster.proxy.black_hole()
+    async with cluster.manager() as manager, background(cluster.daemons.follow()):
         if trouble != "no-server-at-the-start":
-            await arena.hollow.add_marker(probe())
-            await arena.world.pods.wait(
+            await cluster.hollow.add_marker(probe())
+            await cluster.watched.pods.wait(
                 "pods are marked",
-                lambda: all(condition(each, CONDITION) for each in arena.world.pods.all()),
+                lambda: all(condition(each, CONDITION) for each in cluster.watched.pods.all()),
             )
         else:
-            await arena.proxy.until("it asks", lambda: bool(arena.proxy.log))
+            await cluster.proxy.until("it asks", lambda: bool(cluster.proxy.log))
         if trouble == "black-hole":
-            arena.proxy.black_hole()
+            cluster.proxy.black_hole()
         elif trouble == "paused":
-            arena.proxy.pause()
-        if arena.world.reports.all():
-            arena.daemons.verdict = lambda pod, name: ("Failed", "so that there is work")
-            await arena.daemons.talk_once()
+            cluster.proxy.pause()
+        if cluster.watched.node_pod_probes.all():
+            cluster.daemons.result_of = lambda pod, name: ("Failed", "so that there is work")
+            await cluster.daemons.write_all()
         code, seconds = await manager.terminate()
     assert (code, seconds < IN_TIME_SECONDS) == (0, True), (code, seconds)
 
@@ -60,7 +57,7 @@ class MutableRuntime(ScriptedRuntime):
 
 
 @pytest.fixture
-async def daemon(arena: Any) -> AsyncIterator[tuple[Program, ScriptedRuntime]]:
+async def daemon(cluster: Any) -> AsyncIterator[tuple[Program, ScriptedRuntime]]:
     """A daemon whose runtime answers everything but execs; 16 of these hang."""
     scripted = MutableRuntime()
     scripted.start("uid-1", "main")
@@ -74,17 +71,13 @@ async def daemon(arena: Any) -> AsyncIterator[tuple[Program, ScriptedRuntime]]:
         }
         for number in range(EXECS)
     ]
-    await arena.hollow.ask_node(node_name(0), entries)
-    with tempfile.TemporaryDirectory(prefix="cri-") as folder:
-        async with served(scripted, Path(folder) / "cri.sock") as endpoint:
-            kubeconfig = arena.proxy.write_kubeconfig(arena.folder)
-            flags = (f"--node-name={node_name(0)}", f"--cri-endpoint={endpoint}")
-            async with programs.running("daemon", kubeconfig, arena.folder, *flags) as program:
-                yield program, scripted
+    await cluster.hollow.add_node_pod_probe(node_name(0), entries)
+    async with cluster.daemon(node_name(0), scripted) as program:
+        yield program, scripted
 
 
 @pytest.mark.parametrize("trouble", ["execs-hang", "api-server-and-execs-hang", "all-hangs"])
-async def test_c13_a_daemon_ends_in_time(arena: Any, daemon: Any, trouble: str) -> None:
+async def test_c13_a_daemon_ends_in_time(cluster: Any, daemon: Any, trouble: str) -> None:
     program, scripted = daemon
 
     async def all_in_flight() -> bool:
@@ -92,7 +85,7 @@ async def test_c13_a_daemon_ends_in_time(arena: Any, daemon: Any, trouble: str) 
 
     await program.until("16 execs hang", all_in_flight)
     if trouble != "execs-hang":
-        arena.proxy.black_hole()
+        cluster.proxy.black_hole()
     if trouble == "all-hangs":
         scripted.mute = True
         before = scripted.calls["ListContainers"]
@@ -105,10 +98,10 @@ async def test_c13_a_daemon_ends_in_time(arena: Any, daemon: Any, trouble: str) 
     assert (code, seconds < IN_TIME_SECONDS) == (0, True), (code, seconds)
 
 
-async def test_c13_a_second_signal_ends_at_once(arena: Any) -> None:
-    arena.proxy.black_hole()
-    async with arena.manager() as manager:
-        await arena.proxy.until("it asks", lambda: bool(arena.proxy.log))
+async def test_c13_a_second_signal_ends_at_once(cluster: Any) -> None:
+    cluster.proxy.black_hole()
+    async with cluster.manager() as manager:
+        await cluster.proxy.until("it asks", lambda: bool(cluster.proxy.log))
         manager.process.terminate()
         manager.process.terminate()
         async with asyncio.timeout(IN_TIME_SECONDS):

@@ -7,7 +7,7 @@ import pytest
 from support.background import background
 from support.hollow import CONDITION, node_name, probe
 from support.proxy import Seen
-from support.world import condition
+from support.watched import condition
 
 WINDOW_SECONDS = 10.0
 AT_MOST = 10
@@ -17,39 +17,39 @@ def is_good(pod: Any) -> bool:
     return condition(pod, CONDITION).get("status") == "True"
 
 
-async def all_good(arena: Any) -> None:
-    pods = arena.world.pods
+async def all_good(cluster: Any) -> None:
+    pods = cluster.watched.pods
     await pods.wait("all pods are good", lambda: all(map(is_good, pods.all())))
 
 
-async def test_c3_and_c4_watches_that_end_at_once_or_are_gone_cost_ten_requests_in_ten_seconds(
-    arena,
+async def test_c3_c4_watches_that_end_at_once_cause_ten_requests_in_ten_seconds(
+    cluster,
 ):
     """Watches of pods and markers end at once, those of node reports and Leases are always too old."""
     ending, gone = ("pods", "podprobemarkers"), ("nodepodprobes", "leases")
-    await arena.hollow.add_nodes(2)
-    await arena.hollow.add_pods(4, nodes=2)
-    async with arena.manager() as manager, background(arena.daemons.follow()):
-        await arena.hollow.add_marker(probe())
-        await all_good(arena)
-        await arena.world.markers.until(
+    await cluster.hollow.add_nodes(2)
+    await cluster.hollow.add_pods(4, nodes=2)
+    async with cluster.manager() as manager, background(cluster.daemons.follow()):
+        await cluster.hollow.add_marker(probe())
+        await all_good(cluster)
+        await cluster.watched.markers.until(
             "its status is complete",
             lambda each: each.get("status", {}).get("succeeded") == 4,
             name="marker",
             namespace="default",
         )
-        arena.proxy.cut_watches = lambda seen: seen.resource in ending
-        arena.proxy.fail(
+        cluster.proxy.cut_watches = lambda seen: seen.resource in ending
+        cluster.proxy.fail(
             410, reason="Expired", when=lambda seen: seen.watch and seen.resource in gone
         )
         began = asyncio.get_running_loop().time()
-        arena.proxy.reset()
+        cluster.proxy.reset()
         await asyncio.sleep(WINDOW_SECONDS)
-        asked = arena.proxy.count(lambda seen: not seen.writes, since=began)
+        asked = cluster.proxy.count(lambda seen: not seen.writes, since=began)
         for resource in (*ending, *gone):
             times = sum(n for name, n in asked.items() if name.endswith(f" {resource}"))
             assert 2 <= times <= AT_MOST, (resource, asked)
-        assert not arena.proxy.writes(since=began)
+        assert not cluster.proxy.writes(since=began)
         assert manager.running
 
 
@@ -58,36 +58,36 @@ def is_list_of_pods(seen: Seen) -> bool:
 
 
 @pytest.mark.parametrize("trouble", ["reset", "expired", "errors", "paused"])
-async def test_changes_during_an_outage_are_made_good_exactly(arena, trouble):
-    await arena.hollow.add_nodes(3)
-    await arena.hollow.add_pods(9, nodes=3)
-    async with arena.manager() as manager, background(arena.daemons.follow()):
-        await arena.hollow.add_marker(probe())
-        await all_good(arena)
+async def test_changes_during_an_outage_are_made_good_exactly(cluster, trouble):
+    await cluster.hollow.add_nodes(3)
+    await cluster.hollow.add_pods(9, nodes=3)
+    async with cluster.manager() as manager, background(cluster.daemons.follow()):
+        await cluster.hollow.add_marker(probe())
+        await all_good(cluster)
         began = asyncio.get_running_loop().time()
         match trouble:
             case "paused" | "expired":
-                arena.proxy.pause()
+                cluster.proxy.pause()
             case "errors":
-                arena.proxy.fail(500, reason="InternalError")
-        arena.proxy.reset()
-        await arena.hollow.remove_pod("pod-4")
-        await arena.hollow.add_pods(3, nodes=3, first=20)
-        await arena.hollow.edit_marker(probe(podConditionType="example.com/renamed"))
+                cluster.proxy.fail(500, reason="InternalError")
+        cluster.proxy.reset()
+        await cluster.hollow.remove_pod("pod-4")
+        await cluster.hollow.add_pods(3, nodes=3, first=20)
+        await cluster.hollow.edit_marker(probe(podConditionType="example.com/renamed"))
         if trouble == "expired":
-            arena.server.expire()
-        arena.proxy.heal()
+            cluster.server.expire()
+        cluster.proxy.heal()
 
         def exact() -> bool:
-            return len(arena.world.pods.all()) == 11 and all(
+            return len(cluster.watched.pods.all()) == 11 and all(
                 condition(each, "example.com/renamed").get("status") == "True"
                 and not condition(each, CONDITION)
-                for each in arena.world.pods.all()
+                for each in cluster.watched.pods.all()
             )
 
-        await arena.world.pods.wait("the new condition is on all pods", exact)
-        lists = arena.proxy.count(is_list_of_pods, since=began)
-        streamed = arena.proxy.count(
+        await cluster.watched.pods.wait("the new condition is on all pods", exact)
+        lists = cluster.proxy.count(is_list_of_pods, since=began)
+        streamed = cluster.proxy.count(
             lambda seen: seen.resource == "pods" and seen.watch and seen.code == 200, since=began
         )
         assert lists.total() <= 2, "a version that is too old costs one list, two at most"
@@ -95,7 +95,9 @@ async def test_changes_during_an_outage_are_made_good_exactly(arena, trouble):
         entries = {
             entry["name"]
             for number in range(3)
-            for entry in arena.world.reports.newest(node_name(number))["spec"]["podProbes"]
+            for entry in cluster.watched.node_pod_probes.newest(node_name(number))["spec"][
+                "podProbes"
+            ]
         }
         assert "pod-4" not in entries
         assert manager.running

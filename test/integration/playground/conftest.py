@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from support.space import Space, space_on
-from support.world import World, following
+from support.namespaces import PlaygroundNamespace, new_namespace
+from support.watched import WatchedObjects, watching
 
 from kruise_probe.playground.session import Playground
 
@@ -26,12 +26,12 @@ async def playground() -> AsyncIterator[Playground]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def world(playground: Playground) -> AsyncIterator[World]:
-    async with following(playground.client) as followed:
+async def watched(playground: Playground) -> AsyncIterator[WatchedObjects]:
+    async with watching(playground.client) as followed:
         yield followed
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def space(playground: Playground, world: World) -> AsyncIterator[Space]:
-    async with space_on(playground, world) as space:
-        yield space
+async def ns(playground: Playground, watched: WatchedObjects) -> AsyncIterator[PlaygroundNamespace]:
+    async with new_namespace(playground, watched) as ns:
+        yield ns

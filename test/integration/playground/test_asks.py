@@ -5,7 +5,7 @@ from typing import Any
 
 from support import programs
 from support.proxy import faulty_proxy
-from support.world import condition
+from support.watched import condition
 
 from kruise_probe.playground.raw_api import node_pod_probe_path
 
@@ -23,7 +23,7 @@ def is_status(status: str) -> Any:
     return lambda pod: condition(pod, KIND).get("status") == status
 
 
-async def test_a10_a_host_in_a_node_report_is_never_dialled(space):
+async def test_a10_a_host_in_a_node_report_is_never_dialled(ns):
     """Whoever can write a NodePodProbe cannot make the node talk to somebody else."""
     dialled = 0
 
@@ -32,7 +32,7 @@ async def test_a10_a_host_in_a_node_report_is_never_dialled(space):
         dialled += 1
         writer.close()
 
-    pod = await space.pod()
+    pod = await ns.pod()
     listener = await asyncio.start_server(take, ELSEWHERE, 0)
     async with listener:
         port = listener.sockets[0].getsockname()[1]
@@ -41,19 +41,17 @@ async def test_a10_a_host_in_a_node_report_is_never_dialled(space):
             {"tcpSocket": {"host": ELSEWHERE, "port": port}},
         ]
         entry = {
-            **{"name": "web", "namespace": space.namespace, "uid": pod["metadata"]["uid"]},
+            **{"name": "web", "namespace": ns.namespace, "uid": pod["metadata"]["uid"]},
             "IP": pod["status"]["podIP"],
             "probes": [
                 {"name": f"sent#{number}", "containerName": "main", "probe": how}
                 for number, how in enumerate(handlers)
             ],
         }
-        await space.world.reports.until("is there", bool, name="node-0")
-        await space.playground.kill_manager()
+        await ns.watched.node_pod_probes.until("is there", bool, name="node-0")
+        await ns.playground.kill_manager()
         try:
-            await space.playground.api.merge(
-                node_pod_probe_path(), {"spec": {"podProbes": [entry]}}
-            )
+            await ns.playground.api.merge(node_pod_probe_path(), {"spec": {"podProbes": [entry]}})
 
             def refused(report: Json) -> bool:
                 told = [
@@ -66,23 +64,23 @@ async def test_a10_a_host_in_a_node_report_is_never_dialled(space):
                     each["state"] == "Failed" and "host" in each["message"] for each in told
                 )
 
-            await space.world.reports.until("both have failed", refused, name="node-0")
+            await ns.watched.node_pod_probes.until("both have failed", refused, name="node-0")
         finally:
-            space.playground.start_manager()
+            ns.playground.start_manager()
     assert dialled == 0
 
 
-async def test_a29_a_daemon_watches_one_object_and_asks_for_no_pod(space, tmp_path):
-    playground = space.playground
-    await space.pod()
+async def test_a29_a_daemon_watches_one_object_and_asks_for_no_pod(ns, tmp_path):
+    playground = ns.playground
+    await ns.pod()
     await playground.kill_daemon()
     try:
         async with faulty_proxy(playground.config) as proxy:
             kubeconfig = proxy.write_kubeconfig(tmp_path)
             flags = ("--node-name=node-0", f"--cri-endpoint={playground.nodes[0].cri_endpoint}")
             async with programs.running("daemon", kubeconfig, tmp_path, *flags):
-                await space.marker(probe({"exec": {"command": ["true"]}}))
-                await space.until("has a result", is_status("True"))
+                await ns.marker(probe({"exec": {"command": ["true"]}}))
+                await ns.until("has a result", is_status("True"))
             watches = [each for each in proxy.log if each.watch]
             assert [each.field_selector for each in watches] == ["metadata.name=node-0"]
             assert {each.resource for each in proxy.log} <= {
@@ -95,23 +93,23 @@ async def test_a29_a_daemon_watches_one_object_and_asks_for_no_pod(space, tmp_pa
         playground.start_daemon()
 
 
-async def test_a25_a_probe_waits_for_the_startup_probe_of_its_container(space):
+async def test_a25_a_probe_waits_for_the_startup_probe_of_its_container(ns):
     started = {"exec": {"command": ["test", "-e", "started"]}, "periodSeconds": 1}
     main = {
         **{"name": "main", "image": "none", "command": ["sleep", "1000"]},
         "startupProbe": {**started, "failureThreshold": 100},
     }
     other = {"name": "other", "image": "none", "command": ["sleep", "1000"]}
-    await space.pod(containers=[main, other])
+    await ns.pod(containers=[main, other])
     gated = probe({"exec": {"command": ["true"]}})
     free = {**probe({"exec": {"command": ["true"]}}, container="other", name="free")}
     free["podConditionType"] = "example.com/free"
-    await space.marker(gated, free)
-    pod = await space.until(
+    await ns.marker(gated, free)
+    pod = await ns.until(
         "has the free one's result", lambda each: condition(each, "example.com/free")
     )
     assert not condition(pod, KIND)
-    report = space.world.reports.newest("node-0")
+    report = ns.watched.node_pod_probes.newest("node-0")
     asked = [
         each["name"]
         for entry in report["spec"]["podProbes"]
@@ -119,11 +117,11 @@ async def test_a25_a_probe_waits_for_the_startup_probe_of_its_container(space):
         for each in entry["probes"]
     ]
     assert asked == ["marker#free"], "the node is not asked for it yet"
-    (space.folder() / "started").touch()
-    await space.until("has the gated one's result", is_status("True"))
+    (ns.folder() / "started").touch()
+    await ns.until("has the gated one's result", is_status("True"))
 
 
-async def test_a42_a_sidecars_named_port_is_probed_across_its_restarts(space):
+async def test_a42_a_sidecars_named_port_is_probed_across_its_restarts(ns):
     serve = (
         "import socket,os;s=socket.create_server((os.environ['POD_IP'],7001))\nwhile 1:s.accept()"
     )
@@ -132,17 +130,17 @@ async def test_a42_a_sidecars_named_port_is_probed_across_its_restarts(space):
         "restartPolicy": "Always",
         "ports": [{"name": "door", "containerPort": 7001}],
     }
-    await space.pod(initContainers=[sidecar], restartPolicy="Never")
-    await space.marker(probe({"tcpSocket": {"port": "door"}}, container="side"))
-    await space.until("succeeds", is_status("True"))
-    node = space.playground.nodes[0]
+    await ns.pod(initContainers=[sidecar], restartPolicy="Never")
+    await ns.marker(probe({"tcpSocket": {"port": "door"}}, container="side"))
+    await ns.until("succeeds", is_status("True"))
+    node = ns.playground.nodes[0]
     for restarts in range(1, 3):
-        node.container(space.namespace, "web", "side").process.kill_group()
-        await space.until(
+        node.container(ns.namespace, "web", "side").process.kill_group()
+        await ns.until(
             f"restart {restarts}",
             lambda pod, restarts=restarts: (
                 pod["status"]["initContainerStatuses"][0]["restartCount"] == restarts
                 and pod["status"]["initContainerStatuses"][0].get("started")
             ),
         )
-        await space.until("succeeds again", is_status("True"))
+        await ns.until("succeeds again", is_status("True"))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from support.programs import until
-from support.world import condition
+from support.watched import condition
 
 from kruise_probe.playground.node.containers import Change, Container
 
@@ -30,18 +30,18 @@ def phase_is(phase: str) -> Any:
 REST = "while :; do sleep 1; done"
 
 
-async def has_made(space: Any, name: str) -> None:
+async def has_made(ns: Any, name: str) -> None:
     """Returns once the container's program has come to where it makes a file of that name."""
 
     async def made() -> bool:
-        return (space.folder() / name).exists()
+        return (ns.folder() / name).exists()
 
     await until(f"it has made {name}", made)
 
 
-async def test_a_pod_is_scheduled_runs_and_says_so(space):
-    pod = await space.pod()
-    pod = await space.until("is ready", lambda it: condition(it, "Ready").get("status") == "True")
+async def test_a_pod_is_scheduled_runs_and_says_so(ns):
+    pod = await ns.pod()
+    pod = await ns.until("is ready", lambda it: condition(it, "Ready").get("status") == "True")
 
     status = status_of(pod)
     assert pod["spec"]["nodeName"] == "node-0"
@@ -58,37 +58,37 @@ def total_memory() -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("MemTotal:"))
 
 
-async def test_a_node_says_what_this_machine_has(space):
-    node = await space.playground.api.get("/api/v1/nodes/node-0")
+async def test_a_node_says_what_this_machine_has(ns):
+    node = await ns.playground.api.get("/api/v1/nodes/node-0")
 
     capacity = node["status"]["capacity"]
     assert capacity == {"cpu": str(os.cpu_count()), "memory": f"{total_memory()}Ki", "pods": "110"}
     assert node["status"]["allocatable"] == capacity
 
 
-async def test_two_pods_have_two_addresses_and_can_bind_the_same_port(space):
+async def test_two_pods_have_two_addresses_and_can_bind_the_same_port(ns):
     program = (
         'import os, socket, time; s = socket.create_server((os.environ["POD_IP"], 7001));'
         ' open("bound", "w").write(os.environ["POD_IP"]); time.sleep(1000)'
     )
-    pods = [await space.pod(name, command=["python3", "-c", program]) for name in ("a", "b")]
+    pods = [await ns.pod(name, command=["python3", "-c", program]) for name in ("a", "b")]
     for pod in pods:
-        bound = await read_file(space, "bound", pod["metadata"]["name"])
+        bound = await read_file(ns, "bound", pod["metadata"]["name"])
         assert bound == pod["status"]["podIP"]
     assert pods[0]["status"]["podIP"] != pods[1]["status"]["podIP"]
 
 
-async def read_file(space: Any, file: str, pod: str = "web") -> str:
+async def read_file(ns: Any, file: str, pod: str = "web") -> str:
     """What a file in the container's folder says, once it says anything."""
-    node = space.playground.nodes[0]
+    node = ns.playground.nodes[0]
     script = f"until [ -s {file} ]; do sleep 0.02; done; cat {file}"
     found = await node.runtime.exec_sync(
-        node.container(space.namespace, pod, "main"), ["sh", "-c", script], timeout_seconds=10
+        node.container(ns.namespace, pod, "main"), ["sh", "-c", script], timeout_seconds=10
     )
     return found.stdout.decode()
 
 
-async def test_the_environment_is_the_pods_own(space):
+async def test_the_environment_is_the_pods_own(ns):
     container = shell(
         "main",
         f'echo "$POD_NAME $HOSTNAME $NODE $APP $GREETING $0" > out.new; mv out.new out; {REST}',
@@ -99,27 +99,27 @@ async def test_the_environment_is_the_pods_own(space):
             {"name": "GREETING", "value": "hello-$(POD_NAME)"},
         ],
     )
-    await space.pod(containers=[container])
+    await ns.pod(containers=[container])
     assert (
-        await read_file(space, "out")
+        await read_file(ns, "out")
         == "web web node-0 web hello-web hello-web-$(UNKNOWN)-$(GREETING)\n"
     )
 
 
-async def test_a_container_that_ends_is_started_again_with_a_new_id(space):
-    pod = await space.pod()
+async def test_a_container_that_ends_is_started_again_with_a_new_id(ns):
+    pod = await ns.pod()
     first = status_of(pod)["containerID"]
-    await space.playground.nodes[0].kill_container(space.namespace, "web", "main")
-    pod = await space.until("has restarted", lambda it: status_of(it)["restartCount"] == 1)
+    await ns.playground.nodes[0].kill_container(ns.namespace, "web", "main")
+    pod = await ns.until("has restarted", lambda it: status_of(it)["restartCount"] == 1)
 
     assert status_of(pod)["containerID"] != first
     assert status_of(pod)["lastState"]["terminated"]["exitCode"] == 137
     assert status_of(pod)["lastState"]["terminated"]["containerID"] == first
 
 
-async def test_a_container_that_keeps_ending_backs_off(space):
-    await space.pod(command=["sh", "-c", "exit 3"])
-    pod = await space.until(
+async def test_a_container_that_keeps_ending_backs_off(ns):
+    await ns.pod(command=["sh", "-c", "exit 3"])
+    pod = await ns.until(
         "backs off",
         lambda it: status_of(it)["state"].get("waiting", {}).get("reason") == "CrashLoopBackOff",
     )
@@ -138,14 +138,14 @@ async def test_a_container_that_keeps_ending_backs_off(space):
         ),
     ],
 )
-async def test_a_pod_ends_as_its_restart_policy_says(space, policy, script, phase):
-    await space.pod(containers=[shell("main", script)], restartPolicy=policy)
-    pod = await space.until(f"is {phase}", phase_is(phase))
+async def test_a_pod_ends_as_its_restart_policy_says(ns, policy, script, phase):
+    await ns.pod(containers=[shell("main", script)], restartPolicy=policy)
+    pod = await ns.until(f"is {phase}", phase_is(phase))
     assert condition(pod, "Ready")["status"] == "False"
 
 
-async def test_init_containers_run_one_after_the_other_and_sidecars_stay(space):
-    pod = await space.pod(
+async def test_init_containers_run_one_after_the_other_and_sidecars_stay(ns):
+    pod = await ns.pod(
         initContainers=[
             shell("first", "echo first >> ../order"),
             # It has started when its process has: how far that has come is the process's own affair.
@@ -154,16 +154,16 @@ async def test_init_containers_run_one_after_the_other_and_sidecars_stay(space):
         ],
         containers=[shell("main", f"echo main >> ../order; {REST}")],
     )
-    pod = await space.until("runs", phase_is("Running"))
+    pod = await ns.until("runs", phase_is("Running"))
     assert status_of(pod, "first", init=True)["state"]["terminated"]["reason"] == "Completed"
     assert status_of(pod, "side", init=True)["started"] is True
-    order = space.folder().parent / "order"
+    order = ns.folder().parent / "order"
     assert order.read_text().split()[:2] == ["first", "second"]
 
 
-async def test_a_failing_init_container_keeps_the_pod_from_starting(space):
-    await space.pod(initContainers=[shell("broken", "exit 1")], containers=[shell("main", REST)])
-    pod = await space.until(
+async def test_a_failing_init_container_keeps_the_pod_from_starting(ns):
+    await ns.pod(initContainers=[shell("broken", "exit 1")], containers=[shell("main", REST)])
+    pod = await ns.until(
         "tries again", lambda it: status_of(it, "broken", init=True).get("restartCount", 0) >= 2
     )
     assert pod["status"]["phase"] == "Pending"
@@ -171,17 +171,15 @@ async def test_a_failing_init_container_keeps_the_pod_from_starting(space):
     assert status_of(pod)["state"]["waiting"]["reason"] == "PodInitializing"
 
 
-async def test_a_container_counts_as_started_once_its_startup_probe_succeeds(space):
+async def test_a_container_counts_as_started_once_its_startup_probe_succeeds(ns):
     startup = {"exec": {"command": ["test", "-e", "up"]}, "periodSeconds": 1}
-    await space.pod(
-        containers=[shell("main", REST, startupProbe={**startup, "failureThreshold": 30})]
-    )
-    pod = await space.until("runs", phase_is("Running"))
+    await ns.pod(containers=[shell("main", REST, startupProbe={**startup, "failureThreshold": 30})])
+    pod = await ns.until("runs", phase_is("Running"))
     assert status_of(pod)["started"] is False
     assert condition(pod, "ContainersReady")["status"] == "False"
 
-    (space.folder() / "up").write_text("")
-    pod = await space.until("has started", lambda it: status_of(it)["started"])
+    (ns.folder() / "up").write_text("")
+    pod = await ns.until("has started", lambda it: status_of(it)["started"])
     assert status_of(pod)["ready"] is True
 
 
@@ -202,28 +200,28 @@ async def test_a_container_counts_as_started_once_its_startup_probe_succeeds(spa
         ),
     ],
 )
-async def test_what_the_node_cannot_do_stands_in_the_status(space, container, reason, message):
-    await space.pod(containers=[container])
-    pod = await space.until("waits", lambda it: status_of(it)["state"].get("waiting"))
+async def test_what_the_node_cannot_do_stands_in_the_status(ns, container, reason, message):
+    await ns.pod(containers=[container])
+    pod = await ns.until("waits", lambda it: status_of(it)["state"].get("waiting"))
     assert status_of(pod)["state"]["waiting"]["reason"] == reason
     assert message in status_of(pod)["state"]["waiting"]["message"]
     assert pod["status"]["phase"] == "Pending"
 
 
-async def test_a_command_that_is_not_there_is_named(space):
-    await space.pod(command=["/no/such/program"])
-    pod = await space.until("has failed", lambda it: status_of(it)["lastState"].get("terminated"))
+async def test_a_command_that_is_not_there_is_named(ns):
+    await ns.pod(command=["/no/such/program"])
+    pod = await ns.until("has failed", lambda it: status_of(it)["lastState"].get("terminated"))
     ended = status_of(pod)["lastState"]["terminated"]
     assert (ended["reason"], ended["exitCode"]) == ("StartError", 128)
     assert "/no/such/program" in ended["message"]
 
 
-async def test_a_deleted_pod_is_asked_to_end_and_leaves_no_process_and_no_folder(space):
+async def test_a_deleted_pod_is_asked_to_end_and_leaves_no_process_and_no_folder(ns):
     trap = "trap 'echo asked > ../asked; exit 0' TERM"
-    await space.pod(command=["sh", "-c", f"{trap}; (setsid sleep 1000 &); touch ready; {REST}"])
-    await has_made(space, "ready")
-    node = space.playground.nodes[0]
-    container = node.container(space.namespace, "web", "main")
+    await ns.pod(command=["sh", "-c", f"{trap}; (setsid sleep 1000 &); touch ready; {REST}"])
+    await has_made(ns, "ready")
+    node = ns.playground.nodes[0]
+    container = node.container(ns.namespace, "web", "main")
     removed, asked = asyncio.Event(), []
 
     def note(change: Change, changed: Container) -> None:
@@ -233,8 +231,8 @@ async def test_a_deleted_pod_is_asked_to_end_and_leaves_no_process_and_no_folder
             removed.set()
 
     stop_listening = node.runtime.add_listener(note)
-    await space.playground.api.delete(space.pod_path())
-    await space.world.pods.until_gone("web", space.namespace)
+    await ns.playground.api.delete(ns.pod_path())
+    await ns.watched.pods.until_gone("web", ns.namespace)
     await removed.wait()
     stop_listening()
 
@@ -260,36 +258,36 @@ def processes_of(container_id: str) -> list[str]:
     return found
 
 
-async def test_a_pod_that_ignores_sigterm_is_killed_after_its_grace(space):
+async def test_a_pod_that_ignores_sigterm_is_killed_after_its_grace(ns):
     command = ["sh", "-c", f"trap '' TERM; touch deaf; {REST}"]
-    await space.pod(command=command, terminationGracePeriodSeconds=1)
+    await ns.pod(command=command, terminationGracePeriodSeconds=1)
 
-    await has_made(space, "deaf")
+    await has_made(ns, "deaf")
     loop = asyncio.get_running_loop()
     began = loop.time()
-    await space.playground.api.delete(space.pod_path())
-    await space.world.pods.until_gone("web", space.namespace)
+    await ns.playground.api.delete(ns.pod_path())
+    await ns.watched.pods.until_gone("web", ns.namespace)
     assert loop.time() - began > 0.9
 
 
-async def test_a_pod_deleted_by_force_can_come_back_under_its_name_at_once(space):
-    first = await space.pod(command=["sh", "-c", f"trap '' TERM; touch deaf; {REST}"])
-    await has_made(space, "deaf")
-    await space.playground.api.delete(space.pod_path(), grace_seconds=0)
-    await space.world.pods.until_gone("web", space.namespace)
-    second = await space.pod()
+async def test_a_pod_deleted_by_force_can_come_back_under_its_name_at_once(ns):
+    first = await ns.pod(command=["sh", "-c", f"trap '' TERM; touch deaf; {REST}"])
+    await has_made(ns, "deaf")
+    await ns.playground.api.delete(ns.pod_path(), grace_seconds=0)
+    await ns.watched.pods.until_gone("web", ns.namespace)
+    second = await ns.pod()
     assert first["metadata"]["uid"] != second["metadata"]["uid"]
-    await space.until("is ready", lambda it: condition(it, "Ready").get("status") == "True")
+    await ns.until("is ready", lambda it: condition(it, "Ready").get("status") == "True")
 
 
-async def test_conditions_of_others_stay_when_the_node_writes_its_own(space):
-    await space.pod()
+async def test_conditions_of_others_stay_when_the_node_writes_its_own(ns):
+    await ns.pod()
     mine = {"type": "example.com/mine", "status": "True", "reason": "Test"}
-    pod = await space.until("is ready", lambda it: condition(it, "Ready").get("status") == "True")
+    pod = await ns.until("is ready", lambda it: condition(it, "Ready").get("status") == "True")
     conditions = [*pod["status"]["conditions"], mine]
-    await space.playground.api.merge(
-        space.pod_path(subresource="status"), {"status": {"conditions": conditions}}
+    await ns.playground.api.merge(
+        ns.pod_path(subresource="status"), {"status": {"conditions": conditions}}
     )
-    await space.playground.nodes[0].kill_container(space.namespace, "web", "main")
-    pod = await space.until("has restarted", lambda it: status_of(it)["restartCount"] == 1)
+    await ns.playground.nodes[0].kill_container(ns.namespace, "web", "main")
+    pod = await ns.until("has restarted", lambda it: status_of(it)["restartCount"] == 1)
     assert condition(pod, "example.com/mine")["reason"] == "Test"

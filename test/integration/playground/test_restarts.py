@@ -9,18 +9,18 @@ KILLS = 5
 RESTARTS = 2
 
 
-async def test_a_kill_at_any_point_comes_to_the_same_end(playground, world):
+async def test_a_kill_at_any_point_comes_to_the_same_end(playground, watched):
     seed = secrets.randbelow(2**32)
     random = Random(seed)
     for number in range(KILLS):
         namespace = f"kill-{seed}-{number}"
-        await history_with_a_kill(playground, world, namespace, random)
+        await history_with_a_kill(playground, watched, namespace, random)
 
 
 async def test_a21_a_daemon_killed_under_steady_probes_and_a_runtime_away_change_nothing(
-    playground, world
+    playground, watched
 ):
-    steady = SteadyProbes(playground, world, pods=3)
+    steady = SteadyProbes(playground, watched, pods=3)
     async with steady.standing():
         written = await steady.restart_the_daemon(RESTARTS)
         assert set(written) <= {"patch nodepodprobes/status"}, "no condition, no label, no event"

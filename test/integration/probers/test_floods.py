@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.floods import GRPC_FLOODS, HTTP_FLOODS, flooding
+from support.flood_servers import GRPC_FLOODS, HTTP_FLOODS, flooding
 from support.probing import result_of
 from support.scripted_server import ScriptedServer, answering, self_signed, serving
 

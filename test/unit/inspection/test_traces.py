@@ -1,4 +1,4 @@
-"""The first broken or waiting link of a trace. Whole commands are tested in test/integration/people."""
+"""The first broken or waiting link of a trace. Whole commands are tested in test/integration/usage."""
 
 from datetime import UTC, datetime
 from typing import Any

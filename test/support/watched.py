@@ -1,4 +1,4 @@
-"""What stands in an API server, as JSON, and waiting until it is as a test wants it: woken by watches, never polling."""
+"""Objects of an API server as JSON, kept current by watches, and waiting for conditions without polling."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ Json = dict[str, Any]
 
 
 class JsonObject:
-    """An object as it stands on the wire."""
+    """An object in its wire form."""
 
     def __init__(self, raw: Json) -> None:
         self.raw = raw
@@ -35,8 +35,8 @@ def _resource(
     )
 
 
-class Followed:
-    """All objects of one kind, and every state that each was seen in."""
+class WatchedKind:
+    """All objects of one kind, and every version of each."""
 
     def __init__(self, client: RestClient, resource: Resource[JsonObject]) -> None:
         self.kind = resource.kind
@@ -89,7 +89,7 @@ class Followed:
         namespace: str = "",
         seconds: float = PATIENCE_SECONDS,
     ) -> Json:
-        """The object, once it is there and `holds` of it."""
+        """Returns the object once it exists and `holds` is true for it."""
         found: list[Json] = []
 
         def check() -> bool:
@@ -117,7 +117,7 @@ class Followed:
         seconds: float = PATIENCE_SECONDS,
         show: object = None,
     ) -> None:
-        """Returns once `holds`, looked at whenever an object of the kind has changed."""
+        """Returns once `holds`; checks it after each change of an object of the kind."""
         changed = asyncio.Event()
         self._waiting.add(changed)
         try:
@@ -132,26 +132,26 @@ class Followed:
             self._waiting.discard(changed)
 
 
-class World:
-    """Pods, events, markers and node reports of a whole cluster."""
+class WatchedObjects:
+    """Pods, events, markers and NodePodProbes of a whole cluster."""
 
     def __init__(self, client: RestClient) -> None:
         group, version = "apps.kruise.io", "v1alpha1"
-        self.pods = Followed(client, _resource("", "v1", "pods", "Pod"))
-        self.events = Followed(client, _resource("", "v1", "events", "Event"))
-        self.markers = Followed(
+        self.pods = WatchedKind(client, _resource("", "v1", "pods", "Pod"))
+        self.events = WatchedKind(client, _resource("", "v1", "events", "Event"))
+        self.markers = WatchedKind(
             client, _resource(group, version, "podprobemarkers", "PodProbeMarker")
         )
-        self.reports = Followed(
+        self.node_pod_probes = WatchedKind(
             client, _resource(group, version, "nodepodprobes", "NodePodProbe", namespaced=False)
         )
 
     async def wait(
         self, what: str, differs: Callable[[], object], *, seconds: float = PATIENCE_SECONDS
     ) -> None:
-        """Returns once `differs` finds nothing any more, looked at whenever anything has changed."""
+        """Returns once `differs` is empty; checks it after each change."""
         changed = asyncio.Event()
-        kinds = (self.pods, self.events, self.markers, self.reports)
+        kinds = (self.pods, self.events, self.markers, self.node_pod_probes)
         for each in kinds:
             each._waiting.add(changed)
         try:
@@ -168,25 +168,34 @@ class World:
 
 
 @asynccontextmanager
-async def following(client: RestClient) -> AsyncIterator[World]:
-    """Follows all of it, from before the body begins."""
-    world = World(client)
-    kinds = (world.pods, world.events, world.markers, world.reports)
+async def watching(client: RestClient) -> AsyncIterator[WatchedObjects]:
+    """Watches all of these objects, from before the block."""
+    watched = WatchedObjects(client)
+    kinds = (watched.pods, watched.events, watched.markers, watched.node_pod_probes)
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(each.informer.run()) for each in kinds]
         for each in kinds:
             await each.informer.wait_for_sync()
         try:
-            yield world
+            yield watched
         finally:
             for task in tasks:
                 task.cancel()
 
 
 def condition(pod: Json, kind: str) -> Json:
-    """The condition of that type; empty where there is none."""
+    """The condition of that type, or an empty dict."""
     conditions = pod.get("status", {}).get("conditions") or ()
     return next((each for each in conditions if each["type"] == kind), {})
+
+
+def results_of(node_pod_probe: Json) -> dict[tuple[str, str], tuple[str, str]]:
+    """State and message in a NodePodProbe's status, by the pod's uid and the probe's name."""
+    return {
+        (pod["uid"], each["name"]): (each["state"], each.get("message", ""))
+        for pod in (node_pod_probe.get("status") or {}).get("podProbeStatuses") or ()
+        for each in pod.get("probeStates") or ()
+    }
 
 
 def labels(pod: Json) -> dict[str, str]:

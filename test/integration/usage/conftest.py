@@ -40,7 +40,7 @@ async def playground() -> AsyncIterator[Playground]:
         yield running
 
 
-class Desk:
+class UsageNamespace:
     """A namespace of a test: applies objects, and computes the views of `status` and `explain`."""
 
     def __init__(self, playground: Playground, following: Following, namespace: str) -> None:
@@ -153,11 +153,11 @@ async def following(playground: Playground) -> AsyncIterator[Following]:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def desk(playground: Playground, following: Following) -> AsyncIterator[Desk]:
+async def ns(playground: Playground, following: Following) -> AsyncIterator[UsageNamespace]:
     namespace = f"people-{secrets.token_hex(4)}"
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
     await playground.api.create("/api/v1/namespaces", body)
-    yield Desk(playground, following, namespace)
+    yield UsageNamespace(playground, following, namespace)
     now = following.snapshot()
     for marker in now.markers:
         if marker.key.namespace == namespace:

@@ -75,12 +75,12 @@ def series_of(text: str, **target: str) -> Iterable[dict[str, str]]:
     shutil.which("promtool") is None and os.environ.get("CI") != "true",
     reason="promtool is not installed (Debian: prometheus)",
 )
-async def test_every_query_finds_what_is_exposed(playground, desk, tmp_path):
-    await desk.apply(MARKER)
-    await desk.pod("seen", lambda pod: "example.com/seen" in str(pod["status"]))
-    node = playground.node_of("seen", desk.namespace)
+async def test_every_query_finds_what_is_exposed(playground, ns, tmp_path):
+    await ns.apply(MARKER)
+    await ns.pod("seen", lambda pod: "example.com/seen" in str(pod["status"]))
+    node = playground.node_of("seen", ns.namespace)
     daemon = programs.address_of(playground.daemons[node.name].log, "/metrics")
-    async with elected_manager(playground.kubeconfig, desk.namespace, tmp_path) as manager:
+    async with elected_manager(playground.kubeconfig, ns.namespace, tmp_path) as manager:
         shown = [
             *series_of(
                 await scraped(
@@ -92,7 +92,7 @@ async def test_every_query_finds_what_is_exposed(playground, desk, tmp_path):
                 instance=manager,
             ),
             *series_of(
-                await scraped(daemon, f'namespace="{desk.namespace}"'),
+                await scraped(daemon, f'namespace="{ns.namespace}"'),
                 job="daemons",
                 instance=daemon,
             ),

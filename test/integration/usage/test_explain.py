@@ -116,11 +116,11 @@ ENDED = "  restartPolicy: Never"
         ),
     ],
 )  # fmt: skip
-async def test_the_first_broken_link_is_named(desk, documents, link, reason, text, remedy):
+async def test_the_first_broken_link_is_named(ns, documents, link, reason, text, remedy):
     for each in documents:
-        await desk.apply(each)
+        await ns.apply(each)
 
-    trace = await desk.explained("web", reason)
+    trace = await ns.explained("web", reason)
 
     assert (trace.first_broken, trace.links[-1].link) == (link, link)
     assert text in trace.links[-1].text
@@ -128,10 +128,10 @@ async def test_the_first_broken_link_is_named(desk, documents, link, reason, tex
     assert all(each.state == "ok" for each in trace.links[:-1])
 
 
-async def test_working_probe_shows_all_links(desk):
-    await desk.apply(pod())
-    await desk.apply(marker(result="markerPolicy: [{state: Succeeded, labels: {state: good}}]"))
-    trace = await desk.explained("web", "")
+async def test_working_probe_shows_all_links(ns):
+    await ns.apply(pod())
+    await ns.apply(marker(result="markerPolicy: [{state: Succeeded, labels: {state: good}}]"))
+    trace = await ns.explained("web", "")
     assert [each.link for each in trace.links] == [
         "marker", "pod", "container", "NodePodProbe", "daemon", "result", "marks",
     ]  # fmt: skip
@@ -163,51 +163,51 @@ async def test_working_probe_shows_all_links(desk):
         ),
     ],
 )
-async def test_unmet_requirement_of_a_marker_is_named(desk, selector, why):
-    await desk.apply(pod())
-    await desk.apply(marker(selector=selector))
-    view = await desk.until(
+async def test_unmet_requirement_of_a_marker_is_named(ns, selector, why):
+    await ns.apply(pod())
+    await ns.apply(marker(selector=selector))
+    view = await ns.until(
         "the marker is seen",
-        lambda snapshot: (found := desk._explain(snapshot, "web")) and found.not_matching and found,
+        lambda snapshot: (found := ns._explain(snapshot, "web")) and found.not_matching and found,
     )
     assert view.matching == []
     assert [(each.marker, each.why) for each in view.not_matching] == [("marker", why)]
 
 
-async def test_node_without_a_daemon_is_named(desk, playground):
-    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"{desk.namespace}-node"}}
+async def test_node_without_a_daemon_is_named(ns, playground):
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"{ns.namespace}-node"}}
     await playground.api.create("/api/v1/nodes", node)
-    await desk.apply(pod().replace("node-0", node["metadata"]["name"]))
-    await desk.apply(marker())
+    await ns.apply(pod().replace("node-0", node["metadata"]["name"]))
+    await ns.apply(marker())
     await playground.api.merge(
-        pod_path("web", desk.namespace, "status"),
+        pod_path("web", ns.namespace, "status"),
         {"status": {"phase": "Running", "conditions": [{"type": "Initialized", "status": "True"}]}},
     )
 
-    trace = await desk.explained("web", "NoDaemon")
+    trace = await ns.explained("web", "NoDaemon")
 
     assert trace.first_broken == "daemon"
     assert node["metadata"]["name"] in trace.links[-1].text
     assert "DaemonSet" in trace.links[-1].remedy
 
 
-async def test_virtual_node_without_the_protocol_is_named(desk, playground):
-    name = f"{desk.namespace}-virtual"
+async def test_virtual_node_without_the_protocol_is_named(ns, playground):
+    name = f"{ns.namespace}-virtual"
     metadata = {"name": name, "labels": {"type": "virtual-kubelet"}}
     await playground.api.create(
         "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
     )
-    await desk.apply(pod().replace("node-0", name))
-    await desk.apply(marker())
-    trace = await desk.explained("web", "NotInjected")
+    await ns.apply(pod().replace("node-0", name))
+    await ns.apply(marker())
+    trace = await ns.explained("web", "NotInjected")
     assert trace.first_broken == "provider"
     assert "EnablePodProbeMarkerOnServerless" in trace.links[-1].remedy
 
 
-async def test_stale_daemon_is_named(desk, playground):
-    await desk.apply(pod().replace("node-0", "node-1"))
-    await desk.apply(marker())
-    await desk.explained("web", "")
+async def test_stale_daemon_is_named(ns, playground):
+    await ns.apply(pod().replace("node-0", "node-1"))
+    await ns.apply(marker())
+    await ns.explained("web", "")
     await playground.kill_daemon("node-1")
     path = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases/kruise-probe-node-1"
     try:
@@ -219,7 +219,7 @@ async def test_stale_daemon_is_named(desk, playground):
                 state["lastProbeTime"] = "2020-01-01T00:00:00Z"
         await playground.api.merge(f"{node_pod_probe_path('node-1')}/status", {"status": status})
 
-        trace = await desk.explained("web", "ProbeAgentStale")
+        trace = await ns.explained("web", "ProbeAgentStale")
 
         assert trace.first_broken == "daemon"
         assert "silent since 2020" in trace.links[-1].text
@@ -227,11 +227,11 @@ async def test_stale_daemon_is_named(desk, playground):
         playground.start_daemon("node-1")
 
 
-async def test_command_that_cannot_run_is_named(desk, playground):
+async def test_command_that_cannot_run_is_named(ns, playground):
     """The daemon reports it after 30 s; the test writes the same status at once."""
-    await desk.apply(pod().replace("node-0", "node-1"))
-    await desk.apply(marker())
-    await desk.explained("web", "")
+    await ns.apply(pod().replace("node-0", "node-1"))
+    await ns.apply(marker())
+    await ns.explained("web", "")
     await playground.kill_daemon("node-1")
     try:
         path = f"{node_pod_probe_path('node-1')}/status"
@@ -241,7 +241,7 @@ async def test_command_that_cannot_run_is_named(desk, playground):
                 state |= {"state": "Unknown", "message": "ExecImpossible: no such file: /idle.sh"}
         await playground.api.merge(path, {"status": status})
 
-        trace = await desk.explained("web", "ExecImpossible")
+        trace = await ns.explained("web", "ExecImpossible")
 
         assert trace.first_broken == "result"
         assert "/idle.sh" in trace.links[-1].text
@@ -250,19 +250,19 @@ async def test_command_that_cannot_run_is_named(desk, playground):
         playground.start_daemon("node-1")
 
 
-async def test_writes_that_a_stopped_manager_did_not_make_are_named(desk, playground):
-    await desk.apply(pod())
+async def test_writes_that_a_stopped_manager_did_not_make_are_named(ns, playground):
+    await ns.apply(pod())
     command = "exec: {command: [sh, -c, 'test ! -e bad']}"
-    await desk.apply(marker(command))
-    await desk.explained("web", "")
+    await ns.apply(marker(command))
+    await ns.explained("web", "")
     await playground.kill_manager()
     try:
-        (desk.folder("web") / "bad").touch()
-        await desk.apply(marker(name="later", result="podConditionType: example.com/later")
+        (ns.folder("web") / "bad").touch()
+        await ns.apply(marker(name="later", result="podConditionType: example.com/later")
                          .replace("checked,", "later,"))  # fmt: skip
 
-        behind = await desk.explained("web", "ConditionBehind")
-        later = await desk.explained("web", "EntryMissing", probe="later")
+        behind = await ns.explained("web", "ConditionBehind")
+        later = await ns.explained("web", "EntryMissing", probe="later")
 
         assert behind.first_broken == "condition"
         assert "the result is Failed" in behind.links[-1].text
@@ -270,16 +270,16 @@ async def test_writes_that_a_stopped_manager_did_not_make_are_named(desk, playgr
         assert "no manager has written this marker's status" in later.links[-1].text
         assert "check that the manager runs" in later.links[-1].remedy
 
-        await playground.api.delete(marker_path("marker", desk.namespace))
-        assert (await desk.explained("web", "MarkerDeleting")).first_broken == "marker"
+        await playground.api.delete(marker_path("marker", ns.namespace))
+        assert (await ns.explained("web", "MarkerDeleting")).first_broken == "marker"
     finally:
         playground.start_manager()
 
 
-async def test_absent_leader_is_named_if_a_write_is_missing(desk, playground):
-    await desk.apply(pod())
-    await desk.apply(marker("exec: {command: [sh, -c, 'test ! -e bad']}"))
-    await desk.explained("web", "")
+async def test_absent_leader_is_named_if_a_write_is_missing(ns, playground):
+    await ns.apply(pod())
+    await ns.apply(marker("exec: {command: [sh, -c, 'test ! -e bad']}"))
+    await ns.explained("web", "")
     leases = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases"
     lease = {
         "apiVersion": "coordination.k8s.io/v1",
@@ -290,9 +290,9 @@ async def test_absent_leader_is_named_if_a_write_is_missing(desk, playground):
     await playground.kill_manager()
     try:
         await playground.api.create(leases, lease)
-        (desk.folder("web") / "bad").touch()
+        (ns.folder("web") / "bad").touch()
 
-        trace = await desk.explained("web", "ManagerNotRunning")
+        trace = await ns.explained("web", "ManagerNotRunning")
 
         assert [each.link for each in trace.links] == ["marker", "pod", "container", "manager"]
         assert f"no manager has renewed its Lease since {PAST}" in trace.links[-1].text
@@ -302,12 +302,12 @@ async def test_absent_leader_is_named_if_a_write_is_missing(desk, playground):
         playground.start_manager()
 
 
-async def test_typo_in_a_readiness_gate_is_named(desk):
+async def test_typo_in_a_readiness_gate_is_named(ns):
     gate = "  readinessGates: [{conditionType: example.com/cheked}]"
-    await desk.apply(pod(gate))
-    await desk.apply(marker())
-    await desk.explained("web", "")
-    view = await desk.explanation("web")
+    await ns.apply(pod(gate))
+    await ns.apply(marker())
+    await ns.explained("web", "")
+    view = await ns.explanation("web")
     (found,) = view.readiness_gates
     assert (found.state, found.reason) == ("broken", "GateUnwritten")
     assert "example.com/cheked is missing on the pod" in found.text
@@ -315,67 +315,67 @@ async def test_typo_in_a_readiness_gate_is_named(desk):
     assert "podConditionType" in found.remedy
 
 
-async def test_matching_marker_of_another_namespace_is_named(desk, playground, tmp_path):
-    await desk.apply(pod(labels=f"{{app: {desk.namespace}}}"))
-    selector = f"{{matchLabels: {{app: {desk.namespace}}}}}"
-    await desk.apply(marker(name=desk.namespace, selector=selector), namespace="default")
+async def test_matching_marker_of_another_namespace_is_named(ns, playground, tmp_path):
+    await ns.apply(pod(labels=f"{{app: {ns.namespace}}}"))
+    selector = f"{{matchLabels: {{app: {ns.namespace}}}}}"
+    await ns.apply(marker(name=ns.namespace, selector=selector), namespace="default")
 
     ran = await run(
-        f"kruise-probe explain -n {desk.namespace} web",
+        f"kruise-probe explain -n {ns.namespace} web",
         kubeconfig=playground.kubeconfig,
         folder=tmp_path,
     )
 
     assert (ran.code, ran.err) == (0, "")
     assert "no PodProbeMarker selects this pod" in ran.out
-    assert f"default/{desk.namespace} would, but" in ran.out
-    assert f"-> create it in namespace {desk.namespace}" in ran.out
-    await playground.api.delete(marker_path(desk.namespace, "default"))
+    assert f"default/{ns.namespace} would, but" in ran.out
+    assert f"-> create it in namespace {ns.namespace}" in ran.out
+    await playground.api.delete(marker_path(ns.namespace, "default"))
 
 
-async def test_terminating_pod_is_named(desk, playground):
-    await desk.apply(
+async def test_terminating_pod_is_named(ns, playground):
+    await ns.apply(
         pod("  terminationGracePeriodSeconds: 600").replace(
             "sleep, ", "sh, -c, trap '' TERM; sleep "
         )
     )
-    await desk.apply(marker())
-    await desk.explained("web", "")
-    await playground.api.delete(pod_path("web", desk.namespace))
-    trace = await desk.explained("web", "PodTerminating")
+    await ns.apply(marker())
+    await ns.explained("web", "")
+    await playground.api.delete(pod_path("web", ns.namespace))
+    trace = await ns.explained("web", "PodTerminating")
     assert trace.first_broken == "pod"
     assert "replacement" in trace.links[-1].remedy
 
 
-async def test_unscheduled_pod_has_the_message_of_the_scheduler(desk, playground):
-    await desk.apply(pod().replace("nodeName: node-0", "schedulerName: nobody"))
-    await desk.apply(marker())
+async def test_unscheduled_pod_has_the_message_of_the_scheduler(ns, playground):
+    await ns.apply(pod().replace("nodeName: node-0", "schedulerName: nobody"))
+    await ns.apply(marker())
     why = {
         "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes are available",
     }  # fmt: skip
     await playground.api.merge(
-        pod_path("web", desk.namespace, "status"), {"status": {"conditions": [why]}}
+        pod_path("web", ns.namespace, "status"), {"status": {"conditions": [why]}}
     )
-    trace = await desk.explained("web", "PodNotScheduled", text="0/1 nodes are available")
+    trace = await ns.explained("web", "PodNotScheduled", text="0/1 nodes are available")
     assert trace.first_broken == "pod"
 
 
-async def test_nodepodprobe_edited_without_a_manager_is_named(desk, playground):
-    await desk.apply(pod())
-    await desk.apply(marker())
-    await desk.explained("web", "")
+async def test_nodepodprobe_edited_without_a_manager_is_named(ns, playground):
+    await ns.apply(pod())
+    await ns.apply(marker())
+    await ns.explained("web", "")
     await playground.kill_manager()
     try:
         await playground.api.merge(node_pod_probe_path("node-0"), {"spec": {"podProbes": []}})
-        trace = await desk.explained("web", "EntryMissing")
+        trace = await ns.explained("web", "EntryMissing")
         assert trace.first_broken == "NodePodProbe"
         assert "NodePodProbe node-0 does not contain marker#checked" in trace.links[-1].text
     finally:
         playground.start_manager()
-    await desk.explained("web", "")
+    await ns.explained("web", "")
 
 
-async def test_missing_entry_suggests_the_managers_feature_gate(desk, playground):
+async def test_missing_entry_suggests_the_managers_feature_gate(ns, playground):
     await playground.kill_manager()
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "kruise_probe", "manager", "--feature-gates=PodProbeMarkerGate=false",
@@ -384,9 +384,9 @@ async def test_missing_entry_suggests_the_managers_feature_gate(desk, playground
         stderr=asyncio.subprocess.DEVNULL,
     )  # fmt: skip
     try:
-        await desk.apply(pod())
-        await desk.apply(marker())
-        trace = await desk.explained("web", "EntryMissing")
+        await ns.apply(pod())
+        await ns.apply(marker())
+        trace = await ns.explained("web", "EntryMissing")
         assert trace.first_broken == "NodePodProbe"
         assert "its feature gate PodProbeMarkerGate on" in trace.links[-1].remedy
     finally:

@@ -5,9 +5,11 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+from support.hollow import marker_object
+from support.real_node import busybox_pod
+
 Object = dict[str, Any]
 
-IMAGE = "kruise-probe-test:busybox"
 GRPC_PORT, FOLDED_PORT, DRIP_PORT, REDIRECT_PORT = 50051, 8081, 8082, 8083
 
 _SERVERS = rf"""
@@ -48,33 +50,15 @@ wait
 
 def attacker_pod() -> Object:
     """A pod whose servers flood, fold, drip and redirect."""
-    return _pod("attacker", {"attacker": "yes"}, ["sh", "-c", _SERVERS])
+    return busybox_pod("attacker", "sh", "-c", _SERVERS, labels={"attacker": "yes"})
 
 
 def ballast_pod(number: int) -> Object:
     """A pod that never starts: it only fills its node's NodePodProbe."""
-    pod = _pod(f"ballast-{number}", {"ballast": "yes"}, ["true"])
-    pod["spec"]["containers"][0]["image"] = "kruise-probe-test:does-not-exist"
+    pod = busybox_pod(f"ballast-{number}", "true", labels={"ballast": "yes"})
+    container = pod["spec"]["containers"][0]
+    container |= {"image": "kruise-probe-test:does-not-exist", "imagePullPolicy": "Never"}
     return pod
-
-
-def _pod(name: str, labels: dict[str, str], command: list[str]) -> Object:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "labels": labels},
-        "spec": {
-            "terminationGracePeriodSeconds": 0,
-            "containers": [
-                {
-                    "name": "main",
-                    "image": IMAGE,
-                    "imagePullPolicy": "Never",
-                    "command": command,
-                }
-            ],
-        },
-    }
 
 
 def _probe(name: str, handler: Object, **numbers: int) -> Object:
@@ -87,12 +71,9 @@ def _probe(name: str, handler: Object, **numbers: int) -> Object:
 
 
 def _marker(name: str, selector: Object, probes: list[Object]) -> Object:
-    return {
-        "apiVersion": "apps.kruise.io/v1alpha1",
-        "kind": "PodProbeMarker",
-        "metadata": {"name": name},
-        "spec": {"selector": selector, "probes": probes},
-    }
+    made = marker_object(*probes, name=name)
+    made["spec"]["selector"] = selector
+    return made
 
 
 def markers(*, crowd: int) -> Iterator[Object]:

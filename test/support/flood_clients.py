@@ -1,4 +1,4 @@
-"""Clients that misbehave at a port of this machine, as a process of their own: `python flood.py ATTACK PORT …`.
+"""Clients that flood a port of this machine, in a process of their own: `python flood_clients.py ATTACK PORT …`.
 
 Each attack is bounded in time and connections. Written with the standard library alone, so that its process starts at
 once and shares no loop with the test.
@@ -19,7 +19,7 @@ PAUSE = threading.Event()
 
 
 class Crowd:
-    """So many connections, renewed when they are closed. Each sends `once`, then `forever` without end."""
+    """A number of connections, renewed when they are closed. Each sends `once`, then repeats `forever`."""
 
     def __init__(self, arguments: argparse.Namespace, *, once: bytes, forever: bytes) -> None:
         self._arguments = arguments

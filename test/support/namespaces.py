@@ -6,7 +6,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from support.world import World
+from support.hollow import marker_object
+from support.watched import WatchedObjects
 
 from kruise_probe.playground.raw_api import marker_path, pod_path
 from kruise_probe.playground.session import Playground
@@ -16,12 +17,12 @@ Json = dict[str, Any]
 IDLE = ("sh", "-c", "while :; do sleep 1; done")
 
 
-class Space:
-    """A namespace of the test's own, and what it puts there."""
+class PlaygroundNamespace:
+    """A new namespace, with helpers that create pods and markers."""
 
-    def __init__(self, playground: Playground, world: World, namespace: str) -> None:
+    def __init__(self, playground: Playground, watched: WatchedObjects, namespace: str) -> None:
         self.playground = playground
-        self.world = world
+        self.watched = watched
         self.namespace = namespace
 
     async def pod(
@@ -32,7 +33,7 @@ class Space:
         labels: Json | None = None,
         **spec: Any,
     ) -> Json:
-        """A pod of one container, `main`, unless `spec` says otherwise; returned once it runs."""
+        """Creates a pod of one container, `main`, unless `spec` has others; returns it when it runs."""
         containers = [{"name": "main", "image": "none", "command": list(command)}]
         metadata = {"name": name, "labels": {"app": "web"} if labels is None else labels}
         wanted = {
@@ -45,17 +46,12 @@ class Space:
         return await self.until("runs", lambda pod: pod["status"].get("podIP"), name)
 
     async def marker(self, *probes: Json, name: str = "marker") -> Json:
-        wanted = {
-            "apiVersion": "apps.kruise.io/v1alpha1",
-            "kind": "PodProbeMarker",
-            "metadata": {"name": name},
-            "spec": {"selector": {"matchLabels": {"app": "web"}}, "probes": list(probes)},
-        }
+        wanted = marker_object(*probes, name=name)
         path = marker_path("", self.namespace).rstrip("/")
         return await self.playground.api.create(path, wanted)
 
     async def until(self, what: str, holds: Any, name: str = "web") -> Json:
-        return await self.world.pods.until(what, holds, name=name, namespace=self.namespace)
+        return await self.watched.pods.until(what, holds, name=name, namespace=self.namespace)
 
     def pod_path(self, name: str = "web", subresource: str = "") -> str:
         return pod_path(name, self.namespace, subresource)
@@ -70,16 +66,18 @@ class Space:
 
 
 @asynccontextmanager
-async def space_on(playground: Playground, world: World) -> AsyncIterator[Space]:
+async def new_namespace(
+    playground: Playground, watched: WatchedObjects
+) -> AsyncIterator[PlaygroundNamespace]:
     """A new namespace; at the end its markers and pods are deleted."""
     namespace = f"test-{secrets.token_hex(4)}"
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
     await playground.api.create("/api/v1/namespaces", body)
-    yield Space(playground, world, namespace)
-    for each in world.markers.all():
+    yield PlaygroundNamespace(playground, watched, namespace)
+    for each in watched.markers.all():
         if each["metadata"]["namespace"] == namespace:
             await playground.api.delete(marker_path(each["metadata"]["name"], namespace))
-    for each in world.pods.all():
+    for each in watched.pods.all():
         if each["metadata"]["namespace"] == namespace:
             await playground.api.delete(
                 pod_path(each["metadata"]["name"], namespace), grace_seconds=0

@@ -42,10 +42,10 @@ spec:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def shell(playground, desk, tmp_path: Path) -> AsyncIterator[Shell]:
+async def shell(playground, ns, tmp_path: Path) -> AsyncIterator[Shell]:
     """A shell in a namespace with a marker and a pod that has its result."""
-    await desk.apply(POD)
-    await desk.explained("web", "")
+    await ns.apply(POD)
+    await ns.explained("web", "")
     yield lambda script: run(script, kubeconfig=playground.kubeconfig, folder=tmp_path)
 
 
@@ -64,8 +64,8 @@ def forbid(playground) -> Iterator[Callable[[str], None]]:
     faults.heal()
 
 
-async def test_json_contains_the_newest_results(shell: Shell, desk):
-    ran = await shell(f"kruise-probe status -n {desk.namespace} -o json")
+async def test_json_contains_the_newest_results(shell: Shell, ns):
+    ran = await shell(f"kruise-probe status -n {ns.namespace} -o json")
 
     assert (ran.code, ran.err) == (0, "")
     view = json.loads(ran.out)
@@ -76,10 +76,10 @@ async def test_json_contains_the_newest_results(shell: Shell, desk):
     assert marker["problems"] == view["notes"] == []
 
 
-async def test_results_of_the_namespace_need_no_cluster_permissions(shell: Shell, desk, forbid):
+async def test_results_of_the_namespace_need_no_cluster_permissions(shell: Shell, ns, forbid):
     for each in ("nodes", "nodepodprobes", "leases"):
         forbid(each)
-    ran = await shell(f"kruise-probe status -n {desk.namespace}")
+    ran = await shell(f"kruise-probe status -n {ns.namespace}")
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.count("note: no permission to list") == 3
     assert "web  checked  Succeeded" in ran.out.replace("   ", "  ")
@@ -102,8 +102,8 @@ async def test_results_of_the_namespace_need_no_cluster_permissions(shell: Shell
         pytest.param("status --kubeconfig /none", 1, "does not exist", id="no-kubeconfig"),
     ],
 )
-async def test_error_is_one_line(shell: Shell, desk, arguments, code, text):
-    ran = await shell(f"kruise-probe {arguments.format(desk.namespace)}")
+async def test_error_is_one_line(shell: Shell, ns, arguments, code, text):
+    ran = await shell(f"kruise-probe {arguments.format(ns.namespace)}")
     assert (ran.code, ran.out, len(ran.err.splitlines())) == (code, "", 1)
     assert text in ran.err
 
@@ -121,17 +121,17 @@ async def test_error_is_one_line(shell: Shell, desk, arguments, code, text):
         pytest.param("explain pods/web", ["{}/web: 1 of 1 probes works (1 Succeeded)"], id="kind"),
     ],
 )
-async def test_labels_and_kinds_select_objects_as_in_kubectl(shell: Shell, desk, arguments, lines):
-    ran = await shell(f"kruise-probe {arguments} -n {desk.namespace}")
+async def test_labels_and_kinds_select_objects_as_in_kubectl(shell: Shell, ns, arguments, lines):
+    ran = await shell(f"kruise-probe {arguments} -n {ns.namespace}")
     assert ran.code == 0
-    owner = desk.namespace if arguments.startswith("explain") else "apps.kruise.io"
+    owner = ns.namespace if arguments.startswith("explain") else "apps.kruise.io"
     assert ran.out.splitlines()[:1] == [each.format(owner) for each in lines]
     assert bool(ran.err) == (not lines)
 
 
-async def test_json_of_several_pods_is_a_list(shell: Shell, desk):
-    one = await shell(f"kruise-probe explain web -n {desk.namespace} -o json")
-    several = await shell(f"kruise-probe explain web pod/web -n {desk.namespace} -o json")
+async def test_json_of_several_pods_is_a_list(shell: Shell, ns):
+    one = await shell(f"kruise-probe explain web -n {ns.namespace} -o json")
+    several = await shell(f"kruise-probe explain web pod/web -n {ns.namespace} -o json")
     assert json.loads(one.out)["pod"] == "web"
     assert [each["pod"] for each in json.loads(several.out)["items"]] == ["web", "web"]
 
@@ -163,23 +163,23 @@ async def test_refused_request_has_a_remedy(shell: Shell, playground, resource, 
         pytest.param("status -n {}", "{}", id="namespaces"),
     ],
 )
-async def test_shell_completes_names(shell: Shell, desk, words, completion):
-    line = f"kruise-probe {words.format(desk.namespace)}"
+async def test_shell_completes_names(shell: Shell, ns, words, completion):
+    line = f"kruise-probe {words.format(ns.namespace)}"
     variables = f"COMP_WORDS='{line}' COMP_CWORD={len(line.split()) - 1}"
     ran = await shell(f"_KRUISE_PROBE_COMPLETE=bash_complete {variables} kruise-probe")
     assert (ran.code, ran.err) == (0, "")
-    assert ran.out.splitlines() == [f"plain,{completion.format(desk.namespace)}"]
+    assert ran.out.splitlines() == [f"plain,{completion.format(ns.namespace)}"]
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
-async def test_kubectl_completes_the_plugin(shell: Shell, desk):
-    ran = await shell(f"kubectl __complete kruise-probe status -n {desk.namespace} ma")
+async def test_kubectl_completes_the_plugin(shell: Shell, ns):
+    ran = await shell(f"kubectl __complete kruise-probe status -n {ns.namespace} ma")
     assert (ran.code, ran.out.splitlines()) == (0, ["marker", ":4"])
 
 
-async def test_watch_prints_every_change(shell: Shell, playground, desk):
+async def test_watch_prints_every_change(shell: Shell, playground, ns):
     process = await asyncio.create_subprocess_exec(
-        "kruise-probe", "status", "-n", desk.namespace, "--watch", "-o", "json",
+        "kruise-probe", "status", "-n", ns.namespace, "--watch", "-o", "json",
         env=environment(playground.kubeconfig),
         stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
@@ -187,7 +187,7 @@ async def test_watch_prints_every_change(shell: Shell, playground, desk):
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
             seen = [state(await process.stdout.readline())]
-            (desk.folder("web") / "bad").touch()
+            (ns.folder("web") / "bad").touch()
             while seen[-1] != "Failed":
                 seen.append(state(await process.stdout.readline()))
     finally:
@@ -229,9 +229,9 @@ async def test_watch_notes_that_the_api_server_does_not_respond(shell: Shell, fo
 
 
 @pytest.mark.parametrize("form", ["json", "table"])
-async def test_watch_ends_silently_if_the_pipe_is_closed(shell: Shell, playground, desk, form):
+async def test_watch_ends_silently_if_the_pipe_is_closed(shell: Shell, playground, ns, form):
     process = await asyncio.create_subprocess_exec(
-        "kruise-probe", "status", "-n", desk.namespace, "--watch", "-o", form,
+        "kruise-probe", "status", "-n", ns.namespace, "--watch", "-o", form,
         env=environment(playground.kubeconfig),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -242,7 +242,7 @@ async def test_watch_ends_silently_if_the_pipe_is_closed(shell: Shell, playgroun
         async with asyncio.timeout(PATIENCE_SECONDS):
             await process.stdout.readline()
             process._transport.get_pipe_transport(1).close()
-            (desk.folder("web") / "bad").touch()
+            (ns.folder("web") / "bad").touch()
             err = await process.stderr.read()
             code = await process.wait()
     finally:
@@ -254,9 +254,9 @@ async def test_watch_ends_silently_if_the_pipe_is_closed(shell: Shell, playgroun
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("command", ["status", "explain pod/web"])
-async def test_write_error_of_the_output_is_one_line(shell: Shell, desk, command, unbuffered):
+async def test_write_error_of_the_output_is_one_line(shell: Shell, ns, command, unbuffered):
     ran = await shell(
-        f"PYTHONUNBUFFERED={unbuffered} kruise-probe {command} -n {desk.namespace} >/dev/full"
+        f"PYTHONUNBUFFERED={unbuffered} kruise-probe {command} -n {ns.namespace} >/dev/full"
     )
 
     error = "kruise-probe: cannot write the output: No space left on device\n"
@@ -264,15 +264,15 @@ async def test_write_error_of_the_output_is_one_line(shell: Shell, desk, command
 
 
 @pytest.mark.parametrize("command", ["status", "explain pod/web"])
-async def test_closed_output_is_no_error(shell: Shell, desk, command):
-    ran = await shell(f"kruise-probe {command} -n {desk.namespace} >&-")
+async def test_closed_output_is_no_error(shell: Shell, ns, command):
+    ran = await shell(f"kruise-probe {command} -n {ns.namespace} >&-")
 
     assert (ran.code, ran.err) == (0, "")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-async def test_watch_restores_the_terminal_on_a_signal(shell: Shell, playground, desk, number):
-    async with on_terminal(playground, desk, "xterm") as (process, terminal, _):
+async def test_watch_restores_the_terminal_on_a_signal(shell: Shell, playground, ns, number):
+    async with on_terminal(playground, ns, "xterm") as (process, terminal, _):
         output = await read_until(terminal, "Succeeded")
         assert ALTERNATE_SCREEN in output
         process.send_signal(number)
@@ -289,10 +289,10 @@ async def test_watch_restores_the_terminal_on_a_signal(shell: Shell, playground,
     ],
 )
 async def test_watch_into_a_pipe_ends_with_the_documented_code(
-    shell: Shell, playground, desk, number, code
+    shell: Shell, playground, ns, number, code
 ):
     process = await asyncio.create_subprocess_exec(
-        "kruise-probe", "status", "-n", desk.namespace, "--watch",
+        "kruise-probe", "status", "-n", ns.namespace, "--watch",
         env=environment(playground.kubeconfig),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -310,8 +310,8 @@ async def test_watch_into_a_pipe_ends_with_the_documented_code(
     assert (process.returncode, err.strip()) == (code, b"")
 
 
-async def test_watch_ends_silently_if_the_terminal_is_closed(shell: Shell, playground, desk):
-    async with on_terminal(playground, desk, "xterm") as (process, terminal, hang_up):
+async def test_watch_ends_silently_if_the_terminal_is_closed(shell: Shell, playground, ns):
+    async with on_terminal(playground, ns, "xterm") as (process, terminal, hang_up):
         await read_until(terminal, "Succeeded")
         hang_up()
         process.send_signal(signal.SIGHUP)
@@ -319,8 +319,8 @@ async def test_watch_ends_silently_if_the_terminal_is_closed(shell: Shell, playg
         assert (await process.wait(), err) == (128 + signal.SIGHUP, "")
 
 
-async def test_watch_prints_changes_on_a_dumb_terminal(shell: Shell, playground, desk):
-    async with on_terminal(playground, desk, "dumb") as (_, terminal, _):
+async def test_watch_prints_changes_on_a_dumb_terminal(shell: Shell, playground, ns):
+    async with on_terminal(playground, ns, "dumb") as (_, terminal, _):
         assert ALTERNATE_SCREEN not in await read_until(terminal, "Succeeded")
 
 
@@ -328,7 +328,7 @@ ALTERNATE_SCREEN, LEAVE_SCREEN, SHOW_CURSOR = "\x1b[?1049h", "\x1b[?1049l", "\x1
 
 
 @asynccontextmanager
-async def on_terminal(playground, desk, term: str):
+async def on_terminal(playground, ns, term: str):
     """Run `status --watch` on a terminal; yield the process, the terminal's output, and how to close it."""
     controller, terminal = pty.openpty()
     reader = asyncio.StreamReader()
@@ -336,7 +336,7 @@ async def on_terminal(playground, desk, term: str):
         lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(controller, "rb", buffering=0)
     )
     process = await asyncio.create_subprocess_exec(
-        "kruise-probe", "status", "-n", desk.namespace, "--watch",
+        "kruise-probe", "status", "-n", ns.namespace, "--watch",
         env={**environment(playground.kubeconfig), "TERM": term},
         stdin=terminal,
         stdout=terminal,

@@ -1,4 +1,4 @@
-"""Peers of a probe that send without end, each connection in a thread of its own, and what they send."""
+"""Servers that send to a probe without end, with one thread for each connection."""
 
 import contextlib
 import socket
@@ -17,7 +17,7 @@ CHUNK_BYTES = 16 * 1024
 def flooding(
     start: bytes, flood: bytes, *, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None
 ) -> Iterator[int]:
-    """The port of a server that reads once, sends `start`, and then `flood` until its peer ends the connection."""
+    """The port of a server that reads once, sends `start`, and repeats `flood` until the peer closes the connection."""
     listening = socket.create_server((host, 0), backlog=256)
     block = flood * max(CHUNK_BYTES // len(flood), 1) if flood else b""
 

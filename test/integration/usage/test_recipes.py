@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 from support.pages import ROOT, Block, block, blocks_of
 from support.shell import environment
-from support.world import annotations, condition, labels
+from support.watched import annotations, condition, labels
 
 from kruise_probe.playground.raw_api import marker_path, pod_path
 from kruise_probe.playground.workloads import is_workload, pods_of
@@ -19,57 +19,57 @@ Json = dict[str, Any]
 COST = "controller.kubernetes.io/pod-deletion-cost"
 
 
-async def apply(desk: Any, recipe: Block) -> None:
+async def apply(ns: Any, recipe: Block) -> None:
     for document in recipe.documents:
         pods = pods_of(document) if is_workload(document) else []
-        await desk.apply_objects(pods or [document])
+        await ns.apply_objects(pods or [document])
 
 
 def recipe(heading: str) -> Block:
     return block("recipes.md", heading)
 
 
-async def test_the_idle_game_server_is_cheaper_to_delete_than_the_one_with_players(desk):
-    await apply(desk, recipe("Idle game servers: scale in the empty ones first"))
+async def test_the_idle_game_server_is_cheaper_to_delete_than_the_one_with_players(ns):
+    await apply(ns, recipe("Idle game servers: scale in the empty ones first"))
     for name in ("game-server-0", "game-server-1"):
-        await desk.pod(name, lambda pod: labels(pod).get("gameserver-idle") == "true")
+        await ns.pod(name, lambda pod: labels(pod).get("gameserver-idle") == "true")
 
-    (desk.folder("game-server-0", "game-server") / "players").write_text("4\n")
+    (ns.folder("game-server-0", "game-server") / "players").write_text("4\n")
 
-    playing = await desk.pod(
+    playing = await ns.pod(
         "game-server-0", lambda pod: labels(pod).get("gameserver-idle") == "false"
     )
-    idle = await desk.pod("game-server-1", lambda pod: annotations(pod).get(COST))
+    idle = await ns.pod("game-server-1", lambda pod: annotations(pod).get(COST))
     assert condition(playing, "game.io/idle")["message"] == "4 players"
     assert int(annotations(idle)[COST]) < int(annotations(playing)[COST])
 
 
-async def test_the_role_label_follows_the_primary(desk):
-    await apply(desk, recipe("Primary and secondary: route writes, update the primary last"))
+async def test_the_role_label_follows_the_primary(ns):
+    await apply(ns, recipe("Primary and secondary: route writes, update the primary last"))
     role = "db.example.com/role"
-    await desk.pod("db-0", lambda pod: labels(pod).get(role) == "secondary")
-    (desk.folder("db-0", "db") / "role").write_text("primary\n")
-    await desk.pod("db-0", lambda pod: labels(pod).get(role) == "primary")
-    await desk.pod("db-1", lambda pod: labels(pod).get(role) == "secondary")
+    await ns.pod("db-0", lambda pod: labels(pod).get(role) == "secondary")
+    (ns.folder("db-0", "db") / "role").write_text("primary\n")
+    await ns.pod("db-0", lambda pod: labels(pod).get(role) == "primary")
+    await ns.pod("db-1", lambda pod: labels(pod).get(role) == "secondary")
 
-    (desk.folder("db-0", "db") / "role").write_text("secondary\n")
-    (desk.folder("db-1", "db") / "role").write_text("primary\n")
+    (ns.folder("db-0", "db") / "role").write_text("secondary\n")
+    (ns.folder("db-1", "db") / "role").write_text("primary\n")
 
-    await desk.pod("db-0", lambda pod: labels(pod).get(role) == "secondary")
-    await desk.pod("db-1", lambda pod: labels(pod).get(role) == "primary")
+    await ns.pod("db-0", lambda pod: labels(pod).get(role) == "secondary")
+    await ns.pod("db-1", lambda pod: labels(pod).get(role) == "primary")
 
 
 async def test_a_pod_is_ready_once_its_cache_is_warm_and_stays_so_without_the_marker(
-    desk, playground
+    ns, playground
 ):
-    await apply(desk, recipe("Readiness gate: traffic when the cache is warm"))
+    await apply(ns, recipe("Readiness gate: traffic when the cache is warm"))
     gate = "shop.example.com/cache-warm"
-    pod = await desk.pod("shop", lambda pod: condition(pod, "Ready").get("status") == "True")
+    pod = await ns.pod("shop", lambda pod: condition(pod, "Ready").get("status") == "True")
     assert condition(pod, gate)["status"] == "True"
 
-    await playground.api.delete(marker_path("cache", desk.namespace))
+    await playground.api.delete(marker_path("cache", ns.namespace))
 
-    pod = await desk.pod("shop", lambda pod: condition(pod, gate).get("reason") == "ProbeRemoved")
+    pod = await ns.pod("shop", lambda pod: condition(pod, gate).get("reason") == "ProbeRemoved")
     assert condition(pod, "Ready")["status"] == "True"
 
 
@@ -92,10 +92,10 @@ async def serverless_manager(playground: Any) -> AsyncIterator[None]:
         playground.start_manager()
 
 
-async def test_what_a_provider_reports_is_marked_as_the_policies_say(desk, playground):
+async def test_what_a_provider_reports_is_marked_as_the_policies_say(ns, playground):
     heading = "Serverless pods"
     (marker,) = recipe(heading).documents
-    node = f"{desk.namespace}-virtual"
+    node = f"{ns.namespace}-virtual"
     virtual = {"name": node, "labels": {"type": "virtual-kubelet"}}
     await playground.api.create(
         "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": virtual}
@@ -111,14 +111,14 @@ async def test_what_a_provider_reports_is_marked_as_the_policies_say(desk, playg
         "spec": {"nodeName": node, "containers": [{"name": "minecraft", "image": "none"}]},
     }
     async with serverless_manager(playground):
-        await desk.apply_objects([marker, pod])
+        await ns.apply_objects([marker, pod])
         for status, label in (("True", "true"), ("False", None), ("True", "true")):
             reported = {"type": "game.kruise.io/healthy", "status": status}
             await playground.api.merge(
-                pod_path("minecraft", desk.namespace, "status"),
+                pod_path("minecraft", ns.namespace, "status"),
                 {"status": {"phase": "Running", "conditions": [reported]}},
             )
-            await desk.pod(
+            await ns.pod(
                 "minecraft", lambda pod, wanted=label: labels(pod).get("healthy") == wanted
             )
 

@@ -55,12 +55,12 @@ def hello(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("each", [pytest.param(each, id=each.id) for each in SCRIPTS])
-async def test_every_command_runs(shell, desk, hello, each: Block):
+async def test_every_command_runs(shell, ns, hello, each: Block):
     if "kubectl" in each.script and shutil.which("kubectl") is None:
         pytest.skip("kubectl is not installed")
     documents = [SAMPLE.read_text(), (hello / "hello.yaml").read_text()]
     for text in documents:
-        await desk.apply(text, namespace="default")
+        await ns.apply(text, namespace="default")
 
     ran = await shell(f"{SET_BY_HACK_CLUSTER}\n{each.script}")
 
@@ -69,23 +69,23 @@ async def test_every_command_runs(shell, desk, hello, each: Block):
 
 
 @pytest.mark.parametrize("each", [pytest.param(each, id=each.id) for each in YAML])
-async def test_every_yaml_is_accepted_by_the_server(desk, each: Block):
+async def test_every_yaml_is_accepted_by_the_server(ns, each: Block):
     for document in each.documents:
         if document["kind"] in NOT_OF_THE_PLAYGROUND:
             continue
         pods = pods_of(document) if is_workload(document) else []
-        await desk.apply_objects(pods or [document])
+        await ns.apply_objects(pods or [document])
 
 
-async def test_the_explanation_that_is_shown_is_what_is_said(shell, desk, hello):
+async def test_the_explanation_that_is_shown_is_what_is_said(shell, ns, hello):
     text = (hello / "hello.yaml").read_text().replace("containerName: main", "containerName: mian")
-    await desk.apply(text)
-    await desk.explained("hello", "ContainerMissing", probe="mood")
+    await ns.apply(text)
+    await ns.explained("hello", "ContainerMissing", probe="mood")
 
-    ran = await shell(f"kruise-probe explain -n {desk.namespace} hello")
+    ran = await shell(f"kruise-probe explain -n {ns.namespace} hello")
 
     shown = block("get-started.md", "A mistake in it", "console").text.partition("\n")[2]
-    said = ran.out.replace(desk.namespace, "default")
+    said = ran.out.replace(ns.namespace, "default")
     assert _comparable(said) == _comparable(shown)
 
 
@@ -192,9 +192,9 @@ async def test_the_alerts_fire_when_they_should(shell, tmp_path):
     assert ran.code == 0, ran.out + ran.err
 
 
-async def test_the_example_controller_counts_pods(playground, desk, tmp_path):
+async def test_the_example_controller_counts_pods(playground, ns, tmp_path):
     (tmp_path / "counter.py").write_text(block("library.md", "As a library", "python").text)
-    await desk.apply(block("recipes.md", "Readiness gate: traffic when the cache is warm").text)
+    await ns.apply(block("recipes.md", "Readiness gate: traffic when the cache is warm").text)
     process = await asyncio.create_subprocess_exec(
         sys.executable, "counter.py",
         cwd=tmp_path,

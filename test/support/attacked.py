@@ -1,0 +1,117 @@
+"""A manager or a daemon as a process whose port is flooded, and what must hold meanwhile."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from support import programs
+from support.embedded_cluster import EmbeddedCluster
+from support.fake_runtime import ScriptedRuntime
+from support.hollow import node_name
+
+from kruise_probe.api.names import LEADER_ELECTION_ID, SYSTEM_NAMESPACE
+from kruise_probe.api.times import utc_now
+from kruise_probe.manifests.webhook import MUTATE_PODS
+from kruise_probe.serving.certificates import issue_certificate
+
+FLOOD = Path(__file__).with_name("flood_clients.py")
+LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases"
+LOOK_SECONDS = 0.2
+
+
+class AttackedProgram:
+    """A program whose `port` is attacked."""
+
+    def __init__(
+        self, cluster: EmbeddedCluster, program: programs.Program, lease: str, port: int
+    ) -> None:
+        self.cluster = cluster
+        self.program = program
+        self.port = port
+        self._lease = f"{LEASES}/{lease}"
+        self._began_mb = program.rss_mb
+
+    @property
+    def grown_mb(self) -> float:
+        """The growth of its memory from the start of the attack to its peak."""
+        return self.program.peak_mb - self._began_mb
+
+    async def lease_age(self) -> float:
+        """Seconds since the last renewal."""
+        spec = (await self.cluster.api.get(self._lease))["spec"]
+        return (utc_now() - datetime.fromisoformat(spec["renewTime"])).total_seconds()
+
+    async def withstands(self, attack: str, *arguments: str, seconds: float) -> float:
+        """Attacks for `seconds`, and asserts that every health check succeeds.
+
+        Returns:
+            The greatest age of the Lease that was seen.
+        """
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, str(FLOOD), attack, str(self.port), *arguments, f"--seconds={seconds}"
+        )
+        oldest, looks = 0.0, 0
+        try:
+            while process.returncode is None:
+                status, text = await self.program.get("healthz")
+                assert status == 200, f"look {looks}: {status} {text}; {self.program.tail()}"
+                oldest = max(oldest, await self.lease_age())
+                looks += 1
+                await asyncio.sleep(LOOK_SECONDS)
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+        assert process.returncode == 0
+        assert looks >= 5
+        assert self.program.running, self.program.tail()
+        return oldest
+
+
+@asynccontextmanager
+async def attacked_manager(
+    cluster: EmbeddedCluster, *flags: str, attacked: str = "/metrics"
+) -> AsyncIterator[AttackedProgram]:
+    """A leader; the attacked port is the one that serves the path `attacked`."""
+    kubeconfig = cluster.proxy.write_kubeconfig(cluster.folder)
+    async with programs.running("manager", kubeconfig, cluster.folder, *flags) as program:
+        await program.ready()
+        await program.until("leads", lambda: _leads(cluster))
+        yield AttackedProgram(cluster, program, LEADER_ELECTION_ID, port_of(program, attacked))
+
+
+def port_of(program: programs.Program, path: str) -> int:
+    return int(program.address(path).rpartition(":")[2])
+
+
+async def _leads(cluster: EmbeddedCluster) -> bool:
+    return (
+        cluster.server.object("leases.coordination.k8s.io", LEADER_ELECTION_ID, SYSTEM_NAMESPACE)
+        is not None
+    )
+
+
+@asynccontextmanager
+async def attacked_webhook(cluster: EmbeddedCluster, *flags: str) -> AsyncIterator[AttackedProgram]:
+    """A leader whose webhook port is attacked; its certificate is a file."""
+    pair = issue_certificate(["localhost"], now=utc_now(), lifetime=timedelta(hours=1))
+    (cluster.folder / "tls.crt").write_bytes(pair.certificate)
+    (cluster.folder / "tls.key").write_bytes(pair.key)
+    webhook = ("--webhook-addr=127.0.0.1:0", f"--webhook-cert-dir={cluster.folder}")
+    async with attacked_manager(cluster, *webhook, *flags, attacked=MUTATE_PODS) as attacked:
+        yield attacked
+
+
+@asynccontextmanager
+async def attacked_daemon(cluster: EmbeddedCluster, *flags: str) -> AsyncIterator[AttackedProgram]:
+    """A daemon of a node without pods; it has one port."""
+    name = node_name(0)
+    await cluster.hollow.add_node_pod_probe(name)
+    async with cluster.daemon(name, ScriptedRuntime(), *flags) as program:
+        await program.ready()
+        yield AttackedProgram(
+            cluster, program, f"kruise-probe-{name}", port_of(program, "/metrics")
+        )

@@ -1,0 +1,77 @@
+"""An embedded API server behind a faulty proxy. Manager and daemon are processes; nodes and pods are hollow."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from support import programs
+from support.fake_runtime import ScriptedRuntime
+from support.hollow import Daemons, Hollow
+from support.output import print_line
+from support.programs import ALONE, Program
+from support.proxy import FaultyProxy, faulty_proxy
+from support.watched import WatchedObjects, watching
+
+from kruise_probe.api.names import SYSTEM_NAMESPACE
+from kruise_probe.client.config import ClusterConfig
+from kruise_probe.client.rest import RestClient
+from kruise_probe.manifests.crds import all_crds
+from kruise_probe.playground.apiserver.server import EmbeddedApiServer
+from kruise_probe.playground.apiserver.users import NO_TOKENS
+from kruise_probe.playground.raw_api import RawApi
+
+Json = dict[str, Any]
+
+
+@dataclass
+class EmbeddedCluster:
+    """Manager and daemon reach the API server through `proxy`; the test itself reaches it directly."""
+
+    server: EmbeddedApiServer
+    proxy: FaultyProxy
+    api: RawApi
+    watched: WatchedObjects
+    hollow: Hollow
+    daemons: Daemons
+    folder: Path
+
+    @property
+    def upstream(self) -> ClusterConfig:
+        return ClusterConfig.plain(self.server.url)
+
+    @asynccontextmanager
+    async def manager(self, *flags: str) -> AsyncIterator[Program]:
+        """A manager without leader election. If the test fails, the end of its log is printed."""
+        kubeconfig = self.proxy.write_kubeconfig(self.folder)
+        async with programs.running("manager", kubeconfig, self.folder, ALONE, *flags) as program:
+            try:
+                yield program
+            except BaseException:
+                print_line(program.tail(100))
+                raise
+
+    def daemon(
+        self, node: str, runtime: ScriptedRuntime, *flags: str
+    ) -> AbstractAsyncContextManager[Program]:
+        """A daemon of `node` with this container runtime."""
+        kubeconfig = self.proxy.write_kubeconfig(self.folder)
+        return programs.running_daemon(kubeconfig, self.folder, node, runtime, *flags)
+
+
+@asynccontextmanager
+async def embedded_cluster(
+    folder: Path, *, crds: Sequence[Json] | None = None, **options: Any
+) -> AsyncIterator[EmbeddedCluster]:
+    """`crds` instead of ours; `options` of the EmbeddedApiServer."""
+    crds = all_crds() if crds is None else crds
+    async with EmbeddedApiServer(crds=crds, tokens=NO_TOKENS, **options) as server:
+        config = ClusterConfig.plain(server.url)
+        client = RestClient(config=config, field_manager="kubectl", user_agent="test")
+        async with client, faulty_proxy(server.url) as proxy, watching(client) as watched:
+            api = RawApi(client)
+            await api.create("/api/v1/namespaces", {"metadata": {"name": SYSTEM_NAMESPACE}})
+            yield EmbeddedCluster(
+                server, proxy, api, watched, Hollow(api), Daemons(api, watched), folder
+            )
