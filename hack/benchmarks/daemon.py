@@ -1,8 +1,7 @@
-"""A daemon at work on real containers. Its NodePodProbe stands on an API server of the benchmark's own.
+"""A daemon at work on real containers. Its NodePodProbe is on a control plane of the benchmark's own.
 
-So whatever runs in the cluster, a manager and a daemon of it included, neither disturbs nor is disturbed. The pods
-share the host's network and do nothing: tcp and http probes meet servers of the benchmark, which know when they were
-asked; exec probes run `true` in the containers.
+So a manager and a daemon in the cluster are not disturbed and do not disturb. The pods share the host's network and
+sleep. The probes connect to servers of the benchmark, which note the time; exec probes run `true` in the containers.
 """
 
 import asyncio
@@ -10,36 +9,38 @@ import os
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
 
 import msgspec
+from support.control_plane import prepared
+from support.hollow import Hollow, spec_entry
 
-from benchmarks import hollow, machine, procfs
+from benchmarks import hollow, procfs
 from benchmarks.api import MERGE, Api, Refused, Request
-from benchmarks.command import Measured, free_port, running
-from benchmarks.control_plane import kubeconfig as control_plane
-from benchmarks.hollow_cluster import gone, installed
-from benchmarks.in_pod import as_in_a_pod
-from benchmarks.reporting import Row, emit, interpreter, percentile, say
+from benchmarks.manager import control_plane
+from benchmarks.process import Launcher, Measured
+from benchmarks.reporting import Row, emit, interpreter, machine_speed, percentile, progress
 from benchmarks.targets import doors, pages
 from kruise_probe.client.config import load_config
 from kruise_probe.daemon.cri.grpc_runtime import GrpcRuntime
 from kruise_probe.daemon.cri.runtime import ContainerState
+from kruise_probe.playground.raw_api import node_pod_probe_path
 
 NODE = "kruise-probe-bench"
 IMAGE = "kruise-probe-test:busybox"
 START_SECONDS = 300.0
+END_SECONDS = 60.0
 WARM_UP_SECONDS = 3.0
 PERIOD_SECONDS = 1
 
 EXEC_TURNS = 6
 
 FLIP_STEP = 0.33
-"""Of a period, between two flips: a hundred of them are spread evenly over the period, and rarely come together."""
+"""Part of a period between two flips, so that flips are spread evenly over the period."""
 
 LOADS = ("mixed", "exec", "flips", "tcp")
 
@@ -58,7 +59,6 @@ class Options:
     label: str
     kubeconfig: str
     socket: str
-    results_kubeconfig: str | None
     pods: int
     seconds: float
     image: str
@@ -89,19 +89,21 @@ async def measure(options: Options) -> list[Row]:
         emit(row)
 
     async with AsyncExitStack() as stack:
-        add(machine.speed())
+        enter = stack.enter_async_context
+        add(machine_speed())
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kp-bench-")))
-        results = await stack.enter_async_context(control_plane(options.results_kubeconfig, folder))
-        cluster = await stack.enter_async_context(
-            Api(load_config(options.kubeconfig), connections=8)
-        )
-        api = await stack.enter_async_context(Api(load_config(results), connections=8))
-        runtime = await stack.enter_async_context(GrpcRuntime(f"unix://{options.socket}"))
-        await stack.enter_async_context(installed(api))
-        pods = await stack.enter_async_context(_running_pods(cluster, runtime, options))
+        plane = control_plane(folder)
+        stack.enter_context(plane.running())
+        setup = await enter(prepared(plane, hollow.NAMESPACE))
+        await Hollow(setup).add_node_pod_probe(NODE)
+        api = await enter(Api(plane.config(), connections=8))
+        cluster = await enter(Api(load_config(options.kubeconfig), connections=8))
+        runtime = await enter(GrpcRuntime(f"unix://{options.socket}"))
+        pods = await enter(_running_pods(cluster, runtime, options))
         host = await _host(cluster)
-        await _Run(options, api, runtime, pods, host, folder, results, add).all_phases()
-        add(machine.speed())
+        launcher = Launcher(plane, setup, folder, as_pod=options.in_pod)
+        await _Run(options, launcher, api, runtime, pods, host, add).all_phases()
+        add(machine_speed())
     return rows
 
 
@@ -109,8 +111,8 @@ async def measure(options: Options) -> list[Row]:
 async def _running_pods(
     cluster: Api, runtime: GrpcRuntime, options: Options
 ) -> AsyncIterator[list[_Pod]]:
-    """Pods of the host's network that sleep; gone after the block."""
-    say(f"{options.pods} pods")
+    """Pods in the host's network that sleep; deleted after the block."""
+    progress(f"creating {options.pods} pods")
     namespace = f"/api/v1/namespaces/{hollow.NAMESPACE}"
     await cluster.json(
         "POST", "/api/v1/namespaces", {"metadata": {"name": hollow.NAMESPACE}}, fine=(409,)
@@ -122,7 +124,15 @@ async def _running_pods(
     finally:
         await cluster.call(Request("DELETE", f"{namespace}/pods?gracePeriodSeconds=0"))
         await cluster.call(Request("DELETE", namespace), fine=(404, 409))
-        await gone(cluster, namespace)
+        await _until_gone(cluster, namespace)
+
+
+async def _until_gone(cluster: Api, path: str) -> None:
+    async with asyncio.timeout(END_SECONDS):
+        while True:
+            if b'"reason":"NotFound"' in await cluster.call(Request("GET", path), fine=(404,)):
+                return
+            await asyncio.sleep(0.5)
 
 
 async def _host(cluster: Api) -> str:
@@ -133,7 +143,7 @@ async def _host(cluster: Api) -> str:
 
 
 async def _create_pod(cluster: Api, pod: dict[str, Any]) -> None:
-    """A namespace that is new has no service account for the first moments."""
+    """A new namespace has no service account at first."""
     for _ in range(50):
         try:
             await cluster.json("POST", hollow.PODS_PATH, pod, fine=(409,))
@@ -184,27 +194,24 @@ class _Run:
     def __init__(
         self,
         options: Options,
+        launcher: Launcher,
         api: Api,
         runtime: GrpcRuntime,
         pods: list[_Pod],
         host: str,
-        folder: Path,
-        kubeconfig: str,
         add: Callable[[Row], None],
     ) -> None:
         self._options = options
+        self._launcher = launcher
         self._api = api
         self._runtime = runtime
         self._pods = pods
         self._host = host
-        self._folder = folder
-        self._kubeconfig = kubeconfig
         self._add = add
         self._containerd = procfs.listener_pid(options.socket)
         self._containerd_share = 0.0
 
     async def all_phases(self) -> None:
-        await self._set_up_node()
         used = procfs.cpu_seconds(self._containerd)
         await asyncio.sleep(self._options.seconds)
         used = procfs.cpu_seconds(self._containerd) - used
@@ -221,60 +228,34 @@ class _Run:
                 if name in self._options.loads:
                     await run()
 
-    @asynccontextmanager
-    async def _daemon(self) -> AsyncIterator[Measured]:
-        names = {
-            "kubeconfig": self._kubeconfig,
-            "health": free_port(),
-            "node": NODE,
-            "socket": self._options.socket,
-        }
-        command = self._options.command.format(**names)
-        environ = {"KUBECONFIG": self._kubeconfig, "NODE_NAME": NODE}
-        if self._options.in_pod:
-            command, environ = await as_in_a_pod(command, self._api, self._folder, self._kubeconfig)
-        async with running(
-            command,
-            ready_url=self._options.ready.format(**names),
-            log=self._folder / "daemon.log",
-            environ=environ,
-        ) as process:
-            yield process
+    def _daemon(self) -> AbstractAsyncContextManager[Measured]:
+        options = self._options
+        return self._launcher.running(
+            "daemon", options.command, options.ready, node=NODE, socket=options.socket
+        )
 
-    async def _set_up_node(self) -> None:
-        await self._api.json("POST", "/api/v1/nodes", {"metadata": {"name": NODE}}, fine=(409,))
-        body = {
-            "apiVersion": "apps.kruise.io/v1alpha1",
-            "kind": "NodePodProbe",
-            "metadata": {"name": NODE},
-        }
-        await self._api.json("POST", hollow.NODE_POD_PROBES_PATH, body, fine=(409,))
-
-    async def _ask(self, entries: list[Entry]) -> None:
-        """Writes the spec as a manager would."""
+    async def _write_spec(self, entries: list[Entry]) -> None:
+        """Writes the spec, in place of a manager."""
         by_pod: dict[int, list[Entry]] = {}
         for entry in entries:
             by_pod.setdefault(entry.pod % len(self._pods), []).append(entry)
-        pod_probes = [
-            {
-                "name": self._pods[pod].name,
-                "namespace": hollow.NAMESPACE,
-                "uid": self._pods[pod].uid,
-                "IP": self._host,
-                "probes": [
-                    {
-                        "name": f"bench#{each.name}",
-                        "containerName": "main",
-                        "probe": each.handler
-                        | {"periodSeconds": PERIOD_SECONDS, "timeoutSeconds": 1},
-                    }
-                    for each in asked
-                ],
-            }
-            for pod, asked in by_pod.items()
-        ]
+        numbers = {"periodSeconds": PERIOD_SECONDS, "timeoutSeconds": 1}
+        pod_probes = []
+        for number, listed in by_pod.items():
+            probes = [
+                {
+                    "name": f"bench#{each.name}",
+                    "containerName": "main",
+                    "probe": each.handler | numbers,
+                }
+                for each in listed
+            ]
+            pod = self._pods[number]
+            namespace = hollow.NAMESPACE
+            entry = spec_entry(pod.name, pod.uid, probes, namespace=namespace, ip=self._host)
+            pod_probes.append(entry)
         body = msgspec.json.encode({"spec": {"podProbes": pod_probes or None}})
-        path = f"{hollow.NODE_POD_PROBES_PATH}/{NODE}?fieldManager=kruise-probe-manager"
+        path = f"{node_pod_probe_path(NODE)}?fieldManager=kruise-probe-manager"
         await self._api.call(Request("PATCH", path, body, MERGE))
 
     async def _load(
@@ -287,8 +268,8 @@ class _Run:
         more: Callable[[], dict[str, Any]] = dict,
         started: Callable[[], None] = lambda: None,
     ) -> Row:
-        """One steady load: everything is measured after a warm-up."""
-        await self._ask(entries)
+        """Measures one steady load after a warm-up."""
+        await self._write_spec(entries)
         await asyncio.sleep(WARM_UP_SECONDS)
         daemon.lap()
         started()
@@ -305,7 +286,7 @@ class _Run:
             row["cpu_ms_per_probe"] = round(spent / (per_second * seconds) * 1000, 3)
         row |= more()
         self._add(row)
-        await self._ask([])
+        await self._write_spec([])
         return row
 
     def _row(
@@ -378,7 +359,7 @@ class _Run:
             )
 
     async def _exec(self, daemon: Measured, count: int) -> None:
-        """In turns with the bare calls: what a machine needs for one drifts by more than what is looked for."""
+        """In turns with the bare calls, because the cost of a call changes with the machine's speed."""
         entries = [
             Entry(n, f"exec-{n}", {"exec": {"command": ["true", str(n)]}}) for n in range(count)
         ]
@@ -403,7 +384,7 @@ class _Run:
         )
 
     async def _exec_alone(self, count: int) -> Row:
-        """The same ExecSync calls without any daemon: what exec probes cost at least."""
+        """The same ExecSync calls without a daemon: the least cost of exec probes."""
         loop = asyncio.get_running_loop()
         machine_before = procfs.machine_cpu_seconds()
         containerd_before = procfs.cpu_seconds(self._containerd)
@@ -431,7 +412,7 @@ class _Run:
         return row
 
     async def _flips(self, daemon: Measured, count: int) -> None:
-        """Each of the probes flips once, one after the other; seen in the status."""
+        """Each probe flips once, one after the other; the time ends at the status."""
         loop = asyncio.get_running_loop()
         async with pages(self._host) as site, asyncio.TaskGroup() as group:
             entries = [
@@ -442,9 +423,9 @@ class _Run:
                 )
                 for n in range(count)
             ]
-            await self._ask(entries)
+            await self._write_spec(entries)
             published: dict[str, float] = {}
-            follower = group.create_task(self._follow_failures(published))
+            watch = group.create_task(self._watch_failures(published))
             await asyncio.sleep(WARM_UP_SECONDS + PERIOD_SECONDS)
             daemon.lap()
             flipped: dict[str, float] = {}
@@ -453,13 +434,13 @@ class _Run:
                 flipped[f"bench#http-{n}"] = loop.time()
                 await asyncio.sleep(PERIOD_SECONDS * FLIP_STEP)
             await asyncio.sleep(2 * PERIOD_SECONDS + 1)
-            follower.cancel()
+            watch.cancel()
             row = self._row("flips", daemon, 1.0, 0.0, 0.0)
             seen = [published[name] - at for name, at in flipped.items() if name in published]
-            answered = {
-                f"bench#http-{path.removeprefix('/')}": at for path, at in site.answered.items()
+            responded = {
+                f"bench#http-{path.removeprefix('/')}": at for path, at in site.responded.items()
             }
-            late = [published[name] - at for name, at in answered.items() if name in published]
+            late = [published[name] - at for name, at in responded.items() if name in published]
             del row["daemon_percent"], row["containerd_percent"], row["machine_percent"]
             self._add(
                 row
@@ -468,12 +449,12 @@ class _Run:
                     "flips_missed": count - len(seen),
                     "flip_to_status_s_p50": round(percentile(seen, 0.5), 3),
                     "flip_to_status_s_max": round(max(seen), 3),
-                    "verdict_to_status_ms_p50": round(percentile(late, 0.5) * 1000, 1),
-                    "verdict_to_status_ms_p99": round(percentile(late, 0.99) * 1000, 1),
+                    "response_to_status_ms_p50": round(percentile(late, 0.5) * 1000, 1),
+                    "response_to_status_ms_p99": round(percentile(late, 0.99) * 1000, 1),
                 }
             )
 
-    async def _follow_failures(self, published: dict[str, float]) -> None:
+    async def _watch_failures(self, published: dict[str, float]) -> None:
         loop = asyncio.get_running_loop()
         path = f"{hollow.NODE_POD_PROBES_PATH}?watch=true&fieldSelector=metadata.name%3D{NODE}"
         async with self._api.watch(path) as lines:

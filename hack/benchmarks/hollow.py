@@ -1,191 +1,104 @@
-"""Hollow nodes and pods: objects only. Pods are as large as real ones and have addresses of 127/8."""
+"""Hollow objects of the benchmarks: requests that play users and daemons, and the patches of the floor."""
 
 import random
-from typing import Any
+from collections.abc import Iterable
+from itertools import groupby
+from typing import Any, NamedTuple
 
 import msgspec
+from support.hollow import (
+    ANNOTATION,
+    Hollow,
+    marker_object,
+    node_pod_probe_object,
+    probe,
+    probe_state,
+    spec_entry,
+)
 
 from benchmarks.api import MERGE, STRATEGIC, Request
+from kruise_probe.playground.raw_api import RawApi, marker_path, node_pod_probe_path, pod_path
+
+Json = dict[str, Any]
 
 NAMESPACE = "kruise-probe-bench"
 MARKER = "game"
 PROBES = ("idle", "healthy")
-LABEL = "bench.kruise-probe.io/idle"
-ANNOTATION = "controller.kubernetes.io/pod-deletion-cost"
-POD_LABELS = {"app": "bench", "pod-template-hash": "5d4c7b9f8"}
+PADDING_BYTES = 2_000
+"""With what the API server adds, a pod has 5 KB."""
 
-PODS_PATH = f"/api/v1/namespaces/{NAMESPACE}/pods"
-NODE_POD_PROBES_PATH = "/apis/apps.kruise.io/v1alpha1/nodepodprobes"
-MARKERS_PATH = f"/apis/apps.kruise.io/v1alpha1/namespaces/{NAMESPACE}/podprobemarkers"
+PODS_PATH = pod_path("", NAMESPACE).rstrip("/")
+NODE_POD_PROBES_PATH = node_pod_probe_path("").rstrip("/")
+MARKERS_PATH = marker_path("", NAMESPACE).rstrip("/")
 STAMP = "2026-01-01T00:00:00Z"
 
 _encode = msgspec.json.encode
 
 
-def node_name(number: int) -> str:
-    return f"bench-node-{number:05d}"
+class Pod(NamedTuple):
+    name: str
+    uid: str
 
 
-def pod_name(number: int) -> str:
-    return f"bench-{number:05d}-{number * 2654435761 % 2**32:08x}"
+PodsOf = dict[str, list[Pod]]
+"""The pods of each node."""
 
 
-def condition_type(probe: str) -> str:
-    return f"bench.kruise-probe.io/{probe}"
+async def create(api: RawApi, *, nodes: int, pods: int) -> PodsOf:
+    """Creates nodes and running pods, the same number on each node."""
+    hollow = Hollow(api, NAMESPACE)
+    await hollow.add_nodes(nodes)
+    await hollow.add_pods(pods, nodes=nodes, padding_bytes=PADDING_BYTES)
+    found: list[tuple[str, Pod]] = []
+    token = ""
+    while True:
+        page = await api.get(f"{PODS_PATH}?limit=500&continue={token}")
+        for each in page["items"]:
+            meta = each["metadata"]
+            found.append((each["spec"]["nodeName"], Pod(meta["name"], meta["uid"])))
+        token = page["metadata"].get("continue", "")
+        if not token:
+            return {
+                node: [pod for _, pod in pairs]
+                for node, pairs in groupby(sorted(found), key=lambda pair: pair[0])
+            }
 
 
-def node(number: int) -> Request:
-    body = {
-        "metadata": {"name": node_name(number), "labels": {"kruise-probe-bench": "true"}},
-        "spec": {"unschedulable": True},
-        "status": {"conditions": [{"type": "Ready", "status": "True"}]},  # Kruise skips others
-    }
-    return Request("POST", "/api/v1/nodes", _encode(body), counted_as="POST nodes")
+def condition_type(name: str) -> str:
+    return f"bench.kruise-probe.io/{name}"
 
 
-def pod(number: int, nodes: int) -> Request:
-    body = pod_object(number, nodes)
-    del body["status"]
-    path = f"{PODS_PATH}?fieldManager=kube-controller-manager"
-    return Request("POST", path, _encode(body), counted_as="POST pods")
-
-
-def pod_status(number: int, nodes: int) -> Request:
-    status = pod_object(number, nodes)["status"]
-    path = f"{PODS_PATH}/{pod_name(number)}/status?fieldManager=kubelet"
-    body = _encode({"status": status})
-    return Request("PATCH", path, body, STRATEGIC, counted_as="PATCH pods/status")
-
-
-def pod_object(number: int, nodes: int) -> dict[str, Any]:
-    """A pod as a Deployment makes it, with one container; some 5 KB once stored."""
-    mount = {
-        "name": "token",
-        "readOnly": True,
-        "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount",
-    }
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": pod_name(number),
-            "generateName": "bench-",
-            "namespace": NAMESPACE,
-            "labels": POD_LABELS | {"zone": f"z{number % 3}"},
-            "annotations": {"kubernetes.io/config.source": "api", "bench/note": "n" * 60},
-        },
-        "spec": {
-            "nodeName": node_name(number % nodes),
-            "automountServiceAccountToken": False,
-            "terminationGracePeriodSeconds": 0,
-            "volumes": [{"name": "token", "emptyDir": {}}],
-            "containers": [
-                {
-                    "name": "main",
-                    "image": "registry.example/game/server:1.27.3",
-                    "command": ["sh", "-c", "exec /opt/game/server --port 8080"],
-                    "ports": [{"name": "http", "containerPort": 8080, "protocol": "TCP"}],
-                    "env": [{"name": f"SETTING_{n}", "value": "v" * 20} for n in range(4)],
-                    "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}},
-                    "volumeMounts": [mount],
-                }
-            ],
-            "tolerations": [{"operator": "Exists"}],
-        },
-        "status": {
-            "phase": "Running",
-            "podIP": pod_ip(number),
-            "podIPs": [{"ip": pod_ip(number)}],
-            "hostIP": "127.0.0.1",
-            "startTime": STAMP,
-            "qosClass": "Burstable",
-            "conditions": [
-                {"type": each, "status": "True", "lastTransitionTime": STAMP}
-                for each in (
-                    "PodReadyToStartContainers",
-                    "Initialized",
-                    "Ready",
-                    "ContainersReady",
-                    "PodScheduled",
-                )
-            ],
-            "containerStatuses": [
-                {
-                    "name": "main",
-                    "ready": True,
-                    "started": True,
-                    "restartCount": 0,
-                    "image": "registry.example/game/server:1.27.3",
-                    "imageID": "registry.example/game/server@sha256:" + "b" * 64,
-                    "containerID": "containerd://" + f"{number:064x}",
-                    "state": {"running": {"startedAt": STAMP}},
-                }
-            ],
-        },
-    }
-
-
-def pod_ip(number: int) -> str:
-    return f"127.{number // 62500 + 1}.{number // 250 % 250}.{number % 250 + 1}"
-
-
-def marker(*, period_seconds: int) -> dict[str, Any]:
-    """Two probes: one with a condition and marks for both states, one with a condition only."""
-
-    def policy(state: str, text: str, cost: str) -> dict[str, Any]:
-        return {"state": state, "labels": {LABEL: text}, "annotations": {ANNOTATION: cost}}
-
-    def probe(name: str, **more: Any) -> dict[str, Any]:
-        handler = {"exec": {"command": ["sh", "-c", f"/opt/game/{name}"]}}
-        return {
-            "name": name,
-            "containerName": "main",
-            "podConditionType": condition_type(name),
-            "probe": handler | {"periodSeconds": period_seconds, "timeoutSeconds": 1},
-            **more,
-        }
-
-    policies = [policy("Succeeded", "true", "-10"), policy("Failed", "false", "10")]
-    return {
-        "apiVersion": "apps.kruise.io/v1alpha1",
-        "kind": "PodProbeMarker",
-        "metadata": {"name": MARKER, "namespace": NAMESPACE},
-        "spec": {
-            "selector": {"matchLabels": {"app": POD_LABELS["app"]}},
-            "probes": [probe(PROBES[0], markerPolicy=policies), probe(PROBES[1])],
-        },
-    }
+def marker(*, period_seconds: int) -> Json:
+    """Two probes: one with a condition, labels and annotations, one with a condition only."""
+    handler = {"exec": {"command": ["true"]}, "periodSeconds": period_seconds, "timeoutSeconds": 1}
+    idle, healthy = (
+        probe(name, probe=handler, podConditionType=condition_type(name)) for name in PROBES
+    )
+    del healthy["markerPolicy"]
+    return marker_object(idle, healthy, name=MARKER, app="web")
 
 
 def node_pod_probe(node: str) -> Request:
-    body = {
-        "apiVersion": "apps.kruise.io/v1alpha1",
-        "kind": "NodePodProbe",
-        "metadata": {"name": node},
-        "spec": {},
-    }
-    counted_as = "POST nodepodprobes"
-    return Request("POST", NODE_POD_PROBES_PATH, _encode(body), counted_as=counted_as)
+    body = _encode(node_pod_probe_object(node))
+    return Request("POST", NODE_POD_PROBES_PATH, body, counted_as="POST nodepodprobes")
 
 
 def no_node_pod_probe(node: str) -> Request:
-    path = f"{NODE_POD_PROBES_PATH}/{node}"
-    return Request("DELETE", path, counted_as="DELETE nodepodprobes")
+    return Request("DELETE", node_pod_probe_path(node), counted_as="DELETE nodepodprobes")
 
 
-def spec(node: str, pods: list[tuple[str, str]], period_seconds: int) -> Request:
-    """The patch that asks a node for the probes of `marker`, for its pods (name, uid)."""
+def spec(node: str, pods: Iterable[Pod], period_seconds: int) -> Request:
+    """The patch of a manager that lists the probes of `marker` for the pods of a node."""
     probes = [
         {"name": f"{MARKER}#{each['name']}", "containerName": "main", "probe": each["probe"]}
         for each in marker(period_seconds=period_seconds)["spec"]["probes"]
     ]
     entries = [
-        {"name": name, "namespace": NAMESPACE, "uid": uid, "IP": "127.0.0.1", "probes": probes}
-        for name, uid in pods
+        spec_entry(name, uid, probes, namespace=NAMESPACE, ip="127.0.0.1") for name, uid in pods
     ]
     return Request(
         "PATCH",
-        f"{NODE_POD_PROBES_PATH}/{node}?fieldManager=kruise-probe-manager",
+        f"{node_pod_probe_path(node)}?fieldManager=kruise-probe-manager",
         _encode({"spec": {"podProbes": entries}}),
         MERGE,
         counted_as="PATCH nodepodprobes",
@@ -193,70 +106,70 @@ def spec(node: str, pods: list[tuple[str, str]], period_seconds: int) -> Request
 
 
 def results(
-    node: str, pods: list[tuple[str, str]], state: str, probed_at: str, moved_at: str
+    node: str,
+    pods: Iterable[Pod],
+    state: str = "Succeeded",
+    *,
+    failed: Iterable[str] = (),
+    probed_at: str = STAMP,
+    moved_at: str = STAMP,
 ) -> Request:
-    """The status that a daemon would write for the pods (name, uid) of its node."""
-    states = _states(state, probed_at, moved_at)
-    return _status(node, [(name, uid, states) for name, uid in pods])
-
-
-def mixed_results(node: str, pods: list[tuple[str, str]], failed: set[str]) -> Request:
-    """As `results`, with the pods named `failed` in another state than the rest."""
-    good, bad = (_states(state, STAMP, STAMP) for state in ("Succeeded", "Failed"))
-    return _status(node, [(name, uid, bad if name in failed else good) for name, uid in pods])
-
-
-def _states(state: str, probed_at: str, moved_at: str) -> list[dict[str, str]]:
-    return [
-        {
-            "name": f"{MARKER}#{probe}",
-            "state": state,
-            "lastProbeTime": probed_at,
-            "lastTransitionTime": moved_at,
-            "message": f"{probe}: {state.lower()}",
-        }
-        for probe in PROBES
-    ]
-
-
-def _status(node: str, pods: list[tuple[str, str, list[dict[str, str]]]]) -> Request:
+    """The status patch of a node's daemon. Pods named `failed` are Failed, the others have `state`."""
     statuses = [
-        {"name": name, "namespace": NAMESPACE, "uid": uid, "probeStates": states}
-        for name, uid, states in pods
+        {
+            "name": name,
+            "namespace": NAMESPACE,
+            "uid": uid,
+            "probeStates": _states("Failed" if name in failed else state, probed_at, moved_at),
+        }
+        for name, uid in pods
     ]
     return Request(
         "PATCH",
-        f"{NODE_POD_PROBES_PATH}/{node}/status?fieldManager=kruise-probe-daemon",
+        f"{node_pod_probe_path(node)}/status?fieldManager=kruise-probe-daemon",
         _encode({"status": {"podProbeStatuses": statuses}}),
         MERGE,
         counted_as="PATCH nodepodprobes/status",
     )
 
 
-def floor_patch(name: str, uid: str, state: str | None, at: str) -> Request:
-    """The patch that a manager has to send for a result, under names of the floor's own; None takes all away."""
-    label, annotation = "floor.kruise-probe.io/idle", "floor.kruise-probe.io/pod-deletion-cost"
-    gone = state is None
-    conditions: list[dict[str, str]] = [
-        {"$patch": "delete", "type": f"floor.kruise-probe.io/{probe}"}
-        if gone
-        else {
-            "type": f"floor.kruise-probe.io/{probe}",
-            "status": "True" if state == "Succeeded" else "False",
-            "message": f"{probe}: {state}",
-            "lastProbeTime": at,
-            "lastTransitionTime": at,
-        }
-        for probe in PROBES
+def _states(state: str, probed_at: str, moved_at: str) -> list[Json]:
+    return [
+        probe_state(
+            f"{MARKER}#{name}",
+            state,
+            f"{name}: {state.lower()}",
+            probed_at=probed_at,
+            moved_at=moved_at,
+        )
+        for name in PROBES
     ]
+
+
+def floor_patch(pod: Pod, state: str | None) -> Request:
+    """The patch that a manager has to send for a result, under other names; None removes what it wrote."""
+    conditions = [
+        {"$patch": "delete", "type": f"floor.kruise-probe.io/{name}"}
+        if state is None
+        else {
+            "type": f"floor.kruise-probe.io/{name}",
+            "status": "True" if state == "Succeeded" else "False",
+            "message": f"{name}: {state}",
+            "lastProbeTime": STAMP,
+            "lastTransitionTime": STAMP,
+        }
+        for name in PROBES
+    ]
+    label = None if state is None else str(state == "Succeeded").lower()
+    cost = None if state is None else str(random.choice((-10, 10)))
     metadata = {
-        "uid": uid,
-        "labels": {label: None if gone else str(state == "Succeeded").lower()},
-        "annotations": {annotation: None if gone else str(random.choice((-10, 10)))},
+        "uid": pod.uid,
+        "labels": {"floor.kruise-probe.io/idle": label},
+        "annotations": {f"floor.{ANNOTATION}": cost},
     }
     return Request(
         "PATCH",
-        f"{PODS_PATH}/{name}/status?fieldManager=bench-floor",
+        f"{pod_path(pod.name, NAMESPACE, 'status')}?fieldManager=bench-floor",
         _encode({"metadata": metadata, "status": {"conditions": conditions}}),
         STRATEGIC,
         counted_as="PATCH pods/status",

@@ -1,17 +1,17 @@
-"""From a result in a NodePodProbe to the label on the pod: how long, at rising load.
+"""The time from a result in a NodePodProbe to the label on the pod, at rising load.
 
-The benchmark plays the daemons: each result is one write of one node's status in which one pod has changed. Its clock
-starts when that write is sent; a second one when the API server shows the write.
+The benchmark plays the daemons: each result is one write of a node's status in which one pod has changed. One clock
+starts when the write is sent, a second one with the watch event of the write.
 """
 
 import asyncio
 import itertools
 from collections.abc import Iterator
 
-from benchmarks import hollow, machine
-from benchmarks.manager import Options, Stage, manager_running, stage
-from benchmarks.reporting import Row, emit, interpreter, percentile
-from benchmarks.sightings import NodeSeen, PodSeen
+from benchmarks import hollow
+from benchmarks.manager import Options, Stage, stage
+from benchmarks.reporting import Row, emit, interpreter, machine_speed, percentile
+from benchmarks.watching import WatchedNode, WatchedPod
 
 SETTLE_SECONDS = 3.0
 LOOK_SECONDS = 0.05
@@ -19,9 +19,9 @@ LATE_SECONDS = 10.0
 
 
 async def measure(options: Options, *, rates: tuple[int, ...], seconds: float) -> list[Row]:
-    rows: list[Row] = [machine.speed()]
+    rows: list[Row] = [machine_speed()]
     emit(rows[0])
-    async with stage(options) as on, manager_running(on, options):
+    async with stage(options) as on, on.manager(options):
         load = _Load(on)
         await load.begin()
         for rate in rates:
@@ -30,13 +30,13 @@ async def measure(options: Options, *, rates: tuple[int, ...], seconds: float) -
             row["python"] = interpreter()
             rows.append(row)
             emit(row)
-    rows.append(machine.speed())
+    rows.append(machine_speed())
     emit(rows[-1])
     return rows
 
 
 class _Load:
-    """Flips one pod after the other; remembers when, and when it was seen."""
+    """Flips one pod after the other, and notes the times."""
 
     def __init__(self, on: Stage) -> None:
         self._on = on
@@ -50,7 +50,7 @@ class _Load:
 
     def _next_pods(self) -> Iterator[tuple[str, str]]:
         """(node, pod): all nodes in turn, then the next pod of each."""
-        nodes = self._on.hollow.pods_of
+        nodes = self._on.pods_of
         deepest = max(map(len, nodes.values()))
         order = [
             (node, pods[at][0])
@@ -61,17 +61,16 @@ class _Load:
         return itertools.cycle(order)
 
     async def begin(self) -> None:
-        """The marker is spread, and every pod shows its first result."""
-        await self._on.nodes.until(lambda _: True, of=set(self._on.hollow.pods_of))
+        """Returns when every pod has its first result."""
+        await self._on.nodes.until(lambda _: True, of=set(self._on.pods_of))
         body = hollow.marker(period_seconds=10)
         await self._on.api.json("POST", hollow.MARKERS_PATH, body)
-        per_node = {node: len(pods) for node, pods in self._on.hollow.pods_of.items()}
+        per_node = {node: len(pods) for node, pods in self._on.pods_of.items()}
         await self._on.nodes.until(
-            lambda seen: seen.asks(per_node.get(seen.metadata.name, 0), 10), of=set(per_node)
+            lambda seen: seen.lists(per_node.get(seen.metadata.name, 0), 10), of=set(per_node)
         )
         await self._on.api.each(
-            hollow.results(node, pods, "Succeeded", hollow.STAMP, hollow.STAMP)
-            for node, pods in self._on.hollow.pods_of.items()
+            hollow.results(node, pods) for node, pods in self._on.pods_of.items()
         )
         await self._on.pods.until(lambda seen: seen.shows("True"))
         self._on.pods.on_event = self._pod_seen
@@ -114,21 +113,21 @@ class _Load:
     async def _flip(self, node: str, pod: str) -> None:
         self._busy.add(node)
         self._failed ^= {pod}
-        pods = self._on.hollow.pods_of[node]
-        request = hollow.mixed_results(node, pods, self._failed)
+        pods = self._on.pods_of[node]
+        request = hollow.results(node, pods, failed=self._failed)
         self._sent[pod] = asyncio.get_running_loop().time()
         try:
             await self._on.api.call(request)
         finally:
             self._busy.discard(node)
 
-    def _node_seen(self, seen: NodeSeen) -> None:
+    def _node_seen(self, seen: WatchedNode) -> None:
         now = asyncio.get_running_loop().time()
-        for name, _ in self._on.hollow.pods_of.get(seen.metadata.name, ()):
+        for name, _ in self._on.pods_of.get(seen.metadata.name, ()):
             if name in self._sent:
                 self._stored.setdefault(name, now)
 
-    def _pod_seen(self, seen: PodSeen) -> None:
+    def _pod_seen(self, seen: WatchedPod) -> None:
         name = seen.metadata.name
         if name in self._sent and seen.shows("False" if name in self._failed else "True"):
             now = asyncio.get_running_loop().time()

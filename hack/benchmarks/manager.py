@@ -1,41 +1,39 @@
 """A manager at work on hollow nodes and pods of a real API server; the benchmark plays the daemons.
 
-Each phase is timed from the first request that causes it to the watch event of the last object that shows it. What
-the manager used and wrote is read after it has come to rest, so that late work counts too.
+A phase lasts from the first request that causes it to the watch event of the last changed object. The manager's CPU and
+writes are read after it has come to rest, so that late work counts too.
 
 The floor is a bare loop of the patches that a manager cannot avoid, over the same pods and nodes, with 48 connections
-and with the same watches open, as near in time as can be: a machine that is shared changes its speed within minutes. That
-of the pods is measured before, between and after the manager's two lives, and a phase is compared with the two around its
-life; that of the nodes right before the first life, which begins with them.
+and the same watches. A shared machine changes its speed within minutes. So the floor of the pods is measured before,
+between and after the two runs of the manager, and a phase is compared with the two around its run. The floor of the
+nodes is measured before the first run, which begins with them.
 """
 
 import asyncio
 import os
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
+import yaml
+from support.control_plane import ControlPlane, prepared
 
-from benchmarks import hollow, machine, procfs
+from benchmarks import hollow, procfs
 from benchmarks.api import MERGE, Api, Request, Usage
-from benchmarks.command import Measured, free_port, running
-from benchmarks.control_plane import kubeconfig as control_plane
-from benchmarks.hollow_cluster import Hollow, hollow_cluster
-from benchmarks.in_pod import as_in_a_pod
-from benchmarks.reporting import Row, emit, interpreter, say
-from benchmarks.sightings import MarkerSeen, NodeSeen, PodSeen, Sightings
-from kruise_probe.client.config import load_config
+from benchmarks.process import Launcher, Measured
+from benchmarks.reporting import Row, emit, interpreter, machine_speed, progress
+from benchmarks.watching import Watched, WatchedMarker, WatchedNode, WatchedPod
 
 CONNECTIONS = 48
 
 QUIET_SHARE = 0.03
-"""A manager that uses less of a processor than this, a second long, is at rest."""
+"""A manager that uses less of a processor for a second is at rest."""
 
 REST_SECONDS = 30.0
 IDLE_SECONDS = 20.0
@@ -54,27 +52,34 @@ class Options:
     ready: str
     nodes: int
     pods: int
-    kubeconfig: str | None
     crds: tuple[Path, ...]
     in_pod: bool
     label: str
-    floor: bool
+    floor: bool = False
 
 
 class Stage(NamedTuple):
-    """Where it happens: the client, the objects that stand there, and what is seen of them."""
+    """The API server, hollow pods by node, and watches of what changes."""
 
     api: Api
-    hollow: Hollow
-    pods: Sightings[PodSeen]
-    nodes: Sightings[NodeSeen]
-    markers: Sightings[MarkerSeen]
-    folder: Path
-    kubeconfig: str
+    pods_of: hollow.PodsOf
+    pods: Watched[WatchedPod]
+    nodes: Watched[WatchedNode]
+    markers: Watched[WatchedMarker]
+    launcher: Launcher
+
+    def manager(self, options: Options) -> AbstractAsyncContextManager[Measured]:
+        return self.launcher.running("manager", options.command, options.ready)
+
+
+def control_plane(folder: Path) -> ControlPlane:
+    """etcd, API server and controller manager of the benchmark's own."""
+    port = os.environ.get("KRUISE_PROBE_BENCH_PORT", "29443")
+    return ControlPlane(folder / "cluster", port=port)
 
 
 async def measure(options: Options) -> list[Row]:
-    """One run; every row is printed as it is measured."""
+    """One run; each row is printed when it is measured."""
     rows: list[Row] = []
 
     def add(row: Row) -> None:
@@ -82,7 +87,7 @@ async def measure(options: Options) -> list[Row]:
         emit(row)
 
     async with stage(options) as on:
-        add(machine.speed())
+        add(machine_speed())
         floors: dict[str, list[_Cost]] = {}
         run = _Run(on, options, add)
 
@@ -92,18 +97,18 @@ async def measure(options: Options) -> list[Row]:
 
         await floor()
         if options.floor:
-            await _spread_alone(on, floors, add)
-        await run.first_life()
+            await _spec_floor(on, floors, add)
+        await run.first_run()
         await floor()
-        await run.second_life()
+        await run.second_run()
         await floor()
         if options.floor:
-            await _daemons_alone(on, floors, add)
+            await _daemons_floor(on, floors, add)
         for row in rows:
             _compare(row, floors)
             if "per_floor" in row:
                 emit({key: row[key] for key in row if key in _NAMES or "per_floor" in key})
-        add(machine.speed())
+        add(machine_speed())
     return rows
 
 
@@ -115,13 +120,13 @@ class _Cost(NamedTuple):
 DAEMONS = "the daemons' statuses: "
 _NAMES = ("benchmark", "label", "phase")
 _AROUND = {"first results": slice(0, 2), "flip": slice(0, 2), "delete": slice(1, 3)}
-"""Of the three floors of pods, those before and after the life that a phase belongs to."""
+"""Of the three floors of pods, those before and after the run of a phase."""
 
 
 def _compare(row: Row, floors: dict[str, list[_Cost]]) -> None:
-    """Adds ratios: by time, and by the CPU of API server and client, which others on the machine hardly change.
+    """Adds ratios of time and of CPU (API server and client); other processes hardly change the CPU.
 
-    The second pair counts to the floor what the API server has to do for the statuses that daemons write meanwhile.
+    The second pair adds to the floor the API server's work for the statuses that daemons write meanwhile.
     """
     phase = row.get("phase", "")
     measured = floors.get(phase, [])[_AROUND.get(phase, slice(None))]
@@ -140,73 +145,78 @@ def _compare(row: Row, floors: dict[str, list[_Cost]]) -> None:
 
 @asynccontextmanager
 async def stage(options: Options) -> AsyncIterator[Stage]:
-    """Puts everything up but the manager."""
+    """Everything but the manager."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kp-bench-")))
-        path = await stack.enter_async_context(control_plane(options.kubeconfig, folder))
-        api = await stack.enter_async_context(Api(load_config(path), connections=CONNECTIONS))
-        say(f"{options.nodes} hollow nodes, {options.pods} hollow pods")
-        standing = await stack.enter_async_context(
-            hollow_cluster(api, nodes=options.nodes, pods=options.pods, crds=options.crds)
-        )
-        pods = Sightings(api, hollow.PODS_PATH, PodSeen)
-        nodes = Sightings(api, hollow.NODE_POD_PROBES_PATH, NodeSeen)
-        markers = Sightings(api, hollow.MARKERS_PATH, MarkerSeen)
+        plane = control_plane(folder)
+        progress("starting a control plane")
+        stack.enter_context(plane.running())
+        crds = list(_documents(options.crds)) or None
+        setup = await stack.enter_async_context(prepared(plane, hollow.NAMESPACE, crds=crds))
+        api = await stack.enter_async_context(Api(plane.config(), connections=CONNECTIONS))
+        progress(f"creating {options.nodes} hollow nodes and {options.pods} hollow pods")
+        pods_of = await hollow.create(setup, nodes=options.nodes, pods=options.pods)
+        pods = Watched(api, hollow.PODS_PATH, WatchedPod)
+        nodes = Watched(api, hollow.NODE_POD_PROBES_PATH, WatchedNode)
+        markers = Watched(api, hollow.MARKERS_PATH, WatchedMarker)
         group = await stack.enter_async_context(asyncio.TaskGroup())
-        followers = [group.create_task(each.run()) for each in (pods, nodes, markers)]
-        await pods.until(lambda _: True, of={name for name, _ in standing.pods})
-        yield Stage(api, standing, pods, nodes, markers, folder, path)
-        for follower in followers:
-            follower.cancel()
+        watches = [group.create_task(each.run()) for each in (pods, nodes, markers)]
+        names = {pod.name for on_node in pods_of.values() for pod in on_node}
+        await pods.until(lambda _: True, of=names)
+        launcher = Launcher(plane, setup, folder, as_pod=options.in_pod)
+        yield Stage(api, pods_of, pods, nodes, markers, launcher)
+        for watch in watches:
+            watch.cancel()
+
+
+def _documents(paths: tuple[Path, ...]) -> Iterator[dict[str, Any]]:
+    """The CRDs in files and folders."""
+    for path in paths:
+        for file in sorted(path.glob("*.yaml")) if path.is_dir() else [path]:
+            for document in yaml.safe_load_all(file.read_text()):
+                if document and document["kind"] == "CustomResourceDefinition":
+                    yield document
 
 
 async def _floor(on: Stage, floors: dict[str, list[_Cost]], add: Callable[[Row], None]) -> None:
     for phase, state in (("first results", "Succeeded"), ("flip", "Failed"), ("delete", None)):
         patches = [
-            hollow.floor_patch(name, uid, state, hollow.STAMP) for name, uid in on.hollow.pods
+            hollow.floor_patch(pod, state) for on_node in on.pods_of.values() for pod in on_node
         ]
         cost, row = await _bare_loop(on, phase, patches)
         floors.setdefault(phase, []).append(cost)
         add(row)
 
 
-async def _daemons_alone(
+async def _daemons_floor(
     on: Stage, floors: dict[str, list[_Cost]], add: Callable[[Row], None]
 ) -> None:
-    """What the results cost the API server when nobody acts on them, on new objects that ask for them.
+    """The cost of the daemons' writes for the API server when no manager runs.
 
-    The statuses of the first phase are the first ones there, those of the second replace them.
+    The objects are new, so the first phase creates statuses and the second one replaces them.
     """
     for remake in (hollow.no_node_pod_probe, hollow.node_pod_probe):
-        await on.api.each(remake(node) for node in on.hollow.pods_of)
-    await on.api.each(hollow.spec(node, pods, 20) for node, pods in on.hollow.pods_of.items())
+        await on.api.each(remake(node) for node in on.pods_of)
+    await on.api.each(hollow.spec(node, pods, 20) for node, pods in on.pods_of.items())
     for phase, state in (("first results", "Succeeded"), ("flip", "Failed")):
-        writes = [
-            hollow.results(node, pods, state, hollow.STAMP, hollow.STAMP)
-            for node, pods in on.hollow.pods_of.items()
-        ]
+        writes = [hollow.results(node, pods, state) for node, pods in on.pods_of.items()]
         cost, row = await _bare_loop(on, DAEMONS + phase, writes)
         floors[DAEMONS + phase] = [cost]
         add(row)
 
 
-async def _spread_alone(
+async def _spec_floor(
     on: Stage, floors: dict[str, list[_Cost]], add: Callable[[Row], None]
 ) -> None:
-    """The patches that tell every node of its probes, with nobody to work them out; twice each.
-
-    The objects are new ones, as the manager's will be.
-    """
+    """The patches that write every node's spec, twice, on new objects like those of the manager."""
     for _ in range(2):
-        await on.api.each(hollow.node_pod_probe(node) for node in on.hollow.pods_of)
+        await on.api.each(hollow.node_pod_probe(node) for node in on.pods_of)
         for phase, period_seconds in (("spread", 10), ("edit", 20)):
-            patches = [
-                hollow.spec(node, pods, period_seconds) for node, pods in on.hollow.pods_of.items()
-            ]
+            patches = [hollow.spec(node, pods, period_seconds) for node, pods in on.pods_of.items()]
             cost, row = await _bare_loop(on, phase, patches)
             floors.setdefault(phase, []).append(cost)
             add(row)
-        await on.api.each(hollow.no_node_pod_probe(node) for node in on.hollow.pods_of)
+        await on.api.each(hollow.no_node_pod_probe(node) for node in on.pods_of)
 
 
 async def _bare_loop(on: Stage, phase: str, requests: list[Request]) -> tuple[_Cost, Row]:
@@ -226,22 +236,6 @@ async def _bare_loop(on: Stage, phase: str, requests: list[Request]) -> tuple[_C
     }
 
 
-@asynccontextmanager
-async def manager_running(on: Stage, options: Options) -> AsyncIterator[Measured]:
-    """The command, ready."""
-    names = {"kubeconfig": on.kubeconfig, "health": free_port(), "metrics": free_port()}
-    command, environ = options.command.format(**names), {"KUBECONFIG": on.kubeconfig}
-    if options.in_pod:
-        command, environ = await as_in_a_pod(command, on.api, on.folder, on.kubeconfig)
-    async with running(
-        command,
-        ready_url=options.ready.format(**names),
-        log=on.folder / "manager.log",
-        environ=environ,
-    ) as process:
-        yield process
-
-
 class _Run:
     """The phases of one run, in their order."""
 
@@ -254,16 +248,16 @@ class _Run:
         self._on = on
         self._options = options
         self._add = add
-        self._per_node = {node: len(pods) for node, pods in on.hollow.pods_of.items()}
+        self._per_node = {node: len(pods) for node, pods in on.pods_of.items()}
 
-    async def first_life(self) -> None:
+    async def first_run(self) -> None:
         before = await self._on.api.usage()
-        async with manager_running(self._on, self._options) as manager:
+        async with self._on.manager(self._options) as manager:
             await self._on.nodes.until(lambda _: True, of=set(self._per_node))
             await self._rested(manager)
             self._row("start", manager, manager.ready_seconds, before, await self._on.api.usage())
-            await self._phase(manager, "spread", self._create, self._asked(10))
-            await self._phase(manager, "edit", self._edit, self._asked(20))
+            await self._phase(manager, "spread", self._create, self._listed(10))
+            await self._phase(manager, "edit", self._edit, self._listed(20))
             for phase, state, shown, minute in (
                 ("first results", "Succeeded", "True", 1),
                 ("flip", "Failed", "False", 2),
@@ -275,9 +269,9 @@ class _Run:
             again = self._results("Failed", "2026-01-01T00:03:00Z", "2026-01-01T00:02:00Z")
             await self._phase(manager, "same again", again, None)
 
-    async def second_life(self) -> None:
+    async def second_run(self) -> None:
         before = await self._on.api.usage()
-        async with manager_running(self._on, self._options) as manager:
+        async with self._on.manager(self._options) as manager:
             await self._rested(manager)
             self._row("restart", manager, manager.ready_seconds, before, await self._on.api.usage())
             await self._idle(manager)
@@ -328,7 +322,7 @@ class _Run:
         self._add(row)
 
     async def _rested(self, manager: Measured) -> None:
-        """Until the manager has used next to nothing for a second, and said so on its marker."""
+        """Waits until the manager has used almost no CPU for a second."""
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + REST_SECONDS
         quiet = 0
@@ -338,7 +332,7 @@ class _Run:
             quiet = quiet + 1 if procfs.cpu_seconds(manager.pid) - used <= QUIET_SHARE / 2 else 0
 
     async def _idle(self, manager: Measured) -> None:
-        """What it takes when nothing happens."""
+        """Measures it while nothing changes."""
         before = await self._on.api.usage()
         manager.lap()
         await asyncio.sleep(IDLE_SECONDS)
@@ -375,21 +369,21 @@ class _Run:
 
     def _results(self, state: str, probed_at: str, moved_at: str) -> Callable[[], Awaitable[None]]:
         requests = [
-            hollow.results(node, pods, state, probed_at, moved_at)
-            for node, pods in self._on.hollow.pods_of.items()
+            hollow.results(node, pods, state, probed_at=probed_at, moved_at=moved_at)
+            for node, pods in self._on.pods_of.items()
         ]
         return lambda: self._on.api.each(requests)
 
-    def _asked(self, period_seconds: int) -> Callable[[], Awaitable[float]]:
+    def _listed(self, period_seconds: int) -> Callable[[], Awaitable[float]]:
         return lambda: self._on.nodes.until(
-            lambda seen: seen.asks(self._per_node.get(seen.metadata.name, 0), period_seconds),
+            lambda each: each.lists(self._per_node.get(each.metadata.name, 0), period_seconds),
             of=set(self._per_node),
         )
 
     def _shown(self, status: str) -> Callable[[], Awaitable[float]]:
-        return lambda: self._on.pods.until(lambda seen: seen.shows(status))
+        return lambda: self._on.pods.until(lambda each: each.shows(status))
 
     async def _gone(self) -> float:
-        """Every entry of every node, and the marker itself."""
-        await self._on.nodes.until(lambda seen: not seen.spec.podProbes)
+        """Waits until every entry of every node and the marker are deleted."""
+        await self._on.nodes.until(lambda each: not each.spec.podProbes)
         return await self._on.markers.until(lambda _: False, of={hollow.MARKER}, gone_too=True)

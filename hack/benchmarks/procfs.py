@@ -1,4 +1,4 @@
-"""What the kernel says of processes: CPU seconds, memory, and who listens on a socket."""
+"""CPU seconds, memory and sockets of processes, from the kernel."""
 
 import os
 import socket
@@ -10,14 +10,13 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 def cpu_seconds(pid: int) -> float:
     """User and system time of a process so far, its ended children not included."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
+    user, system = _cpu_ticks(pid)
+    return (user + system) / _TICKS
 
 
 def system_seconds(pid: int) -> float:
     """The kernel's part of `cpu_seconds`: sockets, for the most part."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return int(fields[12]) / _TICKS
+    return _cpu_ticks(pid)[1] / _TICKS
 
 
 def machine_cpu_seconds() -> float:
@@ -41,15 +40,6 @@ def reset_peak(pid: int) -> None:
     Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 
-def children_of(pid: int) -> list[int]:
-    """All descendants of a process."""
-    found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in map(int, (task / "children").read_text().split()):
-            found += [child, *children_of(child)]
-    return found
-
-
 def listener_pid(path: str) -> int:
     """The process that listens on a unix socket."""
     with socket.socket(socket.AF_UNIX) as connection:
@@ -57,6 +47,11 @@ def listener_pid(path: str) -> int:
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
     pid: int = struct.unpack("iII", credentials)[0]
     return pid
+
+
+def _cpu_ticks(pid: int) -> tuple[int, int]:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]), int(fields[12])
 
 
 def _status_kb(pid: int, name: str) -> int:

@@ -1,32 +1,31 @@
-"""Figures as JSON lines for programs (stdout), and progress and a table for people (stderr)."""
+"""Figures as JSON lines (stdout); progress and a table (stderr)."""
 
 import json
 import platform
 import sys
+import time
 from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
-from rich.console import Console
-from rich.markup import escape
+import msgspec
 
 Row = dict[str, Any]
 
-_console = Console(stderr=True, highlight=False)
+_LOOPS = 2_000_000
 
 
-def say(text: str) -> None:
-    """Progress."""
-    _console.print(f"[dim]{escape(text)}[/dim]")
+def progress(text: str) -> None:
+    print(text, file=sys.stderr)
 
 
 def emit(row: Mapping[str, Any]) -> None:
-    """One figure, as one JSON line, at once: a run that breaks off has said what it measured."""
+    """Prints one JSON line at once, so that a run that is interrupted keeps its figures."""
     print(json.dumps(row), flush=True)
 
 
 def table(rows: list[Row], *, hide: tuple[str, ...] = ("benchmark", "run", "python")) -> None:
-    """All figures of a run in Markdown, ready to be pasted into a document."""
+    """Prints all figures of a run as a Markdown table."""
     columns = list(dict.fromkeys(key for row in rows for key in row if key not in hide))
     cells = [columns, ["---"] * len(columns)]
     cells += [[_cell(row.get(column)) for column in columns] for row in rows]
@@ -47,7 +46,7 @@ def _cell(value: Any) -> str:
 
 
 def medians(runs: list[list[Row]]) -> list[Row]:
-    """The rows of several runs of the same benchmark as one, numbers by their median."""
+    """One row for the same rows of several runs: each number is the median."""
     merged: list[Row] = []
     for same in zip(*runs, strict=True):
         row = dict(same[0])
@@ -64,6 +63,28 @@ def interpreter() -> str:
 
 
 def percentile(values: list[float], share: float) -> float:
-    """The value below which `share` of the sorted `values` lie."""
+    """The value below which `share` of `values` lie."""
     ordered = sorted(values)
     return ordered[min(int(len(ordered) * share), len(ordered) - 1)]
+
+
+def machine_speed() -> Row:
+    """Interpreter and JSON speed on one processor, so that runs on different machines compare as ratios."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    total = 0
+    for number in range(_LOOPS):
+        total += number & 7
+    loop_ns = (time.process_time() - cpu) / _LOOPS * 1e9
+    document = msgspec.json.encode({f"key-{n}": ["value"] * 8 for n in range(400)})
+    decoding = time.process_time()
+    for _ in range(200):
+        msgspec.json.decode(document)
+    decode_mb = len(document) * 200 / (time.process_time() - decoding) / 1e6
+    busy = 1 - (time.process_time() - cpu) / (time.perf_counter() - wall)
+    return {
+        "benchmark": "machine",
+        "python": interpreter(),
+        "python_loop_ns": round(loop_ns, 1),
+        "json_mb_per_second": round(decode_mb),
+        "taken_by_others": round(max(busy, 0.0), 2),
+    }

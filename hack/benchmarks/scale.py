@@ -1,7 +1,7 @@
-"""The manager's informers, caches and reconcilers on as many pods as wanted, in one process and without an API server.
+"""The manager's informers, caches and reconcilers in one process without an API server.
 
-Lists are served as bytes, page by page, so decoding is included; writes are answered at once by what they ask for.
-Every size runs in a process of its own.
+Lists are pages of bytes, so decoding is included. Each write is answered at once with the changed object. Each size runs
+in a process of its own.
 """
 
 import asyncio
@@ -15,10 +15,11 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 import structlog
+from support.hollow import ANNOTATION, LABEL, node_name, pod_ip, pod_name
+from support.hollow import pod_object as hollow_pod
 
-from benchmarks import hollow, machine, procfs
-from benchmarks.decode import stored_pod
-from benchmarks.reporting import Row, emit, interpreter
+from benchmarks import hollow, procfs
+from benchmarks.reporting import Row, emit, interpreter, machine_speed
 from kruise_probe.api.errors import Status, error_of
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.resources import (
@@ -47,7 +48,7 @@ STALL_LOOK_SECONDS = 0.005
 
 
 class _Served(Generic[T]):
-    """A ListerWatcher: pages of bytes once, then whatever `tell` is given."""
+    """A ListerWatcher: pages of bytes once, then whatever `send` is given."""
 
     def __init__(self, resource: Resource[T], objects: list[bytes]) -> None:
         self._resource = resource
@@ -72,18 +73,18 @@ class _Served(Generic[T]):
     ) -> AsyncIterator[AsyncIterator[WatchEvent[T]]]:
         if send_initial_events:
             raise error_of(422, Status(message="pages only"), request="watch")
-        yield self._told()
+        yield self._sent()
 
-    async def _told(self) -> AsyncIterator[WatchEvent[T]]:
+    async def _sent(self) -> AsyncIterator[WatchEvent[T]]:
         while True:
             yield await self._events.get()
 
-    def tell(self, kind: EventType, obj: T) -> None:
+    def send(self, kind: EventType, obj: T) -> None:
         self._events.put_nowait(WatchEvent(kind, obj, obj.resource_version))
 
 
 class _Writer:
-    """Answers each write with what it asks for."""
+    """Answers each write with the changed object."""
 
     def __init__(
         self, pods: dict[str, bytes], probes: _Served[Any], marker: dict[str, Any]
@@ -100,7 +101,7 @@ class _Writer:
         wire["metadata"] |= {"uid": wire["metadata"]["name"], **self._stamp()}
         obj = resource.decode(msgspec.json.encode(wire))
         if resource is NODE_POD_PROBES:
-            self._probes.tell(EventType.ADDED, obj)
+            self._probes.send(EventType.ADDED, obj)
         await asyncio.sleep(0)
         return obj
 
@@ -148,21 +149,54 @@ class _NoEvents:
     def event(self, pod: object, type: str, reason: str, message: str) -> None: ...
 
 
+def _stored_pod() -> dict[str, Any]:
+    """A pod with placeholders, as the API server stores it after the first results."""
+    pod = hollow_pod("@name@", node="@node@", ip="@ip@", at=hollow.STAMP, padding_bytes=2_000)
+    pod["metadata"] |= {
+        "namespace": hollow.NAMESPACE,
+        "uid": "@uid@",
+        "resourceVersion": "@version@",
+        "creationTimestamp": hollow.STAMP,
+        "labels": {"app": "web", LABEL: "good"},
+        "annotations": {ANNOTATION: "-1"},
+        "managedFields": [
+            {"manager": "kubelet", "operation": "Update", "fieldsV1": _fields(pod)},
+        ],
+    }
+    pod["status"]["conditions"] += [
+        {
+            "type": hollow.condition_type(name),
+            "status": "True",
+            "lastProbeTime": hollow.STAMP,
+            "lastTransitionTime": hollow.STAMP,
+            "message": f"{name}: succeeded",
+        }
+        for name in hollow.PROBES
+    ]
+    return pod
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    """Roughly the managedFields of an object."""
+    if isinstance(value, dict):
+        return {f"f:{key}": _fields(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return {f"k:{number}": _fields(item) for number, item in enumerate(value)}
+    return {}
+
+
 def _pods(count: int, nodes: int) -> dict[str, bytes]:
-    """Bytes of pods by name; made from one encoded pod, as encoding each would take longer than the benchmark."""
-    pattern = msgspec.json.encode(stored_pod(0, nodes))
+    """Bytes of pods by name. To encode each would take longer than the benchmark."""
+    pattern = msgspec.json.encode(_stored_pod())
     made: dict[str, bytes] = {}
-    first = stored_pod(0, nodes)["metadata"]
     for number in range(count):
-        name = hollow.pod_name(number)
+        name = pod_name(number)
         made[name] = (
-            pattern.replace(first["name"].encode(), name.encode())
-            .replace(first["uid"].encode(), f"6d1c0d3e-0000-4000-8000-{number:012d}".encode())
-            .replace(
-                b'"resourceVersion":"1000000"', b'"resourceVersion":"%d"' % (1_000_000 + number)
-            )
-            .replace(b"bench-node-00000", hollow.node_name(number % nodes).encode())
-            .replace(hollow.pod_ip(0).encode(), hollow.pod_ip(number).encode())
+            pattern.replace(b"@name@", name.encode())
+            .replace(b"@uid@", f"6d1c0d3e-0000-4000-8000-{number:012d}".encode())
+            .replace(b"@version@", b"%d" % (1_000_000 + number))
+            .replace(b"@node@", node_name(number % nodes).encode())
+            .replace(b"@ip@", pod_ip(number).encode())
         )
     return made
 
@@ -170,11 +204,15 @@ def _pods(count: int, nodes: int) -> dict[str, bytes]:
 async def _one_size(nodes: int, pods: int) -> Row:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
     marker = hollow.marker(period_seconds=10)
-    marker["metadata"] |= {"uid": "m", "resourceVersion": "5", "generation": 1}
+    marker["metadata"] |= {
+        "namespace": hollow.NAMESPACE,
+        "uid": "m",
+        "resourceVersion": "5",
+        "generation": 1,
+    }
     pod_bytes = _pods(pods, nodes)
     node_bytes = [
-        b'{"metadata":{"name":"%s","uid":"n%d","resourceVersion":"2"}}'
-        % (hollow.node_name(n).encode(), n)
+        b'{"metadata":{"name":"%s","uid":"n%d","resourceVersion":"2"}}' % (node_name(n).encode(), n)
         for n in range(nodes)
     ]
     served = {
@@ -221,7 +259,7 @@ async def _one_size(nodes: int, pods: int) -> Row:
 
 
 class _Stalls:
-    """The most CPU time that anything took without handing the loop on: what others had to wait for."""
+    """The longest CPU time for which the event loop was blocked."""
 
     def __init__(self) -> None:
         self.longest_seconds = 0.0
@@ -234,7 +272,7 @@ class _Stalls:
 
 
 async def _until(holds: Callable[[], bool]) -> None:
-    """Looks once in each turn of the loop: what is waited for happens in this process."""
+    """Waits for something in this process: looks once in each pass of the loop."""
     seen = holds()
     while not seen:
         await asyncio.sleep(0)
@@ -242,7 +280,7 @@ async def _until(holds: Callable[[], bool]) -> None:
 
 
 async def _quiet() -> None:
-    """Until this process has done next to nothing for a while."""
+    """Waits until this process has used almost no CPU for a second."""
     idle = False
     while not idle:
         used = time.process_time()
@@ -251,24 +289,24 @@ async def _quiet() -> None:
 
 
 async def _one_flip(informers: Informers, writer: _Writer, probes: _Served[Any]) -> Row:
-    """One result of one pod changes: what is written, and how long until it is."""
-    node = hollow.node_name(0)
+    """Changes one result of one pod; returns the number of writes and the time until the write."""
+    node = node_name(0)
     stored = informers.node_pod_probes.indexer.get(NamespacedName("", node))
     assert stored is not None, "every node was planned"
     wire = msgspec.json.decode(msgspec.json.encode(stored))
-    pods = [(each["name"], each["uid"]) for each in wire["spec"]["podProbes"]]
+    pods = [hollow.Pod(each["name"], each["uid"]) for each in wire["spec"]["podProbes"]]
     writer.writes.clear()
 
-    def tell(failed: set[str], version: str) -> None:
-        status = msgspec.json.decode(hollow.mixed_results(node, pods, failed).body)["status"]
+    def send(failed: set[str], version: str) -> None:
+        status = msgspec.json.decode(hollow.results(node, pods, failed=failed).body)["status"]
         wire["metadata"]["resourceVersion"] = version
         changed = NODE_POD_PROBES.decode(msgspec.json.encode(wire | {"status": status}))
-        probes.tell(EventType.MODIFIED, changed)
+        probes.send(EventType.MODIFIED, changed)
 
-    tell(set(), "20000000")  # what the pods show already: nothing is written
+    send(set(), "20000000")  # the same results: no write
     await _quiet()
     started_at = time.perf_counter()
-    tell({pods[0][0]}, "20000001")
+    send({pods[0][0]}, "20000001")
     await _until(lambda: bool(writer.writes.get("pods")))
     took = time.perf_counter() - started_at
     await _quiet()
@@ -276,7 +314,7 @@ async def _one_flip(informers: Informers, writer: _Writer, probes: _Served[Any])
 
 
 async def measure(sizes: tuple[tuple[int, int], ...]) -> list[Row]:
-    rows: list[Row] = [machine.speed()]
+    rows: list[Row] = [machine_speed()]
     emit(rows[0])
     for nodes, pods in sizes:
         process = await asyncio.create_subprocess_exec(

@@ -1,4 +1,4 @@
-"""What the probes of the daemon's benchmark meet: servers on this machine that note when they were asked."""
+"""Servers that probes connect to; they note the time of each connection."""
 
 import asyncio
 from collections import defaultdict
@@ -54,7 +54,7 @@ async def doors(host: str, count: int) -> AsyncIterator[Doors]:
 
 
 class Pages:
-    """An HTTP server whose paths answer 200 or 500, as told; `answered` notes the first answer after each change.
+    """An HTTP server whose paths answer 200 or 500, as told; `responded` notes the first answer after each change.
 
     Where it listens on every host, a path begins with the address that was called: `127.1.0.7/idle`.
     """
@@ -63,7 +63,7 @@ class Pages:
         self.port = 0
         self._failing: set[str] = set()
         self._waiting: set[str] = set()
-        self.answered: dict[str, float] = {}
+        self.responded: dict[str, float] = {}
         self.requests = 0
 
     def flip(self, path: str) -> None:
@@ -74,7 +74,7 @@ class Pages:
         self.requests += 1
         if path in self._waiting:
             self._waiting.discard(path)
-            self.answered[path] = asyncio.get_running_loop().time()
+            self.responded[path] = asyncio.get_running_loop().time()
         failing = path in self._failing
         body = b"busy" if failing else b"idle"
         status = b"500 Internal Server Error" if failing else b"200 OK"

@@ -1,28 +1,26 @@
-"""Manager and daemon together, from the answer of a pod to the label on it, on one node full of pods.
+"""Manager and daemon together, from the response of a pod to its label, on one node full of pods.
 
-The API server is real, the pods are hollow: their addresses are of 127/8, where the benchmark answers for them, and
-their containers run in a scripted runtime. Three probes of period 1 s for each pod: two httpGet, one tcpSocket.
+The API server is real, the pods are hollow: the benchmark answers at their addresses, and their containers run in a
+scripted runtime. Each pod has three probes with a period of 1 s: two httpGet, one tcpSocket.
 """
 
 import asyncio
-import tempfile
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from itertools import cycle
-from pathlib import Path
 from typing import Any
 
 from support.fake_runtime import ScriptedRuntime, served
+from support.hollow import LABEL, pod_ip
 
-from benchmarks import hollow, machine
+from benchmarks import hollow
 from benchmarks import manager as manager_bench
-from benchmarks.command import Measured, free_port, running
-from benchmarks.in_pod import as_in_a_pod
-from benchmarks.manager import Stage, manager_running, stage
-from benchmarks.reporting import Row, emit, interpreter, percentile
-from benchmarks.sightings import PodSeen
+from benchmarks.manager import Stage, stage
+from benchmarks.process import Measured
+from benchmarks.reporting import Row, emit, interpreter, machine_speed, percentile
 from benchmarks.targets import EVERY_HOST, Pages, pages
+from benchmarks.watching import WatchedPod
 
 PATH = "/idle"
 WARM_UP_SECONDS = 3.0
@@ -33,7 +31,7 @@ PROBES_PER_POD = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The command line; `manager` says where and which manager."""
+    """The command line."""
 
     manager: manager_bench.Options
     command: str
@@ -53,24 +51,24 @@ async def measure(options: Options) -> list[Row]:
         enter = stack.enter_async_context
         on = await enter(stage(replace(options.manager, nodes=1, floor=False)))
         site = await enter(pages(EVERY_HOST))
-        add(machine.speed())
-        manager = await enter(manager_running(on, options.manager))
+        add(machine_speed())
+        manager = await enter(on.manager(options.manager))
         daemon = await enter(_daemon(on, options))
         await on.api.json("POST", hollow.MARKERS_PATH, _marker(site.port))
-        await on.pods.until(lambda pod: _shows(pod, "true"))
+        await on.pods.until(lambda pod: _shows(pod, "good"))
         for rate in options.rates:
             load = _Load(on, site)
             await asyncio.sleep(WARM_UP_SECONDS)
             manager.lap()
             daemon.lap()
             row = await load.run(rate, options.seconds)
-            probes = PROBES_PER_POD * len(on.hollow.pods) * options.seconds
+            probes = PROBES_PER_POD * len(on.pods.objects) * options.seconds
             add(
                 {
                     "benchmark": "together",
                     "label": options.manager.label,
-                    "pods": len(on.hollow.pods),
-                    "probes_per_second": PROBES_PER_POD * len(on.hollow.pods),
+                    "pods": len(on.pods.objects),
+                    "probes_per_second": PROBES_PER_POD * len(on.pods.objects),
                     "results_per_second": rate,
                     **row,
                     "daemon_rss_mb": round(daemon.peak_mb, 1),
@@ -79,49 +77,40 @@ async def measure(options: Options) -> list[Row]:
                     "python": interpreter(),
                 }
             )
-        add(machine.speed())
+        add(machine_speed())
     return rows
 
 
 @asynccontextmanager
 async def _daemon(on: Stage, options: Options) -> AsyncIterator[Measured]:
-    """The command, ready, beside a runtime in which every pod's container runs."""
+    """The command, ready, with a runtime in which every pod's container runs."""
     runtime = ScriptedRuntime()
-    for name, uid in on.hollow.pods:
+    ((node, pods),) = on.pods_of.items()
+    for name, uid in pods:
         runtime.start(uid, ip=_address(name))
-    with tempfile.TemporaryDirectory(prefix="cri-") as sockets:
-        socket = Path(sockets) / "cri.sock"
-        names = {
-            "kubeconfig": on.kubeconfig,
-            "node": hollow.node_name(0),
-            "socket": socket,
-            "health": free_port(),
-        }
-        command, environ = options.command.format(**names), {"KUBECONFIG": on.kubeconfig}
-        if options.manager.in_pod:
-            command, environ = await as_in_a_pod(command, on.api, on.folder, on.kubeconfig)
-        async with (
-            served(runtime, socket),
-            running(
-                command,
-                ready_url=options.ready.format(**names),
-                log=on.folder / "daemon.log",
-                environ=environ | {"NODE_NAME": hollow.node_name(0)},
-            ) as process,
-        ):
-            yield process
+    async with (
+        served(runtime) as endpoint,
+        on.launcher.running(
+            "daemon",
+            options.command,
+            options.ready,
+            node=node,
+            socket=endpoint.removeprefix("unix://"),
+        ) as process,
+    ):
+        yield process
 
 
 def _address(pod: str) -> str:
-    return hollow.pod_ip(int(pod.split("-")[1]))
+    return pod_ip(int(pod.split("-")[1]))
 
 
-def _shows(pod: PodSeen, text: str) -> bool:
-    return pod.metadata.labels.get(hollow.LABEL) == text
+def _shows(pod: WatchedPod, text: str) -> bool:
+    return pod.metadata.labels.get(LABEL) == text
 
 
 def _marker(port: int) -> dict[str, Any]:
-    """As `hollow.marker`, but what its probes ask is answered by the benchmark."""
+    """As `hollow.marker`, but with probes that the benchmark answers."""
     marker = hollow.marker(period_seconds=1)
     idle, healthy = marker["spec"]["probes"]
     idle["probe"] = _each_second({"httpGet": {"port": port, "path": PATH, "scheme": "HTTP"}})
@@ -143,19 +132,17 @@ def _each_second(handler: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Load:
-    """Flips one pod after the other, and looks when the label follows."""
+    """Flips one pod after the other, and notes when the label changes."""
 
     def __init__(self, on: Stage, site: Pages) -> None:
         self._site = site
-        self._pods = [name for name, _ in on.hollow.pods]
+        self._pods = list(on.pods.objects)
         self._wanted: dict[str, str] = {}
         self._flipped: dict[str, float] = {}
         self._from_flip: list[float] = []
-        self._from_answer: list[float] = []
-        self._now = {
-            name: on.pods.objects[name].metadata.labels[hollow.LABEL] for name in self._pods
-        }
-        on.pods.on_event = self._seen
+        self._from_response: list[float] = []
+        self._now = {name: on.pods.objects[name].metadata.labels[LABEL] for name in self._pods}
+        on.pods.on_event = self._changed
 
     async def run(self, rate: int, seconds: float) -> Row:
         loop = asyncio.get_running_loop()
@@ -168,24 +155,24 @@ class _Load:
             if pod in self._wanted:
                 skipped += 1
                 continue
-            self._wanted[pod] = "false" if self._now[pod] == "true" else "true"
+            self._wanted[pod] = "bad" if self._now[pod] == "good" else "good"
             self._flipped[pod] = loop.time()
-            self._site.answered.pop(_address(pod) + PATH, None)
+            self._site.responded.pop(_address(pod) + PATH, None)
             self._site.flip(_address(pod) + PATH)
         for _ in range(int(LATE_SECONDS / LOOK_SECONDS)):
             if not self._wanted:
                 break
             await asyncio.sleep(LOOK_SECONDS)
         return {
-            "results": len(self._from_answer),
+            "results": len(self._from_response),
             "skipped": skipped,
             "missed": len(self._wanted),
             "flip_to_label_ms_p50": round(percentile(self._from_flip, 0.5) * 1000, 1),
-            "verdict_to_label_ms_p50": round(percentile(self._from_answer, 0.5) * 1000, 1),
-            "verdict_to_label_ms_p99": round(percentile(self._from_answer, 0.99) * 1000, 1),
+            "response_to_label_ms_p50": round(percentile(self._from_response, 0.5) * 1000, 1),
+            "response_to_label_ms_p99": round(percentile(self._from_response, 0.99) * 1000, 1),
         }
 
-    def _seen(self, pod: PodSeen) -> None:
+    def _changed(self, pod: WatchedPod) -> None:
         name = pod.metadata.name
         wanted = self._wanted.get(name)
         if wanted is None or not _shows(pod, wanted):
@@ -194,4 +181,4 @@ class _Load:
         del self._wanted[name]
         self._now[name] = wanted
         self._from_flip.append(now - self._flipped.pop(name))
-        self._from_answer.append(now - self._site.answered[_address(name) + PATH])
+        self._from_response.append(now - self._site.responded[_address(name) + PATH])

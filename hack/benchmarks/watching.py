@@ -1,10 +1,11 @@
-"""What the objects show, followed by watches of the benchmark's own: when the last pod, the last node got there."""
+"""Watches of pods, nodes and markers that return when the last object has reached its goal."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Generic, TypeVar
 
 import msgspec
+from support.hollow import LABEL
 
 from benchmarks import hollow
 from benchmarks.api import Api, Refused
@@ -28,22 +29,22 @@ class _PodStatus(msgspec.Struct, frozen=True):
     conditions: tuple[_Condition, ...] = ()
 
 
-class PodSeen(msgspec.Struct):
+class WatchedPod(msgspec.Struct):
     metadata: _Meta
     status: _PodStatus = _PodStatus()
 
     def shows(self, wanted: str) -> bool:
-        """The label, and the condition of every probe."""
-        text = {"True": "true", "False": "false"}[wanted]
+        """Whether it has the label, and the condition of every probe."""
+        text = {"True": "good", "False": "bad"}[wanted]
         statuses = {each.type: each.status for each in self.status.conditions}
-        return self.metadata.labels.get(hollow.LABEL) == text and all(
+        return self.metadata.labels.get(LABEL) == text and all(
             statuses.get(hollow.condition_type(probe)) == wanted for probe in hollow.PROBES
         )
 
     @property
     def bare(self) -> bool:
         types = {each.type for each in self.status.conditions}
-        return hollow.LABEL not in self.metadata.labels and not types & {
+        return LABEL not in self.metadata.labels and not types & {
             hollow.condition_type(probe) for probe in hollow.PROBES
         }
 
@@ -52,25 +53,25 @@ class _Timing(msgspec.Struct):
     periodSeconds: int = 0
 
 
-class _ProbeSeen(msgspec.Struct):
+class _Probe(msgspec.Struct):
     name: str
     probe: _Timing
 
 
 class _Entry(msgspec.Struct):
     uid: str
-    probes: list[_ProbeSeen] = []
+    probes: list[_Probe] = []
 
 
 class _Spec(msgspec.Struct, frozen=True):
     podProbes: tuple[_Entry, ...] = ()
 
 
-class NodeSeen(msgspec.Struct):
+class WatchedNode(msgspec.Struct):
     metadata: _Meta
     spec: _Spec = _Spec()
 
-    def asks(self, pods: int, period_seconds: int) -> bool:
+    def lists(self, pods: int, period_seconds: int) -> bool:
         """All probes of that many pods, at this period."""
         return len(self.spec.podProbes) == pods and all(
             len(entry.probes) == len(hollow.PROBES)
@@ -79,29 +80,29 @@ class NodeSeen(msgspec.Struct):
         )
 
 
-class MarkerSeen(msgspec.Struct):
+class WatchedMarker(msgspec.Struct):
     metadata: _Meta
 
 
-Seen = TypeVar("Seen", PodSeen, NodeSeen, MarkerSeen)
+Object = TypeVar("Object", WatchedPod, WatchedNode, WatchedMarker)
 
 
-class _Event(msgspec.Struct, Generic[Seen]):
+class _Event(msgspec.Struct, Generic[Object]):
     type: str
     object: msgspec.Raw
 
 
-class Sightings(Generic[Seen]):
-    """The objects of one collection, by name; `run` follows them."""
+class Watched(Generic[Object]):
+    """The objects of one collection, by name; `run` watches them."""
 
-    def __init__(self, api: Api, path: str, kind: type[Seen]) -> None:
+    def __init__(self, api: Api, path: str, kind: type[Object]) -> None:
         self._api = api
         self._path = path
         self._event = msgspec.json.Decoder(_Event)
-        self._kind: msgspec.json.Decoder[Seen] = msgspec.json.Decoder(kind)
-        self.objects: dict[str, Seen] = {}
-        self.on_event: Callable[[Seen], None] | None = None
-        self._reached: Callable[[Seen], bool] | None = None
+        self._kind: msgspec.json.Decoder[Object] = msgspec.json.Decoder(kind)
+        self.objects: dict[str, Object] = {}
+        self.on_event: Callable[[Object], None] | None = None
+        self._reached: Callable[[Object], bool] | None = None
         self._missing: set[str] = set()
         self._gone_too = False
         self._done = asyncio.Event()
@@ -111,13 +112,13 @@ class Sightings(Generic[Seen]):
         while True:
             try:
                 async with self._api.watch(path) as lines:
-                    await self._follow(lines)
+                    await self._read(lines)
             except Refused as refusal:
                 if refusal.status != 429:  # a CRD that is new: its storage is not ready
                     raise
                 await asyncio.sleep(0.5)
 
-    async def _follow(self, lines: AsyncIterator[bytes]) -> None:
+    async def _read(self, lines: AsyncIterator[bytes]) -> None:
         async for line in lines:
             event = self._event.decode(line)
             if event.type == "ERROR":
@@ -144,14 +145,15 @@ class Sightings(Generic[Seen]):
             self._missing.add(name)
 
     async def until(
-        self, reached: Callable[[Seen], bool], *, of: set[str] | None = None, gone_too: bool = False
+        self,
+        reached: Callable[[Object], bool],
+        *,
+        of: set[str] | None = None,
+        gone_too: bool = False,
     ) -> float:
-        """Waits until all objects (or those named `of`) are as they should be; returns the loop's time then.
+        """Waits until `reached` holds for all objects (or those named `of`); returns the loop time then.
 
-        `gone_too`: an object that does not exist is as it should be.
-
-        Raises:
-            TimeoutError: says how many are not.
+        With `gone_too`, an object that does not exist has reached its goal.
         """
         self._reached, self._gone_too = reached, gone_too
         self._done.clear()
@@ -165,7 +167,7 @@ class Sightings(Generic[Seen]):
                 await self._done.wait()
         except TimeoutError:
             raise TimeoutError(
-                f"{self._path}: {len(self._missing)} are not as they should be after {GOAL_SECONDS:g} s"
+                f"{self._path}: {len(self._missing)} objects have not reached their goal after {GOAL_SECONDS:g} s"
             ) from None
         self._reached = None
         return asyncio.get_running_loop().time()

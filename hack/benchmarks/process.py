@@ -1,0 +1,96 @@
+"""The process that is measured: started from a command line, or in its place a peer."""
+
+import asyncio
+import os
+import shlex
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from support.control_plane import ControlPlane, in_pod
+from support.programs import Program, fetch
+
+from benchmarks import procfs
+from kruise_probe.playground.raw_api import RawApi
+
+READY_SECONDS = 120.0
+
+
+class Measured:
+    """A running process, and what it has used since the last `lap`; at first, since its start."""
+
+    def __init__(self, pid: int, ready_seconds: float) -> None:
+        self.pid = pid
+        self.ready_seconds = ready_seconds
+        self._cpu = self._system = 0.0
+
+    def lap(self) -> None:
+        self._cpu = procfs.cpu_seconds(self.pid)
+        self._system = procfs.system_seconds(self.pid)
+        procfs.reset_peak(self.pid)
+
+    @property
+    def cpu_seconds(self) -> float:
+        return procfs.cpu_seconds(self.pid) - self._cpu
+
+    @property
+    def system_seconds(self) -> float:
+        return procfs.system_seconds(self.pid) - self._system
+
+    @property
+    def peak_mb(self) -> float:
+        return procfs.peak_resident_mb(self.pid)
+
+
+class Launcher:
+    """Starts commands at one API server; with `as_pod` with a service account's files (root only)."""
+
+    def __init__(self, plane: ControlPlane, api: RawApi, folder: Path, *, as_pod: bool) -> None:
+        self._plane = plane
+        self._api = api
+        self._folder = folder
+        self._as_pod = as_pod
+
+    @asynccontextmanager
+    async def running(
+        self, name: str, command: str, ready: str, **placeholders: str
+    ) -> AsyncIterator[Measured]:
+        """Enters the block when the URL `ready` returns 200; both texts may have placeholders."""
+        kubeconfig = str(self._plane.kubeconfig)
+        ports = {"health": str(free_port()), "metrics": str(free_port())}
+        texts = {"kubeconfig": kubeconfig, **ports, **placeholders}
+        words = shlex.split(command.format(**texts))
+        environ = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+        environ |= {"KUBECONFIG": kubeconfig, "NODE_NAME": placeholders.get("node", "")}
+        if self._as_pod:
+            if "--kubeconfig" in words:  # without it, the program uses the service account
+                at = words.index("--kubeconfig")
+                del words[at : at + 2]
+            account = await in_pod(self._plane, self._api, self._folder)
+            words = account.prepared(words)
+            environ |= account.environ | {"KUBECONFIG": ""}
+        log = self._folder / f"{name}.log"
+        started_at = asyncio.get_running_loop().time()
+        with log.open("ab") as output:
+            process = await asyncio.create_subprocess_exec(
+                *words, stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, env=environ
+            )
+        program = Program(name, process, log, 0)
+
+        async def is_ready() -> bool:
+            return (await fetch(ready.format(**texts)))[0] == 200
+
+        try:
+            await program.until("is ready", is_ready, seconds=READY_SECONDS)
+            yield Measured(process.pid, asyncio.get_running_loop().time() - started_at)
+        finally:
+            await program.end()
+
+
+def free_port() -> int:
+    """Peers cannot report the port that they chose, so it is chosen here."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
