@@ -19,6 +19,7 @@ import msgspec
 from google.protobuf.message import DecodeError
 
 from kruise_probe.api.errors import ApiError
+from kruise_probe.api.host_port import HostPort
 from kruise_probe.api.resources import (
     DECODE_ERRORS,
     LEASES,
@@ -37,7 +38,6 @@ from kruise_probe.controllers.compiled import compile_marker
 from kruise_probe.daemon.cri import grpc_runtime
 from kruise_probe.daemon.cri._pb import cri_pb2 as pb
 from kruise_probe.daemon.diff import entries_of, invalid_reason
-from kruise_probe.daemon.probers.dialing import Address
 from kruise_probe.daemon.probers.health_call import HealthCall
 from kruise_probe.daemon.probers.http_response import (
     MAX_BODY_BYTES,
@@ -113,7 +113,7 @@ def grpc_answer(data: bytes) -> None:
 def redirect(data: bytes) -> None:
     """The Location header of a redirect."""
     with suppress(InvalidRequest):
-        Url.of_action("http", Address("127.0.0.1", 80), "/a").join(
+        Url.of_action("http", HostPort("127.0.0.1", 80), "/a").join(
             data.decode(errors="surrogateescape")
         )
 

@@ -20,8 +20,9 @@ import errno
 import os
 import socket
 import struct
-from typing import Final, NamedTuple
+from typing import Final
 
+from kruise_probe.api.host_port import HostPort
 from kruise_probe.daemon.probers.read_budget import (
     READ_BYTES,
     ReadBudget,
@@ -52,14 +53,6 @@ _TEXTS: Final = {
 }
 
 
-class Address(NamedTuple):
-    ip: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.ip}]:{self.port}" if ":" in self.ip else f"{self.ip}:{self.port}"
-
-
 class ProbeDialFailed(Exception):
     """A probe could not connect; the text is Go's."""
 
@@ -73,7 +66,7 @@ class Connection:
 
     __slots__ = ("_address", "_budget", "_loop", "_response_is_due", "_socket")
 
-    def __init__(self, tcp: socket.socket, address: Address, budget: ReadBudget) -> None:
+    def __init__(self, tcp: socket.socket, address: HostPort, budget: ReadBudget) -> None:
         self._socket = tcp
         self._address = address
         self._budget = budget
@@ -90,7 +83,7 @@ class Connection:
         Raises:
             ProbeDialFailed: refused, unreachable, or the address is invalid.
         """
-        destination = (self._address.ip, self._address.port)
+        destination = (self._address.host, self._address.port)
         try:
             code = self._socket.connect_ex(destination)
             if code == errno.EINPROGRESS:
@@ -209,7 +202,7 @@ class Connection:
             loop.remove_writer(descriptor)
 
 
-async def dial(address: Address, budget: ReadBudget) -> Connection:
+async def dial(address: HostPort, budget: ReadBudget) -> Connection:
     """Connect. The caller closes the connection.
 
     Raises:
@@ -224,7 +217,7 @@ async def dial(address: Address, budget: ReadBudget) -> Connection:
     return connection
 
 
-def prepare(address: Address, budget: ReadBudget) -> Connection:
+def prepare(address: HostPort, budget: ReadBudget) -> Connection:
     """A connection that is not started yet.
 
     Raises:
@@ -233,9 +226,9 @@ def prepare(address: Address, budget: ReadBudget) -> Connection:
     return Connection(new_socket(address), address, budget)
 
 
-def new_socket(address: Address) -> socket.socket:
+def new_socket(address: HostPort) -> socket.socket:
     """A socket that does not block. Raises: ProbeDialFailed, if no file descriptors are left."""
-    family = socket.AF_INET6 if ":" in address.ip else socket.AF_INET
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     try:
         tcp = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     except OSError as error:

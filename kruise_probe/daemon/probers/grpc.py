@@ -10,13 +10,8 @@ import asyncio
 from typing import Final
 
 from kruise_probe.api.core import GRPCAction
-from kruise_probe.daemon.probers.dialing import (
-    Address,
-    BrokenConnection,
-    Connection,
-    ProbeDialFailed,
-    dial,
-)
+from kruise_probe.api.host_port import HostPort
+from kruise_probe.daemon.probers.dialing import BrokenConnection, Connection, ProbeDialFailed, dial
 from kruise_probe.daemon.probers.health_call import CallResult, HealthCall
 from kruise_probe.daemon.probers.messages import clean_message, duration, quote
 from kruise_probe.daemon.probers.prober import (
@@ -71,7 +66,7 @@ class GrpcProber(Prober):
             return _not_connected(address, result.description)
         return _judge(result, self._timeout_seconds)
 
-    async def _connect(self, address: Address) -> Connection:
+    async def _connect(self, address: HostPort) -> Connection:
         if not self._over_tls:
             return await dial(address, ReadBudget())
         connection = await dial_tls(address, ReadBudget(), unverified_tls("h2"))
@@ -80,7 +75,7 @@ class GrpcProber(Prober):
             raise ProbeDialFailed("credentials: cannot check peer: missing selected ALPN property")
         return connection
 
-    def _timed_out(self, call: HealthCall, address: Address) -> ProbeResult:
+    def _timed_out(self, call: HealthCall, address: HostPort) -> ProbeResult:
         within = f"within {duration(self._timeout_seconds)}"
         if call.connected:
             text = f"timeout: health rpc did not complete {within}"
@@ -99,7 +94,7 @@ async def _completed(call: HealthCall, connection: Connection) -> CallResult:
     return call.result
 
 
-def _not_connected(address: Address, problem: str) -> ProbeResult:
+def _not_connected(address: HostPort, problem: str) -> ProbeResult:
     text = f"error: failed to connect service at {quote(str(address))}: {problem}"
     return failure(clean_message(text))
 

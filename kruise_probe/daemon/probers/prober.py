@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from kruise_probe.daemon.probers.dialing import Address
+from kruise_probe.api.host_port import HostPort
 
 
 class ProbeResult(msgspec.Struct, frozen=True, gc=False):
@@ -112,7 +112,7 @@ class Prober(Protocol):
         return None
 
 
-def address_of(target: Target, port: int | str) -> Address:
+def address_of(target: Target, port: int | str) -> HostPort:
     """The pod's IP and the port number.
 
     Raises:
@@ -128,7 +128,7 @@ def address_of(target: Target, port: int | str) -> Address:
             Reason.POD_IP_UNKNOWN,
             f"the pod's IP {target.pod_ip!r} is not an IP address; correct IP in the NodePodProbe",
         )
-    return Address(target.pod_ip, number)
+    return HostPort(target.pod_ip, number)
 
 
 @lru_cache(maxsize=1024)

@@ -7,7 +7,8 @@ Differs: closes the connection without TIME_WAIT, see `dialing`.
 import asyncio
 from typing import Final
 
-from kruise_probe.daemon.probers.dialing import Address, Connection, ProbeDialFailed, prepare
+from kruise_probe.api.host_port import HostPort
+from kruise_probe.daemon.probers.dialing import Connection, ProbeDialFailed, prepare
 from kruise_probe.daemon.probers.prober import (
     Prober,
     ProbeResult,
@@ -41,7 +42,7 @@ class TcpProber(Prober):
         connection.close()
         return _CONNECTED
 
-    async def _wait(self, connection: Connection, address: Address) -> ProbeResult:
+    async def _wait(self, connection: Connection, address: HostPort) -> ProbeResult:
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 await connection.connect()

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
 
+from kruise_probe.api.host_port import HostPort
 from kruise_probe.daemon.probers.dialing import (
-    Address,
     BrokenConnection,
     Connection,
     ProbeDialFailed,
@@ -48,7 +48,7 @@ class TlsConnection(Connection):
 
     __slots__ = ("_first_bytes", "_incoming", "_outgoing", "_tls")
 
-    def __init__(self, address: Address, budget: ReadBudget, context: ssl.SSLContext) -> None:
+    def __init__(self, address: HostPort, budget: ReadBudget, context: ssl.SSLContext) -> None:
         super().__init__(new_socket(address), address, budget)
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing)
@@ -125,7 +125,7 @@ class TlsConnection(Connection):
                 self._incoming.write_eof()
 
 
-async def dial_tls(address: Address, budget: ReadBudget, context: ssl.SSLContext) -> TlsConnection:
+async def dial_tls(address: HostPort, budget: ReadBudget, context: ssl.SSLContext) -> TlsConnection:
     """Connect and do the TLS handshake. No server name is sent, because the destination is an IP.
 
     Raises:

@@ -11,8 +11,8 @@ import re
 from typing import Final, NamedTuple, Self
 from urllib.parse import quote, unquote_to_bytes
 
+from kruise_probe.api.host_port import HostPort
 from kruise_probe.daemon.probers import messages
-from kruise_probe.daemon.probers.dialing import Address
 
 MAX_PORT: Final = 65535
 
@@ -58,11 +58,11 @@ class Url(NamedTuple):
     text: str
 
     @property
-    def address(self) -> Address:
-        return Address(self.host, self.port)
+    def address(self) -> HostPort:
+        return HostPort(self.host, self.port)
 
     @classmethod
-    def of_action(cls, scheme: str | None, address: Address, path: str | None) -> Self:
+    def of_action(cls, scheme: str | None, address: HostPort, path: str | None) -> Self:
         """The pod's address with the path and query of `path`; a host in `path` is dropped.
 
         Raises:

@@ -12,7 +12,8 @@ from support.probing import result_of
 from support.scripted_server import serving, silent
 from support.sockets import full_backlog, time_waits
 
-from kruise_probe.daemon.probers.dialing import Address, Connection, ProbeDialFailed, dial
+from kruise_probe.api.host_port import HostPort
+from kruise_probe.daemon.probers.dialing import Connection, ProbeDialFailed, dial
 from kruise_probe.daemon.probers.prober import ProbeResult, Target, failure, success
 from kruise_probe.daemon.probers.read_budget import ReadBudget
 from kruise_probe.daemon.probers.tcp import TcpProber
@@ -86,7 +87,7 @@ async def test_a_connection_to_itself_is_refused() -> None:
     with socket.socket() as own:
         own.setblocking(False)
         own.bind(("127.0.0.1", 0))
-        connection = Connection(own, Address(*own.getsockname()), ReadBudget())
+        connection = Connection(own, HostPort(*own.getsockname()), ReadBudget())
 
         with pytest.raises(ProbeDialFailed, match="connection refused"):
             await connection.connect()
@@ -97,7 +98,7 @@ async def test_the_same_port_on_both_sides_is_no_connection_to_itself() -> None:
         with socket.socket() as own:
             own.setblocking(False)
             own.bind(("127.0.0.1", server.port))
-            connection = Connection(own, Address("127.0.0.9", server.port), ReadBudget())
+            connection = Connection(own, HostPort("127.0.0.9", server.port), ReadBudget())
 
             await connection.connect()
             connection.close()
@@ -148,7 +149,7 @@ async def test_b11_simultaneous_close_leaves_no_time_wait(is_read: bool) -> None
         served = asyncio.create_task(asyncio.to_thread(serve))
         port = listening.getsockname()[1]
         for _ in range(connections):
-            connection = await dial(Address("127.0.0.1", port), ReadBudget())
+            connection = await dial(HostPort("127.0.0.1", port), ReadBudget())
             if is_read:
                 _ = await connection.receive()
             else:
@@ -174,7 +175,7 @@ async def test_b11_server_that_closes_first_leaves_no_time_wait() -> None:
         served = asyncio.create_task(asyncio.to_thread(serve))
         port = listening.getsockname()[1]
         for _ in range(connections):
-            connection = await dial(Address("127.0.0.1", port), ReadBudget())
+            connection = await dial(HostPort("127.0.0.1", port), ReadBudget())
             while await connection.receive():
                 pass
             connection.close()

@@ -3,11 +3,11 @@
 import pytest
 
 from kruise_probe.api.core import HTTPHeader
-from kruise_probe.daemon.probers.dialing import Address
+from kruise_probe.api.host_port import HostPort
 from kruise_probe.daemon.probers.http_request import Headers
 from kruise_probe.daemon.probers.urls import InvalidRequest, Url
 
-POD = Address("10.0.0.1", 80)
+POD = HostPort("10.0.0.1", 80)
 
 
 def url(path: str = "/", *, scheme: str | None = None) -> Url:
@@ -205,4 +205,4 @@ def test_no_referer_goes_from_https_to_http() -> None:
 
 
 def test_ipv6_addresses_stand_in_brackets() -> None:
-    assert Url.of_action("HTTP", Address("fd00::1", 80), "/x").text == "http://[fd00::1]:80/x"
+    assert Url.of_action("HTTP", HostPort("fd00::1", 80), "/x").text == "http://[fd00::1]:80/x"
