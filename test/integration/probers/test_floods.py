@@ -89,7 +89,7 @@ async def test_e1_session_tickets_without_end_fail_before_the_timeout(tmp_path: 
     with flooding(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", b"", tls=context) as port:
         result = await http(port, "HTTPS")
 
-    assert result.message.endswith("probe an endpoint that answers with less")
+    assert result.message.endswith("probe an endpoint with a smaller response")
 
 
 async def test_e1_finite_field_diffie_hellman_is_not_offered(tmp_path: Path) -> None:
