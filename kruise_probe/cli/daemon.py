@@ -14,7 +14,7 @@ from kruise_probe.api.names import DAEMON_FIELD_MANAGER, EVENT_COMPONENT
 from kruise_probe.api.resources import NODE_POD_PROBES
 from kruise_probe.api.times import utc_now
 from kruise_probe.api.v1alpha1 import NodePodProbe
-from kruise_probe.cli.feature_gates import DAEMON, PROBE_MARKERS, FeatureGates
+from kruise_probe.cli.feature_gates import FeatureGates
 from kruise_probe.cli.flag_types import (
     DURATION,
     LISTEN_ADDRESS,
@@ -23,7 +23,7 @@ from kruise_probe.cli.flag_types import (
     Duration,
     flag,
 )
-from kruise_probe.cli.options import SILENCE_SECONDS, shared_flags
+from kruise_probe.cli.options import add_cache_checks, probing_enabled, shared_flags
 from kruise_probe.cli.process import run_until_signalled
 from kruise_probe.client.config import ClusterConfig, load_config
 from kruise_probe.client.recorder import EventRecorder
@@ -39,7 +39,7 @@ from kruise_probe.daemon.probers.selection import prober_for
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.serving.authorization import MAX_REVIEWS, MetricsGuard
 from kruise_probe.serving.exposition import MetricsHandler
-from kruise_probe.serving.health import Checks, health_handlers, silence_check
+from kruise_probe.serving.health import Checks, health_handlers
 from kruise_probe.serving.http_server import Handler
 from kruise_probe.serving.logs import configure_logs
 from kruise_probe.serving.server import HttpServer
@@ -149,7 +149,6 @@ async def run_daemon(flags: DaemonFlags, runtime: NodeRuntime) -> None:
     server.bind()
     config = await run_in_daemon_thread(partial(load_config, flags.kubeconfig))
     _log.info("starting", version=version.TEXT, node=flags.node_name, server=config.server)
-    off = [gate.name for gate in (PROBE_MARKERS, DAEMON) if not flags.feature_gates.enabled(gate)]
     async with (
         _client(config, max_in_flight=2 * MAX_REVIEWS) as reviewer,
         asyncio.TaskGroup() as group,
@@ -159,9 +158,7 @@ async def run_daemon(flags: DaemonFlags, runtime: NodeRuntime) -> None:
         if tls:
             group.create_task(SelfSignedCertificate(tls).run(), name="self-signed certificate")
         group.create_task(stalls.run(), name="stall detector")
-        if off:
-            _log.warning("nothing to do: a feature gate is off", gates=off)
-        else:
+        if probing_enabled(flags.feature_gates):
             await _probe(flags, config, runtime, ready, stalls)
 
 
@@ -184,18 +181,7 @@ async def _probe(
         gate = ExecGate(runtime, max_concurrent=flags.max_concurrent_execs)
         REGISTRY.register(ExecGateCollector(gate))
         ready.add("runtime", lambda: None if containers.available else containers.problem)
-        ready.add(
-            "cache nodepodprobes",
-            lambda: (
-                None
-                if informer.has_synced
-                else f"not synced: {informer.last_error or 'no answer yet'}"
-            ),
-        )
-        ready.add(
-            "watch nodepodprobes",
-            silence_check(informer.seconds_since_activity, limit_seconds=SILENCE_SECONDS),
-        )
+        add_cache_checks(ready, informer)
         agent = Agent(
             node_name=flags.node_name,
             informer=informer,

@@ -15,7 +15,7 @@ from kruise_probe import version
 from kruise_probe.api.names import LEADER_ELECTION_ID, MANAGER_FIELD_MANAGER
 from kruise_probe.api.times import utc_now
 from kruise_probe.api.v1alpha1 import PodProbeMarker
-from kruise_probe.cli.feature_gates import DAEMON, PROBE_MARKERS, SERVERLESS, FeatureGates
+from kruise_probe.cli.feature_gates import SERVERLESS, FeatureGates
 from kruise_probe.cli.flag_types import (
     DURATION,
     LABEL_KEYS,
@@ -27,7 +27,7 @@ from kruise_probe.cli.flag_types import (
     bool_flag,
     flag,
 )
-from kruise_probe.cli.options import SILENCE_SECONDS, shared_flags
+from kruise_probe.cli.options import add_cache_checks, probing_enabled, shared_flags
 from kruise_probe.cli.process import run_until_signalled
 from kruise_probe.client.config import ClusterConfig, load_config
 from kruise_probe.client.recorder import EventRecorder
@@ -38,7 +38,7 @@ from kruise_probe.controllers.leader_election import JITTER_FACTOR, LeaderElecto
 from kruise_probe.controllers.manager import Manager, Runnable
 from kruise_probe.serving.authorization import MAX_REVIEWS, MetricsGuard
 from kruise_probe.serving.exposition import MetricsHandler
-from kruise_probe.serving.health import Checks, health_handlers, silence_check
+from kruise_probe.serving.health import Checks, health_handlers
 from kruise_probe.serving.http_server import Handler
 from kruise_probe.serving.logs import configure_logs
 from kruise_probe.serving.server import HttpServer
@@ -261,13 +261,9 @@ async def run_manager(flags: ManagerFlags) -> None:
                 client, component=MANAGER_FIELD_MANAGER, host=socket.gethostname(), now=utc_now
             )
             parts = product.build(client, recorder, _options(flags), now=utc_now)
-            enabled = _gates_enabled(flags.feature_gates)
+            enabled = probing_enabled(flags.feature_gates)
             for cache in parts.informers if enabled else ():
-                ready.add(f"cache {cache.name}", _synced_check(cache))
-                ready.add(
-                    f"watch {cache.name}",
-                    silence_check(cache.seconds_since_activity, limit_seconds=SILENCE_SECONDS),
-                )
+                add_cache_checks(ready, cache)
             services += _webhook(election_client, flags, parts, ready)
             manager = Manager(
                 services=services,
@@ -277,13 +273,6 @@ async def run_manager(flags: ManagerFlags) -> None:
                 cache_sync_timeout_seconds=flags.controller_cache_sync_timeout,
             )
             await manager.run()
-
-
-def _gates_enabled(gates: FeatureGates) -> bool:
-    off = [gate.name for gate in (PROBE_MARKERS, DAEMON) if not gates.enabled(gate)]
-    if off:
-        _log.warning("nothing to do: a feature gate is off", gates=off)
-    return not off
 
 
 class _Idle:
@@ -390,10 +379,4 @@ def _options(flags: ManagerFlags) -> product.Options:
         node_workers=flags.nodepodprobe_workers,
         resync_seconds=flags.sync_period,
         message_update_interval_seconds=flags.message_update_interval,
-    )
-
-
-def _synced_check(cache: Any) -> Any:
-    return lambda: (
-        None if cache.has_synced else f"not synced: {cache.last_error or 'no answer yet'}"
     )

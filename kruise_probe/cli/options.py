@@ -1,17 +1,27 @@
-"""Flags shared by manager and daemon."""
+"""What manager and daemon share: flags, feature gates that enable them, readiness of their caches."""
 
 from collections.abc import Callable
 from typing import Any, Final
 
 import click
+import structlog
 
 from kruise_probe.api.names import SYSTEM_NAMESPACE
-from kruise_probe.cli.feature_gates import describe_gates
+from kruise_probe.cli.feature_gates import (
+    DAEMON,
+    PROBE_MARKERS,
+    FeatureGates,
+    describe_gates,
+)
 from kruise_probe.cli.flag_types import GATES, NAMESPACE, bool_flag, flag
 from kruise_probe.client.rest import READ_DEADLINE_SECONDS
+from kruise_probe.informers.shared_informer import SharedInformer
+from kruise_probe.serving.health import Checks, silence_check
 
 SILENCE_SECONDS: Final = 2 * READ_DEADLINE_SECONDS
 """A watch without activity for this long has failed to reconnect at least once; the process is not ready."""
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 _SHARED = (
     flag(
@@ -53,3 +63,26 @@ def shared_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     for add in reversed(_SHARED):
         command = add(command)
     return command
+
+
+def probing_enabled(gates: FeatureGates) -> bool:
+    """Whether manager and daemon have anything to do; if not, log which gates are off."""
+    off = [gate.name for gate in (PROBE_MARKERS, DAEMON) if not gates.enabled(gate)]
+    if off:
+        _log.warning("nothing to do: a feature gate is off", gates=off)
+    return not off
+
+
+def add_cache_checks(ready: Checks, informer: SharedInformer[Any]) -> None:
+    """Not ready before the cache has synced, nor while its watch is silent for too long."""
+    name = informer.name
+    ready.add(
+        f"cache {name}",
+        lambda: (
+            None
+            if informer.has_synced
+            else f"not synced: {informer.last_error or 'no response yet'}"
+        ),
+    )
+    silence = silence_check(informer.seconds_since_activity, limit_seconds=SILENCE_SECONDS)
+    ready.add(f"watch {name}", silence)
