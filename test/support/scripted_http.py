@@ -28,7 +28,7 @@ class Received(NamedTuple):
     connection: int
 
 
-class ScriptedServer:
+class ScriptedHttpServer:
     """Owns the listening socket and every connection for as long as its context is open."""
 
     def __init__(self, script: list[Act]) -> None:
@@ -41,7 +41,9 @@ class ScriptedServer:
         self.url = ""
 
     @asynccontextmanager
-    async def running(self, tls: ssl.SSLContext | None = None) -> AsyncIterator["ScriptedServer"]:
+    async def running(
+        self, tls: ssl.SSLContext | None = None
+    ) -> AsyncIterator["ScriptedHttpServer"]:
         async with listening(self._connected, tls=tls) as port:
             self.url = f"{'https' if tls else 'http'}://127.0.0.1:{port}"
             yield self

@@ -315,7 +315,7 @@ class Write(NamedTuple):
     status: NodePodProbeStatus
 
 
-class FakeApi:
+class FakeNodeApi:
     """One NodePodProbe and one Lease, as client and as informer.
 
     Attributes:
@@ -520,7 +520,7 @@ class ScriptedNode:
         self.host_addresses = FakeHostAddresses()
         self.probers = FakeProbers()
         self.prober_factory: Callable[[Probe], Prober] = self.probers
-        self.api = FakeApi()
+        self.api = FakeNodeApi()
         self.recorder = FakeRecorder()
         self.stall_ended_at = float("-inf")
         self.options = AgentOptions()

@@ -16,7 +16,7 @@ from support.patience import PATIENCE_SECONDS
 from support.programs import until
 from support.scripted_http import (
     Act,
-    ScriptedServer,
+    ScriptedHttpServer,
     after,
     answer,
     raw,
@@ -54,9 +54,9 @@ LEASE = {"metadata": {"name": "l", "namespace": "n", "resourceVersion": "7"}, "s
 @asynccontextmanager
 async def client_of(
     *script: Act, **options: Any
-) -> AsyncIterator[tuple[RestClient, ScriptedServer]]:
+) -> AsyncIterator[tuple[RestClient, ScriptedHttpServer]]:
     """A client and the server that it talks to; `options` are the client's."""
-    async with ScriptedServer(list(script)).running() as server:
+    async with ScriptedHttpServer(list(script)).running() as server:
         config = options.pop("config", None) or ClusterConfig.plain(server.url)
         if callable(config):
             config = config(server.url)
@@ -474,7 +474,7 @@ async def test_before_send_is_called_for_each_sent_write_and_never_for_reads() -
     assert (calls, len(writes)) == (3, 2)
 
 
-async def list_page_of(client: RestClient, server: ScriptedServer) -> None:
+async def list_page_of(client: RestClient, server: ScriptedHttpServer) -> None:
     server.script = [answer(200, {"items": [], "metadata": {}})]
     await client.list_page(PODS)
 

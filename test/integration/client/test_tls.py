@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support.scripted_http import Received, ScriptedServer, answer, refusal
+from support.scripted_http import Received, ScriptedHttpServer, answer, refusal
 
 from kruise_probe.api.errors import ConnectionFailed, Unauthorized
 from kruise_probe.client.config import load_config
@@ -67,7 +67,7 @@ async def version_of(
     tmp_path: Path, tls: ssl.SSLContext, cluster: dict[str, object], user: dict[str, object]
 ) -> bytes:
     """What a client of such a kubeconfig reads from a server with such a certificate."""
-    async with ScriptedServer([answer(200, {"major": "1"})]).running(tls) as server:
+    async with ScriptedHttpServer([answer(200, {"major": "1"})]).running(tls) as server:
         path = tmp_path / "kubeconfig"
         write_kubeconfig(path, server.url, cluster, user)
         config = load_config(str(path), {})
@@ -131,7 +131,7 @@ async def test_replaced_ca_file_is_trusted_without_restart(pki: Path, tmp_path: 
     authority.write_bytes((pki / "client.crt").read_bytes())
     cluster: dict[str, object] = {"certificate-authority": str(authority)}
     script = [answer(200, {"major": "1"})] * 3
-    async with ScriptedServer(script).running(server_tls(pki, "ip")) as server:
+    async with ScriptedHttpServer(script).running(server_tls(pki, "ip")) as server:
         write_kubeconfig(kubeconfig, server.url, cluster, {})
         config = load_config(str(kubeconfig), {})
         async with RestClient(config=config, field_manager="m", user_agent="u") as client:
@@ -192,7 +192,7 @@ async def test_replaced_client_certificate_is_used_without_restart(
     _issue(pki, tmp_path, "client")
     cluster: dict[str, object] = {"certificate-authority": str(pki / "ca.crt")}
     tls = server_tls(pki, "ip", ask_for_client=True)
-    async with ScriptedServer([accepting]).running(tls) as server:
+    async with ScriptedHttpServer([accepting]).running(tls) as server:
         write_kubeconfig(tmp_path / "kubeconfig", server.url, cluster, user(pki, tmp_path))
         config = load_config(str(tmp_path / "kubeconfig"), {})
         async with RestClient(config=config, field_manager="m", user_agent="u") as client:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from support.connections import listening
 from support.patience import PATIENCE_SECONDS
-from support.scripted_http import ScriptedServer, answer, raw, silence, stream
+from support.scripted_http import ScriptedHttpServer, answer, raw, silence, stream
 from support.sockets import full_backlog
 
 from kruise_probe.api.errors import ConnectionFailed
@@ -55,7 +55,7 @@ def trusting(pair: IssuedCertificate) -> ssl.SSLContext:
     return context
 
 
-def by_name(server: ScriptedServer) -> str:
+def by_name(server: ScriptedHttpServer) -> str:
     return server.url.replace("127.0.0.1", "localhost")
 
 
@@ -117,7 +117,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 async def test_proxy_tunnels_tls(pair: IssuedCertificate, server_tls: ssl.SSLContext) -> None:
     async with (
-        ScriptedServer([answer(200, {"major": "1"})]).running(server_tls) as server,
+        ScriptedHttpServer([answer(200, {"major": "1"})]).running(server_tls) as server,
         Proxy().running() as proxy,
         client_of(by_name(server), pair, f"http://me:pass%20word@{proxy.url}") as client,
     ):
@@ -154,7 +154,7 @@ async def test_proxy_without_tunnel_is_named(
 
 async def test_plain_http_request_to_a_proxy_has_an_absolute_url() -> None:
     async with (
-        ScriptedServer([answer(200, {"major": "1"})]).running() as proxy,
+        ScriptedHttpServer([answer(200, {"major": "1"})]).running() as proxy,
         client_of("http://k8s.example/c", proxy=proxy.url.replace("//", "//me:pw@")) as client,
     ):
         await client.get_raw("/version")
@@ -170,7 +170,7 @@ async def test_reachable_address_of_several_is_used(
 ) -> None:
     """As where a name has an IPv6 address that leads nowhere."""
     async with (
-        ScriptedServer([answer(200, {"major": "1"})]).running() as server,
+        ScriptedHttpServer([answer(200, {"major": "1"})]).running() as server,
         client_of("http://k8s.test:1") as client,
     ):
         port = int(server.url.rpartition(":")[2])
@@ -281,7 +281,7 @@ async def test_no_descriptor_leaks_with_unresponsive_peers(
 ) -> None:
     """A watch, a request in flight, idle connections and one whose handshake hangs, all over TLS."""
     script = [answer(200, b"{}"), stream(), silence]
-    async with ScriptedServer(script).running(server_tls) as server, mute() as port:
+    async with ScriptedHttpServer(script).running(server_tls) as server, mute() as port:
         client = client_of(by_name(server), pair)
         hanging = client_of(f"https://localhost:{port}", pair)
         async with hanging, client:
@@ -313,7 +313,7 @@ async def test_tls_connection_closed_by_the_server_is_not_reused(
         writer.close()
 
     async with (
-        ScriptedServer([once, once]).running(server_tls) as server,
+        ScriptedHttpServer([once, once]).running(server_tls) as server,
         client_of(by_name(server), pair) as client,
     ):
         await client.request_raw("POST", "/a", b"{}")
@@ -328,7 +328,7 @@ async def test_malformed_http_over_tls_is_an_error_and_closes_the_connection(
 ) -> None:
     script = [raw(b"SSH-2.0-OpenSSH\r\n" * 1000), answer(200, b"{}")]
     async with (
-        ScriptedServer(script).running(server_tls) as server,
+        ScriptedHttpServer(script).running(server_tls) as server,
         client_of(by_name(server), pair) as client,
     ):
         with pytest.raises(ConnectionFailed, match="not valid HTTP"):
@@ -340,7 +340,7 @@ async def test_malformed_http_over_tls_is_an_error_and_closes_the_connection(
 
 async def test_connection_of_an_ended_watch_is_reused() -> None:
     async with (
-        ScriptedServer([answer(200, b"")]).running() as server,
+        ScriptedHttpServer([answer(200, b"")]).running() as server,
         client_of(server.url) as client,
     ):
         for _ in range(2):
@@ -357,7 +357,9 @@ async def test_large_tls_stream_is_complete_for_a_slow_reader(
         b"x" * 5000
     )
     async with (
-        ScriptedServer([stream(*[line * 20] * 50, finished=True)]).running(server_tls) as server,
+        ScriptedHttpServer([stream(*[line * 20] * 50, finished=True)]).running(
+            server_tls
+        ) as server,
         client_of(by_name(server), pair) as client,
         client.watch(PODS, timeout_seconds=60) as events,
     ):
@@ -373,7 +375,7 @@ async def test_large_tls_stream_is_complete_for_a_slow_reader(
 @pytest.mark.parametrize("target", ["/a b", "/a\r\nHost: x", "", "/\u00e9"])
 async def test_invalid_target_is_not_sent(target: str) -> None:
     async with (
-        ScriptedServer([answer(200, b"{}")]).running() as server,
+        ScriptedHttpServer([answer(200, b"{}")]).running() as server,
         client_of(server.url) as client,
     ):
         with pytest.raises(ConnectionFailed, match="quote it"):

@@ -4,7 +4,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from structlog.testing import capture_logs
-from support.scripted_node import NODE, FakeApi, gaps, settle, wall_clock
+from support.scripted_node import NODE, FakeNodeApi, gaps, settle, wall_clock
 
 from kruise_probe.api.errors import AlreadyExists, ConnectionFailed, Forbidden, NotFound
 from kruise_probe.api.meta import OwnerReference
@@ -12,7 +12,7 @@ from kruise_probe.daemon.heartbeat import Heartbeat
 
 
 @asynccontextmanager
-async def beating(api: FakeApi) -> AsyncIterator[Heartbeat]:
+async def beating(api: FakeNodeApi) -> AsyncIterator[Heartbeat]:
     heartbeat = Heartbeat(
         client=api, node_name=NODE, system_namespace="kruise-system", now=wall_clock
     )
@@ -26,7 +26,7 @@ async def beating(api: FakeApi) -> AsyncIterator[Heartbeat]:
 
 
 async def test_a_missing_lease_is_created_at_once() -> None:
-    api = FakeApi()
+    api = FakeNodeApi()
     async with beating(api):
         assert api.lease == {
             "apiVersion": "coordination.k8s.io/v1",
@@ -42,7 +42,7 @@ async def test_a_missing_lease_is_created_at_once() -> None:
 
 
 async def test_lease_is_renewed_every_ten_seconds_and_never_released() -> None:
-    api = FakeApi()
+    api = FakeNodeApi()
     async with beating(api):
         await asyncio.sleep(60)
     assert gaps(api.lease_writes) == pytest.approx([10.0] * 6)
@@ -52,7 +52,7 @@ async def test_lease_is_renewed_every_ten_seconds_and_never_released() -> None:
 
 
 async def test_slow_responses_do_not_delay_renewals() -> None:
-    api = FakeApi()
+    api = FakeNodeApi()
 
     async def slow(_: str) -> None:
         await asyncio.sleep(3)
@@ -64,7 +64,7 @@ async def test_slow_responses_do_not_delay_renewals() -> None:
 
 
 async def test_deleted_lease_is_recreated() -> None:
-    api = FakeApi()
+    api = FakeNodeApi()
     async with beating(api):
         api.lease = None
         await asyncio.sleep(10)
@@ -72,7 +72,7 @@ async def test_deleted_lease_is_recreated() -> None:
 
 
 async def test_lease_that_another_client_creates_first_is_renewed() -> None:
-    api = FakeApi()
+    api = FakeNodeApi()
     answers = iter([NotFound("none"), AlreadyExists("there is")])
 
     async def fail(_: str) -> None:
@@ -87,7 +87,7 @@ async def test_lease_that_another_client_creates_first_is_renewed() -> None:
 
 
 async def test_failures_are_retried_and_logged_once() -> None:
-    api = FakeApi()
+    api = FakeNodeApi()
     tries: list[str] = []
 
     async def refuse(kind: str) -> None:
@@ -106,7 +106,7 @@ async def test_failures_are_retried_and_logged_once() -> None:
 
 
 async def test_request_that_hangs_is_cancelled() -> None:
-    api = FakeApi()
+    api = FakeNodeApi()
 
     async def hang(_: str) -> None:
         await asyncio.Event().wait()
@@ -127,14 +127,14 @@ def written(uid: str = "uid-1") -> dict[str, str]:
     return {"apiVersion": "v1", "kind": "Node", "name": NODE, "uid": uid}
 
 
-def owners(api: FakeApi) -> list[dict[str, str]]:
+def owners(api: FakeNodeApi) -> list[dict[str, str]]:
     assert api.lease is not None
     found: list[dict[str, str]] = api.lease["metadata"].get("ownerReferences", [])
     return found
 
 
 async def test_the_node_becomes_the_owner_with_the_next_renewal_and_renewals_stay_small() -> None:
-    api = FakeApi()
+    api = FakeNodeApi()
     async with beating(api) as heartbeat:
         assert owners(api) == []
         heartbeat.owned_by(owner())
@@ -145,7 +145,7 @@ async def test_the_node_becomes_the_owner_with_the_next_renewal_and_renewals_sta
 
 
 async def test_recreated_node_replaces_the_owner() -> None:
-    api = FakeApi()
+    api = FakeNodeApi()
     stranger = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "uid-d"}
     api.lease = {"metadata": {"name": "x", "ownerReferences": [written(), stranger]}, "spec": {}}
     async with beating(api) as heartbeat:
@@ -155,7 +155,7 @@ async def test_recreated_node_replaces_the_owner() -> None:
 
 
 async def test_recreated_lease_has_its_owner_at_once() -> None:
-    api = FakeApi()
+    api = FakeNodeApi()
     async with beating(api) as heartbeat:
         heartbeat.owned_by(owner())
         api.lease = None
@@ -164,7 +164,7 @@ async def test_recreated_lease_has_its_owner_at_once() -> None:
 
 
 async def test_lease_is_renewed_without_an_owner_that_is_refused() -> None:
-    api = FakeApi()
+    api = FakeNodeApi()
     asked = 0
 
     async def refuse(kind: str) -> None:

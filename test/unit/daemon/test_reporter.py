@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from support.scripted_node import (
     EPOCH,
     NODE,
-    FakeApi,
+    FakeNodeApi,
     exec_probe,
     gaps,
     loop_time,
@@ -39,7 +39,7 @@ class Reporting:
     """A reporter, its results and its API server."""
 
     def __init__(self, *, probes: int = 1, message_sync_seconds: float = 2.0) -> None:
-        self.api = FakeApi()
+        self.api = FakeNodeApi()
         self.results = Results()
         self.reporter = Reporter(
             client=self.api,
