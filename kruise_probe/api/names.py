@@ -54,16 +54,16 @@ NATIVE_POD_CONDITIONS: Final = frozenset(
 )
 
 
-LEADERS_NAMESAKE: Final = LEADER_ELECTION_ID.removeprefix(AGENT_LEASE_PREFIX)
+LEADER_LEASE_NODE: Final = LEADER_ELECTION_ID.removeprefix(AGENT_LEASE_PREFIX)
 """Node name whose agent Lease would collide with the managers' leader election Lease."""
 
 
 def agent_lease_name(node: str) -> str:
     """Name of the heartbeat Lease of the daemon on `node`.
 
-    `LEADERS_NAMESAKE` gets one more hyphen. That never collides, as no node name begins with a hyphen.
+    `LEADER_LEASE_NODE` gets one more hyphen. That never collides, as no node name begins with a hyphen.
     """
-    return f"{AGENT_LEASE_PREFIX}{'-' if node == LEADERS_NAMESAKE else ''}{node}"
+    return f"{AGENT_LEASE_PREFIX}{'-' if node == LEADER_LEASE_NODE else ''}{node}"
 
 
 def node_of_agent_lease(name: str) -> str:

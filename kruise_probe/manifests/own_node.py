@@ -12,7 +12,7 @@ from typing import Any, Final
 from kruise_probe.api.names import (
     AGENT_LEASE_PREFIX,
     GROUP,
-    LEADERS_NAMESAKE,
+    LEADER_LEASE_NODE,
     VERSION,
     agent_lease_name,
 )
@@ -77,8 +77,8 @@ def _node() -> str:
 
 def _lease() -> str:
     """CEL: `agent_lease_name` of the node."""
-    namesake = f"'{agent_lease_name(LEADERS_NAMESAKE)}'"
-    return f"variables.node == '{LEADERS_NAMESAKE}' ? {namesake} : '{AGENT_LEASE_PREFIX}' + variables.node"
+    leader_lease = f"'{agent_lease_name(LEADER_LEASE_NODE)}'"
+    return f"variables.node == '{LEADER_LEASE_NODE}' ? {leader_lease} : '{AGENT_LEASE_PREFIX}' + variables.node"
 
 
 def _validations() -> list[dict[str, str]]:
