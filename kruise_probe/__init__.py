@@ -1,1 +1,1 @@
-"""Custom pod probes for Kubernetes: a manager, a node daemon, and the playground that runs both."""
+"""Custom pod probes for Kubernetes: a manager, a node daemon, and the commands around them."""

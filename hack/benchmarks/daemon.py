@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 from support.control_plane import prepared
 from support.hollow import Hollow, spec_entry
+from support.raw_api import node_pod_probe_path
 
 from benchmarks import hollow, procfs
 from benchmarks.api import MERGE, Api, Refused, Request
@@ -28,7 +29,6 @@ from benchmarks.targets import doors, pages
 from kruise_probe.client.config import load_config
 from kruise_probe.daemon.cri.grpc_runtime import GrpcRuntime
 from kruise_probe.daemon.cri.runtime import ContainerState
-from kruise_probe.playground.raw_api import node_pod_probe_path
 
 NODE = "kruise-probe-bench"
 IMAGE = "kruise-probe-test:busybox"

@@ -15,9 +15,9 @@ from support.hollow import (
     probe_state,
     spec_entry,
 )
+from support.raw_api import RawApi, marker_path, node_pod_probe_path, pod_path
 
 from benchmarks.api import MERGE, STRATEGIC, Request
-from kruise_probe.playground.raw_api import RawApi, marker_path, node_pod_probe_path, pod_path
 
 Json = dict[str, Any]
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from support.control_plane import ControlPlane, in_pod
 from support.programs import Program, fetch
+from support.raw_api import RawApi
 
 from benchmarks import procfs
-from kruise_probe.playground.raw_api import RawApi
 
 READY_SECONDS = 120.0
 

@@ -87,7 +87,9 @@ def inside(name: str, options: list[str]) -> int:
     import atheris
 
     sys.path.insert(0, str(ROOT / "test"))
-    with atheris.instrument_imports(include=["kruise_probe", "h2", "hpack", "hyperframe"]):
+    with atheris.instrument_imports(
+        include=["kruise_probe", "kruise_probe_playground", "h2", "hpack", "hyperframe"]
+    ):
         from support.fuzz_targets import TARGETS
 
     # A merge starts itself again: libFuzzer hands its first argument to a shell, as it is.

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from importlib.metadata import entry_points
 from typing import Any, Final
 
 import click
@@ -30,23 +31,32 @@ _COMMANDS: Final = {
     "daemon": "kruise_probe.cli.daemon:daemon",
     "status": "kruise_probe.cli.status:status",
     "explain": "kruise_probe.cli.explain:explain",
-    "playground": "kruise_probe.playground.command:playground",
     "manifests": "kruise_probe.cli.manifests:manifests",
     "completion": "kruise_probe.cli.completion:completion",
 }
+
+ENTRY_POINTS: Final = "kruise_probe.commands"
+"""The entry point group in which other distributions register their commands."""
+
+_OTHER_DISTRIBUTIONS: Final = {"playground": "kruise-probe-playground"}
+"""Commands of other distributions, with the distribution to install."""
+
+_NAMES: Final = (*_COMMANDS, *_OTHER_DISTRIBUTIONS)
 
 
 class LazyGroup(click.Group):
     """Imports the module of a command when the command runs, so that the daemon never loads the manager."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
+        return list(_NAMES)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        place = _COMMANDS.get(cmd_name)
-        if place is None:
+        if cmd_name not in _NAMES:
             return None
         _import_structlog_without_rich()
+        if cmd_name in _OTHER_DISTRIBUTIONS:
+            return _command_of_other_distribution(cmd_name)
+        place = _COMMANDS[cmd_name]
         module_name, _, attribute = place.partition(":")
         module = __import__(module_name, fromlist=[attribute])
         command: click.Command = getattr(module, attribute)
@@ -56,13 +66,33 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
-        if name not in _COMMANDS and not ctx.resilient_parsing and not name.startswith("-"):
-            close = difflib.get_close_matches(name, _COMMANDS, n=1)
-            hint = (
-                f"Did you mean {close[0]!r}?" if close else f"Choose from {', '.join(_COMMANDS)}."
-            )
+        if name not in _NAMES and not ctx.resilient_parsing and not name.startswith("-"):
+            close = difflib.get_close_matches(name, _NAMES, n=1)
+            hint = f"Did you mean {close[0]!r}?" if close else f"Choose from {', '.join(_NAMES)}."
             ctx.fail(f"No such command {name!r}. {hint}")
         return super().resolve_command(ctx, args)
+
+
+def _command_of_other_distribution(name: str) -> click.Command:
+    """Return the command, or one that fails and says what to install."""
+    for entry_point in entry_points(group=ENTRY_POINTS, name=name):
+        command: click.Command = entry_point.load()
+        return command
+    distribution = _OTHER_DISTRIBUTIONS[name]
+
+    def fail() -> None:
+        raise click.ClickException(
+            f"{name} is not installed: it is a distribution of its own; run: pip install {distribution}"
+        )
+
+    return click.Command(
+        name,
+        callback=fail,
+        short_help=f"Not installed; run: pip install {distribution}",
+        context_settings={"ignore_unknown_options": True},
+        params=[click.Argument(["arguments"], nargs=-1, expose_value=False)],
+        add_help_option=False,
+    )
 
 
 def _import_structlog_without_rich() -> None:
@@ -125,7 +155,7 @@ def with_mode(arguments: Sequence[str], environment: Mapping[str, str]) -> list[
             mode = argument.removeprefix("--mode=")
             del rest[index]
             break
-    command = rest[0] if rest and rest[0] in _COMMANDS else None
+    command = rest[0] if rest and rest[0] in _NAMES else None
     if mode is None:
         mode = environment.get(MODE_VARIABLE) or None
         if mode is None or command or (rest and rest[0] in ("-h", "--help", "--version")):

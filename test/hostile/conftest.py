@@ -15,11 +15,10 @@ import pytest
 from support.embedded_cluster import EmbeddedCluster, embedded_cluster
 from support.kubectl import Kubectl
 from support.namespaces import PlaygroundNamespace, new_namespace
+from support.playground import Playground
 from support.processes import Running
 from support.real_node import install, running_product
 from support.watched import WatchedObjects, watching
-
-from kruise_probe.playground.session import Playground
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -6,10 +6,9 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from support.namespaces import PlaygroundNamespace, new_namespace
+from support.playground import Playground
 from support.shell import run
 from support.watched import WatchedObjects, condition
-
-from kruise_probe.playground.session import Playground
 
 Json = dict[str, Any]
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 from support.namespaces import PlaygroundNamespace, new_namespace
+from support.playground import Playground
 from support.watched import WatchedObjects, condition, labels
-
-from kruise_probe.playground.session import Playground
 
 Json = dict[str, Any]
 

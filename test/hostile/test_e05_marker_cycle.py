@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from support.namespaces import PlaygroundNamespace, new_namespace
+from support.playground import Playground
+from support.raw_api import marker_path
 from support.shell import run
 from support.watched import WatchedObjects, condition, labels
 
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.playground.raw_api import marker_path
-from kruise_probe.playground.session import Playground
 
 Json = dict[str, Any]
 

@@ -14,10 +14,10 @@ from support.embedded_cluster import EmbeddedCluster
 from support.fake_runtime import ScriptedRuntime
 from support.hollow import marker_object, node_name
 from support.kubectl import Kubectl
+from support.raw_api import node_pod_probe_path
 from support.real_node import busybox_pod
 
 from kruise_probe.daemon.interfaces import read_addresses
-from kruise_probe.playground.raw_api import node_pod_probe_path
 
 Json = dict[str, Any]
 

@@ -9,11 +9,11 @@ from support import programs
 from support.embedded_cluster import EmbeddedCluster, embedded_cluster
 from support.hollow import CONDITION, node_name, pod_name, probe
 from support.kruise_crds import kruise_crds
+from support.raw_api import pod_path
 from support.watched import condition, labels
 
 from kruise_probe.api.errors import ApiError
 from kruise_probe.api.names import MANAGER_FIELD_MANAGER
-from kruise_probe.playground.raw_api import pod_path
 
 Json = dict[str, Any]
 LABELS = (

@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 from support import programs
+from support.api_server import ApiServer
 from support.attacked import LOOK_SECONDS
 from support.fake_runtime import ScriptedRuntime
 from support.hollow import node_name
 from support.scraped import Scraped
 
-from kruise_probe.manifests.crds import all_crds
-from kruise_probe.playground.apiserver.server import EmbeddedApiServer
-from kruise_probe.playground.apiserver.users import User
+from kruise_probe_playground.apiserver.authentication import User
 
 PROMETHEUS, STRANGER, PRODUCT = "prometheus-token", "stranger-token", "product-token"
 TOKENS = {PROMETHEUS: User("prometheus"), STRANGER: User("stranger"), PRODUCT: User("product")}
@@ -29,14 +28,14 @@ def authorize(user: str, verb: str, resource: str, _namespace: str) -> bool:
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[EmbeddedApiServer]:
-    async with EmbeddedApiServer(crds=all_crds(), tokens=TOKENS, authorize=authorize) as server:
+async def server() -> AsyncIterator[ApiServer]:
+    async with ApiServer(tokens=TOKENS, authorize=authorize) as server:
         yield server
 
 
 @pytest.fixture(params=["manager", "daemon"])
 async def scraped(
-    request: pytest.FixtureRequest, server: EmbeddedApiServer, tmp_path: Path
+    request: pytest.FixtureRequest, server: ApiServer, tmp_path: Path
 ) -> AsyncIterator[Scraped]:
     running = {"manager": _manager, "daemon": _daemon}[request.param]
     kubeconfig = tmp_path / "kubeconfig"
@@ -76,7 +75,7 @@ async def test_e15_metrics_are_for_users_who_may_get_them(scraped: Scraped) -> N
 
 
 async def test_e15_a_daemons_one_port_serves_health_in_plain_and_metrics_by_tls(
-    server: EmbeddedApiServer, tmp_path: Path
+    server: ApiServer, tmp_path: Path
 ) -> None:
     kubeconfig = tmp_path / "kubeconfig"
     server.write_kubeconfig(kubeconfig, token=PRODUCT)
@@ -88,7 +87,7 @@ async def test_e15_a_daemons_one_port_serves_health_in_plain_and_metrics_by_tls(
 
 
 async def test_e15_without_the_api_server_metrics_are_closed_and_health_answers(
-    scraped: Scraped, server: EmbeddedApiServer
+    scraped: Scraped, server: ApiServer
 ) -> None:
     server.faults.fail(code=500, resource="tokenreviews", times=None)
 
@@ -97,7 +96,7 @@ async def test_e15_without_the_api_server_metrics_are_closed_and_health_answers(
 
 
 async def test_e15_a_flood_of_unknown_tokens_reaches_the_api_server_as_a_trickle(
-    scraped: Scraped, server: EmbeddedApiServer
+    scraped: Scraped, server: ApiServer
 ) -> None:
     """And a scraper that was let in before stays so."""
     assert (await scraped.get("metrics", PROMETHEUS))[0] == 200
@@ -124,7 +123,7 @@ async def test_e15_a_flood_of_unknown_tokens_reaches_the_api_server_as_a_trickle
     assert _reviews(server) - before <= REVIEWS_A_SECOND * seconds
 
 
-def _reviews(server: EmbeddedApiServer) -> int:
+def _reviews(server: ApiServer) -> int:
     return sum(
         count
         for (_, resource, _), count in server.faults.requests.items()

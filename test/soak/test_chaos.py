@@ -14,10 +14,10 @@ from support.hollow import ANNOTATION, CONDITION, LABEL, Daemons, node_name, pod
 from support.output import print_line
 from support.programs import ALONE, Program
 from support.proxy import faulty_proxy
+from support.raw_api import node_pod_probe_path, pod_path
 from support.watched import annotations, condition, labels, results_of, watching
 
 from kruise_probe.api.errors import KubeError
-from kruise_probe.playground.raw_api import node_pod_probe_path, pod_path
 
 Json = dict[str, Any]
 CONVERGED_SECONDS = 120.0

@@ -13,9 +13,8 @@ from support.control_plane import ControlPlane, in_pod, staged
 from support.hollow import CONDITION, node_name, probe, run_concurrently
 from support.output import print_line
 from support.programs import ALONE
+from support.raw_api import pod_path
 from support.watched import condition
-
-from kruise_probe.playground.raw_api import pod_path
 
 NODES, PODS = 200, 10_000
 SHORT_NODES, SHORT_PODS = 20, 300

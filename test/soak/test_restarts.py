@@ -3,10 +3,9 @@
 from random import Random
 
 from support.output import print_line
+from support.playground import Playground
 from support.restarts import SteadyProbes, history_with_a_kill
 from support.watched import watching
-
-from kruise_probe.playground.session import Playground
 
 
 async def test_kills_at_random_points_come_to_the_same_end(random: Random, short: bool) -> None:

@@ -15,9 +15,8 @@ from support.output import print_line
 from support.patience import PATIENCE_SECONDS
 from support.programs import ALONE
 from support.proxy import FaultyProxy, Seen, faulty_proxy
+from support.raw_api import pod_path
 from support.watched import condition, watching
-
-from kruise_probe.playground.raw_api import pod_path
 
 Json = dict[str, Any]
 NODES, PODS = 5, 40

@@ -14,6 +14,7 @@ import aiohttp
 from support.hollow import Daemons, Hollow
 from support.patience import PATIENCE_SECONDS
 from support.programs import SECRETS, InPod
+from support.raw_api import RawApi
 from support.watched import WatchedObjects, watching
 
 from kruise_probe.api.errors import AlreadyExists, ConnectionFailed, KubeError
@@ -21,7 +22,6 @@ from kruise_probe.api.names import SYSTEM_NAMESPACE
 from kruise_probe.client.config import ClusterConfig, load_config
 from kruise_probe.client.rest import RestClient
 from kruise_probe.manifests.crds import all_crds
-from kruise_probe.playground.raw_api import RawApi
 
 HACK_CLUSTER = Path(__file__).parents[2] / "hack" / "cluster"
 Json = dict[str, Any]

@@ -7,20 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from support import programs
+from support.api_server import ApiServer
 from support.fake_runtime import ScriptedRuntime
 from support.hollow import Daemons, Hollow
 from support.output import print_line
 from support.programs import ALONE, Program
 from support.proxy import FaultyProxy, faulty_proxy
+from support.raw_api import RawApi
 from support.watched import WatchedObjects, watching
 
 from kruise_probe.api.names import SYSTEM_NAMESPACE
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.rest import RestClient
 from kruise_probe.manifests.crds import all_crds
-from kruise_probe.playground.apiserver.server import EmbeddedApiServer
-from kruise_probe.playground.apiserver.users import NO_TOKENS
-from kruise_probe.playground.raw_api import RawApi
 
 Json = dict[str, Any]
 
@@ -29,7 +28,7 @@ Json = dict[str, Any]
 class EmbeddedCluster:
     """Manager and daemon reach the API server through `proxy`; the test itself reaches it directly."""
 
-    server: EmbeddedApiServer
+    server: ApiServer
     proxy: FaultyProxy
     api: RawApi
     watched: WatchedObjects
@@ -64,9 +63,9 @@ class EmbeddedCluster:
 async def embedded_cluster(
     folder: Path, *, crds: Sequence[Json] | None = None, **options: Any
 ) -> AsyncIterator[EmbeddedCluster]:
-    """`crds` instead of ours; `options` of the EmbeddedApiServer."""
+    """`crds` instead of ours; `options` of the ApiServer."""
     crds = all_crds() if crds is None else crds
-    async with EmbeddedApiServer(crds=crds, tokens=NO_TOKENS, **options) as server:
+    async with ApiServer(crds=crds, **options) as server:
         config = ClusterConfig.plain(server.url)
         client = RestClient(config=config, field_manager="kubectl", user_agent="test")
         async with client, faulty_proxy(server.url) as proxy, watching(client) as watched:

@@ -8,15 +8,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from kruise_probe.api.times import utc_now
-from kruise_probe.playground.node.containers import (
+from kruise_probe_playground.node.containers import (
     Container,
     ContainerConfig,
     Sandbox,
     SandboxConfig,
 )
-from kruise_probe.playground.node.cri_server import CriServer
-from kruise_probe.playground.node.cri_service import CriService
-from kruise_probe.playground.node.runtime import LocalRuntime
+from kruise_probe_playground.node.cri_server import CriServer
+from kruise_probe_playground.node.cri_service import CriService
+from kruise_probe_playground.node.runtime import LocalRuntime
 
 
 class EmbeddedRuntime:

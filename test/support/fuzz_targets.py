@@ -47,11 +47,11 @@ from kruise_probe.daemon.probers.http_response import (
 from kruise_probe.daemon.probers.messages import MAX_MESSAGE_BYTES, clean_message, quote
 from kruise_probe.daemon.probers.urls import InvalidRequest, Url
 from kruise_probe.daemon.readback import recorded_in
-from kruise_probe.playground.apiserver import protobuf
 from kruise_probe.serving.http_messages import BadRequest, parse_head
 from kruise_probe.webhook.admission import BadReview, decode_review, encode_review
 from kruise_probe.webhook.mutating import annotate_pod
 from kruise_probe.webhook.validating import review_marker, review_node_pod_probe
+from kruise_probe_playground.apiserver import protobuf
 
 Target = Callable[[bytes], object]
 

@@ -9,12 +9,12 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 
+from support.raw_api import RawApi, marker_path, node_pod_probe_path, pod_path
 from support.watched import WatchedObjects, results_of
 
 from kruise_probe.api.errors import AlreadyExists, KubeError, NotFound
 from kruise_probe.api.names import SYSTEM_NAMESPACE, agent_lease_name
 from kruise_probe.api.times import format_time, utc_now
-from kruise_probe.playground.raw_api import RawApi, marker_path, node_pod_probe_path, pod_path
 
 Json = dict[str, Any]
 

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from support.hollow import marker_object
+from support.playground import Playground
+from support.raw_api import marker_path, pod_path
 from support.watched import WatchedObjects
-
-from kruise_probe.playground.raw_api import marker_path, pod_path
-from kruise_probe.playground.session import Playground
 
 Json = dict[str, Any]
 

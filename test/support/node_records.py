@@ -7,16 +7,16 @@ from typing import Any
 
 import msgspec
 
-from kruise_probe.playground.node.containers import (
+from kruise_probe_playground.node.containers import (
     Container,
     ContainerConfig,
     Sandbox,
     SandboxConfig,
     State,
 )
-from kruise_probe.playground.node.pods import NODE_PODS, NodePod, PodContainer
-from kruise_probe.playground.node.processes import Output
-from kruise_probe.playground.node.records import ContainerRecord
+from kruise_probe_playground.node.lifecycle import ContainerRecord
+from kruise_probe_playground.node.pods import NODE_PODS, NodePod, PodContainer
+from kruise_probe_playground.node.processes import Output
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -9,11 +9,11 @@ from typing import Any
 from support.embedded_cluster import EmbeddedCluster, embedded_cluster
 from support.fake_runtime import ExecCall, Script, ScriptedRuntime
 from support.programs import Program
+from support.raw_api import node_pod_probe_path
 from support.watched import results_of
 
 from kruise_probe.api.times import utc_now
 from kruise_probe.daemon.cri.runtime import ExecResult
-from kruise_probe.playground.raw_api import node_pod_probe_path
 
 Json = dict[str, Any]
 NODE = "scripted"

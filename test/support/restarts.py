@@ -9,12 +9,12 @@ from random import Random
 from typing import Any, NamedTuple
 
 from support.hollow import marker_object
+from support.playground import Playground
 from support.programs import address_of, fetch, sum_of, until
+from support.raw_api import marker_path, pod_path
 from support.watched import WatchedObjects, annotations, condition, labels, results_of
 
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.playground.raw_api import marker_path, pod_path
-from kruise_probe.playground.session import Playground
 
 Json = dict[str, Any]
 

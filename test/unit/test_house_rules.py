@@ -9,6 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 GENERATED = "_pb"
+PACKAGES = ("kruise_probe/*.py", "playground/kruise_probe_playground/*.py")
 
 
 def tracked(*patterns: str) -> list[Path]:
@@ -35,7 +36,7 @@ def lines_with(pattern: str, paths: list[Path]) -> list[str]:
 def test_no_module_is_longer_than_600_lines() -> None:
     long = [
         str(path.relative_to(ROOT))
-        for path in tracked("kruise_probe/*.py")
+        for path in tracked(*PACKAGES)
         if len(path.read_text().splitlines()) > 600
     ]
 
@@ -46,9 +47,7 @@ def test_the_queue_protocol_stands_in_one_place() -> None:
     """A worker that calls get, done and forget itself will one day call them on the wrong queue."""
     elsewhere = [
         line
-        for line in lines_with(
-            r"queue\w*\.(get|get_with_priority|done)\(", tracked("kruise_probe/*.py")
-        )
+        for line in lines_with(r"queue\w*\.(get|get_with_priority|done)\(", tracked(*PACKAGES))
         if not line.startswith("kruise_probe/workqueue/")
     ]
 
@@ -58,7 +57,7 @@ def test_the_queue_protocol_stands_in_one_place() -> None:
 def test_only_keys_know_how_a_probe_name_is_written() -> None:
     elsewhere = [
         line
-        for line in lines_with(r"""(split|partition)\(["']#["']""", tracked("kruise_probe/*.py"))
+        for line in lines_with(r"""(split|partition)\(["']#["']""", tracked(*PACKAGES))
         if not line.startswith("kruise_probe/api/keys.py")
     ]
 
@@ -70,7 +69,7 @@ def test_unit_tests_use_fakes_and_never_mocks() -> None:
 
 
 def test_no_package_is_called_what_says_nothing() -> None:
-    names = {path.stem for path in tracked("kruise_probe/*.py")}
+    names = {path.stem for path in tracked(*PACKAGES)}
 
     assert not names & {"util", "utils", "common", "misc", "helpers"}
 
@@ -79,7 +78,7 @@ def test_packages_have_words_and_no_code() -> None:
     """`__init__.py` says what the package owns; code would run for everybody who imports a part of it."""
     wrong = [
         str(path.relative_to(ROOT))
-        for path in tracked("kruise_probe/*.py")
+        for path in tracked(*PACKAGES)
         if path.name == "__init__.py" and not re.fullmatch(r'"""[^"]*"""', path.read_text().strip())
     ]
 
@@ -96,11 +95,10 @@ def test_packages_have_words_and_no_code() -> None:
         ),
     ],
 )
-def test_what_users_run_does_not_import_the_library_of_the_playground(imports: str) -> None:
-    """It costs each process 8 MB."""
-    program = (
-        f"import sys; {imports}; print({{'aiohttp', 'yarl', 'multidict'}} & sys.modules.keys())"
-    )
+def test_manager_and_daemon_import_neither_playground_nor_aiohttp(imports: str) -> None:
+    """aiohttp costs each process 8 MB."""
+    banned = "{'aiohttp', 'yarl', 'multidict', 'kruise_probe_playground'}"
+    program = f"import sys; {imports}; print({banned} & sys.modules.keys())"
     done = subprocess.run(
         [sys.executable, "-c", program],
         capture_output=True,

@@ -10,14 +10,13 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from support.api_server import ApiServer
 from support.contract_api import Api, Target, target_of
 from support.programs import until
 
 from kruise_probe.api.names import LEADER_ELECTION_ID, SYSTEM_NAMESPACE
 from kruise_probe.api.times import parse_time, utc_now
 from kruise_probe.manifests.crds import all_crds
-from kruise_probe.playground.apiserver.server import EmbeddedApiServer
-from kruise_probe.playground.apiserver.users import NO_TOKENS
 
 KUBECONFIG_VARIABLE = "KRUISE_PROBE_CONTRACT_KUBECONFIG"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -31,7 +30,7 @@ async def target(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
     if request.param == "real":
         yield _real_target()
         return
-    async with EmbeddedApiServer(crds=all_crds(), tokens=NO_TOKENS) as server:
+    async with ApiServer() as server:
         kubeconfig = tmp_path / "kubeconfig"
         server.write_kubeconfig(kubeconfig)
         yield Target(server.url, kubeconfig)

@@ -10,11 +10,8 @@ from typing import Any
 
 import aiohttp
 import pytest
+from support.api_server import ApiServer
 from support.contract_api import JSON_PATCH, MERGE, STRATEGIC, Api, Json, Target, marker, pod
-
-from kruise_probe.manifests.crds import all_crds
-from kruise_probe.playground.apiserver.server import EmbeddedApiServer
-from kruise_probe.playground.apiserver.users import NO_TOKENS
 
 Step = tuple[str, str, Any, str, dict[str, Any]]
 
@@ -63,7 +60,7 @@ def _writer(entry: dict[str, Any]) -> tuple[str, str, str]:
 async def both(api: Api) -> AsyncIterator[tuple[Api, Api]]:
     """The real server and the playground's, each with a namespace of its own."""
     async with (
-        EmbeddedApiServer(crds=all_crds(), tokens=NO_TOKENS) as server,
+        ApiServer() as server,
         aiohttp.ClientSession() as session,
     ):
         other = Api(session, Target(server.url, Path()))

@@ -4,23 +4,20 @@ from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
-
-from kruise_probe.manifests.crds import all_crds
-from kruise_probe.playground.apiserver.server import EmbeddedApiServer
-from kruise_probe.playground.apiserver.users import NO_TOKENS
+from support.api_server import ApiServer
 
 PODS = "/api/v1/namespaces/default/pods"
 POD = b'{"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}'
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[EmbeddedApiServer]:
-    async with EmbeddedApiServer(crds=all_crds(), tokens=NO_TOKENS) as server:
+async def server() -> AsyncIterator[ApiServer]:
+    async with ApiServer() as server:
         yield server
 
 
 async def send(
-    server: EmbeddedApiServer, method: str, path: str, body: bytes | None = None, **headers: str
+    server: ApiServer, method: str, path: str, body: bytes | None = None, **headers: str
 ) -> tuple[int, dict[str, str]]:
     async with (
         aiohttp.ClientSession(skip_auto_headers=("Content-Type",)) as session,
@@ -30,9 +27,7 @@ async def send(
 
 
 @pytest.mark.parametrize("origin", ["https://example.com", "null", "http://127.0.0.1:8080"])
-async def test_a_request_with_an_origin_changes_nothing(
-    server: EmbeddedApiServer, origin: str
-) -> None:
+async def test_a_request_with_an_origin_changes_nothing(server: ApiServer, origin: str) -> None:
     code, status = await send(server, "POST", PODS, POD, Origin=origin)
     assert (code, status["kind"], status["reason"]) == (403, "Status", "Forbidden")
     assert f'"Origin: {origin}"' in status["message"]
@@ -44,7 +39,7 @@ async def test_a_request_with_an_origin_changes_nothing(
     "host", ["example.com", "rebound.example.com:6443", "10.0.0.1:80", "x]", ""]
 )
 async def test_a_name_that_was_pointed_to_loopback_does_not_help(
-    server: EmbeddedApiServer, path: str, host: str
+    server: ApiServer, path: str, host: str
 ) -> None:
     code, status = await send(server, "GET", path, Host=host)
     assert (code, status["reason"]) == (403, "Forbidden")
@@ -54,6 +49,6 @@ async def test_a_name_that_was_pointed_to_loopback_does_not_help(
 @pytest.mark.parametrize(
     "host", ["localhost", "LOCALHOST:80", "127.0.0.1:80", "127.8.9.10", "[::1]", "[::1]:80"]
 )
-async def test_programs_of_this_machine_are_let_in(server: EmbeddedApiServer, host: str) -> None:
+async def test_programs_of_this_machine_are_let_in(server: ApiServer, host: str) -> None:
     assert (await send(server, "POST", PODS, POD, Host=host))[0] == 201
     assert (await send(server, "GET", f"{PODS}/p", Host=host))[0] == 200

@@ -21,6 +21,7 @@ from support.kubectl import Kubectl, KubectlError
 from support.pages import blocks
 from support.patience import PATIENCE_SECONDS
 from support.programs import ALONE, Program, running, until
+from support.raw_api import RawApi, marker_path, node_pod_probe_path, pod_path
 from support.sockets import closed_port
 from support.watched import WatchedObjects, condition, labels, watching
 
@@ -28,7 +29,6 @@ from kruise_probe.api.errors import KubeError, NotFound
 from kruise_probe.api.names import MARKER_FINALIZER, SYSTEM_NAMESPACE
 from kruise_probe.client.rest import RestClient
 from kruise_probe.controllers.markers.reconciler import PRUNED_LOOK_SECONDS
-from kruise_probe.playground.raw_api import RawApi, marker_path, node_pod_probe_path, pod_path
 
 Json = dict[str, Any]
 Holds = Callable[[Json], object]

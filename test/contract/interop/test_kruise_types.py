@@ -19,12 +19,12 @@ import pytest
 import pytest_asyncio
 from support.kruise_corpus import CORPUS, corpus, written
 from support.patience import PATIENCE_SECONDS
+from support.playground import Playground
+from support.raw_api import marker_path
 from support.watched import WatchedObjects, condition, watching
 
 from kruise_probe.api.names import SERVERLESS_PROBES_ANNOTATION
 from kruise_probe.api.resources import MARKERS
-from kruise_probe.playground.raw_api import marker_path
-from kruise_probe.playground.session import Playground
 from kruise_probe.webhook.admission import AdmissionRequest
 from kruise_probe.webhook.mutating import annotate_pod
 

@@ -11,12 +11,11 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from support.api_server import ApiServer
 from support.contract_api import Api, Target, target_of
 from support.programs import until
 
 from kruise_probe.manifests.crds import all_crds
-from kruise_probe.playground.apiserver.server import EmbeddedApiServer
-from kruise_probe.playground.apiserver.users import NO_TOKENS
 
 KUBECONFIG_VARIABLE = "KRUISE_PROBE_CONTRACT_KUBECONFIG"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -58,7 +57,7 @@ async def _server(kind: str) -> AsyncIterator[Target]:
     if kind == "real":
         yield target_of(Path(os.environ[KUBECONFIG_VARIABLE]))
         return
-    async with EmbeddedApiServer(crds=all_crds(), tokens=NO_TOKENS) as server:
+    async with ApiServer() as server:
         yield Target(server.url, Path())
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from support.background import background
 from support.hollow import ANNOTATION, CONDITION, LABEL, node_name, pod_name, probe
+from support.raw_api import node_pod_probe_path, pod_path
 from support.watched import annotations, condition, labels
 
 from kruise_probe.api.names import MARKER_FINALIZER
-from kruise_probe.playground.raw_api import node_pod_probe_path, pod_path
 
 Json = dict[str, Any]
 

@@ -15,11 +15,11 @@ import pytest
 from support.embedded_cluster import EmbeddedCluster, embedded_cluster
 from support.fake_runtime import ScriptedRuntime, succeed
 from support.hollow import CONDITION, node_name, pod_name, probe
+from support.raw_api import node_pod_probe_path
 from support.watched import condition, results_of
 
 from kruise_probe.api.errors import ApiError
 from kruise_probe.manifests.crds import all_crds, marker_crd, node_pod_probe_crd
-from kruise_probe.playground.raw_api import node_pod_probe_path
 
 Json = dict[str, Any]
 

@@ -22,6 +22,7 @@ from support.embedded_cluster import EmbeddedCluster, embedded_cluster
 from support.hollow import pod_object
 from support.kruise_crds import kruise_crds
 from support.programs import until
+from support.raw_api import marker_path, node_pod_probe_path, pod_path
 from support.running_manager import RecordingRecorder, running
 from support.watched import annotations, condition, labels
 
@@ -32,7 +33,6 @@ from kruise_probe.api.times import utc_now
 from kruise_probe.client.rest import RestClient
 from kruise_probe.controllers.product import Options, build
 from kruise_probe.manifests.crds import all_crds
-from kruise_probe.playground.raw_api import marker_path, node_pod_probe_path, pod_path
 
 C = "example.com/healthy"
 BOTH = [

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from support.namespaces import PlaygroundNamespace, new_namespace
+from support.playground import Playground
 from support.watched import WatchedObjects, watching
-
-from kruise_probe.playground.session import Playground
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -5,9 +5,8 @@ from typing import Any
 
 from support import programs
 from support.proxy import faulty_proxy
+from support.raw_api import node_pod_probe_path
 from support.watched import condition
-
-from kruise_probe.playground.raw_api import node_pod_probe_path
 
 Json = dict[str, Any]
 

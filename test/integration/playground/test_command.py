@@ -94,7 +94,7 @@ def start(short_folder: Path) -> Iterator[Callable[..., Command]]:
         each.process.communicate()
 
 
-def test_the_check_sees_both_states_of_every_probe_of_the_sample(start):
+def test_check_observes_both_states_of_each_sample_probe(start):
     code, out, err = start("--check", "--check-timeout=120s").end()
 
     result = json.loads(out)
@@ -108,14 +108,14 @@ def test_the_check_sees_both_states_of_every_probe_of_the_sample(start):
     assert all(states == ["Succeeded", "Failed"] for states in result["seen"].values())
 
 
-def test_a_check_that_runs_out_of_time_says_what_is_missing(start):
+def test_check_timeout_reports_what_is_missing(start):
     code, out, err = start("--check", "--check-timeout=1500ms").end()
     assert code == 1
     assert json.loads(out)["ok"] is False
-    assert "not seen within 1.5 s" in err
+    assert "incomplete after 1.5 s" in err
 
 
-def test_the_check_of_other_files_wants_one_result_of_every_probe(start, short_folder):
+def test_check_of_other_files_needs_one_result_of_each_probe(start, short_folder):
     file = short_folder / "own.yaml"
     file.write_text(OWN)
     code, out, err = start("--check", "-f", str(file)).end()
@@ -155,7 +155,7 @@ spec: {containers: [{name: main, image: none, command: [sleep, "1000"]}]}
     ],
 )
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_nothing_is_left_however_it_ends(start, number, moment):
+def test_no_process_or_file_is_left_after_any_end(start, number, moment):
     playground = start()
     if moment:
         playground.read_until(moment)
@@ -174,7 +174,7 @@ def test_nothing_is_left_however_it_ends(start, number, moment):
 
 
 @pytest.mark.parametrize("relative", [False, True], ids=["absolute", "relative"])
-def test_the_kubeconfig_goes_where_it_was_asked_and_away_at_the_end(start, short_folder, relative):
+def test_kubeconfig_out_is_written_and_removed_at_the_end(start, short_folder, relative):
     kubeconfig = short_folder / "kubeconfig"
     asked = kubeconfig.name if relative else str(kubeconfig)
     playground = start("--kubeconfig-out", asked, "--no-sample", cwd=short_folder)
@@ -188,13 +188,13 @@ def test_the_kubeconfig_goes_where_it_was_asked_and_away_at_the_end(start, short
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        pytest.param("a: [b", "line 1, column 6: is no YAML", id="no-yaml"),
-        pytest.param("just text", "document 1: is no object", id="no-object"),
+        pytest.param("a: [b", "line 1, column 6: is not YAML", id="no-yaml"),
+        pytest.param("just text", "document 1: is not an object", id="no-object"),
         pytest.param("kind: Pod\nmetadata: {name: x}", "has no apiVersion", id="no-version"),
-        pytest.param("", "no object in it", id="empty"),
+        pytest.param("", "contains no object", id="empty"),
         pytest.param(
             "apiVersion: batch/v1\nkind: Job\nmetadata: {name: x}",
-            "the playground has no Job of batch/v1",
+            "the playground does not serve Job of batch/v1",
             id="unknown-kind",
         ),
         pytest.param(
@@ -209,7 +209,7 @@ def test_the_kubeconfig_goes_where_it_was_asked_and_away_at_the_end(start, short
         ),
     ],
 )
-def test_a_bad_file_is_one_line_that_says_where(start, short_folder, content, complaint):
+def test_invalid_file_is_one_line_with_its_place(start, short_folder, content, complaint):
     file = short_folder / "bad.yaml"
     file.write_text(content)
     playground = start("-f", str(file))
@@ -229,20 +229,20 @@ def test_a_bad_file_is_one_line_that_says_where(start, short_folder, content, co
         pytest.param(["--check", "--no-sample"], "nothing to check", id="nothing-to-check"),
     ],
 )
-def test_wrong_usage_is_exit_code_2(start, arguments, complaint):
+def test_usage_error_exits_with_2(start, arguments, complaint):
     code, out, err = start(*arguments).end()
     assert (code, out) == (2, "")
     assert err.count("\n") == 1
     assert complaint in err
 
 
-def test_several_nodes_share_the_pods(start):
+def test_pods_are_distributed_to_all_nodes(start):
     code, out, err = start("--check", "--nodes=2").end()
     assert (code, err) == (0, "")
     assert json.loads(out)["ok"] is True
 
 
-def test_it_ends_when_nobody_reads_what_it_prints(start: Callable[..., Command]) -> None:
+def test_playground_ends_when_its_pipe_is_closed(start: Callable[..., Command]) -> None:
     command = start()
     command.read_until("KUBECONFIG")
     assert command.process.stdout

@@ -9,7 +9,7 @@ import pytest
 from support.programs import until
 from support.watched import condition
 
-from kruise_probe.playground.node.containers import Change, Container
+from kruise_probe_playground.node.containers import Change, Container
 
 Json = dict[str, Any]
 
@@ -189,13 +189,13 @@ async def test_a_container_counts_as_started_once_its_startup_probe_succeeds(ns)
         pytest.param(
             {"name": "main", "image": "nginx"},
             "CreateContainerConfigError",
-            "has no command: the playground pulls no images",
+            "has no command, and the playground pulls no images",
             id="no-command",
         ),
         pytest.param(
             shell("main", REST, envFrom=[{"configMapRef": {"name": "x"}}]),
             "CreateContainerConfigError",
-            "envFrom is not served",
+            "does not support envFrom",
             id="env-from",
         ),
     ],

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from support.raw_api import node_pod_probe_path
 from support.watched import annotations, condition, labels
 
 from kruise_probe.api.errors import Invalid
-from kruise_probe.playground.raw_api import node_pod_probe_path
 
 Json = dict[str, Any]
 

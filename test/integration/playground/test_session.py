@@ -1,4 +1,4 @@
-"""The playground's own programs: watched, started again, and given up when they do not work."""
+"""The playground's programs: watched, restarted, and given up if they end again and again."""
 
 import asyncio
 import os
@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from support.background import background
 from support.patience import PATIENCE_SECONDS
+from support.playground import Playground
 
-from kruise_probe.playground.child import Child, ChildFailed
-from kruise_probe.playground.documents import BadFile, Document
-from kruise_probe.playground.session import Playground
+from kruise_probe_playground.documents import BadFile, Document
+from kruise_probe_playground.programs import Child, ChildFailed
 
 
 class Notes:
@@ -26,7 +26,7 @@ class Notes:
         self.came.set()
 
 
-async def test_a_program_that_somebody_kills_is_started_again_and_the_user_told() -> None:
+async def test_killed_program_is_restarted_with_a_note() -> None:
     notes = Notes()
     async with Playground(on_note=notes.add) as running:
         first = running.manager.pid
@@ -34,19 +34,19 @@ async def test_a_program_that_somebody_kills_is_started_again_and_the_user_told(
         os.kill(first, signal.SIGKILL)
         async with asyncio.timeout(PATIENCE_SECONDS):
             await notes.came.wait()
-            await running.manager.until_running()
-        assert notes.texts == ["the manager ended with exit code 137; it is started again"]
+            await running.manager._started.wait()
+        assert notes.texts == ["the manager ended with exit code 137; it is restarted"]
         assert running.manager.pid not in (None, first)
 
 
-async def test_a_program_that_was_told_to_stay_away_does() -> None:
+async def test_stopped_program_stays_down() -> None:
     notes = Notes()
     async with Playground(on_note=notes.add) as running:
         first = running.daemons["node-0"].pid
         await running.kill_daemon()
         assert running.daemons["node-0"].pid is None
         running.start_daemon()
-        await running.daemons["node-0"].until_running()
+        await running.daemons["node-0"]._started.wait()
         assert running.daemons["node-0"].pid != first
         assert notes.texts == []
 
@@ -69,7 +69,7 @@ def child(folder: Path, script: str) -> Child:
         pytest.param("echo start; exit 0", "exit code 0: start", 3, id="ends"),
     ],
 )  # fmt: skip
-async def test_a_program_that_does_not_stay_alive_is_given_up_with_its_last_word(
+async def test_program_that_keeps_ending_fails_with_its_last_log_line(
     tmp_path: Path, script: str, word: str, starts: int
 ) -> None:
     with pytest.raises(ChildFailed, match=word):
@@ -77,7 +77,7 @@ async def test_a_program_that_does_not_stay_alive_is_given_up_with_its_last_word
     assert (tmp_path / "program.log").read_text().count("start\n") == starts
 
 
-async def test_a_cancelled_program_is_asked_to_end(tmp_path: Path) -> None:
+async def test_cancelled_program_gets_sigterm(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "up")
     script = "trap 'echo asked; exit 0' TERM; echo up > up; while :; do sleep 0.05; done"
     program = child(tmp_path, script)
@@ -87,7 +87,7 @@ async def test_a_cancelled_program_is_asked_to_end(tmp_path: Path) -> None:
     assert program.pid is None
 
 
-async def test_objects_that_are_refused_end_the_start_and_leave_nothing() -> None:
+async def test_rejected_objects_fail_the_start_and_leave_nothing() -> None:
     bad = Document("here", {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "X"}})
     playground = Playground(documents=[bad])
     with pytest.raises(ExceptionGroup) as caught:
@@ -97,7 +97,7 @@ async def test_objects_that_are_refused_end_the_start_and_leave_nothing() -> Non
     assert not playground.folder.exists()
 
 
-async def test_who_is_cancelled_at_the_moment_it_is_ready_leaves_nothing() -> None:
+async def test_cancellation_at_the_moment_of_ready_leaves_nothing() -> None:
     playground = Playground()
 
     async def use() -> None:

@@ -13,6 +13,8 @@ import pytest
 import pytest_asyncio
 import yaml
 from support.patience import PATIENCE_SECONDS
+from support.playground import Playground
+from support.raw_api import marker_path, pod_path
 
 from kruise_probe.api.errors import NotFound
 from kruise_probe.api.keys import NamespacedName
@@ -20,9 +22,7 @@ from kruise_probe.api.names import SYSTEM_NAMESPACE
 from kruise_probe.cli.reading import Following, Reader
 from kruise_probe.inspection.explanation import ExplanationView, TraceView, explanation
 from kruise_probe.inspection.snapshot import RECENT, Snapshot
-from kruise_probe.playground.documents import Document
-from kruise_probe.playground.raw_api import marker_path, pod_path
-from kruise_probe.playground.session import Playground
+from kruise_probe_playground.documents import Document
 
 Json = dict[str, Any]
 

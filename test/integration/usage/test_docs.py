@@ -16,8 +16,7 @@ from support.shell import Ran, environment, run
 
 from kruise_probe.api.names import REASON_AGENT_STALE
 from kruise_probe.manifests.alerts import alert_groups
-from kruise_probe.playground.documents import SAMPLE
-from kruise_probe.playground.workloads import is_workload, pods_of
+from kruise_probe_playground.documents import SAMPLE, is_workload, pods_of
 
 TRANSLATED = "README.zh-CN.md"  # its blocks are held to README.md's
 SCRIPTS = [

@@ -5,10 +5,10 @@ import sys
 from typing import Any
 
 import pytest
+from support.raw_api import marker_path, node_pod_probe_path, pod_path
 from support.shell import environment, run
 
 from kruise_probe.api.names import LEADER_ELECTION_ID, SYSTEM_NAMESPACE
-from kruise_probe.playground.raw_api import marker_path, node_pod_probe_path, pod_path
 
 Json = dict[str, Any]
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import yaml
 from support.pages import ROOT, Block, block, blocks_of
+from support.raw_api import marker_path, pod_path
 from support.shell import environment
 from support.watched import annotations, condition, labels
 
-from kruise_probe.playground.raw_api import marker_path, pod_path
-from kruise_probe.playground.workloads import is_workload, pods_of
+from kruise_probe_playground.documents import is_workload, pods_of
 
 Json = dict[str, Any]
 

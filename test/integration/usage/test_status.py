@@ -15,10 +15,10 @@ import pytest
 import pytest_asyncio
 import yaml
 from support.patience import PATIENCE_SECONDS
+from support.playground import Playground
 from support.shell import Ran, environment, run
 
-from kruise_probe.playground.documents import Document
-from kruise_probe.playground.session import Playground
+from kruise_probe_playground.documents import Document
 
 Shell = Callable[[str], Awaitable[Ran]]
 

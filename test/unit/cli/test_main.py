@@ -112,7 +112,9 @@ WITHOUT_SERVERS = ["--metrics-addr=0", "--health-probe-addr=0"]
         pytest.param(["manifests", "--cert-manager"], "--webhook", id="certificate-for-nothing"),
         pytest.param(["manifests", "--cri-socket=run/x"], "absolute path", id="relative-socket"),
         pytest.param(["playground", "--nodes=0"], "1<=x<=50", id="no-nodes"),
-        pytest.param(["playground", "--check", "--no-sample"], "needs -f", id="nothing-to-check"),
+        pytest.param(
+            ["playground", "--check", "--no-sample"], "add -f FILE", id="nothing-to-check"
+        ),
         pytest.param(["playground", "--check-timeout=soon"], "write it as 60s", id="check-timeout"),
         pytest.param(["completion", "tcsh"], "'bash', 'zsh', 'fish'", id="unknown-shell"),
         pytest.param(

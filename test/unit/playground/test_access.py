@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kruise_probe.playground.access import ADMIN, DAEMON, new_access
-from kruise_probe.playground.apiserver.users import User, user_of
-from kruise_probe.playground.private_files import create_private, fill_private
+from kruise_probe_playground.access import ADMIN, DAEMON, new_access
+from kruise_probe_playground.apiserver.authentication import User, user_of
+from kruise_probe_playground.private_files import create_private, fill_private
 
 TOKENS = {"secret": User("daemon", ("agents",))}
 
@@ -25,20 +25,20 @@ TOKENS = {"secret": User("daemon", ("agents",))}
         pytest.param("", None, id="no-header"),
     ],
 )
-def test_a_bearer_token_of_the_table_names_its_user(header: str, user: str | None) -> None:
+def test_bearer_token_identifies_its_user(header: str, user: str | None) -> None:
     found = user_of(header, TOKENS)
     assert (found and found.name) == user
 
 
-def test_every_user_is_in_the_group_of_the_authenticated() -> None:
+def test_every_user_is_in_system_authenticated() -> None:
     assert TOKENS["secret"].all_groups == ("agents", "system:authenticated")
 
 
-def test_every_session_has_tokens_and_a_certificate_of_its_own() -> None:
+def test_each_session_has_new_tokens_and_a_new_certificate() -> None:
     one, other = new_access(), new_access()
     assert len(one.tokens) == len({*one.tokens.values()})
     assert not {*one.tokens} & {*other.tokens}
-    assert one.certificate.authority != other.certificate.authority
+    assert one.tls.authority != other.tls.authority
     assert one.tokens[one.token(ADMIN)] == ADMIN
     config = one.config("https://127.0.0.1:1", DAEMON)
     assert config.credentials.authorization() == f"Bearer {one.token(DAEMON)}"
@@ -46,7 +46,7 @@ def test_every_session_has_tokens_and_a_certificate_of_its_own() -> None:
     assert config.tls.verify_mode is ssl.CERT_REQUIRED
 
 
-def test_a_private_file_is_new_and_for_its_owner_alone(tmp_path: Path) -> None:
+def test_private_file_is_new_and_only_its_owner_may_read_it(tmp_path: Path) -> None:
     file = tmp_path / "file"
     create_private(file)
     fill_private(file, "secret")
@@ -57,7 +57,7 @@ def test_a_private_file_is_new_and_for_its_owner_alone(tmp_path: Path) -> None:
     assert file.read_text() == "secret"
 
 
-def test_a_private_file_is_never_written_through_a_symlink(tmp_path: Path) -> None:
+def test_private_file_is_never_written_through_a_symlink(tmp_path: Path) -> None:
     target = tmp_path / "target"
     (tmp_path / "link").symlink_to(target)
     with pytest.raises(FileExistsError):

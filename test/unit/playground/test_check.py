@@ -16,8 +16,8 @@ from support.builders import (
 from support.node_records import node_pod
 
 from kruise_probe.api.v1alpha1 import PodContainerProbe, ProbeState
-from kruise_probe.playground.check import Census, shows
-from kruise_probe.playground.pod_events import POD_EVENTS, PodEvent
+from kruise_probe_playground.check import Progress, shows
+from kruise_probe_playground.ticker import POD_EVENTS, PodEvent
 
 KIND = "example.com/healthy"
 BOTH = (
@@ -65,7 +65,7 @@ def report(*states: Any) -> Any:
         pytest.param(web("False", {"open": "yes"}), ONE, ProbeState.FAILED, False, id="single-policy-left"),
     ],
 )  # fmt: skip
-def test_a_state_shows_when_all_that_belongs_to_it_stands_on_the_pod(
+def test_state_shows_with_all_of_its_marks(
     pod: Any, policies: Any, state: ProbeState, expected: bool
 ) -> None:
     probe = msgspec.convert(probe_wire(policies=policies), PodContainerProbe)
@@ -77,10 +77,10 @@ BAD = report(state_wire(state="Failed"))
 EVENTS = (event("KruiseProbeSucceeded"), event("KruiseProbeFailed"))
 
 
-def census(*looks: Any, wanted: int = 2) -> Census:
-    found = Census(wanted=wanted)
+def progress(*looks: Any, wanted: int = 2) -> Progress:
+    found = Progress(wanted=wanted)
     for pod, seen, events in looks:
-        found.look([pod], [marker()], [seen], events)
+        found.observe([pod], [marker()], [seen], events)
     return found
 
 
@@ -97,11 +97,11 @@ def census(*looks: Any, wanted: int = 2) -> Census:
         pytest.param([(web("True"), GOOD, [event("KruiseProbeSucceeded", uid="other")])], [], id="another-pods-event"),
     ],
 )  # fmt: skip
-def test_a_state_is_seen_when_report_pod_and_event_agree(looks: Any, seen: list[str]) -> None:
-    assert list(census(*looks).seen().values()) == [seen]
+def test_state_needs_report_marks_and_event(looks: Any, seen: list[str]) -> None:
+    assert list(progress(*looks).seen().values()) == [seen]
 
 
-def test_a_pod_must_have_an_event_for_each_probe_that_flipped() -> None:
+def test_each_reported_probe_needs_an_event() -> None:
     two = marker(probes=[probe_wire("a"), probe_wire("b", condition="example.com/b")])
     pod = node_pod(
         "main",
@@ -111,15 +111,15 @@ def test_a_pod_must_have_an_event_for_each_probe_that_flipped() -> None:
         },
     )
     reported = report(state_wire("web#a"), state_wire("web#b"))
-    found = Census(wanted=1)
-    found.look([pod], [two], [reported], [event("KruiseProbeSucceeded")])
+    found = Progress(wanted=1)
+    found.observe([pod], [two], [reported], [event("KruiseProbeSucceeded")])
     assert not found.complete
-    found.look([pod], [two], [reported], [event("KruiseProbeSucceeded", count=2)])
+    found.observe([pod], [two], [reported], [event("KruiseProbeSucceeded", count=2)])
     assert found.complete
 
 
-def test_the_result_has_the_agreed_shape() -> None:
-    found = census((web("True"), GOOD, EVENTS), (web("False"), BAD, EVENTS))
+def test_result_has_the_documented_fields() -> None:
+    found = progress((web("True"), GOOD, EVENTS), (web("False"), BAD, EVENTS))
     assert found.as_json(seconds=4.26) == {
         "ok": True,
         "seconds": 4.3,
@@ -132,24 +132,24 @@ def test_the_result_has_the_agreed_shape() -> None:
 @pytest.mark.parametrize(
     ("looks", "why"),
     [
-        pytest.param([], "no probe is about any pod: does the marker's selector match the pods' labels?", id="no-pods"),
-        pytest.param([(web(), report(), ())], "1 of 1 probes have no result at all", id="silent"),
-        pytest.param([(web("True"), GOOD, EVENTS)], "web/healthy (Failed lacks report and marks and event)", id="one-state"),
+        pytest.param([], "no marker selects a pod; compare its selector with the labels of the pods", id="no-pods"),
+        pytest.param([(web(), report(), ())], "1 of 1 probes have no result", id="silent"),
+        pytest.param([(web("True"), GOOD, EVENTS)], "web/healthy (Failed has no report and no marks and no event)", id="one-state"),
         pytest.param(
             [(web("True"), GOOD, ())],
-            "web/healthy (Succeeded lacks event, Failed lacks report and marks and event)",
+            "web/healthy (Succeeded has no event, Failed has no report and no marks and no event)",
             id="no-event",
         ),
     ],
 )  # fmt: skip
-def test_an_incomplete_check_says_what_is_missing(looks: Any, why: str) -> None:
-    found = census(*looks)
+def test_incomplete_check_lists_what_is_missing(looks: Any, why: str) -> None:
+    found = progress(*looks)
     assert not found.complete
     assert found.missing() == why
 
 
-def test_a_probe_that_marks_nothing_in_one_state_is_as_silent_as_others() -> None:
-    found = Census(wanted=1)
+def test_probe_without_marks_for_a_state_needs_a_report() -> None:
+    found = Progress(wanted=1)
     one_policy = marker(probes=[probe_wire(condition=None, policies=ONE)])
-    found.look([web()], [one_policy], [report()], ())
-    assert found.missing() == "1 of 1 probes have no result at all"
+    found.observe([web()], [one_policy], [report()], ())
+    assert found.missing() == "1 of 1 probes have no result"

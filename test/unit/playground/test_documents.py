@@ -8,7 +8,7 @@ import pytest
 
 from kruise_probe.api.resources import MARKERS
 from kruise_probe.api.validation import validate_marker
-from kruise_probe.playground.documents import SAMPLE, BadFile, load
+from kruise_probe_playground.documents import SAMPLE, BadFile, load
 
 DEPLOYMENT = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, namespace: shop}"
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\n"
@@ -20,7 +20,7 @@ def written(folder: Path, text: str) -> Path:
     return file
 
 
-def test_documents_come_in_their_order_and_lists_are_taken_apart(tmp_path: Path) -> None:
+def test_documents_keep_their_order_and_lists_are_flattened(tmp_path: Path) -> None:
     text = f"---\n{POD}---\n---\napiVersion: v1\nkind: List\nitems:\n- {{apiVersion: v1, kind: Pod, metadata: {{name: b}}}}\n"
     file = written(tmp_path, text)
     assert [(each.place, each.object["metadata"]["name"]) for each in load([file])] == [
@@ -32,23 +32,23 @@ def test_documents_come_in_their_order_and_lists_are_taken_apart(tmp_path: Path)
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        pytest.param("a: [b\nc: d", "line 2, column 2: is no YAML", id="no-yaml"),
-        pytest.param("word", "document 1: is no object", id="no-object"),
-        pytest.param(f"{POD}---\n[1]", "document 2: is no object", id="a-list-of-numbers"),
+        pytest.param("a: [b\nc: d", "line 2, column 2: is not YAML", id="no-yaml"),
+        pytest.param("word", "document 1: is not an object", id="no-object"),
+        pytest.param(f"{POD}---\n[1]", "document 2: is not an object", id="a-list-of-numbers"),
         pytest.param("metadata: {}", "has no apiVersion and no kind", id="nothing-said"),
         pytest.param("apiVersion: v1\nkind: Pod", "the Pod has no metadata.name", id="no-name"),
         pytest.param("apiVersion: v1\nkind: Pod\nmetadata: {name: 5}", "no metadata.name", id="number-as-name"),
-        pytest.param("# nothing", "no object in it", id="empty"),
-        pytest.param("apiVersion: v1\nkind: List\nitems: 5", "items of the List is no list", id="a-list-of-nothing"),
-        pytest.param(f"{POD}spec: {{null: a}}", "cannot be sent as JSON: a key is null", id="null-as-key"),
+        pytest.param("# nothing", "contains no object", id="empty"),
+        pytest.param("apiVersion: v1\nkind: List\nitems: 5", "items of the List is not a list", id="a-list-of-nothing"),
+        pytest.param(f"{POD}spec: {{null: a}}", "is not valid JSON: a key is null", id="null-as-key"),
         pytest.param("[" * 5000, "nested too deeply", id="deep"),
         pytest.param(f"{POD}spec: &a {{again: *a}}", "document 1: is nested too deeply", id="holds-itself"),
-        pytest.param(f"{DEPLOYMENT}\nspec: {{template: {{metadata: web, spec: {{}}}}}}", "spec.template.metadata is no mapping", id="no-metadata"),
+        pytest.param(f"{DEPLOYMENT}\nspec: {{template: {{metadata: web, spec: {{}}}}}}", "spec.template.metadata is not a mapping", id="no-metadata"),
         pytest.param(f"{DEPLOYMENT}\nspec: {{}}", "has no spec.template.spec", id="no-template"),
         pytest.param(f"{DEPLOYMENT}\nspec: {{replicas: 1000, template: {{spec: {{}}}}}}", "0 to 100", id="too-many-pods"),
     ],
 )  # fmt: skip
-def test_a_complaint_names_the_place(tmp_path: Path, text: str, complaint: str) -> None:
+def test_error_names_file_and_document(tmp_path: Path, text: str, complaint: str) -> None:
     file = written(tmp_path, text)
     with pytest.raises(BadFile) as caught:
         load([file])
@@ -56,13 +56,13 @@ def test_a_complaint_names_the_place(tmp_path: Path, text: str, complaint: str) 
     assert complaint in str(caught.value)
 
 
-def test_keys_are_text_as_kubectl_reads_them(tmp_path: Path) -> None:
+def test_keys_become_strings_as_in_kubectl(tmp_path: Path) -> None:
     text = "apiVersion: v1\nkind: Pod\nmetadata: {name: web, labels: {on: a, 2: b}}"
     (found,) = load([written(tmp_path, text)])
     assert found.object["metadata"]["labels"] == {"true": "a", "2": "b"}
 
 
-def test_a_list_of_one_kind_is_a_list(tmp_path: Path) -> None:
+def test_typed_list_is_flattened(tmp_path: Path) -> None:
     text = (
         f"apiVersion: v1\nkind: PodList\nmetadata: {{}}\nitems: [{{{', '.join(POD.splitlines())}}}]"
     )
@@ -71,25 +71,25 @@ def test_a_list_of_one_kind_is_a_list(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["absent.yaml", "."])
-def test_what_cannot_be_read_is_named(tmp_path: Path, name: str) -> None:
+def test_unreadable_file_is_named(tmp_path: Path, name: str) -> None:
     with pytest.raises(BadFile, match="cannot be read"):
         load([tmp_path / name])
 
 
-def test_standard_input_is_a_file_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dash_reads_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(POD))
 
     assert [each.place for each in load([Path("-")])] == ["-, document 1 (Pod web)"]
 
 
-def test_a_binary_file_is_no_text(tmp_path: Path) -> None:
+def test_binary_file_is_rejected(tmp_path: Path) -> None:
     file = tmp_path / "file.yaml"
     file.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(BadFile, match="no text file"):
+    with pytest.raises(BadFile, match="not UTF-8 text"):
         load([file])
 
 
-def test_the_sample_shows_every_kind_of_mark() -> None:
+def test_sample_has_every_kind_of_mark() -> None:
     sample = [each.object for each in load([SAMPLE])]
     marker = next(each for each in sample if each["kind"] == "PodProbeMarker")
     pods = [each for each in sample if each["kind"] == "Pod"]
@@ -105,7 +105,7 @@ def test_the_sample_shows_every_kind_of_mark() -> None:
     assert len(pods) == 3
 
 
-def test_a_workload_comes_as_its_pods_and_a_service_not_at_all(tmp_path: Path) -> None:
+def test_workload_becomes_pods_and_services_are_ignored(tmp_path: Path) -> None:
     template = "{metadata: {labels: {app: web}}, spec: {containers: []}}"
     service = "apiVersion: v1\nkind: Service\nmetadata: {name: web}"
     file = written(

@@ -16,7 +16,7 @@ from support.builders import (
 from support.node_records import node_pod
 
 from kruise_probe.api.keys import ProbeName
-from kruise_probe.playground.rows import Mark, PodRow, ProbeRow, pod_row, reports_of
+from kruise_probe_playground.rows import Mark, PodRow, ProbeRow, pod_row, reports_of
 
 KIND = "example.com/healthy"
 AT = "2026-01-01T00:00:00Z"
@@ -46,7 +46,7 @@ def web(*conditions: Any, **more: Any) -> Any:
         pytest.param("odd", "Unknown", id="odd"),
     ],
 )
-def test_a_probe_with_a_condition_is_shown_as_the_pod_has_it(status: str, state: str) -> None:
+def test_probe_with_a_condition_shows_the_condition(status: str, state: str) -> None:
     pod = web(condition_wire(KIND, status, message="hi", lastTransitionTime=AT))
     at = datetime(2026, 1, 1, tzinfo=UTC)
     assert row(pod, marker(), reported="Failed").probes == (
@@ -54,12 +54,12 @@ def test_a_probe_with_a_condition_is_shown_as_the_pod_has_it(status: str, state:
     )
 
 
-def test_a_probe_without_a_condition_is_shown_as_the_node_reports_it() -> None:
+def test_probe_without_a_condition_shows_the_report() -> None:
     found = row(web(), WITHOUT_CONDITION, reported="Failed").probes[0]
     assert (found.state, found.message) == ("Failed", "no")
 
 
-def test_a_reported_state_that_is_not_on_the_pod_yet_is_not_shown() -> None:
+def test_report_without_its_condition_is_not_shown() -> None:
     found = row(web(), marker(), reported="Failed").probes[0]
     assert (found.state, found.reported) == ("", "Failed")
 
@@ -74,7 +74,7 @@ def test_condition_belongs_to_the_first_probe_that_names_it() -> None:
     ]
 
 
-def test_only_markers_of_the_same_namespace_that_select_the_pod_count() -> None:
+def test_only_markers_that_select_the_pod_count() -> None:
     found = row(
         web(),
         marker("b"),
@@ -99,7 +99,7 @@ def test_marks_are_those_that_a_policy_names() -> None:
     assert found.marks == (Mark("annotation", "cost", "1"), Mark("label", "state", "idle"))
 
 
-def test_a_gate_is_marked_as_one() -> None:
+def test_readiness_gate_is_marked() -> None:
     gated = web(readinessGates=[{"conditionType": KIND}])
     assert [row(pod, marker()).probes[0].gate for pod in (gated, web())] == [True, False]
 
@@ -116,7 +116,7 @@ CRASHING = {"name": "main", "state": {"waiting": {"reason": "CrashLoopBackOff"}}
         pytest.param({"status": {"containerStatuses": [CRASHING]}}, "CrashLoopBackOff", id="waits"),
     ],
 )
-def test_the_status_is_kubectls(more: Any, status: str) -> None:
+def test_status_is_that_of_kubectl(more: Any, status: str) -> None:
     assert row(node_pod("main", **more)).status == status
 
 
@@ -124,5 +124,5 @@ def test_the_status_is_kubectls(more: Any, status: str) -> None:
     ("namespace", "title"),
     [pytest.param("default", "web", id="usual"), pytest.param("game", "game/web", id="other")],
 )
-def test_the_namespace_is_named_where_it_is_not_the_usual_one(namespace: str, title: str) -> None:
+def test_title_contains_a_namespace_other_than_default(namespace: str, title: str) -> None:
     assert row(web(metadata={"namespace": namespace})).title == title

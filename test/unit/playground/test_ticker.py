@@ -7,9 +7,8 @@ import pytest
 from support.node_records import node_pod
 
 from kruise_probe.api.keys import ProbeName
-from kruise_probe.playground.pod_events import POD_EVENTS
-from kruise_probe.playground.rows import Mark, PodRow, ProbeRow, pod_row
-from kruise_probe.playground.ticker import changes, event_line
+from kruise_probe_playground.rows import Mark, PodRow, ProbeRow, pod_row
+from kruise_probe_playground.ticker import POD_EVENTS, changes, event_line
 
 BEFORE = pod_row(node_pod("main", status={"phase": "Running"}), [], {})
 
@@ -30,8 +29,8 @@ LABEL = Mark("label", "state", "idle")
     ("before", "after", "lines"),
     [
         pytest.param(BEFORE, BEFORE, [], id="nothing"),
-        pytest.param(None, BEFORE, ["web is there, Running"], id="new"),
-        pytest.param(BEFORE, None, ["web is gone"], id="gone"),
+        pytest.param(None, BEFORE, ["web was created: Running"], id="new"),
+        pytest.param(BEFORE, None, ["web was deleted"], id="gone"),
         pytest.param(None, None, [], id="never-was"),
         pytest.param(BEFORE, BEFORE._replace(status="Terminating"), ["web Running → Terminating"], id="status"),
         pytest.param(BEFORE, BEFORE._replace(restarts=2), ["web container restarted (2)"], id="restart"),
@@ -49,9 +48,9 @@ def test_each_change_is_a_line(before: Any, after: Any, lines: list[str]) -> Non
     assert [f"{line.about} {line.text}" for line in changes(before, after)] == lines
 
 
-def test_a_pod_that_comes_with_results_tells_them() -> None:
+def test_new_pod_with_results_shows_them() -> None:
     assert [line.text for line in changes(None, probed("Failed"))] == [
-        "is there, Running",
+        "was created: Running",
         "idle Failed",
     ]
 
@@ -64,7 +63,7 @@ def test_a_pod_that_comes_with_results_tells_them() -> None:
         pytest.param({"reason": "R", "count": 1}, "event R", id="no-message"),
     ],
 )
-def test_an_event_says_how_often_it_came(event: Any, text: str) -> None:
+def test_event_line_contains_the_count(event: Any, text: str) -> None:
     involved = {"kind": "Pod", "namespace": "default", "name": "web"}
     wire = {"metadata": {"name": "e"}, "involvedObject": involved, **event}
     line = event_line(POD_EVENTS.decode(msgspec.json.encode(wire)))

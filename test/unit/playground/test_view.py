@@ -8,17 +8,19 @@ import pytest
 from rich.console import Console
 
 from kruise_probe.api.keys import ProbeName
-from kruise_probe.playground.diagnosis import Trouble
-from kruise_probe.playground.rows import Mark, PodRow, ProbeRow
-from kruise_probe.playground.ticker import Line
-from kruise_probe.playground.view import Shown, View, age, plain_line
+from kruise_probe_playground.problems import ProblemSummary
+from kruise_probe_playground.rows import Mark, PodRow, ProbeRow
+from kruise_probe_playground.ticker import Line
+from kruise_probe_playground.view import Shown, View, age, plain_line
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 COST = Mark("annotation", "controller.kubernetes.io/pod-deletion-cost", "-10")
 STATE = Mark("label", "game.example.com/state", "idle")
 
 
-TROUBLE = Trouble("game#idle on game-0: the pod has no container mian", "correct containerName")
+TROUBLE = ProblemSummary(
+    "game#idle on game-0: the pod has no container mian", "correct containerName"
+)
 
 
 def probe(
@@ -49,17 +51,17 @@ def drawn(
     height: int,
     *pods: PodRow,
     hints: tuple[str, ...] = ("hint",),
-    troubles: Sequence[Trouble] = (),
+    problems: Sequence[ProblemSummary] = (),
 ) -> list[str]:
     console = Console(width=width, height=height, file=io.StringIO(), force_terminal=False)
     with console.capture() as captured:
-        console.print(View(Shown(pods, LINES, hints, NOW, troubles)), end="")
+        console.print(View(Shown(pods, LINES, hints, NOW, problems)), end="")
     return [line.rstrip() for line in captured.get().splitlines()]
 
 
 @pytest.mark.parametrize("height", [24, 40])
 @pytest.mark.parametrize("width", [80, 140])
-def test_it_fills_the_terminal_and_no_more(width: int, height: int) -> None:
+def test_view_fills_the_terminal_exactly(width: int, height: int) -> None:
     lines = drawn(width, height, pod("game-0"), pod("game-1"))
     assert len(lines) == height
     assert max(map(len, lines)) <= width
@@ -71,7 +73,7 @@ def test_probes_of_one_name_are_shown_with_their_markers() -> None:
     assert [each.split()[0] for each in lines[2:4]] == ["game#idle", "other#idle"]
 
 
-def test_80_columns_hold_names_states_and_what_each_probe_has_written() -> None:
+def test_80_columns_show_states_and_marks() -> None:
     lines = drawn(80, 24, pod("game-0", ready="False"))
     assert lines[1].split() == ["game-0", "not", "ready", "127.10.1.1"]
     assert lines[2].split() == [
@@ -80,13 +82,13 @@ def test_80_columns_hold_names_states_and_what_each_probe_has_written() -> None:
     assert lines[3].split()[:4] == ["lobby", "(gate)", "Failed", "7s"]
 
 
-def test_wide_terminals_say_what_is_asked() -> None:
+def test_wide_terminals_show_the_checks() -> None:
     assert "1s exec cat state" in drawn(140, 24, pod("game-0"))[2]
     assert "exec cat state" not in "".join(drawn(80, 24, pod("game-0")))
 
 
-def test_what_is_wrong_stands_below_the_pods_with_what_to_do() -> None:
-    lines = drawn(80, 24, pod("game-0"), troubles=[TROUBLE] * 5)
+def test_problems_follow_the_pods_with_remedies() -> None:
+    lines = drawn(80, 24, pod("game-0"), problems=[TROUBLE] * 5)
     assert lines[4] == "! game#idle on game-0: the pod has no container mian"
     assert lines[5] == "  -> correct containerName"
     assert "! 2 more: kruise-probe status" in lines
@@ -94,7 +96,7 @@ def test_what_is_wrong_stands_below_the_pods_with_what_to_do() -> None:
     assert lines[-3].endswith("line 99")
 
 
-def test_the_newest_lines_and_the_hints_are_at_the_foot() -> None:
+def test_newest_lines_and_hints_are_at_the_bottom() -> None:
     lines = drawn(80, 24, pod("game-0"))
     assert lines[-1] == "hint"
     assert lines[-3].endswith("line 99")
@@ -111,7 +113,7 @@ def test_restarts_are_shown() -> None:
     assert "game-0 (restarted 2x)" in drawn(100, 24, pod("game-0", restarts=2))[1]
 
 
-def test_no_pods_are_said() -> None:
+def test_view_without_pods_says_so() -> None:
     assert "no pods yet" in "\n".join(drawn(80, 24))
 
 
@@ -129,7 +131,7 @@ def test_ages_are_short(seconds: int, text: str) -> None:
     assert age(NOW - timedelta(seconds=seconds), NOW) == text
 
 
-def test_what_has_not_begun_has_no_age() -> None:
+def test_missing_time_has_no_age() -> None:
     assert age(None, NOW) == ""
 
 

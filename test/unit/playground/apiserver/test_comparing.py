@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from kruise_probe.playground.apiserver.comparing import compare
-from kruise_probe.playground.apiserver.schema import Compiler, Json
+from kruise_probe_playground.apiserver.field_sets import compare
+from kruise_probe_playground.apiserver.schema import Compiler, Json
 
 NAMED = {
     "type": "array",

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kruise_probe.playground.apiserver.field_sets import (
+from kruise_probe_playground.apiserver.field_sets import (
     FieldSet,
     difference,
     element,
@@ -47,24 +47,24 @@ def paths_of(fields: FieldSet, prefix: Path = ()) -> frozenset[Path]:
 
 
 @given(path_sets)
-def test_the_form_is_exact(members: frozenset[Path]) -> None:
+def test_sets_have_the_form_of_fields_v1(members: frozenset[Path]) -> None:
     assert paths_of(field_set(members)) == members
 
 
 @given(path_sets, path_sets)
-def test_a_union_holds_the_members_of_both(left: frozenset[Path], right: frozenset[Path]) -> None:
+def test_union_has_the_members_of_both(left: frozenset[Path], right: frozenset[Path]) -> None:
     assert union(field_set(left), field_set(right)) == field_set(left | right)
 
 
 @given(path_sets, path_sets)
-def test_a_difference_keeps_what_is_not_in_the_other(
+def test_difference_has_the_members_of_the_left_only(
     left: frozenset[Path], right: frozenset[Path]
 ) -> None:
     assert difference(field_set(left), field_set(right)) == field_set(left - right)
 
 
 @given(path_sets, path_sets)
-def test_operands_stay_as_they_are(left: frozenset[Path], right: frozenset[Path]) -> None:
+def test_operands_do_not_change(left: frozenset[Path], right: frozenset[Path]) -> None:
     one, other = field_set(left), field_set(right)
     union(one, other)
     difference(one, other)
@@ -84,5 +84,5 @@ def test_operands_stay_as_they_are(left: frozenset[Path], right: frozenset[Path]
         pytest.param(element(1), "v:1", id="number"),
     ],
 )
-def test_path_elements_are_written_as_json(made: Any, expected: str) -> None:
+def test_path_elements_are_json(made: Any, expected: str) -> None:
     assert made == expected

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kruise_probe.playground.apiserver.patches import PatchRefused, json_patch, merge_patch
+from kruise_probe_playground.apiserver.patches import PatchFailed, json_patch, merge_patch
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ from kruise_probe.playground.apiserver.patches import PatchRefused, json_patch, 
         ({}, {"a": {"bb": {"ccc": None}}}, {"a": {"bb": {}}}),
     ],
 )
-def test_the_examples_of_rfc_7386(target: Any, patch: Any, expected: Any) -> None:
+def test_examples_of_rfc_7386(target: Any, patch: Any, expected: Any) -> None:
     assert merge_patch(target, patch) == expected
 
 
@@ -42,7 +42,7 @@ json_values = st.recursive(
 
 
 @given(json_values, json_values)
-def test_a_merge_patch_twice_is_the_same_as_once(target: Any, patch: Any) -> None:
+def test_merge_patch_is_idempotent(target: Any, patch: Any) -> None:
     once = merge_patch(target, patch)
     assert merge_patch(once, patch) == once
 
@@ -124,15 +124,15 @@ def test_json_patch_operations(target: Any, operation: Any, expected: Any) -> No
         pytest.param("add", 400, id="no-object"),
     ],
 )
-def test_json_patches_that_do_not_fit(operation: Any, code: int) -> None:
-    with pytest.raises(PatchRefused) as refused:
+def test_inapplicable_json_patches_fail(operation: Any, code: int) -> None:
+    with pytest.raises(PatchFailed) as refused:
         json_patch({"a": 1, "list": []}, [operation])
     assert refused.value.code == code
 
 
-def test_a_failed_json_patch_changes_nothing() -> None:
+def test_failed_json_patch_changes_nothing() -> None:
     target = {"a": [1]}
-    with pytest.raises(PatchRefused):
+    with pytest.raises(PatchFailed):
         json_patch(
             target, [{"op": "add", "path": "/a/-", "value": 2}, {"op": "remove", "path": "/x"}]
         )

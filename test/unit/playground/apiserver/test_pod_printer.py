@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from kruise_probe.playground.apiserver.pod_printer import pod_ready, pod_restarts, pod_status
-from kruise_probe.playground.apiserver.schema import Json
+from kruise_probe_playground.apiserver.pod_printer import pod_ready, pod_restarts, pod_status
+from kruise_probe_playground.apiserver.schema import Json
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 RUNNING: Json = {"running": {}}
@@ -161,12 +161,12 @@ def terminated(code: int = 0, **more: Any) -> Json:
         ),
     ],
 )
-def test_state_in_a_word(of: Json, status: str, ready: str) -> None:
+def test_status_and_ready_of_pods(of: Json, status: str, ready: str) -> None:
     assert pod_ready(of) == ready
     assert pod_status(of) == status
 
 
-def test_restarts_count_sidecars_and_say_when() -> None:
+def test_restarts_include_sidecars_and_the_last_time() -> None:
     ended = {"terminated": {"finishedAt": "2026-01-02T03:04:00Z"}}
     of = pod(
         sidecar=True,

@@ -10,21 +10,21 @@ import pytest
 
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.manifests.crds import all_crds
-from kruise_probe.playground.apiserver import garbage
-from kruise_probe.playground.apiserver.builtin import builtin_kinds
-from kruise_probe.playground.apiserver.custom import custom_kind
-from kruise_probe.playground.apiserver.deleting import DeleteOptions, Remover
-from kruise_probe.playground.apiserver.failures import Failure
-from kruise_probe.playground.apiserver.garbage import GarbageCollector
-from kruise_probe.playground.apiserver.kinds import Kind
-from kruise_probe.playground.apiserver.listing import scope_of
-from kruise_probe.playground.apiserver.presenting import WholePresenter
-from kruise_probe.playground.apiserver.registry import Registry
-from kruise_probe.playground.apiserver.requests import parse_list_query
-from kruise_probe.playground.apiserver.schema import Json
-from kruise_probe.playground.apiserver.store import Stored
-from kruise_probe.playground.apiserver.watching import BOOKMARK_INTERVAL_SECONDS, Watch
-from kruise_probe.playground.apiserver.writing import Editor, Options
+from kruise_probe_playground.apiserver import garbage
+from kruise_probe_playground.apiserver.builtin import builtin_kinds
+from kruise_probe_playground.apiserver.custom import custom_kind
+from kruise_probe_playground.apiserver.deleting import DeleteOptions, Remover
+from kruise_probe_playground.apiserver.failures import Failure
+from kruise_probe_playground.apiserver.garbage import GarbageCollector
+from kruise_probe_playground.apiserver.kinds import Kind
+from kruise_probe_playground.apiserver.listing import scope_of
+from kruise_probe_playground.apiserver.presenting import WholePresenter
+from kruise_probe_playground.apiserver.registry import Registry
+from kruise_probe_playground.apiserver.requests import parse_list_query
+from kruise_probe_playground.apiserver.schema import Json
+from kruise_probe_playground.apiserver.store import Stored
+from kruise_probe_playground.apiserver.watching import BOOKMARK_INTERVAL_SECONDS, Watch
+from kruise_probe_playground.apiserver.writing import Editor, Options
 
 EPOCH = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 NODE_POD_PROBES = "nodepodprobes.apps.kruise.io"
@@ -85,7 +85,7 @@ def owned_by(kind: str, stored: Stored) -> Json:
     return {"apiVersion": "v1", "kind": kind, "name": stored.key.name, "uid": stored.uid}
 
 
-async def test_time_of_managed_fields_moves_only_with_a_change(world: World) -> None:
+async def test_time_of_managed_fields_changes_only_with_a_field(world: World) -> None:
     stored = world.create("pods", pod(labels={"a": "b"}))
     world.now += timedelta(hours=1)
     again = world.change("pods", stored)
@@ -97,7 +97,7 @@ async def test_time_of_managed_fields_moves_only_with_a_change(world: World) -> 
     assert times == ["2026-01-02T03:04:05Z", "2026-01-02T04:04:05Z"]
 
 
-async def test_a_grace_period_that_is_over_is_shortened_to_one_second(world: World) -> None:
+async def test_expired_grace_period_is_shortened_to_one_second(world: World) -> None:
     stored = world.create("pods", pod())
     world.delete("pods", stored)
     world.now += timedelta(seconds=60)
@@ -107,19 +107,19 @@ async def test_a_grace_period_that_is_over_is_shortened_to_one_second(world: Wor
     assert metadata["deletionTimestamp"] == "2026-01-02T03:05:05Z"
 
 
-async def test_a_negative_grace_period_is_one_second(world: World) -> None:
+async def test_negative_grace_period_is_one_second(world: World) -> None:
     stored = world.create("pods", pod())
     world.delete("pods", stored, grace_seconds=-5)
     assert (world.get("pods", "p") or {})["metadata"]["deletionGracePeriodSeconds"] == 1
 
 
-async def test_a_precondition_names_both_uids(world: World) -> None:
+async def test_failed_precondition_contains_both_uids(world: World) -> None:
     stored = world.create("pods", pod())
     with pytest.raises(Failure, match=f"UID in precondition: x, UID in object meta: {stored.uid}"):
         world.delete("pods", stored, uid="x")
 
 
-async def test_dependents_go_with_their_last_owner(world: World) -> None:
+async def test_dependents_are_deleted_with_their_last_owner(world: World) -> None:
     node = world.create("nodes", {"metadata": {"name": "n"}})
     other = world.create("nodes", {"metadata": {"name": "o"}})
     owners = [owned_by("Node", node), owned_by("Node", other)]
@@ -132,7 +132,7 @@ async def test_dependents_go_with_their_last_owner(world: World) -> None:
     assert world.get(NODE_POD_PROBES, "n") is None
 
 
-async def test_a_node_that_came_back_under_its_name_owns_nothing_yet(world: World) -> None:
+async def test_recreated_node_does_not_own_old_dependents(world: World) -> None:
     node = world.create("nodes", {"metadata": {"name": "n"}})
     world.create(
         NODE_POD_PROBES,
@@ -160,7 +160,7 @@ async def test_foreground_deletion_waits_for_dependents(world: World) -> None:
     assert world.get("nodes", "n") is None
 
 
-async def test_orphaned_dependents_forget_their_owner(world: World) -> None:
+async def test_orphaned_dependents_lose_their_owner_reference(world: World) -> None:
     node = world.create("nodes", {"metadata": {"name": "n"}})
     metadata = {"name": "n", "ownerReferences": [owned_by("Node", node)]}
     world.create(NODE_POD_PROBES, {"metadata": metadata})
@@ -171,7 +171,7 @@ async def test_orphaned_dependents_forget_their_owner(world: World) -> None:
     assert "ownerReferences" not in (world.get(NODE_POD_PROBES, "n") or {})["metadata"]
 
 
-async def test_events_live_for_an_hour(world: World) -> None:
+async def test_events_are_deleted_after_an_hour(world: World) -> None:
     event = {
         "metadata": {"name": "e"},
         "involvedObject": {"namespace": "ns"},
@@ -197,7 +197,7 @@ async def test_events_are_bounded_in_number(world: World, monkeypatch: pytest.Mo
     assert left == [2, 3, 4]
 
 
-async def test_the_collector_sweeps_when_something_ends(world: World) -> None:
+async def test_collector_sweeps_after_a_deletion(world: World) -> None:
     node = world.create("nodes", {"metadata": {"name": "n"}})
     metadata = {"name": "n", "ownerReferences": [owned_by("Node", node)]}
     world.create(NODE_POD_PROBES, {"metadata": metadata})
@@ -242,7 +242,7 @@ async def test_bookmarks_come_at_an_interval_and_at_the_end(world: World) -> Non
     following.close()
 
 
-async def test_a_bookmark_never_overtakes_a_change(world: World) -> None:
+async def test_bookmark_never_precedes_a_change_of_its_revision(world: World) -> None:
     following = watch(world, resourceVersion="1", timeoutSeconds="40", allowWatchBookmarks="true")
     loop = asyncio.get_running_loop()
     loop.call_later(BOOKMARK_INTERVAL_SECONDS, lambda: world.create("pods", pod()))
@@ -253,7 +253,7 @@ async def test_a_bookmark_never_overtakes_a_change(world: World) -> None:
     following.close()
 
 
-async def test_a_watch_without_a_timeout_lasts_half_an_hour_at_least(world: World) -> None:
+async def test_watch_without_a_timeout_lasts_at_least_30_minutes(world: World) -> None:
     following = watch(world, resourceVersion="1")
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -262,7 +262,7 @@ async def test_a_watch_without_a_timeout_lasts_half_an_hour_at_least(world: Worl
     following.close()
 
 
-async def test_nothing_falls_between_the_initial_list_and_what_follows(world: World) -> None:
+async def test_no_change_is_lost_after_the_initial_list(world: World) -> None:
     world.create("pods", pod("a"))
     following = watch(world, timeoutSeconds="5")
     created = world.create("pods", pod("b"))

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.playground.apiserver import store as store_module
-from kruise_probe.playground.apiserver.selecting import parse_fields, parse_labels
-from kruise_probe.playground.apiserver.store import Change, Collection, Scope, Stored, Watcher
+from kruise_probe_playground.apiserver import store as store_module
+from kruise_probe_playground.apiserver.selecting import parse_fields, parse_labels
+from kruise_probe_playground.apiserver.store import Change, Collection, Scope, Stored, Watcher
 
 KNOWN = frozenset({"metadata.name", "spec.nodeName"})
 
@@ -64,7 +64,7 @@ def written(history: list[tuple[str, bool]]) -> Writer:
 
 
 @given(steps)
-def test_every_version_can_be_listed_as_it_was(history: list[tuple[str, bool]]) -> None:
+def test_every_version_of_the_history_can_be_listed(history: list[tuple[str, bool]]) -> None:
     writer = written(history)
     for revision, state in writer.states.items():
         listed = list(writer.collection.ordered_at(revision))
@@ -72,7 +72,7 @@ def test_every_version_can_be_listed_as_it_was(history: list[tuple[str, bool]]) 
 
 
 @given(steps)
-def test_what_happened_after_a_version_leads_from_it_to_now(
+def test_changes_after_a_version_lead_to_the_current_state(
     history: list[tuple[str, bool]],
 ) -> None:
     writer = written(history)
@@ -88,7 +88,7 @@ def test_what_happened_after_a_version_leads_from_it_to_now(
 
 
 @given(steps, names)
-def test_a_page_starts_behind_its_key(history: list[tuple[str, bool]], after: str) -> None:
+def test_page_starts_after_its_key(history: list[tuple[str, bool]], after: str) -> None:
     writer = written(history)
     key = f"ns/{after}"
     whole = [each for each in writer.collection.ordered() if str(each.key) > key]
@@ -104,7 +104,7 @@ def short_history(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("short_history")
-def test_the_history_is_bounded_and_says_how_far_it_reaches() -> None:
+def test_history_is_bounded_and_has_a_floor() -> None:
     writer = Writer()
     for _ in range(10):
         writer.write("a")
@@ -112,7 +112,7 @@ def test_the_history_is_bounded_and_says_how_far_it_reaches() -> None:
     assert len(writer.collection.changes_after(writer.collection.floor)) == 3
 
 
-def test_the_history_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_history_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_module, "HISTORY_BYTES", 7)
     writer = Writer()
     for _ in range(10):
@@ -124,7 +124,7 @@ def taken(watcher: Watcher) -> list[str]:
     return [each.new.key.name for each in watcher.take()]
 
 
-async def test_a_watcher_hears_what_happens_after_it_came() -> None:
+async def test_watcher_gets_changes_after_its_start() -> None:
     writer = Writer()
     writer.write("a")
     watcher = writer.collection.watch(Scope())
@@ -142,7 +142,7 @@ async def test_a_watcher_hears_what_happens_after_it_came() -> None:
         pytest.param("spec.nodeName!=n1", ["a", "b"], id="by-exclusion-hears-all"),
     ],
 )
-async def test_a_watcher_that_pins_a_field_is_not_woken_by_others(
+async def test_watcher_with_an_exact_field_gets_no_other_changes(
     selector: str, expected: list[str]
 ) -> None:
     writer = Writer()
@@ -152,7 +152,7 @@ async def test_a_watcher_that_pins_a_field_is_not_woken_by_others(
     assert taken(watcher) == expected
 
 
-async def test_a_watcher_hears_of_an_object_that_leaves_its_node() -> None:
+async def test_watcher_of_a_node_gets_a_pod_that_leaves_it() -> None:
     writer = Writer()
     writer.write("a", node="n1")
     watcher = writer.collection.watch(Scope(fields=parse_fields("spec.nodeName=n1", KNOWN)))
@@ -160,7 +160,7 @@ async def test_a_watcher_hears_of_an_object_that_leaves_its_node() -> None:
     assert taken(watcher) == ["a"]
 
 
-async def test_a_watcher_that_left_hears_nothing() -> None:
+async def test_removed_watcher_gets_nothing() -> None:
     writer = Writer()
     scope = Scope(fields=parse_fields("metadata.name=a", KNOWN))
     watcher = writer.collection.watch(scope)
@@ -170,7 +170,7 @@ async def test_a_watcher_that_left_hears_nothing() -> None:
     assert writer.collection.watchers == []
 
 
-async def test_a_watcher_that_does_not_read_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_watcher_with_a_full_backlog_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_module, "WATCHER_BACKLOG", 2)
     writer = Writer()
     watcher = writer.collection.watch(Scope())
@@ -181,9 +181,9 @@ async def test_a_watcher_that_does_not_read_is_closed(monkeypatch: pytest.Monkey
     assert watcher.closed
 
 
-def test_a_scope_selects_by_namespace_labels_and_fields() -> None:
+def test_scope_selects_by_namespace_labels_and_fields() -> None:
     one = stored("a", 1, app="x", node="n")
-    assert Scope("ns", parse_labels("app=x"), parse_fields("spec.nodeName=n", KNOWN)).holds(one)
-    assert not Scope("other").holds(one)
-    assert not Scope(labels=parse_labels("app=y")).holds(one)
-    assert not Scope(fields=parse_fields("spec.nodeName=m", KNOWN)).holds(one)
+    assert Scope("ns", parse_labels("app=x"), parse_fields("spec.nodeName=n", KNOWN)).matches(one)
+    assert not Scope("other").matches(one)
+    assert not Scope(labels=parse_labels("app=y")).matches(one)
+    assert not Scope(fields=parse_fields("spec.nodeName=m", KNOWN)).matches(one)

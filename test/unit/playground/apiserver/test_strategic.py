@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kruise_probe.playground.apiserver.patches import PatchRefused
-from kruise_probe.playground.apiserver.schema import Compiler, Json
-from kruise_probe.playground.apiserver.strategic import strategic_merge_patch
+from kruise_probe_playground.apiserver.patches import PatchFailed
+from kruise_probe_playground.apiserver.schema import Compiler, Json
+from kruise_probe_playground.apiserver.strategic import strategic_merge_patch
 
 SCHEMA = Compiler(typed=True).compile(
     {
@@ -143,8 +143,8 @@ def test_patches(target: Json, patch: Json, expected: Json) -> None:
         ),
     ],
 )
-def test_senseless_patches(patch: Any, code: int) -> None:
-    with pytest.raises(PatchRefused) as refused:
+def test_invalid_strategic_patches_fail(patch: Any, code: int) -> None:
+    with pytest.raises(PatchFailed) as refused:
         strategic_merge_patch(
             {"conditions": conditions(("a", 1)), "labels": {"z": "1"}}, patch, SCHEMA
         )
@@ -155,7 +155,7 @@ kinds = st.lists(st.sampled_from("abcdef"), unique=True)
 
 
 @given(kinds, kinds)
-def test_merging_conditions_loses_none_and_takes_all(old: list[str], new: list[str]) -> None:
+def test_merged_conditions_contain_old_and_new_ones(old: list[str], new: list[str]) -> None:
     target = {"conditions": conditions(*((kind, "old") for kind in old))}
     patch = {"conditions": conditions(*((kind, "new") for kind in new))}
     merged = strategic_merge_patch(target, patch, SCHEMA)["conditions"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kruise_probe.playground.node.addresses import (
+from kruise_probe_playground.node.addresses import (
     PODS_PER_BLOCK,
     AddressBlock,
     NoAddress,
@@ -18,7 +18,7 @@ def test_pods_of_one_node_have_different_addresses_of_its_block() -> None:
     assert len({*taken, block.node_ip}) == 252
 
 
-def test_an_address_given_back_is_reused_only_after_all_others() -> None:
+def test_freed_address_is_reused_only_after_all_others() -> None:
     block = AddressBlock(10)
     first = block.take()
     block.give_back(first)
@@ -29,6 +29,6 @@ def test_an_address_given_back_is_reused_only_after_all_others() -> None:
         block.take()
 
 
-def test_a_held_block_is_nobody_elses() -> None:
+def test_reserved_block_is_not_shared() -> None:
     with hold_block() as one, hold_block() as other:
         assert one.node_ip != other.node_ip

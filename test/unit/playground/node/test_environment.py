@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.node_records import node_pod
 
-from kruise_probe.playground.node.environment import (
+from kruise_probe_playground.node.environment import (
     Unsupported,
     command_line,
     container_environment,
@@ -29,7 +29,7 @@ def field(path: str) -> dict[str, Any]:
     return {"name": "X", "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
-def test_a_process_knows_which_pod_it_is() -> None:
+def test_environment_identifies_the_pod() -> None:
     assert environment() == {
         "HOSTNAME": "web",
         "POD_NAME": "web",
@@ -53,7 +53,7 @@ def test_a_process_knows_which_pod_it_is() -> None:
         pytest.param(field("metadata.labels['none']"), "", id="absent-label"),
     ],
 )
-def test_env_is_given_in_kubelets_ways(variable: Any, value: str) -> None:
+def test_env_follows_the_kubelet(variable: Any, value: str) -> None:
     assert environment(variable)["X"] == value
 
 
@@ -65,14 +65,14 @@ def test_env_is_given_in_kubelets_ways(variable: Any, value: str) -> None:
         pytest.param({"envFrom": [{"configMapRef": {"name": "c"}}]}, id="env-from"),
     ],
 )  # fmt: skip
-def test_what_is_not_served_is_refused_by_name(more: Any) -> None:
+def test_unsupported_sources_name_the_container(more: Any) -> None:
     with pytest.raises(Unsupported, match="container 'a'"):
         environment(*more.pop("env", ()), **more)
 
 
-def test_a_container_without_a_command_says_what_to_write() -> None:
+def test_container_without_a_command_is_unsupported() -> None:
     pod = node_pod({"name": "a", "args": ["x"]})
-    with pytest.raises(Unsupported, match=r"write spec\.containers\[\]\.command"):
+    with pytest.raises(Unsupported, match=r"set spec\.containers\[\]\.command"):
         command_line(pod.spec.containers[0], {})
 
 
@@ -92,6 +92,6 @@ def test_references_are_expanded(text: str, expanded: str) -> None:
 
 
 @given(st.text())
-def test_text_without_a_dollar_stays_as_it_is(text: str) -> None:
+def test_text_without_a_dollar_does_not_change(text: str) -> None:
     plain = text.replace("$", "")
     assert expand(plain, {"A": "1"}) == plain

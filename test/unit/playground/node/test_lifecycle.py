@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from support.node_records import node_pod, record, records, sidecar
 
-from kruise_probe.playground.node.lifecycle import Plan, initialized, outcome, phase, plan
+from kruise_probe_playground.node.lifecycle import Plan, final_phase, initialized, phase, plan
 
 
 @pytest.mark.parametrize(
@@ -31,18 +31,20 @@ from kruise_probe.playground.node.lifecycle import Plan, initialized, outcome, p
         ),
     ],
 )  # fmt: skip
-def test_what_starts(pod: Any, how: dict[str, str], start: tuple[str, ...]) -> None:
+def test_plan_starts_the_next_containers(
+    pod: Any, how: dict[str, str], start: tuple[str, ...]
+) -> None:
     assert plan(pod.spec, records(pod, **how), loop_time=100) == Plan(start, (), None)
 
 
-def test_a_sidecar_that_has_not_started_holds_up_what_comes_after_it() -> None:
+def test_sidecar_that_has_not_started_blocks_later_containers() -> None:
     pod = node_pod("a", init=[sidecar("s")])
     side, main = pod.spec.all_containers()
     known = {"s": record(side, "running", started=False), "a": record(main)}
     assert plan(pod.spec, known, loop_time=0).start == ()
 
 
-def test_a_container_in_backoff_waits_and_says_until_when() -> None:
+def test_container_in_backoff_has_a_wake_deadline() -> None:
     pod = node_pod("a", "b")
     a, b = pod.spec.containers
     known = {
@@ -88,10 +90,12 @@ def test_sidecars_stop_when_the_containers_have_ended() -> None:
         ),
     ],
 )  # fmt: skip
-def test_how_the_pod_stands(pod: Any, how: dict[str, str], expected: tuple[object, ...]) -> None:
+def test_phase_follows_the_containers(
+    pod: Any, how: dict[str, str], expected: tuple[object, ...]
+) -> None:
     known = records(pod, **how)
     assert expected == (
-        outcome(pod.spec, known),
+        final_phase(pod.spec, known),
         phase(pod.spec, known),
         initialized(pod.spec, known),
     )

@@ -3,10 +3,10 @@
 import pytest
 from support.node_records import node_pod, record
 
-from kruise_probe.playground.node.records import HEALTHY_SECONDS, backoff_seconds
+from kruise_probe_playground.node.lifecycle import HEALTHY_SECONDS, backoff_seconds
 
 
-def test_the_first_restart_is_at_once_and_later_ones_wait_longer_up_to_a_limit() -> None:
+def test_backoff_grows_from_zero_to_its_maximum() -> None:
     assert [backoff_seconds(ends) for ends in range(8)] == [0, 0, 1, 2, 4, 8, 10, 10]
 
 
@@ -17,7 +17,7 @@ def test_the_first_restart_is_at_once_and_later_ones_wait_longer_up_to_a_limit()
         pytest.param(HEALTHY_SECONDS, 100 + HEALTHY_SECONDS, id="a-long-run-forgives"),
     ],
 )
-def test_backoff_counts_quick_ends_in_a_row(ran_seconds: float, deadline: float) -> None:
+def test_backoff_counts_consecutive_quick_ends(ran_seconds: float, deadline: float) -> None:
     ended = record(node_pod("a").spec.containers[0], "1")
     ended.quick_ends = 2
     ended.began = 100.0

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from support.node_records import AT, container, node_pod, record, records
 
-from kruise_probe.playground.node.containers import State
-from kruise_probe.playground.node.records import ContainerRecord
-from kruise_probe.playground.node.status import Place, pod_status
+from kruise_probe_playground.node.containers import State
+from kruise_probe_playground.node.lifecycle import ContainerRecord
+from kruise_probe_playground.node.status import Place, pod_status
 
 PLACE = Place("127.10.1.1", "127.10.0.1")
 GATE = "example.com/gate"
@@ -78,12 +78,12 @@ def test_unready_containers_are_named() -> None:
     assert condition(found, "Ready") == ("False", "ContainersNotReady", message)
 
 
-def test_a_pod_that_has_ended_is_not_ready_because_it_completed() -> None:
+def test_completed_pod_is_not_ready() -> None:
     pod = node_pod("a", restartPolicy="Never")
     assert condition(status(pod, records(pod, a="0")), "Ready") == ("False", "PodCompleted", "")
 
 
-def test_times_of_conditions_move_only_with_their_status() -> None:
+def test_transition_times_change_only_with_the_status() -> None:
     pod = node_pod("a")
     first = status(pod, records(pod))
     second = status(pod, records(pod, a="running"), before=first, later=5)
@@ -93,7 +93,7 @@ def test_times_of_conditions_move_only_with_their_status() -> None:
     assert second["startTime"] == "2026-01-01T00:00:00Z"
 
 
-def test_nothing_changes_when_nothing_happened() -> None:
+def test_status_is_stable_without_changes() -> None:
     pod = node_pod("a")
     first = status(pod, records(pod, a="running"))
     assert status(pod, records(pod, a="running"), before=first, later=60) == first
@@ -106,12 +106,12 @@ def test_nothing_changes_when_nothing_happened() -> None:
         pytest.param({"i": "0"}, {"waiting": {"reason": "ContainerCreating"}}, id="is-next"),
     ],
 )
-def test_why_a_container_has_not_begun(known: dict[str, str], state: Any) -> None:
+def test_waiting_container_has_a_reason(known: dict[str, str], state: Any) -> None:
     pod = node_pod("a", init=["i"])
     assert status(pod, records(pod, **known))["containerStatuses"][0]["state"] == state
 
 
-def test_a_container_that_keeps_ending_shows_its_backoff_and_its_last_end() -> None:
+def test_crash_loop_shows_backoff_and_last_state() -> None:
     pod = node_pod("a")
     ended = record(pod.spec.containers[0], "3")
     ended.quick_ends = 3
@@ -123,7 +123,7 @@ def test_a_container_that_keeps_ending_shows_its_backoff_and_its_last_end() -> N
     assert found["lastState"]["terminated"]["exitCode"] == 3
 
 
-def test_a_pod_that_is_being_deleted_shows_ends_and_no_backoff() -> None:
+def test_terminating_pod_shows_no_backoff() -> None:
     pod = node_pod("a", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
     ended = record(pod.spec.containers[0], "3")
     ended.quick_ends = 3
@@ -131,7 +131,7 @@ def test_a_pod_that_is_being_deleted_shows_ends_and_no_backoff() -> None:
     assert found["state"]["terminated"]["reason"] == "Error"
 
 
-def test_what_cannot_be_created_says_why() -> None:
+def test_container_that_cannot_be_created_has_the_message() -> None:
     pod = node_pod("a")
     broken = record(pod.spec.containers[0])
     broken.problem = "no command"
@@ -140,7 +140,7 @@ def test_what_cannot_be_created_says_why() -> None:
     assert found["state"] == {"waiting": waiting}
 
 
-def test_a_restarted_container_keeps_its_last_end() -> None:
+def test_restarted_container_keeps_its_last_state() -> None:
     pod = node_pod("a")
     again = record(pod.spec.containers[0], "running")
     again.previous = container("a", State.EXITED, exit_code=137)

@@ -1,0 +1,117 @@
+"""Who may send a request: bearer tokens, no web pages, and the reviews by which other servers check a token.
+
+Source: apiserver pkg/authentication/token/tokenfile (`--token-auth-file`), kubernetes
+pkg/registry/authentication/tokenreview, pkg/registry/authorization/subjectaccessreview.
+Differs: the token table is fixed when the server is made; a callback answers access reviews.
+"""
+
+from collections.abc import Callable, Mapping
+from ipaddress import ip_address
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+import msgspec
+
+from kruise_probe_playground.apiserver.failures import Failure, bad_request
+from kruise_probe_playground.apiserver.schema import Json
+
+AUTHENTICATED: Final = "system:authenticated"
+TOKEN_REVIEWS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
+ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+REVIEW_PATHS: Final = frozenset({TOKEN_REVIEWS, ACCESS_REVIEWS})
+
+
+class User(NamedTuple):
+    """A user as TokenReview describes one."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+
+    @property
+    def all_groups(self) -> tuple[str, ...]:
+        """The groups with `system:authenticated`, which the API server adds."""
+        return (*self.groups, AUTHENTICATED)
+
+
+Tokens = Mapping[str, User]
+"""The token table: bearer token to user."""
+
+NO_TOKENS: Final[Tokens] = {}
+"""For tests of a bare server: it accepts every request, without a token."""
+
+
+def user_of(authorization: str, tokens: Tokens) -> User | None:
+    """The user of an `Authorization` header; None if its token is not in the table."""
+    scheme, _, token = authorization.partition(" ")
+    return tokens.get(token.strip()) if scheme.lower() == "bearer" else None
+
+
+def check_no_web_page(headers: Mapping[str, str]) -> None:
+    """Refuse what a browser sends for a web page, also under a name that resolves to loopback.
+
+    A browser reaches loopback for any page that it shows. A server with `NO_TOKENS` must therefore tell programs from
+    pages: a page's request has an Origin, or the page's own name as Host.
+    """
+    origin, host = headers.get("Origin"), headers.get("Host")
+    if origin is not None:
+        raise _web_page(f'the request has the header "Origin: {origin}"')
+    if host is not None and not _is_loopback(host):
+        raise _web_page(
+            f'the request has the header "Host: {host}", which is neither a loopback address nor localhost'
+        )
+
+
+def _web_page(why: str) -> Failure:
+    message = (
+        f"forbidden: {why}; this playground's API server refuses requests that a web page can send:"
+        " use kubectl or another program, without that header"
+    )
+    return Failure(403, "Forbidden", message, details={})
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+        return name == "localhost" or ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+class _Attributes(msgspec.Struct):
+    path: str = ""
+    verb: str = ""
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    token: str = ""
+    user: str = ""
+    non_resource_attributes: _Attributes = msgspec.field(default_factory=_Attributes)
+
+
+class _Review(msgspec.Struct):
+    spec: _Spec
+
+
+def review_response(
+    path: str, body: bytes, *, tokens: Tokens, allows: Callable[[str, str, str], bool]
+) -> Json:
+    """Return the review with its status; `allows` decides about (user, verb, path)."""
+    try:
+        spec = msgspec.json.decode(body, type=_Review).spec
+        sent: Json = msgspec.json.decode(body)
+    except msgspec.MsgspecError as error:
+        raise bad_request(f"the body is not a review: {error}") from error
+    if path == TOKEN_REVIEWS:
+        return {**sent, "status": _token_status(spec.token, tokens)}
+    attributes = spec.non_resource_attributes
+    return {**sent, "status": {"allowed": allows(spec.user, attributes.verb, attributes.path)}}
+
+
+def _token_status(token: str, tokens: Tokens) -> Json:
+    user = tokens.get(token)
+    if user is None:
+        return {"user": {}, "error": "invalid bearer token"}
+    return {
+        "authenticated": True,
+        "user": {"username": user.name, "groups": list(user.all_groups)},
+    }

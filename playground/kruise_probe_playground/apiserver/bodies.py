@@ -1,0 +1,166 @@
+"""Reads the bodies of requests.
+
+Source: apiserver pkg/endpoints/handlers/{create,update,patch}.go.
+Differs: only the protobuf that kubectl sends; no server-side apply.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+import yaml
+
+from kruise_probe_playground.apiserver import protobuf
+from kruise_probe_playground.apiserver.failures import Failure, bad_request, unsupported_media_type
+from kruise_probe_playground.apiserver.kinds import Kind
+from kruise_probe_playground.apiserver.patches import PatchFailed, json_patch, merge_patch
+from kruise_probe_playground.apiserver.requests import is_true
+from kruise_probe_playground.apiserver.schema import Json
+from kruise_probe_playground.apiserver.strategic import strategic_merge_patch
+
+
+class PatchType(StrEnum):
+    """Media types of PATCH."""
+
+    JSON = "application/json-patch+json"
+    MERGE = "application/merge-patch+json"
+    STRATEGIC_MERGE = "application/strategic-merge-patch+json"
+    APPLY = "application/apply-patch+yaml"
+
+
+YAML: Final = "application/yaml"
+JSON: Final = ("application/json", "")
+
+
+def media_type(content_type: str) -> str:
+    return content_type.partition(";")[0].strip().lower()
+
+
+def read_object(kind: Kind, body: bytes, content_type: str) -> Json:
+    """Decode the object of a create or an update."""
+    if media_type(content_type) == protobuf.MEDIA_TYPE and kind.kind in protobuf.METADATA_ONLY:
+        return _read_protobuf(kind, body)
+    sent = _decode(body, content_type, kind.kind)
+    if not isinstance(sent, dict):
+        raise unrecognized(kind.kind, "json: cannot unmarshal into an object", body)
+    if not isinstance(sent.get("metadata") or {}, dict):
+        raise unrecognized(kind.kind, "json: cannot unmarshal metadata into an object", body)
+    if kind.custom and not sent.get("kind"):
+        raise unrecognized(kind.kind, f"Object 'Kind' is missing in '{_shown(body)}'", body)
+    version = sent.get("apiVersion") or ("" if kind.custom else kind.api_version)
+    name = sent.get("kind") or kind.kind
+    if version != kind.api_version and kind.custom:
+        raise bad_request(
+            f"the API version in the data ({version}) does not match the expected API version"
+            f" ({kind.api_version})"
+        )
+    if not kind.custom and (version, name) != (kind.api_version, kind.kind):
+        raise bad_request(
+            f'{name} in version "{version}" cannot be handled as a {kind.kind}: expected'
+            f" {kind.kind} of version {kind.api_version}"
+        )
+    return sent
+
+
+def _decode(body: bytes, content_type: str, kind: str) -> Any:
+    media = media_type(content_type)
+    try:
+        if media in JSON:
+            return msgspec.json.decode(body)
+        if media == YAML:
+            return yaml.safe_load(body)
+    except (msgspec.DecodeError, yaml.YAMLError) as error:
+        raise unrecognized(
+            kind, f"couldn't get version/kind; json parse error: {error}", body
+        ) from error
+    raise unknown_format()
+
+
+def unknown_format() -> Failure:
+    return unsupported_media_type(
+        "the body of the request was in an unknown format - accepted media types include:"
+        " application/json, application/yaml"
+    )
+
+
+def _read_protobuf(kind: Kind, body: bytes) -> Json:
+    try:
+        return protobuf.read_metadata(body)
+    except (ValueError, KeyError) as error:
+        raise unrecognized(kind.kind, str(error), b"") from error
+
+
+def unrecognized(kind: str, why: str, body: bytes) -> Failure:
+    return bad_request(
+        f"the object provided is unrecognized (must be of type {kind}): {why} ({_shown(body)})"
+    )
+
+
+def _shown(body: bytes) -> str:
+    return body[:1024].decode(errors="replace")
+
+
+def apply_patch(kind: Kind, old: Json, body: bytes, patch_type: PatchType) -> Json:
+    """Apply a patch to a copy of `old`."""
+    try:
+        patch = msgspec.json.decode(body)
+    except msgspec.DecodeError as error:
+        raise bad_request(f"error decoding patch: {error}") from error
+    try:
+        match patch_type:
+            case PatchType.JSON:
+                patched = json_patch(old, patch)
+            case PatchType.STRATEGIC_MERGE:
+                patched = strategic_merge_patch(old, patch, kind.schema)
+            case _:
+                patched = merge_patch(old, patch)
+    except PatchFailed as error:
+        reason = {400: "BadRequest", 422: "Invalid"}.get(error.code, "InternalError")
+        raise Failure(error.code, reason, str(error)) from error
+    if not isinstance(patched, dict) or not isinstance(patched.get("metadata", {}), dict):
+        raise bad_request("the patched value is not an object")
+    return patched
+
+
+def patch_type_of(kind: Kind, content_type: str) -> PatchType:
+    """The patch type of a Content-Type. Checked before the object is looked up."""
+    accepted = [PatchType.JSON, PatchType.MERGE]
+    if not kind.custom:
+        accepted.append(PatchType.STRATEGIC_MERGE)
+    media = media_type(content_type)
+    if media == PatchType.APPLY:
+        raise unsupported_media_type(
+            "this playground's API server has no server-side apply; use kubectl apply without"
+            " --server-side"
+        )
+    if media not in accepted:
+        raise unsupported_media_type(
+            "the body of the request was in an unknown format - accepted media types include:"
+            f" {', '.join(accepted)}"
+        )
+    return PatchType(media)
+
+
+class _BindingTarget(msgspec.Struct):
+    name: str
+
+
+class _Binding(msgspec.Struct):
+    target: _BindingTarget
+
+
+def read_binding(body: bytes) -> str:
+    """The node of a Binding."""
+    try:
+        return msgspec.json.decode(body, type=_Binding).target.name
+    except msgspec.MsgspecError as error:
+        raise unrecognized("Binding", str(error), body) from error
+
+
+def wants_dry_run(query: Mapping[str, str]) -> bool:
+    """Whether the request is a dry run."""
+    value = query.get("dryRun", "")
+    if value not in ("", "All"):
+        raise bad_request(f'dryRun: Unsupported value: "{value}": supported values: "All"')
+    return is_true(value) if value else False

@@ -1,0 +1,190 @@
+"""The built-in kinds: pods, nodes, namespaces, events, leases, service accounts.
+
+Their structure is `core_schemas.json`, read once; their manners are small classes here and in `pods`.
+
+Source: kubernetes pkg/registry/core, pkg/registry/coordination.
+Differs: this server's garbage collector deletes namespaces, instead of a controller manager.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final
+
+import msgspec
+
+from kruise_probe_playground.apiserver import pods, printers
+from kruise_probe_playground.apiserver.failures import Cause, invalid_value
+from kruise_probe_playground.apiserver.kinds import ALL_VERBS, Kind, Rules
+from kruise_probe_playground.apiserver.schema import Compiler, Json, Schema
+from kruise_probe_playground.apiserver.shaping import apply_defaults
+
+_CORE: Final = "io.k8s.api.core.v1."
+_BLANKS: Final[Mapping[str, Json]] = {
+    "Event": {"involvedObject": {}},
+    "Namespace": {"spec": {}, "status": {}},
+    "Pod": {"spec": {"containers": None}, "status": {}},
+}
+_META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1."
+
+
+@cache
+def definitions() -> Mapping[str, Json]:
+    """The OpenAPI v3 schemas of the built-in kinds, by name."""
+    text = files(__package__).joinpath("core_schemas.json").read_bytes()
+    decoded: Mapping[str, Json] = msgspec.json.decode(text)
+    return decoded
+
+
+@cache
+def _compiler() -> Compiler:
+    return Compiler(definitions(), typed=True)
+
+
+@cache
+def object_meta() -> Schema:
+    """The schema of `metadata`, which custom resources share."""
+    return _compiler().compile({"$ref": f"{_META}ObjectMeta"})
+
+
+class NamespaceRules(Rules):
+    def reset_for_create(self, new: Json) -> None:
+        new.pop("status", None)
+
+    def default(self, new: Json) -> None:
+        metadata = new["metadata"]
+        labels = metadata.setdefault("labels", {})
+        labels["kubernetes.io/metadata.name"] = metadata["name"]
+
+    def prepare_for_create(self, new: Json) -> None:
+        new["spec"] = {"finalizers": ["kubernetes"]}
+        new["status"] = {"phase": "Active"}
+
+    def prepare_for_update(self, new: Json, old: Json) -> None:
+        new["spec"] = old["spec"]
+
+
+class EventRules(Rules):
+    def validate(self, new: Json) -> Sequence[Cause]:
+        namespace = new["metadata"].get("namespace") or ""
+        involved = (new.get("involvedObject") or {}).get("namespace") or ""
+        # Events of cluster-scoped objects are in the namespace default.
+        if involved == namespace or (not involved and namespace == "default"):
+            return ()
+        why = "does not match event.namespace"
+        return [invalid_value("involvedObject.namespace", involved, why)]
+
+
+def _event_fields(event: Json) -> Mapping[str, str]:
+    involved, source = event.get("involvedObject") or {}, event.get("source") or {}
+    return {
+        "involvedObject.kind": involved.get("kind", ""),
+        "involvedObject.namespace": involved.get("namespace", ""),
+        "involvedObject.name": involved.get("name", ""),
+        "involvedObject.uid": involved.get("uid", ""),
+        "involvedObject.apiVersion": involved.get("apiVersion", ""),
+        "involvedObject.resourceVersion": involved.get("resourceVersion", ""),
+        "involvedObject.fieldPath": involved.get("fieldPath", ""),
+        "reason": event.get("reason", ""),
+        "reportingComponent": event.get("reportingComponent", ""),
+        "source": source.get("component") or event.get("reportingComponent", ""),
+        "type": event.get("type", ""),
+    }
+
+
+def _node_fields(node: Json) -> Mapping[str, str]:
+    unschedulable = bool((node.get("spec") or {}).get("unschedulable"))
+    return {"spec.unschedulable": str(unschedulable).lower()}
+
+
+def _namespace_fields(namespace: Json) -> Mapping[str, str]:
+    return {"status.phase": (namespace.get("status") or {}).get("phase", "")}
+
+
+def _kind(definition: str, plural: str, **more: Any) -> Kind:
+    openapi = definitions()[definition]
+    schema = _compiler().compile({"$ref": definition})
+    name = definition.rsplit(".", 1)[1]
+    values: dict[str, Any] = {
+        "group": "",
+        "version": "v1",
+        "plural": plural,
+        "singular": name.lower(),
+        "kind": name,
+        "namespaced": True,
+        "schema": schema,
+        "blank": _blank(schema, _BLANKS.get(name, {})),
+        "openapi": openapi,
+        "rules": Rules(),
+    }
+    return Kind(**{**values, **more})
+
+
+def _blank(schema: Schema, more: Json) -> Json:
+    blank: Json = {"metadata": {}, **more}
+    apply_defaults(blank, schema)
+    return blank
+
+
+def builtin_kinds() -> list[Kind]:
+    """All built-in kinds, in the order of discovery."""
+    return [
+        _kind(
+            f"{_CORE}Event",
+            "events",
+            short_names=("ev",),
+            columns=printers.EVENTS,
+            rules=EventRules(),
+            create_on_update=True,
+            select_fields=_event_fields,
+        ),
+        _kind(
+            f"{_CORE}Namespace",
+            "namespaces",
+            namespaced=False,
+            short_names=("ns",),
+            columns=printers.NAMESPACES,
+            rules=NamespaceRules(),
+            verbs=tuple(each for each in ALL_VERBS if each != "deletecollection"),
+            subresources=("status", "finalize"),
+            dns_label_name=True,
+            returns_deleted=True,
+            select_fields=_namespace_fields,
+        ),
+        _kind(
+            f"{_CORE}Node",
+            "nodes",
+            namespaced=False,
+            short_names=("no",),
+            columns=printers.NODES,
+            subresources=("status",),
+            select_fields=_node_fields,
+        ),
+        _kind(
+            f"{_CORE}Pod",
+            "pods",
+            short_names=("po",),
+            categories=("all",),
+            columns=printers.PODS,
+            rules=pods.PodRules(),
+            subresources=("status", "binding"),
+            has_generation=True,
+            returns_deleted=True,
+            select_fields=pods.select_fields,
+        ),
+        _kind(
+            f"{_CORE}ServiceAccount",
+            "serviceaccounts",
+            short_names=("sa",),
+            columns=printers.SERVICE_ACCOUNTS,
+            returns_deleted=True,
+        ),
+        _kind(
+            "io.k8s.api.coordination.v1.Lease",
+            "leases",
+            group="coordination.k8s.io",
+            columns=printers.LEASES,
+            create_on_update=True,
+            unconditional_update=False,
+        ),
+    ]

@@ -1,0 +1,192 @@
+"""Kinds that CustomResourceDefinitions define, and the definitions as objects that clients may read.
+
+Source: apiextensions-apiserver pkg/registry/customresource (strategy, status_strategy), pkg/apiserver,
+pkg/controller/{establish,status}.
+Differs: the storage version only; functions take the place of CEL; definitions are given to the server and fixed.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from kruise_probe.api.times import format_time
+from kruise_probe_playground.apiserver import builtin
+from kruise_probe_playground.apiserver.columns import Column, cell_of
+from kruise_probe_playground.apiserver.failures import Cause, invalid_value
+from kruise_probe_playground.apiserver.kinds import READ_VERBS, Kind, Rules
+from kruise_probe_playground.apiserver.metadata import stamp_new
+from kruise_probe_playground.apiserver.printers import DEFINITIONS, NAME
+from kruise_probe_playground.apiserver.registry import Registry
+from kruise_probe_playground.apiserver.schema import UNTYPED, Compiler, Json, Schema
+from kruise_probe_playground.apiserver.validation import validate
+
+Validator = Callable[[Json, Json | None], Sequence[Cause]]
+"""Returns what is wrong with the new object; takes also the stored one, None on creation."""
+
+
+class CustomRules(Rules):
+    """Separate status, generation counts changes outside metadata and status, validation by schema, then by `validator`."""
+
+    def __init__(
+        self,
+        schema: Schema,
+        api_version: str,
+        kind: str,
+        validator: Validator | None,
+        *,
+        has_status: bool,
+    ) -> None:
+        self._schema = schema
+        self._api_version = api_version
+        self._kind = kind
+        self._validator = validator
+        self._has_status = has_status
+
+    def reset_for_create(self, new: Json) -> None:
+        if self._has_status:
+            new.pop("status", None)
+
+    def prepare_for_create(self, new: Json) -> None:
+        new["metadata"]["generation"] = 1
+
+    def reset_for_update(self, new: Json, old: Json, subresource: str) -> None:
+        if subresource == "status":
+            status = new.get("status")
+            new.clear()
+            new.update({key: each for key, each in old.items() if key != "status"})
+            new["metadata"] = dict(old["metadata"])
+            if status is not None:
+                new["status"] = status
+        elif self._has_status:
+            super().reset_for_update(new, old, subresource)
+
+    def prepare_for_update(self, new: Json, old: Json) -> None:
+        if self._counted(new) != self._counted(old):
+            new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+
+    def _counted(self, of: Json) -> Json:
+        ignored = ("metadata", "status") if self._has_status else ("metadata",)
+        return {key: each for key, each in of.items() if key not in ignored}
+
+    def validate(self, new: Json) -> Sequence[Cause]:
+        return self._problems(new, None)
+
+    def validate_update(self, new: Json, old: Json) -> Sequence[Cause]:
+        return self._problems(new, old)
+
+    def _problems(self, new: Json, old: Json | None) -> Sequence[Cause]:
+        if new.get("kind") != self._kind:
+            return [invalid_value("kind", new.get("kind"), f"must be {self._kind}")]
+        if new.get("apiVersion") != self._api_version:
+            sent = new.get("apiVersion")
+            return [invalid_value("apiVersion", sent, f"must be {self._api_version}")]
+        found = list(validate(new, self._schema, ""))
+        if not found and self._validator is not None:
+            found += self._validator(new, old)
+        return found
+
+
+def custom_kind(crd: Json, validator: Validator | None = None) -> Kind:
+    """The kind that a CustomResourceDefinition (v1) defines."""
+    spec = crd["spec"]
+    names, version = spec["names"], _stored_version(crd)
+    openapi: Json = version["schema"]["openAPIV3Schema"]
+    schema = Compiler().compile(openapi)
+    schema.properties["metadata"] = builtin.object_meta()
+    for key in ("apiVersion", "kind"):
+        schema.properties.setdefault(key, UNTYPED)
+    has_status = "status" in version.get("subresources", {})
+    return Kind(
+        group=spec["group"],
+        version=version["name"],
+        plural=names["plural"],
+        singular=names.get("singular") or names["kind"].lower(),
+        kind=names["kind"],
+        list_kind=names.get("listKind") or "",
+        namespaced=spec["scope"] == "Namespaced",
+        short_names=tuple(names.get("shortNames") or ()),
+        categories=tuple(names.get("categories") or ()),
+        subresources=("status",) if has_status else (),
+        schema=schema,
+        openapi=openapi,
+        columns=_columns(version),
+        rules=CustomRules(
+            schema,
+            f"{spec['group']}/{version['name']}",
+            names["kind"],
+            validator,
+            has_status=has_status,
+        ),
+        custom=True,
+        has_generation=True,
+        unconditional_update=False,
+    )
+
+
+def _stored_version(crd: Json) -> Json:
+    return next(each for each in crd["spec"]["versions"] if each["served"] and each["storage"])
+
+
+def _columns(version: Json) -> Sequence[Column]:
+    declared = version.get("additionalPrinterColumns") or [
+        {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
+    ]
+    return (
+        NAME,
+        *(
+            Column(
+                name=each["name"],
+                type=each["type"],
+                cell=cell_of(each["jsonPath"], each["type"]),
+                wide=each.get("priority", 0) > 0,
+                format=each.get("format", ""),
+                description=each.get("description", ""),
+            )
+            for each in declared
+        ),
+    )
+
+
+DEFINITION_KIND: Final = Kind(
+    group="apiextensions.k8s.io",
+    version="v1",
+    plural="customresourcedefinitions",
+    singular="customresourcedefinition",
+    kind="CustomResourceDefinition",
+    namespaced=False,
+    schema=UNTYPED,
+    openapi={"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+    columns=DEFINITIONS,
+    rules=Rules(),
+    short_names=("crd", "crds"),
+    categories=("api-extensions",),
+    verbs=READ_VERBS,
+    has_generation=True,
+)
+
+
+def store_definition(registry: Registry, crd: Json) -> None:
+    """Store a definition with the condition Established."""
+    now = registry.now()
+    metadata = {**crd["metadata"], "generation": 1}
+    stamp_new(metadata, now)
+    spec = {"conversion": {"strategy": "None"}, **crd["spec"]}
+    conditions = [
+        {
+            "type": kind,
+            "status": "True",
+            "lastTransitionTime": format_time(now),
+            "reason": reason,
+            "message": message,
+        }
+        for kind, reason, message in (
+            ("NamesAccepted", "NoConflicts", "no conflicts found"),
+            ("Established", "InitialNamesAccepted", "the initial names have been accepted"),
+        )
+    ]
+    stored_versions = [each["name"] for each in spec["versions"] if each["storage"]]
+    status = {
+        "conditions": conditions,
+        "acceptedNames": spec["names"],
+        "storedVersions": stored_versions,
+    }
+    registry.commit(DEFINITION_KIND, {"metadata": metadata, "spec": spec, "status": status}, None)

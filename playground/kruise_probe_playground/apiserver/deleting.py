@@ -1,0 +1,150 @@
+"""Deletes objects: at once, after a grace period, or when their finalizers are removed.
+
+Source: apiserver pkg/registry/rest/delete.go (BeforeDelete), pkg/registry/generic/registry/store.go (Delete),
+pkg/admission/plugin/namespace/lifecycle (namespaces that cannot be deleted).
+Differs: nothing.
+"""
+
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from kruise_probe.api.times import format_time, parse_time
+from kruise_probe_playground.apiserver.failures import conflict, forbidden
+from kruise_probe_playground.apiserver.kinds import Kind
+from kruise_probe_playground.apiserver.registry import Registry
+from kruise_probe_playground.apiserver.schema import Json
+from kruise_probe_playground.apiserver.store import Stored
+
+ORPHAN = "orphan"
+FOREGROUND = "foregroundDeletion"
+_IMMORTAL_NAMESPACES = frozenset({"default", "kube-system", "kube-public"})
+_POLICY_FINALIZERS = {"Orphan": ORPHAN, "Foreground": FOREGROUND}
+
+
+class DeleteOptions(NamedTuple):
+    """metav1.DeleteOptions. `policy` is Background, Foreground, Orphan or empty."""
+
+    grace_seconds: int | None = None
+    uid: str = ""
+    resource_version: str = ""
+    policy: str = ""
+    dry_run: bool = False
+
+
+class Deleted(NamedTuple):
+    """`gone` is False while a grace period or a finalizer delays the deletion."""
+
+    stored: Stored
+    gone: bool
+
+
+class Remover:
+    """Deletes objects of all kinds of one registry."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def delete(self, kind: Kind, stored: Stored, options: DeleteOptions) -> Deleted:
+        """Delete the object, or set its deletionTimestamp."""
+        _check_preconditions(kind, stored, options)
+        if kind.resource == "namespaces" and stored.key.name in _IMMORTAL_NAMESPACES:
+            raise forbidden(kind.target(stored.key.name), "this namespace may not be deleted")
+        new = kind.decode(stored)
+        now = self._registry.now()
+        if kind.resource == "namespaces":
+            return self._terminate_namespace(kind, stored, new, options, now)
+        _set_policy_finalizer(new["metadata"], options.policy)
+        changed, pending = _grace(kind, new, options, now)
+        if not pending and new["metadata"].get("finalizers"):
+            changed = _mark(new["metadata"], now) or changed
+            pending = True
+        if options.dry_run:
+            return Deleted(stored, gone=not pending)
+        if not pending:
+            return Deleted(self._registry.remove(kind, new, stored), gone=True)
+        if changed or kind.decode(stored) != new:
+            stored = self._registry.commit(kind, new, stored)
+        return Deleted(stored, gone=False)
+
+    def _terminate_namespace(
+        self, kind: Kind, stored: Stored, new: Json, options: DeleteOptions, now: datetime
+    ) -> Deleted:
+        if "deletionTimestamp" in new["metadata"] or options.dry_run:
+            return Deleted(stored, gone=False)
+        new["metadata"]["deletionTimestamp"] = format_time(now)
+        new["status"] = {**(new.get("status") or {}), "phase": "Terminating"}
+        return Deleted(self._registry.commit(kind, new, stored), gone=False)
+
+
+def _check_preconditions(kind: Kind, stored: Stored, options: DeleteOptions) -> None:
+    if options.uid and options.uid != stored.uid:
+        raise conflict(
+            kind.target(stored.key.name),
+            f"Precondition failed: UID in precondition: {options.uid}, UID in object meta: {stored.uid}",
+        )
+    version = str(stored.revision)
+    if options.resource_version and options.resource_version != version:
+        raise conflict(
+            kind.target(stored.key.name),
+            f"Precondition failed: ResourceVersion in precondition: {options.resource_version},"
+            f" ResourceVersion in object meta: {version}",
+        )
+
+
+def _set_policy_finalizer(metadata: Json, policy: str) -> None:
+    """Add the finalizer of Orphan or Foreground for the garbage collector; one replaces the other."""
+    if not policy:
+        return
+    wanted = _POLICY_FINALIZERS.get(policy)
+    others = [
+        each for each in metadata.get("finalizers") or () if each not in _POLICY_FINALIZERS.values()
+    ]
+    finalizers = [*others, wanted] if wanted else others
+    if finalizers:
+        metadata["finalizers"] = finalizers
+    else:
+        metadata.pop("finalizers", None)
+
+
+def _grace(kind: Kind, new: Json, options: DeleteOptions, now: datetime) -> tuple[bool, bool]:
+    """Return whether the object was changed, and whether its deletion has to wait for the kubelet."""
+    metadata = new["metadata"]
+    requested = options.grace_seconds
+    if requested is not None and requested < 0:
+        requested = 1
+    if "deletionTimestamp" in metadata:
+        return _shorten(metadata, requested, now)
+    seconds = kind.rules.grace_seconds(new, requested)
+    if seconds is None:
+        return False, False
+    metadata["deletionTimestamp"] = format_time(now + timedelta(seconds=seconds))
+    metadata["deletionGracePeriodSeconds"] = seconds
+    if metadata.get("generation"):
+        metadata["generation"] += 1
+    return True, seconds > 0
+
+
+def _shorten(metadata: Json, requested: int | None, now: datetime) -> tuple[bool, bool]:
+    current = metadata.get("deletionGracePeriodSeconds") or 0
+    if not current:
+        return False, False
+    if requested is None or requested >= current:
+        return False, True
+    at = parse_time(metadata["deletionTimestamp"]) or now
+    moved = max(at + timedelta(seconds=requested - current), now)
+    if moved == now and requested:
+        requested = 1
+    metadata["deletionTimestamp"] = format_time(moved)
+    metadata["deletionGracePeriodSeconds"] = requested
+    return True, requested > 0
+
+
+def _mark(metadata: Json, now: datetime) -> bool:
+    """Set the deletionTimestamp of an object that still has finalizers; return whether that changed it."""
+    if metadata.get("deletionTimestamp") and metadata.get("deletionGracePeriodSeconds") == 0:
+        return False
+    if "deletionTimestamp" not in metadata and metadata.get("generation"):
+        metadata["generation"] += 1
+    metadata.setdefault("deletionTimestamp", format_time(now))
+    metadata["deletionGracePeriodSeconds"] = 0
+    return True

@@ -1,0 +1,171 @@
+"""Discovery: versions, groups and resources.
+
+Source: apiserver pkg/endpoints/discovery; apidiscovery.k8s.io/v2.
+Differs: the served kinds never change.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from kruise_probe_playground.apiserver.kinds import Kind
+from kruise_probe_playground.apiserver.schema import Json
+
+GIT_VERSION: Final = "v1.36.0+playground"
+
+_STATUS_VERBS: Final = ("get", "patch", "update")
+_SUBRESOURCE_VERBS: Final = {
+    "status": _STATUS_VERBS,
+    "finalize": ("update",),
+    "binding": ("create",),
+}
+_SUBRESOURCE_KINDS: Final = {"binding": "Binding"}
+AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
+
+def version() -> Json:
+    """`/version`."""
+    return {
+        "major": "1",
+        "minor": "36",
+        "gitVersion": GIT_VERSION,
+        "gitCommit": "",
+        "gitTreeState": "",
+        "buildDate": "",
+        "goVersion": "",
+        "compiler": "",
+        "platform": "linux/amd64",
+    }
+
+
+class Discovery:
+    """The documents at `/api` and `/apis`."""
+
+    def __init__(self, kinds: Iterable[Kind]) -> None:
+        self._groups: dict[str, dict[str, list[Kind]]] = {}
+        for kind in kinds:
+            self._groups.setdefault(kind.group, {}).setdefault(kind.version, []).append(kind)
+
+    def document(self, path: str, accept: str) -> tuple[Json, str] | None:
+        """The document at a path and its content type; None if the path has no document."""
+        parts = path.strip("/").split("/")
+        aggregated = "as=APIGroupDiscoveryList" in accept and "v=v2" in accept
+        match parts:
+            case ["api"] if aggregated:
+                return self._aggregated([""]), AGGREGATED
+            case ["apis"] if aggregated:
+                return self._aggregated([each for each in self._groups if each]), AGGREGATED
+            case ["api"]:
+                document: Json | None = {"kind": "APIVersions", "versions": ["v1"]}
+            case ["apis"]:
+                document = self._group_list()
+            case ["api", wanted]:
+                document = self._resources("", wanted)
+            case ["apis", group]:
+                document = self._group(group)
+            case ["apis", group, wanted]:
+                document = self._resources(group, wanted)
+            case _:
+                document = None
+        return None if document is None else (document, "application/json")
+
+    def _group_list(self) -> Json:
+        return {
+            "kind": "APIGroupList",
+            "apiVersion": "v1",
+            "groups": [self._described(each) for each in self._groups if each],
+        }
+
+    def _group(self, group: str) -> Json | None:
+        if group not in self._groups:
+            return None
+        return {"kind": "APIGroup", "apiVersion": "v1", **self._described(group)}
+
+    def _described(self, group: str) -> Json:
+        versions = [
+            {"groupVersion": f"{group}/{each}", "version": each} for each in self._groups[group]
+        ]
+        return {"name": group, "versions": versions, "preferredVersion": versions[0]}
+
+    def _resources(self, group: str, wanted: str) -> Json | None:
+        kinds = self._groups.get(group, {}).get(wanted)
+        if kinds is None:
+            return None
+        return {
+            "kind": "APIResourceList",
+            "apiVersion": "v1",
+            "groupVersion": kinds[0].api_version,
+            "resources": [each for kind in kinds for each in _resource_entries(kind)],
+        }
+
+    def _aggregated(self, groups: list[str]) -> Json:
+        return {
+            "kind": "APIGroupDiscoveryList",
+            "apiVersion": "apidiscovery.k8s.io/v2",
+            "metadata": {},
+            "items": [
+                {
+                    "metadata": {"name": group, "creationTimestamp": None} if group else {},
+                    "versions": [
+                        {
+                            "version": each,
+                            "resources": [_discovered(kind) for kind in kinds],
+                            "freshness": "Current",
+                        }
+                        for each, kinds in self._groups[group].items()
+                    ],
+                }
+                for group in groups
+            ],
+        }
+
+
+def _resource_entries(kind: Kind) -> list[Json]:
+    entry: Json = {
+        "name": kind.plural,
+        "singularName": kind.singular,
+        "namespaced": kind.namespaced,
+        "kind": kind.kind,
+        "verbs": list(kind.verbs),
+    }
+    if kind.short_names:
+        entry["shortNames"] = list(kind.short_names)
+    if kind.categories:
+        entry["categories"] = list(kind.categories)
+    below = [
+        {
+            "name": f"{kind.plural}/{each}",
+            "singularName": "",
+            "namespaced": kind.namespaced,
+            "kind": _SUBRESOURCE_KINDS.get(each, kind.kind),
+            "verbs": list(_SUBRESOURCE_VERBS[each]),
+        }
+        for each in kind.subresources
+    ]
+    return [entry, *below]
+
+
+def _discovered(kind: Kind) -> Json:
+    def response_kind(name: str) -> dict[str, Any]:
+        return {"group": kind.group, "version": kind.version, "kind": name}
+
+    entry: Json = {
+        "resource": kind.plural,
+        "responseKind": response_kind(kind.kind),
+        "scope": "Namespaced" if kind.namespaced else "Cluster",
+        "singularResource": kind.singular,
+        "verbs": list(kind.verbs),
+    }
+    if kind.short_names:
+        entry["shortNames"] = list(kind.short_names)
+    if kind.categories:
+        entry["categories"] = list(kind.categories)
+    if kind.subresources:
+        entry["subresources"] = [
+            {
+                "subresource": each,
+                "responseKind": response_kind(_SUBRESOURCE_KINDS.get(each, kind.kind)),
+                "verbs": list(_SUBRESOURCE_VERBS[each]),
+            }
+            for each in kind.subresources
+        ]
+    return entry

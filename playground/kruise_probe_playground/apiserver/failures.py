@@ -1,0 +1,224 @@
+"""Failures of requests, as metav1.Status.
+
+Source: apimachinery pkg/api/errors/errors.go and pkg/util/validation/field/errors.go.
+Differs: only the failures of this server.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from kruise_probe_playground.apiserver.schema import Json
+
+
+class Cause(NamedTuple):
+    """One invalid field.
+
+    Attributes:
+        reason: e.g. FieldValueInvalid.
+        message: e.g. `Invalid value: "x": must be …`.
+        field: e.g. `spec.probes[0].name`.
+    """
+
+    reason: str
+    message: str
+    field: str
+
+
+class Target(NamedTuple):
+    """The object of a failure. `resource` is the plural; only 422 uses `kind`."""
+
+    group: str
+    resource: str
+    kind: str
+    name: str = ""
+
+    @property
+    def qualified_resource(self) -> str:
+        return f"{self.resource}.{self.group}" if self.group else self.resource
+
+    @property
+    def qualified_kind(self) -> str:
+        return f"{self.kind}.{self.group}" if self.group else self.kind
+
+
+class Failure(Exception):
+    """A failed request: `status` is the body of the response, `code` its HTTP status."""
+
+    def __init__(
+        self,
+        code: int,
+        reason: str,
+        message: str,
+        *,
+        details: Json | None = None,
+        metadata: Json | None = None,
+    ) -> None:
+        self.code = code
+        self.retry_after_seconds: int | None = (details or {}).get("retryAfterSeconds")
+        self.status: Json = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": metadata or {},
+            "status": "Failure",
+            "message": message,
+            **({"reason": reason} if reason else {}),
+            **({"details": details} if details is not None else {}),
+            "code": code,
+        }
+        super().__init__(f"{code} {reason}: {message}")
+
+
+def success(target: Target, uid: str) -> Json:
+    """The response to an immediate deletion."""
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Success",
+        "details": {**_details(target), "uid": uid},
+    }
+
+
+def _details(target: Target, *, kind: str = "") -> Json:
+    details = {
+        "name": target.name,
+        "group": target.group,
+        "kind": kind or target.resource,
+    }
+    return {key: value for key, value in details.items() if value}
+
+
+def bad_request(message: str) -> Failure:
+    return Failure(400, "BadRequest", message)
+
+
+def not_found(target: Target) -> Failure:
+    message = f'{target.qualified_resource} "{target.name}" not found'
+    return Failure(404, "NotFound", message, details=_details(target))
+
+
+def no_such_path() -> Failure:
+    message = "the server could not find the requested resource"
+    return Failure(404, "NotFound", message, details={})
+
+
+def method_not_allowed() -> Failure:
+    message = "the server does not allow this method on the requested resource"
+    return Failure(405, "MethodNotAllowed", message, details={})
+
+
+def already_exists(target: Target) -> Failure:
+    message = f'{target.qualified_resource} "{target.name}" already exists'
+    return Failure(409, "AlreadyExists", message, details=_details(target))
+
+
+def conflict(target: Target, why: str = "") -> Failure:
+    why = why or (
+        "the object has been modified; please apply your changes to the latest version and try again"
+    )
+    message = f'Operation cannot be fulfilled on {target.qualified_resource} "{target.name}": {why}'
+    return Failure(409, "Conflict", message, details=_details(target))
+
+
+def forbidden(target: Target, why: str, causes: Sequence[Cause] = ()) -> Failure:
+    name = f' "{target.name}"' if target.name else ""
+    message = f"{target.qualified_resource}{name} is forbidden: {why}"
+    details = _details(target)
+    if causes:
+        details["causes"] = [_cause(each) for each in causes]
+    return Failure(403, "Forbidden", message, details=details)
+
+
+def unauthorized() -> Failure:
+    return Failure(401, "Unauthorized", "Unauthorized")
+
+
+def gone(message: str) -> Failure:
+    return Failure(410, "Expired", message)
+
+
+def expired_list(fresh_token: str) -> Failure:
+    message = (
+        "The provided continue parameter is too old to display a consistent list result. You can start"
+        " a new list without the continue parameter, or use the continue token in this response to"
+        " retrieve the remainder of the results. Continuing with the provided token results in an"
+        " inconsistent list - objects that were created, modified, or deleted between the time the"
+        " first chunk was returned and now may show up in the list."
+    )
+    return Failure(410, "Expired", message, metadata={"continue": fresh_token})
+
+
+def too_large_version(requested: int, current: int) -> Failure:
+    details = {
+        "causes": [
+            {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"},
+        ],
+        "retryAfterSeconds": 1,
+    }
+    message = f"Too large resource version: {requested}, current: {current}"
+    return Failure(504, "Timeout", f"Timeout: {message}", details=details)
+
+
+def not_acceptable(offered: str) -> Failure:
+    message = f"only the following media types are accepted: {offered}"
+    return Failure(406, "NotAcceptable", message)
+
+
+def too_large_for_storage() -> Failure:
+    return Failure(500, "", "etcdserver: request is too large")
+
+
+def too_large_body(limit: int) -> Failure:
+    message = f"Request entity too large: limit is {limit}"
+    return Failure(413, "RequestEntityTooLarge", message)
+
+
+def unsupported_media_type(message: str) -> Failure:
+    return Failure(415, "UnsupportedMediaType", message, details={})
+
+
+def invalid(target: Target, causes: Sequence[Cause]) -> Failure:
+    seen = list(dict.fromkeys(f"{each.field}: {each.message}" for each in causes))
+    listed = seen[0] if len(seen) == 1 else f"[{', '.join(seen)}]"
+    message = f'{target.qualified_kind} "{target.name}" is invalid: {listed}'
+    details = _details(target, kind=target.kind)
+    details["causes"] = [_cause(each) for each in causes]
+    return Failure(422, "Invalid", message, details=details)
+
+
+def _cause(cause: Cause) -> Json:
+    return {"reason": cause.reason, "message": cause.message, "field": cause.field}
+
+
+def required(field: str, detail: str = "") -> Cause:
+    message = f"Required value: {detail}" if detail else "Required value"
+    return Cause("FieldValueRequired", message, field)
+
+
+def invalid_value(field: str, value: Any, detail: str) -> Cause:
+    return Cause("FieldValueInvalid", f"Invalid value: {show(value)}: {detail}", field)
+
+
+def wrong_type(field: str, value: Any, detail: str) -> Cause:
+    return Cause("FieldValueTypeInvalid", f"Invalid value: {show(value)}: {detail}", field)
+
+
+def unsupported(field: str, value: Any, supported: Sequence[Any]) -> Cause:
+    listed = ", ".join(show(each) for each in supported)
+    message = f"Unsupported value: {show(value)}: supported values: {listed}"
+    return Cause("FieldValueNotSupported", message, field)
+
+
+def forbidden_field(field: str, detail: str) -> Cause:
+    return Cause("FieldValueForbidden", f"Forbidden: {detail}", field)
+
+
+def duplicate(field: str, value: Any) -> Cause:
+    return Cause("FieldValueDuplicate", f"Duplicate value: {show(value)}", field)
+
+
+def show(value: Any) -> str:
+    """A value as Go prints it in error messages: strings in quotes, numbers without, `null`."""
+    return msgspec.json.encode(value).decode()

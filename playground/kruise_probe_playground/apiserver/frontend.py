@@ -1,0 +1,207 @@
+"""The HTTP handler chain: authenticates a request, routes it, sends the response.
+
+Source: apiserver pkg/server/config.go (DefaultBuildHandlerChain), pkg/endpoints/request.
+Differs: the only authentication is a table of bearer tokens; requests of web pages are refused.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from kruise_probe_playground.apiserver import failures
+from kruise_probe_playground.apiserver.authentication import (
+    REVIEW_PATHS,
+    Tokens,
+    check_no_web_page,
+    review_response,
+    user_of,
+)
+from kruise_probe_playground.apiserver.discovery import Discovery, version
+from kruise_probe_playground.apiserver.failures import Failure, Target
+from kruise_probe_playground.apiserver.handlers import (
+    Call,
+    Handlers,
+    check_route,
+    verb_of,
+)
+from kruise_probe_playground.apiserver.openapi import OpenApi
+from kruise_probe_playground.apiserver.registry import Registry
+from kruise_probe_playground.apiserver.requests import parse_path
+from kruise_probe_playground.apiserver.watching import Watch
+
+_JSON: Final = "application/json"
+_HEALTH: Final = ("healthz", "livez", "readyz")
+MAX_BODY_BYTES: Final = 3 << 20
+BODY_SECONDS: Final = 30.0
+"""How long a client may take to send its body."""
+WRITE_SECONDS: Final = 30.0
+"""How long a client may take to accept a frame of a watch."""
+
+Authorize = Callable[[str, str, str, str], bool]
+
+_log = structlog.get_logger(__name__)
+
+
+class Frontend:
+    """The handler of all requests. Knows the watches in progress, because the server closes them when it stops.
+
+    Args:
+        tokens: every request but health checks needs one of them; `NO_TOKENS` accepts every request.
+        authorize: whether `(user, verb, resource, namespace)` is allowed; called only with tokens.
+    """
+
+    def __init__(self, registry: Registry, *, tokens: Tokens, authorize: Authorize | None) -> None:
+        self._registry = registry
+        self._tokens = tokens
+        self._authorize = authorize
+        self._handlers = Handlers(registry)
+        self._discovery = Discovery(registry.kinds.values())
+        self._openapi = OpenApi(registry.kinds.values())
+        self._watches: set[Watch] = set()
+
+    def close_watches(self) -> None:
+        """End all watches as after their timeout."""
+        for watch in list(self._watches):
+            watch.watcher.close()
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """Respond to any request; to a failed one with its metav1.Status."""
+        try:
+            check_no_web_page(request.headers)
+            if request.path.strip("/").partition("/")[0] in _HEALTH:
+                return web.Response(text="ok")
+            user = self._authenticated(request)
+            document = self._document(request)
+            if document is not None:
+                return document
+            if request.method == "POST" and request.path in REVIEW_PATHS:
+                return await self._review(request, user)
+            call = await self._call(request)
+            self._check_allowed(user, call)
+            if call.verb == "watch":
+                return await self._watch(request, call)
+            return self._respond(call)
+        except Failure as failure:
+            return failure_response(failure)
+
+    def _authenticated(self, request: web.Request) -> str:
+        if not self._tokens:
+            return ""
+        user = user_of(request.headers.get("Authorization", ""), self._tokens)
+        if user is None:
+            raise failures.unauthorized()
+        return user.name
+
+    def _document(self, request: web.Request) -> web.Response | None:
+        """Respond to a request for version, discovery or OpenAPI; None for requests about objects."""
+        path = request.path.strip("/")
+        if path == "version":
+            return _json(version())
+        if path.partition("/")[0] == "openapi":
+            return self._openapi.respond(request)
+        if not path:
+            return _json(
+                {"paths": ["/api", "/api/v1", "/apis", "/healthz", "/openapi/v3", "/version"]}
+            )
+        found = self._discovery.document(path, request.headers.get("Accept", ""))
+        if found is None:
+            return None
+        document, content_type = found
+        return web.Response(
+            body=msgspec.json.encode(document), headers={"Content-Type": content_type}
+        )
+
+    async def _call(self, request: web.Request) -> Call:
+        path = parse_path(request.rel_url.raw_path)
+        kind = path and self._registry.kind_at(path.group, path.version, path.plural)
+        if path is None or kind is None:
+            raise failures.no_such_path()
+        query = dict(request.query)
+        verb = verb_of(request.method, path, query)
+        check_route(kind, path, verb)
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        body = await _body_of(request)
+        return Call(verb, kind, path, query, headers, body)
+
+    def _check_allowed(self, user: str, call: Call) -> None:
+        namespace = call.path.namespace
+        if self._allows(user, call.verb, call.resource, namespace):
+            return
+        where = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
+        why = (
+            f'User "{user}" cannot {call.verb} resource "{call.resource}" in API group'
+            f' "{call.kind.group}" {where}'
+        )
+        raise failures.forbidden(Target(call.kind.group, call.kind.plural, "", call.path.name), why)
+
+    def _allows(self, user: str, verb: str, resource: str, namespace: str = "") -> bool:
+        if self._authorize is None or not self._tokens:
+            return True
+        return self._authorize(user, verb, resource, namespace)
+
+    async def _review(self, request: web.Request, user: str) -> web.Response:
+        _, _, group, _, resource = request.path.split("/")
+        if not self._allows(user, "create", resource):
+            why = f'User "{user}" cannot create resource "{resource}" in API group "{group}" at the cluster scope'
+            raise failures.forbidden(Target(group, resource, ""), why)
+        review = review_response(
+            request.path, await _body_of(request), tokens=self._tokens, allows=self._allows
+        )
+        return web.json_response(review, status=201)
+
+    def _respond(self, call: Call) -> web.Response:
+        code, body, warnings = self._handlers.respond(call)
+        response = web.Response(status=code, body=body, content_type=_JSON)
+        for each in warnings:
+            response.headers.add("Warning", f'299 - "{_quoted(each)}"')
+        return response
+
+    async def _watch(self, request: web.Request, call: Call) -> web.StreamResponse:
+        watch = self._handlers.watch(call)
+        self._watches.add(watch)
+        response = web.StreamResponse(headers={"Content-Type": _JSON})
+        response.enable_chunked_encoding()
+        try:
+            await response.prepare(request)
+            async for frame in watch.frames():
+                async with asyncio.timeout(WRITE_SECONDS):
+                    await response.write(frame)
+        except (TimeoutError, ConnectionError) as error:
+            _log.debug("client ended its watch", resource=call.resource, error=str(error))
+            if request.transport is not None:
+                request.transport.abort()
+        finally:
+            self._watches.remove(watch)
+            watch.close()
+        return response
+
+
+async def _body_of(request: web.Request) -> bytes:
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            return await request.read() if request.can_read_body else b""
+    except TimeoutError:
+        raise Failure(408, "Timeout", "the body of the request did not arrive in time") from None
+    except web.HTTPRequestEntityTooLarge:
+        raise failures.too_large_body(MAX_BODY_BYTES) from None
+
+
+def _json(document: object) -> web.Response:
+    return web.Response(body=msgspec.json.encode(document), content_type=_JSON)
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def failure_response(failure: Failure) -> web.Response:
+    """The failure's metav1.Status with its code."""
+    body = msgspec.json.encode(failure.status)
+    response = web.Response(status=failure.code, body=body, content_type=_JSON)
+    if failure.retry_after_seconds is not None:
+        response.headers["Retry-After"] = str(failure.retry_after_seconds)
+    return response

@@ -1,0 +1,150 @@
+"""The garbage collector: deletes dependents of deleted owners, contents of terminating namespaces and old events.
+
+Source: kubernetes pkg/controller/garbagecollector, pkg/controller/namespace, events' time to live.
+Differs: a sweep after each deletion instead of a graph; owners are looked up by uid.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Final
+
+from kruise_probe.api.times import parse_time
+from kruise_probe_playground.apiserver.deleting import FOREGROUND, ORPHAN, DeleteOptions, Remover
+from kruise_probe_playground.apiserver.kinds import Kind
+from kruise_probe_playground.apiserver.registry import Registry
+from kruise_probe_playground.apiserver.schema import Json
+from kruise_probe_playground.apiserver.store import Scope, Stored
+
+EVENT_LIFETIME: Final = timedelta(hours=1)
+MAX_EVENTS: Final = 20_000
+SETTLE_SECONDS: Final = 0.1
+"""Delay between a deletion and the sweep, because deletions come in bursts."""
+SWEEP_INTERVAL_SECONDS: Final = 60.0
+"""Interval of sweeps without deletions."""
+
+
+class GarbageCollector:
+    """Sweeps one registry."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._remover = Remover(registry)
+        self._served = {(each.api_version, each.kind) for each in registry.kinds.values()}
+
+    async def run(self) -> None:
+        """Sweep after every deletion and at an interval, until cancelled."""
+        while True:
+            self.sweep()
+            try:
+                async with asyncio.timeout(SWEEP_INTERVAL_SECONDS):
+                    await self._registry.ended.wait()
+            except TimeoutError:
+                continue
+            await asyncio.sleep(SETTLE_SECONDS)
+
+    def sweep(self) -> None:
+        """Make one pass over all objects. Its deletions may trigger another one."""
+        self._registry.ended.clear()
+        uids = {
+            stored.uid
+            for collection in self._registry.store.collections.values()
+            for stored in collection.objects.values()
+        }
+        for kind, stored in self._candidates():
+            self._collect(kind, stored, uids)
+        self._empty_namespaces()
+        self._expire_events()
+
+    def _candidates(self) -> list[tuple[Kind, Stored]]:
+        return [
+            (kind, stored)
+            for kind in self._registry.kinds.values()
+            for stored in self._registry.collection(kind).objects.values()
+            if stored.owners or stored.ending
+        ]
+
+    def _collect(self, kind: Kind, stored: Stored, uids: set[str]) -> None:
+        if stored.owners and uids.isdisjoint(stored.owners) and self._knows_owners(kind, stored):
+            self._remover.delete(kind, stored, DeleteOptions(policy="Background"))
+        elif stored.ending:
+            self._apply_policy(kind, stored, kind.decode(stored))
+
+    def _knows_owners(self, kind: Kind, stored: Stored) -> bool:
+        """Whether all owners are of served kinds. Whether another owner exists is unknown."""
+        references = kind.decode(stored)["metadata"]["ownerReferences"]
+        return self._served.issuperset((each["apiVersion"], each["kind"]) for each in references)
+
+    def _apply_policy(self, kind: Kind, stored: Stored, decoded: Json) -> None:
+        finalizers = decoded["metadata"].get("finalizers") or []
+        if ORPHAN in finalizers:
+            for each_kind, each in list(self._dependents(stored.uid)):
+                self._disown(each_kind, each, stored.uid)
+            self._drop_finalizer(kind, stored, decoded, ORPHAN)
+        elif FOREGROUND in finalizers:
+            dependents = list(self._dependents(stored.uid))
+            for each_kind, each in dependents:
+                if not each.ending:
+                    self._remover.delete(each_kind, each, DeleteOptions(policy="Foreground"))
+            if not list(self._dependents(stored.uid)):
+                self._drop_finalizer(kind, stored, decoded, FOREGROUND)
+
+    def _dependents(self, uid: str) -> Iterator[tuple[Kind, Stored]]:
+        for kind, stored in self._candidates():
+            if uid in stored.owners:
+                yield kind, stored
+
+    def _disown(self, kind: Kind, stored: Stored, uid: str) -> None:
+        decoded = kind.decode(stored)
+        metadata = decoded["metadata"]
+        metadata["ownerReferences"] = [
+            each for each in metadata["ownerReferences"] if each["uid"] != uid
+        ]
+        if not metadata["ownerReferences"]:
+            del metadata["ownerReferences"]
+        self._registry.commit(kind, decoded, stored)
+
+    def _drop_finalizer(self, kind: Kind, stored: Stored, decoded: Json, name: str) -> None:
+        metadata = decoded["metadata"]
+        metadata["finalizers"] = [each for each in metadata["finalizers"] if each != name]
+        if metadata["finalizers"]:
+            self._registry.commit(kind, decoded, stored)
+        else:
+            del metadata["finalizers"]
+            self._registry.remove(kind, decoded, stored)
+
+    def _empty_namespaces(self) -> None:
+        namespaces = self._registry.kinds["namespaces"]
+        for stored in list(self._registry.collection(namespaces).objects.values()):
+            if stored.fields.get("status.phase") == "Terminating":
+                self._empty_namespace(namespaces, stored)
+
+    def _empty_namespace(self, namespaces: Kind, stored: Stored) -> None:
+        scope = Scope(stored.key.name)
+        remaining = 0
+        for kind in self._registry.kinds.values():
+            collection = self._registry.collection(kind)
+            for each in [one for one in collection.objects.values() if scope.matches(one)]:
+                deleted = self._remover.delete(kind, each, DeleteOptions())
+                remaining += not deleted.gone
+        if not remaining:
+            self._registry.remove(namespaces, namespaces.decode(stored), stored)
+
+    def _expire_events(self) -> None:
+        kind = self._registry.kinds["events"]
+        objects = self._registry.collection(kind).objects
+        surplus = len(objects) - MAX_EVENTS
+        oldest_first = sorted(objects.values(), key=lambda each: each.revision)
+        limit = self._registry.now() - EVENT_LIFETIME
+        for place, stored in enumerate(oldest_first):
+            if place >= surplus and not _older(kind, stored, limit):
+                return
+            self._registry.remove(kind, kind.decode(stored), stored)
+
+
+def _older(kind: Kind, stored: Stored, limit: datetime) -> bool:
+    event = kind.decode(stored)
+    seen = parse_time(event.get("lastTimestamp")) or parse_time(
+        event["metadata"]["creationTimestamp"]
+    )
+    return seen is not None and seen < limit

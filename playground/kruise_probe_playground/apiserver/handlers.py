@@ -1,0 +1,263 @@
+"""One method for each verb: from a request to a response.
+
+Source: apiserver pkg/endpoints/installer.go, pkg/endpoints/handlers.
+Differs: only the verbs of this server.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from kruise_probe_playground.apiserver import failures
+from kruise_probe_playground.apiserver.bodies import (
+    apply_patch,
+    patch_type_of,
+    read_binding,
+    read_object,
+    wants_dry_run,
+)
+from kruise_probe_playground.apiserver.delete_options import read_delete_options
+from kruise_probe_playground.apiserver.deleting import Deleted, Remover
+from kruise_probe_playground.apiserver.failures import Cause, Target
+from kruise_probe_playground.apiserver.kinds import Kind
+from kruise_probe_playground.apiserver.listing import Page, list_page, scope_of
+from kruise_probe_playground.apiserver.presenting import Presenter, presenter_for
+from kruise_probe_playground.apiserver.registry import Registry
+from kruise_probe_playground.apiserver.requests import (
+    ResourcePath,
+    parse_list_query,
+    parse_revision,
+)
+from kruise_probe_playground.apiserver.schema import Json
+from kruise_probe_playground.apiserver.shaping import WrongType, prune
+from kruise_probe_playground.apiserver.watching import Watch
+from kruise_probe_playground.apiserver.writing import Editor, Options, Written
+
+_MAX_MANAGER: Final = 128
+
+
+class Call(NamedTuple):
+    """A request for objects of a kind.
+
+    Attributes:
+        verb: as in roles: get, list, watch, create, update, patch, delete, deletecollection.
+        headers: names in lower case.
+    """
+
+    verb: str
+    kind: Kind
+    path: ResourcePath
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    body: bytes = b""
+
+    @property
+    def resource(self) -> str:
+        """`pods/status`, as in roles."""
+        below = self.path.subresource
+        return f"{self.kind.plural}/{below}" if below else self.kind.plural
+
+
+class Response(NamedTuple):
+    code: int
+    body: bytes
+    warnings: tuple[str, ...] = ()
+
+
+def verb_of(method: str, path: ResourcePath, query: Mapping[str, str]) -> str:
+    """The verb of an HTTP method on a path."""
+    named = bool(path.name)
+    match method, named:
+        case "GET" | "HEAD", True:
+            return "get"
+        case "GET" | "HEAD", False:
+            return "watch" if query.get("watch", "false").lower() not in ("false", "0") else "list"
+        case "POST", False:
+            return "create"
+        case "POST", True if path.subresource == "binding":
+            return "create"
+        case "PUT", True:
+            return "update"
+        case "PATCH", True:
+            return "patch"
+        case "DELETE", True if not path.subresource:
+            return "delete"
+        case "DELETE", False:
+            return "deletecollection"
+        case _:
+            raise failures.method_not_allowed()
+
+
+def check_route(kind: Kind, path: ResourcePath, verb: str) -> None:
+    """Fail for paths and verbs that the kind does not have."""
+    if path.subresource and path.subresource not in kind.subresources:
+        raise failures.no_such_path()
+    if bool(path.namespace) and not kind.namespaced:
+        raise failures.no_such_path()
+    if kind.namespaced and not path.namespace and verb not in ("list", "watch"):
+        if path.name:
+            raise failures.no_such_path()
+        raise failures.method_not_allowed()
+    if not path.subresource and verb not in kind.verbs:
+        raise failures.method_not_allowed()
+
+
+class Handlers:
+    """Serves calls from one registry."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._editor = Editor(registry)
+        self._remover = Remover(registry)
+        self._verbs: Mapping[str, Callable[[Call], Response]] = {
+            "get": self._get,
+            "list": self._list,
+            "create": self._create,
+            "update": self._update,
+            "patch": self._patch,
+            "delete": self._delete,
+            "deletecollection": self._delete_collection,
+        }
+
+    def respond(self, call: Call) -> Response:
+        """Serve any call but a watch."""
+        return self._verbs[call.verb](call)
+
+    def watch(self, call: Call) -> Watch:
+        """Open a watch; the caller closes it."""
+        query = parse_list_query(call.query)
+        scope = scope_of(call.kind, call.path.namespace, query, call.path.name)
+        return Watch(self._registry, call.kind, scope, query, self._presenter(call))
+
+    def _presenter(self, call: Call) -> Presenter:
+        accept = call.headers.get("accept", "")
+        return presenter_for(accept, call.query, call.kind, self._registry.now)
+
+    def _get(self, call: Call) -> Response:
+        revision = parse_revision(call.query.get("resourceVersion", ""))
+        current = self._registry.store.revision
+        if revision is not None and revision > current:
+            raise failures.too_large_version(revision, current)
+        stored = self._registry.get(call.kind, call.path.key)
+        return Response(200, self._presenter(call).one(stored))
+
+    def _list(self, call: Call) -> Response:
+        query = parse_list_query(call.query)
+        scope = scope_of(call.kind, call.path.namespace, query)
+        page = list_page(self._registry, call.kind, scope, query)
+        return Response(200, self._presenter(call).page(page))
+
+    def _create(self, call: Call) -> Response:
+        if call.path.subresource == "binding":
+            return self._bind(call)
+        options = _options(call, "CreateOptions")
+        sent = read_object(call.kind, call.body, call.headers.get("content-type", ""))
+        return self._written(
+            call, self._editor.create(call.kind, call.path.namespace, sent, options)
+        )
+
+    def _bind(self, call: Call) -> Response:
+        """Set a pod's node, for a scheduler."""
+        node = read_binding(call.body)
+        stored = self._registry.get(call.kind, call.path.key)
+        pod = call.kind.decode(stored)
+        if pod["spec"].get("nodeName"):
+            why = f'pod {call.path.name} is already assigned to node "{pod["spec"]["nodeName"]}"'
+            raise failures.conflict(Target("", "pods/binding", "Binding", call.path.name), why)
+        pod["spec"]["nodeName"] = node
+        pod["metadata"]["generation"] = pod["metadata"].get("generation", 0) + 1
+        self._registry.commit(call.kind, pod, stored)
+        created = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Success",
+            "code": 201,
+        }
+        return Response(201, msgspec.json.encode(created))
+
+    def _update(self, call: Call) -> Response:
+        options = _options(call, "UpdateOptions")
+        sent = read_object(call.kind, call.body, call.headers.get("content-type", ""))
+        if call.path.subresource == "finalize":
+            return self._finalize(call, sent)
+        subresource = call.path.subresource
+        written = self._editor.replace(call.kind, call.path.key, subresource, sent, options)
+        return self._written(call, written)
+
+    def _finalize(self, call: Call, sent: Json) -> Response:
+        """Set a namespace's finalizers. Without any, a terminating namespace is deleted."""
+        stored = self._registry.get(call.kind, call.path.key)
+        namespace = call.kind.decode(stored)
+        try:
+            spec = prune(sent, call.kind.schema, []).get("spec") or {}
+        except WrongType as error:
+            raise failures.bad_request(f"json: {error}") from error
+        namespace["spec"] = {"finalizers": spec.get("finalizers") or []}
+        ended = "deletionTimestamp" in namespace["metadata"]
+        if ended and not namespace["spec"]["finalizers"]:
+            stored = self._registry.remove(call.kind, namespace, stored)
+        else:
+            stored = self._registry.commit(call.kind, namespace, stored)
+        return Response(200, call.kind.whole(stored))
+
+    def _patch(self, call: Call) -> Response:
+        options = _options(call, "PatchOptions")
+        kind, key = call.kind, call.path.key
+        patch_type = patch_type_of(kind, call.headers.get("content-type", ""))
+        stored = self._registry.get(kind, key)
+        patched = apply_patch(kind, kind.decode(stored), call.body, patch_type)
+        name = (patched.get("metadata") or {}).get("name")
+        if name != key.name:
+            raise failures.bad_request(
+                f"the name of the object ({name}) does not match the name on the URL ({key.name})"
+            )
+        written = self._editor.update(
+            kind, stored, call.path.subresource, patched, options, patched=True
+        )
+        return self._written(call, written)
+
+    def _written(self, call: Call, written: Written) -> Response:
+        body = self._presenter(call).one(written.stored)
+        return Response(201 if written.created else 200, body, tuple(written.warnings))
+
+    def _delete(self, call: Call) -> Response:
+        options = read_delete_options(call.body, call.query, call.headers.get("content-type", ""))
+        stored = self._registry.get(call.kind, call.path.key)
+        deleted = self._remover.delete(call.kind, stored, options)
+        return Response(200, self._deleted(call.kind, deleted))
+
+    def _deleted(self, kind: Kind, deleted: Deleted) -> bytes:
+        if deleted.gone and not kind.returns_deleted:
+            status = failures.success(kind.target(deleted.stored.key.name), deleted.stored.uid)
+            return msgspec.json.encode(status)
+        return kind.whole(deleted.stored)
+
+    def _delete_collection(self, call: Call) -> Response:
+        options = read_delete_options(call.body, call.query, call.headers.get("content-type", ""))
+        query = parse_list_query(call.query)
+        scope = scope_of(call.kind, call.path.namespace, query)
+        page = list_page(self._registry, call.kind, scope, query)
+        deleted = [self._remover.delete(call.kind, each, options).stored for each in page.items]
+        return Response(
+            200, self._presenter(call).page(Page(deleted, self._registry.store.revision))
+        )
+
+
+def _options(call: Call, kind: str) -> Options:
+    manager = call.query.get("fieldManager") or _from_user_agent(call.headers.get("user-agent", ""))
+    if len(call.query.get("fieldManager", "").encode()) > _MAX_MANAGER:
+        message = f"Too long: may not be more than {_MAX_MANAGER} bytes"
+        cause = Cause("FieldValueTooLong", message, "fieldManager")
+        raise failures.invalid(Target("meta.k8s.io", "", kind), [cause])
+    return Options(
+        manager or "unknown",
+        wants_dry_run(call.query),
+        call.query.get("fieldValidation") or "Warn",
+    )
+
+
+def _from_user_agent(agent: str) -> str:
+    printable = "".join(letter for letter in agent.partition("/")[0] if letter.isprintable())
+    return printable.encode()[:_MAX_MANAGER].decode(errors="ignore")

@@ -1,0 +1,139 @@
+"""Lists: selection, resource versions and pages.
+
+Source: apiserver pkg/storage/{etcd3/store.go,continue.go}, pkg/apis/meta/internalversion/validation.
+Differs: every version of the history can be listed exactly.
+"""
+
+import binascii
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+import msgspec
+
+from kruise_probe_playground.apiserver import failures
+from kruise_probe_playground.apiserver.failures import Cause, Target
+from kruise_probe_playground.apiserver.kinds import Kind
+from kruise_probe_playground.apiserver.registry import Registry
+from kruise_probe_playground.apiserver.requests import ListQuery
+from kruise_probe_playground.apiserver.selecting import parse_fields, parse_labels
+from kruise_probe_playground.apiserver.store import Scope, Stored
+
+_EXACT, _NOT_OLDER = "Exact", "NotOlderThan"
+_INCONSISTENT = -1
+_OPTIONS = Target("meta.k8s.io", "", "ListOptions")
+
+
+class Page(NamedTuple):
+    """One page of a list; `remaining` is None if there is a selector."""
+
+    items: Sequence[Stored]
+    revision: int
+    continue_token: str = ""
+    remaining: int | None = None
+
+
+def scope_of(kind: Kind, namespace: str, query: ListQuery, name: str = "") -> Scope:
+    """The scope of a list or watch."""
+    selector = query.field_selector
+    if name:
+        selector = f"metadata.name={name},{selector}" if selector else f"metadata.name={name}"
+    return Scope(
+        namespace,
+        parse_labels(query.label_selector),
+        parse_fields(selector, kind.known_fields),
+    )
+
+
+def list_page(registry: Registry, kind: Kind, scope: Scope, query: ListQuery) -> Page:
+    """Return one page."""
+    _check(query)
+    collection, current = registry.collection(kind), registry.store.revision
+    after, revision = "", current
+    if query.continue_token:
+        revision, after = _decode_token(query.continue_token)
+        if revision == _INCONSISTENT:
+            revision = current
+        elif revision < collection.floor:
+            raise failures.expired_list(_encode_token(_INCONSISTENT, after))
+    elif query.revision:
+        if query.revision > current:
+            raise failures.too_large_version(query.revision, current)
+        if query.match == _EXACT:
+            revision = query.revision
+            if revision < collection.floor:
+                raise failures.gone(f"too old resource version: {revision} ({collection.floor})")
+    found = (each for each in collection.ordered_at(revision, after) if scope.matches(each))
+    return _cut(found, query.limit, revision, selects=scope.selects)
+
+
+def _cut(found: Iterator[Stored], limit: int, revision: int, *, selects: bool) -> Page:
+    if limit <= 0:
+        return Page(list(found), revision)
+    items = list(islice(found, limit))
+    remaining = sum(1 for _ in found)
+    if not remaining:
+        return Page(items, revision)
+    token = _encode_token(revision, str(items[-1].key))
+    return Page(items, revision, token, None if selects else remaining)
+
+
+def _encode_token(revision: int, after: str) -> str:
+    raw = msgspec.json.encode({"v": "meta.k8s.io/v1", "rv": revision, "start": f"{after}\0"})
+    return urlsafe_b64encode(raw).decode().rstrip("=")
+
+
+def _decode_token(token: str) -> tuple[int, str]:
+    try:
+        raw = urlsafe_b64decode(token + "=" * (-len(token) % 4))
+        decoded = msgspec.json.decode(raw)
+        return int(decoded["rv"]), str(decoded["start"]).removesuffix("\0")
+    except (binascii.Error, msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
+        raise failures.bad_request(
+            f"invalid continue token: continue key is not valid: {error}"
+        ) from error
+
+
+def _check(query: ListQuery) -> None:
+    problems = list(_problems(query))
+    if problems:
+        raise failures.invalid(_OPTIONS, problems)
+
+
+def _problems(query: ListQuery) -> Iterator[Cause]:
+    field = "resourceVersionMatch"
+    if query.send_initial_events is not None:
+        yield failures.forbidden_field(
+            "sendInitialEvents", "sendInitialEvents is forbidden for list"
+        )
+    if not query.match:
+        return
+    if query.revision is None:
+        yield failures.forbidden_field(
+            field, f"{field} is forbidden unless resourceVersion is provided"
+        )
+    if query.continue_token:
+        yield failures.forbidden_field(field, f"{field} is forbidden when continue is provided")
+    if query.match not in (_EXACT, _NOT_OLDER):
+        yield failures.unsupported(field, query.match, [_EXACT, _NOT_OLDER, ""])
+    if query.match == _EXACT and query.revision == 0:
+        yield failures.forbidden_field(
+            field, f'{field} "exact" is forbidden for resourceVersion "0"'
+        )
+
+
+def check_watch(query: ListQuery) -> None:
+    """Fail for combinations of options that a watch cannot have."""
+    field = "resourceVersionMatch"
+    problems = []
+    if query.send_initial_events is not None and query.match != _NOT_OLDER:
+        why = f"sendInitialEvents requires setting resourceVersionMatch to {_NOT_OLDER}"
+        problems.append(failures.forbidden_field(field, why))
+    if query.match and query.send_initial_events is None:
+        why = f"{field} is forbidden for watch unless sendInitialEvents is provided"
+        problems.append(failures.forbidden_field(field, why))
+    if query.match and query.match != _NOT_OLDER:
+        problems.append(failures.unsupported(field, query.match, [_NOT_OLDER]))
+    if problems:
+        raise failures.invalid(_OPTIONS, problems)

@@ -1,0 +1,180 @@
+"""`metadata.managedFields` after an update.
+
+Source: apimachinery pkg/util/managedfields/internal; structured-merge-diff merge/update.go (Update).
+Differs: each kind has one version, so nothing is converted; there is no operation Apply.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from kruise_probe.api.times import format_time
+from kruise_probe_playground.apiserver.field_sets import FieldSet, compare, difference, union
+from kruise_probe_playground.apiserver.schema import Json, Schema
+
+MAX_UPDATE_MANAGERS = 10
+ANCIENT_CHANGES = "ancient-changes"
+
+_NEVER_MANAGED: FieldSet = {
+    "f:apiVersion": {},
+    "f:kind": {},
+    "f:metadata": {
+        ".": {},
+        "f:name": {},
+        "f:namespace": {},
+        "f:creationTimestamp": {},
+        "f:selfLink": {},
+        "f:uid": {},
+        "f:clusterName": {},
+        "f:generation": {},
+        "f:managedFields": {},
+        "f:resourceVersion": {},
+    },
+}
+
+
+class Writer(NamedTuple):
+    """Identifies one entry of `managedFields`."""
+
+    manager: str
+    operation: str
+    api_version: str
+    subresource: str
+
+
+class _Entry(NamedTuple):
+    fields: FieldSet
+    time: str
+
+
+def track(
+    live: Json,
+    new: Json,
+    schema: Schema,
+    writer: Writer,
+    now: datetime,
+    *,
+    blank: Json | None = None,
+) -> None:
+    """Set the managedFields of `new`, which `writer` writes in place of `live`.
+
+    Args:
+        live: the stored object; empty for a create.
+        new: the object to store. A client may edit its managedFields, but not through a subresource.
+        schema: of the kind.
+        writer: manager, operation and subresource of the write.
+        now: time of an entry that changes.
+        blank: the kind's object with no field set; a create is compared with it.
+    """
+    entries = _entries_before(live, new, subresource=bool(writer.subresource))
+    if live and not entries:  # tracking ends when a client resets the entries
+        new["metadata"].pop("managedFields", None)
+        return
+    comparison = compare(_untracked(live or blank or {}), _untracked(new), schema)
+    for each in list(entries):
+        fields = difference(entries[each].fields, comparison.changed)
+        fields = difference(fields, comparison.removed)
+        if fields:
+            entries[each] = entries[each]._replace(fields=fields)
+        else:
+            del entries[each]
+    mine = difference(comparison.changed, _NEVER_MANAGED)
+    if mine:
+        before = entries.get(writer)
+        merged = union(mine, before.fields) if before else mine
+        entries[writer] = _Entry(_sorted(merged), format_time(now))
+    _cap(entries)
+    _store(new, entries)
+
+
+def same_but_for_times(left: Json, right: Json) -> bool:
+    """Whether two objects differ at most in the times of managedFields."""
+    if left == right:
+        return True
+    return _without_times(left) == _without_times(right)
+
+
+def _without_times(of: Json) -> Json:
+    metadata = dict(of["metadata"])
+    metadata["managedFields"] = [
+        {**each, "time": None} for each in metadata.get("managedFields") or ()
+    ]
+    return {**of, "metadata": metadata}
+
+
+def _untracked(of: Json) -> Json:
+    metadata = of.get("metadata")
+    if not metadata or "managedFields" not in metadata:
+        return of
+    kept = {key: value for key, value in metadata.items() if key != "managedFields"}
+    return {**of, "metadata": kept}
+
+
+def _entries_before(live: Json, new: Json, *, subresource: bool) -> dict[Writer, _Entry]:
+    stored = live.get("metadata", {}).get("managedFields") or []
+    sent = new.get("metadata", {}).get("managedFields")
+    if subresource or sent is None:
+        return _decode(stored)
+    if sent in ([], [{}]):  # a client resets them
+        return {}
+    return _decode(sent) or _decode(stored)
+
+
+def _decode(entries: Iterable[Any]) -> dict[Writer, _Entry]:
+    decoded = {}
+    for each in entries:
+        fields = each.get("fieldsV1")
+        if not _is_field_set(fields):
+            return {}
+        writer = Writer(
+            each.get("manager", ""),
+            each.get("operation", ""),
+            each.get("apiVersion", ""),
+            each.get("subresource", ""),
+        )
+        decoded[writer] = _Entry(fields, each.get("time", ""))
+    return decoded
+
+
+def _is_field_set(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_is_field_set, value.values()))
+
+
+def _cap(entries: dict[Writer, _Entry]) -> None:
+    """Merge the oldest entries into one if there are too many."""
+    updates = [each for each in entries if each.operation == "Update"]
+    surplus = len(updates) - MAX_UPDATE_MANAGERS
+    if surplus <= 0:
+        return
+    updates.sort(key=lambda each: (entries[each].time, each))
+    oldest = [entries.pop(each) for each in updates[: surplus + 1]]
+    fields: FieldSet = {}
+    for entry in oldest:
+        fields = union(fields, entry.fields)
+    bucket = Writer(ANCIENT_CHANGES, "Update", updates[surplus].api_version, "")
+    entries[bucket] = _Entry(_sorted(fields), oldest[-1].time)
+
+
+def _store(new: Json, entries: dict[Writer, _Entry]) -> None:
+    metadata = new["metadata"]
+    ordered = sorted(entries, key=lambda each: (each.operation, entries[each].time, each))
+    encoded = []
+    for writer in ordered:
+        entry = entries[writer]
+        one: Json = {"manager": writer.manager, "operation": writer.operation}
+        if writer.api_version:
+            one["apiVersion"] = writer.api_version
+        if entry.time:
+            one["time"] = entry.time
+        one |= {"fieldsType": "FieldsV1", "fieldsV1": entry.fields}
+        if writer.subresource:
+            one["subresource"] = writer.subresource
+        encoded.append(one)
+    if encoded:
+        metadata["managedFields"] = encoded
+    else:
+        metadata.pop("managedFields", None)
+
+
+def _sorted(fields: FieldSet) -> Any:
+    return {key: _sorted(fields[key]) for key in sorted(fields)}

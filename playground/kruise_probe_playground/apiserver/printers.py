@@ -1,0 +1,186 @@
+"""The table columns of the built-in kinds.
+
+Source: kubernetes pkg/printers/internalversion/printers.go.
+Differs: shorter column descriptions.
+"""
+
+from datetime import datetime
+from typing import Any, Final
+
+from kruise_probe_playground.apiserver.columns import Column, age
+from kruise_probe_playground.apiserver.pod_printer import pod_ready, pod_restarts, pod_status
+from kruise_probe_playground.apiserver.schema import Json
+
+_NONE: Final = "<none>"
+_ROLE_PREFIX: Final = "node-role.kubernetes.io/"
+
+
+def _name(of: Json, _: datetime) -> str:
+    name: str = of["metadata"]["name"]
+    return name
+
+
+def _age(of: Json, now: datetime) -> str:
+    return age(of["metadata"].get("creationTimestamp"), now)
+
+
+NAME: Final = Column("Name", "string", _name, format="name", description="Name of the object.")
+AGE: Final = Column("Age", "string", _age, description="Time since its creation.")
+
+
+def _pod_ip(pod: Json, _: datetime) -> str:
+    addresses = (pod.get("status") or {}).get("podIPs") or ()
+    return (addresses[0].get("ip") if addresses else "") or _NONE
+
+
+def _gates(pod: Json, _: datetime) -> str:
+    gates = pod["spec"].get("readinessGates") or ()
+    if not gates:
+        return _NONE
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    states = {each["type"]: each.get("status") for each in reversed(conditions)}
+    passed = sum(states.get(each["conditionType"]) == "True" for each in gates)
+    return f"{passed}/{len(gates)}"
+
+
+PODS: Final = (
+    NAME,
+    Column("Ready", "string", lambda pod, _: pod_ready(pod)),
+    Column("Status", "string", lambda pod, _: pod_status(pod)),
+    Column("Restarts", "string", pod_restarts),
+    AGE,
+    Column("IP", "string", _pod_ip, wide=True),
+    Column("Node", "string", lambda pod, _: pod["spec"].get("nodeName") or _NONE, wide=True),
+    Column(
+        "Nominated Node",
+        "string",
+        lambda pod, _: (pod.get("status") or {}).get("nominatedNodeName") or _NONE,
+        wide=True,
+    ),
+    Column("Readiness Gates", "string", _gates, wide=True),
+)
+
+
+def _node_status(node: Json, _: datetime) -> str:
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    ready = {each["type"]: each.get("status") for each in conditions}.get("Ready")
+    shown = ["Unknown" if ready is None else "Ready" if ready == "True" else "NotReady"]
+    if (node.get("spec") or {}).get("unschedulable"):
+        shown.append("SchedulingDisabled")
+    return ",".join(shown)
+
+
+def _node_roles(node: Json, _: datetime) -> str:
+    roles = set()
+    for key, value in (node["metadata"].get("labels") or {}).items():
+        if key.startswith(_ROLE_PREFIX) and key != _ROLE_PREFIX:
+            roles.add(key.removeprefix(_ROLE_PREFIX))
+        elif key == "kubernetes.io/role" and value:
+            roles.add(value)
+    return ",".join(sorted(roles)) or _NONE
+
+
+def _node_info(node: Json, key: str) -> str:
+    info = (node.get("status") or {}).get("nodeInfo") or {}
+    return info.get(key) or ""
+
+
+def _kernel(node: Json, _: datetime) -> str:
+    kernel = _node_info(node, "kernelVersion") or "<unknown>"
+    architecture = _node_info(node, "architecture")
+    return f"{kernel} ({architecture})" if architecture else kernel
+
+
+def _node_address(node: Json, kind: str) -> str:
+    for each in (node.get("status") or {}).get("addresses") or ():
+        if each.get("type") == kind:
+            return each.get("address") or ""
+    return _NONE
+
+
+NODES: Final = (
+    NAME,
+    Column("Status", "string", _node_status),
+    Column("Roles", "string", _node_roles),
+    AGE,
+    Column("Version", "string", lambda node, _: _node_info(node, "kubeletVersion")),
+    Column("Internal-IP", "string", lambda node, _: _node_address(node, "InternalIP"), wide=True),
+    Column("External-IP", "string", lambda node, _: _node_address(node, "ExternalIP"), wide=True),
+    Column(
+        "OS-Image", "string", lambda node, _: _node_info(node, "osImage") or "<unknown>", wide=True
+    ),
+    Column("Kernel-Version", "string", _kernel, wide=True),
+    Column(
+        "Container-Runtime",
+        "string",
+        lambda node, _: _node_info(node, "containerRuntimeVersion") or "<unknown>",
+        wide=True,
+    ),
+)
+
+
+def _first_seen(event: Json, now: datetime) -> str:
+    return age(event.get("firstTimestamp") or event.get("eventTime"), now)
+
+
+def _last_seen(event: Json, now: datetime) -> str:
+    series = event.get("series") or {}
+    last = series.get("lastObservedTime") or event.get("lastTimestamp")
+    return age(last, now) if last else _first_seen(event, now)
+
+
+def _involved(event: Json, _: datetime) -> str:
+    involved = event.get("involvedObject") or {}
+    kind = (involved.get("kind") or "").lower()
+    return f"{kind}/{involved['name']}" if involved.get("name") else kind
+
+
+def _source(event: Json, _: datetime) -> str:
+    source = event.get("source") or {}
+    component = source.get("component") or event.get("reportingComponent") or ""
+    instance = source.get("host") or event.get("reportingInstance") or ""
+    return f"{component}, {instance}" if instance else component
+
+
+def _count(event: Json, _: datetime) -> int:
+    series = event.get("series") or {}
+    count: int = series.get("count") or event.get("count") or 1
+    return count
+
+
+EVENTS: Final = (
+    Column("Last Seen", "string", _last_seen),
+    Column("Type", "string", lambda event, _: event.get("type") or ""),
+    Column("Reason", "string", lambda event, _: event.get("reason") or ""),
+    Column("Object", "string", _involved),
+    Column(
+        "Subobject",
+        "string",
+        lambda event, _: (event.get("involvedObject") or {}).get("fieldPath") or "",
+        wide=True,
+    ),
+    Column("Source", "string", _source, wide=True),
+    Column("Message", "string", lambda event, _: (event.get("message") or "").strip()),
+    Column("First Seen", "string", _first_seen, wide=True),
+    Column("Count", "string", _count, wide=True),
+    Column("Name", "string", _name, wide=True, format="name"),
+)
+
+
+def _phase(of: Json, _: datetime) -> Any:
+    return (of.get("status") or {}).get("phase") or ""
+
+
+NAMESPACES: Final = (NAME, Column("Status", "string", _phase), AGE)
+SERVICE_ACCOUNTS: Final = (NAME, AGE)
+LEASES: Final = (
+    NAME,
+    Column(
+        "Holder", "string", lambda lease, _: (lease.get("spec") or {}).get("holderIdentity") or ""
+    ),
+    AGE,
+)
+DEFINITIONS: Final = (
+    NAME,
+    Column("Created At", "date", lambda crd, _: crd["metadata"].get("creationTimestamp")),
+)

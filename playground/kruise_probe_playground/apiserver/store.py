@@ -1,0 +1,240 @@
+"""Objects in memory: one revision counter, bounded histories, watchers.
+
+Objects are stored as the bytes of list items. So a stored object cannot be changed by accident, and a list is a join.
+No change contains an await, so readers never see an incomplete one.
+
+Source: apiserver pkg/storage/cacher (watch cache, triggers by field); etcd's revisions.
+Differs: one store in one process.
+"""
+
+import asyncio
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from kruise_probe.api.keys import NamespacedName
+from kruise_probe_playground.apiserver.selecting import FieldFilter, LabelFilter
+
+HISTORY_CHANGES: Final = 20_000
+"""Bound of one kind's history, in changes."""
+
+HISTORY_BYTES: Final = 64 << 20
+"""Bound of one kind's history, in bytes."""
+
+WATCHER_BACKLOG: Final = 20_000
+"""Bound of one watch's backlog; a slower reader loses its watch."""
+
+TRIGGER_FIELDS: Final = ("metadata.name", "spec.nodeName")
+"""A watch with an exact value of one of these fields is indexed by it, so a change costs one look-up for 1,000 nodes."""
+
+
+class Stored(NamedTuple):
+    """One state of one object.
+
+    Attributes:
+        body: the JSON of a list item.
+        fields: the values for field selectors.
+        owners: uids of its owners.
+        ending: has a deletionTimestamp.
+    """
+
+    key: NamespacedName
+    uid: str
+    revision: int
+    body: bytes
+    labels: Mapping[str, str]
+    fields: Mapping[str, str]
+    owners: tuple[str, ...] = ()
+    ending: bool = False
+
+
+class Change(NamedTuple):
+    """`old` is None for a create. For a removal, `new` is the last state with the removal's revision."""
+
+    revision: int
+    old: Stored | None
+    new: Stored
+    removed: bool
+
+
+class Scope(NamedTuple):
+    """The objects of a list or a watch."""
+
+    namespace: str = ""
+    labels: LabelFilter = LabelFilter()
+    fields: FieldFilter = FieldFilter()
+
+    def matches(self, stored: Stored) -> bool:
+        return (
+            (not self.namespace or stored.key.namespace == self.namespace)
+            and (not self.labels.requirements or self.labels.matches(stored.labels))
+            and (not self.fields.terms or self.fields.matches(stored.fields))
+        )
+
+    @property
+    def selects(self) -> bool:
+        return bool(self.labels.requirements or self.fields.terms)
+
+
+class Watcher:
+    """The backlog of one watch. Its reader owns it; `close` ends the watch."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope: Final = scope
+        self.closed = False
+        self._backlog: deque[Change] = deque()
+        self._wake = asyncio.Event()
+
+    def offer(self, change: Change) -> None:
+        if len(self._backlog) >= WATCHER_BACKLOG:
+            self.close()
+            return
+        self._backlog.append(change)
+        self._wake.set()
+
+    def take(self) -> list[Change]:
+        """Remove and return the backlog, oldest first."""
+        taken = list(self._backlog)
+        self._backlog.clear()
+        self._wake.clear()
+        return taken
+
+    async def wait(self) -> None:
+        """Wait until the backlog is not empty or the watch is closed."""
+        await self._wake.wait()
+
+    def close(self) -> None:
+        self.closed = True
+        self._backlog.clear()
+        self._wake.set()
+
+
+class Collection:
+    """All objects of one kind, their recent history and watchers. Versions below `floor` are expired."""
+
+    def __init__(self) -> None:
+        self.objects: dict[NamespacedName, Stored] = {}
+        self._order: list[str] = []
+        self._keys: dict[str, NamespacedName] = {}
+        self._history: deque[Change] = deque()
+        self._history_bytes = 0
+        self.floor = 0
+        self._watchers: set[Watcher] = set()
+        self._triggered: dict[tuple[str, str], set[Watcher]] = {}
+
+    def record(self, change: Change) -> None:
+        """Apply one change to objects, history and watchers."""
+        key = change.new.key
+        if change.removed:
+            del self.objects[key]
+            del self._keys[str(key)]
+            del self._order[bisect_left(self._order, str(key))]
+        else:
+            if change.old is None:
+                insort(self._order, str(key))
+                self._keys[str(key)] = key
+            self.objects[key] = change.new
+        self._remember(change)
+        for watcher in self._interested(change):
+            watcher.offer(change)
+
+    def _remember(self, change: Change) -> None:
+        self._history.append(change)
+        self._history_bytes += len(change.new.body)
+        while len(self._history) > HISTORY_CHANGES or self._history_bytes > HISTORY_BYTES:
+            self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        oldest = self._history.popleft()
+        self._history_bytes -= len(oldest.new.body)
+        self.floor = oldest.revision
+
+    def _interested(self, change: Change) -> list[Watcher]:
+        found = list(self._watchers)
+        if self._triggered:
+            for name in TRIGGER_FIELDS:
+                values = {change.new.fields.get(name, "")}
+                if change.old is not None:
+                    values.add(change.old.fields.get(name, ""))
+                for value in values:
+                    found.extend(self._triggered.get((name, value), ()))
+        return found
+
+    def changes_after(self, revision: int) -> list[Change]:
+        """The history after `revision`, oldest first. `revision` must not be below `floor`."""
+        found = []
+        for change in reversed(self._history):
+            if change.revision <= revision:
+                break
+            found.append(change)
+        found.reverse()
+        return found
+
+    def ordered(self, after: str = "") -> Iterator[Stored]:
+        """All objects in the order of lists, after the key `after`."""
+        start = bisect_left(self._order, after + "\0") if after else 0
+        for key in self._order[start:]:
+            yield self.objects[self._keys[key]]
+
+    def ordered_at(self, revision: int, after: str = "") -> Iterator[Stored]:
+        """The same at `revision`, which must not be below `floor`."""
+        changed: dict[NamespacedName, Stored | None] = {}
+        for change in reversed(self.changes_after(revision)):
+            changed[change.new.key] = change.old
+        if not changed:
+            yield from self.ordered(after)
+            return
+        past = {**self.objects, **changed}
+        for key in sorted(past, key=str):
+            stored = past[key]
+            if stored is not None and str(key) > after:
+                yield stored
+
+    def watch(self, scope: Scope) -> Watcher:
+        """Register a watcher; `unwatch` removes it."""
+        watcher = Watcher(scope)
+        self._watchers_for(scope).add(watcher)
+        return watcher
+
+    def unwatch(self, watcher: Watcher) -> None:
+        self._watchers_for(watcher.scope).discard(watcher)
+        trigger = _trigger(watcher.scope)
+        if trigger and not self._triggered.get(trigger):
+            self._triggered.pop(trigger, None)
+
+    def _watchers_for(self, scope: Scope) -> set[Watcher]:
+        trigger = _trigger(scope)
+        return self._triggered.setdefault(trigger, set()) if trigger else self._watchers
+
+    @property
+    def watchers(self) -> list[Watcher]:
+        return [*self._watchers, *(each for some in self._triggered.values() for each in some)]
+
+
+def _trigger(scope: Scope) -> tuple[str, str] | None:
+    for name in TRIGGER_FIELDS:
+        value = scope.fields.pinned(name)
+        if value is not None:
+            return name, value
+    return None
+
+
+class Store:
+    """The collections and their common revision."""
+
+    def __init__(self) -> None:
+        self.revision = 1
+        self._collections: dict[str, Collection] = {}
+
+    def collection(self, qualified_resource: str) -> Collection:
+        """The collection of e.g. `podprobemarkers.apps.kruise.io`."""
+        return self._collections.setdefault(qualified_resource, Collection())
+
+    @property
+    def collections(self) -> Mapping[str, Collection]:
+        return self._collections
+
+    def next_revision(self) -> int:
+        self.revision += 1
+        return self.revision

@@ -1,0 +1,196 @@
+"""Strategic merge patch, for built-in kinds.
+
+Source: apimachinery pkg/util/strategicpatch/patch.go (merging a patch into an object).
+Differs: merge keys come from the OpenAPI schema; patches are not merged with patches.
+"""
+
+from typing import Any
+
+from kruise_probe_playground.apiserver.patches import PatchFailed
+from kruise_probe_playground.apiserver.schema import UNTYPED, Json, Schema
+
+_DIRECTIVE = "$patch"
+_RETAIN_KEYS = "$retainKeys"
+_DELETE_PRIMITIVES = "$deleteFromPrimitiveList/"
+_SET_ORDER = "$setElementOrder/"
+
+
+def strategic_merge_patch(target: Json, patch: Any, schema: Schema) -> Json:
+    """Return the patched object. `target` does not change; parts are shared.
+
+    Raises:
+        PatchFailed: the patch is not an object, or contains an invalid directive.
+    """
+    if not isinstance(patch, dict):
+        raise PatchFailed("a strategic merge patch is an object", 400)
+    return _merge_map(target, patch, schema)
+
+
+def _merge_map(original: Json, patch: Json, schema: Schema) -> Json:
+    if _DIRECTIVE in patch:
+        return _directed_map(patch)
+    merged = _retained(original, patch)
+    orders = {key: value for key, value in patch.items() if key.startswith(_SET_ORDER)}
+    for key, value in patch.items():
+        if key == _RETAIN_KEYS or key.startswith(_SET_ORDER):
+            continue
+        if key.startswith(_DELETE_PRIMITIVES):
+            name = key.removeprefix(_DELETE_PRIMITIVES)
+            if isinstance(merged.get(name), list):
+                merged[name] = [each for each in merged[name] if each not in value]
+        elif value is None:
+            merged.pop(key, None)
+        else:
+            _merge_field(merged, key, value, schema.child(key) or UNTYPED)
+    for key, order in orders.items():
+        name = key.removeprefix(_SET_ORDER)
+        _enforce_order(merged, name, order, original, schema.child(name) or UNTYPED)
+    return merged
+
+
+def _directed_map(patch: Json) -> Json:
+    match patch[_DIRECTIVE]:
+        case "replace":
+            return {key: value for key, value in patch.items() if key != _DIRECTIVE}
+        case "delete":
+            return {}
+        case "merge":
+            raise PatchFailed("Invalid patch format of retainKeys: $patch: merge", 400)
+        case other:
+            raise PatchFailed(f"Unknown patch type: {other!r}", 500)
+
+
+def _retained(original: Json, patch: Json) -> Json:
+    retain = patch.get(_RETAIN_KEYS)
+    if retain is None:
+        return dict(original)
+    if not isinstance(retain, list) or any(
+        key not in retain
+        for key, value in patch.items()
+        if value is not None and not key.startswith("$")
+    ):
+        raise PatchFailed("invalid patch format of retainKeys", 400)
+    return {key: value for key, value in original.items() if key in retain}
+
+
+def _merge_field(merged: Json, key: str, value: Any, schema: Schema) -> None:
+    present = merged.get(key)
+    if isinstance(present, dict) and isinstance(value, dict):
+        merged[key] = _merge_map(present, value, schema)
+    elif isinstance(present, list) and isinstance(value, list) and schema.merges:
+        merged[key] = _merge_list(present, value, schema)
+    else:
+        cleaned, keep = _without_directives(value)
+        if keep:
+            merged[key] = cleaned
+        else:
+            merged.pop(key, None)
+
+
+def _merge_list(original: list[Any], patch: list[Any], schema: Schema) -> list[Any]:
+    if not any(isinstance(each, dict) for each in (*original, *patch)):
+        merged = list(dict.fromkeys([*original, *patch]))
+        return _ordered(merged, patch, original, "")
+    if not schema.merge_key:
+        raise PatchFailed("cannot merge lists without merge key", 500)
+    kept, changes = _special_items(original, patch, schema.merge_key)
+    merged = list(kept)
+    for each in changes:
+        value = _key_of(each, schema.merge_key)
+        place = _find(merged, schema.merge_key, value)
+        if place is None:
+            merged.append(_without_directives(each)[0])
+        else:
+            merged[place] = _merge_map(merged[place], each, schema.items or UNTYPED)
+    return _ordered(merged, changes, kept, schema.merge_key)
+
+
+def _special_items(
+    original: list[Any], patch: list[Any], merge_key: str
+) -> tuple[list[Any], list[Any]]:
+    """Apply the items with `$patch`; return the rest of both lists."""
+    kept, changes, replace = list(original), [], False
+    for each in patch:
+        match each.get(_DIRECTIVE) if isinstance(each, dict) else None:
+            case None:
+                changes.append(each)
+            case "delete":
+                gone = _key_of(each, merge_key)
+                kept = [one for one in kept if one.get(merge_key) != gone]
+            case "replace":
+                replace = True
+            case other:
+                raise PatchFailed(f"Unknown patch type: {other!r} in a list", 500)
+    return (changes, []) if replace else (kept, changes)
+
+
+def _key_of(item: Any, merge_key: str) -> Any:
+    if not isinstance(item, dict) or merge_key not in item:
+        raise PatchFailed(f"map: {item!r} does not contain declared merge key: {merge_key}", 500)
+    return item[merge_key]
+
+
+def _find(items: list[Any], merge_key: str, value: Any) -> int | None:
+    for place, each in enumerate(items):
+        if isinstance(each, dict) and each.get(merge_key) == value:
+            return place
+    return None
+
+
+def _without_directives(value: Any) -> tuple[Any, bool]:
+    """The value to store if the field is absent; False if the value is itself a directive."""
+    if isinstance(value, dict):
+        if _DIRECTIVE in value:
+            return None, False
+        cleaned = {}
+        for key, each in value.items():
+            if (
+                each is None
+                or key == _RETAIN_KEYS
+                or key.startswith((_SET_ORDER, _DELETE_PRIMITIVES))
+            ):
+                continue
+            inner, keep = _without_directives(each)
+            if keep:
+                cleaned[key] = inner
+        return cleaned, True
+    if isinstance(value, list):
+        return [inner for inner, keep in map(_without_directives, value) if keep], True
+    return value, True
+
+
+def _enforce_order(merged: Json, key: str, order: Any, original: Json, schema: Schema) -> None:
+    if isinstance(merged.get(key), list) and isinstance(order, list):
+        live = original.get(key)
+        live = live if isinstance(live, list) else []
+        merged[key] = _ordered(merged[key], order, live, schema.merge_key)
+
+
+def _ordered(items: list[Any], wanted: list[Any], live: list[Any], merge_key: str) -> list[Any]:
+    """Order the items of the patch as in the patch, and merge the others in the order of the live list."""
+    wanted_places = _places(wanted, merge_key)
+    live_places = _places(live, merge_key)
+    named: list[Any] = []
+    others: list[Any] = []
+    for each in items:
+        (named if _identity(each, merge_key) in wanted_places else others).append(each)
+    named.sort(key=lambda each: wanted_places[_identity(each, merge_key)])
+    others.sort(key=lambda each: live_places.get(_identity(each, merge_key), len(live)))
+    merged = []
+    while named and others:
+        left = live_places.get(_identity(others[0], merge_key))
+        right = live_places.get(_identity(named[0], merge_key))
+        live_first = left is not None and right is not None and left < right
+        merged.append((others if live_first else named).pop(0))
+    return [*merged, *named, *others]
+
+
+def _places(items: list[Any], merge_key: str) -> dict[Any, int]:
+    places: dict[Any, int] = {}
+    for place, each in enumerate(items):
+        places.setdefault(_identity(each, merge_key), place)
+    return places
+
+
+def _identity(item: Any, merge_key: str) -> Any:
+    return item.get(merge_key) if isinstance(item, dict) else item

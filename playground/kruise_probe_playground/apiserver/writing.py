@@ -1,0 +1,207 @@
+"""Creates, replaces and patches objects.
+
+The order is the same for all kinds: prune and default, restore what this endpoint may not write, managed fields, fields
+that the server sets, validation, commit. There is no await, so a write is atomic.
+
+Source: apiserver pkg/endpoints/handlers/{create,update,patch}.go, pkg/registry/rest/{create,update}.go.
+Differs: no admission, no conversion.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from kruise_probe.api.keys import NamespacedName
+from kruise_probe_playground.apiserver import failures
+from kruise_probe_playground.apiserver import metadata as meta
+from kruise_probe_playground.apiserver.failures import Cause, Failure, Target
+from kruise_probe_playground.apiserver.kinds import Kind
+from kruise_probe_playground.apiserver.managed_fields import Writer as FieldWriter
+from kruise_probe_playground.apiserver.managed_fields import same_but_for_times, track
+from kruise_probe_playground.apiserver.registry import Registry
+from kruise_probe_playground.apiserver.schema import Json
+from kruise_probe_playground.apiserver.shaping import WrongType, apply_defaults, prune
+from kruise_probe_playground.apiserver.store import Stored
+
+
+class Options(NamedTuple):
+    """`field_validation` is Ignore, Warn or Strict."""
+
+    manager: str = "unknown"
+    dry_run: bool = False
+    field_validation: str = "Warn"
+
+
+class Written(NamedTuple):
+    """The object of the response; `created` makes it a 201."""
+
+    stored: Stored
+    created: bool = False
+    warnings: Sequence[str] = ()
+
+
+class Editor:
+    """Writes objects of all kinds to one registry."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def create(self, kind: Kind, namespace: str, sent: Json, options: Options) -> Written:
+        """Store a new object."""
+        new, unknown = _pruned(kind, sent, options)
+        metadata = new.setdefault("metadata", {})
+        _set_namespace(kind, metadata, namespace)
+        self._registry.check_namespace(kind, namespace)
+        if metadata.get("resourceVersion"):
+            raise failures.bad_request("resourceVersion should not be set on objects to be created")
+        meta.name_generated(metadata, self._registry.random)
+        now = self._registry.now()
+        meta.stamp_new(metadata, now)
+        kind.rules.default(new)
+        kind.rules.reset_for_create(new)
+        track({}, new, kind.schema, _field_writer(kind, options), now, blank=self._blank(kind, new))
+        kind.rules.prepare_for_create(new)
+        _check(kind, new, [*meta.problems(metadata, kind), *kind.rules.validate(new)])
+        key = NamespacedName(namespace, metadata["name"])
+        if key in self._registry.collection(kind).objects:
+            raise failures.already_exists(kind.target(key.name))
+        stored = kind.encode(new, 0) if options.dry_run else self._registry.commit(kind, new, None)
+        return Written(stored, created=True, warnings=unknown)
+
+    @staticmethod
+    def _blank(kind: Kind, new: Json) -> Json:
+        return {"apiVersion": new.get("apiVersion"), "kind": new.get("kind"), **kind.blank}
+
+    def replace(
+        self, kind: Kind, key: NamespacedName, subresource: str, sent: Json, options: Options
+    ) -> Written:
+        """Replace a stored object or its status. Some kinds are created if they do not exist."""
+        name = (sent.get("metadata") or {}).get("name")
+        if name != key.name:
+            if not name:
+                raise failures.bad_request(
+                    "the name of the object (based on metadata.name) was not specified"
+                )
+            raise failures.bad_request(
+                f"the name of the object ({name}) does not match the name on the URL ({key.name})"
+            )
+        stored = self._registry.collection(kind).objects.get(key)
+        if stored is None:
+            if not kind.create_on_update or subresource:
+                raise failures.not_found(kind.target(key.name))
+            return self.create(kind, key.namespace, sent, options)
+        uid = sent["metadata"].get("uid")
+        if uid and uid != stored.uid:
+            raise failures.conflict(
+                kind.target(key.name),
+                f"Precondition failed: UID in precondition: {uid}, UID in object meta: {stored.uid}",
+            )
+        if not kind.unconditional_update and not sent["metadata"].get("resourceVersion"):
+            cause = failures.invalid_value(
+                "metadata.resourceVersion", 0, "must be specified for an update"
+            )
+            raise failures.invalid(kind.target(key.name)._replace(kind=kind.plural), [cause])
+        return self.update(kind, stored, subresource, sent, options)
+
+    def update(
+        self,
+        kind: Kind,
+        stored: Stored,
+        subresource: str,
+        sent: Json,
+        options: Options,
+        *,
+        patched: bool = False,
+    ) -> Written:
+        """Store `sent`, a whole or patched object, in place of `stored`."""
+        old = kind.decode(stored)
+        new, unknown = _pruned(kind, sent, options, old, patched=patched)
+        metadata = new.setdefault("metadata", {})
+        _set_namespace(kind, metadata, stored.key.namespace)
+        version = metadata.get("resourceVersion")
+        if version and version != str(stored.revision):
+            raise failures.conflict(kind.target(stored.key.name))
+        metadata["resourceVersion"] = str(stored.revision)
+        kind.rules.default(new)
+        kind.rules.reset_for_update(new, old, subresource)
+        metadata = new["metadata"]
+        meta.carry_over(metadata, old["metadata"])
+        writer = _field_writer(kind, options, subresource)
+        track(old, new, kind.schema, writer, self._registry.now())
+        kind.rules.prepare_for_update(new, old)
+        _check(kind, new, _update_problems(kind, new, old))
+        if same_but_for_times(old, new):
+            return Written(stored, warnings=unknown)
+        return Written(self._store(kind, new, stored, options), warnings=unknown)
+
+    def _store(self, kind: Kind, new: Json, stored: Stored, options: Options) -> Stored:
+        if options.dry_run:
+            return kind.encode(new, stored.revision)
+        metadata = new["metadata"]
+        ended = "deletionTimestamp" in metadata and not metadata.get("finalizers")
+        if ended and not metadata.get("deletionGracePeriodSeconds") and kind.plural != "namespaces":
+            return self._registry.remove(kind, new, stored)
+        return self._registry.commit(kind, new, stored)
+
+
+def _field_writer(kind: Kind, options: Options, subresource: str = "") -> FieldWriter:
+    return FieldWriter(options.manager, "Update", kind.api_version, subresource)
+
+
+def _update_problems(kind: Kind, new: Json, old: Json) -> list[Cause]:
+    return [
+        *meta.problems(new["metadata"], kind),
+        *meta.update_problems(new["metadata"], old["metadata"]),
+        *kind.rules.validate_update(new, old),
+    ]
+
+
+def _check(kind: Kind, new: Json, causes: Sequence[Cause]) -> None:
+    if causes:
+        target = kind.target(new["metadata"].get("name") or "")
+        raise failures.invalid(target._replace(kind=new.get("kind") or kind.kind), causes)
+
+
+def _set_namespace(kind: Kind, metadata: Json, namespace: str) -> None:
+    sent = metadata.get("namespace") or ""
+    if kind.namespaced and sent and sent != namespace:
+        raise failures.bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+    if namespace:
+        metadata["namespace"] = namespace
+
+
+def _pruned(
+    kind: Kind, sent: Json, options: Options, old: Json | None = None, *, patched: bool = False
+) -> tuple[Json, list[str]]:
+    """Prune and default; return or fail for unknown fields, as `field_validation` says.
+
+    Parts that equal those of `old` are used as they are, because a patch seldom changes more than one part.
+    """
+    unknown: list[str] = []
+    same = {key: each for key, each in sent.items() if old and key in old and old[key] == each}
+    changed = {key: each for key, each in sent.items() if key not in same}
+    try:
+        new: Json = prune(changed, kind.schema, unknown)
+    except WrongType as error:
+        raise _undecodable(kind, sent, f"json: {error}", patched=patched) from error
+    problems = [f'unknown field "{each}"' for each in unknown]
+    if problems and options.field_validation == "Strict":
+        why = f"strict decoding error: {', '.join(problems)}"
+        raise _undecodable(kind, sent, why, patched=patched)
+    apply_defaults(new, kind.schema)
+    new |= same
+    new.setdefault("kind", kind.kind)
+    new.setdefault("apiVersion", kind.api_version)
+    return new, problems if options.field_validation == "Warn" else []
+
+
+def _undecodable(kind: Kind, sent: Json, why: str, *, patched: bool) -> Failure:
+    if patched:
+        cause = failures.invalid_value("patch", msgspec.json.encode(sent).decode(), why)
+        return failures.invalid(Target("", "", ""), [cause])
+    return failures.bad_request(
+        f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {why}'
+    )

@@ -1,0 +1,248 @@
+"""Files of Kubernetes objects: read completely before anything starts, then applied in order.
+
+Every error is one line: file, document, what is wrong. The playground has no controllers, so a workload becomes the
+pods that its template describes. They have no owner: nothing recreates or scales them.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import yaml
+
+from kruise_probe.api.errors import AlreadyExists, ApiError, NotFound
+from kruise_probe.client.rest import PatchType, RestClient
+
+Json = dict[str, Any]
+
+WORKLOADS: Final = frozenset({"Deployment", "ReplicaSet", "StatefulSet", "DaemonSet"})
+IGNORED: Final = frozenset({("v1", "Service"), ("policy/v1", "PodDisruptionBudget")})
+"""Common kinds in files of pods that probes do not need."""
+
+MOST_REPLICAS: Final = 100
+
+
+def is_workload(document: Json) -> bool:
+    return document["apiVersion"] == "apps/v1" and document["kind"] in WORKLOADS
+
+
+def pods_of(workload: Json) -> list[Json]:
+    """The pods of a workload, `<name>-0` and so on.
+
+    Raises:
+        ValueError: no valid template or number of replicas; the text says what to write.
+    """
+    value = workload.get("spec")
+    spec: Json = value if isinstance(value, dict) else {}
+    template = spec.get("template")
+    if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
+        raise ValueError("has no spec.template.spec; write the pod's containers there")
+    template_metadata = template.get("metadata") or {}
+    if not isinstance(template_metadata, dict):
+        raise ValueError("spec.template.metadata is not a mapping; write the pod's labels there")
+    replicas = spec.get("replicas")
+    if replicas is None or workload["kind"] == "DaemonSet":
+        replicas = 1
+    if not isinstance(replicas, int) or not 0 <= replicas <= MOST_REPLICAS:
+        raise ValueError(f"spec.replicas is {replicas!r}; write 0 to {MOST_REPLICAS}")
+    metadata = workload["metadata"]
+    place = {"namespace": metadata["namespace"]} if "namespace" in metadata else {}
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                **template_metadata,
+                **place,
+                "name": f"{metadata['name']}-{number}",
+            },
+            "spec": template["spec"],
+        }
+        for number in range(replicas)
+    ]
+
+
+SAMPLE = Path(__file__).parent / "samples" / "game-servers.yaml"
+
+STANDARD_INPUT = Path("-")
+
+_STRICT = "?fieldValidation=Strict"
+"""As kubectl requests: an unknown field is an error instead of being dropped."""
+
+_TOO_DEEP = "is nested too deeply, or an anchor contains itself; remove the nesting"
+
+
+class BadFile(Exception):
+    """A file cannot be read or applied; the text says which, where, and what to do."""
+
+
+class Document(NamedTuple):
+    """One object of a file; `place` describes it in messages."""
+
+    place: str
+    object: Json
+
+
+def load(files: Sequence[Path]) -> list[Document]:
+    """The objects of all files: items of lists, the pods of workloads, without ignored kinds.
+
+    Raises:
+        BadFile: a file cannot be read, is not YAML, or contains something other than objects.
+    """
+    documents = [document for file in files for document in _load_one(file)]
+    if files and not documents:
+        raise BadFile(
+            f"{files[0]}: contains no object; write a PodProbeMarker and the Pods that it selects"
+        )
+    return documents
+
+
+def _load_one(file: Path) -> Iterator[Document]:
+    try:
+        text = sys.stdin.read() if file == STANDARD_INPUT else file.read_text()
+        parsed = list(yaml.safe_load_all(text))
+    except OSError as error:
+        raise BadFile(f"{file}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise BadFile(f"{file}: is not UTF-8 text: {error}") from error
+    except yaml.YAMLError as error:
+        raise BadFile(f"{file}{_where(error)}: is not YAML: {_what(error)}") from error
+    except RecursionError as error:
+        raise BadFile(f"{file}: {_TOO_DEEP}") from error
+    for number, value in enumerate(parsed, start=1):
+        if value is not None:
+            place = f"{file}, document {number}"
+            yield from _objects(place, _json(place, value))
+
+
+def _json(place: str, value: Any) -> Any:
+    """The value as JSON. YAML also allows keys that are not strings, and lists that contain themselves."""
+    try:
+        return msgspec.json.decode(msgspec.json.encode(_with_text_keys(value)))
+    except (TypeError, ValueError) as error:
+        raise BadFile(f"{place}: is not valid JSON: {error}") from error
+    except RecursionError as error:
+        raise BadFile(f"{place}: {_TOO_DEEP}") from error
+
+
+def _with_text_keys(value: Any) -> Any:
+    """Convert keys as kubectl does: the label `on:` or `yes:` is named "true"."""
+    if isinstance(value, dict):
+        return {_text_key(key): _with_text_keys(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_with_text_keys(each) for each in value]
+    return value
+
+
+def _text_key(key: Any) -> str:
+    if key is None:
+        raise TypeError("a key is null")
+    return str(key).lower() if isinstance(key, bool) else str(key)
+
+
+def _where(error: yaml.YAMLError) -> str:
+    mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
+    return f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+
+
+def _what(error: yaml.YAMLError) -> str:
+    problem = error.problem if isinstance(error, yaml.MarkedYAMLError) else None
+    return problem or " ".join(str(error).split())
+
+
+def _objects(place: str, value: Any) -> Iterator[Document]:
+    if not isinstance(value, dict):
+        raise BadFile(f"{place}: is not an object; write apiVersion, kind and metadata.name")
+    missing = [key for key in ("apiVersion", "kind") if not isinstance(value.get(key), str)]
+    if missing:
+        raise BadFile(f"{place}: has no {' and no '.join(missing)}; add it")
+    if value["kind"] == "List" or (value["kind"].endswith("List") and "items" in value):
+        items = value.get("items") or []
+        if not isinstance(items, list):
+            raise BadFile(
+                f"{place}: items of the {value['kind']} is not a list; write objects there"
+            )
+        for number, item in enumerate(items, start=1):
+            yield from _objects(f"{place}, item {number}", item)
+        return
+    metadata = value.get("metadata")
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
+        raise BadFile(f"{place}: the {value['kind']} has no metadata.name; add it")
+    place = f"{place} ({value['kind']} {metadata['name']})"
+    if is_workload(value):
+        try:
+            yield from (Document(place, pod) for pod in pods_of(value))
+        except ValueError as error:
+            raise BadFile(f"{place}: {error}") from error
+    elif (value["apiVersion"], value["kind"]) not in IGNORED:
+        yield Document(place, value)
+
+
+class _ServedKind(msgspec.Struct, frozen=True):
+    name: str
+    kind: str
+    namespaced: bool
+
+
+class _ServedKinds(msgspec.Struct, frozen=True):
+    resources: tuple[_ServedKind, ...] = ()
+
+
+class Applier:
+    """Applies documents as `kubectl apply` does: creates objects, or patches existing ones."""
+
+    def __init__(self, client: RestClient) -> None:
+        self._client = client
+        self._served: dict[str, Mapping[str, _ServedKind]] = {}
+
+    async def apply(self, documents: Sequence[Document]) -> None:
+        """Apply documents one after the other.
+
+        Raises:
+            BadFile: the server does not serve the kind, or rejects the object.
+            KubeError: the server is unavailable.
+        """
+        for document in documents:
+            try:
+                await self._apply(document)
+            except ApiError as error:
+                raise BadFile(f"{document.place}: {error.message}") from error
+
+    async def _apply(self, document: Document) -> None:
+        wanted = document.object
+        served = await self._kinds(wanted["apiVersion"])
+        kind = served.get(wanted["kind"])
+        if kind is None:
+            known = ", ".join(sorted(served)) or "no kind"
+            raise BadFile(
+                f"{document.place}: the playground does not serve {wanted['kind']} of {wanted['apiVersion']}"
+                f" (of this version it serves {known}); write Pods and PodProbeMarkers"
+            )
+        path = _root(wanted["apiVersion"])
+        if kind.namespaced:
+            path += f"/namespaces/{wanted['metadata'].get('namespace') or 'default'}"
+        path += f"/{kind.name}"
+        body = msgspec.json.encode(wanted)
+        try:
+            await self._client.request_raw("POST", path + _STRICT, body)
+        except AlreadyExists:
+            path += f"/{wanted['metadata']['name']}"
+            await self._client.request_raw("PATCH", path + _STRICT, body, PatchType.MERGE)
+
+    async def _kinds(self, api_version: str) -> Mapping[str, _ServedKind]:
+        if api_version not in self._served:
+            try:
+                answer = await self._client.get_raw(_root(api_version))
+            except NotFound:
+                return {}
+            listed = msgspec.json.decode(answer, type=_ServedKinds)
+            self._served[api_version] = {
+                each.kind: each for each in listed.resources if "/" not in each.name
+            }
+        return self._served[api_version]
+
+
+def _root(api_version: str) -> str:
+    return f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"

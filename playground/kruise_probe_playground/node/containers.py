@@ -1,0 +1,121 @@
+"""Sandboxes and containers of the embedded runtime, and their errors.
+
+Source: containerd pkg/cri/store (container and sandbox stores).
+Differs: no images, no snapshots; a container's file system is a folder.
+"""
+
+import asyncio
+import enum
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from kruise_probe_playground.node.processes import LocalProcess, Output
+
+
+class State(enum.Enum):
+    CREATED = "CREATED"
+    RUNNING = "RUNNING"
+    EXITED = "EXITED"
+
+
+class Change(enum.Enum):
+    CREATED = "created"
+    STARTED = "started"
+    STOPPED = "stopped"
+    DELETED = "deleted"
+
+
+class NoSuchContainer(Exception):
+    """No container or sandbox has this id."""
+
+
+class NotRunning(Exception):
+    """The container exists, but does not run."""
+
+
+class CannotStart(Exception):
+    """The command cannot be executed; the text is the runtime's message."""
+
+
+class ExecTimedOut(Exception):
+    """The command was killed at its deadline."""
+
+
+class SandboxConfig(msgspec.Struct, frozen=True):
+    """The pod of a sandbox."""
+
+    namespace: str
+    name: str
+    uid: str
+    ip: str
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+
+
+class ContainerConfig(msgspec.Struct, frozen=True):
+    """What to run. The runtime adds its own variables to `environment`."""
+
+    name: str
+    image: str
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    attempt: int = 0
+
+
+class Sandbox(msgspec.Struct, frozen=True, eq=False):
+    id: str
+    config: SandboxConfig
+    folder: Path
+    created_at: datetime
+
+
+class Container(msgspec.Struct, eq=False):
+    """One attempt of a container. Only the runtime changes it.
+
+    `message` is the reason if it could not be started; `log` is the end of its output.
+    """
+
+    id: str
+    sandbox: Sandbox
+    config: ContainerConfig
+    folder: Path
+    environment: Mapping[str, str]
+    created_at: datetime
+    output: Output
+    ended: asyncio.Event
+    state: State = State.CREATED
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    exit_code: int = 0
+    reason: str = ""
+    message: str = ""
+    process: LocalProcess | None = None
+
+    @property
+    def log(self) -> bytes:
+        return self.output.data
+
+
+class ExecResult(NamedTuple):
+    exit_code: int
+    stdout: bytes
+    stderr: bytes
+
+
+def cannot_start(command: Sequence[str], error: OSError | ValueError) -> str:
+    """The message of runc if it cannot execute `command`."""
+    if not command:
+        return "unable to start container process: no command specified"
+    program = command[0]
+    if isinstance(error, PermissionError):
+        why = "permission denied"
+    elif isinstance(error, FileNotFoundError):
+        missing = f"stat {program}: no such file or directory"
+        why = missing if "/" in program else "executable file not found in $PATH"
+    else:
+        why = ((isinstance(error, OSError) and error.strerror) or str(error)).lower()
+    return f'unable to start container process: exec: "{program}": {why}'

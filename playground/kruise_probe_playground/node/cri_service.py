@@ -1,0 +1,279 @@
+"""The calls of the Container Runtime Interface, served by the embedded runtime.
+
+Source: containerd 1.6 pkg/cri/server (container_list, container_status, container_execsync, sandbox_status).
+Differs: only the calls that the daemon makes; the event stream is that of containerd 1.7.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from datetime import datetime
+from importlib.metadata import version
+from typing import Any
+
+import grpc
+
+from kruise_probe.api.times import utc_now
+from kruise_probe.daemon.cri._pb import cri_pb2 as pb
+from kruise_probe.daemon.cri._pb.cri_pb2_grpc import RuntimeServiceServicer
+from kruise_probe_playground.node.containers import (
+    CannotStart,
+    Change,
+    Container,
+    ExecTimedOut,
+    NoSuchContainer,
+    NotRunning,
+    Sandbox,
+    State,
+)
+from kruise_probe_playground.node.runtime import LocalRuntime
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+RUNTIME_NAME = "kruise-probe-playground"
+
+WAITING_EVENTS = 1_000
+"""Bound of the backlog of an event stream; a slower reader loses its stream."""
+
+_CONTAINER_STATE = {
+    State.CREATED: pb.CONTAINER_CREATED,
+    State.RUNNING: pb.CONTAINER_RUNNING,
+    State.EXITED: pb.CONTAINER_EXITED,
+}
+_EVENT_TYPE = {
+    Change.CREATED: pb.CONTAINER_CREATED_EVENT,
+    Change.STARTED: pb.CONTAINER_STARTED_EVENT,
+    Change.STOPPED: pb.CONTAINER_STOPPED_EVENT,
+    Change.DELETED: pb.CONTAINER_DELETED_EVENT,
+}
+
+
+class CriService(RuntimeServiceServicer):
+    """Has no state but the readers of its event stream."""
+
+    def __init__(self, runtime: LocalRuntime) -> None:
+        self._runtime = runtime
+
+    async def Version(self, request: pb.VersionRequest, context: Context) -> pb.VersionResponse:
+        return pb.VersionResponse(
+            version="0.1.0",
+            runtime_name=RUNTIME_NAME,
+            runtime_version=version("kruise-probe"),
+            runtime_api_version="v1",
+        )
+
+    async def Status(self, request: pb.StatusRequest, context: Context) -> pb.StatusResponse:
+        conditions = [
+            pb.RuntimeCondition(type=each, status=True) for each in ("RuntimeReady", "NetworkReady")
+        ]
+        return pb.StatusResponse(status=pb.RuntimeStatus(conditions=conditions))
+
+    async def ListPodSandbox(
+        self, request: pb.ListPodSandboxRequest, context: Context
+    ) -> pb.ListPodSandboxResponse:
+        return pb.ListPodSandboxResponse(
+            items=[
+                _sandbox(each)
+                for each in self._runtime.sandboxes
+                if _sandbox_matches(each, request.filter)
+            ]
+        )
+
+    async def PodSandboxStatus(
+        self, request: pb.PodSandboxStatusRequest, context: Context
+    ) -> pb.PodSandboxStatusResponse:
+        try:
+            sandbox = self._runtime.sandbox(request.pod_sandbox_id)
+        except NoSuchContainer:
+            details = (
+                f'an error occurred when try to find sandbox "{request.pod_sandbox_id}": not found'
+            )
+            await context.abort(grpc.StatusCode.NOT_FOUND, details)
+        return pb.PodSandboxStatusResponse(status=_sandbox_status(sandbox))
+
+    async def ListContainers(
+        self, request: pb.ListContainersRequest, context: Context
+    ) -> pb.ListContainersResponse:
+        return pb.ListContainersResponse(
+            containers=[
+                _container(each)
+                for each in self._runtime.containers
+                if _container_matches(each, request.filter)
+            ]
+        )
+
+    async def ContainerStatus(
+        self, request: pb.ContainerStatusRequest, context: Context
+    ) -> pb.ContainerStatusResponse:
+        try:
+            container = self._runtime.container(request.container_id)
+        except NoSuchContainer:
+            details = (
+                f'an error occurred when try to find container "{request.container_id}": not found'
+            )
+            await context.abort(grpc.StatusCode.NOT_FOUND, details)
+        return pb.ContainerStatusResponse(status=_container_status(container))
+
+    async def StopContainer(
+        self, request: pb.StopContainerRequest, context: Context
+    ) -> pb.StopContainerResponse:
+        with suppress(NoSuchContainer):  # a removed container is stopped
+            container = self._runtime.container(request.container_id)
+            await self._runtime.stop_container(container, float(request.timeout))
+        return pb.StopContainerResponse()
+
+    async def ExecSync(self, request: pb.ExecSyncRequest, context: Context) -> pb.ExecSyncResponse:
+        code, details = grpc.StatusCode.UNKNOWN, ""
+        try:
+            result = await self._runtime.exec_sync(
+                self._runtime.container(request.container_id),
+                list(request.cmd),
+                timeout_seconds=float(request.timeout),
+            )
+            return pb.ExecSyncResponse(
+                stdout=result.stdout, stderr=result.stderr, exit_code=result.exit_code
+            )
+        except NoSuchContainer:
+            code = grpc.StatusCode.NOT_FOUND
+            details = f'failed to find container "{request.container_id}" in store: not found'
+        except NotRunning as error:
+            details = f"container is in CONTAINER_{error} state"
+        except ExecTimedOut:
+            code = grpc.StatusCode.DEADLINE_EXCEEDED
+            details = f"timeout {request.timeout}s exceeded: context deadline exceeded"
+        except CannotStart as error:
+            details = (
+                f'failed to start exec "{request.container_id}": OCI runtime exec failed: '
+                f"exec failed: {error}: unknown"
+            )
+        await context.abort(code, f"failed to exec in container: {details}")
+
+    async def GetContainerEvents(
+        self, request: pb.GetEventsRequest, context: Context
+    ) -> AsyncIterator[pb.ContainerEventResponse]:
+        events: asyncio.Queue[pb.ContainerEventResponse] = asyncio.Queue(WAITING_EVENTS)
+        fell_behind = asyncio.Event()
+
+        def note(change: Change, container: Container) -> None:
+            if events.full():
+                fell_behind.set()
+            else:
+                events.put_nowait(_event(change, container))
+
+        stop_listening = self._runtime.add_listener(note)
+        try:
+            while not fell_behind.is_set():
+                yield await events.get()
+        finally:
+            stop_listening()
+        await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "the reader of events fell behind")
+
+
+def _nanoseconds(at: datetime | None) -> int:
+    if at is None:
+        return 0
+    return int(at.timestamp()) * 1_000_000_000 + at.microsecond * 1_000
+
+
+def _labels(container: Container) -> dict[str, str]:
+    return {
+        **container.sandbox.config.labels,
+        "io.kubernetes.container.name": container.config.name,
+    }
+
+
+def _annotations(container: Container) -> dict[str, str]:
+    return {"io.kubernetes.container.restartCount": str(container.config.attempt)}
+
+
+def _container(container: Container) -> pb.Container:
+    return pb.Container(
+        id=container.id,
+        pod_sandbox_id=container.sandbox.id,
+        metadata=pb.ContainerMetadata(name=container.config.name, attempt=container.config.attempt),
+        image=pb.ImageSpec(image=container.config.image),
+        image_ref=container.config.image,
+        state=_CONTAINER_STATE[container.state],
+        created_at=_nanoseconds(container.created_at),
+        labels=_labels(container),
+        annotations=_annotations(container),
+    )
+
+
+def _container_status(container: Container) -> pb.ContainerStatus:
+    return pb.ContainerStatus(
+        id=container.id,
+        metadata=pb.ContainerMetadata(name=container.config.name, attempt=container.config.attempt),
+        state=_CONTAINER_STATE[container.state],
+        created_at=_nanoseconds(container.created_at),
+        started_at=_nanoseconds(container.started_at),
+        finished_at=_nanoseconds(container.finished_at),
+        exit_code=container.exit_code,
+        image=pb.ImageSpec(image=container.config.image),
+        image_ref=container.config.image,
+        reason=container.reason,
+        message=container.message,
+        labels=_labels(container),
+        annotations=_annotations(container),
+    )
+
+
+def _sandbox_metadata(sandbox: Sandbox) -> pb.PodSandboxMetadata:
+    config = sandbox.config
+    return pb.PodSandboxMetadata(name=config.name, namespace=config.namespace, uid=config.uid)
+
+
+def _sandbox(sandbox: Sandbox) -> pb.PodSandbox:
+    return pb.PodSandbox(
+        id=sandbox.id,
+        metadata=_sandbox_metadata(sandbox),
+        state=pb.SANDBOX_READY,
+        created_at=_nanoseconds(sandbox.created_at),
+        labels=sandbox.config.labels,
+        annotations=sandbox.config.annotations,
+    )
+
+
+def _sandbox_status(sandbox: Sandbox) -> pb.PodSandboxStatus:
+    return pb.PodSandboxStatus(
+        id=sandbox.id,
+        metadata=_sandbox_metadata(sandbox),
+        state=pb.SANDBOX_READY,
+        created_at=_nanoseconds(sandbox.created_at),
+        network=pb.PodSandboxNetworkStatus(ip=sandbox.config.ip),
+        labels=sandbox.config.labels,
+        annotations=sandbox.config.annotations,
+    )
+
+
+def _event(change: Change, container: Container) -> pb.ContainerEventResponse:
+    return pb.ContainerEventResponse(
+        container_id=container.id,
+        container_event_type=_EVENT_TYPE[change],
+        created_at=_nanoseconds(utc_now()),
+        pod_sandbox_status=_sandbox_status(container.sandbox),
+        containers_statuses=[] if change is Change.DELETED else [_container_status(container)],
+    )
+
+
+def _has_labels(labels: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
+    return all(labels.get(key) == value for key, value in wanted.items())
+
+
+def _sandbox_matches(sandbox: Sandbox, wanted: pb.PodSandboxFilter) -> bool:
+    return (
+        sandbox.id.startswith(wanted.id)
+        and (not wanted.HasField("state") or wanted.state.state == pb.SANDBOX_READY)
+        and _has_labels(sandbox.config.labels, wanted.label_selector)
+    )
+
+
+def _container_matches(container: Container, wanted: pb.ContainerFilter) -> bool:
+    return (
+        container.id.startswith(wanted.id)
+        and container.sandbox.id.startswith(wanted.pod_sandbox_id)
+        and (
+            not wanted.HasField("state") or wanted.state.state == _CONTAINER_STATE[container.state]
+        )
+        and _has_labels(_labels(container), wanted.label_selector)
+    )

@@ -1,0 +1,149 @@
+"""One node: the Node object, the kubelet, the container runtime and its CRI socket."""
+
+import asyncio
+import os
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from kruise_probe.api.times import format_time, utc_now
+from kruise_probe.client.rest import ResourceListerWatcher, RestClient
+from kruise_probe.informers.shared_informer import SharedInformer
+from kruise_probe_playground.node.addresses import AddressBlock, hold_block
+from kruise_probe_playground.node.cri_server import CriServer
+from kruise_probe_playground.node.cri_service import CriService
+from kruise_probe_playground.node.kubelet import Kubelet
+from kruise_probe_playground.node.node_api import NodeApi
+from kruise_probe_playground.node.pod_worker import NodeContext
+from kruise_probe_playground.node.pods import NODE_PODS
+from kruise_probe_playground.node.runtime import LocalRuntime
+
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+POD_CAPACITY = "110"
+
+
+class EmbeddedNode:
+    """Runs the pods that are bound to it, and kills their processes when `run` ends.
+
+    Args:
+        folder: for `<name>.sock` and `<name>/<pod>/<container>`; the caller removes it.
+        mark: identifies the processes of the node's containers, see `guardian`.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        client: RestClient,
+        folder: Path,
+        mark: str,
+    ) -> None:
+        self.name = name
+        self.ready = asyncio.Event()
+        self._client = client
+        self._folder = folder
+        self.runtime = LocalRuntime(
+            folder=folder / name,
+            mark=mark,
+            base_environment=_base_environment(folder / "bin"),
+            now=utc_now,
+        )
+        self._cri = CriServer(CriService(self.runtime), socket=folder / f"{name}.sock")
+
+    @property
+    def cri_endpoint(self) -> str:
+        """The value for `--cri-endpoint`."""
+        return self._cri.endpoint
+
+    async def run(self) -> None:
+        """Run until cancelled.
+
+        Raises:
+            NoAddress: other playgrounds use all address blocks.
+            KubeError: the Node object could not be written.
+        """
+        _install_python(self._folder / "bin")
+        api = NodeApi(self._client)
+        with hold_block() as block:
+            kubelet = Kubelet(
+                SharedInformer(
+                    ResourceListerWatcher(
+                        self._client, NODE_PODS, field_selector=f"spec.nodeName={self.name}"
+                    ),
+                    name=f"pods of {self.name}",
+                ),
+                NodeContext(self.name, self.runtime, api, block),
+            )
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.runtime.run())
+                group.create_task(self._cri.run())
+                await api.write_node(_node(self.name, block, utc_now()))
+                await self._cri.listening.wait()
+                self.ready.set()
+                await kubelet.run()
+
+
+def _base_environment(binaries: Path) -> dict[str, str]:
+    return {
+        "PATH": f"{binaries}:{os.environ.get('PATH', PATH)}",
+        "LANG": "C.UTF-8",
+        "PYTHON": sys.executable,
+    }
+
+
+def _install_python(binaries: Path) -> None:
+    """Make `python3` for containers: the machine may have no interpreter but the one that runs the playground."""
+    binaries.mkdir(parents=True, exist_ok=True)
+    program = binaries / "python3"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    program.chmod(0o755)
+
+
+def _capacity() -> dict[str, str]:
+    """The capacity of this machine, as the kubelet counts it; each node of a playground reports all of it."""
+    kibibytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 1024
+    return {"cpu": str(os.cpu_count() or 1), "memory": f"{kibibytes}Ki", "pods": POD_CAPACITY}
+
+
+def _node(name: str, block: AddressBlock, now: datetime) -> dict[str, Any]:
+    at = format_time(now)
+    capacity = _capacity()
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "labels": {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux"},
+        },
+        "status": {
+            "addresses": [
+                {"type": "InternalIP", "address": block.node_ip},
+                {"type": "Hostname", "address": name},
+            ],
+            "capacity": capacity,
+            "allocatable": capacity,
+            "conditions": [
+                {
+                    "type": "Ready",
+                    "status": "True",
+                    "reason": "KubeletReady",
+                    "message": "the embedded kubelet is ready",
+                    "lastHeartbeatTime": at,
+                    "lastTransitionTime": at,
+                }
+            ],
+            "nodeInfo": {
+                "containerRuntimeVersion": "playground://0.1.0",
+                "kubeletVersion": "v1.36.3",
+                "operatingSystem": "linux",
+                "architecture": os.uname().machine,
+                "kernelVersion": os.uname().release,
+                "osImage": "local processes",
+                "machineID": "",
+                "systemUUID": "",
+                "bootID": "",
+                "kubeProxyVersion": "",
+            },
+        },
+    }

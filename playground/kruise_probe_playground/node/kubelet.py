@@ -1,0 +1,63 @@
+"""The pods of one node: one worker for each, woken by the watch of pods and by the runtime.
+
+Source: kubelet pkg/kubelet/kubelet.go (syncLoop), pod_workers.go.
+Differs: no static pods, no admission, no eviction.
+"""
+
+import asyncio
+
+import structlog
+
+from kruise_probe.informers.shared_informer import SharedInformer
+from kruise_probe_playground.node.containers import Change, Container
+from kruise_probe_playground.node.pod_worker import NodeContext, PodWorker
+from kruise_probe_playground.node.pods import NodePod
+
+log = structlog.get_logger(__name__)
+
+
+class Kubelet:
+    """Owns one worker for each pod uid. Cancelling `run` ends them; the runtime then kills their processes."""
+
+    def __init__(self, pods: SharedInformer[NodePod], context: NodeContext) -> None:
+        self._pods = pods
+        self._context = context
+        self._workers: dict[str, PodWorker] = {}
+        self._group: asyncio.TaskGroup | None = None
+
+    async def run(self) -> None:
+        """Run until cancelled. Call it once."""
+        stop_listening = self._context.runtime.add_listener(self._container_changed)
+        try:
+            async with asyncio.TaskGroup() as self._group:
+                self._pods.add_event_handler(self)
+                await self._pods.run()
+        finally:
+            stop_listening()
+
+    def on_add(self, obj: NodePod, is_initial: bool) -> None:
+        worker = self._workers[obj.uid] = PodWorker(obj, self._context)
+        if self._group:
+            self._group.create_task(_guarded(worker, obj), name=f"pod {obj.key}")
+
+    def on_update(self, old: NodePod, new: NodePod) -> None:
+        if old.uid != new.uid:
+            self.on_delete(old)
+            self.on_add(new, False)
+        elif worker := self._workers.get(new.uid):
+            worker.update(new)
+
+    def on_delete(self, last_known: NodePod) -> None:
+        if worker := self._workers.pop(last_known.uid, None):
+            worker.gone()
+
+    def _container_changed(self, change: Change, container: Container) -> None:
+        if worker := self._workers.get(container.sandbox.config.uid):
+            worker.container_changed(change, container)
+
+
+async def _guarded(worker: PodWorker, pod: NodePod) -> None:
+    try:
+        await worker.run()
+    except Exception:
+        log.exception("pod worker failed", pod=str(pod.key))

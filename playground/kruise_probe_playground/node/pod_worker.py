@@ -1,0 +1,265 @@
+"""Runs one pod of the node: its sandbox, its containers and their restarts, its status, its deletion.
+
+Source: kubelet pkg/kubelet/pod_workers.go, kuberuntime_manager.go (SyncPod), status_manager.go.
+Differs: one loop for each pod, woken by every change; containers do not survive a restart of the node.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import structlog
+
+from kruise_probe.api.core import Probe
+from kruise_probe.api.errors import Conflict, Invalid, KubeError, NotFound
+from kruise_probe.api.times import utc_now
+from kruise_probe_playground.node.addresses import AddressBlock, NoAddress
+from kruise_probe_playground.node.containers import (
+    Change,
+    Container,
+    ContainerConfig,
+    Sandbox,
+    SandboxConfig,
+)
+from kruise_probe_playground.node.environment import (
+    Unsupported,
+    command_line,
+    container_environment,
+)
+from kruise_probe_playground.node.lifecycle import ContainerRecord, Plan, plan
+from kruise_probe_playground.node.node_api import NodeApi
+from kruise_probe_playground.node.pods import NodePod
+from kruise_probe_playground.node.runtime import LocalRuntime
+from kruise_probe_playground.node.startup import wait_started
+from kruise_probe_playground.node.status import Place, pod_status
+
+FIRST_RETRY_SECONDS = 0.1
+LONGEST_RETRY_SECONDS = 5.0
+
+log = structlog.get_logger(__name__)
+
+
+class NodeContext(NamedTuple):
+    """What the workers of a node share."""
+
+    node: str
+    runtime: LocalRuntime
+    api: NodeApi
+    addresses: AddressBlock
+
+
+class PodWorker:
+    """Runs one pod until it is deleted.
+
+    Cancelling `run` does not end the processes; the runtime kills them when it ends.
+    """
+
+    def __init__(self, pod: NodePod, context: NodeContext) -> None:
+        self._pod = pod
+        self._context = context
+        self._sandbox: Sandbox | None = None
+        self._records = {each.name: ContainerRecord(each) for each in pod.spec.all_containers()}
+        self._written: dict[str, Any] = {}
+        self._changed = asyncio.Event()
+        self._gone = asyncio.Event()
+        self._failures = 0
+        self._stopping: set[str] = set()
+        self._helpers: set[asyncio.Task[None]] = set()
+
+    def update(self, pod: NodePod) -> None:
+        """Set a newer version of the pod."""
+        self._pod = pod
+        self._changed.set()
+
+    def gone(self) -> None:
+        """The object was deleted: end without a grace period, and without requests to the API server."""
+        self._gone.set()
+        self._changed.set()
+
+    def container_changed(self, change: Change, container: Container) -> None:
+        """Handle a change of a container. Changes of old attempts are ignored."""
+        record = self._records.get(container.config.name)
+        if record is None or record.current is not container:
+            return
+        if change is Change.STOPPED:
+            record.note_end(loop_time=asyncio.get_running_loop().time())
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Run until the pod is deleted."""
+        async with asyncio.TaskGroup() as group:
+            while not (self._gone.is_set() or self._pod.deleting):
+                self._changed.clear()
+                deadline = await self._sync(group)
+                await _wait(self._changed, deadline)
+            for helper in self._helpers:
+                helper.cancel()
+        await self._end()
+
+    def _help(self, group: asyncio.TaskGroup, work: Coroutine[Any, Any, None]) -> None:
+        helper = group.create_task(work)
+        self._helpers.add(helper)
+        helper.add_done_callback(self._helpers.discard)
+
+    async def _sync(self, group: asyncio.TaskGroup) -> float | None:
+        """Start and stop containers once, and write the status; return the loop time of the next sync, if any."""
+        loop_time = asyncio.get_running_loop().time()
+        try:
+            actions = self._act(group, loop_time)
+            await self._write_status()
+        except (KubeError, OSError, NoAddress) as error:
+            self._failures += 1
+            seconds = min(FIRST_RETRY_SECONDS * 2.0**self._failures, LONGEST_RETRY_SECONDS)
+            log.warning("pod sync failed", pod=str(self._pod.key), error=str(error))
+            return loop_time + seconds
+        self._failures = 0
+        return actions.wake_deadline
+
+    def _act(self, group: asyncio.TaskGroup, loop_time: float) -> Plan:
+        sandbox = self._sandbox = self._sandbox or self._make_sandbox()
+        actions = plan(self._pod.spec, self._records, loop_time=loop_time)
+        for name in actions.start:
+            self._start(self._records[name], sandbox, group)
+        for name in actions.stop:
+            container = self._records[name].current
+            if container and container.id not in self._stopping:
+                self._stopping.add(container.id)
+                grace_seconds = self._pod.grace_seconds
+                self._help(group, self._context.runtime.stop_container(container, grace_seconds))
+        return actions
+
+    def _make_sandbox(self) -> Sandbox:
+        meta = self._pod.metadata
+        namespace = meta.namespace or ""
+        return self._context.runtime.create_sandbox(
+            SandboxConfig(
+                namespace,
+                meta.name,
+                meta.uid,
+                self._context.addresses.take(),
+                labels={
+                    **(meta.labels or {}),
+                    "io.kubernetes.pod.name": meta.name,
+                    "io.kubernetes.pod.namespace": namespace,
+                    "io.kubernetes.pod.uid": meta.uid,
+                },
+            )
+        )
+
+    def _start(self, record: ContainerRecord, sandbox: Sandbox, group: asyncio.TaskGroup) -> None:
+        runtime = self._context.runtime
+        try:
+            config = self._config(record, sandbox)
+        except Unsupported as error:
+            record.problem = str(error)
+            return
+        if record.current:
+            if record.previous:
+                runtime.remove_container(record.previous)
+            record.previous = record.current
+            record.restarts += 1
+        record.current = runtime.create_container(sandbox, config)
+        record.began = asyncio.get_running_loop().time()
+        runtime.start_container(record.current)
+        if not record.running:
+            return
+        if record.spec.startup_probe is None:
+            record.started = True
+        else:
+            probe = record.spec.startup_probe
+            self._help(group, self._await_started(record, record.current, probe))
+
+    def _config(self, record: ContainerRecord, sandbox: Sandbox) -> ContainerConfig:
+        environment = container_environment(
+            self._pod,
+            record.spec,
+            ip=sandbox.config.ip,
+            node=self._context.node,
+            node_ip=self._context.addresses.node_ip,
+        )
+        return ContainerConfig(
+            name=record.spec.name,
+            image=record.spec.image or "",
+            command=command_line(record.spec, environment),
+            environment=environment,
+            attempt=record.restarts + 1 if record.current else 0,
+        )
+
+    async def _await_started(
+        self, record: ContainerRecord, container: Container, probe: Probe
+    ) -> None:
+        runtime = self._context.runtime
+        if await wait_started(runtime, container, probe):
+            record.started = record.current is container
+            self._changed.set()
+        else:
+            await runtime.stop_container(container, self._pod.grace_seconds)
+
+    async def _write_status(self) -> None:
+        """Write the status if it differs from the last one.
+
+        Raises:
+            KubeError: the status could not be written. A deleted or replaced pod is not an error.
+        """
+        ip = self._sandbox.config.ip if self._sandbox else ""
+        status = pod_status(
+            self._pod,
+            self._records,
+            Place(ip, self._context.addresses.node_ip),
+            before=self._written,
+            now=utc_now(),
+        )
+        if status == self._written:
+            return
+        with suppress(NotFound, Invalid):  # the watch will report the deletion
+            await self._context.api.write_pod_status(self._pod.key, self._pod.uid, status)
+        self._written = status
+
+    async def _end(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            stopping = group.create_task(self._stop_containers(self._pod.grace_seconds))
+            gone = group.create_task(self._gone.wait())
+            await asyncio.wait((stopping, gone), return_when=asyncio.FIRST_COMPLETED)
+            stopping.cancel()
+            gone.cancel()
+        await self._stop_containers(0)
+        await self._delete()
+        if self._sandbox:
+            self._context.runtime.remove_sandbox(self._sandbox)
+            self._context.addresses.give_back(self._sandbox.config.ip)
+
+    async def _stop_containers(self, grace_seconds: float) -> None:
+        """Stop the containers, then the sidecars."""
+        sidecars = {each.name for each in self._pod.spec.init_containers or () if each.sidecar}
+        for last in (False, True):
+            async with asyncio.TaskGroup() as group:
+                for name, record in self._records.items():
+                    if record.running and record.current and (name in sidecars) is last:
+                        group.create_task(
+                            self._context.runtime.stop_container(record.current, grace_seconds)
+                        )
+
+    async def _delete(self) -> None:
+        """Write the last status and delete the object; retry until it is deleted."""
+        failures = 0
+        while not self._gone.is_set():
+            try:
+                await self._write_status()
+                await self._context.api.delete_pod(self._pod.key, self._pod.uid)
+            except (NotFound, Conflict):
+                return
+            except KubeError as error:
+                failures += 1
+                seconds = min(FIRST_RETRY_SECONDS * 2.0**failures, LONGEST_RETRY_SECONDS)
+                log.warning("pod was not deleted", pod=str(self._pod.key), error=str(error))
+                await _wait(self._gone, asyncio.get_running_loop().time() + seconds)
+            else:
+                return
+
+
+async def _wait(event: asyncio.Event, deadline: float | None) -> None:
+    """Wait for the event, at most until loop time `deadline`."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout_at(deadline):
+            await event.wait()

@@ -1,0 +1,134 @@
+"""Pods as the embedded kubelet reads them.
+
+Source: k8s.io/api core/v1 Pod.
+Differs: only the fields that the embedded kubelet uses; no volumes, resources or security contexts.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from kruise_probe.api.core import Probe
+from kruise_probe.api.meta import ApiObject, ObjectMeta
+from kruise_probe.api.pods import PodCondition
+from kruise_probe.api.resources import Resource
+
+DEFAULT_GRACE_SECONDS = 30
+
+
+class _Wire(msgspec.Struct, frozen=True, rename="camel"):
+    """Common options of the structs below."""
+
+
+class FieldSelector(_Wire, frozen=True):
+    field_path: str
+
+
+class EnvSource(_Wire, frozen=True):
+    """Only fieldRef is supported; other sources have no `field_ref`."""
+
+    field_ref: FieldSelector | None = None
+
+
+class EnvVar(_Wire, frozen=True):
+    name: str
+    value: str | None = None
+    value_from: EnvSource | None = None
+
+
+class _Anything(msgspec.Struct, frozen=True):
+    """Any object; its fields are not read."""
+
+
+class PodContainer(_Wire, frozen=True):
+    name: str
+    image: str | None = None
+    command: tuple[str, ...] | None = None
+    args: tuple[str, ...] | None = None
+    env: tuple[EnvVar, ...] | None = None
+    env_from: tuple[_Anything, ...] | None = None
+    restart_policy: str | None = None
+    startup_probe: Probe | None = None
+
+    @property
+    def sidecar(self) -> bool:
+        """For init containers: it runs beside the containers instead of before them."""
+        return self.restart_policy == "Always"
+
+
+class ReadinessGate(_Wire, frozen=True):
+    condition_type: str
+
+
+class PodSpec(_Wire, frozen=True):
+    containers: tuple[PodContainer, ...] = ()
+    init_containers: tuple[PodContainer, ...] | None = None
+    node_name: str | None = None
+    scheduler_name: str | None = None
+    restart_policy: str | None = None
+    readiness_gates: tuple[ReadinessGate, ...] | None = None
+    termination_grace_period_seconds: int | None = None
+
+    def all_containers(self) -> Iterator[PodContainer]:
+        """Init containers first."""
+        yield from self.init_containers or ()
+        yield from self.containers
+
+
+class Waiting(_Wire, frozen=True):
+    reason: str | None = None
+    message: str | None = None
+
+
+class ContainerState(_Wire, frozen=True):
+    waiting: Waiting | None = None
+    running: _Anything | None = None
+
+
+class ContainerStatus(_Wire, frozen=True):
+    name: str
+    ready: bool = False
+    restart_count: int = 0
+    state: ContainerState = ContainerState()
+
+
+class PodStatus(_Wire, frozen=True):
+    phase: str | None = None
+    pod_ip: str | None = msgspec.field(default=None, name="podIP")
+    conditions: tuple[PodCondition, ...] | None = None
+    container_statuses: tuple[ContainerStatus, ...] | None = None
+
+
+class PodMeta(ObjectMeta, frozen=True):
+    deletion_grace_period_seconds: int | None = None
+
+
+class NodePod(ApiObject, frozen=True):
+    """A pod of this node, or a pod without a node."""
+
+    metadata: PodMeta
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def grace_seconds(self) -> float:
+        """The termination grace period."""
+        for seconds in (
+            self.metadata.deletion_grace_period_seconds,
+            self.spec.termination_grace_period_seconds,
+        ):
+            if seconds is not None:
+                return float(max(seconds, 0))
+        return float(DEFAULT_GRACE_SECONDS)
+
+    def condition(self, condition_type: str) -> PodCondition | None:
+        conditions = self.status.conditions or ()
+        return next((each for each in conditions if each.type == condition_type), None)
+
+
+def _as_is(pod: NodePod) -> NodePod:
+    return pod
+
+
+NODE_PODS: Final = Resource("", "v1", "pods", "Pod", wire=NodePod, project=_as_is)

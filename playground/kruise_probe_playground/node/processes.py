@@ -1,0 +1,165 @@
+"""Local processes: started in their own session, watched without threads, ended as a group.
+
+Source: containerd runtime/v2/shim for the end of a main process.
+Differs: no namespaces; a process that left the group is found by its mark (see `guardian`).
+"""
+
+import asyncio
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+READ_BYTES = 65_536
+
+
+class Output:
+    """The first or the last `limit_bytes` of a process's output. The rest is read and dropped."""
+
+    def __init__(self, *, limit_bytes: int, keep_last: bool) -> None:
+        self._limit_bytes = limit_bytes
+        self._keep_last = keep_last
+        self._kept = bytearray()
+        self._reading: int | None = None
+        self._finished = asyncio.Event()
+
+    @property
+    def data(self) -> bytes:
+        return bytes(self._kept)
+
+    async def wait_finished(self) -> None:
+        """Wait until all writing ends are closed, or `close` was called."""
+        await self._finished.wait()
+
+    def open(self) -> int:
+        """Start reading; return the writing end, which the caller closes after it started the process."""
+        self._reading, writing = os.pipe()
+        os.set_blocking(self._reading, False)
+        asyncio.get_running_loop().add_reader(self._reading, self._read)
+        return writing
+
+    def close(self) -> None:
+        """Stop reading."""
+        if self._reading is not None:
+            asyncio.get_running_loop().remove_reader(self._reading)
+            os.close(self._reading)
+            self._reading = None
+        self._finished.set()
+
+    def _read(self) -> None:
+        if self._reading is None:
+            return
+        try:
+            chunk = os.read(self._reading, READ_BYTES)
+        except BlockingIOError:
+            return
+        if not chunk:
+            self.close()
+        elif self._keep_last:
+            self._kept += chunk
+            del self._kept[: -self._limit_bytes]
+        else:
+            self._kept += chunk[: self._limit_bytes - len(self._kept)]
+
+
+class LocalProcess:
+    """A process that leads its own session and group; made by `spawn`."""
+
+    def __init__(self, popen: "subprocess.Popen[bytes]") -> None:
+        self.pid = popen.pid
+        self._popen = popen
+        self._pidfd = os.pidfd_open(popen.pid)
+        self._exited = asyncio.Event()
+        self._exit_code = 0
+
+    @property
+    def running(self) -> bool:
+        return not self._exited.is_set()
+
+    async def wait(self) -> int:
+        """Wait for its end; return the exit code, or 128 + the number of the signal, as for containers."""
+        await self._exited.wait()
+        return self._exit_code
+
+    def signal(self, number: signal.Signals) -> None:
+        """Signal this process only; do nothing if it has ended."""
+        if self.running:  # not reaped, so the pid is not reused
+            os.kill(self.pid, number)
+
+    def kill_group(self) -> None:
+        """Kill its process group; do nothing if the leader has ended."""
+        if self.running:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+
+    async def end(self, grace_seconds: float) -> int:
+        """Send SIGTERM, and SIGKILL to the group if it still runs after `grace_seconds`, or on cancellation."""
+        if grace_seconds > 0:
+            self.signal(signal.SIGTERM)
+            try:
+                async with asyncio.timeout(grace_seconds):
+                    return await self.wait()
+            except TimeoutError:
+                pass
+            except asyncio.CancelledError:
+                self.kill_group()
+                raise
+        self.kill_group()
+        return await self.wait()
+
+    def watch(self, *, kill_group_at_end: bool) -> None:
+        """Watch for its end; with `kill_group_at_end`, kill the rest of its group then."""
+
+        def on_exit() -> None:
+            loop.remove_reader(self._pidfd)
+            if kill_group_at_end:
+                self.kill_group()  # before it is reaped below, so the pid is not reused
+            code = self._popen.wait()
+            os.close(self._pidfd)
+            self._exit_code = code if code >= 0 else 128 - code
+            self._exited.set()
+
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._pidfd, on_exit)
+
+
+def spawn(
+    argv: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    folder: Path,
+    stdout: Output | int,
+    stderr: Output | int = subprocess.STDOUT,
+    kill_group_at_end: bool = True,
+) -> LocalProcess:
+    """Start a process. This blocks the loop for one or two milliseconds.
+
+    Raises:
+        OSError: no such file or folder, or not executable.
+    """
+    opened: list[int] = []
+
+    def writing_end(output: Output | int) -> int:
+        if isinstance(output, int):
+            return output
+        opened.append(output.open())
+        return opened[-1]
+
+    try:
+        popen = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=writing_end(stdout),
+            stderr=writing_end(stderr),
+            cwd=folder,
+            env=dict(environment),
+            start_new_session=True,
+        )
+    finally:
+        for pipe in opened:
+            os.close(pipe)
+    process = LocalProcess(popen)
+    process.watch(kill_group_at_end=kill_group_at_end)
+    return process

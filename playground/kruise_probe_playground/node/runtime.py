@@ -1,0 +1,280 @@
+"""The embedded container runtime: sandboxes, containers and commands, all as local processes.
+
+`cri_service` serves it over gRPC; the pod workers create and stop its containers.
+
+Source: containerd pkg/cri (container and sandbox stores, exec_sync).
+Differs: no images, no namespaces; a container's file system is a folder.
+"""
+
+import asyncio
+import secrets
+import shutil
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+
+from kruise_probe_playground.guardian import MARK_VARIABLE, kill_survivors
+from kruise_probe_playground.node.containers import (
+    CannotStart,
+    Change,
+    Container,
+    ContainerConfig,
+    ExecResult,
+    ExecTimedOut,
+    NoSuchContainer,
+    NotRunning,
+    Sandbox,
+    SandboxConfig,
+    State,
+    cannot_start,
+)
+from kruise_probe_playground.node.processes import LocalProcess, Output, spawn
+
+EXEC_OUTPUT_BYTES = 16 * 1024 * 1024
+"""Maximum of each stream of an exec; containerd drops the rest."""
+
+LOG_TAIL_BYTES = 64 * 1024
+"""Maximum of a container's output that is kept."""
+
+START_FAILED_EXIT_CODE = 128
+"""Exit code of a container whose command cannot be started, as in containerd."""
+
+
+Listener = Callable[[Change, Container], None]
+
+
+class LocalRuntime:
+    """Owns the processes of its containers, and their folders below `folder`.
+
+    `run` watches for the ends of containers. When it is cancelled, it kills all processes.
+    """
+
+    def __init__(
+        self,
+        *,
+        folder: Path,
+        mark: str,
+        base_environment: Mapping[str, str],
+        now: Callable[[], datetime],
+    ) -> None:
+        self._folder = folder
+        self._mark = mark
+        self._base_environment = base_environment
+        self._now = now
+        self._sandboxes: dict[str, Sandbox] = {}
+        self._containers: dict[str, Container] = {}
+        self._listeners: list[Listener] = []
+        self._watching: asyncio.TaskGroup | None = None
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._watching = group
+                await asyncio.Event().wait()
+        finally:
+            self._watching = None
+            processes = [each.process for each in self._containers.values() if each.process]
+            for process in processes:
+                process.kill_group()
+            kill_survivors(self._mark)
+            for process in processes:
+                await process.wait()
+
+    @property
+    def sandboxes(self) -> Collection[Sandbox]:
+        return self._sandboxes.values()
+
+    @property
+    def containers(self) -> Collection[Container]:
+        return self._containers.values()
+
+    def sandbox(self, sandbox_id: str) -> Sandbox:
+        """The sandbox with this id.
+
+        Raises:
+            NoSuchContainer: it does not exist.
+        """
+        try:
+            return self._sandboxes[sandbox_id]
+        except KeyError:
+            raise NoSuchContainer(sandbox_id) from None
+
+    def container(self, container_id: str) -> Container:
+        """The container with this id or unique id prefix, as in containerd.
+
+        Raises:
+            NoSuchContainer: none or several match.
+        """
+        if found := self._containers.get(container_id):
+            return found
+        found_ids = [
+            each for each in self._containers if container_id and each.startswith(container_id)
+        ]
+        if len(found_ids) != 1:
+            raise NoSuchContainer(container_id)
+        return self._containers[found_ids[0]]
+
+    def add_listener(self, listener: Listener) -> Callable[[], None]:
+        """Call `listener` on every change; return a function that removes it."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def create_sandbox(self, config: SandboxConfig) -> Sandbox:
+        """Create the sandbox and its folder.
+
+        Raises:
+            OSError: the folder cannot be made.
+        """
+        title = (
+            config.name if config.namespace == "default" else f"{config.namespace}_{config.name}"
+        )
+        folder = self._folder / title
+        if folder.exists():  # the previous pod of this name is still terminating
+            folder = self._folder / f"{title}_{config.uid}"
+        folder.mkdir(parents=True)
+        sandbox = Sandbox(secrets.token_hex(32), config, folder, self._now())
+        self._sandboxes[sandbox.id] = sandbox
+        return sandbox
+
+    def create_container(self, sandbox: Sandbox, config: ContainerConfig) -> Container:
+        """Create the container with an empty folder; earlier attempts must have ended.
+
+        Raises:
+            OSError: the folder cannot be made.
+        """
+        container_id = secrets.token_hex(32)
+        folder = sandbox.folder / config.name
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        container = Container(
+            id=container_id,
+            sandbox=sandbox,
+            config=config,
+            folder=folder,
+            environment={
+                **self._base_environment,
+                "HOME": str(folder),
+                "TMPDIR": str(folder),
+                **config.environment,
+                MARK_VARIABLE: f"{self._mark}/{container_id}",
+            },
+            created_at=self._now(),
+            output=Output(limit_bytes=LOG_TAIL_BYTES, keep_last=True),
+            ended=asyncio.Event(),
+        )
+        self._containers[container_id] = container
+        self._notify(Change.CREATED, container)
+        return container
+
+    def start_container(self, container: Container) -> None:
+        """Start its process. If the command cannot be started, the container becomes exited with the reason."""
+        if self._watching is None:
+            raise RuntimeError("start_container needs a running runtime")
+        try:
+            container.process = spawn(
+                container.config.command,
+                environment=container.environment,
+                folder=container.folder,
+                stdout=container.output,
+            )
+        except (OSError, ValueError) as error:
+            container.output.close()
+            why = cannot_start(container.config.command, error)
+            self._finish(container, START_FAILED_EXIT_CODE, "StartError", why)
+            return
+        container.started_at = self._now()
+        container.state = State.RUNNING
+        self._watching.create_task(
+            self._watch(container, container.process), name=f"container {container.id[:8]}"
+        )
+        self._notify(Change.STARTED, container)
+
+    async def stop_container(self, container: Container, grace_seconds: float) -> None:
+        """Send SIGTERM, and SIGKILL after the grace period; return when the container has exited."""
+        if container.process is None:
+            if container.state is State.CREATED:
+                self._finish(container, 137, "Error", "")
+            return
+        await container.process.end(grace_seconds)
+        await container.ended.wait()
+
+    def remove_container(self, container: Container) -> None:
+        """Remove an exited container. Its folder stays until the next attempt, or with the sandbox."""
+        if self._containers.pop(container.id, None):
+            container.output.close()
+            self._notify(Change.DELETED, container)
+
+    def remove_sandbox(self, sandbox: Sandbox) -> None:
+        """Remove the sandbox, its exited containers and its folder."""
+        for container in [each for each in self._containers.values() if each.sandbox is sandbox]:
+            self.remove_container(container)
+        self._sandboxes.pop(sandbox.id, None)
+        shutil.rmtree(sandbox.folder, ignore_errors=True)
+
+    async def exec_sync(
+        self, container: Container, command: Sequence[str], *, timeout_seconds: float
+    ) -> ExecResult:
+        """Run a command in the container's folder and environment.
+
+        Returns when the command has ended and its output is closed. `timeout_seconds` 0 is no deadline. Cancelling
+        kills the command and its child processes.
+
+        Raises:
+            NotRunning: the container does not run.
+            CannotStart: the command cannot be started.
+            ExecTimedOut: the deadline passed; the command and its child processes were killed.
+        """
+        if container.state is not State.RUNNING:
+            raise NotRunning(container.state.value)
+        if not command:
+            raise CannotStart(cannot_start(command, ValueError()))
+        mark = f"{self._mark}/{container.id}/{secrets.token_hex(8)}"
+        stdout = Output(limit_bytes=EXEC_OUTPUT_BYTES, keep_last=False)
+        stderr = Output(limit_bytes=EXEC_OUTPUT_BYTES, keep_last=False)
+        try:
+            process = spawn(
+                command,
+                environment={**container.environment, MARK_VARIABLE: mark},
+                folder=container.folder,
+                stdout=stdout,
+                stderr=stderr,
+                kill_group_at_end=False,
+            )
+        except (OSError, ValueError) as error:
+            raise CannotStart(cannot_start(command, error)) from error
+        finished = False
+        try:
+            async with asyncio.timeout(timeout_seconds or None):
+                exit_code = await process.wait()
+                await stdout.wait_finished()
+                await stderr.wait_finished()
+            finished = True
+        except TimeoutError:
+            raise ExecTimedOut from None
+        finally:
+            if not finished:
+                kill_survivors(mark)
+                process.kill_group()
+                await process.wait()
+            stdout.close()
+            stderr.close()
+        return ExecResult(exit_code, stdout.data, stderr.data)
+
+    async def _watch(self, container: Container, process: LocalProcess) -> None:
+        exit_code = await process.wait()
+        kill_survivors(f"{self._mark}/{container.id}")
+        self._finish(container, exit_code, "Completed" if exit_code == 0 else "Error", "")
+
+    def _finish(self, container: Container, exit_code: int, reason: str, message: str) -> None:
+        container.state = State.EXITED
+        container.finished_at = self._now()
+        container.exit_code = exit_code
+        container.reason = reason
+        container.message = message
+        container.ended.set()
+        self._notify(Change.STOPPED, container)
+
+    def _notify(self, change: Change, container: Container) -> None:
+        for listener in tuple(self._listeners):
+            listener(change, container)

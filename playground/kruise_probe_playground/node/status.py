@@ -1,0 +1,210 @@
+"""A pod's status as the kubelet writes it, computed from the spec and the container records. Pure.
+
+It contains only the kubelet's own condition types. Other conditions are read for readiness gates.
+
+Source: kubelet pkg/kubelet/status/generate.go, kubelet_pods.go (convertToAPIContainerStatuses).
+Differs: no observedGeneration in conditions, no resources, no host network.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from kruise_probe.api.times import format_time
+from kruise_probe_playground.node.containers import Container, State
+from kruise_probe_playground.node.lifecycle import (
+    ContainerRecord,
+    Records,
+    backoff_seconds,
+    final_phase,
+    initialized,
+    phase,
+    restarts,
+)
+from kruise_probe_playground.node.pods import NodePod, PodContainer
+
+Json = dict[str, Any]
+
+
+class Place(NamedTuple):
+    """The pod's addresses; `ip` is empty without a sandbox."""
+
+    ip: str
+    node_ip: str
+
+
+def container_id(container: Container) -> str:
+    """The containerID of a pod's status."""
+    return f"playground://{container.id}"
+
+
+def pod_status(
+    pod: NodePod, records: Records, place: Place, *, before: Json, now: datetime
+) -> Json:
+    """The whole status. `before` is the last one, for transition times."""
+    status: Json = {
+        "phase": phase(pod.spec, records),
+        "startTime": before.get("startTime") or format_time(now),
+        "hostIP": place.node_ip,
+        "hostIPs": [{"ip": place.node_ip}],
+        "qosClass": "BestEffort",
+        "conditions": _with_times(_conditions(pod, records, place), before, now),
+        "containerStatuses": [
+            _container_status(pod, records[each.name], records) for each in pod.spec.containers
+        ],
+    }
+    if place.ip:
+        status["podIP"] = place.ip
+        status["podIPs"] = [{"ip": place.ip}]
+    if pod.spec.init_containers:
+        status["initContainerStatuses"] = [
+            _container_status(pod, records[each.name], records) for each in pod.spec.init_containers
+        ]
+    return status
+
+
+def _with_times(conditions: Iterable[Json], before: Json, now: datetime) -> list[Json]:
+    earlier = {each["type"]: each for each in before.get("conditions", ())}
+    timed = []
+    for condition in conditions:
+        last = earlier.get(condition["type"])
+        same = last is not None and last["status"] == condition["status"]
+        at = last["lastTransitionTime"] if last is not None and same else format_time(now)
+        timed.append({**condition, "lastTransitionTime": at})
+    return timed
+
+
+def _condition(kind: str, problem: tuple[str, str] | None) -> Json:
+    """A condition that is True without a problem. An absent reason or message is an explicit null."""
+    reason, message = problem or (None, None)
+    status = "False" if problem else "True"
+    return {"type": kind, "status": status, "reason": reason, "message": message}
+
+
+def _conditions(pod: NodePod, records: Records, place: Place) -> list[Json]:
+    containers = _containers_problem(pod, records)
+    return [
+        _condition("PodScheduled", None),
+        _condition("PodReadyToStartContainers", None if place.ip else ("", "")),
+        _condition("Initialized", _initialized_problem(pod, records)),
+        _condition("ContainersReady", containers),
+        _condition("Ready", containers or _gates_problem(pod)),
+    ]
+
+
+def _names(containers: Iterable[PodContainer]) -> str:
+    return f"[{' '.join(each.name for each in containers)}]"
+
+
+def _initialized_problem(pod: NodePod, records: Records) -> tuple[str, str] | None:
+    if initialized(pod.spec, records):
+        return None
+    incomplete = [
+        each
+        for each in pod.spec.init_containers or ()
+        if not (records[each.name].ready or records[each.name].exit_code == 0)
+    ]
+    return "ContainersNotInitialized", f"containers with incomplete status: {_names(incomplete)}"
+
+
+def _containers_problem(pod: NodePod, records: Records) -> tuple[str, str] | None:
+    final = final_phase(pod.spec, records)
+    if final:
+        return ("PodCompleted" if final == "Succeeded" else "PodFailed"), ""
+    unready = [
+        each
+        for each in pod.spec.all_containers()
+        if (each in pod.spec.containers or each.sidecar) and not records[each.name].ready
+    ]
+    if not unready:
+        return None
+    return "ContainersNotReady", f"containers with unready status: {_names(unready)}"
+
+
+def _gates_problem(pod: NodePod) -> tuple[str, str] | None:
+    messages = []
+    for gate in pod.spec.readiness_gates or ():
+        kind = gate.condition_type
+        condition = pod.condition(kind)
+        if condition is None:
+            messages.append(
+                f'corresponding condition of pod readiness gate "{kind}" does not exist.'
+            )
+        elif condition.status != "True":
+            messages.append(
+                f'the status of pod readiness gate "{kind}" is not "True", but {condition.status}'
+            )
+    return ("ReadinessGatesNotReady", ", ".join(messages)) if messages else None
+
+
+def _container_status(pod: NodePod, record: ContainerRecord, records: Records) -> Json:
+    current = record.current
+    status: Json = {
+        "name": record.spec.name,
+        "image": record.spec.image or "",
+        "imageID": "",
+        "restartCount": record.restarts,
+        "started": record.running and record.started,
+        "ready": record.ready or (_is_init(pod, record) and record.exit_code == 0),
+        "state": _state(pod, record, records),
+        "lastState": {},
+    }
+    if current:
+        status["containerID"] = container_id(current)
+    ended = current if current and "waiting" in status["state"] else record.previous
+    if ended:
+        status["lastState"] = _terminated(ended)
+    return status
+
+
+def _is_init(pod: NodePod, record: ContainerRecord) -> bool:
+    return record.spec in (pod.spec.init_containers or ()) and not record.spec.sidecar
+
+
+def _state(pod: NodePod, record: ContainerRecord, records: Records) -> Json:
+    current = record.current
+    if record.problem:
+        return _waiting("CreateContainerConfigError", record.problem)
+    if current is None or current.state is State.CREATED:
+        waits_for_init = record.spec in pod.spec.containers and not initialized(pod.spec, records)
+        return _waiting("PodInitializing" if waits_for_init else "ContainerCreating")
+    if current.state is State.RUNNING:
+        return {"running": {"startedAt": _stamp(current.started_at)}}
+    if _backs_off(pod, record, records):
+        wait = backoff_seconds(record.quick_ends)
+        key = f"{pod.metadata.name}_{pod.metadata.namespace}({pod.uid})"
+        message = f"back-off {wait:.0f}s restarting failed container={record.spec.name} pod={key}"
+        return _waiting("CrashLoopBackOff", message)
+    return _terminated(current)
+
+
+def _backs_off(pod: NodePod, record: ContainerRecord, records: Records) -> bool:
+    code = record.exit_code
+    return (
+        code is not None
+        and backoff_seconds(record.quick_ends) > 0
+        and not pod.deleting
+        and restarts(pod.spec, record.spec, code)
+        and final_phase(pod.spec, records) is None
+    )
+
+
+def _waiting(reason: str, message: str = "") -> Json:
+    return {"waiting": {"reason": reason, **({"message": message} if message else {})}}
+
+
+def _terminated(container: Container) -> Json:
+    ended: Json = {
+        "exitCode": container.exit_code,
+        "reason": container.reason,
+        "startedAt": _stamp(container.started_at),
+        "finishedAt": _stamp(container.finished_at),
+        "containerID": container_id(container),
+    }
+    if container.message:
+        ended["message"] = container.message
+    return {"terminated": ended}
+
+
+def _stamp(at: datetime | None) -> str | None:
+    return format_time(at) if at else None

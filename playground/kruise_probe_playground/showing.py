@@ -1,0 +1,109 @@
+"""Shows a running playground: live on a terminal, as lines elsewhere, or as the result of `--check`."""
+
+import asyncio
+import shutil
+import sys
+from collections import deque
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+
+from kruise_probe.api.names import SYSTEM_NAMESPACE
+from kruise_probe.api.times import utc_now
+from kruise_probe.cli.reading import Reader
+from kruise_probe_playground.board import Board
+from kruise_probe_playground.check import Progress
+from kruise_probe_playground.problems import summaries
+from kruise_probe_playground.session import Playground
+from kruise_probe_playground.ticker import Line
+from kruise_probe_playground.view import Shown, View, plain_line
+
+REMEMBERED_LINES = 500
+SAMPLE_POD = "game-0"
+DRAWS_PER_SECOND = 4
+
+
+def hints(playground: Playground) -> list[str]:
+    """Commands to copy; `cd` goes to the folder of the first container."""
+    lines = [f"export KUBECONFIG={playground.kubeconfig}    # Ctrl-C ends everything"]
+    if shutil.which("kruise-probe") is None:
+        lines.append(f"export PATH={Path(sys.executable).parent}:$PATH")
+    lines.append("kubectl get pods --show-labels -w")
+    containers = [each for node in playground.nodes for each in node.runtime.containers]
+    if containers:
+        first = min(containers, key=lambda each: each.sandbox.config.name)
+        lines[-1] += f"; kruise-probe explain {first.sandbox.config.name}"
+        is_sample = first.sandbox.config.name == SAMPLE_POD and (first.folder / "players").exists()
+        flip = "; touch hold; echo 5 > players" if is_sample else ""
+        lines.append(f"cd {first.folder}{flip}")
+    return lines
+
+
+class Ticker:
+    """The newest lines, bounded."""
+
+    def __init__(self, now: Callable[[], datetime] = utc_now) -> None:
+        self._now = now
+        self.lines: deque[tuple[datetime, Line]] = deque(maxlen=REMEMBERED_LINES)
+
+    def add(self, line: Line) -> None:
+        self.lines.append((self._now(), line))
+
+
+async def show_live(playground: Playground, ticker: Ticker, console: Console) -> None:
+    """Draw until cancelled."""
+    board = Board(playground.client, on_line=ticker.add, on_change=lambda: None)
+    reader = Reader(playground.client, namespace="", system_namespace=SYSTEM_NAMESPACE)
+    first = await reader.read()
+
+    def view() -> View:
+        problems = summaries(following.snapshot())
+        return View(Shown(board.rows, list(ticker.lines), hints(playground), utc_now(), problems))
+
+    async with reader.follow(first) as following, asyncio.TaskGroup() as group:
+        group.create_task(board.run(), name="board")
+        with Live(
+            view(),
+            console=console,
+            screen=True,
+            auto_refresh=False,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        ) as live:
+            while True:
+                await asyncio.sleep(1 / DRAWS_PER_SECOND)
+                live.update(view(), refresh=True)
+
+
+async def show_lines(playground: Playground, write: Callable[[str], None]) -> None:
+    """Write a line for every change until cancelled."""
+    for hint in hints(playground):
+        write(hint)
+    board = Board(
+        playground.client,
+        on_line=lambda line: write(plain_line((utc_now(), line))),
+        on_change=lambda: None,
+    )
+    await board.run()
+
+
+async def check(playground: Playground, *, wanted: int, deadline: float) -> Progress:
+    """Observe until each probe has had `wanted` states, or until loop time `deadline`."""
+    changed = asyncio.Event()
+    board = Board(playground.client, on_line=lambda _: None, on_change=changed.set)
+    progress = Progress(wanted=wanted)
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(board.run(), name="board")
+        try:
+            async with asyncio.timeout_at(deadline):
+                while not progress.complete:
+                    await changed.wait()
+                    changed.clear()
+                    progress.observe(board.pods, board.markers, board.nodes, board.events)
+        except TimeoutError:
+            pass
+        running.cancel()
+    return progress

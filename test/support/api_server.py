@@ -1,0 +1,54 @@
+"""The embedded API server as tests use it: with the product's CRDs and rules, requests counted and failed on demand."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from support.faults import Faults
+
+from kruise_probe.api.keys import NamespacedName
+from kruise_probe.manifests.crds import all_crds
+from kruise_probe_playground.apiserver.authentication import NO_TOKENS, Tokens
+from kruise_probe_playground.apiserver.custom import Validator
+from kruise_probe_playground.apiserver.schema import Json
+from kruise_probe_playground.apiserver.server import EmbeddedApiServer
+from kruise_probe_playground.marker_rules import MARKER_VALIDATORS
+
+
+class ApiServer(EmbeddedApiServer):
+    """Accepts every request by default; `faults` counts requests and makes them fail."""
+
+    def __init__(
+        self,
+        *,
+        crds: Iterable[Json] | None = None,
+        validators: Mapping[str, Validator] = MARKER_VALIDATORS,
+        tokens: Tokens = NO_TOKENS,
+        **options: Any,
+    ) -> None:
+        self.faults = Faults()
+        super().__init__(
+            crds=all_crds() if crds is None else crds,
+            validators=validators,
+            tokens=tokens,
+            middlewares=[self.faults.middleware],
+            **options,
+        )
+
+    def objects(self, resource: str) -> list[Any]:
+        """All objects of e.g. `pods` or `nodepodprobes.apps.kruise.io`."""
+        kind = self.registry.kinds[resource]
+        return [kind.decode(each) for each in self.registry.collection(kind).ordered()]
+
+    def object(self, resource: str, name: str, namespace: str = "") -> Json | None:
+        kind = self.registry.kinds[resource]
+        stored = self.registry.collection(kind).objects.get(NamespacedName(namespace, name))
+        return None if stored is None else kind.decode(stored)
+
+    def expire(self) -> None:
+        """Make every resource version and continue token so far too old (410)."""
+        store = self.registry.store
+        revision = store.next_revision()
+        for each in store.collections.values():
+            each._history.clear()
+            each._history_bytes = 0
+            each.floor = revision

@@ -1,0 +1,130 @@
+"""The playground as tests use it: with requests in JSON, counted requests, and programs and runtimes that end on demand."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Self
+
+from support.api_server import ApiServer
+from support.raw_api import RawApi
+
+from kruise_probe.client.rest import RestClient
+from kruise_probe_playground import session
+from kruise_probe_playground.access import Access
+from kruise_probe_playground.documents import Applier, Document
+from kruise_probe_playground.node.containers import Container
+from kruise_probe_playground.node.cri_server import CriServer
+from kruise_probe_playground.node.cri_service import CriService
+from kruise_probe_playground.node.embedded_node import EmbeddedNode
+from kruise_probe_playground.workspace import Workspace
+
+
+class StoppableCriServer(CriServer):
+    """Stops as a runtime's service does: containers go on running, calls in flight fail."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._wanted, self._unwanted = asyncio.Event(), asyncio.Event()
+        self._wanted.set()
+
+    def stop(self) -> None:
+        self._wanted.clear()
+        self._unwanted.set()
+
+    def start(self) -> None:
+        self._unwanted.clear()
+        self._wanted.set()
+
+    async def run(self) -> None:
+        while True:
+            await self._wanted.wait()
+            async with asyncio.TaskGroup() as group:
+                serving = group.create_task(super().run())
+                await self._unwanted.wait()
+                serving.cancel()
+
+
+class Node(EmbeddedNode):
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._stoppable = StoppableCriServer(CriService(self.runtime), socket=self._cri._socket)
+        self._cri = self._stoppable
+
+    def stop_runtime(self) -> None:
+        self._stoppable.stop()
+
+    def start_runtime(self) -> None:
+        self._stoppable.start()
+
+    def container(self, namespace: str, pod: str, name: str) -> Container | None:
+        """The newest attempt of a container, running or not."""
+        found = [
+            each
+            for each in self.runtime.containers
+            if (each.sandbox.config.namespace, each.sandbox.config.name) == (namespace, pod)
+            and each.config.name == name
+        ]
+        return max(found, key=lambda each: each.created_at, default=None)
+
+    async def kill_container(self, namespace: str, pod: str, name: str) -> None:
+        """End it as a crash does."""
+        container = self.container(namespace, pod, name)
+        if container:
+            await self.runtime.stop_container(container, 0)
+
+
+class Playground(session.Playground):
+    api: RawApi
+    server: ApiServer
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._made: list[Node] = []
+
+    @property
+    def nodes(self) -> Sequence[Node]:
+        return self._made
+
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        self.api = RawApi(self.client)
+        return self
+
+    def _make_server(self, access: Access) -> ApiServer:
+        self.server = ApiServer(tokens=access.tokens, tls=access.tls)
+        return self.server
+
+    def _make_node(self, name: str, client: RestClient, place: Workspace) -> Node:
+        mark = f"{place.mark}/{name}"
+        node = Node(name=name, client=client, folder=place.folder, mark=mark)
+        self._made.append(node)
+        return node
+
+    def node_of(self, pod: str, namespace: str = "default") -> Node | None:
+        """The node that runs a pod's containers."""
+        for node in self.nodes:
+            for sandbox in node.runtime.sandboxes:
+                if (sandbox.config.namespace, sandbox.config.name) == (namespace, pod):
+                    return node
+        return None
+
+    async def apply(self, documents: Sequence[Document]) -> None:
+        await Applier(self.client).apply(documents)
+
+    async def kill_manager(self) -> None:
+        """Kill it as `kill -9` does; it stays down until `start_manager`."""
+        await self.manager.kill()
+
+    def start_manager(self) -> None:
+        self.manager.start()
+
+    async def kill_daemon(self, node: str = "node-0") -> None:
+        """Kill it as `kill -9` does; it stays down until `start_daemon`."""
+        await self.daemons[node].kill()
+
+    def start_daemon(self, node: str = "node-0") -> None:
+        self.daemons[node].start()
+
+    async def restart_daemon(self, node: str = "node-0") -> None:
+        """Restart it as a rolling update does."""
+        await self.daemons[node].stop()
+        self.daemons[node].start()
