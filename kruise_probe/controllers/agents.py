@@ -12,7 +12,7 @@ from typing import Final
 
 from kruise_probe.controllers.caches import Caches
 from kruise_probe.controllers.metrics import AGENTS_STALE
-from kruise_probe.workqueue.consume import Result
+from kruise_probe.workqueue.controller import Result
 
 MARGIN_SECONDS: Final = 0.1
 """Added to the expiry, so that rounding never fires the timer before it."""

@@ -14,7 +14,6 @@ from kruise_probe.api.pods import Pod
 from kruise_probe.client.rest import RestClient
 from kruise_probe.controllers.agents import AgentReconciler
 from kruise_probe.controllers.caches import Caches, Informers, build_informers
-from kruise_probe.controllers.controller import Controller
 from kruise_probe.controllers.manager import Cache, Runnable
 from kruise_probe.controllers.mapping.keys import Keys, Stagger
 from kruise_probe.controllers.mapping.markers import MarkerEvents
@@ -29,7 +28,8 @@ from kruise_probe.controllers.pods.reconciler import PodReconciler
 from kruise_probe.controllers.pods.write_limits import WriteLimits
 from kruise_probe.controllers.residue import touches
 from kruise_probe.controllers.writer import Writer
-from kruise_probe.workqueue.rate_limiting import WorkQueue
+from kruise_probe.workqueue.controller import Controller
+from kruise_probe.workqueue.queue import WorkQueue
 
 MARKER_CONTROLLER = "podprobemarker"
 NODE_CONTROLLER = "nodepodprobe"

@@ -8,8 +8,8 @@ Differs: classic histograms only; the age of unfinished work is computed at each
 """
 
 import asyncio
+import collections
 from bisect import bisect_left
-from collections import Counter as Tally
 from collections.abc import Hashable, Iterator
 from typing import Any, Final, Generic, TypeVar
 from weakref import WeakSet
@@ -94,7 +94,7 @@ class _QueueSamples:
     def __init__(self, now: float) -> None:
         self._now = now
         self.adds = self.retries = 0
-        self.depth = Tally[Priority]()
+        self.depth = collections.Counter[Priority]()
         self.unfinished = self.longest = 0.0
         self.queue_duration = _Seconds()
         self.work_duration = _Seconds()
@@ -139,28 +139,30 @@ def _families(queues: dict[str, _QueueSamples]) -> Iterator[Metric]:
     labels = ("name", "controller")
     depth = GaugeMetricFamily(
         "workqueue_depth",
-        "Keys that need work, by queue and priority",
+        "Keys that need processing, by queue and priority",
         labels=(*labels, "priority"),
     )
     adds = CounterMetricFamily("workqueue_adds_total", "Keys added", labels=labels)
     retries = CounterMetricFamily(
-        "workqueue_retries_total", "Keys added with a delay: retries and later looks", labels=labels
+        "workqueue_retries_total", "Keys added with a delay: retries and requeues", labels=labels
     )
     unfinished = GaugeMetricFamily(
         "workqueue_unfinished_work_seconds",
-        "Seconds spent so far on keys in process; steady growth means something is stuck",
+        "Seconds spent so far on keys that are being processed; steady growth means that a reconcile hangs",
         labels=labels,
     )
     longest = GaugeMetricFamily(
         "workqueue_longest_running_processor_seconds",
-        "Seconds spent so far on the key that is in process for longest",
+        "Seconds spent so far on the key that has been processed for longest",
         labels=labels,
     )
     queued = HistogramMetricFamily(
-        "workqueue_queue_duration_seconds", "Seconds from added to handed out", labels=labels
+        "workqueue_queue_duration_seconds",
+        "Seconds from adding a key until a worker gets it",
+        labels=labels,
     )
     worked = HistogramMetricFamily(
-        "workqueue_work_duration_seconds", "Seconds from handed out to done", labels=labels
+        "workqueue_work_duration_seconds", "Seconds a worker spends on a key", labels=labels
     )
     for name, each in queues.items():
         own = (name, name)
@@ -194,17 +196,17 @@ _reconcile_errors = Counter(
 )
 _terminal_errors = Counter(
     "controller_runtime_terminal_reconcile_errors_total",
-    "Reconciles that failed and are not tried again",
+    "Reconciles that failed and are not retried",
     ["controller"],
 )
 _panics = Counter(
     "controller_runtime_reconcile_panics_total",
-    "Reconciles that failed by an error that no one foresaw",
+    "Reconciles that failed with an unexpected error",
     ["controller"],
 )
 _timeouts = Counter(
     "controller_runtime_reconcile_timeouts_total",
-    "Reconciles that were cut off at their deadline",
+    "Reconciles that exceeded their deadline",
     ["controller"],
 )
 _reconcile_time = Histogram(
@@ -224,7 +226,7 @@ _active_workers = Gauge(
 class ReconcileMetrics:
     """Series of one controller. All of them exist from the start, with the value zero."""
 
-    def __init__(self, controller: str, *, workers: int) -> None:
+    def __init__(self, controller: str) -> None:
         self.success, self.error, self.requeue_after, _ = (
             _reconcile_total.labels(controller, result)
             for result in ("success", "error", "requeue_after", "requeue")
@@ -235,4 +237,4 @@ class ReconcileMetrics:
         self.timeouts = _timeouts.labels(controller)
         self.seconds = _reconcile_time.labels(controller)
         self.active_workers = _active_workers.labels(controller)
-        _max_concurrent.labels(controller).set(workers)
+        self.max_concurrent = _max_concurrent.labels(controller)

@@ -1,11 +1,12 @@
-"""The deduplicating queue: a key is queued once and never processed twice at once.
+"""The queue of a controller: deduplicating, with priorities, delays and retries.
 
 Invariants, as in client-go: every ready key is dirty and not processing. A key added while it is
 processing is only dirty, and becomes ready when it is done. No method awaits inside a state change.
 
-Source: client-go util/workqueue/queue.go.
-Differs: keys have priorities (see `priority`). Draining also waits for ready keys, not only for those
-being processed. `done` raises for a key that is not processing, instead of queueing it a second time.
+Source: client-go util/workqueue: queue.go, delaying_queue.go, rate_limiting_queue.go.
+Differs: one class instead of three. Keys have priorities (see `priority`). Each delayed key has its own
+event loop timer, instead of one waiting loop with a heap. A failed key can have a minimum delay, the
+server's Retry-After. `done` raises for a key that is not processing, instead of queueing it a second time.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ from typing import Generic, TypeVar
 
 from kruise_probe.workqueue.metrics import QueueMetrics
 from kruise_probe.workqueue.priority import GroupOf, Priority, PriorityFifo, one_group
+from kruise_probe.workqueue.rate_limiters import RateLimiter, default_controller_rate_limiter
 
 K = TypeVar("K", bound=Hashable)
 
@@ -23,29 +25,40 @@ class ShutDown(Exception):
     """The queue was shut down and has no ready key."""
 
 
-class Queue(Generic[K]):
-    """Keys that need processing. Belongs to one event loop; needs no task.
+class WorkQueue(Generic[K]):
+    """Keys that need processing. Belongs to one event loop; needs no task. A cancelled `get` loses no key.
 
-    A cancelled `get` loses no key. For keys of equal priority, the groups of `group_of` take turns, one key each.
+    Args:
+        name: of the controller; labels the metrics. Queues with the same name are summed.
+        rate_limiter: of retries; by default `default_controller_rate_limiter()`.
+        group_of: the group of a key; among ready keys of equal priority, groups take turns, one key each.
     """
 
-    def __init__(self, *, name: str, group_of: GroupOf[K] = one_group) -> None:
+    def __init__(
+        self,
+        *,
+        name: str,
+        rate_limiter: RateLimiter[K] | None = None,
+        group_of: GroupOf[K] = one_group,
+    ) -> None:
         self.name = name
         self.metrics: QueueMetrics[K] = QueueMetrics(name)
+        self._rate_limiter = rate_limiter or default_controller_rate_limiter()
         self._ready: PriorityFifo[K] = PriorityFifo(group_of)
         self._dirty = self.metrics.dirty
         self._processing = self.metrics.processing
+        self._delayed: dict[K, tuple[asyncio.TimerHandle, Priority]] = {}
         self._getters: deque[asyncio.Future[None]] = deque()
         self._shutting_down = False
-        self._drained = asyncio.Event()
 
     def __len__(self) -> int:
         """Number of ready keys, without delayed keys and keys being processed."""
         return len(self._ready)
 
     @property
-    def shutting_down(self) -> bool:
-        return self._shutting_down
+    def delayed(self) -> int:
+        """Number of keys whose delay has not ended."""
+        return len(self._delayed)
 
     def add(self, key: K, priority: Priority = Priority.NORMAL) -> None:
         """Mark `key` dirty. A key that is already dirty takes `priority` if that is higher."""
@@ -62,6 +75,47 @@ class Queue(Generic[K]):
             self._dirty[key] = priority
             if key not in self._processing:
                 self._ready.touch(key, current, priority)
+
+    def add_after(self, key: K, seconds: float, priority: Priority = Priority.NORMAL) -> None:
+        """Add `key` after `seconds`, with the highest priority requested during the delay.
+
+        If a key has several delays, the one that ends first is kept. `add` does not cancel a delay: the
+        key is added again when the delay ends.
+        """
+        if self._shutting_down:
+            return
+        if seconds <= 0:
+            self.add(key, priority)
+            return
+        self.metrics.retries += 1
+        loop = asyncio.get_running_loop()
+        ready_at = loop.time() + seconds
+        pending = self._delayed.get(key)
+        if pending is not None:
+            timer, pending_priority = pending
+            priority = max(priority, pending_priority)
+            if timer.when() <= ready_at:
+                self._delayed[key] = (timer, priority)
+                return
+            timer.cancel()
+        self._delayed[key] = (loop.call_at(ready_at, self._add_delayed, key), priority)
+
+    def add_rate_limited(
+        self, key: K, priority: Priority = Priority.NORMAL, *, at_least_seconds: float = 0.0
+    ) -> None:
+        """Add `key` after its backoff, or after `at_least_seconds` if that is longer.
+
+        The backoff grows with each call until `forget`.
+        """
+        self.add_after(key, max(self._rate_limiter.when(key), at_least_seconds), priority)
+
+    def forget(self, key: K) -> None:
+        """Reset the backoff of `key`. A pending delay is kept."""
+        self._rate_limiter.forget(key)
+
+    def num_requeues(self, key: K) -> int:
+        """Return how often `key` was added rate limited since the last `forget`."""
+        return self._rate_limiter.num_requeues(key)
 
     async def get(self) -> K:
         """Wait for the next key and return it. The caller must call `done` with it.
@@ -100,31 +154,21 @@ class Queue(Generic[K]):
         priority = self._dirty.get(key)
         if priority is not None:
             self._push(key, priority, now)
-        elif self._shutting_down:
-            self._check_drained()
 
     def shut_down(self) -> None:
-        """Ignore new keys. `get` still returns the ready keys, then raises `ShutDown`."""
+        """Ignore new keys, and drop delayed keys. `get` still returns the ready keys, then raises `ShutDown`."""
         self._shutting_down = True
+        for timer, _ in self._delayed.values():
+            timer.cancel()
+        self._delayed.clear()
         for getter in self._getters:
             if not getter.done():
                 getter.set_result(None)
         self._getters.clear()
-        self._drained.set()
 
-    async def shut_down_with_drain(self) -> None:
-        """Shut down, and wait until every ready key was processed.
-
-        Waits forever without a worker; `shut_down` ends the wait.
-        """
-        self.shut_down()
-        self._drained.clear()
-        self._check_drained()
-        await self._drained.wait()
-
-    def _check_drained(self) -> None:
-        if not self._dirty and not self._processing:
-            self._drained.set()
+    def _add_delayed(self, key: K) -> None:
+        _, priority = self._delayed.pop(key)
+        self.add(key, priority)
 
     def _push(self, key: K, priority: Priority, now: float) -> None:
         self._ready.push(key, priority, now)

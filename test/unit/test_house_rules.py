@@ -43,7 +43,7 @@ def test_no_module_is_longer_than_600_lines() -> None:
     assert not long, f"cut along concepts: {long}"
 
 
-def test_the_queue_protocol_stands_in_one_place() -> None:
+def test_the_queue_protocol_is_implemented_once() -> None:
     """A worker that calls get, done and forget itself will one day call them on the wrong queue."""
     elsewhere = [
         line
@@ -51,7 +51,7 @@ def test_the_queue_protocol_stands_in_one_place() -> None:
         if not line.startswith("kruise_probe/workqueue/")
     ]
 
-    assert not elsewhere, "use workqueue.consume.run_workers"
+    assert not elsewhere, "use workqueue.controller.Controller"
 
 
 def test_only_keys_know_how_a_probe_name_is_written() -> None:

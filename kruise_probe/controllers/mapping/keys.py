@@ -8,7 +8,7 @@ from kruise_probe.api.keys import NamespacedName
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.markers.pace import CensusPace
 from kruise_probe.workqueue.priority import Priority
-from kruise_probe.workqueue.rate_limiting import WorkQueue
+from kruise_probe.workqueue.queue import WorkQueue
 
 INITIAL_KEYS_PER_SECOND: Final = 5000.0
 """Rate at which keys of the initial lists are enqueued. Takes a quarter of the CPU when there is nothing to write."""

@@ -12,7 +12,7 @@ from typing import Final
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS
 from kruise_probe.workqueue.priority import Priority
-from kruise_probe.workqueue.rate_limiting import WorkQueue
+from kruise_probe.workqueue.queue import WorkQueue
 
 INTERVAL_SECONDS: Final = 1.0
 """Minimum time between two censuses of one marker."""

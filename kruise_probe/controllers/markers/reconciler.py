@@ -37,7 +37,7 @@ from kruise_probe.controllers.pods.marking import States
 from kruise_probe.controllers.pods.reconciler import PodReconciler
 from kruise_probe.controllers.serverless import is_virtual, states_of
 from kruise_probe.controllers.writer import Writer
-from kruise_probe.workqueue.consume import Result
+from kruise_probe.workqueue.controller import Result
 
 CATCH_UP_SECONDS: Final = 0.2
 """Requeue delay after a conflict with another writer of the marker."""

@@ -33,7 +33,7 @@ from kruise_probe.controllers.nodes.budget import NoRoom, fit
 from kruise_probe.controllers.nodes.plan import is_probed, plan, same_entries
 from kruise_probe.controllers.serverless import is_virtual
 from kruise_probe.controllers.writer import Writer
-from kruise_probe.workqueue.consume import Result
+from kruise_probe.workqueue.controller import Result
 
 CATCH_UP_SECONDS = 0.2
 """Requeue delay while the cache is behind the API server."""

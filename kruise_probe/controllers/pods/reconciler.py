@@ -33,7 +33,7 @@ from kruise_probe.controllers.pods.write_limits import WriteCause, WriteLimits, 
 from kruise_probe.controllers.result_changes import ResultChange
 from kruise_probe.controllers.serverless import is_virtual, states_of
 from kruise_probe.controllers.writer import Writer
-from kruise_probe.workqueue.consume import Result
+from kruise_probe.workqueue.controller import Result
 
 Refused = Mapping[str, str]
 """By marker, why the API server refuses its changes of a pod."""

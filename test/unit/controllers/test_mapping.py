@@ -33,7 +33,7 @@ from kruise_probe.controllers.mapping.nodes import LeaseEvents, NodeEvents
 from kruise_probe.controllers.mapping.pods import PodEvents
 from kruise_probe.controllers.markers.pace import CensusPace
 from kruise_probe.workqueue.priority import Priority
-from kruise_probe.workqueue.rate_limiting import WorkQueue
+from kruise_probe.workqueue.queue import WorkQueue
 
 KEY = NamespacedName("default", "web-0")
 

@@ -7,7 +7,7 @@ from prometheus_client import REGISTRY, generate_latest
 
 from kruise_probe.workqueue.metrics import ReconcileMetrics
 from kruise_probe.workqueue.priority import Priority
-from kruise_probe.workqueue.rate_limiting import WorkQueue
+from kruise_probe.workqueue.queue import WorkQueue
 
 GO = {
     "workqueue_depth": {"name", "controller", "priority"},
@@ -56,18 +56,18 @@ def queue(request: pytest.FixtureRequest) -> WorkQueue[str]:
 
 async def test_d3_names_and_labels_are_those_of_go(queue: WorkQueue[str]) -> None:
     queue.add("a")
-    ReconcileMetrics(queue.name, workers=1)
+    ReconcileMetrics(queue.name)
     assert samples(queue.name) == GO
 
 
-async def test_all_results_exist_from_the_start(queue: WorkQueue[str]) -> None:
-    ReconcileMetrics(queue.name, workers=1)
+async def test_series_of_all_results_exist_from_the_start(queue: WorkQueue[str]) -> None:
+    ReconcileMetrics(queue.name)
     for result in ("success", "error", "requeue", "requeue_after"):
         labels = {"controller": queue.name, "result": result}
         assert REGISTRY.get_sample_value("controller_runtime_reconcile_total", labels) == 0
 
 
-async def test_depth_is_told_by_priority_and_includes_what_waits_for_its_own_end(
+async def test_depth_is_by_priority_and_includes_keys_added_during_processing(
     queue: WorkQueue[str],
 ) -> None:
     queue.add("low", Priority.LOW)
@@ -79,7 +79,7 @@ async def test_depth_is_told_by_priority_and_includes_what_waits_for_its_own_end
     assert depth == {"-100": 1, "0": 2, "100": 0}
 
 
-async def test_adds_count_each_key_once_while_it_waits(queue: WorkQueue[str]) -> None:
+async def test_adds_count_a_ready_key_once(queue: WorkQueue[str]) -> None:
     for key in ("a", "b", "a"):
         queue.add(key)
     assert value("workqueue_adds_total", queue) == 2
@@ -92,7 +92,7 @@ async def test_delayed_adds_count_as_retries(queue: WorkQueue[str]) -> None:
     queue.shut_down()
 
 
-async def test_waiting_and_working_are_timed(queue: WorkQueue[str]) -> None:
+async def test_queue_and_work_durations_are_observed(queue: WorkQueue[str]) -> None:
     queue.add("a")
     await asyncio.sleep(5)
     queue.add("a")
@@ -107,7 +107,7 @@ async def test_waiting_and_working_are_timed(queue: WorkQueue[str]) -> None:
     assert waited == [0, 1]
 
 
-async def test_work_in_process_grows_older_at_each_scrape(queue: WorkQueue[str]) -> None:
+async def test_the_age_of_unfinished_work_is_computed_at_each_scrape(queue: WorkQueue[str]) -> None:
     queue.add("a")
     queue.add("b")
     await queue.get()
@@ -118,7 +118,7 @@ async def test_work_in_process_grows_older_at_each_scrape(queue: WorkQueue[str])
     assert value("workqueue_longest_running_processor_seconds", queue) == 15
 
 
-async def test_queues_of_one_name_are_added_up(queue: WorkQueue[str]) -> None:
+async def test_queues_with_the_same_name_are_summed(queue: WorkQueue[str]) -> None:
     twin: WorkQueue[str] = WorkQueue(name=queue.name)
     queue.add("a")
     twin.add("a")
@@ -134,5 +134,5 @@ async def test_series_end_with_their_queue() -> None:
     assert b'name="short-lived"' not in generate_latest()
 
 
-def test_a_scrape_from_another_thread_than_the_loops_works(queue: WorkQueue[str]) -> None:
+def test_a_scrape_from_another_thread_works(queue: WorkQueue[str]) -> None:
     assert b"workqueue_depth" in generate_latest()

@@ -25,7 +25,7 @@ def drain(fifo: PriorityFifo[str], now: float = 0.0) -> list[str]:
     return [fifo.pop(now) for _ in range(len(fifo))]
 
 
-def test_keys_of_one_band_leave_in_the_order_of_their_arrival() -> None:
+def test_keys_of_one_band_are_first_in_first_out() -> None:
     assert drain(fifo_of(("a", LOW), ("b", LOW), ("c", LOW))) == ["a", "b", "c"]
 
 
@@ -48,7 +48,7 @@ def test_popping_an_empty_queue_is_an_error() -> None:
         PriorityFifo[str]().pop(0.0)
 
 
-def test_a_high_key_is_next_behind_ten_thousand_low_ones_that_are_long_overdue() -> None:
+def test_at_most_one_overdue_low_key_goes_before_a_high_key() -> None:
     fifo = fifo_of(*((f"low-{n}", LOW) for n in range(10_000)))
     now = 10 * OVERDUE_SECONDS
     for _ in range(50):
@@ -64,7 +64,7 @@ def test_a_high_key_is_next_behind_ten_thousand_low_ones_that_are_long_overdue()
         pytest.param(OVERDUE_SECONDS, 1 / 2, id="every-second-once-overdue"),
     ],
 )
-def test_a_lower_band_has_its_share_under_a_saturated_higher_one(
+def test_a_lower_band_keeps_its_share_while_a_higher_one_is_saturated(
     waited: float, share: float
 ) -> None:
     fifo = fifo_of(*((f"low-{n}", LOW) for n in range(800)))
@@ -75,7 +75,7 @@ def test_a_lower_band_has_its_share_under_a_saturated_higher_one(
     assert served["low"] == 800 * share
 
 
-def test_two_waiting_bands_take_the_fair_turns_in_rotation() -> None:
+def test_two_lower_bands_take_turns() -> None:
     fifo = fifo_of(
         *((f"low-{n}", LOW) for n in range(99)), *((f"n-{n}", NORMAL) for n in range(99))
     )
@@ -104,7 +104,7 @@ def test_groups_of_one_band_take_turns_and_each_is_first_in_first_out() -> None:
 
 
 @pytest.mark.parametrize("priority", Priority)
-def test_a_key_waits_for_one_key_of_each_other_group_however_many_they_have(
+def test_a_key_waits_for_at_most_one_key_of_each_other_group(
     priority: Priority,
 ) -> None:
     fifo = by_letter(keys=5000, groups="abc", priority=priority)
@@ -121,14 +121,14 @@ def test_a_touched_key_goes_to_the_end_of_its_own_group() -> None:
     assert drain(fifo) == ["a0", "b0", "a1", "b1", "a-late"]
 
 
-def test_a_group_without_ready_keys_is_forgotten() -> None:
+def test_a_group_without_ready_keys_uses_no_memory() -> None:
     fifo = by_letter(keys=2, groups="abc")
     drain(fifo)
     assert [len(each) for each in fifo._bands] == [0, 0, 0]
 
 
 @given(st.lists(st.sampled_from("aaaaaabbcd") | st.none(), max_size=200))
-def test_no_group_has_two_turns_while_another_waits_for_its_first(steps: list[str | None]) -> None:
+def test_no_group_has_two_turns_before_another_has_its_first(steps: list[str | None]) -> None:
     """`steps` add a key of that group; None hands one out."""
     fifo: PriorityFifo[str] = PriorityFifo(lambda key: key[0])
     ready: defaultdict[str, list[str]] = defaultdict(list)

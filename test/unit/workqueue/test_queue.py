@@ -3,19 +3,19 @@ import asyncio
 import pytest
 
 from kruise_probe.workqueue.priority import Priority
-from kruise_probe.workqueue.queue import Queue, ShutDown
+from kruise_probe.workqueue.queue import ShutDown, WorkQueue
 
 
 @pytest.fixture
-def queue() -> Queue[str]:
-    return Queue(name="")
+def queue() -> WorkQueue[str]:
+    return WorkQueue(name="")
 
 
-async def take_all(queue: Queue[str]) -> list[str]:
+async def take_all(queue: WorkQueue[str]) -> list[str]:
     return [await queue.get() for _ in range(len(queue))]
 
 
-async def test_a_key_added_twice_is_handed_out_once(queue: Queue[str]) -> None:
+async def test_a_key_added_twice_is_handed_out_once(queue: WorkQueue[str]) -> None:
     queue.add("a")
     queue.add("b")
     queue.add("a")
@@ -23,7 +23,7 @@ async def test_a_key_added_twice_is_handed_out_once(queue: Queue[str]) -> None:
 
 
 async def test_a_key_added_while_it_is_processed_is_handed_out_again_when_done(
-    queue: Queue[str],
+    queue: WorkQueue[str],
 ) -> None:
     queue.add("a")
     await queue.get()
@@ -33,7 +33,7 @@ async def test_a_key_added_while_it_is_processed_is_handed_out_again_when_done(
     assert await take_all(queue) == ["a"]
 
 
-async def test_get_waits_for_a_key(queue: Queue[str]) -> None:
+async def test_get_waits_for_a_key(queue: WorkQueue[str]) -> None:
     async with asyncio.TaskGroup() as group:
         getting = group.create_task(queue.get())
         await asyncio.sleep(1)
@@ -42,7 +42,7 @@ async def test_get_waits_for_a_key(queue: Queue[str]) -> None:
     assert getting.result() == "a"
 
 
-async def test_each_added_key_wakes_one_waiting_worker(queue: Queue[str]) -> None:
+async def test_each_added_key_wakes_one_waiting_worker(queue: WorkQueue[str]) -> None:
     async with asyncio.TaskGroup() as group:
         getting = [group.create_task(queue.get()) for _ in range(3)]
         await asyncio.sleep(1)
@@ -51,8 +51,8 @@ async def test_each_added_key_wakes_one_waiting_worker(queue: Queue[str]) -> Non
     assert {task.result() for task in getting} == {"a", "b", "c"}
 
 
-async def test_a_worker_that_is_cancelled_as_it_wakes_leaves_its_key_to_the_next(
-    queue: Queue[str],
+async def test_a_get_cancelled_while_it_wakes_leaves_its_key_to_another(
+    queue: WorkQueue[str],
 ) -> None:
     async with asyncio.TaskGroup() as group:
         cancelled, other = group.create_task(queue.get()), group.create_task(queue.get())
@@ -63,7 +63,7 @@ async def test_a_worker_that_is_cancelled_as_it_wakes_leaves_its_key_to_the_next
     assert other.result() == "a"
 
 
-async def test_a_cancelled_get_leaves_no_trace(queue: Queue[str]) -> None:
+async def test_a_cancelled_get_takes_no_key(queue: WorkQueue[str]) -> None:
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(queue.get())
         await asyncio.sleep(1)
@@ -80,7 +80,7 @@ async def test_a_cancelled_get_leaves_no_trace(queue: Queue[str]) -> None:
     ],
 )
 async def test_adding_a_waiting_key_again_raises_its_priority_only(
-    queue: Queue[str], again: Priority, order: list[str]
+    queue: WorkQueue[str], again: Priority, order: list[str]
 ) -> None:
     queue.add("a")
     queue.add("b")
@@ -88,8 +88,8 @@ async def test_adding_a_waiting_key_again_raises_its_priority_only(
     assert await take_all(queue) == order
 
 
-async def test_a_key_added_while_processed_keeps_the_highest_priority_asked_for(
-    queue: Queue[str],
+async def test_a_key_added_while_processed_keeps_the_highest_requested_priority(
+    queue: WorkQueue[str],
 ) -> None:
     queue.add("a")
     await queue.get()
@@ -99,14 +99,14 @@ async def test_a_key_added_while_processed_keeps_the_highest_priority_asked_for(
     assert await queue.get_with_priority() == ("a", Priority.HIGH)
 
 
-async def test_done_of_a_key_that_is_not_processed_is_an_error(queue: Queue[str]) -> None:
+async def test_done_of_a_key_that_is_not_processed_is_an_error(queue: WorkQueue[str]) -> None:
     queue.add("a")
     with pytest.raises(KeyError):
         queue.done("a")
 
 
-async def test_shut_down_hands_out_what_is_left_and_refuses_what_is_new(
-    queue: Queue[str],
+async def test_shut_down_returns_ready_keys_and_ignores_new_ones(
+    queue: WorkQueue[str],
 ) -> None:
     queue.add("a")
     queue.shut_down()
@@ -116,7 +116,7 @@ async def test_shut_down_hands_out_what_is_left_and_refuses_what_is_new(
         await queue.get()
 
 
-async def test_shut_down_ends_all_waiting_gets(queue: Queue[str]) -> None:
+async def test_shut_down_ends_all_waiting_gets(queue: WorkQueue[str]) -> None:
     async with asyncio.TaskGroup() as group:
         waiting = [group.create_task(expect_shut_down(queue)) for _ in range(3)]
         await asyncio.sleep(1)
@@ -124,51 +124,74 @@ async def test_shut_down_ends_all_waiting_gets(queue: Queue[str]) -> None:
     assert all(task.result() for task in waiting)
 
 
-async def expect_shut_down(queue: Queue[str]) -> bool:
+async def expect_shut_down(queue: WorkQueue[str]) -> bool:
     with pytest.raises(ShutDown):
         await queue.get()
     return True
 
 
-async def test_draining_waits_for_ready_keys_and_for_those_in_process(
-    queue: Queue[str], looptime: float
+async def next_at(queue: WorkQueue[str]) -> tuple[str, float]:
+    key = await queue.get()
+    queue.done(key)
+    return key, asyncio.get_running_loop().time()
+
+
+async def test_a_key_is_ready_when_its_delay_has_ended(queue: WorkQueue[str]) -> None:
+    queue.add_after("later", 20)
+    queue.add_after("sooner", 10)
+    assert [await next_at(queue), await next_at(queue)] == [("sooner", 10), ("later", 20)]
+
+
+@pytest.mark.parametrize("seconds", [0, -1])
+async def test_a_key_without_delay_is_ready_at_once(queue: WorkQueue[str], seconds: float) -> None:
+    queue.add_after("a", seconds)
+    assert len(queue) == 1
+    assert queue.metrics.retries == 0
+
+
+@pytest.mark.parametrize(
+    "delays", [pytest.param((5, 30), id="shorter-first"), pytest.param((30, 5), id="shorter-later")]
+)
+async def test_of_two_delays_only_the_one_that_ends_first_is_kept(
+    queue: WorkQueue[str], delays: tuple[int, int]
+) -> None:
+    for seconds in delays:
+        queue.add_after("a", seconds)
+    assert await next_at(queue) == ("a", 5)
+    await asyncio.sleep(100)
+    assert (len(queue), queue.delayed) == (0, 0)
+
+
+async def test_a_delayed_key_takes_the_highest_requested_priority(
+    queue: WorkQueue[str],
+) -> None:
+    queue.add_after("a", 5, Priority.LOW)
+    queue.add_after("a", 9, Priority.HIGH)
+    queue.add_after("a", 7, Priority.NORMAL)
+    assert await queue.get_with_priority() == ("a", Priority.HIGH)
+
+
+async def test_add_does_not_cancel_a_delay(queue: WorkQueue[str]) -> None:
+    queue.add_after("a", 60)
+    queue.add("a")
+    assert [await next_at(queue), await next_at(queue)] == [("a", 0), ("a", 60)]
+
+
+async def test_a_delay_that_ends_during_processing_adds_the_key_after_done(
+    queue: WorkQueue[str],
 ) -> None:
     queue.add("a")
-    queue.add("b")
-
-    async def work() -> None:
-        for _ in range(2):
-            key = await queue.get()
-            await asyncio.sleep(10)
-            queue.done(key)
-
-    async with asyncio.TaskGroup() as group:
-        group.create_task(work())
-        await queue.shut_down_with_drain()
-        assert looptime == 20
+    queue.add_after("a", 5)
+    key = await queue.get()
+    await asyncio.sleep(10)
+    assert len(queue) == 0
+    queue.done(key)
+    assert len(queue) == 1
 
 
-async def test_draining_works_off_what_was_added_during_process(queue: Queue[str]) -> None:
-    queue.add("a")
-    await queue.get()
-    queue.add("a")
-    async with asyncio.TaskGroup() as group:
-        draining = group.create_task(queue.shut_down_with_drain())
-        await asyncio.sleep(1)
-        queue.done("a")
-        queue.done(await queue.get())
-        await draining
-
-
-async def test_shut_down_ends_a_drain_that_hangs(queue: Queue[str], looptime: float) -> None:
-    queue.add("a")
-    async with asyncio.TaskGroup() as group:
-        group.create_task(queue.shut_down_with_drain())
-        await asyncio.sleep(5)
-        queue.shut_down()
-    assert looptime == 5
-
-
-async def test_draining_an_idle_queue_returns_at_once(queue: Queue[str]) -> None:
-    await queue.shut_down_with_drain()
-    assert queue.shutting_down
+async def test_shut_down_drops_delayed_keys(queue: WorkQueue[str]) -> None:
+    queue.add_after("a", 5)
+    queue.shut_down()
+    queue.add_after("b", 5)
+    await asyncio.sleep(10)
+    assert (len(queue), queue.delayed) == (0, 0)

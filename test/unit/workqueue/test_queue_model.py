@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from kruise_probe.workqueue.priority import Priority
+from kruise_probe.workqueue.queue import WorkQueue
 from kruise_probe.workqueue.rate_limiters import ItemExponentialFailureRateLimiter
-from kruise_probe.workqueue.rate_limiting import WorkQueue
 
 T = TypeVar("T")
 

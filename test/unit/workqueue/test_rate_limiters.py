@@ -38,18 +38,18 @@ def test_a_forgotten_key_starts_again() -> None:
     assert (limiter.num_requeues("a"), limiter.when("a")) == (0, 1)
 
 
-def test_a_key_that_failed_for_years_still_has_a_delay() -> None:
+def test_the_delay_does_not_overflow_after_many_failures() -> None:
     limiter = exponential()
     limiter._failures["a"] = 1_000_000
     assert limiter.when("a") == 10
 
 
-async def test_a_bucket_gives_its_burst_at_once_and_then_its_rate() -> None:
+async def test_a_bucket_allows_its_burst_and_then_its_rate() -> None:
     limiter = BucketRateLimiter(per_second=10, burst=3)
     assert [round(limiter.when("any"), 6) for _ in range(5)] == [0, 0, 0, 0.1, 0.2]
 
 
-async def test_an_idle_bucket_fills_up_to_its_burst_and_no_further() -> None:
+async def test_an_idle_bucket_holds_at_most_its_burst() -> None:
     limiter = BucketRateLimiter(per_second=10, burst=2)
     for _ in range(4):
         limiter.when("any")
@@ -67,14 +67,14 @@ async def test_the_longest_delay_of_several_limiters_counts() -> None:
     assert limiter.num_requeues("a") == 0
 
 
-async def test_a_key_that_fails_for_ever_is_tried_every_half_minute() -> None:
+async def test_a_key_that_always_fails_is_retried_every_30_s() -> None:
     limiter = default_controller_rate_limiter()
     delays = [limiter.when("a") for _ in range(20)]
     assert delays[:3] == pytest.approx([0.005, 0.01, 0.02])
     assert delays[-1] == MAX_DELAY_SECONDS
 
 
-async def test_thousands_of_keys_that_fail_together_are_spread() -> None:
+async def test_retries_of_thousands_of_keys_are_spread_over_time() -> None:
     limiter = default_controller_rate_limiter()
     delays = [limiter.when(number) for number in range(5000)]
     assert max(delays[:OVERALL_BURST]) == 0.005

@@ -1,12 +1,14 @@
-"""The worker loop of a queue: get, reconcile, forget or requeue, done. No other module implements it.
+"""Controller: workers that reconcile the keys of a queue. No other module calls get, forget and done.
 
 The contract of a reconcile: it gets a key, reads the current state from caches, and acts on it. It may
 be called at any time, any number of times, but never twice at once for one key. It returns a `Result`
 (None: do not requeue) or raises. A key whose reconcile raised is requeued with exponential backoff, or
 after the server's Retry-After if that is longer. `TerminalError` is not retried.
 
-Source: controller-runtime pkg/internal/controller/controller.go (reconcileHandler), pkg/reconcile.
-Differs: a terminal error also forgets the key's failures; workers yield to the event loop between keys.
+Source: controller-runtime pkg/controller, pkg/internal/controller/controller.go (reconcileHandler), pkg/reconcile.
+Differs: a controller does not own its sources. The manager starts and syncs the informers first, and their
+event handlers fill the queue. A terminal error also forgets the key's failures. Workers yield to the event
+loop between keys.
 """
 
 import asyncio
@@ -21,8 +23,7 @@ from structlog.contextvars import bind_contextvars
 from kruise_probe.api.errors import KubeError, retry_after_seconds
 from kruise_probe.workqueue.metrics import ReconcileMetrics
 from kruise_probe.workqueue.priority import Priority
-from kruise_probe.workqueue.queue import ShutDown
-from kruise_probe.workqueue.rate_limiting import WorkQueue
+from kruise_probe.workqueue.queue import ShutDown, WorkQueue
 
 K = TypeVar("K", bound=Hashable)
 
@@ -32,9 +33,8 @@ SLICE_SECONDS: Final = 0.005
 """A worker whose reconciles never wait yields to the event loop after this time. Timers, watches and
 probes of the same process then stay on time while thousands of keys are processed."""
 
-FORESEEN: Final = (KubeError, OSError, TimeoutError)
-"""Expected errors, which a retry can fix. Any other exception is a bug, like a panic in Go, and is logged
-with its traceback."""
+EXPECTED_ERRORS: Final = (KubeError, OSError, TimeoutError)
+"""Errors that a retry can fix. Any other exception is a bug, like a panic in Go, and is logged with its traceback."""
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 _run_id = secrets.token_hex(4)
@@ -60,40 +60,45 @@ class TerminalError(Exception):
 Reconcile = Callable[[K], Awaitable[Result | None]]
 
 
-async def run_workers(
-    queue: WorkQueue[K],
-    reconcile: Reconcile[K],
-    *,
-    name: str,
-    workers: int,
-    timeout_seconds: float = RECONCILE_TIMEOUT_SECONDS,
-) -> None:
-    """Process `queue` with `workers` tasks until it is shut down and empty.
+class Controller(Generic[K]):
+    """Reconciles the keys of `queue`, `workers` at a time, each within `timeout_seconds`.
 
-    Cancelling this cancels the reconciles in flight. Their keys are marked done and not requeued.
+    Cancelling `run` cancels the reconciles in flight. Their keys are marked done and not requeued: reconciles are
+    level-triggered, so the next process derives the remaining work from the objects.
     """
-    consumer = _Consumer(queue, reconcile, ReconcileMetrics(name, workers=workers), timeout_seconds)
-    async with asyncio.TaskGroup() as group:
-        for number in range(workers):
-            group.create_task(consumer.work(name), name=f"{name} worker {number}")
 
-
-class _Consumer(Generic[K]):
     def __init__(
         self,
+        *,
+        name: str,
         queue: WorkQueue[K],
         reconcile: Reconcile[K],
-        metrics: ReconcileMetrics,
-        timeout_seconds: float,
+        workers: int,
+        timeout_seconds: float = RECONCILE_TIMEOUT_SECONDS,
     ) -> None:
+        self.name = name
         self._queue = queue
         self._reconcile = reconcile
-        self._metrics = metrics
+        self._workers = workers
         self._timeout_seconds = timeout_seconds
+        self._metrics = ReconcileMetrics(name)
 
-    async def work(self, controller: str) -> None:
+    async def run(self) -> None:
+        """Run until cancelled, or until the queue is shut down and empty."""
+        _log.info(
+            "starting workers",
+            controller=self.name,
+            workers=self._workers,
+            keys_waiting=len(self._queue),
+        )
+        self._metrics.max_concurrent.set(self._workers)
+        async with asyncio.TaskGroup() as group:
+            for number in range(self._workers):
+                group.create_task(self._work(), name=f"{self.name} worker {number}")
+
+    async def _work(self) -> None:
         """Run one worker until the queue is shut down and empty."""
-        bind_contextvars(controller=controller)  # each task has its own context
+        bind_contextvars(controller=self.name)  # each task has its own context
         time = asyncio.get_running_loop().time
         slice_ends_at = time() + SLICE_SECONDS
         while True:
@@ -123,7 +128,7 @@ class _Consumer(Generic[K]):
             self._queue.forget(key)
             self._metrics.terminal_errors.inc()
             self._count_failure()
-            _log.error("reconcile failed, not tried again", error=str(error))
+            _log.error("reconcile failed, not retried", error=str(error))
         except Exception as error:  # noqa: BLE001 - one bad key must not stop the others
             if deadline.expired():
                 self._metrics.timeouts.inc()
@@ -150,11 +155,11 @@ class _Consumer(Generic[K]):
         failures = self._queue.num_requeues(key)
         if timed_out:
             _log.warning(
-                "reconcile cut off at its deadline",
+                "reconcile timed out",
                 timeout_seconds=self._timeout_seconds,
                 failures=failures,
             )
-        elif isinstance(error, FORESEEN):
+        elif isinstance(error, EXPECTED_ERRORS):
             _log.warning("reconcile failed", error=str(error) or repr(error), failures=failures)
         else:
             self._metrics.panics.inc()

@@ -8,10 +8,10 @@ from structlog.contextvars import merge_contextvars
 from structlog.testing import LogCapture
 
 from kruise_probe.api.errors import ConnectionFailed, ServerError, TooManyRequests
-from kruise_probe.workqueue.consume import Reconcile, Result, TerminalError, run_workers
+from kruise_probe.workqueue.controller import Controller, Reconcile, Result, TerminalError
 from kruise_probe.workqueue.priority import Priority
+from kruise_probe.workqueue.queue import WorkQueue
 from kruise_probe.workqueue.rate_limiters import ItemExponentialFailureRateLimiter
-from kruise_probe.workqueue.rate_limiting import WorkQueue
 
 NAME = "consumed"
 
@@ -45,19 +45,30 @@ def counted(metric: str, **labels: str) -> Callable[[], float]:
     return lambda: sample(metric, **labels) - before
 
 
+def controller(
+    queue: WorkQueue[str], reconcile: Reconcile[str], *, workers: int = 1
+) -> Controller[str]:
+    return Controller(name=NAME, queue=queue, reconcile=reconcile, workers=workers)
+
+
+def problems(logged: LogCapture) -> list[dict[str, object]]:
+    """The log entries of reconciles."""
+    return [dict(each) for each in logged.entries if each["event"] != "starting workers"]
+
+
 async def consume(
     queue: WorkQueue[str], reconcile: Reconcile[str], *, seconds: float, workers: int = 1
 ) -> None:
-    """Runs workers for a while, then cancels them."""
+    """Runs a controller for `seconds`, then cancels it."""
     async with asyncio.TaskGroup() as group:
-        running = group.create_task(run_workers(queue, reconcile, name=NAME, workers=workers))
+        running = group.create_task(controller(queue, reconcile, workers=workers).run())
         await asyncio.sleep(seconds)
         running.cancel()
     queue.shut_down()
 
 
 class Recorded:
-    """A reconcile that records its calls and does what it is told."""
+    """A reconcile that records its calls and returns or raises the given results."""
 
     def __init__(self, *outcomes: Result | Exception | None) -> None:
         self.calls: list[tuple[str, float]] = []
@@ -79,16 +90,16 @@ class Recorded:
     ("outcomes", "times"),
     [
         pytest.param([None], [0], id="done"),
-        pytest.param([Result()], [0], id="done-by-result"),
-        pytest.param([Result(requeue_after_seconds=7)], [0, 7], id="later-look"),
-        pytest.param([Result(requeue_after_seconds=0)], [0, 0], id="look-at-once"),
+        pytest.param([Result()], [0], id="empty-result"),
+        pytest.param([Result(requeue_after_seconds=7)], [0, 7], id="requeue-after"),
+        pytest.param([Result(requeue_after_seconds=0)], [0, 0], id="requeue-at-once"),
         pytest.param([ConnectionFailed("refused")], [0, 1], id="retried"),
-        pytest.param([ValueError()] * 3, [0, 1, 3, 7], id="retried-ever-later"),
+        pytest.param([ValueError()] * 3, [0, 1, 3, 7], id="retried-with-growing-backoff"),
         pytest.param([ValueError(), ValueError(), None], [0, 1, 3], id="retried-until-it-succeeds"),
         pytest.param([TerminalError("no")], [0], id="terminal-is-not-retried"),
     ],
 )
-async def test_what_a_reconcile_ends_with_decides_when_its_key_comes_again(
+async def test_result_or_error_decides_when_a_key_is_requeued(
     queue: WorkQueue[str], outcomes: list[Result | Exception | None], times: list[float]
 ) -> None:
     reconcile = Recorded(*outcomes)
@@ -98,14 +109,14 @@ async def test_what_a_reconcile_ends_with_decides_when_its_key_comes_again(
 
 
 @pytest.mark.parametrize(
-    ("wish", "least"),
-    [pytest.param(20, 20, id="honoured"), pytest.param(86_400, 60, id="up-to-a-minute")],
+    ("retry_after", "least"),
+    [pytest.param(20, 20, id="used"), pytest.param(86_400, 60, id="clamped-to-a-minute")],
 )
-async def test_the_servers_wish_is_the_least_delay(
-    queue: WorkQueue[str], wish: float, least: float
+async def test_retry_after_of_the_server_is_the_minimum_delay(
+    queue: WorkQueue[str], retry_after: float, least: float
 ) -> None:
     reconcile = Recorded(
-        TooManyRequests("later", retry_after_seconds=wish),
+        TooManyRequests("later", retry_after_seconds=retry_after),
         ServerError("away", retry_after_seconds=1),
     )
     queue.add("a")
@@ -119,11 +130,11 @@ async def test_the_servers_wish_is_the_least_delay(
     "outcome",
     [
         pytest.param(None, id="success"),
-        pytest.param(Result(requeue_after_seconds=100), id="later-look"),
+        pytest.param(Result(requeue_after_seconds=100), id="requeue-after"),
         pytest.param(TerminalError("no"), id="terminal"),
     ],
 )
-async def test_failures_are_forgotten_once_there_is_nothing_to_retry(
+async def test_backoff_is_reset_when_there_is_nothing_to_retry(
     queue: WorkQueue[str], outcome: Result | Exception | None
 ) -> None:
     queue.add("a")
@@ -131,7 +142,7 @@ async def test_failures_are_forgotten_once_there_is_nothing_to_retry(
     assert queue.num_requeues("a") == 0
 
 
-async def test_one_failing_key_delays_no_other(queue: WorkQueue[str]) -> None:
+async def test_a_failing_key_does_not_delay_other_keys(queue: WorkQueue[str]) -> None:
     served: list[str] = []
 
     async def reconcile(key: str) -> None:
@@ -148,18 +159,20 @@ async def test_one_failing_key_delays_no_other(queue: WorkQueue[str]) -> None:
 @pytest.mark.parametrize(
     ("result", "priority"),
     [
-        pytest.param(Result(requeue_after_seconds=5), Priority.LOW, id="as-before"),
+        pytest.param(Result(requeue_after_seconds=5), Priority.LOW, id="unchanged"),
         pytest.param(
-            Result(requeue_after_seconds=5, priority=Priority.HIGH), Priority.HIGH, id="as-asked"
+            Result(requeue_after_seconds=5, priority=Priority.HIGH),
+            Priority.HIGH,
+            id="set-by-result",
         ),
     ],
 )
-async def test_a_later_look_has_the_priority_of_the_key_or_the_one_asked_for(
+async def test_requeue_keeps_the_priority_unless_the_result_sets_one(
     queue: WorkQueue[str], result: Result, priority: Priority
 ) -> None:
     queue.add("a", Priority.LOW)
     async with asyncio.TaskGroup() as group:
-        running = group.create_task(run_workers(queue, Recorded(result), name=NAME, workers=1))
+        running = group.create_task(controller(queue, Recorded(result), workers=1).run())
         await asyncio.sleep(1)
         running.cancel()
     assert await queue.get_with_priority() == ("a", priority)
@@ -168,13 +181,13 @@ async def test_a_later_look_has_the_priority_of_the_key_or_the_one_asked_for(
 async def test_a_retry_keeps_the_priority_of_its_key(queue: WorkQueue[str]) -> None:
     queue.add("a", Priority.HIGH)
     async with asyncio.TaskGroup() as group:
-        running = group.create_task(run_workers(queue, Recorded(OSError()), name=NAME, workers=1))
+        running = group.create_task(controller(queue, Recorded(OSError()), workers=1).run())
         await asyncio.sleep(0.5)
         running.cancel()
     assert await queue.get_with_priority() == ("a", Priority.HIGH)
 
 
-async def test_d4_a_reconcile_is_cut_off_at_its_deadline_counted_and_retried(
+async def test_d4_a_reconcile_that_exceeds_its_timeout_is_counted_and_retried(
     queue: WorkQueue[str], logged: LogCapture
 ) -> None:
     times: list[float] = []
@@ -188,10 +201,29 @@ async def test_d4_a_reconcile_is_cut_off_at_its_deadline_counted_and_retried(
     await consume(queue, hang, seconds=40)
     assert times == [0, 31]
     assert timeouts() == 1
-    assert [entry["event"] for entry in logged.entries] == ["reconcile cut off at its deadline"]
+    assert [entry["event"] for entry in problems(logged)] == ["reconcile timed out"]
 
 
-async def test_a_timeout_within_a_reconcile_is_no_cut_off(queue: WorkQueue[str]) -> None:
+async def test_the_timeout_of_a_reconcile_can_be_set(queue: WorkQueue[str]) -> None:
+    cancelled_at: list[float] = []
+
+    async def hang(_key: str) -> None:
+        try:
+            await asyncio.sleep(1000)
+        finally:
+            cancelled_at.append(asyncio.get_running_loop().time())
+
+    short = Controller(name=NAME, queue=queue, reconcile=hang, workers=1, timeout_seconds=7)
+    queue.add("a")
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(short.run())
+        await asyncio.sleep(7.001)
+        running.cancel()
+    queue.shut_down()
+    assert cancelled_at == [7]
+
+
+async def test_a_timeout_within_a_reconcile_is_not_counted(queue: WorkQueue[str]) -> None:
     timeouts = counted("controller_runtime_reconcile_timeouts_total")
     queue.add("a")
     await consume(queue, Recorded(TimeoutError()), seconds=0.5)
@@ -221,14 +253,14 @@ async def test_a_key_is_never_reconciled_twice_at_once(queue: WorkQueue[str]) ->
     assert overlaps == []
 
 
-async def test_workers_work_at_the_same_time(queue: WorkQueue[str], looptime: float) -> None:
+async def test_workers_run_concurrently(queue: WorkQueue[str], looptime: float) -> None:
     async def reconcile(_key: str) -> None:
         await asyncio.sleep(10)
 
     for key in "abcd":
         queue.add(key)
     queue.shut_down()
-    await run_workers(queue, reconcile, name=NAME, workers=4)
+    await controller(queue, reconcile, workers=4).run()
     assert looptime == 10
 
 
@@ -236,13 +268,13 @@ async def test_workers_end_when_the_queue_is_shut_down_and_empty(queue: WorkQueu
     reconcile = Recorded()
     queue.add("a")
     async with asyncio.TaskGroup() as group:
-        group.create_task(run_workers(queue, reconcile, name=NAME, workers=3))
+        group.create_task(controller(queue, reconcile, workers=3).run())
         await asyncio.sleep(1)
         queue.shut_down()
     assert [key for key, _ in reconcile.calls] == ["a"]
 
 
-async def test_cancelled_workers_leave_no_key_in_process(queue: WorkQueue[str]) -> None:
+async def test_cancelled_workers_mark_their_keys_done(queue: WorkQueue[str]) -> None:
     async def hang(_key: str) -> None:
         await asyncio.sleep(1000)
 
@@ -251,10 +283,10 @@ async def test_cancelled_workers_leave_no_key_in_process(queue: WorkQueue[str]) 
     assert queue.metrics.processing == {}
 
 
-async def test_a_burst_of_quick_reconciles_lets_the_rest_of_the_loop_run(
+async def test_a_burst_of_quick_reconciles_yields_to_the_event_loop(
     queue: WorkQueue[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kruise_probe.workqueue.consume.SLICE_SECONDS", 0.0)
+    monkeypatch.setattr("kruise_probe.workqueue.controller.SLICE_SECONDS", 0.0)
     served = seen = 0
 
     async def reconcile(_key: str) -> None:
@@ -269,13 +301,15 @@ async def test_a_burst_of_quick_reconciles_lets_the_rest_of_the_loop_run(
         queue.add(str(number))
     queue.shut_down()
     async with asyncio.TaskGroup() as group:
-        group.create_task(run_workers(queue, reconcile, name=NAME, workers=1))
+        group.create_task(controller(queue, reconcile, workers=1).run())
         group.create_task(look_once())
     assert served == 1000
     assert seen < 10
 
 
-async def test_d1_a_transition_passes_ten_thousand_waiting_keys(queue: WorkQueue[str]) -> None:
+async def test_d1_a_transition_is_processed_before_ten_thousand_queued_keys(
+    queue: WorkQueue[str],
+) -> None:
     served: list[tuple[str, float]] = []
 
     async def reconcile(key: str) -> None:
@@ -294,7 +328,7 @@ async def test_d1_a_transition_passes_ten_thousand_waiting_keys(queue: WorkQueue
     assert max(late) < 0.1
 
 
-async def test_d2_each_low_key_is_served_within_30_s_of_saturation(
+async def test_d2_each_low_key_is_processed_within_30_s_under_saturation(
     queue: WorkQueue[str],
 ) -> None:
     served: dict[str, float] = {}
@@ -306,7 +340,7 @@ async def test_d2_each_low_key_is_served_within_30_s_of_saturation(
 
     async def saturate() -> None:
         for second in range(600):
-            for number in range(30):  # three times of what the two workers can do
+            for number in range(30):  # three times what two workers can process
                 queue.add(f"high-{second}-{number}", Priority.HIGH)
             for number in range(3):
                 key = f"low-{second}-{number}"
@@ -324,29 +358,29 @@ async def test_d2_each_low_key_is_served_within_30_s_of_saturation(
 async def failing(queue: WorkQueue[str], error: Exception, logged: LogCapture) -> dict[str, object]:
     queue.add("ns/name")
     await consume(queue, Recorded(error), seconds=0.5)
-    (entry,) = logged.entries
-    return dict(entry)
+    (entry,) = problems(logged)
+    return entry
 
 
-async def test_a_failure_is_logged_once_and_says_of_whom(
+async def test_a_failure_is_logged_once_with_controller_and_request(
     queue: WorkQueue[str], logged: LogCapture
 ) -> None:
-    entry = await failing(queue, ServerError("etcd is away"), logged)
+    entry = await failing(queue, ServerError("etcd is unavailable"), logged)
     assert entry["log_level"] == "warning"
     assert (entry["controller"], entry["request"]) == (NAME, "ns/name")
     assert entry["reconcile_id"]
-    assert "etcd is away" in str(entry["error"])
+    assert "etcd is unavailable" in str(entry["error"])
 
 
 @pytest.mark.parametrize(
     ("error", "level", "panics"),
     [
-        pytest.param(ConnectionFailed("refused"), "warning", 0, id="foreseen"),
-        pytest.param(AttributeError("None has no labels"), "error", 1, id="defect"),
+        pytest.param(ConnectionFailed("refused"), "warning", 0, id="expected"),
+        pytest.param(AttributeError("None has no labels"), "error", 1, id="unexpected"),
         pytest.param(TerminalError("no"), "error", 0, id="terminal"),
     ],
 )
-async def test_defects_and_terminal_errors_are_errors_and_the_rest_heals(
+async def test_unexpected_and_terminal_errors_are_logged_as_errors(
     queue: WorkQueue[str], logged: LogCapture, error: Exception, level: str, panics: int
 ) -> None:
     panicked = counted("controller_runtime_reconcile_panics_total")
@@ -355,17 +389,19 @@ async def test_defects_and_terminal_errors_are_errors_and_the_rest_heals(
     assert panicked() == panics
 
 
-async def test_the_happy_path_logs_nothing(queue: WorkQueue[str], logged: LogCapture) -> None:
+async def test_a_successful_reconcile_logs_nothing(
+    queue: WorkQueue[str], logged: LogCapture
+) -> None:
     queue.add("a")
     await consume(queue, Recorded(Result(requeue_after_seconds=5)), seconds=20)
-    assert logged.entries == []
+    assert problems(logged) == []
 
 
 @pytest.mark.parametrize(
     ("outcome", "result", "errors", "terminal"),
     [
         pytest.param(None, "success", 0, 0, id="success"),
-        pytest.param(Result(requeue_after_seconds=99), "requeue_after", 0, 0, id="later-look"),
+        pytest.param(Result(requeue_after_seconds=99), "requeue_after", 0, 0, id="requeue-after"),
         pytest.param(OSError(), "error", 1, 0, id="error"),
         pytest.param(TerminalError(), "error", 1, 1, id="terminal-error"),
     ],
@@ -385,7 +421,7 @@ async def test_reconciles_are_counted_by_result(
     assert (by_result(), all_errors(), terminal_errors()) == (1, errors, terminal)
 
 
-async def test_active_workers_and_their_bound_are_shown(queue: WorkQueue[str]) -> None:
+async def test_metrics_show_active_workers_and_their_maximum(queue: WorkQueue[str]) -> None:
     async def look(_key: str) -> None:
         await asyncio.sleep(1)
 
@@ -401,7 +437,7 @@ async def test_active_workers_and_their_bound_are_shown(queue: WorkQueue[str]) -
     assert sample("controller_runtime_reconcile_time_seconds_count") >= 2
 
 
-def test_a_plain_coroutine_function_is_a_reconcile() -> None:
+def test_a_coroutine_function_is_a_reconcile() -> None:
     async def reconcile(key: str) -> Result: ...  # type: ignore[empty-body]
 
     accepted: Reconcile[str] = reconcile
