@@ -17,8 +17,7 @@ from cachetools import TTLCache
 
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.resources import KubeObject
-from kruise_probe.informers.resource_versions import is_older
-from kruise_probe.informers.store import Indexer
+from kruise_probe.informers.store import Indexer, is_older
 
 T = TypeVar("T", bound=KubeObject)
 

@@ -24,7 +24,7 @@ from kruise_probe.daemon.reporter import Reporter, StatusClient
 from kruise_probe.daemon.results import PublishedResult, Results
 from kruise_probe.daemon.supervisor import Supervisor
 from kruise_probe.daemon.targets import Containers, HostAddresses
-from kruise_probe.informers.handlers import EventHandler
+from kruise_probe.informers.replica import EventHandler
 
 LAST_EVENTS_SECONDS: Final = 1.0
 """Time to send the last events at shutdown, after the last status write."""

@@ -16,6 +16,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final, Generic, Protocol, TypeVar
 
 import structlog
+from prometheus_client import Counter
 
 from kruise_probe.api.errors import (
     ApiError,
@@ -31,9 +32,8 @@ from kruise_probe.api.errors import (
 )
 from kruise_probe.api.resources import EventType, KubeObject, ListPage, WatchEvent
 from kruise_probe.informers.backoff import Backoff
-from kruise_probe.informers.metrics import lists_total, watches_total
 from kruise_probe.informers.replica import Replica
-from kruise_probe.informers.resource_versions import is_older
+from kruise_probe.informers.store import is_older
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -44,12 +44,12 @@ SHRINK_PAGES_BY: Final = 8
 WATCH_SECONDS: Final = (300, 600)
 """Range of the random watch timeout, which spreads watches over the API servers."""
 
-OVERTIME_SECONDS: Final = 30.0
+WATCH_GRACE_SECONDS: Final = 30.0
 """A watch that exceeds its timeout by this long is cancelled, even if its connection seems healthy."""
 
-STREAM_TRIES: Final = 2
+STREAM_ATTEMPTS: Final = 2
 STREAM_SECONDS: Final = 30.0
-STREAM_SILENCE_SECONDS: Final = 10.0
+STREAM_IDLE_SECONDS: Final = 10.0
 """Limits of a streaming list: two attempts, 30 s in total, and 10 s without an event in one attempt.
 
 Past the attempts or the total, the reflector lists in pages from then on."""
@@ -65,6 +65,15 @@ Some servers send it only after accepting the watch."""
 
 _UNRELATED_TO_VERSION = (Unauthorized, Forbidden, TooManyRequests, ServerError)
 """Errors that do not show whether the requested version is still valid."""
+
+_lists_total: Final = Counter(
+    "kruise_probe_informer_lists_total", "Lists begun, streamed or in pages", ["informer"]
+)
+_watches_total: Final = Counter(
+    "kruise_probe_informer_watches_total",
+    "Watch requests sent, including those of streaming lists",
+    ["informer"],
+)
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -101,13 +110,13 @@ class Reflector(Generic[T]):
         self._source = lister_watcher
         self._replica = replica
         self._log = _log.bind(informer=name)
-        self._lists_total = lists_total.labels(name)
-        self._watches_total = watches_total.labels(name)
+        self._lists_total = _lists_total.labels(name)
+        self._watches_total = _watches_total.labels(name)
         self.watches = 0
         self._backoff = Backoff()
         self._resource_version = ""
-        self._streams = True
-        self._stream_tries = 0
+        self._streaming = True
+        self._unfinished_streams = 0
         self._stream_refusals = 0
         self._stream_deadline: float | None = None
         self._server_errors = 0
@@ -150,7 +159,7 @@ class Reflector(Generic[T]):
     async def _list_and_watch(self) -> Exception | None:
         """List if needed, and watch until the watch ends. Return its error, or None for a normal end."""
         try:
-            if not self._resource_version and self._streams:
+            if not self._resource_version and self._streaming:
                 await self._list_by_stream_and_follow()
             else:
                 if not self._resource_version:
@@ -179,13 +188,13 @@ class Reflector(Generic[T]):
             return
         self._last_error = str(error) or repr(error)
         if isinstance(error, Expired | _StreamUnusable):
-            self._log.info("listing again", reason=self._last_error, again_in_seconds=again)
+            self._log.info("relisting", reason=self._last_error, again_in_seconds=again)
         elif isinstance(error, KubeError | OSError | TimeoutError):
             self._log.warning("watch failed", error=self._last_error, again_in_seconds=again)
         else:
             self._log.error("reflector failed", exc_info=error, again_in_seconds=again)
 
-    def _heard(self) -> None:
+    def _record_activity(self) -> None:
         self._active_at = asyncio.get_running_loop().time()
         self._last_error = ""
 
@@ -221,7 +230,7 @@ class Reflector(Generic[T]):
             page = await self._source.list_page(
                 limit=limit, continue_token=continue_token, resource_version=""
             )
-            self._heard()
+            self._record_activity()
             for obj in page.items:
                 self._replica.listed(obj)
             for item in page.undecodable:
@@ -249,13 +258,13 @@ class Reflector(Generic[T]):
                 self._stream_refusals += 1
                 if self._stream_refusals < STREAM_REFUSALS:
                     raise
-                self._log.info("streamed list refused, listing in pages", reason=str(error))
+                self._log.info("streaming list refused, listing in pages", reason=str(error))
             elif not isinstance(error, ApiError) or isinstance(
                 error, (*_UNRELATED_TO_VERSION, NotFound)
             ):
                 raise
             else:
-                self._give_up_streams(str(error))
+                self._disable_streams(str(error))
             await self._list_by_pages()
             await self._watch()
 
@@ -271,11 +280,11 @@ class Reflector(Generic[T]):
             self._stream_deadline = checked_at + STREAM_SECONDS
         self._lists_total.inc()
         self._replica.begin_list()
-        limit = asyncio.timeout_at(min(checked_at + STREAM_SILENCE_SECONDS, self._stream_deadline))
+        limit = asyncio.timeout_at(min(checked_at + STREAM_IDLE_SECONDS, self._stream_deadline))
         try:
             async with limit:
                 async for event in events:
-                    self._heard()
+                    self._record_activity()
                     if event.initial_events_end:
                         self._finish_stream(event)
                         return
@@ -284,16 +293,16 @@ class Reflector(Generic[T]):
                     # Rescheduling at each event would cost more than the event.
                     if now > checked_at + 1.0:
                         checked_at = now
-                        limit.reschedule(min(now + STREAM_SILENCE_SECONDS, self._stream_deadline))
+                        limit.reschedule(min(now + STREAM_IDLE_SECONDS, self._stream_deadline))
         except TimeoutError:
             if not limit.expired():
                 raise
-            raise _StreamUnusable("the streamed list did not finish in time") from None
-        raise _StreamUnusable("the streamed list ended before it was complete")
+            raise _StreamUnusable("the streaming list did not complete in time") from None
+        raise _StreamUnusable("the streaming list ended before it was complete")
 
     def _finish_stream(self, bookmark: WatchEvent[T]) -> None:
         self._finish_list(bookmark.resource_version)
-        self._stream_tries = 0
+        self._unfinished_streams = 0
         self._stream_deadline = None
         self._server_errors = 0
 
@@ -307,14 +316,14 @@ class Reflector(Generic[T]):
             self._replica.listed_undecodable(event.undecodable)
 
     def _count_unfinished_stream(self) -> None:
-        self._stream_tries += 1
+        self._unfinished_streams += 1
         now = asyncio.get_running_loop().time()
-        if self._stream_tries >= STREAM_TRIES or now >= (self._stream_deadline or now + 1):
-            self._give_up_streams("streamed lists do not finish")
+        if self._unfinished_streams >= STREAM_ATTEMPTS or now >= (self._stream_deadline or now + 1):
+            self._disable_streams("streaming lists do not complete")
 
-    def _give_up_streams(self, reason: str) -> None:
-        self._streams = False
-        self._log.info("streamed lists not usable, listing in pages from now on", reason=reason)
+    def _disable_streams(self, reason: str) -> None:
+        self._streaming = False
+        self._log.info("streaming lists disabled, listing in pages from now on", reason=reason)
 
     async def _watch(self) -> None:
         async with self._open(send_initial_events=False) as events:
@@ -322,7 +331,7 @@ class Reflector(Generic[T]):
 
     async def _follow(self, events: AsyncIterator[WatchEvent[T]]) -> None:
         async for event in events:
-            self._heard()
+            self._record_activity()
             self._server_errors = 0
             self._replica.apply(event)
             self._advance(event.resource_version)
@@ -335,12 +344,12 @@ class Reflector(Generic[T]):
         self._watches_total.inc()
         self.watches += 1
         async with (
-            asyncio.timeout(timeout_seconds + OVERTIME_SECONDS),
+            asyncio.timeout(timeout_seconds + WATCH_GRACE_SECONDS),
             self._source.watch(
                 resource_version=self._resource_version,
                 timeout_seconds=timeout_seconds,
                 send_initial_events=send_initial_events,
             ) as events,
         ):
-            self._heard()
+            self._record_activity()
             yield events

@@ -1,4 +1,4 @@
-"""Replica: applies lists and watch events to the store, and calls the handlers.
+"""Replica: applies lists and watch events to the store, and calls the event handlers.
 
 A list arrives in pieces: pages, or the initial events of a stream. Each piece is applied to the store at
 once, so a list of any size needs no second copy. Objects that are missing from the list are deleted when
@@ -7,26 +7,79 @@ it is complete. An unfinished list deletes nothing.
 An object that does not decode keeps its last good version, and is absent if there is none. It still
 exists on the server, so nothing that depends on it may be cleaned up.
 
-Source: client-go tools/cache/delta_fifo.go (Replace), reflector.go (syncWith).
-Differs: no second copy and no queue. An object that was replaced under its name is a delete and an add.
+Source: client-go tools/cache/delta_fifo.go (Replace), reflector.go (syncWith), controller.go
+(ResourceEventHandler), shared_informer.go (sharedProcessor).
+Differs: no second copy and no queue: handlers run synchronously on the event loop. An object that was
+replaced under its name is a delete and an add.
 An object that does not decode keeps its last good version; client-go drops the whole list or skips it.
 """
 
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Final, Generic, Protocol, TypeVar, TypeVarTuple
 
 import structlog
+from prometheus_client import Counter
 
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.resources import EventType, KubeObject, Undecodable, WatchEvent
-from kruise_probe.informers.handlers import Handlers
-from kruise_probe.informers.metrics import undecodable_total
-from kruise_probe.informers.resource_versions import is_older
-from kruise_probe.informers.store import Store
+from kruise_probe.informers.store import Store, is_older
 
 T = TypeVar("T", bound=KubeObject)
+T_contra = TypeVar("T_contra", contravariant=True)
+Ts = TypeVarTuple("Ts")
+
+_undecodable_total: Final = Counter(
+    "kruise_probe_informer_undecodable_total",
+    "Versions of objects that did not decode",
+    ["informer"],
+)
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+
+class EventHandler(Protocol[T_contra]):
+    """Called after the store has changed. Must not block; usually it enqueues a key."""
+
+    def on_add(self, obj: T_contra, is_initial: bool) -> None:
+        """`is_initial`: the object is from the first list, or from the replay for a handler added later."""
+
+    def on_update(self, old: T_contra, new: T_contra) -> None:
+        """`old is new` on a resync."""
+
+    def on_delete(self, last_known: T_contra) -> None:
+        """`last_known`: the state of the object that was in the store before the deletion."""
+
+
+class Handlers(Generic[T]):
+    """The handlers of one informer. An exception of one is logged, and the others are still called."""
+
+    def __init__(self, informer: str) -> None:
+        self._informer = informer
+        self._handlers: tuple[EventHandler[T], ...] = ()
+
+    def add(self, handler: EventHandler[T]) -> None:
+        self._handlers = (*self._handlers, handler)
+
+    def replay(self, handler: EventHandler[T], obj: T) -> None:
+        self._call(handler.on_add, obj, True)
+
+    def added(self, obj: T, is_initial: bool) -> None:
+        for handler in self._handlers:
+            self._call(handler.on_add, obj, is_initial)
+
+    def updated(self, old: T, new: T) -> None:
+        for handler in self._handlers:
+            self._call(handler.on_update, old, new)
+
+    def deleted(self, last_known: T) -> None:
+        for handler in self._handlers:
+            self._call(handler.on_delete, last_known)
+
+    def _call(self, method: Callable[[T, *Ts], None], obj: T, *args: *Ts) -> None:
+        try:
+            method(obj, *args)
+        except Exception:  # noqa: BLE001 - one bad handler or object must not stop the informer
+            _log.exception("event handler failed", informer=self._informer, object=str(obj.key))
 
 
 class Replica(Generic[T]):
@@ -46,7 +99,7 @@ class Replica(Generic[T]):
         self._on_synced = on_synced
         self._unconfirmed: set[NamespacedName] = set()
         self._undecodable: dict[NamespacedName, str] = {}
-        self._undecodable_total = undecodable_total.labels(name)
+        self._undecodable_total = _undecodable_total.labels(name)
 
     def begin_list(self) -> None:
         """Start a list, and discard an unfinished one before it."""

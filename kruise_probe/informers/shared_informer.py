@@ -14,9 +14,8 @@ from collections.abc import Mapping
 from typing import Final, Generic, TypeVar
 
 from kruise_probe.api.resources import KubeObject
-from kruise_probe.informers.handlers import EventHandler, Handlers
 from kruise_probe.informers.reflector import ListerWatcher, Reflector
-from kruise_probe.informers.replica import Replica
+from kruise_probe.informers.replica import EventHandler, Handlers, Replica
 from kruise_probe.informers.store import Indexer, IndexFunc, Store
 
 T = TypeVar("T", bound=KubeObject)

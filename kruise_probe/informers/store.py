@@ -1,8 +1,9 @@
 """Store: the objects of an informer, by key and by index.
 
-Source: client-go tools/cache/store.go, thread_safe_store.go, listers.go.
+Source: client-go tools/cache/store.go, thread_safe_store.go, listers.go; apimachinery pkg/util/resourceversion.
 Differs: keys and index values are typed, not strings. Lists are snapshots, which do not change with the
-store. If an index function fails for an object, only that index omits the object.
+store. If an index function fails for an object, only that index omits the object. A resource version that is
+not a number is never older, instead of an error.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
@@ -19,6 +20,17 @@ IndexFunc = Callable[[T], Iterable[Hashable]]
 """Returns the index values of an object. Must be fast, and depend only on the object."""
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+
+def is_older(version: str, than: str) -> bool:
+    """Return True if both resource versions are numbers and `version` is lower than `than`.
+
+    They are comparable since Kubernetes 1.35, and numbers of one sequence in every release before.
+    """
+    try:
+        return int(version) < int(than)
+    except ValueError:
+        return False
 
 
 class Indexer(Generic[T]):
@@ -54,14 +66,6 @@ class Indexer(Generic[T]):
         """
         found = self._indices[name].get(value)
         return tuple(found.values()) if found else ()
-
-    def index_keys(self, name: str) -> Collection[Hashable]:
-        """Return the values of index `name` (ListIndexFuncValues in client-go).
-
-        Raises:
-            KeyError: the index does not exist.
-        """
-        return tuple(self._indices[name])
 
 
 class Store(Indexer[T]):

@@ -42,7 +42,7 @@ from kruise_probe.daemon.probers.prober import (
     failure,
     success,
 )
-from kruise_probe.informers.handlers import EventHandler
+from kruise_probe.informers.replica import EventHandler
 
 NODE = "node-1"
 EPOCH = datetime(2026, 11, 21, 12, 0, 0, 250_000, UTC)

@@ -52,7 +52,7 @@ async def test_a_compacted_page_is_expired(source: FakeSource[ApiObject]) -> Non
         await source.list_page(limit=2, continue_token=page.continue_token, resource_version="")
 
 
-async def test_a_watch_replays_what_came_after_its_version(source: FakeSource[ApiObject]) -> None:
+async def test_a_watch_replays_changes_after_its_version(source: FakeSource[ApiObject]) -> None:
     first = source.put(thing("a"))
     source.put(thing("a"))
     source.delete(NamespacedName("ns", "a"))
@@ -68,7 +68,7 @@ async def test_a_watch_sends_bookmarks_and_ends_in_time(
     assert looptime == 300
 
 
-async def test_a_watch_from_before_the_compaction_is_expired(
+async def test_a_watch_from_a_compacted_version_is_expired(
     source: FakeSource[ApiObject],
 ) -> None:
     old = source.put(thing("a")).resource_version
@@ -78,7 +78,7 @@ async def test_a_watch_from_before_the_compaction_is_expired(
         await watched(source, old)
 
 
-async def test_a_streamed_list_ends_with_its_bookmark(source: FakeSource[ApiObject]) -> None:
+async def test_a_streaming_list_ends_with_its_bookmark(source: FakeSource[ApiObject]) -> None:
     source.put(thing("a"))
     got = await watched(source, "", initial=True, events=2)
     assert [(each.type, each.initial_events_end) for each in got] == [
@@ -87,13 +87,13 @@ async def test_a_streamed_list_ends_with_its_bookmark(source: FakeSource[ApiObje
     ]
 
 
-async def test_streamed_lists_can_be_refused(source: FakeSource[ApiObject]) -> None:
+async def test_streaming_lists_can_be_refused(source: FakeSource[ApiObject]) -> None:
     source.streams = False
     with pytest.raises(Invalid):
         await watched(source, "", initial=True)
 
 
-async def test_a_black_hole_ends_at_the_read_deadline_and_loses_events(
+async def test_a_watch_without_data_ends_at_the_read_deadline_and_loses_events(
     source: FakeSource[ApiObject], looptime: float
 ) -> None:
     async def lose() -> None:
@@ -108,7 +108,7 @@ async def test_a_black_hole_ends_at_the_read_deadline_and_loses_events(
     assert looptime == READ_DEADLINE_SECONDS
 
 
-async def test_objects_that_do_not_decode_come_without_their_object(
+async def test_events_of_undecodable_objects_have_no_object(
     source: FakeSource[ApiObject],
 ) -> None:
     source.put(thing("good"))

@@ -1,7 +1,7 @@
 """After any mix of changes, dropped watches, silence, compactions and errors the cache equals the source.
 
 And at every moment: an object never goes back in time, handlers know exactly what the store holds, and
-no list is asked for while the version is good.
+no list is sent while the version is valid.
 """
 
 import asyncio
@@ -28,12 +28,12 @@ changes = st.tuples(
     st.sampled_from(["put", "put", "put", "replace", "delete", "break"]), st.sampled_from("abc")
 )
 waits = st.tuples(st.just("wait"), st.sampled_from([0.0, 0.01, 2.0, 20.0, 100.0]))
-troubles = st.one_of(
+failures = st.one_of(
     st.tuples(st.sampled_from(["drop", "refuse-watch", "refuse-list"]), errors),
     st.tuples(st.sampled_from(["black-hole", "compact", "bookmark"]), st.none()),
     st.tuples(st.just("gap"), st.sampled_from("abc")),
 )
-stories = st.lists(st.one_of(changes, waits, troubles), min_size=12, max_size=40)
+stories = st.lists(st.one_of(changes, waits, failures), min_size=12, max_size=40)
 
 
 class Mirror:
@@ -48,7 +48,7 @@ class Mirror:
         self.objects[obj.key] = obj
 
     def on_update(self, old: ApiObject, new: ApiObject) -> None:
-        self._hold(self.objects.get(new.key) is old, "old state not as told before", new)
+        self._hold(self.objects.get(new.key) is old, "old state differs from the last call", new)
         self._hold(int(new.resource_version) > int(old.resource_version), "back in time", new)
         self._hold(new.uid == old.uid, "another object", new)
         self.objects[new.key] = new
@@ -61,7 +61,7 @@ class Mirror:
             self.unlawful.append(f"{what}: {obj}")
 
 
-class Trouble:
+class Failure:
     """What the source does next: one error per request at most."""
 
     def __init__(self) -> None:
@@ -78,8 +78,8 @@ class World:
         self.source: FakeSource[ApiObject] = FakeSource()
         self.source.streams = streams
         self.source.page_size = page_size
-        self.source.on_watch = self.watch_trouble = Trouble()
-        self.source.on_list = self.list_trouble = Trouble()
+        self.source.on_watch = self.watch_failure = Failure()
+        self.source.on_list = self.list_failure = Failure()
         self.informer = SharedInformer(self.source, name="things")
         self.mirror = Mirror()
         self.informer.add_event_handler(self.mirror)
@@ -94,9 +94,9 @@ class World:
             case "drop", error:
                 self.source.drop_watches(error)  # type: ignore[arg-type]
             case "refuse-watch", error:
-                self.watch_trouble.next = error  # type: ignore[assignment]
+                self.watch_failure.next = error  # type: ignore[assignment]
             case "refuse-list", error:
-                self.list_trouble.next = error  # type: ignore[assignment]
+                self.list_failure.next = error  # type: ignore[assignment]
             case "gap", str(name):
                 self.source.drop_watches()
                 self.change("delete", NamespacedName("ns", name))
@@ -139,7 +139,7 @@ class World:
 
 @given(st.booleans(), st.sampled_from([0, 1, 3]), stories)
 @settings(deadline=None, max_examples=200)
-async def test_the_cache_equals_the_source_after_any_trouble(
+async def test_the_cache_equals_the_source_after_any_failures(
     streams: bool, page_size: int, story: list[tuple[str, object]]
 ) -> None:
     world = World(streams=streams, page_size=page_size)

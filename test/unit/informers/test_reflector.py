@@ -73,7 +73,7 @@ def always(error: Exception) -> Callable[[], None]:
 
 
 class TestInitialList:
-    async def test_c8_is_streamed_by_one_request(
+    async def test_c8_a_list_is_streamed_by_one_request(
         self, source: FakeSource[ApiObject], informer: Informer
     ) -> None:
         async with running(informer):
@@ -81,7 +81,7 @@ class TestInitialList:
         assert_equal_to(source, informer)
         assert [(each.verb, each.streamed) for each in source.requests] == [("watch", True)]
 
-    async def test_c8_comes_in_pages_where_the_server_refuses_to_stream(
+    async def test_c8_a_list_comes_in_pages_if_the_server_refuses_to_stream(
         self, source: FakeSource[ApiObject], informer: Informer
     ) -> None:
         source.streams = False
@@ -97,7 +97,7 @@ class TestInitialList:
             ("watch", 0),
         ]
 
-    async def test_pages_shrink_until_they_fit(
+    async def test_pages_shrink_until_the_server_accepts_them(
         self, source: FakeSource[ApiObject], informer: Informer
     ) -> None:
         """Tenants decide how large their objects are."""
@@ -112,7 +112,7 @@ class TestInitialList:
             assert_equal_to(source, informer)
         assert [each.limit for each in source.requests] == [0, 500, 62, 7, 0]
 
-    async def test_a_refusal_to_stream_is_remembered(
+    async def test_streaming_is_not_tried_again_after_a_refusal(
         self, source: FakeSource[ApiObject], informer: Informer
     ) -> None:
         source.streams = False
@@ -124,7 +124,7 @@ class TestInitialList:
             assert_equal_to(source, informer)
         assert sum(each.streamed for each in source.requests) == 1
 
-    async def test_c8_changes_before_the_end_of_a_streamed_list_are_changes(
+    async def test_c8_changes_during_a_streaming_list_are_applied(
         self, source: FakeSource[ApiObject], informer: Informer
     ) -> None:
         source.ends_initial_events = False
@@ -141,7 +141,7 @@ class TestInitialList:
             assert_equal_to(source, informer)
         assert source.lists == 1
 
-    async def test_c9_a_stream_that_never_ends_is_given_up_within_thirty_seconds(
+    async def test_c9_a_streaming_list_that_never_completes_is_cancelled_within_30_s(
         self, source: FakeSource[ApiObject], informer: Informer
     ) -> None:
         source.ends_initial_events = False
@@ -150,7 +150,7 @@ class TestInitialList:
         assert_equal_to(source, informer)
         assert sum(each.streamed for each in source.requests) == 2
 
-    async def test_c9_changes_that_keep_coming_do_not_keep_an_endless_stream_alive(
+    async def test_c9_changes_do_not_extend_a_streaming_list_that_never_completes(
         self, source: FakeSource[ApiObject], informer: Informer
     ) -> None:
         source.ends_initial_events = False
@@ -166,7 +166,7 @@ class TestInitialList:
                 assert informer.has_synced
         assert sum(each.streamed for each in source.requests) <= 2
 
-    async def test_c9_a_stream_that_is_slow_but_alive_may_take_its_time(
+    async def test_c9_a_slow_streaming_list_with_events_is_not_cancelled(
         self, source: FakeSource[ApiObject], informer: Informer
     ) -> None:
         source.ends_initial_events = False
@@ -194,7 +194,7 @@ class TestInitialList:
             pytest.param(ServerError("storage is (re)initializing"), id="500"),
         ],
     )
-    async def test_a_server_in_trouble_is_no_reason_to_give_up_streams(
+    async def test_server_errors_do_not_disable_streaming(
         self, source: FakeSource[ApiObject], informer: Informer, error: Exception
     ) -> None:
         source.on_watch = failing(*[error] * 4)
@@ -203,7 +203,7 @@ class TestInitialList:
         assert all(each.streamed for each in source.requests)
 
     @pytest.mark.parametrize("code", [501, 502, 503, 504])
-    async def test_c8_comes_in_pages_where_something_in_between_lets_no_stream_through(
+    async def test_c8_a_list_comes_in_pages_if_a_proxy_refuses_streams(
         self, source: FakeSource[ApiObject], informer: Informer, code: int
     ) -> None:
         def refuse_streams() -> None:
@@ -227,7 +227,7 @@ class TestInitialList:
             assert_equal_to(source, informer)
             assert source.requests[-1].streamed
 
-    async def test_pages_that_were_compacted_away_are_read_again_at_once(
+    async def test_an_expired_continue_token_causes_a_list_at_once(
         self, source: FakeSource[ApiObject], informer: Informer
     ) -> None:
         source.streams = False
@@ -243,7 +243,7 @@ class TestInitialList:
         assert_equal_to(source, informer)
         assert [each.limit for each in source.requests if each.verb == "list"] == [500, 500, 0]
 
-    async def test_a_list_that_fails_half_way_is_tried_again_and_counts_as_not_synced(
+    async def test_an_unfinished_list_is_retried_and_not_synced(
         self, source: FakeSource[ApiObject], informer: Informer
     ) -> None:
         source.streams = False
@@ -273,7 +273,7 @@ class TestWatch:
             await asyncio.sleep(0.001)
             assert_equal_to(source, informer)
 
-    async def test_a_watch_that_ends_in_order_goes_on_where_it_ended(
+    async def test_a_watch_that_ends_normally_continues_at_its_last_version(
         self, source: FakeSource[ApiObject], informer: Informer
     ) -> None:
         async with running(informer, for_seconds=1000):
@@ -285,7 +285,7 @@ class TestWatch:
         gaps = [b.at - a.at for a, b in zip(source.requests, source.requests[1:], strict=False)]
         assert all(300 <= gap <= 600 for gap in gaps)
 
-    async def test_c1_a_black_hole_is_left_within_75_s_and_no_event_is_lost(
+    async def test_c1_a_connection_without_data_is_closed_within_75_s_and_loses_no_event(
         self, source: FakeSource[ApiObject], informer: Informer
     ) -> None:
         async with running(informer, for_seconds=30):
@@ -296,7 +296,7 @@ class TestWatch:
             assert_equal_to(source, informer)
         assert source.lists == 1
 
-    async def test_a_watch_that_outlives_its_own_end_is_taken_for_broken(
+    async def test_a_watch_that_exceeds_its_timeout_is_cancelled(
         self, source: FakeSource[ApiObject], informer: Informer
     ) -> None:
         real = source.watch
@@ -316,7 +316,7 @@ class TestWatch:
             assert source.lists == 1
 
     @pytest.mark.parametrize("streams", [True, False], ids=["streamed", "paged"])
-    async def test_c3_a_server_that_ends_each_watch_at_once_gets_ten_requests_in_ten_seconds(
+    async def test_c3_a_server_that_ends_each_watch_at_once_gets_ten_requests_in_10_s(
         self, source: FakeSource[ApiObject], informer: Informer, streams: bool
     ) -> None:
         source.streams = streams
@@ -326,7 +326,7 @@ class TestWatch:
             assert informer.has_synced
 
     @pytest.mark.parametrize("streams", [True, False], ids=["streamed", "paged"])
-    async def test_c4_a_server_that_answers_410_to_each_watch_gets_ten_requests_in_ten_seconds(
+    async def test_c4_a_server_that_returns_410_for_each_watch_gets_ten_requests_in_10_s(
         self, source: FakeSource[ApiObject], informer: Informer, streams: bool
     ) -> None:
         source.streams = streams
@@ -336,7 +336,7 @@ class TestWatch:
             assert informer.has_synced
             assert_equal_to(source, informer)
 
-    async def test_c4_compaction_under_a_paused_watch_costs_one_list_and_ends_exact(
+    async def test_c4_compaction_during_a_paused_watch_causes_one_list(
         self, source: FakeSource[ApiObject], informer: Informer
     ) -> None:
         async with running(informer, for_seconds=90):
@@ -349,7 +349,7 @@ class TestWatch:
             assert_equal_to(source, informer)
         assert source.lists == 2
 
-    async def test_c4_a_version_that_was_lost_in_an_outage_is_made_good_as_soon_as_that_ends(
+    async def test_c4_a_version_that_expired_in_an_outage_is_relisted_when_it_ends(
         self, source: FakeSource[ApiObject], informer: Informer
     ) -> None:
         async with running(informer, for_seconds=90):
@@ -363,7 +363,7 @@ class TestWatch:
         assert (refused.streamed, listed.streamed) == (False, True)
         assert listed.at == refused.at
 
-    async def test_an_outage_is_waited_out_from_the_same_version(
+    async def test_the_watch_continues_at_the_same_version_after_an_outage(
         self, source: FakeSource[ApiObject], informer: Informer
     ) -> None:
         async with running(informer, for_seconds=100):
@@ -380,7 +380,7 @@ class TestWatch:
         ("wish", "least"),
         [pytest.param(20, 20, id="honoured"), pytest.param(86_400, 60, id="up-to-a-minute")],
     )
-    async def test_the_servers_wish_is_the_least_delay(
+    async def test_retry_after_of_the_server_is_the_minimum_delay(
         self, source: FakeSource[ApiObject], informer: Informer, wish: float, least: float
     ) -> None:
         source.on_watch = failing(TooManyRequests("later", retry_after_seconds=wish))
@@ -389,7 +389,7 @@ class TestWatch:
         refused, listed = source.requests
         assert least <= listed.at - refused.at <= 1.2 * least
 
-    async def test_recovery_after_a_long_outage_takes_half_a_minute_at_most(
+    async def test_recovery_after_a_long_outage_takes_at_most_30_s(
         self, source: FakeSource[ApiObject], informer: Informer
     ) -> None:
         async with running(informer):
@@ -413,7 +413,7 @@ class TestWatch:
             pytest.param(BadRequest("invalid resource version"), 2, id="400"),
         ],
     )
-    async def test_only_an_answer_about_the_version_causes_a_list(
+    async def test_only_an_error_about_the_version_causes_a_list(
         self,
         source: FakeSource[ApiObject],
         informer: Informer,
@@ -428,7 +428,7 @@ class TestWatch:
             assert_equal_to(source, informer)
         assert source.lists == lists
 
-    async def test_a_version_that_the_server_never_accepts_is_given_up(
+    async def test_a_version_that_the_server_never_accepts_is_dropped(
         self, source: FakeSource[ApiObject], informer: Informer
     ) -> None:
         async with running(informer, for_seconds=61):
@@ -439,13 +439,13 @@ class TestWatch:
             assert_equal_to(source, informer)
         assert source.lists == 2
 
-    async def test_a_version_that_fails_after_each_acceptance_is_given_up(
+    async def test_a_version_that_fails_after_each_acceptance_is_dropped(
         self, source: FakeSource[ApiObject], informer: Informer
     ) -> None:
         def end_plain_watches() -> None:
             if not source.requests[-1].streamed:
                 loop = asyncio.get_running_loop()
-                loop.call_soon(source.drop_watches, ServerError("etcd is away"))
+                loop.call_soon(source.drop_watches, ServerError("etcd is unavailable"))
 
         async with running(informer, for_seconds=61):
             source.on_watch = end_plain_watches
@@ -454,18 +454,18 @@ class TestWatch:
             assert_equal_to(source, informer)
         assert [each.streamed for each in source.requests] == [True, False, False, False, True]
 
-    async def test_an_event_ends_the_count_of_a_versions_failures(
+    async def test_an_event_resets_the_failure_count_of_a_version(
         self, source: FakeSource[ApiObject], informer: Informer
     ) -> None:
         async with running(informer, for_seconds=61):
             for _ in range(5):
-                source.drop_watches(ServerError("etcd is away"))
+                source.drop_watches(ServerError("etcd is unavailable"))
                 await asyncio.sleep(40)
                 source.put(thing("a"))
                 await asyncio.sleep(1)
         assert source.lists == 1
 
-    async def test_the_version_to_go_on_from_never_goes_back(
+    async def test_the_resource_version_never_goes_back(
         self, source: FakeSource[ApiObject], informer: Informer
     ) -> None:
         async with running(informer):
@@ -476,7 +476,7 @@ class TestWatch:
             assert informer.last_sync_resource_version == source.resource_version
             assert_equal_to(source, informer)
 
-    async def test_bookmarks_move_the_version_so_a_quiet_watch_survives_compaction(
+    async def test_bookmarks_advance_the_version_of_a_watch_without_events(
         self, source: FakeSource[ApiObject], informer: Informer
     ) -> None:
         async with running(informer):
@@ -491,7 +491,7 @@ class TestWatch:
             assert_equal_to(source, informer)
         assert source.lists == 1
 
-    async def test_a_defect_anywhere_does_not_end_the_reflector(
+    async def test_an_unexpected_error_does_not_end_the_reflector(
         self, source: FakeSource[ApiObject], informer: Informer
     ) -> None:
         async with running(informer):
@@ -503,7 +503,7 @@ class TestWatch:
 
 
 class TestHealth:
-    async def test_activity_is_anything_that_the_server_sends(
+    async def test_everything_that_the_server_sends_is_activity(
         self, source: FakeSource[ApiObject], informer: Informer
     ) -> None:
         assert informer.seconds_since_activity() == 0
@@ -513,13 +513,13 @@ class TestHealth:
             await asyncio.sleep(1)
             assert informer.seconds_since_activity() == 1
 
-    async def test_a_quiet_watch_with_bookmarks_is_active(
+    async def test_bookmarks_are_activity(
         self, source: FakeSource[ApiObject], informer: Informer
     ) -> None:
         async with running(informer, for_seconds=5000):
             assert informer.seconds_since_activity() <= 60
 
-    async def test_an_outage_grows_inactivity_and_says_why(
+    async def test_an_outage_increases_inactivity_and_sets_last_error(
         self, source: FakeSource[ApiObject], informer: Informer
     ) -> None:
         async with running(informer):
@@ -548,7 +548,7 @@ class TestCancellation:
         "hang",
         ["opening", "initial-events", "paging", "watching", "backing-off"],
     )
-    async def test_it_ends_at_once_wherever_it_hangs(
+    async def test_cancelling_ends_every_state_at_once(
         self, source: FakeSource[ApiObject], informer: Informer, hang: str
     ) -> None:
         hold = asyncio.Event()

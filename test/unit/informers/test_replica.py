@@ -6,22 +6,21 @@ from support.fake_source import stamp, thing
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.meta import ApiObject
 from kruise_probe.api.resources import EventType, Undecodable, WatchEvent
-from kruise_probe.informers.handlers import Handlers
-from kruise_probe.informers.replica import Replica
+from kruise_probe.informers.replica import Handlers, Replica
 from kruise_probe.informers.store import Store
 
 
-class Told(NamedTuple):
+class Call(NamedTuple):
     what: str
     name: str
     version: str
 
 
 class Recorder:
-    """A handler that writes down what it is told, and what the store said at that moment."""
+    """A handler that records its calls, and the state of the store at each call."""
 
     def __init__(self, store: Store[ApiObject]) -> None:
-        self.told: list[Told] = []
+        self.calls: list[Call] = []
         self._store = store
 
     def on_add(self, obj: ApiObject, is_initial: bool) -> None:
@@ -37,7 +36,7 @@ class Recorder:
         self._write("delete", last_known)
 
     def _write(self, what: str, obj: ApiObject) -> None:
-        self.told.append(Told(what, obj.key.name, obj.resource_version))
+        self.calls.append(Call(what, obj.key.name, obj.resource_version))
 
 
 class Setup:
@@ -66,9 +65,9 @@ class Setup:
     def broken_event(self, event_type: EventType, item: Undecodable) -> None:
         self.replica.apply(WatchEvent(event_type, None, item.resource_version, undecodable=item))
 
-    def take(self) -> list[Told]:
-        told, self.recorder.told = self.recorder.told, []
-        return told
+    def take(self) -> list[Call]:
+        calls, self.recorder.calls = self.recorder.calls, []
+        return calls
 
     @property
     def versions(self) -> dict[str, str]:
@@ -89,13 +88,13 @@ def broken(name: str, version: int) -> Undecodable:
     return Undecodable(NamespacedName("ns", name), str(version), "Expected `int`")
 
 
-def test_the_first_list_is_initial_and_what_comes_later_is_not(setup: Setup) -> None:
+def test_only_the_first_list_is_initial(setup: Setup) -> None:
     setup.relist(at("a", 1))
     setup.event(EventType.ADDED, at("b", 2))
-    assert setup.take() == [Told("initial", "a", "1"), Told("add", "b", "2")]
+    assert setup.take() == [Call("initial", "a", "1"), Call("add", "b", "2")]
 
 
-def test_it_is_synced_when_the_whole_list_is_in_and_only_once(setup: Setup) -> None:
+def test_it_is_synced_once_when_the_first_list_is_complete(setup: Setup) -> None:
     setup.replica.begin_list()
     setup.replica.listed(at("a", 1))
     assert not setup.replica.synced
@@ -105,27 +104,27 @@ def test_it_is_synced_when_the_whole_list_is_in_and_only_once(setup: Setup) -> N
     assert setup.syncs == 1
 
 
-def test_c4_a_second_list_tells_differences_only_and_synthesises_deletes(setup: Setup) -> None:
+def test_c4_a_second_list_reports_only_differences_and_missed_deletes(setup: Setup) -> None:
     setup.relist(at("same", 1), at("changed", 2), at("gone", 3))
     setup.take()
     setup.relist(at("same", 1), at("changed", 7), at("new", 8))
     assert setup.take() == [
-        Told("update-from-2", "changed", "7"),
-        Told("add", "new", "8"),
-        Told("delete", "gone", "3"),
+        Call("update-from-2", "changed", "7"),
+        Call("add", "new", "8"),
+        Call("delete", "gone", "3"),
     ]
 
 
-def test_a_list_that_breaks_off_deletes_nothing(setup: Setup) -> None:
+def test_an_unfinished_list_deletes_nothing(setup: Setup) -> None:
     setup.relist(at("a", 1), at("b", 1))
     setup.replica.begin_list()
     setup.replica.listed(at("a", 1))
     setup.relist(at("b", 1))
     assert setup.versions == {"b": "1"}
-    assert setup.take()[-1] == Told("delete", "a", "1")
+    assert setup.take()[-1] == Call("delete", "a", "1")
 
 
-def test_changes_between_the_pieces_of_a_list_survive_its_end(setup: Setup) -> None:
+def test_changes_between_the_pages_of_a_list_are_kept(setup: Setup) -> None:
     setup.relist(at("a", 1), at("b", 1))
     setup.replica.begin_list()
     setup.event(EventType.MODIFIED, at("a", 5))
@@ -145,7 +144,7 @@ def test_changes_between_the_pieces_of_a_list_survive_its_end(setup: Setup) -> N
         pytest.param(EventType.DELETED, 4, {"a": "5"}, id="older-delete"),
     ],
 )
-def test_an_event_never_takes_an_object_back_in_time(
+def test_an_event_older_than_the_stored_object_is_ignored(
     setup: Setup, event_type: EventType, version: int, after: dict[str, str]
 ) -> None:
     setup.relist(at("a", 5))
@@ -153,14 +152,14 @@ def test_an_event_never_takes_an_object_back_in_time(
     assert setup.versions == after
 
 
-def test_an_event_that_repeats_what_is_known_tells_nobody(setup: Setup) -> None:
+def test_an_event_with_the_stored_version_calls_no_handler(setup: Setup) -> None:
     setup.relist(at("a", 5))
     setup.take()
     setup.event(EventType.MODIFIED, at("a", 5))
     assert setup.take() == []
 
 
-def test_a_list_is_believed_even_if_older_for_storage_may_have_been_restored(
+def test_an_older_list_is_applied_as_etcd_may_have_been_restored(
     setup: Setup,
 ) -> None:
     setup.relist(at("a", 500))
@@ -168,7 +167,7 @@ def test_a_list_is_believed_even_if_older_for_storage_may_have_been_restored(
     assert setup.versions == {"a": "7"}
 
 
-def test_versions_that_are_no_numbers_are_taken_as_they_come(setup: Setup) -> None:
+def test_versions_that_are_not_numbers_are_always_applied(setup: Setup) -> None:
     setup.replica.apply(WatchEvent(EventType.ADDED, stamp(thing("a"), "zz"), "zz"))
     setup.replica.apply(WatchEvent(EventType.MODIFIED, stamp(thing("a"), "yy"), "yy"))
     assert setup.versions == {"a": "yy"}
@@ -185,13 +184,13 @@ def test_an_object_replaced_under_its_name_is_deleted_and_added(
         setup.relist(second)
     else:
         setup.event(EventType.MODIFIED, second)
-    assert setup.take() == [Told("delete", "a", "1"), Told("add", "a", "9")]
+    assert setup.take() == [Call("delete", "a", "1"), Call("add", "a", "9")]
 
 
 def test_the_last_known_state_of_a_deleted_object_is_what_was_stored(setup: Setup) -> None:
     setup.relist(at("a", 1))
     setup.event(EventType.DELETED, at("a", 2))
-    assert setup.take()[-1] == Told("delete", "a", "1")
+    assert setup.take()[-1] == Call("delete", "a", "1")
 
 
 def test_d12_an_object_that_does_not_decode_keeps_its_last_good_version(setup: Setup) -> None:
@@ -208,7 +207,7 @@ def test_an_object_that_never_decoded_is_absent(setup: Setup) -> None:
     assert setup.replica.synced
 
 
-def test_an_object_that_decodes_again_is_taken_over(setup: Setup) -> None:
+def test_an_object_that_decodes_again_is_updated(setup: Setup) -> None:
     setup.relist(at("a", 1), broken=(broken("b", 2),))
     setup.broken_event(EventType.MODIFIED, broken("a", 3))
     setup.event(EventType.MODIFIED, at("a", 4))
@@ -219,7 +218,7 @@ def test_an_object_that_decodes_again_is_taken_over(setup: Setup) -> None:
 @pytest.mark.parametrize(
     "end", ["event", "broken-event", "list"], ids=lambda end: f"deleted-by-{end}"
 )
-def test_an_object_that_does_not_decode_still_ends(setup: Setup, end: str) -> None:
+def test_the_deletion_of_an_undecodable_object_is_reported(setup: Setup, end: str) -> None:
     setup.relist(at("a", 1))
     setup.broken_event(EventType.MODIFIED, broken("a", 2))
     if end == "event":
@@ -232,13 +231,13 @@ def test_an_object_that_does_not_decode_still_ends(setup: Setup, end: str) -> No
     assert setup.replica._undecodable == {}
 
 
-def test_an_item_without_a_readable_name_keeps_a_list_from_deleting(setup: Setup) -> None:
+def test_a_list_with_an_unnamed_undecodable_item_deletes_nothing(setup: Setup) -> None:
     setup.relist(at("a", 1), at("b", 1))
     setup.relist(at("a", 1), broken=(Undecodable(NamespacedName("", "?"), "", "no metadata"),))
     assert setup.versions == {"a": "1", "b": "1"}
 
 
-def test_an_undecodable_version_is_logged_once_however_often_it_is_seen(
+def test_an_undecodable_version_is_logged_once(
     setup: Setup, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for version in (2, 2, 3):
@@ -247,17 +246,17 @@ def test_an_undecodable_version_is_logged_once_however_often_it_is_seen(
     assert capsys.readouterr().out.count("object does not decode") == 2
 
 
-def test_a_resync_tells_of_what_is_still_stored(setup: Setup) -> None:
+def test_a_resync_reports_only_objects_that_are_still_stored(setup: Setup) -> None:
     first, second = at("a", 1), at("a", 2)
     setup.relist(first)
     setup.event(EventType.MODIFIED, second)
     setup.take()
     setup.replica.resync(first)
     setup.replica.resync(second)
-    assert setup.take() == [Told("update-from-2", "a", "2")]
+    assert setup.take() == [Call("update-from-2", "a", "2")]
 
 
-def test_a_handler_that_raises_keeps_nobody_from_being_told(setup: Setup) -> None:
+def test_a_handler_that_raises_does_not_stop_other_handlers(setup: Setup) -> None:
     class Bad:
         def on_add(self, obj: ApiObject, is_initial: bool) -> None:
             raise KeyError("add")
@@ -277,4 +276,4 @@ def test_a_handler_that_raises_keeps_nobody_from_being_told(setup: Setup) -> Non
     replica.apply(WatchEvent(EventType.ADDED, at("a", 1), "1"))
     replica.apply(WatchEvent(EventType.MODIFIED, at("a", 2), "2"))
     replica.apply(WatchEvent(EventType.DELETED, at("a", 3), "3"))
-    assert [each.what for each in recorder.told] == ["initial", "update-from-1", "delete"]
+    assert [each.what for each in recorder.calls] == ["initial", "update-from-1", "delete"]

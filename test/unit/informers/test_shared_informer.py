@@ -10,16 +10,16 @@ from kruise_probe.informers.shared_informer import RESYNC_SLICE, SharedInformer
 
 class Recorder:
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.calls: list[str] = []
 
     def on_add(self, obj: ApiObject, is_initial: bool) -> None:
-        self.told.append(f"{'initial' if is_initial else 'add'} {obj.key.name}")
+        self.calls.append(f"{'initial' if is_initial else 'add'} {obj.key.name}")
 
     def on_update(self, old: ApiObject, new: ApiObject) -> None:
-        self.told.append(f"{'resync' if old is new else 'update'} {new.key.name}")
+        self.calls.append(f"{'resync' if old is new else 'update'} {new.key.name}")
 
     def on_delete(self, last_known: ApiObject) -> None:
-        self.told.append(f"delete {last_known.key.name}")
+        self.calls.append(f"delete {last_known.key.name}")
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def source() -> FakeSource[ApiObject]:
     return source
 
 
-async def test_handlers_are_told_of_everything_in_order(source: FakeSource[ApiObject]) -> None:
+async def test_handlers_get_all_events_in_order(source: FakeSource[ApiObject]) -> None:
     informer = SharedInformer(source, name="things")
     recorder = Recorder()
     informer.add_event_handler(recorder)
@@ -42,10 +42,10 @@ async def test_handlers_are_told_of_everything_in_order(source: FakeSource[ApiOb
         source.delete(NamespacedName("ns", "b"))
         await asyncio.sleep(1)
         running.cancel()
-    assert recorder.told == ["initial a", "initial b", "add c", "update a", "delete b"]
+    assert recorder.calls == ["initial a", "initial b", "add c", "update a", "delete b"]
 
 
-async def test_it_has_synced_only_when_handlers_know_the_whole_list(
+async def test_it_has_synced_only_after_handlers_got_the_whole_list(
     source: FakeSource[ApiObject],
 ) -> None:
     informer = SharedInformer(source, name="things")
@@ -62,11 +62,11 @@ async def test_it_has_synced_only_when_handlers_know_the_whole_list(
         running = group.create_task(informer.run())
         await informer.wait_for_sync()
         assert informer.has_synced
-        assert len(early.told) == 2
+        assert len(early.calls) == 2
         running.cancel()
 
 
-async def test_a_late_handler_is_told_of_what_is_there_as_initial(
+async def test_a_handler_added_later_gets_stored_objects_as_initial(
     source: FakeSource[ApiObject],
 ) -> None:
     informer = SharedInformer(source, name="things")
@@ -75,11 +75,11 @@ async def test_a_late_handler_is_told_of_what_is_there_as_initial(
         running = group.create_task(informer.run())
         await informer.wait_for_sync()
         informer.add_event_handler(recorder)
-        assert recorder.told == ["initial a", "initial b"]
+        assert recorder.calls == ["initial a", "initial b"]
         source.put(thing("c"))
         await asyncio.sleep(1)
         running.cancel()
-    assert recorder.told[2:] == ["add c"]
+    assert recorder.calls[2:] == ["add c"]
 
 
 async def test_objects_are_found_by_index(source: FakeSource[ApiObject]) -> None:
@@ -98,7 +98,7 @@ async def test_objects_are_found_by_index(source: FakeSource[ApiObject]) -> None
     ("resync_seconds", "resyncs"),
     [pytest.param(0, 0, id="never-by-default"), pytest.param(600, 2 * 2, id="each-period")],
 )
-async def test_c14_handlers_are_told_again_of_everything_if_asked_for(
+async def test_c14_a_resync_calls_handlers_for_every_object(
     source: FakeSource[ApiObject], resync_seconds: float, resyncs: int
 ) -> None:
     informer = SharedInformer(source, name="things", resync_seconds=resync_seconds)
@@ -108,10 +108,10 @@ async def test_c14_handlers_are_told_again_of_everything_if_asked_for(
         running = group.create_task(informer.run())
         await asyncio.sleep(1500)
         running.cancel()
-    assert sum(told.startswith("resync") for told in recorder.told) == resyncs
+    assert sum(call.startswith("resync") for call in recorder.calls) == resyncs
 
 
-async def test_a_resync_of_many_objects_lets_the_rest_of_the_loop_run() -> None:
+async def test_a_resync_of_many_objects_yields_to_the_event_loop() -> None:
     source: FakeSource[ApiObject] = FakeSource()
     for number in range(4 * RESYNC_SLICE):
         source.put(thing(str(number)))
@@ -121,17 +121,17 @@ async def test_a_resync_of_many_objects_lets_the_rest_of_the_loop_run() -> None:
         running = group.create_task(informer.run())
         await informer.wait_for_sync()
         informer.add_event_handler(recorder)
-        recorder.told.clear()
+        recorder.calls.clear()
         await asyncio.sleep(10 - asyncio.get_running_loop().time())
         seen = []
-        while len(recorder.told) < 4 * RESYNC_SLICE:
-            seen.append(len(recorder.told))
+        while len(recorder.calls) < 4 * RESYNC_SLICE:
+            seen.append(len(recorder.calls))
             await asyncio.sleep(0)
         running.cancel()
     assert len(set(seen)) >= 3
 
 
-async def test_a_namespace_of_5_000_objects_syncs_from_pages_and_from_a_stream() -> None:
+async def test_5_000_objects_sync_from_pages_and_from_a_stream() -> None:
     source: FakeSource[ApiObject] = FakeSource()
     for number in range(5000):
         source.put(thing(str(number)))

@@ -1,11 +1,11 @@
 """The work queue against a model of its contract, under any sequence of calls.
 
 - A key is never handed out while it is being processed.
-- A key that was added is handed out at some time after; one that was added while it was processed, again.
-- A key that nobody added is never handed out.
-- Of several delays the earliest counts, and none ends early.
-- A key is handed out with the highest priority that was asked for since it was last handed out.
-- Keys that wait at one priority are handed out in turns by group: none has two turns while another waits for one.
+- A key that was added is handed out eventually. A key that was added during processing is handed out again.
+- A key that was not added is never handed out.
+- Of several delays the earliest is kept, and none ends early.
+- A key is handed out with the highest priority that was requested since it was last handed out.
+- The groups of one priority take turns: none has two turns while another waits for one.
 """
 
 import asyncio
