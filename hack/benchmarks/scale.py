@@ -38,7 +38,7 @@ from kruise_probe.api.times import utc_now
 from kruise_probe.cli.process import tune_garbage_collector
 from kruise_probe.client.request import PatchType
 from kruise_probe.controllers.caches import BY_NODE, Informers
-from kruise_probe.controllers.product import Options, build_over
+from kruise_probe.controllers.product import ManagerOptions, build_over
 from kruise_probe.informers.shared_informer import SharedInformer
 
 T = TypeVar("T", bound=KubeObject)
@@ -231,7 +231,9 @@ async def _one_size(nodes: int, pods: int) -> Row:
 
     informers = Informers(*(map(informer, (MARKERS, PODS, NODES, NODE_POD_PROBES, LEASES))))
     writer = _Writer(pod_bytes, served[NODE_POD_PROBES], marker)
-    product = build_over(informers, writer, _NoEvents(), Options("kruise-system"), now=utc_now)
+    product = build_over(
+        informers, writer, _NoEvents(), ManagerOptions("kruise-system"), now=utc_now
+    )
     row: Row = {"benchmark": "scale", "nodes": nodes, "pods": pods}
     cpu, wall = time.process_time(), time.perf_counter()
     stalls = _Stalls()

@@ -369,8 +369,8 @@ def _elector(client: RestClient, flags: ManagerFlags, identity: str) -> LeaderEl
     )
 
 
-def _options(flags: ManagerFlags) -> product.Options:
-    return product.Options(
+def _options(flags: ManagerFlags) -> product.ManagerOptions:
+    return product.ManagerOptions(
         system_namespace=flags.system_namespace,
         namespace=flags.namespace,
         allowed_labels=flags.allowed_label_keys,

@@ -90,7 +90,7 @@ class CompiledMarker(msgspec.Struct, frozen=True, eq=False):
         order: decides which marker owns a key that several claim: the older one, then by name.
         errors: the rules that the spec breaks. The invalid entries are not in `probes`.
         condition_types, labels, annotations: all names that its probes may write.
-        idle: fields of the spec without effect.
+        fields_without_effect: fields of the spec that kubelet uses to restart containers.
         entry_bytes: size of all its probes as stored in a NodePodProbe.
         serial: unique number. As a cache key it keeps no marker alive.
     """
@@ -106,7 +106,7 @@ class CompiledMarker(msgspec.Struct, frozen=True, eq=False):
     condition_types: frozenset[str]
     labels: frozenset[str]
     annotations: frozenset[str]
-    idle: tuple[str, ...]
+    fields_without_effect: tuple[str, ...]
     entry_bytes: int
     serial: int = msgspec.field(default_factory=_next_serial)
 
@@ -143,7 +143,7 @@ def compile_marker(
         condition_types=frozenset(each.condition_type for each in probes if each.condition_type),
         labels=frozenset(key for marks in policies for key in marks.labels),
         annotations=frozenset(key for marks in policies for key in marks.annotations),
-        idle=fields_without_effect(marker.spec),
+        fields_without_effect=fields_without_effect(marker.spec),
         entry_bytes=sum(each.entry_bytes for each in probes),
     )
 

@@ -26,7 +26,7 @@ class _Indexed(NamedTuple):
 
 
 class Matching:
-    """An index in both directions. `all_pods` returns every pod; it fills the index of a new label key."""
+    """An index in both directions. `all_pods` returns every pod; it fills the index when a marker has a new anchor key."""
 
     def __init__(self, all_pods: AllPods) -> None:
         self._all_pods = all_pods
@@ -70,17 +70,16 @@ class Matching:
         """The pods that `marker` matches."""
         anchor = marker.selector.anchor
         matches, namespace = marker.selector.matches, marker.key.namespace
-        if anchor is None:
+        by_value = self._pods.get((namespace, anchor[0])) if anchor is not None else None
+        if anchor is None or by_value is None:
             return [
                 pod
                 for pod in (self._all_pods() if marker.selector.requirements else ())
                 if pod.namespace == namespace and matches(pod.labels)
             ]
-        key, values = anchor
-        by_value = self._track(namespace, key)
         return [
             pod
-            for value in values
+            for value in anchor[1]
             for pod in by_value.get(value, {}).values()
             if matches(pod.labels)
         ]
@@ -94,6 +93,7 @@ class Matching:
             self._deleting.setdefault(namespace, {})[marker.key] = marker
         anchor = marker.selector.anchor
         if anchor is not None:
+            self._index_label(namespace, anchor[0])
             by_anchor = self._by_anchor.setdefault(namespace, {})
             decided = len(marker.selector.requirements) == 1
             for item in _items(anchor):
@@ -137,14 +137,14 @@ class Matching:
             if found is not None and found.pop(pod.key, None) is not None and not found:
                 del by_value[value]
 
-    def _track(self, namespace: str, label: str) -> dict[str, dict[NamespacedName, Pod]]:
-        by_value = self._pods.get((namespace, label))
-        if by_value is None:
-            by_value = self._pods[namespace, label] = {}
-            for pod in self._all_pods():
-                if pod.namespace == namespace and label in pod.labels:
-                    by_value.setdefault(pod.labels[label], {})[pod.key] = pod
-        return by_value
+    def _index_label(self, namespace: str, label: str) -> None:
+        """Indexes the pods of the namespace by the values of the label, unless they already are."""
+        if (namespace, label) in self._pods:
+            return
+        by_value = self._pods[namespace, label] = {}
+        for pod in self._all_pods():
+            if pod.namespace == namespace and label in pod.labels:
+                by_value.setdefault(pod.labels[label], {})[pod.key] = pod
 
 
 def _items(anchor: tuple[str, frozenset[str]]) -> Iterable[_Item]:

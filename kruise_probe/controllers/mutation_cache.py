@@ -22,11 +22,10 @@ from kruise_probe.informers.store import Indexer, is_older
 T = TypeVar("T", bound=KubeObject)
 
 LONGEST_LAG_SECONDS: Final = 60.0
-"""Time-to-live of a written object whose event never arrives."""
+"""Time-to-live of a written object whose event never arrives, and of a tombstone."""
 
-
-LONGEST_MEMORY: Final = 4096
-"""Maximum number of tombstones: far more than the deletions seen while a patch is in flight."""
+MAX_TOMBSTONES: Final = 4096
+"""Far more than the deletions that arrive while a patch is in flight."""
 
 
 class _Tombstone(NamedTuple):
@@ -39,13 +38,14 @@ class _Tombstone(NamedTuple):
 
 
 class MutationCache(Generic[T]):
-    """Returns the stored or the written object, whichever is newer. Holds the writes of one minute at most."""
+    """Returns the stored or the written object, whichever is newer. Holds the writes of about one minute."""
 
     def __init__(self, store: Indexer[T]) -> None:
         self._store = store
         self._written: dict[NamespacedName, tuple[T, float]] = {}
+        """With the loop time at which an entry expires; the oldest entry first."""
         self._tombstones: TTLCache[NamespacedName, _Tombstone] = TTLCache(
-            LONGEST_MEMORY, LONGEST_LAG_SECONDS, lambda: asyncio.get_running_loop().time()
+            MAX_TOMBSTONES, LONGEST_LAG_SECONDS, lambda: asyncio.get_running_loop().time()
         )
 
     def __len__(self) -> int:
@@ -60,7 +60,6 @@ class MutationCache(Generic[T]):
         if expires_at < asyncio.get_running_loop().time() or (
             stored is not None and not is_older(stored.resource_version, written.resource_version)
         ):
-            del self._written[key]
             return stored
         return written
 
@@ -70,9 +69,9 @@ class MutationCache(Generic[T]):
         if tombstone is not None and tombstone.covers(obj):
             return
         now = asyncio.get_running_loop().time()
+        self._written.pop(obj.key, None)
         self._written[obj.key] = (obj, now + LONGEST_LAG_SECONDS)
-        oldest = next(iter(self._written))
-        if self._written[oldest][1] < now:
+        while self._written[oldest := next(iter(self._written))][1] < now:
             del self._written[oldest]
 
     def unseen(self) -> list[T]:
@@ -86,6 +85,17 @@ class MutationCache(Generic[T]):
             and is_older(stored.resource_version, written.resource_version)
         ]
 
+    def is_own_write(self, obj: T) -> bool:
+        """Whether the event of `obj` only reports our own write. Ask before `observe`."""
+        entry = self._written.get(obj.key)
+        return entry is not None and entry[0].resource_version == obj.resource_version
+
+    def observe(self, obj: T) -> None:
+        """Drops the written object that the event of `obj` reports or replaces."""
+        entry = self._written.get(obj.key)
+        if entry is not None and not is_older(obj.resource_version, entry[0].resource_version):
+            del self._written[obj.key]
+
     def forget(self, key: NamespacedName) -> None:
         """Drops a written object that turned out to be outdated."""
         self._written.pop(key, None)
@@ -94,11 +104,3 @@ class MutationCache(Generic[T]):
         """Leaves a tombstone. It covers every version with this uid, and older objects of the same name."""
         self.forget(last_known.key)
         self._tombstones[last_known.key] = _Tombstone(last_known.uid, last_known.resource_version)
-
-    def is_echo(self, obj: T) -> bool:
-        """Whether an event only reports our own write. Drops the remembered write unless the event is older."""
-        entry = self._written.get(obj.key)
-        if entry is None or is_older(obj.resource_version, entry[0].resource_version):
-            return False
-        del self._written[obj.key]
-        return entry[0].resource_version == obj.resource_version

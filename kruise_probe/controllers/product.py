@@ -4,44 +4,27 @@ Source: controller-runtime pkg/builder; Kruise pkg/controller/controllers.go.
 Differs: everything is wired by hand in one place.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from operator import attrgetter
 from typing import NamedTuple
 
-from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.pods import Pod
 from kruise_probe.client.rest import RestClient
-from kruise_probe.controllers.agents import AgentReconciler
 from kruise_probe.controllers.caches import Caches, Informers, build_informers
+from kruise_probe.controllers.daemon_leases import LeaseEvents, LeaseReconciler
 from kruise_probe.controllers.manager import Cache, Runnable
-from kruise_probe.controllers.mapping.keys import Keys, Stagger
 from kruise_probe.controllers.mapping.markers import MarkerEvents
-from kruise_probe.controllers.mapping.node_pod_probes import NodePodProbeEvents
-from kruise_probe.controllers.mapping.nodes import LeaseEvents, NodeEvents, wake_pods
+from kruise_probe.controllers.mapping.nodes import NodeEvents, NodePodProbeEvents
 from kruise_probe.controllers.mapping.pods import PodEvents
-from kruise_probe.controllers.markers.pace import CensusPace
 from kruise_probe.controllers.markers.reconciler import MarkerReconciler, Recorder
 from kruise_probe.controllers.nodes.reconciler import NodeReconciler
-from kruise_probe.controllers.pods.marking import Changes
 from kruise_probe.controllers.pods.reconciler import PodReconciler
 from kruise_probe.controllers.pods.write_limits import WriteLimits
-from kruise_probe.controllers.residue import touches
-from kruise_probe.controllers.writer import Writer
+from kruise_probe.controllers.queues import Queues
+from kruise_probe.controllers.writes import Writer, WriteResults
 from kruise_probe.workqueue.controller import Controller
-from kruise_probe.workqueue.queue import WorkQueue
-
-MARKER_CONTROLLER = "podprobemarker"
-NODE_CONTROLLER = "nodepodprobe"
-POD_CONTROLLER = "podmarks"
-AGENT_CONTROLLER = "agents"
 
 
-_namespace_of = attrgetter("namespace")
-"""Group of a pod's or marker's key: the queues serve namespaces in turn."""
-
-
-class Options(NamedTuple):
+class ManagerOptions(NamedTuple):
     """Options of the command line.
 
     Attributes:
@@ -74,7 +57,7 @@ class Product(NamedTuple):
 
 
 def build(
-    client: RestClient, recorder: Recorder, options: Options, *, now: Callable[[], datetime]
+    client: RestClient, recorder: Recorder, options: ManagerOptions, *, now: Callable[[], datetime]
 ) -> Product:
     """Wires everything over one client; starts nothing. Call it within the running loop."""
     informers = build_informers(
@@ -90,7 +73,7 @@ def build_over(
     informers: Informers,
     writer: Writer,
     recorder: Recorder,
-    options: Options,
+    options: ManagerOptions,
     *,
     now: Callable[[], datetime],
 ) -> Product:
@@ -98,105 +81,63 @@ def build_over(
     caches = Caches(
         informers, namespace=options.namespace, allowed_labels=options.allowed_labels, now=now
     )
-    marker_queue: WorkQueue[NamespacedName] = WorkQueue(
-        name=MARKER_CONTROLLER, group_of=_namespace_of
-    )
-    pace = CensusPace(marker_queue)
-    keys = Keys(
-        pods=WorkQueue(name=POD_CONTROLLER, group_of=_namespace_of),
-        nodes=WorkQueue(name=NODE_CONTROLLER),
-        agents=WorkQueue(name=AGENT_CONTROLLER),
-        census=pace,
-        stagger=Stagger(),
-    )
+    queues = Queues()
+    limits = WriteLimits(message_interval_seconds=options.message_update_interval_seconds)
+    results = WriteResults(caches)
 
-    def nodes_changed(markers: Iterable[NamespacedName]) -> None:
-        for each in markers:
-            pace.request(each)
+    informers.markers.add_event_handler(MarkerEvents(caches, queues))
+    informers.pods.add_event_handler(PodEvents(caches, queues, limits, results))
+    informers.nodes.add_event_handler(NodeEvents(caches, queues))
+    informers.node_pod_probes.add_event_handler(NodePodProbeEvents(caches, queues, limits))
+    informers.leases.add_event_handler(LeaseEvents(caches, queues, now=now))
 
-    def refusal_changed(pod: Pod) -> None:
-        deleting = caches.matching.deleting(pod.namespace).values()
-        keys.enqueue_marker_status({*caches.matching.markers_of(pod), *deleting})
-
-    def answered(pod: Pod, changes: Changes) -> None:
-        deleting = caches.matching.deleting(pod.namespace).values()
-        waiting = [each for each in deleting if touches(changes, each)]
-        if waiting:
-            keys.enqueue_node_after(pod.node)
-            keys.enqueue_marker_status(waiting)
-
-    def room_changed(pods: Iterable[NamespacedName]) -> None:
-        for each in pods:
-            keys.pod(each)
-
-    nodes = NodeReconciler(caches, writer, on_outcome=nodes_changed, on_room=room_changed)
+    nodes = NodeReconciler(caches, writer, queues, results=results)
     pods = PodReconciler(
         caches,
         writer,
-        limits=WriteLimits(message_interval_seconds=options.message_update_interval_seconds),
+        queues,
+        limits=limits,
+        results=results,
         serverless=options.serverless,
-        on_refusal=refusal_changed,
-        on_answer=answered,
-        no_room=nodes.no_room,
         now=now,
     )
-    agents = AgentReconciler(caches, on_change=lambda node: wake_pods(caches, keys, node), now=now)
     markers = MarkerReconciler(
         caches,
         writer,
-        pace=pace,
-        nodes=nodes,
-        pods=pods,
+        queues,
+        results=results,
         recorder=recorder,
         serverless=options.serverless,
         now=now,
     )
-    _connect(informers, caches, keys, pods, agents, now)
+    leases = LeaseReconciler(caches, queues, now=now)
     return Product(
         informers=informers,
         caches=tuple(informers),
         controllers=(
             Controller(
-                name=NODE_CONTROLLER,
-                queue=keys.nodes,
+                name=queues.nodes.name,
+                queue=queues.nodes,
                 reconcile=nodes.reconcile,
                 workers=options.node_workers,
             ),
             Controller(
-                name=POD_CONTROLLER,
-                queue=keys.pods,
+                name=queues.pods.name,
+                queue=queues.pods,
                 reconcile=pods.reconcile,
                 workers=options.pod_workers,
             ),
             Controller(
-                name=MARKER_CONTROLLER,
-                queue=marker_queue,
+                name=queues.markers.name,
+                queue=queues.markers,
                 reconcile=markers.reconcile,
                 workers=options.marker_workers,
             ),
             Controller(
-                name=AGENT_CONTROLLER, queue=keys.agents, reconcile=agents.reconcile, workers=1
+                name=queues.leases.name,
+                queue=queues.leases,
+                reconcile=leases.reconcile,
+                workers=1,
             ),
         ),
-    )
-
-
-def _connect(
-    informers: Informers,
-    caches: Caches,
-    keys: Keys,
-    pods: PodReconciler,
-    agents: AgentReconciler,
-    now: Callable[[], datetime],
-) -> None:
-    informers.markers.add_event_handler(MarkerEvents(caches, keys))
-    informers.pods.add_event_handler(
-        PodEvents(caches, keys, state_changed=pods.state_changed, gone=pods.gone)
-    )
-    informers.nodes.add_event_handler(NodeEvents(caches, keys))
-    informers.node_pod_probes.add_event_handler(
-        NodePodProbeEvents(caches, keys, result_seen=pods.result_seen, is_silent=agents.is_silent)
-    )
-    informers.leases.add_event_handler(
-        LeaseEvents(caches, keys, is_silent=agents.is_silent, now=now)
     )

@@ -1,13 +1,12 @@
-"""Staleness of the results of a node's agent.
+"""Staleness of the results of a node's daemon.
 
-Each agent renews a Lease. Its results are stale once the Lease has expired and no result is newer than the expiry.
-So a Kruise daemon is never stale: it has no Lease, or its results are newer than the Lease of our earlier agent.
+Each daemon renews a Lease. Its results are stale once the Lease has expired and no result is newer than the expiry.
+So a Kruise daemon is never stale: it has no Lease, or its results are newer than the Lease of our earlier daemon.
 
 Source: kubernetes pkg/controller/nodelifecycle (probeTimestamp, Lease of the node).
-Differs: uses the agent's own Lease and results instead of the Node's conditions.
+Differs: uses the daemon's own Lease and results instead of the Node's conditions.
 """
 
-from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
@@ -19,7 +18,7 @@ DEFAULT_LEASE_SECONDS: Final = 60
 
 
 class Heartbeat(NamedTuple):
-    """The last observed renewal of an agent's Lease.
+    """The last observed renewal of a daemon's Lease.
 
     Attributes:
         renewed: renewTime of the Lease as text, for messages.
@@ -38,7 +37,7 @@ class Heartbeat(NamedTuple):
         """When the Lease expires, by our own clock."""
         return self.counts_from + self.duration
 
-    def is_outlived_by(self, result_at: datetime) -> bool:
+    def expired_before(self, result_at: datetime) -> bool:
         """Whether a result is newer than the expiry. Compares two stamps of the node's clock, so skew has no effect."""
         return result_at - self.renewed_at > self.duration
 
@@ -48,7 +47,7 @@ def heartbeat(lease: Lease, previous: Heartbeat | None, now: datetime) -> Heartb
 
     renewTime is a stamp of the node's clock. A renewal newer than `previous` counts from `now`, our own clock, so
     that clock skew of the node has no effect. Any other Lease counts from its stamp, but never from the future. Those
-    are a stamp that was set back, and a Lease that is observed for the first time. An agent may have gone stale
+    are a stamp that was set back, and a Lease that is observed for the first time. A daemon may have become stale
     before the manager was restarted. If its Lease counted from `now`, its old results would be valid again for one
     Lease duration.
     """
@@ -83,13 +82,16 @@ def stale_message(node: str, beat: Heartbeat | None, newest: datetime | None, no
     """
     if beat is None or now < beat.expires_at:
         return ""
-    if newest is not None and beat.is_outlived_by(newest):
+    if newest is not None and beat.expired_before(newest):
         return ""
-    return f"The probe agent of node {node} is silent since {beat.renewed}; the last result may be out of date."
+    return (
+        f"The daemon on node {node} has not renewed its Lease since {beat.renewed}, so its last results may be out of "
+        "date. Check the kruise-probe-daemon pod on this node, and the node itself."
+    )
 
 
 class Heartbeats:
-    """The newest heartbeat of every agent with a Lease, by node."""
+    """The newest heartbeat of every daemon with a Lease, by node."""
 
     def __init__(self) -> None:
         self._beats: dict[str, Heartbeat] = {}
@@ -103,9 +105,38 @@ class Heartbeats:
         """Removes the heartbeat of a deleted Lease: the node may now run a Kruise daemon, which has no Lease."""
         self._beats.pop(node, None)
 
-    @property
-    def by_node(self) -> Mapping[str, Heartbeat]:
-        return self._beats
-
     def get(self, node: str) -> Heartbeat | None:
         return self._beats.get(node)
+
+
+class StaleNodes:
+    """The nodes whose results were found stale, so that their pods are enqueued once they are no longer stale.
+
+    Bounded by the nodes. It may be outdated: decisions use `stale_message`.
+    """
+
+    def __init__(self) -> None:
+        self._confirmed: set[str] = set()
+        self._found: set[str] = set()
+
+    def __contains__(self, node: str) -> bool:
+        return node in self._confirmed or node in self._found
+
+    def __len__(self) -> int:
+        """Number of nodes that the last check confirmed."""
+        return len(self._confirmed)
+
+    def found(self, node: str) -> None:
+        """Records that a reconcile found the node stale, perhaps before the timer of its Lease."""
+        self._found.add(node)
+
+    def confirm(self, node: str, *, stale: bool) -> bool:
+        """Records a check of the node. Returns whether pods may show the opposite and must be enqueued."""
+        if stale:
+            changed = node not in self._confirmed
+            self._confirmed.add(node)
+            return changed
+        changed = node in self
+        self._confirmed.discard(node)
+        self._found.discard(node)
+        return changed

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from kruise_probe.api.v1alpha1 import ContainerProbeState, PodContainerProbe, PodProbeMarker
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.limits import ENTRY_TOO_LARGE, NO_ROOM, TOO_MANY_MARKERS, LeftOut
-from kruise_probe.controllers.pods.claims import Claim, Conflict
+from kruise_probe.controllers.pods.claims import Claim, ClaimConflict
 from kruise_probe.inspection.snapshot import SeenPod, Snapshot
 
 
@@ -43,7 +43,7 @@ class PodCheck(NamedTuple):
     marker: CompiledMarker
     probe: PodContainerProbe
     claim: Claim | None
-    conflicts: tuple[Conflict, ...]
+    conflicts: tuple[ClaimConflict, ...]
     virtual: bool
     result: ContainerProbeState | None
     left_out: LeftOut | None

@@ -10,7 +10,7 @@ from kruise_probe.api.core import MAX_SECONDS
 from kruise_probe.api.names import REASON_AGENT_STALE, SERVERLESS_PROBES_ANNOTATION
 from kruise_probe.api.times import parse_time
 from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
-from kruise_probe.controllers.markers.census import listed
+from kruise_probe.controllers.markers.conditions import listed
 from kruise_probe.controllers.pods.marking import CONDITION_STATUS
 from kruise_probe.daemon.identity import probe_hash
 from kruise_probe.inspection.link import (

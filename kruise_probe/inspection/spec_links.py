@@ -4,7 +4,7 @@ from typing import Final
 
 from kruise_probe.api.core import Probe
 from kruise_probe.api.names import REASON_NO_ROOM
-from kruise_probe.controllers.markers.census import SELECTOR_CYCLE
+from kruise_probe.controllers.markers.conditions import SELECTOR_CYCLE
 from kruise_probe.controllers.nodes.plan import probes_of_marker
 from kruise_probe.inspection.link import Link, PodCheck, broken, manager_remedy, ok, waiting
 from kruise_probe.inspection.selectors import did_you_mean, selector_text

@@ -14,7 +14,7 @@ from kruise_probe.api.names import LEFT_OUT_REASONS, MARKER_FINALIZER, REASON_AG
 from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import Condition, PodContainerProbe, PodProbeMarker, ProbeState
 from kruise_probe.controllers.compiled import CompiledMarker
-from kruise_probe.controllers.markers.census import INVALID_SPEC, SELECTOR_CYCLE
+from kruise_probe.controllers.markers.conditions import INVALID_SPEC, SELECTOR_CYCLE
 from kruise_probe.controllers.nodes.plan import is_probed
 from kruise_probe.inspection.link import LinkState, remedy_of
 from kruise_probe.inspection.selectors import nearest, selector_text, why_not

@@ -10,7 +10,7 @@ from support.fake_api import FakeApi
 
 from kruise_probe.client.event_series import ObjectReference
 from kruise_probe.controllers.caches import BY_NODE, Informers
-from kruise_probe.controllers.product import Options, Product, build_over
+from kruise_probe.controllers.product import ManagerOptions, Product, build_over
 from kruise_probe.informers.shared_informer import SharedInformer
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -63,7 +63,7 @@ async def running_manager(
 ) -> AsyncIterator[RecordingRecorder]:
     """Runs the controllers on the fake API server; yields the recorded events."""
     recorder = RecordingRecorder()
-    options = Options("kruise-system", namespace=namespace, serverless=serverless)
+    options = ManagerOptions("kruise-system", namespace=namespace, serverless=serverless)
     async with running(build_over(informers_over(api), api, recorder, options, now=now)):
         yield recorder
 

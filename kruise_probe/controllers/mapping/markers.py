@@ -7,53 +7,54 @@ from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.controllers.caches import Caches
 from kruise_probe.controllers.compiled import CompiledMarker, CompiledProbe
 from kruise_probe.controllers.limits import ENTRY_BYTES
-from kruise_probe.controllers.mapping.keys import Keys
+from kruise_probe.controllers.queues import Queues
 
 
 class MarkerEvents:
     """Enqueues the pods that a marker matches, their nodes, and the other markers of these pods."""
 
-    def __init__(self, caches: Caches, keys: Keys) -> None:
+    def __init__(self, caches: Caches, queues: Queues) -> None:
         self._caches = caches
-        self._keys = keys
+        self._queues = queues
 
     def on_add(self, obj: PodProbeMarker, is_initial: bool) -> None:
-        self._caches.markers.is_echo(obj)
+        self._caches.markers.observe(obj)
         _, marker = self._caches.follow_marker(obj)
         pods = self._caches.matching.pods_of(marker)
         if is_initial:
-            self._keys.census.request(obj.key, delay_seconds=self._keys.stagger.delay_seconds())
+            self._queues.enqueue_marker_status(obj.key, initial=True)
         else:
-            self._keys.census.at_once(obj.key)
-            self._enqueue_rivals(pods)
+            self._queues.enqueue_marker(obj.key)
+            self._enqueue_markers_of(pods)
         for pod in pods:
-            self._keys.pod(pod.key, is_initial)
-        self._plan_nodes(marker, pods, initial=is_initial)
+            self._queues.enqueue_pod(pod.key, initial=is_initial)
+        self._enqueue_nodes(marker, pods, initial=is_initial)
 
     def on_update(self, old: PodProbeMarker, new: PodProbeMarker) -> None:
-        echo = self._caches.markers.is_echo(new)
+        own_write = self._caches.markers.is_own_write(new)
+        self._caches.markers.observe(new)
         if old is new:
-            self._keys.census.request(new.key, delay_seconds=self._keys.stagger.delay_seconds())
+            self._queues.enqueue_marker_status(new.key, initial=True)
             return
         if (
             old.spec == new.spec
             and old.deleting == new.deleting
             and old.metadata.generation == new.metadata.generation
         ):
-            if not echo:
-                self._keys.census.request(new.key)
+            if not own_write:
+                self._queues.enqueue_marker_status(new.key)
             return
         before, after = self._caches.follow_marker(new)
-        self._keys.census.at_once(new.key)
+        self._queues.enqueue_marker(new.key)
         pods = self._caches.matching.pods_of(after)
         if before is not None and before.selector != after.selector:
             pods += self._caches.matching.pods_of(before)
         if before is None or _marks_differ(before, after):
             for pod in sorted(pods, key=_node) if after.deleting else pods:
-                self._keys.pod(pod.key)
-            self._enqueue_rivals(pods)
+                self._queues.enqueue_pod(pod.key)
+            self._enqueue_markers_of(pods)
         if before is None or _plans_differ(before, after):
-            self._plan_nodes(after, pods)
+            self._enqueue_nodes(after, pods)
 
     def on_delete(self, last_known: PodProbeMarker) -> None:
         marker = self._caches.follow_marker_deletion(last_known)
@@ -61,23 +62,23 @@ class MarkerEvents:
         for pod in pods:
             # Pods that already lost their marks were reconciled when the deletion began.
             if not marker.deleting or pod.owned is not NOTHING_OWNED:
-                self._keys.pod(pod.key)
-        self._enqueue_rivals(pods)
-        self._plan_nodes(marker, pods)
-        self._keys.census.at_once(last_known.key)
+                self._queues.enqueue_pod(pod.key)
+        self._enqueue_markers_of(pods)
+        self._enqueue_nodes(marker, pods)
+        self._queues.enqueue_marker(last_known.key)
 
-    def _plan_nodes(
+    def _enqueue_nodes(
         self, marker: CompiledMarker, pods: Iterable[Pod], *, initial: bool = False
     ) -> None:
-        nodes = {pod.node for pod in pods} | set(self._caches.nodes_holding(marker.key))
+        nodes = {pod.node for pod in pods} | set(self._caches.node_index.nodes_holding(marker.key))
         for node in sorted(nodes):
-            self._keys.node(node, initial)
+            self._queues.enqueue_node(node, initial=initial)
 
-    def _enqueue_rivals(self, pods: Iterable[Pod]) -> None:
+    def _enqueue_markers_of(self, pods: Iterable[Pod]) -> None:
         """Enqueues all markers that match these pods: they may have won or lost a key."""
-        rivals = {each for pod in pods for each in self._caches.matching.markers_of(pod)}
-        for each in rivals:
-            self._keys.census.request(each.key)
+        markers = {each for pod in pods for each in self._caches.matching.markers_of(pod)}
+        for each in markers:
+            self._queues.enqueue_marker_status(each.key)
 
 
 def _node(pod: Pod) -> str:

@@ -1,91 +1,105 @@
-"""Event handlers of Nodes and of the agents' Leases."""
+"""Event handlers of Nodes and NodePodProbes: nodes that come and go, new results, and specs that others edited."""
 
-from collections.abc import Callable
-from datetime import datetime
-
-from kruise_probe.api.core import Lease, Node
-from kruise_probe.api.names import node_of_agent_lease
+from kruise_probe.api.core import Node
+from kruise_probe.api.v1alpha1 import NodePodProbe
 from kruise_probe.controllers.caches import Caches
-from kruise_probe.controllers.mapping.keys import Keys
+from kruise_probe.controllers.node_index import ProbesChange
+from kruise_probe.controllers.pods.write_limits import WriteLimits
+from kruise_probe.controllers.queues import Queues
 from kruise_probe.controllers.serverless import is_virtual
 from kruise_probe.workqueue.priority import Priority
 
 
 class NodeEvents:
-    """Enqueues a Node, its agent and its pods when it is created, deleted, or becomes virtual or real."""
+    """Enqueues a Node, the check of its Lease, and its pods when it is created, deleted, or becomes virtual or real."""
 
-    def __init__(self, caches: Caches, keys: Keys) -> None:
+    def __init__(self, caches: Caches, queues: Queues) -> None:
         self._caches = caches
-        self._keys = keys
+        self._queues = queues
 
     def on_add(self, obj: Node, is_initial: bool) -> None:
-        self._keys.node(obj.key.name, is_initial)
+        self._queues.enqueue_node(obj.key.name, initial=is_initial)
         if not is_initial:
             self._enqueue_pods(obj)
 
     def on_update(self, old: Node, new: Node) -> None:
         if old is new:
-            self._keys.node(new.key.name, initial=True)
+            self._queues.enqueue_node(new.key.name, initial=True)
         elif old.uid != new.uid or is_virtual(old) != is_virtual(new):
-            self._keys.node(new.key.name)
+            self._queues.enqueue_node(new.key.name)
             self._enqueue_pods(new)
 
     def on_delete(self, last_known: Node) -> None:
-        self._keys.node(last_known.key.name)
+        self._queues.enqueue_node(last_known.key.name)
         self._enqueue_pods(last_known)
 
     def _enqueue_pods(self, node: Node) -> None:
-        self._keys.agents.add(node.key.name)
-        wake_pods(self._caches, self._keys, node.key.name)
+        self._queues.enqueue_lease(node.key.name)
+        enqueue_pods_on(node.key.name, self._caches, self._queues)
 
 
-class LeaseEvents:
-    """Records heartbeats. A renewal in time only updates a dictionary: the timer at the old expiry is still set.
+class NodePodProbeEvents:
+    """Enqueues pods with changed results, nodes whose spec others edited, and the markers of both."""
 
-    A change that makes the Lease expire earlier enqueues the agent at once.
-    """
-
-    def __init__(
-        self,
-        caches: Caches,
-        keys: Keys,
-        *,
-        is_silent: Callable[[str], bool],
-        now: Callable[[], datetime],
-    ) -> None:
+    def __init__(self, caches: Caches, queues: Queues, limits: WriteLimits) -> None:
         self._caches = caches
-        self._keys = keys
-        self._is_silent = is_silent
-        self._now = now
+        self._queues = queues
+        self._limits = limits
 
-    def on_add(self, obj: Lease, is_initial: bool) -> None:
-        node = node_of_agent_lease(obj.key.name)
-        if node:
-            self._caches.heartbeats.observe(node, obj, self._now())
-            self._keys.agents.add(node, Priority.LOW if is_initial else Priority.NORMAL)
-
-    def on_update(self, old: Lease, new: Lease) -> None:
-        node = node_of_agent_lease(new.key.name)
-        if not node:
+    def on_add(self, obj: NodePodProbe, is_initial: bool) -> None:
+        own_write = self._caches.node_pod_probes.is_own_write(obj)
+        change = self._caches.follow_node_pod_probe(None, obj)
+        if not own_write:
+            self._queues.enqueue_node(obj.key.name, initial=is_initial)
+        if is_initial:
             return
-        before = self._caches.heartbeats.get(node)
-        self._caches.heartbeats.observe(node, new, self._now())
-        after = self._caches.heartbeats.get(node)
-        sooner = before is None or after is None or after.expires_at < before.expires_at
-        if sooner or self._is_silent(node):
-            self._keys.agents.add(node)
+        self._enqueue_lease(obj.key.name)
+        self._enqueue_pods(change)
+        self._enqueue_markers(change)
 
-    def on_delete(self, last_known: Lease) -> None:
-        node = node_of_agent_lease(last_known.key.name)
-        if node:
-            self._caches.heartbeats.forget(node)
-            self._keys.agents.add(node)
+    def on_update(self, old: NodePodProbe, new: NodePodProbe) -> None:
+        name = new.key.name
+        own_write = self._caches.node_pod_probes.is_own_write(new)
+        if old is new:
+            self._queues.enqueue_node(name, initial=True)
+            return
+        change = self._caches.follow_node_pod_probe(old, new)
+        if not own_write and (
+            change.spec
+            or old.metadata.owner_references != new.metadata.owner_references
+            or old.deleting != new.deleting
+        ):
+            self._queues.enqueue_node(name)
+        self._enqueue_lease(name)
+        self._enqueue_pods(change)
+        self._enqueue_markers(change)
+
+    def on_delete(self, last_known: NodePodProbe) -> None:
+        change = self._caches.follow_node_pod_probe_deletion(last_known)
+        self._queues.enqueue_node(last_known.key.name)
+        self._enqueue_markers(change)
+
+    def _enqueue_lease(self, node: str) -> None:
+        """A new result ends staleness. With an expired Lease, the removal of the newest result begins it."""
+        if node in self._caches.stale_nodes or self._caches.is_expired(node):
+            self._queues.enqueue_lease(node)
+
+    def _enqueue_pods(self, change: ProbesChange) -> None:
+        ours = self._caches.namespace
+        for key, result_change in change.pods.items():
+            if not ours or key.namespace == ours:
+                self._limits.result_changed(key, result_change)
+                self._queues.enqueue_pod(key, Priority.HIGH)
+
+    def _enqueue_markers(self, change: ProbesChange) -> None:
+        markers = self._caches.matching.markers
+        self._queues.enqueue_status_of(markers[key] for key in change.markers if key in markers)
 
 
-def wake_pods(caches: Caches, keys: Keys, node: str) -> None:
+def enqueue_pods_on(node: str, caches: Caches, queues: Queues) -> None:
     """Enqueues all pods of a node and the status of their markers."""
     for pod in caches.pods_on(node):
         markers = caches.matching.markers_of(pod)
         if markers:
-            keys.pod(pod.key)
-            keys.enqueue_marker_status(markers)
+            queues.enqueue_pod(pod.key)
+            queues.enqueue_status_of(markers)

@@ -1,47 +1,40 @@
 """Event handler of pods."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
-from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.pods import NOTHING_OWNED, Pod
 from kruise_probe.controllers.caches import Caches
 from kruise_probe.controllers.compiled import CompiledMarker
-from kruise_probe.controllers.mapping.keys import Keys
 from kruise_probe.controllers.nodes.plan import is_probed
 from kruise_probe.controllers.pods.claims import Claims, claims_of, kept_gates
+from kruise_probe.controllers.pods.write_limits import WriteLimits
+from kruise_probe.controllers.queues import Queues
+from kruise_probe.controllers.writes import NO_REFUSALS, WriteResults
 
 
 class PodEvents:
-    """Enqueues a pod, its node and the status of its markers.
-
-    `state_changed` is called with each pod on which a serverless provider reported another state. `gone` is called
-    with each deleted pod.
-    """
+    """Enqueues a pod, its node and the status of its markers. Drops what is remembered of a deleted pod."""
 
     def __init__(
-        self,
-        caches: Caches,
-        keys: Keys,
-        *,
-        state_changed: Callable[[NamespacedName], None],
-        gone: Callable[[NamespacedName], None],
+        self, caches: Caches, queues: Queues, limits: WriteLimits, results: WriteResults
     ) -> None:
         self._caches = caches
-        self._keys = keys
-        self._state_changed = state_changed
-        self._gone = gone
+        self._queues = queues
+        self._limits = limits
+        self._results = results
 
     def on_add(self, obj: Pod, is_initial: bool) -> None:
         self._caches.follow_pod(None, obj)
         markers = self._caches.matching.markers_of(obj)
         if markers or obj.owned is not NOTHING_OWNED:
-            self._keys.pod(obj.key, is_initial)
+            self._queues.enqueue_pod(obj.key, initial=is_initial)
         if markers:
-            self._keys.node(obj.node, is_initial)
-            self._keys.enqueue_marker_status(markers)
+            self._queues.enqueue_node(obj.node, initial=is_initial)
+            self._queues.enqueue_status_of(markers)
 
     def on_update(self, old: Pod, new: Pod) -> None:
-        echo = self._caches.follow_pod(old, new)
+        own_write = self._caches.pods.is_own_write(new)
+        self._caches.follow_pod(old, new)
         if old is new:
             self._resync(new)
             return
@@ -54,36 +47,37 @@ class PodEvents:
             return
         if after and _plan_may_differ(old, new):
             self._enqueue_all(old, new, after)
-        elif not echo and _marks_may_differ(old, new):
-            self._keys.pod(new.key)
+        elif not own_write and _marks_may_differ(old, new):
+            self._queues.enqueue_pod(new.key)
             if self._caches.node_is_virtual(new.node):
-                self._keys.enqueue_marker_status(after)
+                self._queues.enqueue_status_of(after)
                 if _provider_changed_state(old, new, claims_of(after)):
-                    self._state_changed(new.key)
+                    self._limits.provider_changed(new.key)
         self._enqueue_deleting_markers(old, new)
 
     def on_delete(self, last_known: Pod) -> None:
         self._caches.follow_pod_deletion(last_known)
-        self._gone(last_known.key)
+        self._limits.forget(last_known.key)
+        self._results.set_refusals(last_known.key, NO_REFUSALS)
         markers = self._caches.matching.markers_of(last_known)
-        self._keys.enqueue_marker_status(markers)
-        if markers or last_known.uid in self._caches.view(last_known.node).entries:
-            self._keys.node(last_known.node)
-        self._keys.enqueue_marker_status(
+        self._queues.enqueue_status_of(markers)
+        if markers or last_known.uid in self._caches.node_index.view(last_known.node).entries:
+            self._queues.enqueue_node(last_known.node)
+        self._queues.enqueue_status_of(
             self._caches.matching.deleting(last_known.namespace).values()
         )
 
     def _resync(self, pod: Pod) -> None:
         """Enqueues the pod at LOW priority, in case events were lost."""
         if self._caches.matching.markers_of(pod) or pod.owned is not NOTHING_OWNED:
-            self._keys.pod(pod.key, initial=True)
+            self._queues.enqueue_pod(pod.key, initial=True)
 
     def _enqueue_all(self, old: Pod, new: Pod, markers: Iterable[CompiledMarker]) -> None:
-        self._keys.pod(new.key)
-        self._keys.node(new.node)
+        self._queues.enqueue_pod(new.key)
+        self._queues.enqueue_node(new.node)
         if old.node != new.node:
-            self._keys.node(old.node)
-        self._keys.enqueue_marker_status(markers)
+            self._queues.enqueue_node(old.node)
+        self._queues.enqueue_status_of(markers)
         self._enqueue_deleting_markers(old, new)
 
     def _enqueue_deleting_markers(self, old: Pod, new: Pod) -> None:
@@ -92,8 +86,8 @@ class PodEvents:
             return
         deleting = self._caches.matching.deleting(new.namespace)
         if deleting:
-            self._keys.enqueue_node_after(new.node)
-            self._keys.enqueue_marker_status(deleting.values())
+            self._queues.enqueue_node_after(new.node)
+            self._queues.enqueue_status_of(deleting.values())
 
 
 def _plan_may_differ(old: Pod, new: Pod) -> bool:

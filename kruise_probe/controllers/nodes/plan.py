@@ -19,7 +19,7 @@ from kruise_probe.api.pods import Container, Pod
 from kruise_probe.api.v1alpha1 import ContainerProbe, PodProbe, stored_bytes
 from kruise_probe.controllers.compiled import CompiledMarker, with_port
 from kruise_probe.controllers.limits import considered, entry_too_large
-from kruise_probe.controllers.pods.claims import claims_of, has_residue
+from kruise_probe.controllers.pods.claims import claims_of, has_stale_mark
 
 SHARED_ENTRIES_BYTES: Final = 16 << 20
 """Bound of the cache of entries: one per marker, pod template and set of started containers."""
@@ -41,30 +41,32 @@ def plan(
     current: Sequence[PodProbe],
     *,
     deleting: Mapping[NamespacedName, CompiledMarker],
-    arriving: Iterable[Pod] = (),
+    unseen: Iterable[Pod] = (),
     namespace: str = "",
 ) -> tuple[PodProbe, ...]:
     """The entries that the node's NodePodProbe should hold, ordered by namespace and name.
 
-    `pods` are all pods of the node. `deleting` holds the markers being deleted. `arriving` holds pods of the node with
-    the patches in flight applied. A non-empty `namespace` is the only one managed: entries of others in `current` stay.
+    `pods` are all pods of the node. `deleting` holds the markers being deleted. `unseen` holds versions of pods
+    that the informer does not show yet. A non-empty `namespace` is the only one managed: entries of others in `current` stay.
     """
     pods = list(pods)
-    kept = _kept_of_deleted([*pods, *arriving], matches, current, deleting) if deleting else {}
+    remaining = (
+        _probes_of_deleted_markers([*pods, *unseen], matches, current, deleting) if deleting else {}
+    )
     entries: list[PodProbe] = []
     for pod in pods:
         if is_probed(pod):
             probes = probes_of_pod(pod, matches(pod))
-            probes += kept.get(pod.uid, ())
+            probes += remaining.get(pod.uid, ())
             if probes:
                 entries.append(PodProbe(pod.name, pod.namespace, pod.uid, pod.ip, probes))
     if namespace:
         entries += [each for each in current if each.namespace != namespace]
-    entries.sort(key=_place)
+    entries.sort(key=_sort_key)
     return tuple(entries)
 
 
-def _place(entry: PodProbe) -> tuple[str, str, str]:
+def _sort_key(entry: PodProbe) -> tuple[str, str, str]:
     return (entry.namespace, entry.name, entry.uid)
 
 
@@ -112,7 +114,7 @@ def probes_of_marker(
     return tuple(probes)
 
 
-def _kept_of_deleted(
+def _probes_of_deleted_markers(
     pods: Sequence[Pod],
     matches: Matches,
     current: Sequence[PodProbe],
@@ -124,7 +126,7 @@ def _kept_of_deleted(
         for marker in deleting.values()
         if any(
             pod.namespace == marker.key.namespace
-            and has_residue(pod, marker, claims_of(matches(pod)))
+            and has_stale_mark(pod, marker, claims_of(matches(pod)))
             for pod in pods
         )
     }
@@ -146,7 +148,7 @@ def same_entries(left: Sequence[PodProbe], right: Sequence[PodProbe]) -> bool:
 
 
 def _unordered(entries: Sequence[PodProbe]) -> dict[tuple[str, str, str], object]:
-    return {_place(entry): (entry.ip, unordered_probes(entry.probes or ())) for entry in entries}
+    return {_sort_key(entry): (entry.ip, unordered_probes(entry.probes or ())) for entry in entries}
 
 
 def unordered_probes(probes: Sequence[ContainerProbe]) -> object:

@@ -10,11 +10,12 @@ Differs: checks that the Node exists before it creates anything; an error on one
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 import msgspec
+from prometheus_client import Gauge
 
 from kruise_probe.api.core import Node
 from kruise_probe.api.errors import AlreadyExists, Conflict, KubeError, NotFound
@@ -27,12 +28,18 @@ from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbe
 from kruise_probe.client.request import PatchType
 from kruise_probe.controllers.caches import Caches
 from kruise_probe.controllers.compiled import CompiledMarker
-from kruise_probe.controllers.limits import left_out_of, may_leave_out, reported_without_room
-from kruise_probe.controllers.metrics import PROBES_LEFT_OUT
-from kruise_probe.controllers.nodes.budget import NoRoom, fit
+from kruise_probe.controllers.limits import left_out_of, may_leave_out
+from kruise_probe.controllers.nodes.budget import fit
 from kruise_probe.controllers.nodes.plan import is_probed, plan, same_entries
+from kruise_probe.controllers.queues import Queues
 from kruise_probe.controllers.serverless import is_virtual
-from kruise_probe.controllers.writer import Writer
+from kruise_probe.controllers.writes import (
+    COMPLETE,
+    NodeResult,
+    StoredEntries,
+    Writer,
+    WriteResults,
+)
 from kruise_probe.workqueue.controller import Result
 
 CATCH_UP_SECONDS = 0.2
@@ -43,20 +50,11 @@ LONGEST_CATCH_UP_SECONDS = 2.0
 _encoder = msgspec.json.Encoder()
 
 
-class NodeOutcome(NamedTuple):
-    """Why the spec of a node is incomplete: an error, or limits.
-
-    Attributes:
-        no_room: the probes that do not fit into the NodePodProbe.
-        left_out: number of probes that a limit leaves out, by the limit's reason.
-    """
-
-    error: str
-    no_room: NoRoom
-    left_out: Mapping[str, int]
-
-
-_COMPLETE: Final = NodeOutcome("", {}, {})
+_probes_left_out: Final = Gauge(
+    "kruise_probe_probes_left_out",
+    "Probes of pods that are not probed because of a limit.",
+    ["reason"],
+)
 
 
 class _Planned(NamedTuple):
@@ -70,89 +68,63 @@ class _Planned(NamedTuple):
 class NodeReconciler:
     """Writes the spec of NodePodProbes: one write per node and change, none if nothing differs.
 
-    `on_outcome` is called with the markers of a node whose outcome changed, to update their status. `on_room` is
-    called with the pods whose probes no longer fit into the node's NodePodProbe, or fit again.
+    `results` receives errors and missing room. A change enqueues the markers of the node, and the pods whose probes
+    no longer fit into its NodePodProbe, or fit again.
     """
 
     def __init__(
-        self,
-        caches: Caches,
-        client: Writer,
-        *,
-        on_outcome: Callable[[Iterable[NamespacedName]], None],
-        on_room: Callable[[Iterable[NamespacedName]], None],
+        self, caches: Caches, client: Writer, queues: Queues, *, results: WriteResults
     ) -> None:
         self._caches = caches
         self._client = client
-        self._on_outcome = on_outcome
-        self._on_room = on_room
-        self._planned: set[str] = set()
-        self._outcomes: dict[str, NodeOutcome] = {}
-        self._rewritten: dict[str, tuple[tuple[PodProbe, ...], tuple[PodProbe, ...]]] = {}
+        self._queues = queues
+        self._results = results
         self._behind: dict[str, tuple[str, float]] = {}
-
-    @property
-    def outcomes(self) -> Mapping[str, NodeOutcome]:
-        """The nodes whose spec is incomplete, and why."""
-        return self._outcomes
-
-    @property
-    def rewritten(self) -> Mapping[str, object]:
-        """The nodes whose NodePodProbe the API server stores differently from what was written."""
-        return self._rewritten
-
-    def no_room(self, pod: Pod) -> Collection[str]:
-        """The names of the markers whose probes of `pod` do not fit into the NodePodProbe of its node.
-
-        Until the first plan of the node after a restart, the pod's conditions provide them.
-        """
-        if pod.node in self._planned:
-            return self._outcomes.get(pod.node, _COMPLETE).no_room.get(pod.uid, ())
-        entry = self._caches.view(pod.node).entries.get(pod.uid)
-        running = [each.name for each in (entry.probes if entry else None) or ()]
-        return reported_without_room(pod, self._caches.matching.markers_of(pod), running)
+        """Per node, the resource version of a cache that was behind, and the loop time when that was first seen."""
 
     async def reconcile(self, name: str) -> Result | None:
         markers: set[NamespacedName] = set()
-        outcome = _COMPLETE
+        result = COMPLETE
         node = self._caches.node(name)
         stored = self._caches.node_pod_probes.get(NamespacedName("", name))
         try:
             if node is None or is_virtual(node):
-                self._rewritten.pop(name, None)
+                self._results.set_altered(name, None)
                 await self._delete(stored)
             else:
-                outcome, again = await self._write(node, stored, markers)
+                result, again = await self._write(node, stored, markers)
                 if again is not None:
                     return again
         except KubeError as error:
-            before = self._outcomes.get(name, _COMPLETE)
-            self._record(name, before._replace(error=_first_sentence(error)), markers)
+            before = self._results.node(name)
+            self._record(name, before._replace(error=_first_line(error)), markers)
             raise
         self._behind.pop(name, None)
-        self._record(name, outcome, markers)
-        self._note_planned(name, planned=node is not None)
+        self._record(name, result, markers)
+        self._record_planned(name, planned=node is not None)
         return None
 
     async def _write(
         self, node: Node, stored: NodePodProbe | None, markers: set[NamespacedName]
-    ) -> tuple[NodeOutcome, Result | None]:
+    ) -> tuple[NodeResult, Result | None]:
         name = node.metadata.name
         current = (stored.spec.pod_probes or ()) if stored is not None else ()
         wanted, ranks, left_out = self._plan(name, current)
         markers.update(ranks)
         owners = _owners(node, stored)
         if stored is not None and owners is None and self._is_current(name, wanted, current):
-            return NodeOutcome("", {}, left_out), None
+            self._drop_altered(name, wanted, current)
+            return NodeResult("", {}, left_out), None
         wanted, no_room, count = fit(wanted, current, ranks)
         if count:
             left_out = {**left_out, REASON_NO_ROOM: count}
-        outcome = NodeOutcome("", no_room, left_out)
+        result = NodeResult("", no_room, left_out)
         if stored is None:
-            return outcome, await self._create(node, wanted)
+            return result, await self._create(node, wanted)
         if owners is None and self._is_current(name, wanted, current):
-            return outcome, None
-        return outcome, await self._patch(stored, wanted, owners)
+            self._drop_altered(name, wanted, current)
+            return result, None
+        return result, await self._patch(stored, wanted, owners)
 
     def _plan(self, node: str, current: tuple[PodProbe, ...]) -> _Planned:
         pods = self._caches.pods_on(node)
@@ -165,7 +137,7 @@ class NodeReconciler:
             lambda pod: matches[pod.uid],
             current,
             deleting=deleting,
-            arriving=self._caches.marked.arriving_on(pods) if deleting else (),
+            unseen=self._caches.marked.unseen_versions(pods) if deleting else (),
             namespace=self._caches.namespace,
         )
         ranks: dict[NamespacedName, object] = {
@@ -178,14 +150,20 @@ class NodeReconciler:
     ) -> bool:
         """Whether the current entries are the wanted ones, or what the API server stored for them."""
         if same_entries(wanted, current):
-            self._rewritten.pop(name, None)
             return True
-        rewritten = self._rewritten.get(name)
+        altered = self._results.altered(name)
         return (
-            rewritten is not None
-            and same_entries(wanted, rewritten[0])
-            and same_entries(current, rewritten[1])
+            altered is not None
+            and same_entries(wanted, altered.written)
+            and same_entries(current, altered.stored)
         )
+
+    def _drop_altered(
+        self, name: str, wanted: tuple[PodProbe, ...], current: tuple[PodProbe, ...]
+    ) -> None:
+        """Forgets what the API server stored differently once it stores the wanted entries."""
+        if self._results.altered(name) is not None and same_entries(wanted, current):
+            self._results.set_altered(name, None)
 
     async def _create(self, node: Node, wanted: tuple[PodProbe, ...]) -> Result | None:
         name = node.metadata.name
@@ -230,7 +208,7 @@ class NodeReconciler:
         """Requeues after CATCH_UP_SECONDS while the cache is behind. An empty `version` means no object.
 
         Raises:
-            KubeError: the cache showed this version for LONGEST_CATCH_UP_SECONDS. The node's outcome reports the
+            KubeError: the cache showed this version for LONGEST_CATCH_UP_SECONDS. The node's result reports the
                 error, and retries use backoff.
         """
         now = asyncio.get_running_loop().time()
@@ -239,18 +217,17 @@ class NodeReconciler:
             self._behind[name] = (version, now)
         elif now - behind[1] >= LONGEST_CATCH_UP_SECONDS:
             raise KubeError(
-                f"the NodePodProbe is not as it was seen last; if the log says that it does not decode, delete it ({error})"
+                f"the cache still shows an outdated NodePodProbe after {LONGEST_CATCH_UP_SECONDS:g} s ({error}). If the "
+                "manager's log reports that it does not decode, delete it"
             ) from error
         return Result(CATCH_UP_SECONDS)
 
     def _written(self, answer: NodePodProbe, wanted: tuple[PodProbe, ...]) -> None:
-        """Remembers the response. If the server pruned or defaulted fields, remembers that too, to avoid rewrites."""
+        """Remembers the response, and fields that the server pruned or defaulted, so that no write is repeated."""
         self._caches.node_pod_probes.wrote(answer)
-        kept = answer.spec.pod_probes or ()
-        if same_entries(kept, wanted):
-            self._rewritten.pop(answer.key.name, None)
-        else:
-            self._rewritten[answer.key.name] = (wanted, kept)
+        stored = answer.spec.pod_probes or ()
+        altered = None if same_entries(stored, wanted) else StoredEntries(wanted, stored)
+        self._results.set_altered(answer.key.name, altered)
 
     async def _delete(self, stored: NodePodProbe | None) -> None:
         if stored is None or stored.deleting:
@@ -259,36 +236,26 @@ class NodeReconciler:
             await self._client.delete(NODE_POD_PROBES, stored.key, uid=stored.uid)
         self._caches.node_pod_probes.forget(stored.key)
 
-    def _record(self, name: str, outcome: NodeOutcome, markers: Iterable[NamespacedName]) -> None:
-        before = self._outcomes.get(name, _COMPLETE)
-        if before == outcome:
+    def _record(self, name: str, result: NodeResult, markers: Iterable[NamespacedName]) -> None:
+        before = self._results.node(name)
+        if before == result:
             return
-        if outcome == _COMPLETE:
-            del self._outcomes[name]
-        else:
-            self._outcomes[name] = outcome
+        self._results.set_node(name, result)
         for reason in LEFT_OUT_REASONS:
-            count = sum(each.left_out.get(reason, 0) for each in self._outcomes.values())
-            PROBES_LEFT_OUT.labels(reason).set(count)
-        self._on_outcome(markers)
-        if before.no_room != outcome.no_room:
-            self._on_room(
-                pod.key
-                for pod in self._caches.pods_on(name)
-                if before.no_room.get(pod.uid) != outcome.no_room.get(pod.uid)
-            )
+            _probes_left_out.labels(reason).set(self._results.probes_left_out(reason))
+        for marker in markers:
+            self._queues.enqueue_marker_status(marker)
+        if before.no_room != result.no_room:
+            for pod in self._caches.pods_on(name):
+                if before.no_room.get(pod.uid) != result.no_room.get(pod.uid):
+                    self._queues.enqueue_pod(pod.key)
 
-    def _note_planned(self, name: str, *, planned: bool) -> None:
-        """Marks the node as planned: `no_room` now uses the plan instead of the pods' conditions."""
-        if not planned:
-            self._planned.discard(name)
-        elif name not in self._planned:
-            self._planned.add(name)
-            self._on_room(
-                pod.key
-                for pod in self._caches.pods_on(name)
-                if any(each.reason == REASON_NO_ROOM for each in pod.conditions)
-            )
+    def _record_planned(self, name: str, *, planned: bool) -> None:
+        """From the first plan on, `WriteResults.no_room` uses the plan. Enqueues pods whose conditions it used before."""
+        if self._results.set_planned(name, planned):
+            for pod in self._caches.pods_on(name):
+                if any(each.reason == REASON_NO_ROOM for each in pod.conditions):
+                    self._queues.enqueue_pod(pod.key)
 
 
 def _left_out(
@@ -322,5 +289,5 @@ def _owners(node: Node, stored: NodePodProbe | None) -> tuple[OwnerReference, ..
     return (*(each for each in present if each not in nodes), owner)
 
 
-def _first_sentence(error: KubeError) -> str:
+def _first_line(error: KubeError) -> str:
     return str(error).partition("\n")[0][:200]

@@ -62,7 +62,7 @@ class Claim(NamedTuple):
         return any((key, value) in each.annotations for each in self.targets.values())
 
 
-class Conflict(NamedTuple):
+class ClaimConflict(NamedTuple):
     """`probe` of `marker` claims `name`, a label, annotation or condition type of `owner_probe` of `owner`."""
 
     marker: NamespacedName
@@ -119,17 +119,17 @@ def _shared_claims(markers: tuple[CompiledMarker, ...]) -> Claims:
     """The claims of the live markers; the oldest one owns what several claim."""
     live = live_in_order(markers)
     if len(markers) == 1:
-        return _together(tuple(_uncontested(probe) for each in live for probe in each.probes))
-    return _together(tuple(claim for each in live for claim in _shared_claims((each,)).claims))
+        return _resolved(tuple(_uncontested(probe) for each in live for probe in each.probes))
+    return _resolved(tuple(claim for each in live for claim in _shared_claims((each,)).claims))
 
 
-def _together(wanted: tuple[Claim, ...]) -> Claims:
+def _resolved(claims_in_order: tuple[Claim, ...]) -> Claims:
     """Resolves conflicts: of several claims on a name, the first one owns it."""
     condition_types: dict[str, Claim] = {}
     labels: dict[str, Claim] = {}
     annotations: dict[str, Claim] = {}
     claims: list[Claim] = []
-    for each in wanted:
+    for each in claims_in_order:
         own_labels = _names(target.labels for target in each.targets.values())
         own_annotations = _names(target.annotations for target in each.targets.values())
         won_labels = own_labels - labels.keys()
@@ -197,10 +197,10 @@ def _targets(
     return tuple(sorted((dict.fromkeys(absent, None) | dict(present)).items()))
 
 
-def conflicts_of(marker: CompiledMarker, claims: Claims) -> list[Conflict]:
+def conflicts_of(marker: CompiledMarker, claims: Claims) -> list[ClaimConflict]:
     """The names that probes of `marker` claim and other probes own."""
     return [
-        Conflict(
+        ClaimConflict(
             marker.key,
             probe.probe,
             kind,
@@ -209,14 +209,16 @@ def conflicts_of(marker: CompiledMarker, claims: Claims) -> list[Conflict]:
             owner.probe,
         )
         for probe in marker.probes
-        for kind, names, owners in _wanted(probe, claims)
+        for kind, names, owners in _claimed_names(probe, claims)
         for name in sorted(names)
         if (claim := owners.get(name)) is not None and claim.name != probe.name
         for owner in (ProbeName.parse(claim.name),)
     ]
 
 
-def _wanted(probe: CompiledProbe, claims: Claims) -> tuple[tuple[str, Iterable[str], Owners], ...]:
+def _claimed_names(
+    probe: CompiledProbe, claims: Claims
+) -> tuple[tuple[str, Iterable[str], Owners], ...]:
     """Kind, names that the probe claims, and the owners of names of that kind."""
     policies = probe.policies.values()
     return (
@@ -233,10 +235,10 @@ def claims_on(pod: Pod, claims: Claims) -> Claims:
     """
     containers = {each.name for each in pod.containers}
     kept = tuple(each for each in claims.claims if each.container in containers)
-    return claims if len(kept) == len(claims.claims) else _together(kept)
+    return claims if len(kept) == len(claims.claims) else _resolved(kept)
 
 
-def has_residue(pod: Pod, marker: CompiledMarker, claims: Claims) -> bool:
+def has_stale_mark(pod: Pod, marker: CompiledMarker, claims: Claims) -> bool:
     """Whether `pod` carries a stale mark of `marker`: we wrote it, `marker` names it, and it has no owner.
 
     A condition kept for a readiness gate does not count once it has reason ProbeRemoved. A mark that the cache does

@@ -10,7 +10,7 @@ and it is idempotent: a pod with the changes applied needs no change.
   matched before, or from an older policy.
 - A condition that a readiness gate needs keeps its status, with reason `ProbeRemoved`. So deleting a marker makes no
   pod unready. A reserved condition of an older manager stays: its controller would undo each of our writes.
-- While the node's agent is stale, conditions are Unknown with reason `ProbeAgentStale` and marks are kept. This
+- While the results of the node are stale, conditions are Unknown with reason `ProbeAgentStale` and marks are kept. This
   includes our conditions without a recorded state; they stay Unknown until there is a state again.
 - The condition of a probe that a limit leaves out (`limits`) is Unknown with the limit's reason, whatever the last
   state. Marks are kept.
@@ -81,7 +81,7 @@ def marking(
     if states or stale or left_out:
         _apply_states(pod, claims, states, stale, left_out, writes_conditions, now, changes)
     if pod.owned is not NOTHING_OWNED:
-        _remove_residue(pod, claims, changes)
+        _remove_stale_marks(pod, claims, changes)
     return changes or None
 
 
@@ -181,7 +181,7 @@ def _transition_time(
     return format_time(seen_at)
 
 
-def _remove_residue(pod: Pod, claims: Claims, changes: Changes) -> None:
+def _remove_stale_marks(pod: Pod, claims: Claims, changes: Changes) -> None:
     """Removes our marks that no live marker of the pod would write."""
     owned = pod.owned
     for key in owned.labels & pod.labels.keys() - changes.labels.keys():

@@ -5,10 +5,11 @@ Differs: one pod per key instead of one node; a patch instead of an update of th
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import datetime
-from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final
+
+from prometheus_client import Counter, Histogram
 
 from kruise_probe.api.errors import KubeError
 from kruise_probe.api.keys import NamespacedName
@@ -17,12 +18,11 @@ from kruise_probe.api.resources import PODS
 from kruise_probe.client.request import PatchType
 from kruise_probe.controllers.caches import Caches
 from kruise_probe.controllers.limits import NOTHING_LEFT_OUT, left_out_of
-from kruise_probe.controllers.metrics import POD_WRITES_DELAYED, RESULT_TO_CONDITION
+from kruise_probe.controllers.marked_pods import sets_mark_of
 from kruise_probe.controllers.nodes.plan import is_probed
 from kruise_probe.controllers.pods.claims import Claims, claims_of
 from kruise_probe.controllers.pods.marking import Changes, States, marking
 from kruise_probe.controllers.pods.patch import (
-    EVERY_MARKER,
     Part,
     encode_patch,
     parts_of,
@@ -30,121 +30,97 @@ from kruise_probe.controllers.pods.patch import (
     refusal,
 )
 from kruise_probe.controllers.pods.write_limits import WriteCause, WriteLimits, cause_of
-from kruise_probe.controllers.result_changes import ResultChange
+from kruise_probe.controllers.queues import Queues
 from kruise_probe.controllers.serverless import is_virtual, states_of
-from kruise_probe.controllers.writer import Writer
+from kruise_probe.controllers.writes import NO_REFUSALS, Refusals, Writer, WriteResults
 from kruise_probe.workqueue.controller import Result
-
-Refused = Mapping[str, str]
-"""By marker, why the API server refuses its changes of a pod."""
-
-NOT_REFUSED: Final[Refused] = MappingProxyType({})
 
 CONTESTED_SECONDS: Final = 1.0
 """Requeue delay of a pod if the response to our patch shows that another client reverted it."""
 
-
-class _Reported(NamedTuple):
-    """The change reported on a pod since its last write, and when first; None if a provider reported it."""
-
-    change: ResultChange
-    seen_at: float | None
+_result_to_condition: Final = Histogram(
+    "kruise_probe_result_to_condition_seconds",
+    "From seeing a changed result in a NodePodProbe to the answer of the API server that the pod shows it.",
+    buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
+)
+_writes_delayed: Final = Counter(
+    "kruise_probe_pod_writes_delayed",
+    "Reconciles that delayed the write of a pod because its token bucket was empty, by cause.",
+    ("cause",),
+)
 
 
 class PodReconciler:
     """Writes the marks of pods: one patch per pod and change, or one per part if the API server refuses that.
 
-    `limits` decides when a pod may be written. `serverless` is the gate of the serverless protocol. `on_refusal` is
-    called with a pod when the refusals of its marks change, to update the status of markers. `on_answer` is called
-    with a pod and its changes when the patch is no longer in flight, as a marker's deletion may wait for it.
-    `no_room` names the markers whose probes of a pod do not fit into its node's NodePodProbe.
+    `limits` decides when a pod may be written. `results` receives refusals, and tells which probes do not fit into a
+    NodePodProbe. `serverless` is the gate of the serverless protocol.
     """
 
     def __init__(
         self,
         caches: Caches,
         client: Writer,
+        queues: Queues,
         *,
         limits: WriteLimits,
+        results: WriteResults,
         serverless: bool,
-        on_refusal: Callable[[Pod], None],
-        on_answer: Callable[[Pod, Changes], None],
-        no_room: Callable[[Pod], Collection[str]],
         now: Callable[[], datetime],
     ) -> None:
         self._caches = caches
         self._client = client
+        self._queues = queues
         self._limits = limits
+        self._write_results = results
         self._serverless = serverless
-        self._on_refusal = on_refusal
-        self._on_answer = on_answer
-        self._no_room = no_room
         self._now = now
-        self._reported: dict[NamespacedName, _Reported] = {}
-        self._refusals: dict[NamespacedName, Refused] = {}
-
-    def why_refused(self, key: NamespacedName, marker: str) -> str:
-        """Why the API server refuses the marks of a marker on a pod, or empty. The write is retried with backoff."""
-        refused = self._refusals.get(key, NOT_REFUSED)
-        return refused.get(marker) or refused.get(EVERY_MARKER, "")
-
-    def result_seen(self, key: NamespacedName, change: ResultChange) -> None:
-        """Records the change and the time of a result. Of several results the first time counts."""
-        self._remember(key, _Reported(change, asyncio.get_running_loop().time()))
-
-    def state_changed(self, key: NamespacedName) -> None:
-        """Records that a serverless provider changed a condition of the pod."""
-        self._remember(key, _Reported(ResultChange.STATE, None))
-
-    def gone(self, key: NamespacedName) -> None:
-        """Removes a deleted pod."""
-        self._reported.pop(key, None)
-        self._refusals.pop(key, None)
-        self._limits.forget(key)
 
     async def reconcile(self, key: NamespacedName) -> Result | None:
-        reported = self._reported.pop(key, None)
+        report = self._limits.take_report(key)
         pod = self._caches.pods.get(key)
+        if pod is not None and self._caches.stale_message(pod.node):
+            self._caches.stale_nodes.found(pod.node)
         changes = self._changes(pod) if pod is not None else None
         if pod is None or changes is None:
-            self._record(key, pod, NOT_REFUSED)
+            self._record(key, pod, NO_REFUSALS)
             return None
-        cause = cause_of(pod, changes, reported.change if reported is not None else None)
-        probes = self._probes(pod) if cause is WriteCause.FIRST_RESULT else 0
+        cause = cause_of(pod, changes, report.change if report is not None else None)
+        probes = self._probe_count(pod) if cause is WriteCause.FIRST_RESULT else 0
         wait = self._limits.wait_seconds(key, cause, probes=probes, now=_now())
         if wait > 0:
-            POD_WRITES_DELAYED.labels(cause).inc()
+            _writes_delayed.labels(cause).inc()
             return Result(wait)
-        self._caches.marked.sent(pod, changes)
+        self._caches.marked.patch_sent(pod, changes)
         try:
             written, failure = await self._write(pod, changes)
         except KubeError as error:
             if pod_is_gone(error):
-                self._record(key, None, NOT_REFUSED)
+                self._record(key, None, NO_REFUSALS)
                 return None
-            if reported is not None:
-                self._remember(key, reported)
+            if report is not None:
+                self._limits.put_back(key, report)
             raise
         finally:
-            self._caches.marked.answered(pod)
-            self._on_answer(pod, changes)
+            self._caches.marked.patch_done(pod)
+            self._enqueue_waiting_deletions(pod, changes)
         self._limits.wrote(key, cause, probes=probes, now=_now())
-        if reported is not None and reported.seen_at is not None:
-            RESULT_TO_CONDITION.observe(_now() - reported.seen_at)
+        if report is not None and report.seen_at is not None:
+            _result_to_condition.observe(_now() - report.seen_at)
         if failure is not None:
             raise failure
-        self._record(key, pod, NOT_REFUSED)
+        self._record(key, pod, NO_REFUSALS)
         return Result(CONTESTED_SECONDS) if self._changes(written) is not None else None
 
-    def _remember(self, key: NamespacedName, reported: _Reported) -> None:
-        """Merges a report into the pending one: keeps the most important change and the earliest time."""
-        known = self._reported.get(key)
-        if known is not None:
-            seen = [each.seen_at for each in (known, reported) if each.seen_at is not None]
-            reported = _Reported(max(known.change, reported.change), min(seen, default=None))
-        self._reported[key] = reported
+    def _enqueue_waiting_deletions(self, pod: Pod, changes: Changes) -> None:
+        """Enqueues deleted markers whose finalizers waited for this patch, and the pod's node."""
+        deleting = self._caches.matching.deleting(pod.namespace).values()
+        waiting = [each for each in deleting if sets_mark_of(each, changes)]
+        if waiting:
+            self._queues.enqueue_node_after(pod.node)
+            self._queues.enqueue_status_of(waiting)
 
-    def _probes(self, pod: Pod) -> int:
+    def _probe_count(self, pod: Pod) -> int:
         return len(claims_of(self._caches.matching.markers_of(pod)).claims)
 
     async def _write(self, pod: Pod, changes: Changes) -> tuple[Pod, KubeError | None]:
@@ -195,16 +171,11 @@ class PodReconciler:
         self._caches.pods.wrote(written)
         return written
 
-    def _record(self, key: NamespacedName, pod: Pod | None, refused: Refused) -> None:
-        """Deleted pods are not reported; the deletion itself enqueues their markers."""
-        if self._refusals.get(key, NOT_REFUSED) == refused:
-            return
-        if refused:
-            self._refusals[key] = refused
-        else:
-            del self._refusals[key]
-        if pod is not None:
-            self._on_refusal(pod)
+    def _record(self, key: NamespacedName, pod: Pod | None, refusals: Refusals) -> None:
+        """Records refusals; enqueues the markers. The deletion of a pod enqueues its markers itself."""
+        if self._write_results.set_refusals(key, refusals) and pod is not None:
+            deleting = self._caches.matching.deleting(pod.namespace).values()
+            self._queues.enqueue_status_of({*self._caches.matching.markers_of(pod), *deleting})
 
     def _changes(self, pod: Pod) -> Changes | None:
         if pod.mirror:
@@ -218,7 +189,9 @@ class PodReconciler:
             claims,
             states,
             stale=stale,
-            left_out=left_out_of(pod, markers, self._no_room(pod)) if planned else NOTHING_LEFT_OUT,
+            left_out=left_out_of(pod, markers, self._write_results.no_room(pod))
+            if planned
+            else NOTHING_LEFT_OUT,
             writes_conditions=not provider_writes,
             now=self._now(),
         )
@@ -230,7 +203,8 @@ class PodReconciler:
             return {}, "", False
         if is_virtual(node):
             return (states_of(pod, claims) if self._serverless else {}), "", True
-        return self._caches.states_of(pod), self._caches.stale_message(pod.node), False
+        states, stale = self._caches.node_index.states_of(pod), self._caches.stale_message(pod.node)
+        return states, stale, False
 
 
 def _now() -> float:

@@ -8,17 +8,18 @@ Source: no counterpart.
 Differs: Kruise writes on every event.
 """
 
+import asyncio
 from enum import StrEnum
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.names import REASON_AGENT_STALE
 from kruise_probe.api.pods import Pod, PodCondition
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS
 from kruise_probe.api.token_bucket import TokenBucket
+from kruise_probe.controllers.node_index import ResultChange
 from kruise_probe.controllers.pods.marking import Changes
-from kruise_probe.controllers.result_changes import ResultChange
 
 MESSAGE_BURST: Final = 3
 """Burst of writes that change only messages; then one per `--message-update-interval`."""
@@ -34,6 +35,16 @@ FIRST_RESULT_INTERVAL_SECONDS: Final = 60.0
 FORGOTTEN_PER_WRITE: Final = 2
 
 
+class Report(NamedTuple):
+    """The most important change of results since the last write of a pod, and the loop time of the first one.
+
+    `seen_at` is None if a serverless provider reported it.
+    """
+
+    change: ResultChange
+    seen_at: float | None
+
+
 class WriteCause(StrEnum):
     """Why a pod is written; the value is a label of the metric."""
 
@@ -44,7 +55,7 @@ class WriteCause(StrEnum):
 
 
 def cause_of(pod: Pod, changes: Changes, reported: ResultChange | None) -> WriteCause:
-    """The cause of `changes`; `reported` is what the node reported on the pod since its last write."""
+    """The cause of `changes`; `reported` is the change of results since the last write of the pod."""
     if reported is ResultChange.STATE or _staleness_changed(pod, changes):
         return WriteCause.STATE
     if reported is ResultChange.FIRST_RESULT:
@@ -53,7 +64,7 @@ def cause_of(pod: Pod, changes: Changes, reported: ResultChange | None) -> Write
 
 
 def _staleness_changed(pod: Pod, changes: Changes) -> bool:
-    """Whether an agent became stale or recovered. That changes at most once per Lease duration."""
+    """Whether a daemon became stale or recovered. That changes at most once per Lease duration."""
     for new in changes.conditions:
         current = pod.condition(new.type)
         was_stale = current is not None and current.reason == REASON_AGENT_STALE
@@ -111,7 +122,7 @@ class _Buckets:
 
 
 class WriteLimits:
-    """The token buckets of pods.
+    """The token buckets of pods, and what was reported on each pod since its last write.
 
     The first results of a pod's probes may arrive one by one, so each probe has one write for its own. A probe that
     is removed and added again has another first result. Once the extra writes are used, these use the bucket of
@@ -122,6 +133,27 @@ class WriteLimits:
         self._messages = _Buckets(burst=MESSAGE_BURST, interval_seconds=message_interval_seconds)
         self._marks = _Buckets(burst=MARKS_BURST, interval_seconds=MARKS_INTERVAL_SECONDS)
         self._first_results = _Buckets(burst=0, interval_seconds=FIRST_RESULT_INTERVAL_SECONDS)
+        self._reports: dict[NamespacedName, Report] = {}
+
+    def result_changed(self, pod: NamespacedName, change: ResultChange) -> None:
+        """Records a change of results in a NodePodProbe."""
+        self.put_back(pod, Report(change, asyncio.get_running_loop().time()))
+
+    def provider_changed(self, pod: NamespacedName) -> None:
+        """Records that a serverless provider changed a condition."""
+        self.put_back(pod, Report(ResultChange.STATE, None))
+
+    def take_report(self, pod: NamespacedName) -> Report | None:
+        """Removes and returns the report that the next write covers."""
+        return self._reports.pop(pod, None)
+
+    def put_back(self, pod: NamespacedName, report: Report) -> None:
+        """Merges a report into the pending one: keeps the most important change and the earliest time."""
+        known = self._reports.get(pod)
+        if known is not None:
+            seen = [each.seen_at for each in (known, report) if each.seen_at is not None]
+            report = Report(max(known.change, report.change), min(seen, default=None))
+        self._reports[pod] = report
 
     def __len__(self) -> int:
         return sum(map(len, (self._messages, self._marks, self._first_results)))
@@ -145,6 +177,7 @@ class WriteLimits:
 
     def forget(self, pod: NamespacedName) -> None:
         """Removes a deleted pod."""
+        self._reports.pop(pod, None)
         for each in (self._messages, self._marks, self._first_results):
             each.forget(pod)
 

@@ -28,7 +28,7 @@ from support.watched import WatchedObjects, condition, labels, watching
 from kruise_probe.api.errors import KubeError, NotFound
 from kruise_probe.api.names import MARKER_FINALIZER, SYSTEM_NAMESPACE
 from kruise_probe.client.rest import RestClient
-from kruise_probe.controllers.markers.reconciler import PRUNED_LOOK_SECONDS
+from kruise_probe.controllers.markers.reconciler import PRUNED_CHECK_SECONDS
 
 Json = dict[str, Any]
 Holds = Callable[[Json], object]
@@ -322,7 +322,7 @@ async def test_our_crds_replace_kruises_and_give_way_to_them_again(cluster: Clus
         marker = await cluster.marker(
             "counts",
             lambda marker: marker["status"].get("failed") == 1,
-            seconds=PRUNED_LOOK_SECONDS + PATIENCE_SECONDS,
+            seconds=PRUNED_CHECK_SECONDS + PATIENCE_SECONDS,
         )
         assert {each["type"] for each in marker["status"]["conditions"]} >= {"Synced", "Degraded"}
 

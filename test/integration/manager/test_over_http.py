@@ -31,7 +31,7 @@ from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.names import MANAGER_FIELD_MANAGER, MARKER_FINALIZER
 from kruise_probe.api.times import utc_now
 from kruise_probe.client.rest import RestClient
-from kruise_probe.controllers.product import Options, build
+from kruise_probe.controllers.product import ManagerOptions, build
 from kruise_probe.manifests.crds import all_crds
 
 C = "example.com/healthy"
@@ -60,7 +60,7 @@ async def manager(cluster: EmbeddedCluster, *, namespace: str = "") -> AsyncIter
     async with RestClient(
         config=cluster.upstream, field_manager=MANAGER_FIELD_MANAGER, user_agent="test"
     ) as client:
-        options = Options("kruise-system", namespace=namespace)
+        options = ManagerOptions("kruise-system", namespace=namespace)
         async with running(build(client, RecordingRecorder(), options, now=utc_now)):
             yield
 

@@ -170,7 +170,7 @@ def test_every_metric_that_is_named_exists_and_every_one_that_exists_is_explaine
 
 
 def test_every_condition_and_reason_of_a_marker_is_explained():
-    source = (ROOT / "kruise_probe/controllers/markers/census.py").read_text()
+    source = (ROOT / "kruise_probe/controllers/markers/conditions.py").read_text()
     reasons = set(re.findall(r'"([A-Z][a-z]+(?:[A-Z][a-z]+)*)"', source)) - {"True", "False"}
     text = (ROOT / "docs/concepts.md").read_text()
     assert {each for each in {*reasons, REASON_AGENT_STALE} if each not in text} == set()

@@ -222,7 +222,7 @@ async def test_stale_daemon_is_named(ns, playground):
         trace = await ns.explained("web", "ProbeAgentStale")
 
         assert trace.first_broken == "daemon"
-        assert "silent since 2020" in trace.links[-1].text
+        assert "has not renewed its Lease since 2020" in trace.links[-1].text
     finally:
         playground.start_daemon("node-1")
 

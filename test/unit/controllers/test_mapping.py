@@ -1,4 +1,4 @@
-"""What events ask for, and how urgently."""
+"""Which keys an event enqueues, and at which priority."""
 
 import asyncio
 from collections.abc import Callable
@@ -26,76 +26,59 @@ from support.running_manager import START, informers_over
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.pods import Pod
 from kruise_probe.controllers.caches import Caches
-from kruise_probe.controllers.mapping.keys import GATHER_SECONDS, Keys, Stagger
+from kruise_probe.controllers.daemon_leases import LeaseEvents
 from kruise_probe.controllers.mapping.markers import MarkerEvents
-from kruise_probe.controllers.mapping.node_pod_probes import NodePodProbeEvents
-from kruise_probe.controllers.mapping.nodes import LeaseEvents, NodeEvents
+from kruise_probe.controllers.mapping.nodes import NodeEvents, NodePodProbeEvents
 from kruise_probe.controllers.mapping.pods import PodEvents
-from kruise_probe.controllers.markers.pace import CensusPace
+from kruise_probe.controllers.node_index import ResultChange
+from kruise_probe.controllers.pods.write_limits import WriteLimits
+from kruise_probe.controllers.queues import GATHER_SECONDS, Queues
+from kruise_probe.controllers.writes import NO_REFUSALS, WriteResults
 from kruise_probe.workqueue.priority import Priority
-from kruise_probe.workqueue.queue import WorkQueue
 
 KEY = NamespacedName("default", "web-0")
 
 
-class Asked:
-    """Handlers over caches, and the queues that they fill."""
+class Handlers:
+    """Event handlers over caches, and the queues that they fill."""
 
     def __init__(self) -> None:
         self.caches = Caches(informers_over(FakeApi()), now=lambda: START)
-        self.seen: list[NamespacedName] = []
-        self.provider_news: list[NamespacedName] = []
-        self.gone: list[NamespacedName] = []
-        self.silent = False
-        self.forget()
+        self.clear()
 
-    def matched(self) -> "Asked":
-        """With a marker of the pods `app=web`, nothing asked yet."""
+    def matched(self) -> "Handlers":
+        """With a marker of the pods `app=web`, and empty queues."""
         self.marker_events.on_add(marker(), is_initial=False)
-        self.forget()
+        self.clear()
         return self
 
-    def forget(self) -> None:
-        """Empty queues, and handlers that fill them; the caches stay."""
-        self.markers: WorkQueue[NamespacedName] = WorkQueue(name="")
-        self.keys = Keys(
-            pods=WorkQueue(name=""),
-            nodes=WorkQueue(name=""),
-            agents=WorkQueue(name=""),
-            census=CensusPace(self.markers),
-            stagger=Stagger(),
-        )
-        caches, keys = self.caches, self.keys
-        self.pod_events = PodEvents(
-            caches, keys, state_changed=self.provider_news.append, gone=self.gone.append
-        )
-        self.marker_events = MarkerEvents(caches, keys)
-        self.node_events = NodeEvents(caches, keys)
-        self.npp_events = NodePodProbeEvents(
-            caches,
-            keys,
-            result_seen=lambda key, _: self.seen.append(key),
-            is_silent=lambda _: self.silent,
-        )
-        self.lease_events = LeaseEvents(
-            caches, keys, is_silent=lambda _: self.silent, now=lambda: START
-        )
+    def clear(self) -> None:
+        """New queues, and handlers that fill them; the caches stay."""
+        caches, queues = self.caches, Queues()
+        self.queues = queues
+        self.limits = WriteLimits(message_interval_seconds=10.0)
+        self.results = WriteResults(caches)
+        self.pod_events = PodEvents(caches, queues, self.limits, self.results)
+        self.marker_events = MarkerEvents(caches, queues)
+        self.node_events = NodeEvents(caches, queues)
+        self.npp_events = NodePodProbeEvents(caches, queues, self.limits)
+        self.lease_events = LeaseEvents(caches, queues, now=lambda: START)
 
     @property
     def pods(self) -> dict[NamespacedName, Priority]:
-        return dict(self.keys.pods.metrics.dirty)
+        return dict(self.queues.pods.metrics.dirty)
 
     @property
     def nodes(self) -> dict[str, Priority]:
-        return dict(self.keys.nodes.metrics.dirty)
+        return dict(self.queues.nodes.metrics.dirty)
 
     @property
-    def agents(self) -> set[str]:
-        return set(self.keys.agents.metrics.dirty)
+    def leases(self) -> set[str]:
+        return set(self.queues.leases.metrics.dirty)
 
     @property
-    def counted(self) -> set[str]:
-        return {each.name for each in self.markers.metrics.dirty}
+    def markers(self) -> set[str]:
+        return {each.name for each in self.queues.markers.metrics.dirty}
 
 
 def changed(**more: Any) -> tuple[Pod, Pod]:
@@ -126,7 +109,7 @@ class TestPods:
                 False,
                 False,
                 False,
-                id="a-pod-that-concerns-nobody",
+                id="an-unmatched-pod-without-marks",
             ),
             pytest.param(
                 pod(labels={}),
@@ -138,16 +121,16 @@ class TestPods:
             ),
         ],
     )
-    async def test_a_change_asks_for_what_it_can_change(
+    async def test_a_change_enqueues_only_the_keys_that_it_affects(
         self, old: Pod, new: Pod, pods: bool, nodes: bool, counted: bool
     ) -> None:
-        asked = Asked().matched()
-        asked.pod_events.on_update(old, new)
-        assert bool(asked.pods) is pods
-        assert set(asked.nodes) == ({"node-1"} if nodes else set())
-        assert asked.counted == ({"web"} if counted else set())
+        handlers = Handlers().matched()
+        handlers.pod_events.on_update(old, new)
+        assert bool(handlers.pods) is pods
+        assert set(handlers.nodes) == ({"node-1"} if nodes else set())
+        assert handlers.markers == ({"web"} if counted else set())
 
-    async def test_a_gate_that_is_let_go_of_asks_for_what_a_deletion_waits_for(self) -> None:
+    async def test_a_released_readiness_gate_enqueues_the_deleted_marker_and_the_node(self) -> None:
         def gated(**more: str) -> Pod:
             gate = "example.com/healthy"
             return pod(
@@ -157,43 +140,59 @@ class TestPods:
                 owned=owned_fields(conditions=[gate]),
             )
 
-        asked = Asked()
-        asked.marker_events.on_add(marker(deleting=True), is_initial=False)
-        asked.forget()
-        asked.pod_events.on_update(gated(), gated(message="news"))
-        assert (set(asked.nodes), asked.counted) == (set(), set())
-        asked.pod_events.on_update(gated(), gated(reason="ProbeRemoved"))
-        assert (set(asked.nodes), asked.counted) == (set(), {"web"})
+        handlers = Handlers()
+        handlers.marker_events.on_add(marker(deleting=True), is_initial=False)
+        handlers.clear()
+        handlers.pod_events.on_update(gated(), gated(message="changed"))
+        assert (set(handlers.nodes), handlers.markers) == (set(), set())
+        handlers.pod_events.on_update(gated(), gated(reason="ProbeRemoved"))
+        assert (set(handlers.nodes), handlers.markers) == (set(), {"web"})
         await asyncio.sleep(GATHER_SECONDS)
-        assert set(asked.nodes) == {"node-1"}
+        assert set(handlers.nodes) == {"node-1"}
 
-    async def test_a_pod_that_starts_to_match_asks_for_everything(self) -> None:
-        asked = Asked().matched()
-        asked.pod_events.on_update(pod(labels={}), pod())
-        assert (set(asked.pods), set(asked.nodes), asked.counted) == ({KEY}, {"node-1"}, {"web"})
+    async def test_a_pod_that_starts_to_match_enqueues_pod_node_and_marker(self) -> None:
+        handlers = Handlers().matched()
+        handlers.pod_events.on_update(pod(labels={}), pod())
+        assert (set(handlers.pods), set(handlers.nodes), handlers.markers) == (
+            {KEY},
+            {"node-1"},
+            {"web"},
+        )
 
-    async def test_a_new_pod_asks_at_once_and_an_initial_one_later_and_low(self) -> None:
-        asked = Asked().matched()
-        asked.pod_events.on_add(pod(), is_initial=False)
-        assert asked.pods == {KEY: Priority.NORMAL}
-        asked.forget()
-        asked.pod_events.on_add(pod(), is_initial=True)
-        assert asked.pods == {}
-        key, priority = await asked.keys.pods.get_with_priority()
+    async def test_a_new_pod_is_enqueued_at_once_and_an_initial_one_later_at_low(self) -> None:
+        handlers = Handlers().matched()
+        handlers.pod_events.on_add(pod(), is_initial=False)
+        assert handlers.pods == {KEY: Priority.NORMAL}
+        handlers.clear()
+        handlers.pod_events.on_add(pod(), is_initial=True)
+        assert handlers.pods == {}
+        key, priority = await handlers.queues.pods.get_with_priority()
         assert (key, priority) == (KEY, Priority.LOW)
 
-    async def test_a_pod_that_concerns_nobody_asks_for_nothing(self) -> None:
-        asked = Asked().matched()
-        asked.pod_events.on_add(pod(labels={}), is_initial=False)
-        asked.pod_events.on_delete(pod(labels={}))
-        assert (asked.pods, asked.nodes, asked.counted) == ({}, {}, set())
+    async def test_an_unmatched_pod_without_marks_enqueues_nothing(self) -> None:
+        handlers = Handlers().matched()
+        handlers.pod_events.on_add(pod(labels={}), is_initial=False)
+        handlers.pod_events.on_delete(pod(labels={}))
+        assert (handlers.pods, handlers.nodes, handlers.markers) == ({}, {}, set())
 
 
-async def test_initial_keys_are_spread_over_time() -> None:
-    stagger = Stagger()
-    delays = [stagger.delay_seconds() for _ in range(5000)]
-    assert delays[-1] == pytest.approx(1.0)
-    assert delays == sorted(delays)
+async def test_initial_keys_are_spread_over_time(looptime: float) -> None:
+    queues = Queues()
+    for number in range(5000):
+        queues.enqueue_pod(NamespacedName("default", f"web-{number}"), initial=True)
+    received = [(await queues.pods.get()).name for _ in range(5000)]
+    assert looptime == pytest.approx(1.0)
+    assert received == [f"web-{number}" for number in range(5000)]
+
+
+async def test_a_deleted_pod_is_forgotten() -> None:
+    handlers = Handlers().matched()
+    handlers.pod_events.on_add(pod(), is_initial=False)
+    handlers.limits.result_changed(KEY, ResultChange.STATE)
+    handlers.results.set_refusals(KEY, {"web": "no"})
+    handlers.pod_events.on_delete(pod())
+    assert handlers.limits.take_report(KEY) is None
+    assert not handlers.results.set_refusals(KEY, NO_REFUSALS)
 
 
 class TestResults:
@@ -209,37 +208,37 @@ class TestResults:
             pytest.param({"probed": "u"}, False, id="time-only"),
         ],
     )
-    async def test_a_changed_result_is_urgent_and_a_newer_time_is_nothing(
+    async def test_a_changed_result_is_enqueued_at_high_and_a_newer_time_is_not(
         self, change: dict[str, str], urgent: bool
     ) -> None:
-        asked = Asked().matched()
-        asked.npp_events.on_add(self.statuses(), is_initial=True)
-        asked.forget()
-        asked.npp_events.on_update(self.statuses(), self.statuses(**change))
-        assert asked.pods == ({KEY: Priority.HIGH} if urgent else {})
-        assert asked.seen == ([KEY] if urgent else [])
-        assert asked.counted == ({"web"} if urgent else set())
-        assert asked.nodes == {}
+        handlers = Handlers().matched()
+        handlers.npp_events.on_add(self.statuses(), is_initial=True)
+        handlers.clear()
+        handlers.npp_events.on_update(self.statuses(), self.statuses(**change))
+        assert handlers.pods == ({KEY: Priority.HIGH} if urgent else {})
+        assert (handlers.limits.take_report(KEY) is not None) is urgent
+        assert handlers.markers == ({"web"} if urgent else set())
+        assert handlers.nodes == {}
 
-    async def test_a_spec_that_somebody_edited_asks_for_the_plan(self) -> None:
-        asked = Asked().matched()
+    async def test_a_spec_that_others_edited_enqueues_the_node(self) -> None:
+        handlers = Handlers().matched()
         entry: Json = {"name": "x", "namespace": "default", "uid": "u", "IP": "", "probes": []}
-        asked.npp_events.on_add(npp(), is_initial=True)
-        asked.forget()
+        handlers.npp_events.on_add(npp(), is_initial=True)
+        handlers.clear()
         edited = npp(entries=[entry])
         meta = msgspec.structs.replace(edited.metadata, generation=2)
-        asked.npp_events.on_update(npp(), msgspec.structs.replace(edited, metadata=meta))
-        assert asked.nodes == {"node-1": Priority.NORMAL}
+        handlers.npp_events.on_update(npp(), msgspec.structs.replace(edited, metadata=meta))
+        assert handlers.nodes == {"node-1": Priority.NORMAL}
 
 
 class TestLeases:
-    async def test_a_renewal_in_time_asks_for_nothing(self) -> None:
-        asked = Asked()
-        asked.lease_events.on_add(lease(), is_initial=True)
-        assert asked.agents == {"node-1"}
-        asked.forget()
-        asked.lease_events.on_update(lease(), lease(renewed="2026-01-01T00:00:10Z"))
-        assert asked.agents == set()
+    async def test_a_renewal_in_time_enqueues_nothing(self) -> None:
+        handlers = Handlers()
+        handlers.lease_events.on_add(lease(), is_initial=True)
+        assert handlers.leases == {"node-1"}
+        handlers.clear()
+        handlers.lease_events.on_update(lease(), lease(renewed="2026-01-01T00:00:10Z"))
+        assert handlers.leases == set()
 
     @pytest.mark.parametrize(
         "act",
@@ -252,34 +251,34 @@ class TestLeases:
             pytest.param(lambda on: on.on_delete(lease()), id="deleted"),
         ],
     )
-    async def test_what_moves_the_expiry_asks_for_a_look(
+    async def test_an_earlier_expiry_enqueues_the_check(
         self, act: Callable[[LeaseEvents], None]
     ) -> None:
-        asked = Asked()
-        asked.lease_events.on_add(lease(), is_initial=True)
-        asked.forget()
-        act(asked.lease_events)
-        assert asked.agents == {"node-1"}
+        handlers = Handlers()
+        handlers.lease_events.on_add(lease(), is_initial=True)
+        handlers.clear()
+        act(handlers.lease_events)
+        assert handlers.leases == {"node-1"}
 
-    async def test_a_renewal_of_a_silent_agent_asks_at_once(self) -> None:
-        asked = Asked()
-        asked.lease_events.on_add(lease(), is_initial=True)
-        asked.forget()
-        asked.silent = True
-        asked.lease_events.on_update(lease(), lease(renewed="2026-01-01T00:00:10Z"))
-        assert asked.agents == {"node-1"}
+    async def test_a_renewal_of_a_stale_node_enqueues_the_check(self) -> None:
+        handlers = Handlers()
+        handlers.lease_events.on_add(lease(), is_initial=True)
+        handlers.clear()
+        handlers.caches.stale_nodes.found("node-1")
+        handlers.lease_events.on_update(lease(), lease(renewed="2026-01-01T00:00:10Z"))
+        assert handlers.leases == {"node-1"}
 
 
 class TestNodes:
-    async def test_a_heartbeat_of_a_node_asks_for_nothing(self) -> None:
-        asked = Asked()
-        asked.node_events.on_update(node(labels={"a": "1"}), node(labels={"a": "2"}))
-        assert asked.nodes == {}
+    async def test_a_status_update_of_a_node_enqueues_nothing(self) -> None:
+        handlers = Handlers()
+        handlers.node_events.on_update(node(labels={"a": "1"}), node(labels={"a": "2"}))
+        assert handlers.nodes == {}
 
-    async def test_another_uid_asks_for_the_owner(self) -> None:
-        asked = Asked()
-        asked.node_events.on_update(node(), node(uid="another"))
-        assert asked.nodes == {"node-1": Priority.NORMAL}
+    async def test_another_uid_of_a_node_enqueues_it(self) -> None:
+        handlers = Handlers()
+        handlers.node_events.on_update(node(), node(uid="another"))
+        assert handlers.nodes == {"node-1": Priority.NORMAL}
 
 
 class TestMarkers:
@@ -291,30 +290,30 @@ class TestMarkers:
             pytest.param([{"container": "other"}], True, True, id="container"),
         ],
     )
-    async def test_an_edit_asks_for_what_it_concerns(
+    async def test_an_edit_enqueues_only_pods_or_nodes_that_it_affects(
         self, probes: list[Json], pods: bool, nodes: bool
     ) -> None:
-        asked = Asked().matched()
-        asked.pod_events.on_add(pod(), is_initial=False)
-        asked.forget()
+        handlers = Handlers().matched()
+        handlers.pod_events.on_add(pod(), is_initial=False)
+        handlers.clear()
         edited = marker(generation=2, probes=[probe_wire(**each) for each in probes])
-        asked.marker_events.on_update(marker(), edited)
-        assert set(asked.pods) == ({KEY} if pods else set())
-        assert set(asked.nodes) == ({"node-1"} if nodes else set())
-        assert asked.counted == {"web"}
+        handlers.marker_events.on_update(marker(), edited)
+        assert set(handlers.pods) == ({KEY} if pods else set())
+        assert set(handlers.nodes) == ({"node-1"} if nodes else set())
+        assert handlers.markers == {"web"}
 
-    async def test_a_status_that_somebody_edited_asks_for_a_census_only(self) -> None:
-        asked = Asked().matched()
-        asked.marker_events.on_update(marker(), marker(status={"matchedPods": 77}))
-        assert (asked.pods, asked.nodes, asked.counted) == ({}, {}, {"web"})
+    async def test_a_status_that_others_edited_enqueues_a_status_update_only(self) -> None:
+        handlers = Handlers().matched()
+        handlers.marker_events.on_update(marker(), marker(status={"matchedPods": 77}))
+        assert (handlers.pods, handlers.nodes, handlers.markers) == ({}, {}, {"web"})
 
-    async def test_a_deletion_asks_for_pods_node_by_node(self) -> None:
-        asked = Asked().matched()
+    async def test_a_deletion_enqueues_pods_node_by_node(self) -> None:
+        handlers = Handlers().matched()
         for number, on in enumerate("baab"):
-            asked.pod_events.on_add(pod(f"web-{number}", node=on), is_initial=False)
-        asked.forget()
-        asked.marker_events.on_update(marker(), marker(deleting=True))
-        assert [key.name for key in asked.pods] == ["web-1", "web-2", "web-0", "web-3"]
+            handlers.pod_events.on_add(pod(f"web-{number}", node=on), is_initial=False)
+        handlers.clear()
+        handlers.marker_events.on_update(marker(), marker(deleting=True))
+        assert [key.name for key in handlers.pods] == ["web-1", "web-2", "web-0", "web-3"]
 
     @pytest.mark.parametrize(
         ("deleting", "marked", "pods"),
@@ -324,14 +323,14 @@ class TestMarkers:
             pytest.param(False, False, True, id="unannounced"),
         ],
     )
-    async def test_the_end_of_a_marker_asks_for_pods_that_may_still_show_it(
+    async def test_the_removal_of_a_marker_enqueues_pods_that_may_have_its_marks(
         self, deleting: bool, marked: bool, pods: bool
     ) -> None:
-        asked = Asked().matched()
+        handlers = Handlers().matched()
         owned = owned_fields(labels=["tier"]) if marked else None
-        asked.pod_events.on_add(pod(owned=owned), is_initial=False)
+        handlers.pod_events.on_add(pod(owned=owned), is_initial=False)
         last_known = marker(deleting=deleting)
-        asked.marker_events.on_update(marker(), last_known)
-        asked.forget()
-        asked.marker_events.on_delete(last_known)
-        assert set(asked.pods) == ({KEY} if pods else set())
+        handlers.marker_events.on_update(marker(), last_known)
+        handlers.clear()
+        handlers.marker_events.on_delete(last_known)
+        assert set(handlers.pods) == ({KEY} if pods else set())

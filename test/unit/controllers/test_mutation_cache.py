@@ -1,4 +1,4 @@
-"""Our own writes are read before their events arrive, and no longer than that."""
+"""Our own writes are returned until their events arrive."""
 
 import asyncio
 
@@ -20,7 +20,7 @@ def caches() -> tuple[Store[Pod], MutationCache[Pod]]:
     return store, MutationCache(store)
 
 
-async def test_the_newer_of_both_is_read() -> None:
+async def test_the_newer_of_stored_and_written_is_returned() -> None:
     store, cache = caches()
     store.put(at("5"))
     cache.wrote(at("7", "written"))
@@ -31,7 +31,6 @@ async def test_the_newer_of_both_is_read() -> None:
     found = cache.get(pod().key)
     assert found is not None
     assert found.ip == "newer"
-    assert len(cache) == 0
 
 
 async def test_versions_compare_as_numbers() -> None:
@@ -43,20 +42,20 @@ async def test_versions_compare_as_numbers() -> None:
     assert found.ip == "written"
 
 
-async def test_what_the_store_does_not_have_yet_is_read() -> None:
+async def test_a_written_object_that_is_not_stored_yet_is_returned() -> None:
     _, cache = caches()
     cache.wrote(at("7"))
     assert cache.get(pod().key) == at("7")
 
 
-async def test_a_write_whose_event_never_comes_is_forgotten() -> None:
+async def test_a_written_object_whose_event_never_arrives_expires() -> None:
     _, cache = caches()
     cache.wrote(at("7"))
     await asyncio.sleep(LONGEST_LAG_SECONDS + 1)
     assert cache.get(pod().key) is None
 
 
-async def test_what_the_store_does_not_show_yet_is_unseen() -> None:
+async def test_a_written_object_is_unseen_until_the_store_has_it() -> None:
     store, cache = caches()
     cache.wrote(at("7"))
     assert cache.unseen() == [], "the store holds no such object any more"
@@ -69,43 +68,57 @@ async def test_what_the_store_does_not_show_yet_is_unseen() -> None:
     assert cache.unseen() == []
 
 
-async def test_an_echo_is_known_once() -> None:
+async def test_the_event_of_our_own_write_is_recognised_until_it_is_observed() -> None:
     _, cache = caches()
     cache.wrote(at("7"))
-    assert not cache.is_echo(at("6"))
-    assert cache.is_echo(at("7"))
-    assert not cache.is_echo(at("7"))
+    assert not cache.is_own_write(at("6"))
+    for _ in range(2):
+        assert cache.is_own_write(at("7")), "a query changes nothing"
+    cache.observe(at("6"))
+    assert cache.is_own_write(at("7")), "an older event is not ours"
+    cache.observe(at("7"))
+    assert not cache.is_own_write(at("7"))
 
 
-async def test_a_later_event_ends_the_wait_and_is_no_echo() -> None:
+async def test_a_later_event_replaces_a_written_object() -> None:
     _, cache = caches()
     cache.wrote(at("7"))
-    assert not cache.is_echo(at("8"))
+    assert not cache.is_own_write(at("8"))
+    cache.observe(at("8"))
     assert len(cache) == 0
+
+
+async def test_written_objects_without_event_are_dropped_by_a_later_write() -> None:
+    _, cache = caches()
+    for number in range(5):
+        cache.wrote(msgspec.structs.replace(at("7"), name=f"web-{number}"))
+    await asyncio.sleep(LONGEST_LAG_SECONDS + 1)
+    cache.wrote(at("8"))
+    assert len(cache) == 1
 
 
 class TestAfterADeletion:
     @pytest.mark.parametrize(
         "late",
         [
-            pytest.param(at("7"), id="of-what-was-deleted"),
-            pytest.param(at("9"), id="of-what-was-deleted-as-a-list-told"),
-            pytest.param(at("6", uid="former"), id="of-an-earlier-namesake"),
+            pytest.param(at("7"), id="of-the-deleted-object"),
+            pytest.param(at("9"), id="of-the-deleted-object-if-a-list-reported-it"),
+            pytest.param(at("6", uid="former"), id="of-an-earlier-object-of-this-name"),
         ],
     )
-    async def test_the_late_answer_to_a_write_is_not_believed(self, late: Pod) -> None:
+    async def test_a_late_response_to_a_write_is_ignored(self, late: Pod) -> None:
         _, cache = caches()
         cache.deleted(at("8"))
         cache.wrote(late)
         assert cache.get(pod().key) is None
 
-    async def test_what_was_made_anew_is_read(self) -> None:
+    async def test_a_new_object_of_the_same_name_is_returned(self) -> None:
         _, cache = caches()
         cache.deleted(at("8"))
         cache.wrote(at("9", uid="new"))
         assert cache.get(pod().key) == at("9", uid="new")
 
-    async def test_what_was_written_before_is_forgotten(self) -> None:
+    async def test_an_earlier_write_is_dropped(self) -> None:
         _, cache = caches()
         cache.wrote(at("7"))
         cache.deleted(at("8"))

@@ -56,7 +56,7 @@ def test_stale_result_is_unknown_with_the_reason() -> None:
     view = only(snapshot(markers=[marker()], pods=[healthy_pod()], states=states, renewed=OLD))
     (result,) = view.pods[0].results
     assert result.state == "Unknown"
-    assert "silent since" in result.message
+    assert "has not renewed its Lease since" in result.message
     assert [each.reason for each in view.problems] == ["ProbeAgentStale"]
 
 

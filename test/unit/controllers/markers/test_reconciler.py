@@ -89,7 +89,7 @@ async def test_counts_add_up_to_the_matched_pods(api: FakeApi) -> None:
 async def test_a_census_of_many_slices_counts_every_pod_once(
     api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reconciler, "CENSUS_SLICE", 1)
+    monkeypatch.setattr(reconciler, "COUNT_SLICE", 1)
     async with running_manager(api):
         await settle()
         report(api, {"web-1": "Succeeded", "web-2": "Failed"})
@@ -196,7 +196,7 @@ async def test_a_silent_agent_makes_its_pods_unknown_and_the_marker_says_why(api
         assert numbers(api) == (2, 1, 0, 1, 0)
         status, reason, message = condition(api, "Degraded")
         assert (status, reason) == ("True", "ProbeAgentStale")
-        assert "silent: node-1 (1 pods). Look at the daemon's pod" in message
+        assert "renew their Lease: node-1 (1 pods). Check the kruise-probe-daemon pod" in message
 
 
 async def test_the_status_is_written_at_most_once_a_second(api: FakeApi) -> None:
@@ -403,7 +403,8 @@ class TestFinalizer:
             assert condition(api, "Synced") == (
                 "True",
                 "Deleting",
-                "Nothing of this marker is left on nodes and pods; finalizers of others hold it.",
+                "Nodes and pods hold nothing of this marker any more. Other controllers keep it by their "
+                "finalizers; check metadata.finalizers.",
             )
 
         before = len(api.writes)

@@ -260,7 +260,7 @@ async def test_one_that_never_comes_into_view_is_tried_ever_less_often_and_told_
         marker = api.get(MARKERS, "web")
         assert marker is not None
         synced = next(each for each in marker["status"]["conditions"] if each["type"] == "Synced")
-        assert "node-2: the NodePodProbe is not as it was seen last" in synced["message"]
+        assert "node-2: the cache still shows an outdated NodePodProbe" in synced["message"]
 
         npps.release()
         await settle()

@@ -27,7 +27,7 @@ from kruise_probe.controllers.pods.claims import (
     claims_of,
     claims_on,
     conflicts_of,
-    has_residue,
+    has_stale_mark,
 )
 
 
@@ -167,7 +167,7 @@ def test_residue_is_what_we_wrote_and_nobody_claims(
         readiness_gates=["c/gate", "c/kept"],
         owned=owned_fields(**on_the_pod) if on_the_pod else None,
     )
-    assert has_residue(of, compile_marker(ending), claims) is left
+    assert has_stale_mark(of, compile_marker(ending), claims) is left
 
 
 def test_an_owner_without_its_container_keeps_what_it_owns_from_others_only() -> None:
@@ -188,7 +188,7 @@ def test_a_mark_that_the_cache_does_not_show_is_no_residue() -> None:
     """Nobody would ever take it away."""
     policies = [policy_wire("Succeeded", {"l": "1"}, {"a": "1"})]
     ending = compile_marker(marker(deleting=True, probes=[probe_wire(policies=policies)]))
-    assert not has_residue(
+    assert not has_stale_mark(
         pod(owned=owned_fields(labels=["l"], annotations=["a"])), ending, claims_of(())
     )
 

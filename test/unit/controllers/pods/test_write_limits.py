@@ -11,6 +11,7 @@ from support.builders import condition_wire, pod
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.names import REASON_AGENT_STALE
 from kruise_probe.api.pods import PodCondition
+from kruise_probe.controllers.node_index import ResultChange
 from kruise_probe.controllers.pods.marking import Changes
 from kruise_probe.controllers.pods.write_limits import (
     MARKS_BURST,
@@ -20,7 +21,6 @@ from kruise_probe.controllers.pods.write_limits import (
     WriteLimits,
     cause_of,
 )
-from kruise_probe.controllers.result_changes import ResultChange
 
 STATE, FIRST, MESSAGE, MARKS = WriteCause
 KEY = NamespacedName("default", "web-0")

@@ -1,4 +1,4 @@
-"""What a status says."""
+"""The counts and conditions of a marker's status."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -19,10 +19,15 @@ from support.builders import (
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.v1alpha1 import Condition, PodProbe, PodProbeMarkerStatus
 from kruise_probe.controllers.compiled import compile_marker
-from kruise_probe.controllers.markers.census import Sighting, Tally, census
-from kruise_probe.controllers.markers.status import differs, encode_status, pruned_fields
+from kruise_probe.controllers.markers.counts import PodObservation, StatusCounts
+from kruise_probe.controllers.markers.status import (
+    differs,
+    encode_status,
+    marker_status,
+    pruned_fields,
+)
 from kruise_probe.controllers.nodes.plan import plan
-from kruise_probe.controllers.pods.claims import Conflict
+from kruise_probe.controllers.pods.claims import ClaimConflict
 from kruise_probe.controllers.pods.marking import States
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
@@ -35,16 +40,23 @@ def entry(of: Any, *markers: Any) -> PodProbe:
 
 
 def counted(
-    *sightings: Sighting,
+    *observed: PodObservation,
     of: Any = None,
-    conflicts: list[Conflict] | None = None,
-    obstacles: dict[str, str] | None = None,
+    conflicts: list[ClaimConflict] | None = None,
+    node_errors: dict[str, str] | None = None,
 ) -> PodProbeMarkerStatus:
     of = of or marker(probes=TWO)
-    tally = Tally(compile_marker(of))
-    for each in sightings:
-        tally.add(each)
-    return census(of, tally, conflicts or [], obstacles or {}, NOW)
+    counts = StatusCounts(compile_marker(of))
+    for each in observed:
+        counts.add(each)
+    return marker_status(
+        of,
+        counts,
+        conflicts=conflicts or [],
+        node_errors=node_errors or {},
+        refusals={},
+        now=NOW,
+    )
 
 
 def condition(status: PodProbeMarkerStatus, type: str) -> Condition:
@@ -52,25 +64,25 @@ def condition(status: PodProbeMarkerStatus, type: str) -> Condition:
 
 
 @pytest.mark.parametrize(
-    ("seen", "verdict"),
+    ("seen", "expected"),
     [
         pytest.param(["Succeeded", "Succeeded"], "succeeded", id="all-succeed"),
         pytest.param(["Succeeded", "Failed"], "failed", id="one-fails"),
         pytest.param(["Unknown", "Failed"], "failed", id="a-failure-outweighs-an-unknown"),
         pytest.param(["Succeeded", "Unknown"], "unknown", id="one-unknown"),
-        pytest.param(["Succeeded"], "unknown", id="one-not-there-yet"),
-        pytest.param([], "unknown", id="none-there-yet"),
+        pytest.param(["Succeeded"], "unknown", id="one-without-result"),
+        pytest.param([], "unknown", id="no-results"),
     ],
 )
-def test_a_pod_counts_once(seen: list[str], verdict: str) -> None:
+def test_a_pod_counts_once(seen: list[str], expected: str) -> None:
     results = states(*(state(f"web#{name}", each) for name, each in zip("ab", seen, strict=False)))
-    status = counted(Sighting(pod(), entry(pod(), marker(probes=TWO)), results))
+    status = counted(PodObservation(pod(), entry(pod(), marker(probes=TWO)), results))
     assert status.matched_pods == 1
     assert {each: getattr(status, each) for each in ("succeeded", "failed", "unknown")} == {
         "succeeded": 0,
         "failed": 0,
         "unknown": 0,
-    } | {verdict: 1}
+    } | {expected: 1}
 
 
 NONE: States = {}
@@ -79,73 +91,82 @@ TWICE = msgspec.structs.replace(ONCE, probes=(*(ONCE.probes or ()), *(ONCE.probe
 
 
 @pytest.mark.parametrize(
-    ("sighting", "behind"),
+    ("observed", "behind"),
     [
-        pytest.param(Sighting(pod(), entry(pod(), marker(probes=TWO)), NONE), 0, id="current"),
-        pytest.param(Sighting(pod(), None, NONE), 1, id="missing"),
-        pytest.param(Sighting(pod(), None, NONE, planned=False), 0, id="virtual-node"),
         pytest.param(
-            Sighting(pod(ip="127.9.9.9"), entry(pod(), marker(probes=TWO)), NONE), 1, id="former-ip"
+            PodObservation(pod(), entry(pod(), marker(probes=TWO)), NONE), 0, id="current"
         ),
+        pytest.param(PodObservation(pod(), None, NONE), 1, id="missing"),
+        pytest.param(PodObservation(pod(), None, NONE, planned=False), 0, id="virtual-node"),
         pytest.param(
-            Sighting(pod(), entry(pod(), marker(probes=TWO[:1])), NONE), 1, id="a-probe-missing"
-        ),
-        pytest.param(
-            Sighting(pod(), entry(pod(), marker(probes=[*TWO, probe_wire("c")])), NONE),
+            PodObservation(pod(ip="127.9.9.9"), entry(pod(), marker(probes=TWO)), NONE),
             1,
-            id="a-removed-probe-still-there",
+            id="former-ip",
         ),
-        pytest.param(Sighting(pod(), TWICE, NONE), 1, id="a-probe-standing-twice"),
         pytest.param(
-            Sighting(pod(), entry(pod(), marker(probes=TWO), marker("way2")), NONE),
+            PodObservation(pod(), entry(pod(), marker(probes=TWO[:1])), NONE),
+            1,
+            id="a-probe-missing",
+        ),
+        pytest.param(
+            PodObservation(pod(), entry(pod(), marker(probes=[*TWO, probe_wire("c")])), NONE),
+            1,
+            id="a-removed-probe",
+        ),
+        pytest.param(PodObservation(pod(), TWICE, NONE), 1, id="a-duplicate-probe"),
+        pytest.param(
+            PodObservation(pod(), entry(pod(), marker(probes=TWO), marker("way2")), NONE),
             0,
             id="beside-another-marker",
         ),
         pytest.param(
-            Sighting(pod(containers=[container_wire("x")]), None, NONE), 0, id="nothing-to-ask"
+            PodObservation(pod(containers=[container_wire("x")]), None, NONE),
+            0,
+            id="nothing-to-probe",
         ),
     ],
 )
-def test_a_node_is_behind_unless_it_shows_exactly_this_marker(
-    sighting: Sighting, behind: int
+def test_a_node_is_behind_unless_it_has_exactly_the_probes(
+    observed: PodObservation, behind: int
 ) -> None:
-    status = counted(sighting)
+    status = counted(observed)
     assert status.nodes_behind == behind
     assert condition(status, "Synced").status == ("False" if behind else "True")
 
 
-def test_nodes_with_a_known_reason_are_named_first_and_few_are() -> None:
-    sightings = [Sighting(pod(f"p{n}", node=f"node-{n}"), None, NONE) for n in range(9)]
-    status = counted(*sightings, obstacles={"node-7": "500: no"})
+def test_nodes_with_an_error_are_listed_first() -> None:
+    observed = [PodObservation(pod(f"p{n}", node=f"node-{n}"), None, NONE) for n in range(9)]
+    status = counted(*observed, node_errors={"node-7": "500: no"})
     message = condition(status, "Synced").message
     assert message == (
-        "9 nodes do not show this marker as it is: node-7: 500: no; node-0; node-1; and 6 more."
+        "9 NodePodProbes do not have the current probes of this marker yet: node-7: 500: no; node-0; node-1; "
+        "and 6 more. The manager retries. If this lasts, check its log."
     )
 
 
-def test_conflicts_are_told_in_words() -> None:
-    lost = Conflict(
+def test_the_conflict_message_names_both_probes() -> None:
+    lost = ClaimConflict(
         NamespacedName("default", "web"), "a", "label", "l", NamespacedName("default", "old"), "p"
     )
     status = counted(conflicts=[lost, lost])
     assert condition(status, "Conflict").status == "True"
     assert condition(status, "Conflict").message == (
-        "Not written: label 'l' of probe 'a' belongs to probe 'p' of PodProbeMarker default/old. "
+        "Not written to pods: label 'l' of probe 'a' belongs to probe 'p' of PodProbeMarker default/old. "
         "Use other names, or remove them from one of the probes."
     )
 
 
-def test_b13_fields_without_effect_are_told_of_and_degrade_nothing() -> None:
+def test_b13_fields_without_effect_are_reported_and_degrade_nothing() -> None:
     restarting = probe_wire("b", condition="c/b", terminationGracePeriodSeconds=5)
-    idle = marker(probes=[probe_wire("a", condition="c/a"), restarting])
-    said = condition(counted(of=idle), "Degraded")
+    of = marker(probes=[probe_wire("a", condition="c/a"), restarting])
+    degraded = condition(counted(of=of), "Degraded")
 
-    assert (said.status, said.reason) == ("False", "FieldsWithoutEffect")
-    assert said.message is not None
-    assert "spec.probes[1].probe.terminationGracePeriodSeconds." in said.message
+    assert (degraded.status, degraded.reason) == ("False", "FieldsWithoutEffect")
+    assert degraded.message is not None
+    assert "spec.probes[1].probe.terminationGracePeriodSeconds. Remove them." in degraded.message
 
 
-def test_a_condition_keeps_its_stamp_while_its_status_stays() -> None:
+def test_the_transition_time_changes_only_with_the_status() -> None:
     before = [condition_wire("Synced", lastTransitionTime="2025-01-01T00:00:00Z")]
     before += [condition_wire("Conflict", lastTransitionTime="2025-01-01T00:00:00Z")]
     of = marker(probes=TWO, status={"observedGeneration": 1, "conditions": before})
@@ -154,16 +175,17 @@ def test_a_condition_keeps_its_stamp_while_its_status_stays() -> None:
     assert condition(status, "Conflict").last_transition_time == "2026-01-01T12:00:00Z"
 
 
-def test_the_generation_told_is_the_one_decided_on() -> None:
+def test_observed_generation_is_that_of_the_counts() -> None:
     newer = marker(probes=TWO, generation=9)
     decided = compile_marker(marker(probes=TWO, generation=8))
-    assert census(newer, Tally(decided), [], {}, NOW).observed_generation == 8
+    status = marker_status(newer, StatusCounts(decided), node_errors={}, refusals={}, now=NOW)
+    assert status.observed_generation == 8
 
 
 class TestDifference:
-    STATUS = counted(Sighting(pod(), None, NONE))
+    STATUS = counted(PodObservation(pod(), None, NONE))
 
-    def test_a_status_read_back_does_not_differ(self) -> None:
+    def test_a_stored_status_does_not_differ(self) -> None:
         stored = msgspec.json.decode(encode_status(self.STATUS))["status"]
         read = marker(status=stored).status
         assert not differs(self.STATUS, read, frozenset())
@@ -172,20 +194,20 @@ class TestDifference:
         body = msgspec.json.decode(encode_status(counted()))["status"]
         assert (body["matchedPods"], body["succeeded"]) == (0, 0)
 
-    def test_none_at_all_differs(self) -> None:
+    def test_a_missing_status_differs(self) -> None:
         assert differs(self.STATUS, None, frozenset())
 
-    def test_what_the_server_prunes_is_found_out_and_not_compared(self) -> None:
+    def test_fields_that_the_server_prunes_are_not_compared(self) -> None:
         kept = PodProbeMarkerStatus(observed_generation=1, matched_pods=1)
         pruned = pruned_fields(self.STATUS, kept)
         assert pruned == {"succeeded", "failed", "unknown", "nodes_behind", "conditions"}
         assert not differs(self.STATUS, kept, pruned)
         assert differs(self.STATUS, PodProbeMarkerStatus(observed_generation=1), pruned)
 
-    def test_a_server_that_keeps_all_prunes_nothing(self) -> None:
+    def test_a_server_that_keeps_all_fields_prunes_nothing(self) -> None:
         assert pruned_fields(self.STATUS, self.STATUS) == frozenset()
 
 
-def test_a_marker_of_odd_age_has_a_status_too() -> None:
+def test_a_marker_without_creation_time_has_a_status() -> None:
     wire = marker_wire(created="")
     assert counted(of=marker(created="")).observed_generation == wire["metadata"]["generation"]

@@ -30,9 +30,9 @@ class MarkedPods:
         self._sent: dict[NamespacedName, Pod] = {}
         self._written = written
 
-    def sent(self, pod: Pod, changes: Changes) -> None:
-        """Records a patch in flight, whole or in parts. The marks that it sets count until `answered`."""
-        labels, annotations = _put(changes.labels), _put(changes.annotations)
+    def patch_sent(self, pod: Pod, changes: Changes) -> None:
+        """Records a patch in flight, whole or in parts. The marks that it sets count until `patch_done`."""
+        labels, annotations = _values_set(changes.labels), _values_set(changes.annotations)
         if not (labels or annotations or changes.conditions):
             return
         self._sent[pod.key] = msgspec.structs.replace(
@@ -47,11 +47,11 @@ class MarkedPods:
             ),
         )
 
-    def answered(self, pod: Pod) -> None:
+    def patch_done(self, pod: Pod) -> None:
         """Removes a patch in flight, successful or failed. Its response is in `written`."""
         self._sent.pop(pod.key, None)
 
-    def arriving_on(self, pods: Iterable[Pod]) -> list[Pod]:
+    def unseen_versions(self, pods: Iterable[Pod]) -> list[Pod]:
         """Versions of `pods` that the informer does not show yet: as patched, or with a patch in flight applied."""
         return [
             each
@@ -78,24 +78,24 @@ class MarkedPods:
     def of_marker(self, marker: CompiledMarker) -> Iterator[Pod]:
         """The pods with a mark of ours that `marker` names, under any owner. Includes patches in flight."""
         for owned, pods in self._pods.get(marker.key.namespace, {}).items():
-            if _concerns(owned, marker):
+            if _names_any(marker, owned):
                 yield from pods.values()
         for pod in (*self._sent.values(), *self._written.unseen()):
-            if pod.namespace == marker.key.namespace and _concerns(pod.owned, marker):
+            if pod.namespace == marker.key.namespace and _names_any(marker, pod.owned):
                 yield pod
 
 
-def touches(changes: Changes, marker: CompiledMarker) -> bool:
+def sets_mark_of(marker: CompiledMarker, changes: Changes) -> bool:
     """Whether `changes` set anything that `marker` names. Removals do not count: the pod's event reports them."""
-    put = Owned(
+    set_by = Owned(
         condition_types=frozenset(each.type for each in changes.conditions),
-        labels=frozenset(_put(changes.labels)),
-        annotations=frozenset(_put(changes.annotations)),
+        labels=frozenset(_values_set(changes.labels)),
+        annotations=frozenset(_values_set(changes.annotations)),
     )
-    return _concerns(put, marker)
+    return _names_any(marker, set_by)
 
 
-def _concerns(owned: Owned, marker: CompiledMarker) -> bool:
+def _names_any(marker: CompiledMarker, owned: Owned) -> bool:
     return bool(
         owned.labels & marker.labels
         or owned.annotations & marker.annotations
@@ -103,5 +103,5 @@ def _concerns(owned: Owned, marker: CompiledMarker) -> bool:
     )
 
 
-def _put(values: Mapping[str, str | None]) -> dict[str, str]:
+def _values_set(values: Mapping[str, str | None]) -> dict[str, str]:
     return {key: value for key, value in values.items() if value is not None}

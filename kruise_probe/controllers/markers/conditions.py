@@ -1,0 +1,208 @@
+"""The conditions of a marker's status: Synced, Conflict and Degraded.
+
+Each message says what is wrong, where, and what to do.
+
+Source: no counterpart. Kruise's markers have no conditions.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from datetime import datetime
+from typing import Final
+
+from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.names import (
+    REASON_AGENT_STALE,
+    REASON_ENTRY_TOO_LARGE,
+    REASON_NO_ROOM,
+    REASON_TOO_MANY_MARKERS,
+)
+from kruise_probe.api.times import format_time
+from kruise_probe.api.v1alpha1 import Condition
+from kruise_probe.controllers.limits import ENTRY_BYTES, MARKERS_PER_POD
+from kruise_probe.controllers.markers.counts import StatusCounts
+from kruise_probe.controllers.pods.claims import ClaimConflict
+from kruise_probe.controllers.selector_cycles import Step, cycle_text
+
+SYNCED: Final = "Synced"
+CONFLICT: Final = "Conflict"
+DEGRADED: Final = "Degraded"
+
+CLAIMED_BY_ANOTHER: Final = "ClaimedByAnother"
+SELECTOR_CYCLE: Final = "SelectorCycle"
+INVALID_SPEC: Final = "InvalidSpec"
+DELETING: Final = "Deleting"
+WARNING_REASONS: Final = frozenset({CLAIMED_BY_ANOTHER, INVALID_SPEC, SELECTOR_CYCLE})
+"""Reasons with a Warning event: where Kruise's CRD prunes conditions, only the event reports them."""
+WARNING_REASONS_ONCE: Final = frozenset(
+    {REASON_TOO_MANY_MARKERS, REASON_ENTRY_TOO_LARGE, REASON_NO_ROOM}
+)
+"""Reasons with a Warning event only when the reason is new: their messages contain numbers of pods."""
+
+LISTED: Final = 3
+"""How many nodes, conflicts or errors a message lists; it counts the rest."""
+
+
+def synced(nodes_behind: AbstractSet[str], node_errors: Mapping[str, str]) -> Condition:
+    """The Synced condition; nodes with an error are listed first."""
+    if not nodes_behind:
+        message = "Every node has the current probes of this marker."
+        return Condition(SYNCED, "True", "NodesCurrent", message)
+    nodes = [
+        f"{node}: {node_errors[node]}" if node in node_errors else node
+        for node in sorted(nodes_behind, key=lambda node: (node not in node_errors, node))
+    ]
+    do_not = "NodePodProbes do not" if len(nodes) > 1 else "NodePodProbe does not"
+    return Condition(
+        SYNCED,
+        "False",
+        "NodesBehind",
+        f"{len(nodes)} {do_not} have the current probes of this marker yet: {listed(nodes)}. "
+        "The manager retries. If this lasts, check its log.",
+    )
+
+
+def conflict(conflicts: Iterable[ClaimConflict], cycle: Sequence[Step]) -> Condition:
+    """The Conflict condition. A cycle takes precedence for the reason, as it changes pods repeatedly."""
+    sentences = sorted({str(each) for each in conflicts})
+    messages: list[str] = []
+    if cycle:
+        messages.append(
+            f"Markers of this namespace select pods by labels that they write for each other: {cycle_text(cycle)}. "
+            "Pods that they select may change again and again, at a limited rate. "
+            "Remove one of these labels from a markerPolicy or from a selector."
+        )
+    if sentences:
+        messages.append(
+            f"Not written to pods: {listed(sentences)}. Use other names, or remove them from one of the probes."
+        )
+    if not messages:
+        message = "No other probe owns a condition type, label or annotation of this marker."
+        return Condition(CONFLICT, "False", "NoConflict", message)
+    reason = SELECTOR_CYCLE if cycle else CLAIMED_BY_ANOTHER
+    return Condition(CONFLICT, "True", reason, " ".join(messages))
+
+
+def degraded(counts: StatusCounts, refusals: Mapping[NamespacedName, str]) -> Condition:
+    """The Degraded condition for the first problem found: those that need action come before transient ones."""
+    compiled = counts.compiled
+    if compiled.errors:
+        errors = listed([str(each) for each in compiled.errors])
+        message = f"Invalid parts of the spec are ignored: {errors}. Correct them."
+        return Condition(DEGRADED, "True", INVALID_SPEC, message)
+    if refusals:
+        return not_marked(refusals)
+    if counts.left_out:
+        return _left_out(counts)
+    if counts.stale:
+        message = (
+            f"Results are unknown, because the daemons on these nodes do not renew their Lease: {_pods_by_node(counts.stale)}. "
+            "Check the kruise-probe-daemon pod on each node, and the node itself."
+        )
+        return Condition(DEGRADED, "True", REASON_AGENT_STALE, message)
+    if counts.containers_missing:
+        sentences = [
+            f"container {container!r} of probe {probe!r} is not a container or sidecar of {count} of {counts.matched} pods"
+            for (probe, container), count in sorted(counts.containers_missing.items())
+        ]
+        message = (
+            f"Not probed: {listed(sentences)}. "
+            "Correct containerName in the marker; kruise-probe status lists the pods."
+        )
+        return Condition(DEGRADED, "True", "ContainerNotFound", message)
+    message = "Every probe of this marker is in use."
+    if compiled.fields_without_effect:
+        fields = listed(compiled.fields_without_effect)
+        message += f" These fields have no effect, because kruise-probe restarts no container: {fields}. Remove them."
+        return Condition(DEGRADED, "False", "FieldsWithoutEffect", message)
+    return Condition(DEGRADED, "False", "AsExpected", message)
+
+
+def _left_out(counts: StatusCounts) -> Condition:
+    """The Degraded condition for the first limit that leaves out pods."""
+    by_reason: Counter[str] = Counter()
+    for (reason, _), count in counts.left_out.items():
+        by_reason[reason] += count
+    if count := by_reason[REASON_TOO_MANY_MARKERS]:
+        message = (
+            f"{count} of {counts.matched} pods are not probed: {MARKERS_PER_POD} older PodProbeMarkers select each of "
+            "them, which is the limit. Delete some of them, or merge their probes into fewer markers."
+        )
+        return Condition(DEGRADED, "True", REASON_TOO_MANY_MARKERS, message)
+    if count := by_reason[REASON_ENTRY_TOO_LARGE]:
+        message = (
+            f"{count} of {counts.matched} pods are not probed: for each of them the probes of this marker exceed "
+            f"{ENTRY_BYTES // 1024} KiB. Shorten their commands, or move probes to another marker."
+        )
+        return Condition(DEGRADED, "True", REASON_ENTRY_TOO_LARGE, message)
+    nodes = _pods_by_node({node: count for (_, node), count in counts.left_out.items()})
+    message = (
+        f"{by_reason[REASON_NO_ROOM]} of {counts.matched} pods are not probed: the NodePodProbe of their node is full "
+        f"(1 MiB), and this namespace or the pod has used its share of it: {nodes}. "
+        "Use fewer probes or shorter commands for the pods of these nodes."
+    )
+    return Condition(DEGRADED, "True", REASON_NO_ROOM, message)
+
+
+def not_marked(refusals: Mapping[NamespacedName, str]) -> Condition:
+    """The Degraded condition for pods whose marks the API server refuses."""
+    sentences = [f"{pod}: {why}" for pod, why in sorted(refusals.items())]
+    pods = f"{len(refusals)} pods" if len(refusals) > 1 else "1 pod"
+    return Condition(
+        DEGRADED,
+        "True",
+        "PodNotMarked",
+        f"The API server refuses to write results to {pods}: {listed(sentences)}. "
+        "Correct the marker, or the admission policy that refuses them.",
+    )
+
+
+def deletion_waits(nodes: Sequence[str], pod: NamespacedName | None) -> Condition:
+    """The Synced condition of a deleted marker of which `nodes` still hold entries, or `pod` still has marks."""
+    if pod is not None:
+        message = (
+            f"Pod {pod} still has conditions, labels or annotations of this marker. The manager removes them. "
+            "If this lasts, check its log."
+        )
+    else:
+        hold = "NodePodProbe still holds" if len(nodes) == 1 else "NodePodProbes still hold"
+        message = (
+            f"{len(nodes)} {hold} probes of this marker: {listed(nodes)}. The manager removes them when no pod of the "
+            "node has marks of this marker. If this lasts, check its log."
+        )
+    return Condition(SYNCED, "False", DELETING, message)
+
+
+def deletion_complete() -> Condition:
+    """The Synced condition of a deleted marker that only finalizers of others keep."""
+    message = (
+        "Nodes and pods hold nothing of this marker any more. Other controllers keep it by their finalizers; "
+        "check metadata.finalizers."
+    )
+    return Condition(SYNCED, "True", DELETING, message)
+
+
+def _pods_by_node(counts: Mapping[str, int]) -> str:
+    return listed([f"{node} ({count} pods)" for node, count in sorted(counts.items())])
+
+
+def listed(items: Sequence[str]) -> str:
+    """Joins the first items, and counts the rest."""
+    shown = "; ".join(items[:LISTED])
+    return f"{shown}; and {len(items) - LISTED} more" if len(items) > LISTED else shown
+
+
+def stamped(
+    condition: Condition, previous: Condition | None, generation: int, now: datetime
+) -> Condition:
+    """Sets lastTransitionTime, which changes only with the status, and observedGeneration."""
+    moved = previous is None or previous.status != condition.status
+    return Condition(
+        condition.type,
+        condition.status,
+        condition.reason,
+        condition.message,
+        format_time(now) if moved or previous is None else previous.last_transition_time,
+        generation,
+    )

@@ -1,0 +1,99 @@
+"""Counts the pods of a marker by the state of its probes, and the problems that its conditions report.
+
+A pod counts if it can be probed (see `nodes.plan.is_probed`) and its Node exists. It counts as failed if any of the
+marker's probes on it failed, else as unknown if any has no result, else as succeeded. So the three add up to
+`matchedPods`.
+
+Source: Kruise pkg/controller/podprobemarker (matchedPods).
+Differs: everything but the number of pods.
+"""
+
+from collections import Counter
+from typing import Final, NamedTuple
+
+from kruise_probe.api.keys import ProbeName
+from kruise_probe.api.pods import Pod
+from kruise_probe.api.v1alpha1 import PodProbe, ProbeState
+from kruise_probe.controllers.compiled import CompiledMarker
+from kruise_probe.controllers.nodes.plan import probes_of_marker, unordered_probes
+from kruise_probe.controllers.pods.marking import States
+
+
+class PodObservation(NamedTuple):
+    """One counted pod of a marker, as the caches show it.
+
+    Attributes:
+        entry: its entry in the NodePodProbe of its node, or None.
+        states: its recorded results; empty if they are stale.
+        planned: whether a NodePodProbe should hold it (not on virtual nodes).
+        stale: whether the results of its node are stale.
+        left_out: the reason of the limit that leaves out this marker's probes, or empty.
+    """
+
+    pod: Pod
+    entry: PodProbe | None
+    states: States
+    planned: bool = True
+    stale: bool = False
+    left_out: str = ""
+
+
+class StatusCounts:
+    """The counts of one marker's pods; `add` the pods in any order."""
+
+    def __init__(self, compiled: CompiledMarker) -> None:
+        self.compiled: Final = compiled
+        self.by_state: Final[Counter[ProbeState]] = Counter()
+        self.nodes_behind: Final[set[str]] = set()
+        """The nodes whose NodePodProbe does not hold the current probes."""
+        self.stale: Final[Counter[str]] = Counter()
+        """Pods by node."""
+        self.left_out: Final[Counter[tuple[str, str]]] = Counter()
+        """Pods by reason and node."""
+        self.containers_missing: Final[Counter[tuple[str, str]]] = Counter()
+        """Pods by probe and container."""
+
+    @property
+    def matched(self) -> int:
+        return self.by_state.total()
+
+    def add(self, observed: PodObservation) -> None:
+        pod, compiled = observed.pod, self.compiled
+        if observed.left_out:
+            self.left_out[observed.left_out, pod.node] += 1
+            self.by_state[ProbeState.UNKNOWN] += 1
+            return
+        if observed.stale:
+            self.stale[pod.node] += 1
+        self.by_state[_state_of(compiled, observed.states)] += 1
+        if observed.planned and not _is_current(compiled, observed):
+            self.nodes_behind.add(pod.node)
+        for probe in compiled.probes:
+            if pod.container(probe.container) is None:
+                self.containers_missing[probe.probe, probe.container] += 1
+
+
+def _state_of(compiled: CompiledMarker, states: States) -> ProbeState:
+    seen = [states.get(probe.name) for probe in compiled.probes]
+    if any(each is not None and each.state == ProbeState.FAILED for each in seen):
+        return ProbeState.FAILED
+    succeeded = bool(seen) and all(
+        each is not None and each.state == ProbeState.SUCCEEDED for each in seen
+    )
+    return ProbeState.SUCCEEDED if succeeded else ProbeState.UNKNOWN
+
+
+def _is_current(compiled: CompiledMarker, observed: PodObservation) -> bool:
+    """Whether the node's NodePodProbe holds exactly this marker's probes of the pod."""
+    pod, entry = observed.pod, observed.entry
+    wanted = probes_of_marker(compiled, pod.containers, pod.started)
+    if entry is None:
+        return not wanted
+    if wanted and entry.ip != pod.ip:
+        return False
+    there = entry.probes or ()
+    if there == wanted:
+        return True
+    name = compiled.key.name
+    mine = [each for each in there if ProbeName.parse(each.name).marker == name]
+    return unordered_probes(mine) == unordered_probes(wanted)

@@ -1,0 +1,230 @@
+"""Index of NodePodProbes by pod and by marker, and which results an event changed.
+
+The status change of a pod is a new state, a first result, or only a new message. A probe that leaves the spec and is
+added again starts over: its next result is a first result. This holds even if the status never showed the probe
+without a result, as the daemon batches changes of 100 ms. So markers in a selector cycle never get the unlimited
+writes of state changes.
+
+Source: no counterpart.
+"""
+
+from collections.abc import Collection, Mapping
+from collections.abc import Set as AbstractSet
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from kruise_probe.api.keys import NamespacedName, ProbeName
+from kruise_probe.api.pods import Pod
+from kruise_probe.api.v1alpha1 import (
+    ContainerProbeState,
+    NodePodProbe,
+    PodProbe,
+    PodProbeStatus,
+)
+from kruise_probe.controllers.pods.marking import States
+
+ProbeOfPod = tuple[str, str]
+"""The pod's uid and the probe's name, `<marker>#<probe>`."""
+
+PodIdentity = tuple[str, str, str]
+"""Namespace, name and uid. A result belongs to a pod if all three are equal, as in Kruise."""
+
+Statuses = Mapping[PodIdentity, PodProbeStatus]
+
+
+class NodeView(NamedTuple):
+    """A NodePodProbe indexed by pod: its entries (by uid) and the published results.
+
+    `removed` holds probes that left the spec and whose last state is still published.
+    """
+
+    entries: Mapping[str, PodProbe]
+    statuses: Statuses
+    removed: frozenset[ProbeOfPod] = frozenset()
+
+
+_EMPTY_VIEW: Final = NodeView({}, {})
+_NO_STATES: Final[States] = {}
+
+
+class ResultChange(IntEnum):
+    """The most important change in the results of one pod.
+
+    MESSAGE: only messages changed, or a result was removed. FIRST_RESULT: a probe has its first result. STATE: a
+    probe that stayed in the spec changed its state.
+    """
+
+    MESSAGE = 0
+    FIRST_RESULT = 1
+    STATE = 2
+
+
+class ProbesChange(NamedTuple):
+    """What an event of a NodePodProbe changed.
+
+    Attributes:
+        spec: whether the entries changed.
+        pods: the pods of which a state or message changed, with the kind of change. A newer time alone is no change.
+        markers: the markers of all changed entries and results.
+    """
+
+    spec: bool
+    pods: Mapping[NamespacedName, ResultChange]
+    markers: frozenset[NamespacedName]
+
+
+class NodePodProbeIndex:
+    """The entries and results of all NodePodProbes. `update` and `remove` keep it up to date."""
+
+    def __init__(self) -> None:
+        self._views: dict[str, NodeView] = {}
+        self._nodes_of_marker: dict[NamespacedName, set[str]] = {}
+
+    def view(self, node: str) -> NodeView:
+        """The indexed NodePodProbe of `node`; empty if there is none."""
+        return self._views.get(node, _EMPTY_VIEW)
+
+    def states_of(self, pod: Pod) -> States:
+        """The probe states that the node of `pod` published for it."""
+        status = self.view(pod.node).statuses.get((pod.namespace, pod.name, pod.uid))
+        if status is None or not status.probe_states:
+            return _NO_STATES
+        return {each.name: each for each in status.probe_states}
+
+    def nodes_holding(self, marker: NamespacedName) -> Collection[str]:
+        """The nodes whose NodePodProbe holds an entry of `marker`."""
+        return self._nodes_of_marker.get(marker, ())
+
+    def update(self, old: NodePodProbe | None, new: NodePodProbe) -> ProbesChange:
+        """Indexes a new or changed NodePodProbe; returns what changed."""
+        name = new.key.name
+        before = self.view(name)
+        spec = old is None or _spec_differs(old, new)
+        entries = {each.uid: each for each in new.spec.pod_probes or ()} if spec else before.entries
+        statuses = {
+            (each.namespace, each.name, each.uid): each
+            for each in (new.status and new.status.pod_probe_statuses) or ()
+        }
+        removed = before.removed
+        if spec:
+            removed |= _removed_probes(before.entries, entries)
+        markers: set[NamespacedName] = set()
+        if spec:
+            markers |= self._index_entries(name, before.entries, entries)
+        pods: dict[NamespacedName, ResultChange] = {}
+        for identity, status in statuses.items():
+            previous = before.statuses.get(identity)
+            change = result_change(previous, status, removed)
+            if change is not None:
+                pods[NamespacedName(status.namespace, status.name)] = change
+                markers.update(_markers_of_states(status))
+                if previous is not None:  # markers of removed states must update their counts
+                    markers.update(_markers_of_states(previous))
+        for identity, status in before.statuses.items():
+            if identity not in statuses:
+                markers.update(_markers_of_states(status))
+        if removed:
+            removed = _still_removed(removed, before.statuses, statuses)
+        self._views[name] = NodeView(entries, statuses, removed)
+        return ProbesChange(spec, pods, frozenset(markers))
+
+    def remove(self, name: str) -> ProbesChange:
+        """Removes the NodePodProbe of a node; returns what changed."""
+        before = self._views.pop(name, _EMPTY_VIEW)
+        markers = self._index_entries(name, before.entries, {})
+        return ProbesChange(spec=True, pods={}, markers=frozenset(markers))
+
+    def _index_entries(
+        self, node: str, before: Mapping[str, PodProbe], after: Mapping[str, PodProbe]
+    ) -> set[NamespacedName]:
+        """Indexes the node by the markers of its entries; returns the markers of the old and the new entries."""
+        old, new = _markers_of_entries(before), _markers_of_entries(after)
+        for marker in old - new:
+            nodes = self._nodes_of_marker.get(marker)
+            if nodes is not None:
+                nodes.discard(node)
+                if not nodes:
+                    del self._nodes_of_marker[marker]
+        for marker in new - old:
+            self._nodes_of_marker.setdefault(marker, set()).add(node)
+        return old | new
+
+
+def _removed_probes(
+    before: Mapping[str, PodProbe], after: Mapping[str, PodProbe]
+) -> frozenset[ProbeOfPod]:
+    """The probes that were removed from the spec. Both mappings are by pod uid."""
+    removed: set[ProbeOfPod] = set()
+    for uid, entry in before.items():
+        kept = after.get(uid)
+        names = {each.name for each in (kept.probes if kept else None) or ()}
+        removed.update((uid, each.name) for each in entry.probes or () if each.name not in names)
+    return frozenset(removed)
+
+
+def result_change(
+    before: PodProbeStatus | None, after: PodProbeStatus, removed: AbstractSet[ProbeOfPod]
+) -> ResultChange | None:
+    """Classifies the change on one pod; None if only times changed.
+
+    `removed` holds the probes that left the spec since their last result.
+    """
+    if before is None:
+        return ResultChange.FIRST_RESULT if after.probe_states else ResultChange.MESSAGE
+    old, new = before.probe_states or (), after.probe_states or ()
+    if len(old) == len(new) and not any(map(_differs, old, new)):
+        return None
+    states = {each.name: each.state for each in old}
+    change = ResultChange.MESSAGE
+    for each in new:
+        state = states.get(each.name)
+        if state == each.state:
+            continue
+        if state is not None and (after.uid, each.name) not in removed:
+            return ResultChange.STATE
+        change = ResultChange.FIRST_RESULT
+    return change
+
+
+def _still_removed(
+    removed: AbstractSet[ProbeOfPod], before: Statuses, after: Statuses
+) -> frozenset[ProbeOfPod]:
+    """The probes of `removed` whose published state is unchanged. A changed state was a first result."""
+    uids = {uid for uid, _ in removed}
+    old, new = _states(before, uids), _states(after, uids)
+    return frozenset(each for each in removed if each in new and old.get(each) == new[each])
+
+
+def _states(statuses: Statuses, uids: AbstractSet[str]) -> dict[ProbeOfPod, str]:
+    return {
+        (status.uid, each.name): each.state
+        for status in statuses.values()
+        if status.uid in uids
+        for each in status.probe_states or ()
+    }
+
+
+def _differs(left: ContainerProbeState, right: ContainerProbeState) -> bool:
+    return left.state != right.state or left.message != right.message or left.name != right.name
+
+
+def _spec_differs(old: NodePodProbe, new: NodePodProbe) -> bool:
+    generation = new.metadata.generation
+    if generation is not None and generation == old.metadata.generation:
+        return False
+    return old.spec != new.spec
+
+
+def _markers_of_entries(entries: Mapping[str, PodProbe]) -> set[NamespacedName]:
+    return {
+        NamespacedName(entry.namespace, ProbeName.parse(probe.name).marker)
+        for entry in entries.values()
+        for probe in entry.probes or ()
+    }
+
+
+def _markers_of_states(status: PodProbeStatus) -> set[NamespacedName]:
+    return {
+        NamespacedName(status.namespace, ProbeName.parse(each.name).marker)
+        for each in status.probe_states or ()
+    }
