@@ -29,7 +29,7 @@ COST = "controller.kubernetes.io/pod-deletion-cost"
         pytest.param({"tcpSocket": {"port": 80}}, {"port": 80}, id="tcp-needs-nothing"),
     ],
 )
-def test_entries_are_filled_in_as_either_crd_would(handler: Json, filled: Json) -> None:
+def test_entries_contain_the_defaults_of_both_crds(handler: Json, filled: Json) -> None:
     (probe,) = compile_marker(marker(probes=[probe_wire(handler=handler)])).probes
     (action,) = msgspec.to_builtins(probe.planned.probe).values()
     assert action == filled
@@ -113,7 +113,7 @@ def test_an_invalid_probe_is_left_out_and_the_others_stay(bad: Json) -> None:
         ),
     ],
 )
-def test_policy_entries_that_may_not_be_written_are_left_out(
+def test_reserved_and_invalid_policy_entries_are_ignored(
     policy: Json, labels: Json, annotations: Json
 ) -> None:
     (probe,) = compile_marker(marker(probes=[probe_wire(policies=[policy])])).probes
@@ -121,7 +121,7 @@ def test_policy_entries_that_may_not_be_written_are_left_out(
 
 
 @pytest.mark.parametrize("state", ["Unknown", "succeeded", ""])
-def test_policies_of_other_states_mean_nothing(state: str) -> None:
+def test_policies_of_other_states_are_ignored(state: str) -> None:
     policy = policy_wire(state, {"a": "1"})
     (probe,) = compile_marker(marker(probes=[probe_wire(policies=[policy])])).probes
     assert probe.policies == {}
@@ -154,7 +154,7 @@ def test_an_allowed_label_is_written() -> None:
     assert len(compiled.errors) == 1
 
 
-def test_a_timeout_beyond_the_maximum_is_reported_and_runs_with_it() -> None:
+def test_a_timeout_over_the_maximum_is_clamped_and_reported() -> None:
     compiled = compile_marker(marker(probes=[probe_wire(timeoutSeconds=100_000)]))
 
     assert compiled.probes[0].planned.probe.timeout_seconds == 3600
@@ -184,12 +184,12 @@ def test_a_command_of_more_than_8_kib_is_left_out(word: str, valid: bool) -> Non
 @pytest.mark.parametrize(
     "type", ["Ready", "ContainersReady", "InPlaceUpdateReady", "KruisePodReady", "bad type", "/x"]
 )
-def test_condition_types_that_may_not_be_written_are_dropped(type: str) -> None:
+def test_reserved_and_invalid_condition_types_are_ignored(type: str) -> None:
     (probe,) = compile_marker(marker(probes=[probe_wire(condition=type)])).probes
     assert probe.condition_type == ""
 
 
-def test_of_probes_with_one_name_the_first_counts() -> None:
+def test_of_probes_with_one_name_the_first_is_used() -> None:
     twice = [probe_wire("a", condition="one"), probe_wire("a", condition="two")]
     compiled = compile_marker(marker(probes=twice))
     assert [each.condition_type for each in compiled.probes] == ["one"]
@@ -203,14 +203,14 @@ def test_of_probes_with_one_name_the_first_counts() -> None:
         pytest.param({"key": "-bad", "operator": "DoesNotExist"}, id="key"),
     ],
 )
-def test_a_selector_that_breaks_a_rule_matches_nothing(bad: Json) -> None:
+def test_an_invalid_selector_matches_nothing(bad: Json) -> None:
     selector = {"matchLabels": {"a": "1"}, "matchExpressions": [bad]}
     compiled = compile_marker(marker(selector=selector))
     assert not compiled.selector.matches({"a": "1"})
     assert compiled.errors
 
 
-def test_a_marker_beyond_the_bounds_of_validation_works_as_before() -> None:
+def test_a_stored_marker_beyond_the_bounds_still_works() -> None:
     many = [probe_wire(f"p{n}", condition=f"c{n}") for n in range(40)]
     compiled = compile_marker(marker(probes=many))
     assert len(compiled.probes) == 40

@@ -90,7 +90,7 @@ async def test_the_first_candidate_leads_at_once() -> None:
     await one.stop()
 
 
-async def test_a_stopped_leader_releases_last_and_the_standby_leads_within_two_seconds() -> None:
+async def test_a_stopped_leader_releases_last_and_the_standby_leads_within_2_s() -> None:
     leases = FakeLeases()
     one = Process(leases, "one").start()
     await until(lambda: one.leads, within_seconds=1)
@@ -109,7 +109,7 @@ async def test_a_stopped_leader_releases_last_and_the_standby_leads_within_two_s
     await two.stop()
 
 
-async def test_a_leader_that_is_stopped_while_it_renews_releases_all_the_same() -> None:
+async def test_a_leader_stopped_during_a_renewal_releases_the_lease() -> None:
     """The server has carried the renewal out; nobody waits for its answer any more."""
     leases = FakeLeases()
     one = Process(leases, "one").start()
@@ -125,7 +125,7 @@ async def test_a_leader_that_is_stopped_while_it_renews_releases_all_the_same() 
     await two.stop()
 
 
-async def test_a_killed_leader_is_followed_after_its_lease_and_not_before() -> None:
+async def test_the_lease_of_a_killed_leader_is_acquired_when_it_expires() -> None:
     leases = FakeLeases()
     one = Process(leases, "one").start()
     await until(lambda: one.leads, within_seconds=1)
@@ -139,7 +139,7 @@ async def test_a_killed_leader_is_followed_after_its_lease_and_not_before() -> N
     await two.stop()
 
 
-async def test_a_leader_that_cannot_renew_stops_its_work_before_anybody_else_may_lead() -> None:
+async def test_a_leader_that_cannot_renew_stops_before_another_may_lead() -> None:
     leases = FakeLeases()
     one = Process(leases, "one").start()
     await until(lambda: one.leads, within_seconds=1)
@@ -152,7 +152,7 @@ async def test_a_leader_that_cannot_renew_stops_its_work_before_anybody_else_may
     await one.stop()
 
 
-async def test_work_that_runs_into_the_fence_first_has_lost_the_leadership_too() -> None:
+async def test_work_that_is_fenced_raises_leadership_lost() -> None:
     leases = FakeLeases()
     one = Process(leases, "one")
 
@@ -170,7 +170,7 @@ async def test_work_that_runs_into_the_fence_first_has_lost_the_leadership_too()
     assert isinstance(lost.value.__cause__, ExceptionGroup)
 
 
-async def test_short_trouble_costs_nobody_the_leadership() -> None:
+async def test_short_failures_do_not_end_the_leadership() -> None:
     leases = FakeLeases()
     one = Process(leases, "one").start()
     await until(lambda: one.leads, within_seconds=1)
@@ -186,7 +186,7 @@ async def test_short_trouble_costs_nobody_the_leadership() -> None:
     await one.stop()
 
 
-async def test_an_answer_that_was_lost_does_not_look_like_another_leader() -> None:
+async def test_a_lost_response_is_not_taken_for_another_leader() -> None:
     """The renewal was stored, its answer was not heard of: the next one finds a version that it did not expect."""
     leases = FakeLeases()
     one = Process(leases, "one").start()
@@ -200,7 +200,7 @@ async def test_an_answer_that_was_lost_does_not_look_like_another_leader() -> No
     await one.stop()
 
 
-async def test_a_lease_taken_by_somebody_else_ends_the_leader_at_its_next_renewal() -> None:
+async def test_a_lease_held_by_another_ends_the_leader_at_its_next_renewal() -> None:
     leases = FakeLeases()
     one = Process(leases, "one").start()
     await until(lambda: one.leads, within_seconds=1)
@@ -229,7 +229,7 @@ async def test_a_deleted_lease_makes_no_second_leader() -> None:
     await two.stop()
 
 
-async def test_skewed_clocks_do_not_matter() -> None:
+async def test_clock_skew_has_no_effect() -> None:
     leases = FakeLeases()
     ahead = Process(leases, "ahead", skew=timedelta(hours=3)).start()
     await until(lambda: ahead.leads, within_seconds=1)
@@ -242,7 +242,7 @@ async def test_skewed_clocks_do_not_matter() -> None:
     await behind.stop()
 
 
-async def test_a_standby_costs_the_server_no_polling_while_its_watch_lives() -> None:
+async def test_a_standby_with_a_working_watch_does_not_poll() -> None:
     leases = FakeLeases()
     one = Process(leases, "one").start()
     await until(lambda: one.leads, within_seconds=1)
@@ -263,7 +263,7 @@ async def test_a_standby_costs_the_server_no_polling_while_its_watch_lives() -> 
     await two.stop()
 
 
-async def test_a_standby_whose_watch_is_dead_takes_over_in_time_all_the_same() -> None:
+async def test_a_standby_without_a_watch_acquires_the_lease_in_time() -> None:
     leases = FakeLeases()
     one = Process(leases, "one").start()
     await until(lambda: one.leads, within_seconds=1)
@@ -278,7 +278,7 @@ async def test_a_standby_whose_watch_is_dead_takes_over_in_time_all_the_same() -
     await two.stop()
 
 
-async def test_a_server_that_refuses_everything_is_asked_at_the_retry_period_only() -> None:
+async def test_failed_attempts_are_repeated_once_per_retry_period() -> None:
     leases = FakeLeases()
     one = Process(leases, "one")
     asked = 0
@@ -310,7 +310,7 @@ async def test_work_that_ends_by_itself_releases_the_lease() -> None:
         elector.check()
 
 
-async def test_work_that_fails_releases_the_lease_and_its_error_comes_out() -> None:
+async def test_work_that_fails_releases_the_lease_and_raises_its_error() -> None:
     leases = FakeLeases()
 
     async def lead() -> None:
@@ -321,7 +321,7 @@ async def test_work_that_fails_releases_the_lease_and_its_error_comes_out() -> N
     assert leases.holder == ""
 
 
-async def test_a_release_that_is_not_answered_does_not_hold_the_end_up() -> None:
+async def test_a_release_without_response_does_not_delay_the_end() -> None:
     leases = FakeLeases()
     one = Process(leases, "one").start()
     await until(lambda: one.leads, within_seconds=1)
@@ -332,7 +332,7 @@ async def test_a_release_that_is_not_answered_does_not_hold_the_end_up() -> None
     assert asyncio.get_running_loop().time() - begun <= 2.1
 
 
-async def test_the_gauge_says_who_leads() -> None:
+async def test_the_gauge_shows_the_leader() -> None:
     def gauge() -> float | None:
         return REGISTRY.get_sample_value("leader_election_master_status", {"name": "manager"})
 
@@ -356,7 +356,7 @@ async def test_the_gauge_says_who_leads() -> None:
         pytest.param(15, 10, 0, "must be positive", id="no-pause"),
     ],
 )
-async def test_durations_that_could_make_two_leaders_are_refused(
+async def test_durations_that_allow_two_leaders_are_refused(
     lease: float, deadline: float, retry: float, words: str
 ) -> None:
     with pytest.raises(ValueError, match=words):
@@ -448,7 +448,7 @@ async def _steps(
 
 @settings(max_examples=20, deadline=None)
 @given(steps=STEPS)
-def test_once_all_is_well_again_somebody_leads(steps: list[tuple[int, str, float]]) -> None:
+def test_after_failures_a_candidate_leads_again(steps: list[tuple[int, str, float]]) -> None:
     async def play() -> int:
         leases = FakeLeases()
         processes = [Process(leases, f"p{number}").start() for number in range(3)]

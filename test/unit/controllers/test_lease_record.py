@@ -20,13 +20,13 @@ def lease(holder: str, *, version: str = "1", renewed: str = "t0", seconds: int 
     )
 
 
-def test_a_lease_is_held_for_its_duration_from_when_it_was_seen() -> None:
+def test_a_lease_is_held_for_its_duration_since_it_was_observed() -> None:
     seen = observe(None, lease("a"), now=100.0)
 
     assert (seen.holder, seen.free_at) == ("a", 115.0)
 
 
-def test_the_same_record_seen_again_is_no_renewal() -> None:
+def test_an_unchanged_record_is_no_renewal() -> None:
     first = observe(None, lease("a"), now=100.0)
     again = observe(first, lease("a", version="2"), now=110.0)
 
@@ -34,7 +34,7 @@ def test_the_same_record_seen_again_is_no_renewal() -> None:
     assert again.resource_version == "2"
 
 
-def test_a_changed_record_starts_a_new_term_whatever_its_stamp_says() -> None:
+def test_a_changed_record_starts_a_new_term_whatever_its_renew_time() -> None:
     first = observe(None, lease("a", renewed="2030"), now=100.0)
     renewed = observe(first, lease("a", renewed="1970"), now=110.0)
 
@@ -49,19 +49,19 @@ def test_a_changed_record_starts_a_new_term_whatever_its_stamp_says() -> None:
         pytest.param(None, id="no-spec"),
     ],
 )
-def test_a_lease_that_nobody_holds_is_free_at_once(spec: LeaseSpec | None) -> None:
+def test_a_lease_without_holder_can_be_acquired_at_once(spec: LeaseSpec | None) -> None:
     seen = observe(None, Lease(ObjectMeta(name="l"), spec), now=100.0)
 
     assert seen.free_at == 100.0
 
 
-def test_a_deleted_lease_counts_as_held_until_its_last_seen_term_has_passed() -> None:
+def test_a_deleted_lease_counts_as_held_until_its_last_seen_term_ends() -> None:
     seen = observe(observe(None, lease("a"), now=100.0), None, now=103.0)
 
     assert (seen.holder, seen.free_at, seen.resource_version) == ("a", 115.0, "")
 
 
-def test_writes_name_the_observed_version_and_keep_to_the_spec() -> None:
+def test_writes_contain_the_observed_version_and_only_the_spec() -> None:
     seen = Observation(lease("a").spec or LeaseSpec(), "7", 100.0)
     me = Candidate("me", 15)
 
@@ -87,7 +87,7 @@ def test_writes_name_the_observed_version_and_keep_to_the_spec() -> None:
     assert released["spec"]["holderIdentity"] == ""
 
 
-def test_the_first_lease_is_created_whole() -> None:
+def test_the_first_lease_is_created_with_all_fields() -> None:
     made = msgspec.json.decode(Candidate("me", 15).creation(NamespacedName("ns", "l"), AT))
 
     assert made["metadata"] == {"name": "l", "namespace": "ns"}

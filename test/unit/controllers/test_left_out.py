@@ -83,7 +83,7 @@ def left_out(reason: str) -> float | None:
     return REGISTRY.get_sample_value("kruise_probe_probes_left_out", {"reason": reason})
 
 
-async def test_pods_without_room_become_unknown_and_the_rest_does_not(crowded: FakeApi) -> None:
+async def test_only_pods_without_room_become_unknown(crowded: FakeApi) -> None:
     async with running_manager(crowded):
         await settle()
         kept = entries(crowded)
@@ -102,7 +102,7 @@ async def test_pods_without_room_become_unknown_and_the_rest_does_not(crowded: F
         assert crowded.count("Pod", since=writes) == {}
 
 
-async def test_a_displaced_probe_keeps_its_marks_and_loses_its_claim(crowded: FakeApi) -> None:
+async def test_a_displaced_probe_becomes_unknown_and_keeps_its_marks(crowded: FakeApi) -> None:
     for number in range(KEPT, PODS_OF_TWO):
         crowded.remove(PODS, f"web-{number:02}")
     async with running_manager(crowded):
@@ -125,7 +125,7 @@ async def test_a_displaced_probe_keeps_its_marks_and_loses_its_claim(crowded: Fa
             assert said(crowded, name) == ("Unknown", "NoRoom")
 
 
-async def test_with_room_again_the_real_state_follows(crowded: FakeApi) -> None:
+async def test_with_room_again_the_real_state_is_written(crowded: FakeApi) -> None:
     async with running_manager(crowded):
         await settle()
         kept = entries(crowded)
@@ -144,7 +144,7 @@ async def test_with_room_again_the_real_state_follows(crowded: FakeApi) -> None:
         assert degraded(crowded)["status"] == "False"
 
 
-async def test_a_restart_writes_nothing_and_forgets_nothing(crowded: FakeApi) -> None:
+async def test_a_restart_writes_nothing_and_keeps_all_marks(crowded: FakeApi) -> None:
     async with running_manager(crowded):
         await settle()
         report(crowded, entries(crowded))
@@ -159,7 +159,7 @@ async def test_a_restart_writes_nothing_and_forgets_nothing(crowded: FakeApi) ->
         assert {said(crowded, name) for name in without} == {("Unknown", "NoRoom")}
 
 
-async def test_an_edit_past_the_limit_of_an_entry_is_reported_and_undone(api: FakeApi) -> None:
+async def test_an_edit_over_the_limit_of_an_entry_is_reported(api: FakeApi) -> None:
     api.put(PODS, pod_wire())
     api.put(MARKERS, marker_wire(probes=[large_probe(60_000)]))
     async with running_manager(api) as recorder:
@@ -178,7 +178,9 @@ async def test_an_edit_past_the_limit_of_an_entry_is_reported_and_undone(api: Fa
         assert warnings == ["EntryTooLarge"]
 
 
-async def test_markers_beyond_the_limit_report_it_and_follow_when_one_goes(api: FakeApi) -> None:
+async def test_a_marker_over_the_limit_reports_it_and_follows_when_one_is_deleted(
+    api: FakeApi,
+) -> None:
     api.put(PODS, pod_wire())
     for number in range(MARKERS_PER_POD + 2):
         probes = [probe_wire("p", condition=f"c/{number}")]
@@ -216,7 +218,7 @@ async def test_markers_beyond_the_limit_report_it_and_follow_when_one_goes(api: 
         pytest.param({"phase": "Succeeded"}, id="finished"),
     ],
 )
-async def test_a_pod_that_takes_no_part_is_not_left_out(api: FakeApi, gated: Json) -> None:
+async def test_a_pod_that_is_not_probed_is_not_left_out(api: FakeApi, gated: Json) -> None:
     api.put(PODS, pod_wire(**gated))
     api.put(MARKERS, marker_wire(probes=[large_probe(66_000)]))
     async with running_manager(api):

@@ -50,7 +50,7 @@ def large(*sizes: int, containers: str = "") -> CompiledMarker:
 
 
 @given(st.integers(0, 2 * MARKERS_PER_POD), st.randoms())
-def test_the_oldest_markers_count_in_every_order_of_arrival(count: int, random: Random) -> None:
+def test_the_oldest_markers_are_used_in_every_order_of_events(count: int, random: Random) -> None:
     markers = many(count)
     shuffled = tuple(random.sample(markers, count))
     assert considered(shuffled) == markers[:MARKERS_PER_POD]
@@ -58,14 +58,14 @@ def test_the_oldest_markers_count_in_every_order_of_arrival(count: int, random: 
     assert left_out_of(pod(), shuffled, ()).keys() == beyond
 
 
-def test_a_marker_that_is_being_deleted_takes_no_place() -> None:
+def test_a_deleted_marker_does_not_count_towards_the_limit() -> None:
     markers, ending = many(MARKERS_PER_POD), many(1, deleting=True)
     assert considered((*ending, *markers)) == markers
     assert left_out_of(pod(), (*ending, *markers), ()) == {}
 
 
 @pytest.mark.parametrize("probes", [1, 3, 32])
-def test_conditions_of_further_markers_are_bounded(probes: int) -> None:
+def test_conditions_of_markers_over_the_limit_are_bounded(probes: int) -> None:
     markers = many(500, probes=probes)
     reported = claiming(markers)[MARKERS_PER_POD:]
     assert sum(len(each.probes) for each in reported) <= REPORTED_PROBES
@@ -73,12 +73,12 @@ def test_conditions_of_further_markers_are_bounded(probes: int) -> None:
     assert reported == markers[MARKERS_PER_POD : MARKERS_PER_POD + len(reported)]
 
 
-def test_no_probe_of_a_further_marker_runs() -> None:
+def test_no_probe_of_a_marker_over_the_limit_runs() -> None:
     names = [each.name for each in probes_of_pod(pod(), many(MARKERS_PER_POD + 3))]
     assert names == [f"m{n:04}#p0" for n in range(MARKERS_PER_POD)]
 
 
-def test_further_markers_are_left_out_with_the_reason() -> None:
+def test_markers_over_the_limit_are_left_out_with_the_reason() -> None:
     left_out = left_out_of(pod(), many(MARKERS_PER_POD + 2), ())
     assert left_out == {"m0064": TOO_MANY_MARKERS, "m0065": TOO_MANY_MARKERS}
 
@@ -101,7 +101,7 @@ def test_an_entry_over_the_limit_is_left_out(of: CompiledMarker, runs: bool) -> 
     assert names == {"m0000", "large"} - ({"large"} if not runs else set())
 
 
-def test_what_found_no_room_says_so() -> None:
+def test_a_marker_without_room_has_reason_no_room() -> None:
     assert left_out_of(pod(), many(2), {"m0001"}) == {"m0001": NO_ROOM}
 
 
@@ -117,14 +117,14 @@ def test_what_found_no_room_says_so() -> None:
         pytest.param(condition_wire("c0", "True"), [], (), id="has-a-result"),
     ],
 )
-def test_a_restarted_manager_reads_what_found_no_room_from_the_pod(
+def test_after_a_restart_missing_room_is_read_from_the_pod(
     condition: Json, running: list[str], found: set[str]
 ) -> None:
     there = pod(conditions=[condition])
     assert set(reported_without_room(there, many(1), running)) == set(found)
 
 
-def test_further_markers_own_only_what_no_considered_one_wants() -> None:
+def test_markers_over_the_limit_own_only_keys_that_no_other_claims() -> None:
     """Further markers own what no considered one wants, so that their marks stay."""
     markers = many(MARKERS_PER_POD + 1)
     claims = claims_of(markers)

@@ -157,7 +157,7 @@ async def test_d7_a_standby_has_warm_caches_and_no_controllers(parts: Parts) -> 
     assert "+nodes" not in parts.journal
 
 
-async def test_a_stop_while_caches_are_cold_is_clean(parts: Parts) -> None:
+async def test_a_stop_before_caches_have_synced_is_clean(parts: Parts) -> None:
     parts.cache = CachePart("pods", parts.journal, syncs_after=None)
     await run_and_stop(parts.manager(), after=5)
     assert parts.journal == ["+health", "+pods", "-pods", "-health"]
@@ -167,7 +167,7 @@ async def test_a_healthy_stop_takes_no_time(parts: Parts) -> None:
     assert await run_and_stop(parts.manager()) < 0.1
 
 
-async def test_c13_the_end_takes_five_seconds_at_most_with_everything_hung(
+async def test_c13_stopping_takes_at_most_5_s_if_everything_hangs(
     parts: Parts,
 ) -> None:
     parts.service = Part("health", parts.journal, hangs=True)
@@ -230,7 +230,7 @@ async def test_c13_the_end_takes_five_seconds_at_most_with_everything_hung(
     ],
 )
 @pytest.mark.parametrize("elects", [True, False], ids=["elected", "without-election"])
-async def test_c1_a_core_task_that_ends_ends_the_manager_with_one_line(
+async def test_c1_the_end_of_a_core_task_ends_the_manager_with_one_line(
     parts: Parts, change: Callable[[Parts], None], message: str, elects: bool
 ) -> None:
     if not elects:
@@ -251,7 +251,7 @@ async def test_c1_a_lost_lease_ends_the_manager_with_one_line(parts: Parts) -> N
     assert str(raised.value) == "leader election failed: the lease was not renewed in time"
 
 
-async def test_caches_that_do_not_sync_in_time_are_named_with_their_reason(
+async def test_caches_that_do_not_sync_in_time_are_reported_with_the_error(
     parts: Parts, looptime: float
 ) -> None:
     parts.cache = CachePart("pods", parts.journal, syncs_after=None)
@@ -261,7 +261,7 @@ async def test_caches_that_do_not_sync_in_time_are_named_with_their_reason(
     assert parts.journal[-2:] == ["-pods", "-health"]
 
 
-async def test_one_of_many_controllers_that_fails_stops_the_others(parts: Parts) -> None:
+async def test_a_failing_controller_stops_the_others(parts: Parts) -> None:
     journal = parts.journal
     manager = Manager(
         services=[],

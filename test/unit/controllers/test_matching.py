@@ -100,7 +100,7 @@ TestMatching = MatchingMachine.TestCase
 TestMatching.settings = settings(max_examples=40, stateful_step_count=25)
 
 
-def test_a_pods_markers_come_in_their_order() -> None:
+def test_markers_of_a_pod_are_in_order() -> None:
     matching = Matching(list)
     for name, created in (
         ("b", "2026-01-01T00:00:00Z"),
@@ -111,7 +111,7 @@ def test_a_pods_markers_come_in_their_order() -> None:
     assert [each.key.name for each in matching.markers_of(pod())] == ["c", "a", "b"]
 
 
-def test_a_changed_pod_is_handed_out_as_it_is_now() -> None:
+def test_a_lookup_returns_the_newest_state_of_a_pod() -> None:
     matching = Matching(list)
     web = compile_marker(marker())
     matching.set_marker(web)

@@ -27,7 +27,7 @@ EDITS_PER_CHECK = 10
 
 
 @pytest.mark.parametrize("seed", range(10))
-async def test_the_end_is_what_a_fresh_manager_would_make_of_it(seed: int) -> None:
+async def test_the_final_state_equals_that_of_a_new_manager(seed: int) -> None:
     """1,000 random edits of two markers and four pods, with restarts of the manager in between."""
     random = Random(seed)
     cluster = EditedCluster(random)
@@ -40,7 +40,7 @@ async def test_the_end_is_what_a_fresh_manager_would_make_of_it(seed: int) -> No
                 await assert_as_from_scratch(cluster)
 
 
-async def test_the_finalizer_stands_on_every_marker_at_rest() -> None:
+async def test_every_marker_has_the_finalizer() -> None:
     cluster = EditedCluster(Random(1))
     cluster.put_marker()
     async with running_manager(cluster.api):
@@ -148,7 +148,7 @@ odd_entries = st.lists(
 
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=60)
 @given(st.lists(odd_probe, max_size=3), odd_selector, odd_entries, odd_statuses)
-async def test_objects_that_fit_their_schema_never_delay_another(
+async def test_malformed_objects_never_delay_another(
     probes: list[Json], selector: Json | None, entries: list[Json], statuses: list[Json]
 ) -> None:
     """However absurd they are."""

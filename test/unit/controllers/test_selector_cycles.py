@@ -49,7 +49,7 @@ A = made("a", {"x": "1"}, having("y", without=True))
 B = made("b", {"y": "1"}, having("x"))
 
 
-def test_two_markers_that_select_each_others_labels_are_a_cycle_seen_from_both() -> None:
+def test_two_markers_that_select_each_others_labels_are_a_cycle() -> None:
     a_to_b, b_to_a = (
         "a writes label 'x', by which b selects pods",
         "b writes label 'y', by which a selects pods",
@@ -112,7 +112,7 @@ def test_a_cycle(one: CompiledMarker, other: CompiledMarker) -> None:
     assert find_cycles([one, other]).edges.keys() == {key("a"), key("b")}
 
 
-def test_a_long_cycle_is_named_from_each_marker_and_its_rest_is_counted() -> None:
+def test_the_message_of_a_long_cycle_lists_some_steps_and_counts_the_rest() -> None:
     ring = [
         made(f"m{number}", {f"l{number}": "1"}, having(f"l{(number - 1) % 7}"))
         for number in range(7)
@@ -123,7 +123,7 @@ def test_a_long_cycle_is_named_from_each_marker_and_its_rest_is_counted() -> Non
     )
 
 
-def test_a_marker_that_only_leads_to_a_cycle_is_not_part_of_it() -> None:
+def test_a_marker_that_only_leads_to_a_cycle_is_not_reported() -> None:
     leads = made("c", {"x": "1"}, having("app", "web"))
     assert text("c", A, B, leads) == ""
     assert find_cycles([A, B, leads]) == find_cycles([A, B])
@@ -134,7 +134,7 @@ labels = st.sampled_from("tuvwxyz")
 
 
 @given(st.dictionaries(names, st.tuples(st.sets(labels, max_size=3), labels, st.booleans())))
-def test_exactly_the_markers_that_reach_themselves_are_in_a_cycle(
+def test_only_markers_that_reach_themselves_are_in_a_cycle(
     shapes: dict[str, tuple[set[str], str, bool]],
 ) -> None:
     """With selectors of one key that is there or not, every value matters and all pods can meet."""
@@ -183,7 +183,7 @@ def _possible_meetings(shapes: dict[str, tuple[set[str], str, bool]]) -> bool:
     return not any((reads, not without) in fixed for reads, without in fixed)
 
 
-def test_the_order_of_markers_makes_no_difference() -> None:
+def test_the_order_of_markers_has_no_effect() -> None:
     ring = [
         made(f"m{number}", {f"l{number}": "1"}, having(f"l{(number - 1) % 5}"))
         for number in range(5)
@@ -192,14 +192,14 @@ def test_the_order_of_markers_makes_no_difference() -> None:
 
 
 class TestNamespaces:
-    def test_markers_of_other_namespaces_are_no_part_of_a_cycle(self) -> None:
+    def test_markers_of_other_namespaces_are_not_part_of_a_cycle(self) -> None:
         cycles = SelectorCycles()
         cycles.set_marker(A)
         cycles.set_marker(made("b", {"y": "1"}, having("x"), namespace="other"))
         assert cycles.refresh("default", lambda: 0.0).markers == set()
         assert cycles.through(key("a")) == ()
 
-    def test_a_change_concerns_all_markers_of_the_cycle_once(self) -> None:
+    def test_a_change_is_reported_for_all_markers_of_the_cycle_once(self) -> None:
         cycles = SelectorCycles()
         cycles.set_marker(A)
         cycles.set_marker(B)
@@ -209,7 +209,7 @@ class TestNamespaces:
         assert cycles.refresh("default", lambda: 0.0).markers == {key("a"), key("b")}
         assert cycles.through(key("a")) == ()
 
-    def test_long_work_is_not_done_again_at_once(self) -> None:
+    def test_a_long_computation_is_followed_by_a_pause(self) -> None:
         cycles = SelectorCycles()
         clock = iter([0.0, 1.0, 2.0, 60.0, 60.0])
         cycles.set_marker(A)
@@ -219,7 +219,7 @@ class TestNamespaces:
         assert again == (frozenset(), 1.0 + PAUSE_PER_SECOND_OF_WORK - 2.0)
         assert cycles.refresh("default", lambda: next(clock)).markers == {key("a"), key("b")}
 
-    def test_nothing_is_kept_of_a_namespace_without_markers(self) -> None:
+    def test_a_namespace_without_markers_uses_no_memory(self) -> None:
         cycles = SelectorCycles()
         cycles.set_marker(A)
         cycles.remove_marker(A.key)
@@ -227,7 +227,7 @@ class TestNamespaces:
         assert cycles._namespaces == {}
 
 
-def test_four_hundred_entangled_markers_cost_little() -> None:
+def test_the_search_of_400_connected_markers_is_bounded() -> None:
     """Each writes 64 labels, and selects by labels of all others."""
     markers = [
         made(

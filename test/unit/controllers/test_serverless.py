@@ -20,18 +20,18 @@ def test_a_condition_reads_as_a_state(status: str, state: str) -> None:
     assert found["web#healthy"].message == "m"
 
 
-def test_only_conditions_that_a_probe_owns_count() -> None:
+def test_only_conditions_that_a_probe_owns_are_read() -> None:
     probes = [probe_wire("a"), probe_wire("b"), probe_wire("c", condition=None)]
     claims = claims_of((compile_marker(marker(probes=probes)),))
     there = pod(conditions=[condition_wire("example.com/healthy"), condition_wire("other")])
     assert set(states_of(there, claims)) == {"web#a"}
 
 
-def test_a_condition_that_is_not_there_is_no_result() -> None:
+def test_a_missing_condition_is_no_result() -> None:
     assert states_of(pod(), claims_of((compile_marker(marker()),))) == {}
 
 
-def test_virtual_nodes_are_known_by_their_label() -> None:
+def test_a_label_makes_a_node_virtual() -> None:
     assert is_virtual(node(labels={"type": "virtual-kubelet"}))
     assert not is_virtual(node(labels={"type": "other"}))
     assert not is_virtual(None)

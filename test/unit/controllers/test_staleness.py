@@ -47,13 +47,13 @@ def beat_of(clock_error: float) -> Heartbeat:
         ),
     ],
 )
-def test_stale_means_expired_and_nothing_newer(
+def test_stale_means_an_expired_lease_and_no_newer_result(
     beat: Heartbeat | None, newest: datetime | None, now: datetime, stale: bool
 ) -> None:
     assert bool(stale_message("node-1", beat, newest, now)) is stale
 
 
-def test_the_message_stays_the_same_while_nothing_happens() -> None:
+def test_the_stale_message_is_stable() -> None:
     assert stale_message("n", BEAT, None, after(1)) == stale_message("n", BEAT, None, after(9000))
 
 
@@ -74,7 +74,7 @@ def test_a_lease_seen_first_counts_from_its_stamp_but_never_from_the_future(
 
 
 @pytest.mark.parametrize("clock_error", [-7200, 0, 7200])
-def test_a_renewal_that_we_see_counts_from_our_own_clock(clock_error: float) -> None:
+def test_an_observed_renewal_counts_from_our_own_clock(clock_error: float) -> None:
     renewal = lease(renewed=after(clock_error).isoformat())
     renewed = heartbeat(renewal, beat_of(clock_error), NOON)
     assert renewed is not None
@@ -88,7 +88,7 @@ def test_a_renewal_that_we_see_counts_from_our_own_clock(clock_error: float) -> 
         pytest.param(20, after(60), id="from-a-clock-that-was-ahead"),
     ],
 )
-def test_a_stamp_that_was_set_back_is_no_renewal(clock_error: float, expires_at: datetime) -> None:
+def test_an_earlier_renew_time_is_no_renewal(clock_error: float, expires_at: datetime) -> None:
     edited = heartbeat(lease(renewed=after(clock_error).isoformat()), beat_of(7200), NOON)
     assert edited is not None
     assert edited.expires_at == expires_at
@@ -98,14 +98,14 @@ def test_a_lease_that_was_touched_but_not_renewed_expires_as_before() -> None:
     assert heartbeat(lease(renewed=BEAT.renewed), BEAT, after(50)) == BEAT
 
 
-def test_another_duration_counts_from_the_renewal_that_we_saw() -> None:
+def test_another_duration_counts_from_the_observed_renewal() -> None:
     beat = beat_of(7200)
     shorter = heartbeat(lease(renewed=beat.renewed, seconds=10), beat, NOON)
     assert shorter is not None
     assert shorter.expires_at == NOON - MINUTE + timedelta(seconds=10)
 
 
-def test_absurd_stamps_are_compared_all_the_same() -> None:
+def test_out_of_range_times_are_compared() -> None:
     for stamp in ("0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"):
         beat = heartbeat(lease(renewed=stamp), None, NOON)
         for newest in (parse_time("0001-01-01T00:00:00Z"), parse_time("9999-12-31T23:59:59Z")):
@@ -120,7 +120,7 @@ def test_absurd_stamps_are_compared_all_the_same() -> None:
         pytest.param(Lease(ObjectMeta(name="x")), id="no-spec"),
     ],
 )
-def test_a_lease_that_says_nothing_is_none(bad: Lease) -> None:
+def test_a_lease_without_a_valid_renew_time_is_ignored(bad: Lease) -> None:
     assert heartbeat(bad, None, NOON) is None
 
 
@@ -138,7 +138,7 @@ def test_a_deleted_lease_is_forgotten() -> None:
     assert beats.get("node-1") is None
 
 
-def test_the_newest_result_of_a_node_is_found_among_unreadable_ones() -> None:
+def test_the_newest_result_is_found_among_malformed_times() -> None:
     stamps = ["2026-01-01T11:00:00Z", "", "yesterday", "2026-01-01T11:30:00Z"]
     statuses = [
         pod_status_wire(pod_wire(f"web-{n}"), state_wire(probed=each))

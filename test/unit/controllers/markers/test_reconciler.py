@@ -86,7 +86,7 @@ async def test_counts_add_up_to_the_matched_pods(api: FakeApi) -> None:
             assert condition(api, each)[1] == reason
 
 
-async def test_a_census_of_many_slices_counts_every_pod_once(
+async def test_counting_in_slices_counts_every_pod_once(
     api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reconciler, "COUNT_SLICE", 1)
@@ -111,7 +111,7 @@ async def test_observed_generation_advances_whatever_fails(api: FakeApi) -> None
         assert status_of(api)["nodesBehind"] == 2
 
 
-async def test_a_refused_finalizer_hides_no_status(api: FakeApi) -> None:
+async def test_the_status_is_written_if_the_finalizer_is_refused(api: FakeApi) -> None:
     """As Kruise's webhook refuses it while its own gate is off."""
     refusing = True
 
@@ -133,7 +133,7 @@ async def test_a_refused_finalizer_hides_no_status(api: FakeApi) -> None:
     assert wire["metadata"]["finalizers"] == [MARKER_FINALIZER]
 
 
-async def test_a_pod_whose_marks_are_refused_is_named_until_they_are_taken(api: FakeApi) -> None:
+async def test_a_pod_with_refused_marks_is_reported_until_they_are_accepted(api: FakeApi) -> None:
     def refuse(write: Write) -> None:
         if write.key.name == "web-1":
             raise Forbidden("pods web-1 is forbidden: says a policy\nat length", code=403)
@@ -155,7 +155,7 @@ async def test_a_pod_whose_marks_are_refused_is_named_until_they_are_taken(api: 
         assert condition(api, "Degraded")[1] == "AsExpected"
 
 
-async def test_a_refused_pod_that_goes_is_told_of_no_more(api: FakeApi) -> None:
+async def test_a_deleted_pod_is_no_longer_reported_as_refused(api: FakeApi) -> None:
     def refuse(write: Write) -> None:
         if write.key.name == "web-1":
             raise Invalid("labels: too many", code=422)
@@ -171,7 +171,7 @@ async def test_a_refused_pod_that_goes_is_told_of_no_more(api: FakeApi) -> None:
         assert condition(api, "Degraded")[1] == "AsExpected"
 
 
-async def test_trouble_that_passes_is_not_told_of_as_a_refusal(api: FakeApi) -> None:
+async def test_a_transient_error_is_not_reported_as_a_refusal(api: FakeApi) -> None:
     def fail(write: Write) -> None:
         if write.key.name == "web-1":
             raise ServerError("no", code=500)
@@ -184,7 +184,7 @@ async def test_trouble_that_passes_is_not_told_of_as_a_refusal(api: FakeApi) -> 
         assert condition(api, "Degraded")[1] == "AsExpected"
 
 
-async def test_a_silent_agent_makes_its_pods_unknown_and_the_marker_says_why(api: FakeApi) -> None:
+async def test_a_stale_daemon_sets_pods_unknown_and_the_marker_reports_it(api: FakeApi) -> None:
     for number in (1, 2):
         api.put(LEASES, lease_wire(f"node-{number}"))
     async with running_manager(api):
@@ -209,7 +209,7 @@ async def test_the_status_is_written_at_most_once_a_second(api: FakeApi) -> None
         assert api.count("PodProbeMarker", since=before)["PodProbeMarker/status"] <= 11
 
 
-async def test_fields_that_kruises_crd_prunes_are_not_written_for_ever(api: FakeApi) -> None:
+async def test_fields_that_kruises_crd_prunes_are_written_once(api: FakeApi) -> None:
     def prune(wire: Json) -> None:
         kept = ("observedGeneration", "matchedPods")
         if wire["kind"] == "PodProbeMarker" and "status" in wire:
@@ -244,7 +244,7 @@ async def test_a_steady_state_writes_nothing(api: FakeApi) -> None:
 
 
 class TestFinalizer:
-    async def test_it_is_added_beside_those_of_others(self, api: FakeApi) -> None:
+    async def test_the_finalizer_is_added_to_those_of_others(self, api: FakeApi) -> None:
         api.edit(MARKERS, "web", {"metadata": {"finalizers": ["example.com/theirs"]}})
         async with running_manager(api):
             await settle()
@@ -252,7 +252,9 @@ class TestFinalizer:
         assert marker is not None
         assert marker["metadata"]["finalizers"] == ["example.com/theirs", MARKER_FINALIZER]
 
-    async def test_marks_go_first_then_the_entries_then_the_finalizer(self, api: FakeApi) -> None:
+    async def test_a_deletion_removes_marks_then_entries_then_the_finalizer(
+        self, api: FakeApi
+    ) -> None:
         async with running_manager(api):
             await settle()
             report(api, {"web-1": "Succeeded", "web-2": "Failed"})
@@ -281,7 +283,7 @@ class TestFinalizer:
             assert [each["type"] for each in pod["status"]["conditions"]] == ["Initialized"]
             assert npp["spec"] == {}
 
-    async def test_a_mark_that_cannot_be_removed_keeps_the_finalizer_and_the_status_says_so(
+    async def test_a_mark_that_cannot_be_removed_keeps_the_finalizer_and_is_reported(
         self, api: FakeApi
     ) -> None:
         def refuse(write: Write) -> None:
@@ -306,7 +308,7 @@ class TestFinalizer:
             await settle(60)
             assert api.get(MARKERS, "web") is None
 
-    async def test_a_refusal_that_holds_the_deletion_is_told_with_the_pods_name(
+    async def test_a_refusal_that_delays_the_deletion_is_reported_with_the_pod(
         self, api: FakeApi
     ) -> None:
         def refuse(write: Write) -> None:
@@ -329,7 +331,7 @@ class TestFinalizer:
             await settle(60)
             assert api.get(MARKERS, "web") is None
 
-    async def test_labels_that_changed_before_the_deletion_hide_nothing(self, api: FakeApi) -> None:
+    async def test_labels_that_changed_before_the_deletion_hide_no_mark(self, api: FakeApi) -> None:
         async with running_manager(api):
             await settle()
             report(api, {"web-1": "Succeeded", "web-2": "Failed"})
@@ -345,7 +347,7 @@ class TestFinalizer:
         assert pod["metadata"]["labels"] == {"app": "other"}
         assert npp["spec"] == {}
 
-    async def test_a_mark_on_a_pod_that_no_node_is_asked_about_keeps_it_too(
+    async def test_a_mark_on_a_pod_that_is_not_probed_keeps_the_finalizer(
         self, api: FakeApi
     ) -> None:
         def refuse(write: Write) -> None:
@@ -367,7 +369,7 @@ class TestFinalizer:
             await settle(60)
             assert api.get(MARKERS, "web") is None
 
-    async def test_others_may_hold_the_marker_for_longer(self, api: FakeApi) -> None:
+    async def test_other_finalizers_may_keep_the_marker(self, api: FakeApi) -> None:
         api.edit(MARKERS, "web", {"metadata": {"finalizers": ["example.com/theirs"]}})
         async with running_manager(api):
             await settle()
@@ -380,7 +382,7 @@ class TestFinalizer:
             await settle(3600)
             assert api.count(since=before) == {}
 
-    async def test_a_marker_that_others_hold_says_that_nothing_of_it_is_left(
+    async def test_a_marker_kept_by_other_finalizers_reports_that_nothing_is_left(
         self, api: FakeApi
     ) -> None:
         api.edit(MARKERS, "web", {"metadata": {"finalizers": ["example.com/theirs"]}})
@@ -428,7 +430,7 @@ class TestFinalizer:
         assert kept["reason"] == "ProbeRemoved"
         assert pod["metadata"]["labels"] == {"app": "web"}
 
-    async def test_a_readiness_gate_says_so_before_the_entry_and_the_marker_go(
+    async def test_a_readiness_gate_is_updated_before_entry_and_finalizer_are_removed(
         self, api: FakeApi
     ) -> None:
         api.put(PODS, pod_wire("web-1", readiness_gates=["example.com/healthy"]))
@@ -450,7 +452,7 @@ class TestFinalizer:
 
     @pytest.mark.parametrize("informer_lags", [False, True])
     @pytest.mark.parametrize("refused", [False, True])
-    async def test_a_mark_that_is_under_way_is_waited_for(
+    async def test_a_patch_in_flight_keeps_the_finalizer(
         self, api: FakeApi, informer_lags: bool, refused: bool
     ) -> None:
         """A patch is decided while the marker lives, and answered when it is to go."""
@@ -484,7 +486,7 @@ class TestFinalizer:
         assert pod is not None
         assert pod["metadata"]["labels"] == {"app": "web"}
 
-    async def test_marks_go_though_another_marker_names_them_that_can_never_probe_the_pod(
+    async def test_marks_are_removed_if_their_new_owner_cannot_probe_the_pod(
         self, api: FakeApi
     ) -> None:
         rival = probe_wire(container="absent", policies=BOTH)
@@ -501,9 +503,7 @@ class TestFinalizer:
         assert pod["metadata"]["labels"] == {"app": "web"}
         assert [each["type"] for each in pod["status"]["conditions"]] == ["Initialized"]
 
-    async def test_a_marker_that_vanishes_without_it_leaves_nothing_either(
-        self, api: FakeApi
-    ) -> None:
+    async def test_a_marker_deleted_without_finalizer_is_cleaned_up(self, api: FakeApi) -> None:
         async with running_manager(api):
             await settle()
             report(api, {"web-1": "Succeeded"})
@@ -531,7 +531,7 @@ class TestConflicts:
     @pytest.mark.parametrize(
         "order", list(permutations(["aa", "bb", "zz"])), ids=lambda order: "-".join(order)
     )
-    async def test_the_first_owner_is_the_same_in_every_order_of_arrival(
+    async def test_the_owner_is_the_same_in_every_order_of_events(
         self, order: tuple[str, ...]
     ) -> None:
         api = FakeApi()
@@ -571,7 +571,7 @@ class TestConflicts:
         messages = [(each.about, each.message) for each in recorder.events]
         assert len(messages) == len(set(messages))
 
-    async def test_a_restart_warns_of_nothing_again(self) -> None:
+    async def test_a_restart_records_no_second_warning(self) -> None:
         api = FakeApi()
         api.put(NODES, node_wire())
         api.put(PODS, pod_wire("web-1"))
@@ -584,7 +584,7 @@ class TestConflicts:
         assert len(first.events) == 2
         assert second.events == []
 
-    async def test_an_older_marker_that_arrives_late_is_told_to_the_loser_at_once(self) -> None:
+    async def test_an_older_marker_that_arrives_late_is_reported_to_the_loser_at_once(self) -> None:
         api = FakeApi()
         api.put(NODES, node_wire())
         api.put(PODS, pod_wire("web-1"))
@@ -596,7 +596,7 @@ class TestConflicts:
             await settle()
             assert condition(api, "Conflict", "aa")[0] == "True"
 
-    async def test_the_end_of_the_owner_hands_over(self) -> None:
+    async def test_deleting_the_owner_makes_the_next_probe_the_owner(self) -> None:
         api = FakeApi()
         api.put(NODES, node_wire())
         api.put(PODS, pod_wire("web-1"))
@@ -620,7 +620,7 @@ class TestConflicts:
 
 
 class TestDegraded:
-    async def test_an_invalid_marker_says_so_and_stops_no_other(self, api: FakeApi) -> None:
+    async def test_an_invalid_marker_reports_it_and_affects_no_other(self, api: FakeApi) -> None:
         bad = probe_wire("bad", handler={"httpGet": {"port": 80, "host": "10.0.0.1"}})
         native = probe_wire("native", condition="Ready", policies=BOTH)
         api.put(MARKERS, marker_wire("broken", probes=[bad, native]))
@@ -640,9 +640,7 @@ class TestDegraded:
         names = [each["name"] for each in npp["spec"]["podProbes"][0]["probes"]]
         assert names == ["broken#native", "web#healthy"]
 
-    async def test_a_plain_init_container_is_refused_with_a_clear_status(
-        self, api: FakeApi
-    ) -> None:
+    async def test_a_probe_of_a_plain_init_container_is_reported(self, api: FakeApi) -> None:
         api.put(PODS, pod_wire("web-1", init_containers=[container_wire("setup")]))
         api.edit(
             MARKERS,
@@ -656,7 +654,7 @@ class TestDegraded:
             assert "'setup'" in message
             assert "2 of 2 pods. Correct containerName in the marker" in message
 
-    async def test_a_node_without_room_says_how_many_pods_are_left_out(self) -> None:
+    async def test_a_full_node_reports_how_many_pods_are_left_out(self) -> None:
         api = FakeApi()
         api.put(NODES, node_wire())
         for number in range(20):

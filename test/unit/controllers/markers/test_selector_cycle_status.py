@@ -50,7 +50,7 @@ def api() -> FakeApi:
 
 
 @pytest.mark.parametrize("order", [*permutations("abc")], ids="".join)
-async def test_both_markers_of_a_cycle_name_each_other_and_the_labels_in_every_order(
+async def test_both_markers_of_a_cycle_report_each_other_and_the_labels(
     api: FakeApi, order: tuple[str, ...]
 ) -> None:
     async with running_manager(api) as recorder:
@@ -70,7 +70,7 @@ async def test_both_markers_of_a_cycle_name_each_other_and_the_labels_in_every_o
 
 
 @pytest.mark.parametrize("deleted", [True, False], ids=["deleted", "edited"])
-async def test_the_end_of_a_cycle_clears_the_other_marker(api: FakeApi, deleted: bool) -> None:
+async def test_the_end_of_a_cycle_updates_the_other_marker(api: FakeApi, deleted: bool) -> None:
     for each in markers().values():
         api.put(MARKERS, each)
     async with running_manager(api):
@@ -94,7 +94,7 @@ async def test_a_cycle_of_markers_that_select_no_pod_is_reported(api: FakeApi) -
     assert conflict(api, "b")[1] == "SelectorCycle"
 
 
-async def test_a_restart_warns_of_no_cycle_again(api: FakeApi) -> None:
+async def test_a_restart_records_no_second_warning_of_a_cycle(api: FakeApi) -> None:
     for each in markers().values():
         api.put(MARKERS, each)
     async with running_manager(api) as first:

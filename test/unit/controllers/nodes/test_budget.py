@@ -48,13 +48,13 @@ def pods_left_out(result: Fitted) -> Counter[str]:
     return Counter(marker for markers in result.no_room.values() for marker in markers)
 
 
-def test_what_fits_is_left_alone() -> None:
+def test_entries_that_fit_are_unchanged() -> None:
     wanted = entries(3, OLD, NEW)
     assert fitted(wanted, (), object_bytes(wanted)) == Fitted(wanted, {}, 0)
 
 
 @pytest.mark.parametrize("limit", range(33_000, 40_000, 500))
-def test_what_is_left_fits_as_far_as_it_may_be_left_out(limit: int) -> None:
+def test_the_remaining_entries_fit(limit: int) -> None:
     result = fitted(entries(5, OLD, NEW), (), limit)
     assert object_bytes(result.entries) <= limit
     assert result.probes_left_out + sum(map(len, probed(result).values())) == 10
@@ -71,7 +71,7 @@ def test_a_command_counts_as_it_is_stored() -> None:
     assert pods_left_out(fitted(wanted("<"), (), plain)) == {"old": 1}
 
 
-def test_the_younger_marker_gives_way_first_and_no_more_than_needed() -> None:
+def test_the_newest_marker_is_left_out_first_and_no_more_than_needed() -> None:
     wanted = entries(3, OLD, NEW)
     result = fitted(wanted, (), object_bytes(wanted) - 1)
     assert probed(result) == {
@@ -82,18 +82,18 @@ def test_the_younger_marker_gives_way_first_and_no_more_than_needed() -> None:
     assert pods_left_out(result) == {"new": 1}
 
 
-def test_a_running_probe_is_not_pushed_out_by_a_new_pod() -> None:
+def test_a_new_pod_does_not_displace_a_running_probe() -> None:
     wanted = entries(3, NEW)
     result = fitted(wanted, wanted[1:], object_bytes(wanted) - 1)
     assert probed(result) == {"web-1": ["new#p"], "web-2": ["new#p"]}
 
 
-def test_entries_that_are_not_ours_to_drop_stay() -> None:
+def test_entries_of_other_managers_are_kept() -> None:
     stranger = compile_marker(marker("stranger"))
     assert probed(fitted(entries(1, stranger), (), 0)) == {"web-0": ["stranger#healthy"]}
 
 
-def test_a_tenant_that_wants_everything_gets_what_a_modest_one_leaves() -> None:
+def test_a_greedy_tenant_gets_what_a_modest_one_leaves() -> None:
     greedy = [Group("greedy", f"pod-{n}", "marker", ("2020", n), True, LARGEST) for n in range(100)]
     modest = Group("modest", "pod", "marker", ("2026", 0), False, LARGEST)
     budget = 10 * (LARGEST + POD_BYTES)
@@ -156,12 +156,12 @@ def by(field: str, of: Iterable[Group]) -> dict[str, list[Group]]:
 
 
 @given(groups, budgets)
-def test_never_more_than_the_budget_is_given(of: list[Group], budget: int) -> None:
+def test_shares_never_exceed_the_budget(of: list[Group], budget: int) -> None:
     assert size(of, divided(of, budget)) <= budget
 
 
 @given(groups, budgets)
-def test_no_group_that_would_still_fit_is_left_out(of: list[Group], budget: int) -> None:
+def test_no_group_that_fits_is_left_out(of: list[Group], budget: int) -> None:
     kept = divided(of, budget)
     for each in of:
         if (each.uid, each.marker) not in kept:
@@ -169,7 +169,7 @@ def test_no_group_that_would_still_fit_is_left_out(of: list[Group], budget: int)
 
 
 @given(groups, budgets)
-def test_a_namespace_gets_its_equal_share_but_for_one_group(of: list[Group], budget: int) -> None:
+def test_a_namespace_gets_its_equal_share_within_one_group(of: list[Group], budget: int) -> None:
     kept = divided(of, budget)
     namespaces = by("namespace", of)
     for mine in namespaces.values():
@@ -195,13 +195,13 @@ def test_a_pod_gets_its_equal_share_of_its_namespace(of: list[Group], budget: in
 
 
 @given(groups, budgets, st.randoms())
-def test_the_order_of_arrival_changes_nothing(of: list[Group], budget: int, random: Random) -> None:
+def test_the_order_of_events_has_no_effect(of: list[Group], budget: int, random: Random) -> None:
     shuffled = random.sample(of, len(of))
     assert divided(shuffled, budget) == divided(of, budget)
 
 
 @given(groups, budgets)
-def test_what_was_decided_stays_decided(of: list[Group], budget: int) -> None:
+def test_a_division_is_stable(of: list[Group], budget: int) -> None:
     """As a reconcile finds it that sees what the one before wrote."""
     kept = divided(of, budget)
     after = [each._replace(running=(each.uid, each.marker) in kept) for each in of]
@@ -209,7 +209,7 @@ def test_what_was_decided_stays_decided(of: list[Group], budget: int) -> None:
 
 
 @given(groups, groups, budgets)
-def test_others_displace_nothing_within_my_share(
+def test_nothing_within_a_share_is_displaced(
     before: list[Group], after: list[Group], budget: int
 ) -> None:
     """Whatever the other two namespaces ask for, before and after."""
@@ -222,7 +222,7 @@ def test_others_displace_nothing_within_my_share(
 
 
 @given(groups, budgets)
-def test_what_others_replace_within_their_share_displaces_no_running_probe(
+def test_changes_within_a_share_displace_no_running_probe_of_others(
     of: list[Group], budget: int
 ) -> None:
     """One tenant's markers are replaced by as large ones, which do not run yet."""

@@ -71,7 +71,7 @@ def names(entries: Entries) -> dict[str, list[str]]:
         pytest.param(pod(containers=[container_wire("other")]), False, id="no-such-container"),
     ],
 )
-def test_a_pod_takes_part_while_its_containers_can_be_probed(of: Pod, probed: bool) -> None:
+def test_a_pod_is_planned_while_it_can_be_probed(of: Pod, probed: bool) -> None:
     assert bool(planned([of], [marker()])) is probed
 
 
@@ -123,7 +123,7 @@ def test_a_startup_probe_gates_its_own_container_only(
     assert names(planned([of], [marker(probes=probes)])) == {"web-0": expected}
 
 
-def test_order_is_by_pod_then_by_age_of_the_marker_then_by_place() -> None:
+def test_entries_are_ordered_by_pod_then_marker_age_then_position() -> None:
     markers = [
         marker("b", probes=[probe_wire("2", condition="c2"), probe_wire("1", condition="c1")]),
         marker("c", created="2025-01-01T00:00:00Z"),
@@ -149,7 +149,7 @@ class TestDeletion:
     def current(self, *pods: Pod) -> Entries:
         return planned(list(pods), [marker("way"), self.OTHER])
 
-    def test_nothing_marked_means_gone_at_once(self) -> None:
+    def test_entries_are_removed_at_once_if_no_pod_has_marks(self) -> None:
         entries = planned([pod()], [self.ENDING, self.OTHER], self.current(pod()))
         assert names(entries) == {"web-0": ["gateway#p"]}
 
@@ -161,17 +161,17 @@ class TestDeletion:
             "web-1": ["gateway#p", "way#healthy"],
         }
 
-    def test_a_marked_pod_that_does_not_match_any_more_counts_too(self) -> None:
+    def test_marks_on_a_pod_that_no_longer_matches_keep_the_finalizer(self) -> None:
         marked = pod("web-1", labels={"l": "1"}, owned=owned_fields(labels=["l"]))
         entries = planned([pod(), marked], [self.ENDING, self.OTHER], self.current(pod()))
         assert names(entries) == {"web-0": ["gateway#p", "way#healthy"]}
 
-    def test_marks_in_another_namespace_do_not(self) -> None:
+    def test_marks_in_another_namespace_do_not_keep_entries(self) -> None:
         marked = pod("x", namespace="other", labels={"l": "1"}, owned=owned_fields(labels=["l"]))
         entries = planned([pod(), marked], [self.ENDING, self.OTHER], self.current(pod()))
         assert names(entries) == {"web-0": ["gateway#p"]}
 
-    def test_a_condition_that_stays_as_a_gate_keeps_them_until_it_says_so(self) -> None:
+    def test_entries_stay_until_a_kept_gate_has_reason_probe_removed(self) -> None:
         def gated(**more: str) -> Pod:
             return pod(
                 conditions=[condition_wire("example.com/healthy", **more)],
@@ -185,12 +185,12 @@ class TestDeletion:
         }
         assert names(planned([gone], [self.ENDING], self.current(gone))) == {}
 
-    def test_nothing_new_is_planned_for_it(self) -> None:
+    def test_a_deleted_marker_gets_no_new_entries(self) -> None:
         marked = pod(labels={"app": "web", "l": "1"}, owned=owned_fields(labels=["l"]))
         assert names(planned([marked], [self.ENDING])) == {}
 
 
-def test_entries_of_other_namespaces_are_kept_when_one_is_ours() -> None:
+def test_a_manager_of_one_namespace_keeps_entries_of_others() -> None:
     foreign = pod("db-0", namespace="other", labels={"app": "web"})
     current = planned([foreign], [marker(namespace="other")])
     entries = planned([pod()], [marker()], current, namespace="default")
@@ -219,7 +219,7 @@ def owners(entries: Entries) -> set[tuple[str, NamespacedName, str]]:
 
 
 @given(some_pods, strategies.marker_sets())
-def test_what_is_written_is_what_is_read_back(wires: list[Json], markers: list[Json]) -> None:
+def test_written_entries_equal_stored_ones(wires: list[Json], markers: list[Json]) -> None:
     """And read back, it needs no other write."""
     entries = planned(decoded_pods(wires), decoded_markers(markers))
     body = msgspec.json.encode(npp_wire() | {"spec": {"podProbes": msgspec.to_builtins(entries)}})
@@ -240,7 +240,7 @@ def test_the_plan_depends_on_no_order(
 
 
 @given(some_pods, strategies.marker_sets(min_size=1))
-def test_removing_a_marker_takes_its_own_entries_and_no_others(
+def test_removing_a_marker_removes_only_its_own_entries(
     wires: list[Json], markers: list[Json]
 ) -> None:
     """However much names and namespaces overlap (`way` and `gateway`)."""
@@ -278,7 +278,7 @@ def test_different_entries_are_different(other: Pod) -> None:
     assert not same_entries(planned([pod()], [marker()]), ())
 
 
-def test_a_probe_that_stands_twice_is_not_the_same_as_once() -> None:
+def test_duplicate_probes_make_entries_different() -> None:
     (once,) = planned([pod()], [marker()])
     (another,) = planned([pod()], [marker(probes=[probe_wire(periodSeconds=7)])])
     twice = msgspec.structs.replace(once, probes=(another.probes or ()) + (once.probes or ()))

@@ -51,7 +51,9 @@ def asked(api: FakeApi, node: str = "node-1") -> dict[str, list[str]]:
     }
 
 
-async def test_a_nodepodprobe_is_made_with_its_node_whole_and_owned_by_it(api: FakeApi) -> None:
+async def test_a_nodepodprobe_is_created_with_its_entries_and_its_node_as_owner(
+    api: FakeApi,
+) -> None:
     async with running_manager(api):
         await settle()
     wire = api.get(NODE_POD_PROBES, "node-1")
@@ -77,7 +79,7 @@ async def test_a_nodepodprobe_is_made_with_its_node_whole_and_owned_by_it(api: F
     assert api.count("NodePodProbe") == {"NodePodProbe": 1}
 
 
-async def test_an_edit_of_the_marker_is_one_patch_of_each_node_without_resource_version(
+async def test_an_edit_of_a_marker_is_one_patch_per_node_without_version(
     api: FakeApi,
 ) -> None:
     for number in range(2, 6):
@@ -101,7 +103,7 @@ async def test_an_edit_of_the_marker_is_one_patch_of_each_node_without_resource_
         pytest.param({"status": {"podIP": ""}}, "", id="lost"),
     ],
 )
-async def test_the_ip_follows_the_pod(api: FakeApi, change: Json, expected: str) -> None:
+async def test_the_entry_has_the_current_pod_ip(api: FakeApi, change: Json, expected: str) -> None:
     async with running_manager(api):
         await settle()
         api.edit(PODS, "web-0", change)
@@ -121,7 +123,9 @@ async def test_the_ip_follows_the_pod(api: FakeApi, change: Json, expected: str)
         ),
     ],
 )
-async def test_pods_that_take_no_part_any_more_leave_the_node(api: FakeApi, change: Json) -> None:
+async def test_pods_that_are_no_longer_probed_are_removed_from_the_spec(
+    api: FakeApi, change: Json
+) -> None:
     async with running_manager(api):
         await settle()
         assert asked(api) == {"web-0": ["web#healthy"]}
@@ -130,7 +134,7 @@ async def test_pods_that_take_no_part_any_more_leave_the_node(api: FakeApi, chan
         assert asked(api) == {}
 
 
-async def test_a_deleted_pod_leaves_the_node_even_while_the_informer_lags(api: FakeApi) -> None:
+async def test_a_deleted_pod_is_removed_from_the_spec_while_the_informer_lags(api: FakeApi) -> None:
     async with running_manager(api):
         await settle()
         npps = api.sources["nodepodprobes"]
@@ -145,7 +149,7 @@ async def test_a_deleted_pod_leaves_the_node_even_while_the_informer_lags(api: F
         assert set(asked(api)) == {"web-0"}
 
 
-async def test_a_plan_is_written_once_though_the_informer_lags(api: FakeApi) -> None:
+async def test_a_plan_is_written_once_while_the_informer_lags(api: FakeApi) -> None:
     async with running_manager(api):
         await settle()
         npps = api.sources["nodepodprobes"]
@@ -162,7 +166,9 @@ async def test_a_plan_is_written_once_though_the_informer_lags(api: FakeApi) -> 
         assert api.count("NodePodProbe", since=before) == {}
 
 
-async def test_a_container_with_a_startup_probe_enters_once_it_has_started(api: FakeApi) -> None:
+async def test_a_container_with_a_startup_probe_is_planned_once_it_has_started(
+    api: FakeApi,
+) -> None:
     api.put(PODS, pod_wire(containers=[container_wire(startup_probe=True)]))
     async with running_manager(api):
         await settle()
@@ -195,7 +201,7 @@ TWICE = {
         pytest.param({"metadata": {"ownerReferences": None}}, id="disowned"),
     ],
 )
-async def test_a_nodepodprobe_edited_by_hand_is_repaired(api: FakeApi, damage: Json) -> None:
+async def test_a_nodepodprobe_edited_by_hand_is_reverted(api: FakeApi, damage: Json) -> None:
     async with running_manager(api):
         await settle()
         good = api.get(NODE_POD_PROBES, "node-1")
@@ -208,7 +214,7 @@ async def test_a_nodepodprobe_edited_by_hand_is_repaired(api: FakeApi, damage: J
         assert repaired["metadata"]["ownerReferences"] == good["metadata"]["ownerReferences"]
 
 
-async def test_a_nodepodprobe_deleted_by_hand_comes_back(api: FakeApi) -> None:
+async def test_a_nodepodprobe_deleted_by_hand_is_recreated(api: FakeApi) -> None:
     async with running_manager(api):
         await settle()
         api.remove(NODE_POD_PROBES, "node-1")
@@ -216,7 +222,7 @@ async def test_a_nodepodprobe_deleted_by_hand_comes_back(api: FakeApi) -> None:
         assert asked(api) == {"web-0": ["web#healthy"]}
 
 
-async def test_a_nodepodprobe_deleted_before_the_answer_to_a_patch_comes_back() -> None:
+async def test_a_nodepodprobe_deleted_during_a_patch_is_recreated() -> None:
     class SlowAnswers(FakeApi):
         async def patch(self, resource: Resource[T], *args: Any, **more: Any) -> T:
             answer = await super().patch(resource, *args, **more)
@@ -237,14 +243,14 @@ async def test_a_nodepodprobe_deleted_before_the_answer_to_a_patch_comes_back() 
         assert api.count("NodePodProbe") == {"NodePodProbe": 3}
 
 
-async def test_an_entry_without_ip_is_replaced_as_any_other(api: FakeApi) -> None:
+async def test_an_entry_without_ip_is_replaced(api: FakeApi) -> None:
     api.put(NODE_POD_PROBES, npp_wire(entries=[{"name": "x", "namespace": "y", "uid": "z"}]))
     async with running_manager(api):
         await settle()
         assert asked(api) == {"web-0": ["web#healthy"]}
 
 
-async def test_one_that_never_comes_into_view_is_tried_ever_less_often_and_told_of(
+async def test_a_nodepodprobe_that_the_cache_never_shows_is_reported(
     api: FakeApi,
 ) -> None:
     async with running_manager(api):
@@ -271,7 +277,7 @@ async def test_one_that_never_comes_into_view_is_tried_ever_less_often_and_told_
 
 
 class TestNodes:
-    async def test_the_nodepodprobe_goes_with_its_node_and_stays_gone(self, api: FakeApi) -> None:
+    async def test_the_nodepodprobe_is_deleted_with_its_node(self, api: FakeApi) -> None:
         async with running_manager(api):
             await settle()
             api.remove(NODES, "node-1")
@@ -281,13 +287,13 @@ class TestNodes:
             await settle()
             assert api.get(NODE_POD_PROBES, "node-1") is None
 
-    async def test_one_left_over_from_a_node_that_is_gone_is_deleted(self, api: FakeApi) -> None:
+    async def test_a_nodepodprobe_without_a_node_is_deleted(self, api: FakeApi) -> None:
         api.put(NODE_POD_PROBES, npp_wire("long-gone"))
         async with running_manager(api):
             await settle()
         assert api.get(NODE_POD_PROBES, "long-gone") is None
 
-    async def test_a_node_that_comes_back_owns_it_again(self, api: FakeApi) -> None:
+    async def test_a_recreated_node_becomes_the_owner(self, api: FakeApi) -> None:
         api.put(NODE_POD_PROBES, npp_wire(owner_uid="the-former-node"))
         async with running_manager(api):
             await settle()
@@ -296,9 +302,7 @@ class TestNodes:
         assert [each["uid"] for each in wire["metadata"]["ownerReferences"]] == ["uid-node-1"]
         assert api.count("NodePodProbe") == {"NodePodProbe": 1}
 
-    async def test_a_former_node_is_no_owner_beside_the_one_that_came_back(
-        self, api: FakeApi
-    ) -> None:
+    async def test_an_owner_reference_to_a_former_node_is_replaced(self, api: FakeApi) -> None:
         wire = npp_wire(owner_uid="the-former-node")
         (former,) = wire["metadata"]["ownerReferences"]
         wire["metadata"]["ownerReferences"].append({**former, "uid": "uid-node-1"})
@@ -308,9 +312,7 @@ class TestNodes:
         wire = api.get(NODE_POD_PROBES, "node-1") or {}
         assert [each["uid"] for each in wire["metadata"]["ownerReferences"]] == ["uid-node-1"]
 
-    async def test_one_that_was_made_anew_meanwhile_is_not_deleted_for_its_predecessor(
-        self, api: FakeApi
-    ) -> None:
+    async def test_a_recreated_nodepodprobe_is_not_deleted(self, api: FakeApi) -> None:
         deletions = 0
 
         def another_comes_first(write: Write) -> None:
@@ -331,14 +333,16 @@ class TestNodes:
         assert wire["metadata"]["uid"] == "anew"
         assert deletions == 1
 
-    async def test_a_node_that_turns_virtual_loses_it(self, api: FakeApi) -> None:
+    async def test_the_nodepodprobe_of_a_node_that_becomes_virtual_is_deleted(
+        self, api: FakeApi
+    ) -> None:
         async with running_manager(api):
             await settle()
             api.edit(NODES, "node-1", {"metadata": {"labels": {"type": "virtual-kubelet"}}})
             await settle()
         assert api.get(NODE_POD_PROBES, "node-1") is None
 
-    async def test_one_failing_node_delays_no_other_and_its_marker_says_why(
+    async def test_a_failing_node_delays_no_other_and_its_marker_reports_the_error(
         self, api: FakeApi
     ) -> None:
         def refuse(write: Write) -> None:
@@ -369,7 +373,7 @@ class TestNodes:
             assert marker["status"]["nodesBehind"] == 0
 
 
-async def test_what_the_installed_crd_prunes_or_fills_in_is_not_written_again(api: FakeApi) -> None:
+async def test_entries_that_the_crd_prunes_or_defaults_are_written_once(api: FakeApi) -> None:
     def prune(wire: Json) -> None:
         if wire["kind"] == "NodePodProbe":
             for entry in wire["spec"].get("podProbes", ()):
@@ -391,7 +395,7 @@ async def test_what_the_installed_crd_prunes_or_fills_in_is_not_written_again(ap
 
 
 class TestOneNamespaceOnly:
-    async def test_entries_of_other_namespaces_are_left_as_they_are(self, api: FakeApi) -> None:
+    async def test_entries_of_other_namespaces_are_not_changed(self, api: FakeApi) -> None:
         foreign = {
             "name": "db-0",
             "namespace": "other",
@@ -409,9 +413,7 @@ class TestOneNamespaceOnly:
             await settle()
             assert asked(api) == {"db-0": ["db#up"]}
 
-    async def test_entries_that_others_wrote_a_moment_ago_are_left_as_they_are(
-        self, api: FakeApi
-    ) -> None:
+    async def test_entries_that_others_just_wrote_are_kept(self, api: FakeApi) -> None:
         theirs = {"name": "db-0", "namespace": "other", "uid": "u", "IP": "127.2.0.1"}
         async with running_manager(api, namespace="default"):
             await settle()
@@ -430,7 +432,7 @@ class TestOneNamespaceOnly:
             await settle()
             assert asked(api).keys() == {"web-0", "web-1", "db-0"}
 
-    async def test_results_of_other_namespaces_are_nobodys_business(self, api: FakeApi) -> None:
+    async def test_results_of_other_namespaces_are_ignored(self, api: FakeApi) -> None:
         stranger = pod_wire("db-0", namespace="other")
         statuses = [pod_status_wire(stranger, state_wire("db#up"))]
         async with running_manager(api, namespace="default"):
@@ -440,7 +442,7 @@ class TestOneNamespaceOnly:
         assert api.count("Pod") == {}
 
 
-async def test_a_thousand_pods_on_250_nodes_meet_no_conflict_while_results_come_in() -> None:
+async def test_1000_pods_on_250_nodes_cause_no_conflict() -> None:
     api = FakeApi()
     api.put(MARKERS, marker_wire())
     for node in range(250):

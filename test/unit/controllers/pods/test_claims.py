@@ -35,7 +35,7 @@ def compiled(wire: Json) -> CompiledMarker:
     return compile_marker(MARKERS.decode(msgspec.json.encode(wire)))
 
 
-def test_no_marker_claims_nothing() -> None:
+def test_no_markers_make_no_claims() -> None:
     assert claims_of(()) == NO_CLAIMS
 
 
@@ -50,7 +50,7 @@ def test_a_marker_that_is_being_deleted_claims_nothing() -> None:
         pytest.param("Failed", (("both", "2"), ("fail", "1"), ("ok", None)), id="failed"),
     ],
 )
-def test_each_state_names_its_values_and_what_only_the_other_names(
+def test_each_state_sets_its_values_and_removes_keys_of_the_other(
     state: str, labels: tuple[tuple[str, str | None], ...]
 ) -> None:
     both = [
@@ -91,7 +91,7 @@ def test_the_first_marker_that_names_something_owns_it(first: Json, second: Json
         assert conflicts_of(pair[0], claims) == []
 
 
-def test_within_a_marker_the_place_in_the_list_decides() -> None:
+def test_within_a_marker_the_position_decides() -> None:
     """A key that one probe names for one state is not another's for the other state."""
     one = probe_wire("one", condition="c1", policies=[policy_wire("Succeeded", {"l": "1"})])
     two = probe_wire("two", condition="c2", policies=[policy_wire("Failed", {"l": "2"})])
@@ -106,7 +106,7 @@ def test_within_a_marker_the_place_in_the_list_decides() -> None:
 
 
 @given(strategies.marker_sets(namespaces=("default",), min_size=2), st.randoms())
-def test_claims_do_not_depend_on_the_order_of_arrival(wires: list[Json], random: Random) -> None:
+def test_claims_do_not_depend_on_the_order_of_markers(wires: list[Json], random: Random) -> None:
     markers = [compiled(each) for each in wires]
     expected = claims_of(tuple(markers))
     random.shuffle(markers)
@@ -140,7 +140,7 @@ def test_everything_that_a_marker_names_is_owned_by_exactly_one_probe(wires: lis
         pytest.param({}, "", False, id="nothing-of-ours"),
     ],
 )
-def test_residue_is_what_we_wrote_and_nobody_claims(
+def test_a_mark_is_stale_if_we_wrote_it_and_it_has_no_owner(
     on_the_pod: dict[str, list[str]], rival: str, left: bool
 ) -> None:
     """`rival` is the container of another marker's probe."""
@@ -170,7 +170,7 @@ def test_residue_is_what_we_wrote_and_nobody_claims(
     assert has_stale_mark(of, compile_marker(ending), claims) is left
 
 
-def test_an_owner_without_its_container_keeps_what_it_owns_from_others_only() -> None:
+def test_an_owner_without_its_container_still_owns_its_keys() -> None:
     policies = [policy_wire("Succeeded", {"l": "1"}, {"a": "1"})]
     owner, other = (
         compile_marker(marker(name, probes=[probe_wire(policies=policies, container=container)]))
@@ -184,7 +184,7 @@ def test_an_owner_without_its_container_keeps_what_it_owns_from_others_only() ->
     assert claims_on(pod(), claims_of((other,))) is claims_of((other,))
 
 
-def test_a_mark_that_the_cache_does_not_show_is_no_residue() -> None:
+def test_a_mark_that_the_cache_does_not_show_is_not_stale() -> None:
     """Nobody would ever take it away."""
     policies = [policy_wire("Succeeded", {"l": "1"}, {"a": "1"})]
     ending = compile_marker(marker(deleting=True, probes=[probe_wire(policies=policies)]))
@@ -193,7 +193,7 @@ def test_a_mark_that_the_cache_does_not_show_is_no_residue() -> None:
     )
 
 
-def test_conflicts_name_the_marker_that_lost() -> None:
+def test_conflicts_name_the_marker_that_does_not_own_the_key() -> None:
     markers = [compile_marker(marker(each, probes=[probe_wire()])) for each in ("a", "b")]
     (conflict,) = conflicts_of(markers[1], claims_of(tuple(markers)))
     assert conflict.marker == NamespacedName("default", "b")

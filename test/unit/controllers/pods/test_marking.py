@@ -75,7 +75,7 @@ def test_states_become_statuses(result: str, status: str) -> None:
         pytest.param("0001-01-01T00:00:00Z", "0001-01-01T00:00:00Z", id="first-year"),
     ],
 )
-def test_stamps_are_sent_as_the_api_server_reads_them(reported: str, sent: str) -> None:
+def test_times_are_sent_in_the_format_of_the_api_server(reported: str, sent: str) -> None:
     """It would refuse the whole patch else."""
     changes = mark(pod(), claims(), states(state(probed=reported, moved=reported)))
     assert changes is not None
@@ -91,7 +91,7 @@ def test_stamps_are_sent_as_the_api_server_reads_them(reported: str, sent: str) 
         pytest.param("Unknown", {}, {}, id="unknown-leaves-marks-alone"),
     ],
 )
-def test_the_policy_of_the_state_is_applied_and_only_the_others_keys_go(
+def test_the_policy_of_the_state_is_applied_and_keys_of_the_other_removed(
     result: str, labels: dict[str, str | None], annotations: dict[str, str | None]
 ) -> None:
     """Whoever wrote what is there."""
@@ -104,7 +104,7 @@ def test_the_policy_of_the_state_is_applied_and_only_the_others_keys_go(
     assert (changes.labels, changes.annotations) == (labels, annotations)
 
 
-def test_a_single_policys_keys_go_with_the_opposite_result() -> None:
+def test_keys_of_a_single_policy_are_removed_by_the_opposite_state() -> None:
     changes = mark(pod(labels={"ok": "1"}), claims(BOTH[0]), states(state(state="Failed")))
     assert changes is not None
     assert changes.labels == {"ok": None}
@@ -120,7 +120,7 @@ def test_a_single_policys_keys_go_with_the_opposite_result() -> None:
         pytest.param(states(state(state="Sideways")), id="state-that-does-not-exist"),
     ],
 )
-def test_without_a_state_everything_stays(results: dict[str, ContainerProbeState]) -> None:
+def test_without_a_state_nothing_changes(results: dict[str, ContainerProbeState]) -> None:
     there = pod(
         labels={"ok": "1", "same": "ok"},
         conditions=[condition_wire(C)],
@@ -129,7 +129,7 @@ def test_without_a_state_everything_stays(results: dict[str, ContainerProbeState
     assert mark(there, claims(*BOTH), results) is None
 
 
-def test_a_pod_that_shows_it_all_already_is_left_alone() -> None:
+def test_a_pod_that_is_up_to_date_is_not_written() -> None:
     there = pod(
         labels={"ok": "1", "same": "ok"},
         annotations={"cost": "10"},
@@ -144,17 +144,17 @@ class TestTransitionTime:
         assert changes is not None
         return changes.conditions[0].last_transition_time
 
-    def test_it_stays_when_only_the_message_changes(self) -> None:
+    def test_the_transition_time_stays_if_only_the_message_changes(self) -> None:
         there = pod(conditions=[condition_wire(C, message="old")])
         assert self.transition(there, state(message="new")) is None
 
-    def test_it_is_the_nodes_when_the_status_changes(self) -> None:
+    def test_the_transition_time_is_that_of_the_node(self) -> None:
         there = pod(
             conditions=[condition_wire(C, "False", lastTransitionTime="2025-01-01T00:00:00Z")]
         )
         assert self.transition(there, state()) == "2026-01-01T00:01:00Z"
 
-    def test_it_never_goes_back(self) -> None:
+    def test_the_transition_time_never_goes_back(self) -> None:
         """After the agent was silent, the recorded state is older than the condition."""
         there = pod(
             conditions=[condition_wire(C, "Unknown", lastTransitionTime="2026-01-01T11:00:00Z")]
@@ -162,16 +162,16 @@ class TestTransitionTime:
         assert self.transition(there, state()) == "2026-01-01T12:00:00Z"
 
     @pytest.mark.parametrize("moved", ["", "yesterday"])
-    def test_it_is_now_when_the_node_does_not_say(self, moved: str) -> None:
+    def test_the_transition_time_is_now_if_the_node_reports_none(self, moved: str) -> None:
         assert self.transition(pod(), state(moved=moved)) == "2026-01-01T12:00:00Z"
 
-    def test_it_is_now_for_what_the_manager_decides(self) -> None:
+    def test_the_transition_time_is_now_if_the_manager_decides(self) -> None:
         there = pod(conditions=[condition_wire(C)])
         assert self.transition(there, state(), "silent") == "2026-01-01T12:00:00Z"
 
 
 class TestStaleness:
-    def test_conditions_turn_unknown_and_marks_are_kept(self) -> None:
+    def test_stale_results_set_conditions_unknown_and_keep_marks(self) -> None:
         there = pod(labels={"ok": "1"}, conditions=[condition_wire(C)])
         changes = mark(there, claims(*BOTH), states(state(state="Failed")), stale="silent")
         assert changes is not None
@@ -183,13 +183,13 @@ class TestStaleness:
             "silent",
         )
 
-    def test_it_is_said_once(self) -> None:
+    def test_the_warning_is_recorded_once(self) -> None:
         there = pod(
             conditions=[condition_wire(C, "Unknown", reason="ProbeAgentStale", message="silent")]
         )
         assert mark(there, claims(), states(state()), stale="silent") is None
 
-    def test_what_we_wrote_turns_unknown_without_a_recorded_state_too(self) -> None:
+    def test_stale_conditions_of_ours_without_a_state_become_unknown(self) -> None:
         """As after the NodePodProbe was deleted: nobody is left who could say otherwise."""
         there = pod(
             labels={"ok": "1", "same": "ok"},
@@ -209,17 +209,17 @@ class TestStaleness:
         assert condition.last_transition_time == "2026-01-01T12:00:00Z"
 
     @pytest.mark.parametrize("stale", ["silent", ""])
-    def test_without_a_state_it_is_said_once_and_stays_until_there_is_one(self, stale: str) -> None:
+    def test_without_a_state_a_stale_condition_stays_unknown(self, stale: str) -> None:
         there = pod(
             conditions=[condition_wire(C, "Unknown", reason="ProbeAgentStale", message="silent")],
             owned=owned_fields(conditions=[C]),
         )
         assert mark(there, claims(), {}, stale=stale) is None
 
-    def test_a_condition_that_somebody_else_wrote_is_left_alone_without_a_state(self) -> None:
+    def test_without_a_state_conditions_of_others_are_kept(self) -> None:
         assert mark(pod(conditions=[condition_wire(C)]), claims(), {}, stale="silent") is None
 
-    def test_an_unknown_of_the_node_replaces_the_reason(self) -> None:
+    def test_an_unknown_result_replaces_the_reason(self) -> None:
         there = pod(conditions=[condition_wire(C, "Unknown", reason="ProbeAgentStale")])
         changes = mark(there, claims(), states(state(state="Unknown")))
         assert changes is not None
@@ -228,7 +228,7 @@ class TestStaleness:
 
 
 class TestResidue:
-    def test_what_we_wrote_and_nobody_names_goes(self) -> None:
+    def test_our_marks_without_an_owner_are_removed(self) -> None:
         there = pod(
             labels={"l": "1", "users": "1"},
             annotations={"a": "1", "users": "1"},
@@ -238,7 +238,7 @@ class TestResidue:
         changes = mark(there, NO_CLAIMS, {})
         assert changes == Changes({"l": None}, {"a": None}, [], ["c/x"])
 
-    def test_what_only_a_probe_of_a_container_that_the_pod_lacks_claims_goes(self) -> None:
+    def test_keys_of_a_probe_without_its_container_have_no_owner(self) -> None:
         """Whatever is recorded for it, as somebody may have edited the NodePodProbe."""
         there = pod(
             labels={"ok": "1"},
@@ -251,7 +251,7 @@ class TestResidue:
             changes = mark(there, claims(*BOTH), results)
             assert changes == Changes({"ok": None}, {"cost": None}, [], [C])
 
-    def test_a_readiness_gates_condition_stays_as_it_was_with_a_reason(self) -> None:
+    def test_a_readiness_gate_keeps_its_status_with_reason_probe_removed(self) -> None:
         there = pod(
             conditions=[
                 condition_wire("c/x", message="fine", lastProbeTime="2026-01-01T00:00:00Z")
@@ -270,7 +270,7 @@ class TestResidue:
         assert condition.last_transition_time is None
         assert changes.deleted == []
 
-    def test_a_gate_that_says_so_already_is_left_alone(self) -> None:
+    def test_a_gate_with_reason_probe_removed_is_not_written_again(self) -> None:
         there = pod(
             conditions=[condition_wire("c/x", reason="ProbeRemoved")],
             readiness_gates=["c/x"],
@@ -278,7 +278,7 @@ class TestResidue:
         )
         assert mark(there, NO_CLAIMS, {}) is None
 
-    def test_a_reserved_gate_is_left_to_its_controller(self) -> None:
+    def test_a_condition_of_a_reserved_gate_is_not_written(self) -> None:
         """Kruise writes it without a reason: each of our writes would cause one of its own, and so on."""
         there = pod(
             conditions=[condition_wire("InPlaceUpdateReady")],
@@ -287,7 +287,7 @@ class TestResidue:
         )
         assert mark(there, NO_CLAIMS, {}) is None
 
-    def test_a_gate_that_is_probed_again_loses_the_reason(self) -> None:
+    def test_a_gate_that_is_probed_again_loses_reason_probe_removed(self) -> None:
         there = pod(
             conditions=[condition_wire(C, reason="ProbeRemoved")],
             readiness_gates=[C],
@@ -298,7 +298,7 @@ class TestResidue:
         body = msgspec.json.decode(encode_patch(there, changes))
         assert body["status"]["conditions"][0]["reason"] is None
 
-    def test_marks_of_a_marker_whose_entry_is_only_gated_stay(self) -> None:
+    def test_marks_of_a_probe_that_waits_for_startup_stay(self) -> None:
         there = pod(labels={"ok": "1"}, initialized=False, owned=owned_fields(labels=["ok"]))
         assert mark(there, claims(*BOTH), {}) is None
 
@@ -310,7 +310,7 @@ class TestResidue:
         pytest.param(states(state(state="Unknown")), id="unknown"),
     ],
 )
-def test_a_value_that_the_keys_owner_never_writes_goes_before_it_has_a_result(
+def test_a_value_that_the_new_owner_never_writes_is_removed_at_once(
     results: dict[str, ContainerProbeState],
 ) -> None:
     """The pod has moved from one marker to another that names the same keys, or the policy has been edited."""
@@ -326,7 +326,7 @@ def test_a_value_that_the_keys_owner_never_writes_goes_before_it_has_a_result(
     assert (changes.labels, changes.annotations) == ({"same": None}, {"cost": None})
 
 
-def test_where_a_provider_writes_conditions_only_marks_are_written() -> None:
+def test_if_a_provider_writes_conditions_only_marks_are_written() -> None:
     changes = mark(pod(), claims(*BOTH), states(state()), writes_conditions=False)
     assert changes is not None
     assert changes.conditions == []
@@ -385,9 +385,7 @@ def looks(wire: Json) -> tuple[Json, Json, dict[str, tuple[str, str]]]:
     strategies.marker_sets(namespaces=("default",)),
     strategies.results(),
 )
-def test_a_marked_pod_needs_no_more_marking(
-    wire: Json, wires: list[Json], results: list[Json]
-) -> None:
+def test_marking_is_idempotent(wire: Json, wires: list[Json], results: list[Json]) -> None:
     once = settled(wire, wires, results)
     assert settled(once, wires, results) is once
 
@@ -398,7 +396,7 @@ def test_a_marked_pod_needs_no_more_marking(
     strategies.results(),
     strategies.results(),
 )
-def test_a_silent_agents_pod_shows_no_result_of_ours_and_needs_no_more_marking(
+def test_marking_a_stale_pod_is_idempotent_and_leaves_no_result(
     wire: Json, wires: list[Json], older: list[Json], left: list[Json]
 ) -> None:
     """Whatever is `left` of what was recorded."""
@@ -416,7 +414,7 @@ def test_a_silent_agents_pod_shows_no_result_of_ours_and_needs_no_more_marking(
     strategies.results(),
     strategies.results(),
 )
-def test_only_the_newest_results_count(
+def test_only_the_newest_results_are_written(
     wire: Json, wires: list[Json], older: list[Json], newer: list[Json]
 ) -> None:
     """Every probe that has a definite result now looks as if the older one had never been."""
@@ -433,7 +431,7 @@ def test_only_the_newest_results_count(
     strategies.marker_sets(namespaces=("default",)),
     strategies.results(),
 )
-def test_without_markers_nothing_of_ours_is_left_but_gates(
+def test_without_markers_only_readiness_gates_remain(
     wire: Json, wires: list[Json], results: list[Json]
 ) -> None:
     marked = settled(wire, wires, results)
@@ -448,7 +446,7 @@ def test_without_markers_nothing_of_ours_is_left_but_gates(
     strategies.marker_sets(namespaces=("default",)),
     strategies.verdicts(),
 )
-def test_a_marker_that_came_and_went_leaves_what_the_others_would_have_made(
+def test_a_deleted_marker_leaves_only_marks_of_the_others(
     wire: Json, wires: list[Json], results: list[Json]
 ) -> None:
     """For keys that nobody had set before (those are not restored), once every probe has a verdict.

@@ -20,7 +20,7 @@ from kruise_probe.controllers.pods.marking import Changes
 from kruise_probe.controllers.pods.patch import encode_patch, parts_of, pod_is_gone
 
 
-def test_a_patch_carries_the_uid_and_nothing_but_our_keys() -> None:
+def test_a_patch_contains_the_uid_and_only_our_keys() -> None:
     there = pod(conditions=[condition_wire("c/x", reason="old", message="old")])
     changes = Changes(
         {"l": None, "m": "1"},
@@ -58,12 +58,12 @@ def test_a_patch_carries_the_uid_and_nothing_but_our_keys() -> None:
     }
 
 
-def test_marks_alone_touch_no_status() -> None:
+def test_a_patch_of_labels_contains_no_status() -> None:
     body = msgspec.json.decode(encode_patch(pod(), Changes({"l": "1"}, {}, [], [])))
     assert set(body) == {"metadata"}
 
 
-def test_parts_are_what_is_everybodys_and_the_values_of_each_marker() -> None:
+def test_parts_are_the_common_changes_and_those_of_each_marker() -> None:
     both = [policy_wire("Succeeded", {"l": "1"}, {"a": "1"}), policy_wire("Failed", {"m": "1"})]
     first = marker("one", probes=[probe_wire("p", policies=both)])
     policies = [policy_wire("Succeeded", None, {"b": "2"})]
@@ -96,5 +96,5 @@ def test_parts_are_what_is_everybodys_and_the_values_of_each_marker() -> None:
         pytest.param(ConnectionFailed("reset"), False, id="connection"),
     ],
 )
-def test_only_some_refusals_mean_that_the_pod_is_gone(error: KubeError, gone: bool) -> None:
+def test_only_some_errors_mean_that_the_pod_is_gone(error: KubeError, gone: bool) -> None:
     assert pod_is_gone(error) is gone

@@ -84,7 +84,7 @@ async def test_a_result_becomes_a_condition_and_marks_in_one_patch(api: FakeApi)
         assert api.count("Pod") == {"Pod/status": 1}
 
 
-async def test_the_opposite_result_takes_the_other_keys_away_and_back(api: FakeApi) -> None:
+async def test_the_opposite_state_removes_the_other_keys(api: FakeApi) -> None:
     async with running_manager(api):
         await settle()
         report(api, state_wire())
@@ -115,7 +115,7 @@ async def test_the_same_results_with_newer_times_write_nothing(api: FakeApi) -> 
         assert api.count(since=before) == {}
 
 
-async def test_a_flip_is_written_once_though_the_informer_lags(api: FakeApi) -> None:
+async def test_a_new_state_is_written_once_while_the_informer_lags(api: FakeApi) -> None:
     async with running_manager(api):
         await settle()
         pods = api.sources["pods"]
@@ -133,7 +133,7 @@ async def test_a_flip_is_written_once_though_the_informer_lags(api: FakeApi) -> 
         assert api.count("Pod") == {"Pod/status": 2}
 
 
-async def test_a_label_that_starts_to_match_starts_probing_and_one_that_stops_ends_it(
+async def test_probing_starts_and_ends_with_the_matching_label(
     api: FakeApi,
 ) -> None:
     api.edit(PODS, "web-0", {"metadata": {"labels": {"app": "other"}}})
@@ -227,7 +227,7 @@ async def test_a_restart_writes_nothing(api: FakeApi) -> None:
     assert api.count(since=before) == {}
 
 
-async def test_the_time_from_result_to_condition_is_measured_once_per_change(
+async def test_the_time_from_result_to_condition_is_observed_once_per_change(
     api: FakeApi,
 ) -> None:
     name = "kruise_probe_result_to_condition_seconds"
@@ -247,7 +247,7 @@ async def test_the_time_from_result_to_condition_is_measured_once_per_change(
         assert measured()[1] - total == pytest.approx(LATENCY_SECONDS, abs=1e-6)
 
 
-async def test_marks_that_somebody_takes_away_come_back(api: FakeApi) -> None:
+async def test_marks_that_others_remove_are_written_again(api: FakeApi) -> None:
     async with running_manager(api):
         await settle()
         report(api, state_wire())
@@ -258,7 +258,7 @@ async def test_marks_that_somebody_takes_away_come_back(api: FakeApi) -> None:
 
 
 @pytest.mark.parametrize("field", ["labels", "annotations"])
-async def test_a_key_that_kubectl_writes_is_neither_written_for_ever_nor_waited_for(
+async def test_a_key_that_kubectl_owns_causes_no_endless_writes_or_waits(
     api: FakeApi, field: str
 ) -> None:
     """As an annotation it is none for a policy, but an older marker may have it, and an older manager have written it."""
@@ -279,7 +279,7 @@ async def test_a_key_that_kubectl_writes_is_neither_written_for_ever_nor_waited_
         assert shown(api)[0] == {}
 
 
-async def test_a_pod_replaced_under_its_name_never_takes_its_predecessors_marks(
+async def test_a_pod_replaced_under_its_name_never_gets_the_old_marks(
     api: FakeApi,
 ) -> None:
     async with running_manager(api):
@@ -296,7 +296,7 @@ async def test_a_pod_replaced_under_its_name_never_takes_its_predecessors_marks(
         assert api.count("Pod") == {"Pod/status": 1}
 
 
-async def test_results_that_name_another_pod_are_nobodys_also_after_a_restart(
+async def test_results_of_another_pod_are_ignored(
     api: FakeApi,
 ) -> None:
     """With the uid of one pod and the name of another; beside the pod's own, and alone."""
@@ -317,7 +317,7 @@ async def test_results_that_name_another_pod_are_nobodys_also_after_a_restart(
         assert marker["status"]["succeeded"] == len(labels)
 
 
-async def test_a_state_that_is_taken_back_beside_others_counts_no_more(api: FakeApi) -> None:
+async def test_a_removed_state_is_no_longer_counted(api: FakeApi) -> None:
     api.put(MARKERS, marker_wire("other", probes=[probe_wire(condition="x.com/b")]))
     async with running_manager(api):
         await settle()
@@ -330,7 +330,7 @@ async def test_a_state_that_is_taken_back_beside_others_counts_no_more(api: Fake
     assert [each and each["status"]["failed"] for each in counts] == [1, 0]
 
 
-async def test_one_bad_pod_delays_no_other(api: FakeApi) -> None:
+async def test_a_failing_pod_delays_no_other(api: FakeApi) -> None:
     def refuse(write: Write) -> None:
         if write.key.name == "web-0":
             raise ServerError("no")
@@ -372,7 +372,7 @@ class TestAValueThatTheServerRefuses:
         found = {each["type"]: each for each in wire["status"]["conditions"]}
         return found["Degraded"]["reason"], found["Degraded"]["message"]
 
-    async def test_costs_its_marker_that_value_and_nobody_else_anything(self, api: FakeApi) -> None:
+    async def test_a_refused_value_affects_its_own_marker_only(self, api: FakeApi) -> None:
         async with running_manager(api):
             await settle()
             report(api, state_wire("bad#healthy"), state_wire())
@@ -393,7 +393,7 @@ class TestAValueThatTheServerRefuses:
             await settle(2)
             assert self.degraded(api, "bad")[0] == "AsExpected"
 
-    async def test_is_tried_again_ever_less_often(self, api: FakeApi) -> None:
+    async def test_a_refused_value_is_retried_with_backoff(self, api: FakeApi) -> None:
         async with running_manager(api):
             await settle()
             report(api, state_wire("bad#healthy"), state_wire())
@@ -405,7 +405,9 @@ class TestAValueThatTheServerRefuses:
             await settle(2000)
             assert shown(api)[1] == {"cost": "10", "worse": "low"}
 
-    async def test_does_not_keep_the_marks_of_a_marker_that_goes(self, api: FakeApi) -> None:
+    async def test_a_refused_value_does_not_keep_marks_of_a_deleted_marker(
+        self, api: FakeApi
+    ) -> None:
         async with running_manager(api):
             await settle()
             report(api, state_wire())
@@ -417,7 +419,7 @@ class TestAValueThatTheServerRefuses:
             labels, annotations, conditions = shown(api)
             assert (labels, annotations, [*conditions]) == ({}, {}, ["example.com/bad"])
 
-    async def test_is_measured_as_what_was_shown_at_once(self, api: FakeApi) -> None:
+    async def test_a_delayed_result_is_measured(self, api: FakeApi) -> None:
         def measured() -> float:
             name = "kruise_probe_result_to_condition_seconds_count"
             return REGISTRY.get_sample_value(name) or 0.0
@@ -432,7 +434,7 @@ class TestAValueThatTheServerRefuses:
             await settle(60)
             assert measured() == before + 1
 
-    async def test_trouble_between_the_parts_is_made_up_for(self, api: FakeApi) -> None:
+    async def test_a_failure_between_two_parts_is_retried(self, api: FakeApi) -> None:
         refuse, seen = api.before, 0
 
         def fail_once(write: Write) -> None:
@@ -449,7 +451,7 @@ class TestAValueThatTheServerRefuses:
             await settle(5)
             assert shown(api)[:2] == ({"healthy": "true"}, {"cost": "10"})
 
-    async def test_a_pod_that_goes_meanwhile_is_no_trouble(self, api: FakeApi) -> None:
+    async def test_a_pod_deleted_during_its_write_is_no_error(self, api: FakeApi) -> None:
         refuse = api.before
 
         def go(write: Write) -> None:
@@ -476,9 +478,7 @@ class TestAValueThatTheServerRefuses:
         ),
     ],
 )
-async def test_pods_that_have_ended_get_no_more_results(
-    api: FakeApi, change: dict[str, Any]
-) -> None:
+async def test_pods_that_have_ended_are_not_written(api: FakeApi, change: dict[str, Any]) -> None:
     api.edit(PODS, "web-0", change)
     async with running_manager(api):
         await settle()
@@ -488,7 +488,7 @@ async def test_pods_that_have_ended_get_no_more_results(
 
 
 class TestSilentAgents:
-    async def test_conditions_turn_unknown_marks_stay_and_both_come_back(
+    async def test_stale_conditions_are_unknown_marks_stay_and_both_recover(
         self, api: FakeApi
     ) -> None:
         api.put(LEASES, lease_wire())
@@ -514,9 +514,7 @@ class TestSilentAgents:
             assert condition["lastTransitionTime"] > "2026-01-01T00:01:00Z"
             assert api.count("Pod") == {"Pod/status": 3}
 
-    async def test_conditions_turn_unknown_though_the_recorded_states_are_lost(
-        self, api: FakeApi
-    ) -> None:
+    async def test_stale_conditions_are_unknown_without_recorded_states(self, api: FakeApi) -> None:
         api.put(LEASES, lease_wire())
         async with running_manager(api):
             await settle()
@@ -540,7 +538,7 @@ class TestSilentAgents:
             condition = shown(api)[2]["example.com/healthy"]
             assert (condition["status"], condition.get("reason")) == ("True", None)
 
-    async def test_renewals_in_time_change_nothing(self, api: FakeApi) -> None:
+    async def test_renewals_in_time_write_nothing(self, api: FakeApi) -> None:
         api.put(LEASES, lease_wire())
         async with running_manager(api):
             await settle()
@@ -561,7 +559,7 @@ class TestSilentAgents:
             pytest.param(lease_wire(seconds=1), id="shortened"),
         ],
     )
-    async def test_a_lease_made_to_expire_by_hand_has_expired(
+    async def test_a_lease_that_was_edited_to_expire_has_expired(
         self, api: FakeApi, edited: dict[str, Any]
     ) -> None:
         api.put(LEASES, lease_wire())
@@ -574,7 +572,7 @@ class TestSilentAgents:
             await settle(1)
             assert shown(api)[2]["example.com/healthy"]["reason"] == "ProbeAgentStale"
 
-    async def test_a_dead_agent_of_a_node_whose_clock_is_ahead_is_stale(self, api: FakeApi) -> None:
+    async def test_a_dead_daemon_on_a_node_with_a_clock_ahead_is_stale(self, api: FakeApi) -> None:
         api.put(LEASES, lease_wire(renewed="2026-01-01T02:00:00Z"))
         async with running_manager(api):
             await settle()
@@ -589,7 +587,7 @@ class TestSilentAgents:
             await settle(3600)
             assert shown(api)[2]["example.com/healthy"]["status"] == "True"
 
-    async def test_a_restarted_manager_still_knows_and_writes_nothing(self, api: FakeApi) -> None:
+    async def test_after_a_restart_left_out_probes_stay_reported(self, api: FakeApi) -> None:
         api.put(LEASES, lease_wire(renewed="2025-12-31T23:00:00Z"))
         async with running_manager(api):
             await settle()
@@ -618,7 +616,7 @@ class TestSilentAgents:
         ],
     )
     @pytest.mark.parametrize("back", [False, True], ids=["steps-forward", "and-back-again"])
-    async def test_what_a_clock_that_steps_made_unknown_comes_back(
+    async def test_conditions_recover_after_a_step_of_the_clock(
         self, api: FakeApi, heard: Callable[[FakeApi], None], back: bool
     ) -> None:
         step = timedelta()
@@ -652,7 +650,7 @@ class TestSilentAgents:
             ),
         ],
     )
-    async def test_it_begins_where_the_result_that_spoke_against_it_is_lost(
+    async def test_staleness_begins_when_the_newer_result_is_removed(
         self, api: FakeApi, lose: Callable[[FakeApi], None]
     ) -> None:
         api.put(LEASES, lease_wire(renewed="2025-12-31T23:00:00Z"))
@@ -665,7 +663,7 @@ class TestSilentAgents:
             await settle()
             assert shown(api)[2]["example.com/healthy"]["reason"] == "ProbeAgentStale"
 
-    async def test_newer_results_of_another_daemon_end_it(self, api: FakeApi) -> None:
+    async def test_newer_results_of_another_daemon_end_staleness(self, api: FakeApi) -> None:
         api.put(LEASES, lease_wire(renewed="2025-12-31T23:00:00Z"))
         async with running_manager(api):
             await settle()
@@ -702,9 +700,7 @@ class TestServerless:
         bodies = [each.body for each in api.writes if each.kind == "Pod"]
         assert all("status" not in body for body in bodies)
 
-    async def test_each_state_of_a_provider_is_applied_at_once_however_often_it_changes(
-        self, api: FakeApi
-    ) -> None:
+    async def test_every_new_state_of_a_provider_is_applied_at_once(self, api: FakeApi) -> None:
         async with running_manager(api, serverless=True):
             await settle()
             for number in range(40):
@@ -721,7 +717,7 @@ class TestServerless:
         assert api.count("Pod") == {}
 
 
-async def test_what_a_former_manager_left_is_removed_at_the_start(api: FakeApi) -> None:
+async def test_stale_marks_of_an_earlier_manager_are_removed_at_the_start(api: FakeApi) -> None:
     api.put(
         PODS,
         pod_wire(

@@ -77,12 +77,12 @@ def test_cause_of_a_write(
     assert cause_of(pod(conditions=there), wanted, reported) is expected
 
 
-def test_an_agent_that_is_back_is_a_state() -> None:
+def test_a_recovered_daemon_is_a_new_state() -> None:
     stale = pod(conditions=[condition_wire(TYPE, "Unknown", reason=REASON_AGENT_STALE)])
     assert cause_of(stale, changes(condition()), None) is STATE
 
 
-def test_new_states_are_written_at_once_whatever_was_written_before() -> None:
+def test_new_states_are_never_delayed() -> None:
     bounded = limits()
     for cause in (MARKS, MESSAGE, FIRST) * 100:
         bounded.wrote(KEY, cause, probes=PROBES, now=0.0)
@@ -97,7 +97,7 @@ def test_new_states_are_written_at_once_whatever_was_written_before() -> None:
         pytest.param(FIRST, PROBES + MARKS_BURST, id="first-results-then-the-bucket-of-marks"),
     ],
 )
-def test_a_burst_at_once_and_then_one_write_an_interval(cause: WriteCause, burst: int) -> None:
+def test_writes_have_a_burst_and_then_one_per_interval(cause: WriteCause, burst: int) -> None:
     bounded = limits()
     for _ in range(burst):
         assert bounded.wait_seconds(KEY, cause, probes=PROBES, now=0.0) == 0
@@ -106,7 +106,7 @@ def test_a_burst_at_once_and_then_one_write_an_interval(cause: WriteCause, burst
     assert bounded.wait_seconds(KEY, cause, probes=PROBES, now=10.0) == 0
 
 
-def test_chatty_messages_do_not_delay_marks_and_pods_do_not_delay_each_other() -> None:
+def test_messages_do_not_delay_marks_or_other_pods() -> None:
     bounded = limits()
     for _ in range(MESSAGE_BURST):
         bounded.wrote(KEY, MESSAGE, probes=PROBES, now=0.0)
@@ -123,7 +123,7 @@ def test_each_probe_of_a_pod_has_a_write_for_its_first_result() -> None:
     assert bounded.wait_seconds(KEY, MARKS, probes=100, now=0.0) == 0
 
 
-def test_an_interval_of_nothing_does_not_limit_messages() -> None:
+def test_an_interval_of_zero_does_not_limit_messages() -> None:
     bounded = WriteLimits(message_interval_seconds=0.0)
     for _ in range(100):
         bounded.wrote(KEY, MESSAGE, probes=PROBES, now=0.0)
@@ -141,7 +141,7 @@ attempts = st.lists(
 
 
 @given(attempts)
-def test_nothing_waits_for_longer_than_an_interval_and_none_is_written_more_often(
+def test_no_write_waits_longer_than_an_interval(
     attempts: list[tuple[WriteCause, float, int]],
 ) -> None:
     """Whatever was written before, and with however many probes: also after probes are gone."""
@@ -159,7 +159,7 @@ def test_nothing_waits_for_longer_than_an_interval_and_none_is_written_more_ofte
     assert written[MARKS] + written[FIRST] <= MARKS_BURST + 40 + 2 * refilled
 
 
-def test_a_pod_whose_buckets_are_full_again_is_forgotten() -> None:
+def test_full_buckets_are_removed() -> None:
     bounded = limits()
     for number in range(1000):
         bounded.wrote(NamespacedName("default", f"old-{number}"), MARKS, probes=1, now=0.0)
@@ -169,7 +169,7 @@ def test_a_pod_whose_buckets_are_full_again_is_forgotten() -> None:
     assert len(bounded) == 1000
 
 
-def test_a_pod_that_is_gone_is_forgotten() -> None:
+def test_a_deleted_pod_has_no_buckets() -> None:
     bounded = limits()
     bounded.wrote(KEY, MARKS, probes=1, now=0.0)
     bounded.forget(KEY)

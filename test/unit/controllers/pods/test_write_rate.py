@@ -80,7 +80,7 @@ def pod_writes(api: FakeApi) -> int:
     return api.count("Pod")["Pod/status"]
 
 
-async def test_e5_markers_that_select_each_others_labels_write_a_pod_at_a_bounded_rate() -> None:
+async def test_e5_markers_in_a_selector_cycle_write_a_pod_at_a_limited_rate() -> None:
     api = cycle()
     async with running_manager(api), daemon(api):
         await settle(30)
@@ -116,7 +116,7 @@ def shown(api: FakeApi) -> dict[str, Any]:
     return next(each for each in conditions if each["type"] == "example.com/healthy")
 
 
-async def test_messages_alone_have_a_burst_and_the_newest_one_gets_there(api: FakeApi) -> None:
+async def test_messages_have_a_burst_and_the_newest_is_written(api: FakeApi) -> None:
     said = "0"
     async with running_manager(api), daemon(api, lambda _: ("Succeeded", said)):
         await settle()
@@ -129,7 +129,7 @@ async def test_messages_alone_have_a_burst_and_the_newest_one_gets_there(api: Fa
         assert shown(api)["message"] == "59"
 
 
-async def test_states_are_written_at_once_amid_messages(api: FakeApi) -> None:
+async def test_states_are_written_at_once_among_messages(api: FakeApi) -> None:
     state, said = "Succeeded", "0"
     async with running_manager(api), daemon(api, lambda _: (state, said)):
         await settle()
@@ -143,7 +143,7 @@ async def test_states_are_written_at_once_amid_messages(api: FakeApi) -> None:
                 assert (shown(api)["status"], shown(api)["message"]) == (status, said)
 
 
-async def test_a_flapping_probe_is_written_each_time_however_often(api: FakeApi) -> None:
+async def test_every_new_state_of_a_flapping_probe_is_written(api: FakeApi) -> None:
     state = "Succeeded"
     async with running_manager(api), daemon(api, lambda _: (state, "")):
         await settle()
@@ -154,7 +154,7 @@ async def test_a_flapping_probe_is_written_each_time_however_often(api: FakeApi)
         assert pod_writes(api) - before == 50
 
 
-async def test_whoever_undoes_marks_again_and_again_has_them_back_at_a_bounded_rate(
+async def test_marks_that_others_keep_removing_are_written_at_a_limited_rate(
     api: FakeApi,
 ) -> None:
     async with running_manager(api), daemon(api):
@@ -170,9 +170,7 @@ async def test_whoever_undoes_marks_again_and_again_has_them_back_at_a_bounded_r
         assert pod["metadata"]["labels"]["l"] == "1"
 
 
-async def test_first_results_of_thirty_probes_that_come_one_by_one_are_each_written_at_once() -> (
-    None
-):
+async def test_first_results_of_30_probes_are_each_written_at_once() -> None:
     api = FakeApi()
     api.put(NODES, node_wire())
     api.put(PODS, pod_wire())
