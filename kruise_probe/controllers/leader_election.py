@@ -128,7 +128,7 @@ class LeaderElector:
         """
         if not self.is_leader:
             raise NotLeader(
-                f"lease {self._key}: {self._candidate.identity} does not lead (any more)"
+                f"write not sent: {self._candidate.identity} does not hold lease {self._key}"
             )
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
@@ -158,25 +158,27 @@ class LeaderElector:
             if lost is not None:
                 raise LeadershipLost(str(lost.exceptions[0])) from others
             if not self.is_leader:
-                raise LeadershipLost(f"lease {self._key}: its term has passed") from group
+                raise LeadershipLost(
+                    f"lease {self._key}: not renewed before its term ended"
+                ) from group
             raise group.exceptions[0] from None
 
     async def _acquire(self) -> None:
         """Waits until this candidate holds the Lease."""
         async with asyncio.TaskGroup() as tasks:
-            following = tasks.create_task(self._follow(), name="follow lease")
+            watching = tasks.create_task(self._watch_lease(), name="watch lease")
             while not await self._try_to_take():
                 await self._wait_for_change()
-            following.cancel()
+            watching.cancel()
 
-    async def _follow(self) -> None:
+    async def _watch_lease(self) -> None:
         """Keeps `_observed` up to date by a watch. If that fails, reads the Lease once per retry period."""
         while True:
             try:
                 await self._read_lease()
-                await self._watch()
+                await self._watch_once()
             except (KubeError, TimeoutError) as error:
-                self._log_failure("lease cannot be followed", error)
+                self._log_failure("lease cannot be watched", error)
             await asyncio.sleep(self._jittered_retry_seconds())
 
     async def _read_lease(self) -> None:
@@ -186,7 +188,7 @@ class LeaderElector:
         except NotFound:
             self._observe(None)
 
-    async def _watch(self) -> None:
+    async def _watch_once(self) -> None:
         """Starts without a resourceVersion: that of a Lease without renewals may be too old for a watch."""
         async with self._client.watch(
             LEASES,
@@ -202,7 +204,7 @@ class LeaderElector:
         before = self._observed
         self._observed = observe(before, lease, asyncio.get_running_loop().time())
         if self._observed.holder and (before is None or before.holder != self._observed.holder):
-            log.info("leader seen", lease=str(self._key), holder=self._observed.holder)
+            log.info("leader changed", lease=str(self._key), holder=self._observed.holder)
         self._changed.set()
 
     async def _wait_for_change(self) -> None:
@@ -266,7 +268,8 @@ class LeaderElector:
             await asyncio.sleep(min(self._retry_period_seconds, left_seconds))
             if not self.is_leader:
                 raise LeadershipLost(
-                    f"lease {self._key}: not renewed for {self._renew_deadline_seconds:g} s"
+                    f"lease {self._key}: not renewed for {self._renew_deadline_seconds:g} s. "
+                    "Check the connection to the API server"
                 )
             try:
                 attempt_ends_at = time() + self._renew_deadline_seconds / 2
@@ -288,7 +291,7 @@ class LeaderElector:
             if self._observed is None or self.holder != self._candidate.identity:
                 self._term_ends_at = float("-inf")
                 raise LeadershipLost(
-                    f"lease {self._key}: held by {self.holder or 'nobody'} now"
+                    f"lease {self._key}: {self.holder or 'no candidate'} holds it now"
                 ) from None
             await self._write_renewal()
 
@@ -301,7 +304,7 @@ class LeaderElector:
 
     def _known(self) -> Observation:
         if self._observed is None:
-            raise RuntimeError("a leader has seen its lease")
+            raise RuntimeError("a leader has observed its lease")
         return self._observed
 
     async def _release(self) -> None:
@@ -314,7 +317,7 @@ class LeaderElector:
             async with asyncio.timeout(RELEASE_SECONDS):
                 await self._write_release()
         except (KubeError, TimeoutError) as error:
-            text = str(error) or "no answer in time"
+            text = str(error) or "no response in time"
             log.warning("lease not released", lease=str(self._key), error=text)
         else:
             log.info("lease released", lease=str(self._key))
@@ -336,7 +339,7 @@ class LeaderElector:
 
     def _log_failure(self, event: str, error: Exception) -> None:
         """Logs a new error as a warning. Logs a repeated error, or a lost race, at debug level."""
-        text = str(error) or "no answer in time"
+        text = str(error) or "no response in time"
         expected = isinstance(error, Conflict) or text == self._last_error
         log_event = log.debug if expected else log.warning
         self._last_error = text

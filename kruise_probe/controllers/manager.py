@@ -115,7 +115,9 @@ class Manager:
             await asyncio.wait([synced])
         cold = [each for each in self._caches if not each.has_synced]
         if cold:
-            reasons = "; ".join(f"{each.name} ({each.last_error or 'no answer'})" for each in cold)
+            reasons = "; ".join(
+                f"{each.name} ({each.last_error or 'no response'})" for each in cold
+            )
             raise ManagerError(
                 f"caches did not sync within {self._cache_sync_timeout_seconds:g} s: {reasons}. Check that the"
                 " API server answers, that the CRDs are installed and that the role allows list and watch"
@@ -178,7 +180,7 @@ class _Stage:
                 _log.debug("ended with an error", error=_first_line(error))
         hung = sorted(task.get_name() for task in pending)
         if hung:
-            _log.warning("left behind", hung=hung, waited_seconds=self._stop_seconds)
+            _log.warning("tasks did not stop in time", hung=hung, waited_seconds=self._stop_seconds)
         return hung
 
 

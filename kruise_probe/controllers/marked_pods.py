@@ -32,20 +32,15 @@ class MarkedPods:
 
     def patch_sent(self, pod: Pod, changes: Changes) -> None:
         """Records a patch in flight, whole or in parts. The marks that it sets count until `patch_done`."""
-        labels, annotations = _values_set(changes.labels), _values_set(changes.annotations)
-        if not (labels or annotations or changes.conditions):
-            return
-        self._sent[pod.key] = msgspec.structs.replace(
-            pod,
-            labels={**pod.labels, **labels},
-            annotations={**pod.annotations, **annotations},
-            conditions=tuple(changes.conditions),
-            owned=Owned(
-                condition_types=frozenset(each.type for each in changes.conditions),
-                labels=frozenset(labels),
-                annotations=frozenset(annotations),
-            ),
-        )
+        owned = _set_by(changes)
+        if owned.labels or owned.annotations or owned.condition_types:
+            self._sent[pod.key] = msgspec.structs.replace(
+                pod,
+                labels={**pod.labels, **_without_removals(changes.labels)},
+                annotations={**pod.annotations, **_without_removals(changes.annotations)},
+                conditions=tuple(changes.conditions),
+                owned=owned,
+            )
 
     def patch_done(self, pod: Pod) -> None:
         """Removes a patch in flight, successful or failed. Its response is in `written`."""
@@ -87,12 +82,15 @@ class MarkedPods:
 
 def sets_mark_of(marker: CompiledMarker, changes: Changes) -> bool:
     """Whether `changes` set anything that `marker` names. Removals do not count: the pod's event reports them."""
-    set_by = Owned(
+    return _names_any(marker, _set_by(changes))
+
+
+def _set_by(changes: Changes) -> Owned:
+    return Owned(
         condition_types=frozenset(each.type for each in changes.conditions),
-        labels=frozenset(_values_set(changes.labels)),
-        annotations=frozenset(_values_set(changes.annotations)),
+        labels=frozenset(_without_removals(changes.labels)),
+        annotations=frozenset(_without_removals(changes.annotations)),
     )
-    return _names_any(marker, set_by)
 
 
 def _names_any(marker: CompiledMarker, owned: Owned) -> bool:
@@ -103,5 +101,5 @@ def _names_any(marker: CompiledMarker, owned: Owned) -> bool:
     )
 
 
-def _values_set(values: Mapping[str, str | None]) -> dict[str, str]:
+def _without_removals(values: Mapping[str, str | None]) -> dict[str, str]:
     return {key: value for key, value in values.items() if value is not None}

@@ -183,7 +183,7 @@ class Replica(Generic[T]):
         self._undecodable[item.key] = item.resource_version
         self._undecodable_total.inc()
         _log.error(
-            "object does not decode, its last good version stays",
+            "object does not decode, its last good version is kept",
             informer=self._name,
             object=str(item.key),
             resource_version=item.resource_version,

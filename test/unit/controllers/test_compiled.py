@@ -1,4 +1,4 @@
-"""What of a marker is used: everything that is valid, entry by entry."""
+"""Invalid entries of a marker are ignored one by one; the others are used."""
 
 from typing import Any
 

@@ -72,7 +72,7 @@ class Process:
 
 
 async def until(condition: Callable[[], bool], *, within_seconds: float) -> float:
-    """Waits for `condition`, and says how long it took."""
+    """Waits for `condition`; returns the seconds that it took."""
     time = asyncio.get_running_loop().time
     begun = time()
     while not condition():
@@ -110,7 +110,7 @@ async def test_a_stopped_leader_releases_last_and_the_standby_leads_within_2_s()
 
 
 async def test_a_leader_stopped_during_a_renewal_releases_the_lease() -> None:
-    """The server has carried the renewal out; nobody waits for its answer any more."""
+    """The server has applied the renewal; the candidate no longer waits for the response."""
     leases = FakeLeases()
     one = Process(leases, "one").start()
     await until(lambda: one.leads, within_seconds=1)
@@ -187,7 +187,7 @@ async def test_short_failures_do_not_end_the_leadership() -> None:
 
 
 async def test_a_lost_response_is_not_taken_for_another_leader() -> None:
-    """The renewal was stored, its answer was not heard of: the next one finds a version that it did not expect."""
+    """The renewal was stored, but its response was lost. The next renewal finds an unexpected version."""
     leases = FakeLeases()
     one = Process(leases, "one").start()
     await until(lambda: one.leads, within_seconds=1)
@@ -281,18 +281,18 @@ async def test_a_standby_without_a_watch_acquires_the_lease_in_time() -> None:
 async def test_failed_attempts_are_repeated_once_per_retry_period() -> None:
     leases = FakeLeases()
     one = Process(leases, "one")
-    asked = 0
+    requests = 0
 
     async def refuse(*_: object, **__: object) -> object:
-        nonlocal asked
-        asked += 1
+        nonlocal requests
+        requests += 1
         raise ConnectionFailed("refused")
 
     one.link.create = one.link.get = refuse  # type: ignore[assignment, method-assign]  # a broken server
     one.start()
     await asyncio.sleep(60)
 
-    assert asked <= 60
+    assert requests <= 60
     await one.stop()
 
 
@@ -389,7 +389,7 @@ STEPS = st.lists(
 def test_whatever_fails_there_are_never_two_leaders(steps: list[tuple[int, str, float]]) -> None:
     """At every instant at most one fence is open, so no write of an old leader follows one of a new leader.
 
-    The instants include those at which a paused process goes on: the fence looks at the clock when asked.
+    The instants include those at which a paused process goes on: the fence looks at the clock when requests.
     """
     with asyncio.Runner(loop_factory=looptime.new_event_loop) as runner:
         terms = runner.run(_play(steps))
@@ -399,7 +399,7 @@ def test_whatever_fails_there_are_never_two_leaders(steps: list[tuple[int, str, 
 
 
 async def _play(steps: list[tuple[int, str, float]]) -> list[tuple[float, float]]:
-    """Plays the steps, checks every tenth of a second, and returns when each term began and ended."""
+    """Runs the steps, checks every tenth of a second, and returns when each term began and ended."""
     leases = FakeLeases()
     processes = [
         Process(leases, f"p{number}", skew=timedelta(hours=number)).start() for number in range(3)

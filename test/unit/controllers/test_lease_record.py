@@ -1,4 +1,4 @@
-"""What a Lease says to a candidate."""
+"""How a candidate reads and writes the Lease."""
 
 from datetime import UTC, datetime
 

@@ -1,4 +1,4 @@
-"""Probes that a limit leaves out are Unknown on their pods, and follow when there is room. The whole product over a fake API."""
+"""Probes that a limit leaves out are Unknown on their pods until there is room. The whole product over a fake API."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -68,7 +68,7 @@ def conditions(api: FakeApi, pod: str) -> dict[str, Json]:
     return {each["type"]: each for each in wire["status"]["conditions"]}
 
 
-def said(api: FakeApi, pod: str, type: str = CONDITION) -> tuple[str, str]:
+def condition_on(api: FakeApi, pod: str, type: str = CONDITION) -> tuple[str, str]:
     condition = conditions(api, pod).get(type, {})
     return condition.get("status", ""), condition.get("reason", "")
 
@@ -93,7 +93,7 @@ async def test_only_pods_without_room_become_unknown(crowded: FakeApi) -> None:
         for number in range(PODS_OF_TWO):
             name = f"web-{number:02}"
             expected = ("True", "") if name in kept else ("Unknown", "NoRoom")
-            assert said(crowded, name) == expected
+            assert condition_on(crowded, name) == expected
         assert left_out("NoRoom") == PODS_OF_TWO - KEPT
         assert degraded(crowded)["reason"] == "NoRoom"
         assert f"{PODS_OF_TWO - KEPT} of {PODS_OF_TWO} pods" in degraded(crowded)["message"]
@@ -122,7 +122,7 @@ async def test_a_displaced_probe_becomes_unknown_and_keeps_its_marks(crowded: Fa
             wire = crowded.get(PODS, name)
             assert wire is not None
             assert wire["metadata"]["labels"]["healthy"] == "true"
-            assert said(crowded, name) == ("Unknown", "NoRoom")
+            assert condition_on(crowded, name) == ("Unknown", "NoRoom")
 
 
 async def test_with_room_again_the_real_state_is_written(crowded: FakeApi) -> None:
@@ -139,7 +139,7 @@ async def test_with_room_again_the_real_state_is_written(crowded: FakeApi) -> No
         await settle()
         for number in range(PODS_OF_TWO):
             if f"web-{number:02}" not in gone:
-                assert said(crowded, f"web-{number:02}") == ("False", "")
+                assert condition_on(crowded, f"web-{number:02}") == ("False", "")
         assert left_out("NoRoom") == 0
         assert degraded(crowded)["status"] == "False"
 
@@ -156,7 +156,7 @@ async def test_a_restart_writes_nothing_and_keeps_all_marks(crowded: FakeApi) ->
     async with running_manager(crowded):
         await settle()
         assert crowded.count("Pod", since=writes) == {}
-        assert {said(crowded, name) for name in without} == {("Unknown", "NoRoom")}
+        assert {condition_on(crowded, name) for name in without} == {("Unknown", "NoRoom")}
 
 
 async def test_an_edit_over_the_limit_of_an_entry_is_reported(api: FakeApi) -> None:
@@ -171,7 +171,7 @@ async def test_an_edit_over_the_limit_of_an_entry_is_reported(api: FakeApi) -> N
             api.edit(MARKERS, "web", {"spec": edited, "metadata": {"generation": size}})
             await settle()
             assert entries(api) == entry
-            assert said(api, "web-0")[0] == shown
+            assert condition_on(api, "web-0")[0] == shown
             report(api, ["web-0"])
             await settle()
         warnings = [each.reason for each in recorder.events]
@@ -189,7 +189,7 @@ async def test_a_marker_over_the_limit_reports_it_and_follows_when_one_is_delete
     async with running_manager(api) as recorder:
         await settle()
         last = MARKERS_PER_POD + 1
-        assert said(api, "web-0", f"c/{last}") == ("Unknown", "TooManyMarkers")
+        assert condition_on(api, "web-0", f"c/{last}") == ("Unknown", "TooManyMarkers")
         assert f"c/{MARKERS_PER_POD - 1}" not in conditions(api, "web-0")
         assert degraded(api, f"m{last}")["reason"] == "TooManyMarkers"
         assert "1 of 1 pods" in degraded(api, f"m{last}")["message"]
@@ -206,8 +206,8 @@ async def test_a_marker_over_the_limit_reports_it_and_follows_when_one_is_delete
         statuses = [pod_status_wire(wire, *states)]
         api.edit(NODE_POD_PROBES, "node-1", {"status": {"podProbeStatuses": statuses}})
         await settle()
-        assert said(api, "web-0", f"c/{MARKERS_PER_POD}") == ("True", "")
-        assert said(api, "web-0", f"c/{last}") == ("Unknown", "TooManyMarkers")
+        assert condition_on(api, "web-0", f"c/{MARKERS_PER_POD}") == ("True", "")
+        assert condition_on(api, "web-0", f"c/{last}") == ("Unknown", "TooManyMarkers")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Which markers count for a pod, and which probes a limit leaves out."""
+"""Which markers probe a pod, and which probes a limit leaves out."""
 
 from random import Random
 
@@ -125,7 +125,7 @@ def test_after_a_restart_missing_room_is_read_from_the_pod(
 
 
 def test_markers_over_the_limit_own_only_keys_that_no_other_claims() -> None:
-    """Further markers own what no considered one wants, so that their marks stay."""
+    """Markers over the limit own keys that no other marker claims, so their marks stay."""
     markers = many(MARKERS_PER_POD + 1)
     claims = claims_of(markers)
     assert claims.condition_types["c0"].name == "m0000#p0"

@@ -7,7 +7,7 @@ from kruise_probe.controllers.manager import Elector, Manager, ManagerError
 
 
 class Part:
-    """A runnable that writes down its start and its end, and misbehaves if told to."""
+    """A runnable that records its start and its end, and fails or hangs on request."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class CachePart(Part):
 
 
 class Election:
-    """An elector that elects after a while, may lose the lease, and writes down its release."""
+    """An elector that elects after a while, may lose the lease, and records its release."""
 
     def __init__(
         self, journal: list[str], *, elects_after: float = 1, loses_after: float | None = None
@@ -117,7 +117,7 @@ def parts() -> Parts:
 
 
 async def run_and_stop(manager: Manager, *, after: float = 10) -> float:
-    """Runs it, cancels it, and returns the seconds that its end took."""
+    """Runs the manager, cancels it, and returns the seconds until it ended."""
     time = asyncio.get_running_loop().time
     running = asyncio.create_task(manager.run())
     await asyncio.sleep(after)
@@ -225,7 +225,7 @@ async def test_c13_stopping_takes_at_most_5_s_if_everything_hangs(
                 ),
             ),
             "health failed: first",
-            id="a-group-of-errors-is-told-by-its-first-line",
+            id="a-group-of-errors-is-reported-by-its-first-line",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""Markers and pods find each other from both sides, whatever happened before."""
+"""The index finds markers by pod and pods by marker after any events."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ names = st.sampled_from(["a", "b"])
 
 
 class MatchingMachine(RuleBasedStateMachine):
-    """After any events, both directions agree with looking at everything."""
+    """After any events, both directions equal a scan of all objects."""
 
     def __init__(self) -> None:
         super().__init__()

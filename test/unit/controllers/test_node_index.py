@@ -46,7 +46,7 @@ def report(*states: dict[str, object], in_spec: str = "ab") -> NodePodProbe:
 
 
 def last_change(*history: NodePodProbe) -> ResultChange | None:
-    """What the last of these versions reports on the pod."""
+    """The change that the last of these versions reports on the pod."""
     index = NodePodProbeIndex()
     change = index.update(None, history[0])
     for old, new in pairwise(history):

@@ -1,4 +1,4 @@
-"""Whatever happened, and in whatever order: the end is what a fresh manager would make of the same cluster."""
+"""After any events in any order, the cluster is as a new manager would make it."""
 
 import asyncio
 from random import Random
@@ -151,7 +151,7 @@ odd_entries = st.lists(
 async def test_malformed_objects_never_delay_another(
     probes: list[Json], selector: Json | None, entries: list[Json], statuses: list[Json]
 ) -> None:
-    """However absurd they are."""
+    """Objects that fit their schema, with random values."""
     api = FakeApi()
     api.put(NODES, node_wire())
     api.put(PODS, pod_wire())
@@ -173,8 +173,8 @@ async def test_malformed_objects_never_delay_another(
         assert npp is not None
         assert pod is not None
         assert marker is not None
-        asked = [probe["name"] for each in npp["spec"]["podProbes"] for probe in each["probes"]]
-        assert "good#healthy" in asked
+        planned = [probe["name"] for each in npp["spec"]["podProbes"] for probe in each["probes"]]
+        assert "good#healthy" in planned
         types = {each["type"] for each in pod["status"]["conditions"]}
         assert "example.com/healthy" in types
         assert marker["status"]["observedGeneration"] == 1

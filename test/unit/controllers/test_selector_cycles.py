@@ -1,4 +1,4 @@
-"""Cycles of labels that markers write and selectors that look at them."""
+"""Cycles of markers that write labels which select pods for each other."""
 
 from collections.abc import Mapping
 from time import process_time
@@ -137,7 +137,7 @@ labels = st.sampled_from("tuvwxyz")
 def test_only_markers_that_reach_themselves_are_in_a_cycle(
     shapes: dict[str, tuple[set[str], str, bool]],
 ) -> None:
-    """With selectors of one key that is there or not, every value matters and all pods can meet."""
+    """If selectors only test whether a key exists, every value matters, and all markers may select one pod."""
     markers = [
         made(name, dict.fromkeys(writes, "1"), having(reads, without=without))
         for name, (writes, reads, without) in shapes.items()

@@ -1,4 +1,4 @@
-"""Provider's conditions read as results."""
+"""Conditions of a provider as probe states."""
 
 import pytest
 from support.builders import condition_wire, marker, node, pod, probe_wire

@@ -1,4 +1,4 @@
-"""When an agent counts as silent."""
+"""When the results of a daemon are stale."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -26,7 +26,7 @@ def after(seconds: float) -> datetime:
 
 
 def beat_of(clock_error: float) -> Heartbeat:
-    """Renewed a minute before noon by a node whose clock is so many seconds ahead, and seen by us."""
+    """Renewed a minute before noon by a node whose clock is `clock_error` seconds ahead, and observed by us."""
     renewed_at = NOON - MINUTE + timedelta(seconds=clock_error)
     return Heartbeat(renewed_at.isoformat(), renewed_at, NOON - MINUTE, MINUTE)
 
@@ -39,9 +39,9 @@ def beat_of(clock_error: float) -> Heartbeat:
         pytest.param(BEAT, after(-30), after(9), True, id="expired-with-older-results"),
         pytest.param(BEAT, after(5), after(9), False, id="a-result-since-then"),
         pytest.param(None, after(-9000), after(9000), False, id="never-had-a-lease"),
-        pytest.param(beat_of(90), after(85), after(9), True, id="the-nodes-clock-is-ahead"),
+        pytest.param(beat_of(90), after(85), after(9), True, id="clock-of-the-node-ahead"),
         pytest.param(beat_of(90), after(95), after(9), False, id="ahead-and-a-result-since-then"),
-        pytest.param(beat_of(-90), after(-95), after(9), True, id="the-nodes-clock-is-behind"),
+        pytest.param(beat_of(-90), after(-95), after(9), True, id="clock-of-the-node-behind"),
         pytest.param(
             beat_of(-90), after(-85), after(9), False, id="behind-and-a-result-since-then"
         ),
@@ -61,8 +61,8 @@ def test_the_stale_message_is_stable() -> None:
     ("clock_error", "expires_at"),
     [
         pytest.param(0, after(60), id="clocks-agree"),
-        pytest.param(-20, after(40), id="the-nodes-clock-is-behind"),
-        pytest.param(3600, after(60), id="the-nodes-clock-is-ahead"),
+        pytest.param(-20, after(40), id="clock-of-the-node-behind"),
+        pytest.param(3600, after(60), id="clock-of-the-node-ahead"),
     ],
 )
 def test_a_lease_seen_first_counts_from_its_stamp_but_never_from_the_future(

@@ -1,4 +1,4 @@
-"""Markers say what is true of them, and end when nothing of them is left. The whole product over a fake API server."""
+"""Status and finalizer of markers. The whole product over a fake API server."""
 
 from itertools import permutations
 from typing import Any
@@ -455,7 +455,7 @@ class TestFinalizer:
     async def test_a_patch_in_flight_keeps_the_finalizer(
         self, api: FakeApi, informer_lags: bool, refused: bool
     ) -> None:
-        """A patch is decided while the marker lives, and answered when it is to go."""
+        """A patch is computed before the deletion of the marker, and its response arrives after it."""
 
         def refuse(write: Write) -> None:
             if write.kind == "Pod":
@@ -520,7 +520,7 @@ class TestFinalizer:
 
 class TestConflicts:
     def markers(self) -> dict[str, Json]:
-        """The older one is `zz`: age goes before name."""
+        """The older marker is `zz`: age is compared before the name."""
         rival = probe_wire("other", condition="example.com/healthy", policies=[BOTH[0]])
         return {
             "zz": marker_wire("zz", created="2025-01-01T00:00:00Z", probes=[rival]),
@@ -565,7 +565,7 @@ class TestConflicts:
         self.assert_warned(recorder)
 
     def assert_warned(self, recorder: RecordingRecorder) -> None:
-        """About each loser; more than once only if what it lost changed."""
+        """One for each marker that lost a key; another one only if the conflict changes."""
         warned = [each.about for each in recorder.events if each.type == "Warning"]
         assert set(warned) == {"PodProbeMarker/aa", "PodProbeMarker/bb"}
         messages = [(each.about, each.message) for each in recorder.events]

@@ -1,4 +1,4 @@
-"""Both markers of a cycle of labels say so, with one Warning each, and no longer once it is broken."""
+"""Both markers of a selector cycle report it with one Warning each, until the cycle is broken."""
 
 from itertools import permutations
 from typing import Any
@@ -14,7 +14,7 @@ Json = dict[str, Any]
 
 
 def markers() -> dict[str, Json]:
-    """A writes `x` on pods without `y`, B `y` on pods with `x`; C has nothing to do with it."""
+    """A writes `x` on pods without `y`, B `y` on pods with `x`; C is not part of it."""
     shapes = {
         "a": ("x", {"key": "y", "operator": "DoesNotExist"}),
         "b": ("y", {"key": "x", "operator": "Exists"}),

@@ -1,4 +1,4 @@
-"""Who gets the bytes of a NodePodProbe that cannot hold everything."""
+"""How the bytes of a NodePodProbe are divided if not everything fits."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
@@ -109,7 +109,7 @@ def test_a_greedy_tenant_gets_what_a_modest_one_leaves() -> None:
         pytest.param([10, 10], 10, 5, id="two-equals"),
         pytest.param([2, 10, 10], 12, 5, id="the-rest-is-divided-equally"),
         pytest.param([2, 3, 100], 12, 7, id="one-gets-what-others-leave"),
-        pytest.param([], 10, 10, id="nobody"),
+        pytest.param([], 10, 10, id="no-tenant"),
     ],
 )
 def test_equal_shares_are_max_min_fair(wanted: list[int], total: int, share: int) -> None:
@@ -202,7 +202,7 @@ def test_the_order_of_events_has_no_effect(of: list[Group], budget: int, random:
 
 @given(groups, budgets)
 def test_a_division_is_stable(of: list[Group], budget: int) -> None:
-    """As a reconcile finds it that sees what the one before wrote."""
+    """The next reconcile, which sees the result of this one."""
     kept = divided(of, budget)
     after = [each._replace(running=(each.uid, each.marker) in kept) for each in of]
     assert divided(after, budget) == kept
@@ -212,7 +212,7 @@ def test_a_division_is_stable(of: list[Group], budget: int) -> None:
 def test_nothing_within_a_share_is_displaced(
     before: list[Group], after: list[Group], budget: int
 ) -> None:
-    """Whatever the other two namespaces ask for, before and after."""
+    """For any requests of the other two namespaces, before and after."""
     mine = [each for each in before if each.namespace == "a"]
     for others in (before, after):
         of = [*mine, *(each for each in others if each.namespace != "a")]
@@ -225,7 +225,7 @@ def test_nothing_within_a_share_is_displaced(
 def test_changes_within_a_share_displace_no_running_probe_of_others(
     of: list[Group], budget: int
 ) -> None:
-    """One tenant's markers are replaced by as large ones, which do not run yet."""
+    """One tenant's markers are replaced by markers of the same size that do not run yet."""
     kept = divided(of, budget)
     share = budget // max(len(by("namespace", of)), 1)
     replaced = size(by("namespace", of).get("b", [])) <= share

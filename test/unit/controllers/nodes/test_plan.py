@@ -1,4 +1,4 @@
-"""What a node is asked to probe."""
+"""What goes into NodePodProbe.spec."""
 
 from random import Random
 
@@ -139,7 +139,7 @@ def test_entries_are_ordered_by_pod_then_marker_age_then_position() -> None:
 
 
 class TestDeletion:
-    """Entries of a marker that is being deleted go with the last mark of it on the node."""
+    """Entries of a deleted marker are removed with its last mark on the node."""
 
     ENDING = marker(
         "way", deleting=True, probes=[probe_wire(policies=[policy_wire("Succeeded", {"l": "1"})])]
@@ -220,7 +220,7 @@ def owners(entries: Entries) -> set[tuple[str, NamespacedName, str]]:
 
 @given(some_pods, strategies.marker_sets())
 def test_written_entries_equal_stored_ones(wires: list[Json], markers: list[Json]) -> None:
-    """And read back, it needs no other write."""
+    """And a plan that was written needs no other write."""
     entries = planned(decoded_pods(wires), decoded_markers(markers))
     body = msgspec.json.encode(npp_wire() | {"spec": {"podProbes": msgspec.to_builtins(entries)}})
     current = NODE_POD_PROBES.decode(body).spec.pod_probes or ()

@@ -1,4 +1,4 @@
-"""NodePodProbes exist with their Nodes and ask for what markers and pods say. The whole product over a fake API server."""
+"""NodePodProbes exist with their Nodes, and hold the probes of their pods. The whole product over a fake API server."""
 
 from typing import Any, TypeVar
 
@@ -41,7 +41,7 @@ def api() -> FakeApi:
     return api
 
 
-def asked(api: FakeApi, node: str = "node-1") -> dict[str, list[str]]:
+def planned(api: FakeApi, node: str = "node-1") -> dict[str, list[str]]:
     """Probe names by pod."""
     wire = api.get(NODE_POD_PROBES, node)
     assert wire is not None
@@ -128,10 +128,10 @@ async def test_pods_that_are_no_longer_probed_are_removed_from_the_spec(
 ) -> None:
     async with running_manager(api):
         await settle()
-        assert asked(api) == {"web-0": ["web#healthy"]}
+        assert planned(api) == {"web-0": ["web#healthy"]}
         api.edit(PODS, "web-0", change)
         await settle()
-        assert asked(api) == {}
+        assert planned(api) == {}
 
 
 async def test_a_deleted_pod_is_removed_from_the_spec_while_the_informer_lags(api: FakeApi) -> None:
@@ -141,12 +141,12 @@ async def test_a_deleted_pod_is_removed_from_the_spec_while_the_informer_lags(ap
         npps.hold()
         api.put(PODS, pod_wire("web-1"))
         await settle(0.5)
-        assert set(asked(api)) == {"web-0", "web-1"}
+        assert set(planned(api)) == {"web-0", "web-1"}
         api.remove(PODS, "web-1")
         await settle(0.5)
         npps.release()
         await settle()
-        assert set(asked(api)) == {"web-0"}
+        assert set(planned(api)) == {"web-0"}
 
 
 async def test_a_plan_is_written_once_while_the_informer_lags(api: FakeApi) -> None:
@@ -172,11 +172,11 @@ async def test_a_container_with_a_startup_probe_is_planned_once_it_has_started(
     api.put(PODS, pod_wire(containers=[container_wire(startup_probe=True)]))
     async with running_manager(api):
         await settle()
-        assert asked(api) == {}
+        assert planned(api) == {}
         started = {"status": {"containerStatuses": [{"name": "main", "started": True}]}}
         api.edit(PODS, "web-0", started)
         await settle()
-        assert asked(api) == {"web-0": ["web#healthy"]}
+        assert planned(api) == {"web-0": ["web#healthy"]}
 
 
 PROBE = {"name": "web#healthy", "containerName": "main", "probe": {"exec": {"command": ["true"]}}}
@@ -219,7 +219,7 @@ async def test_a_nodepodprobe_deleted_by_hand_is_recreated(api: FakeApi) -> None
         await settle()
         api.remove(NODE_POD_PROBES, "node-1")
         await settle()
-        assert asked(api) == {"web-0": ["web#healthy"]}
+        assert planned(api) == {"web-0": ["web#healthy"]}
 
 
 async def test_a_nodepodprobe_deleted_during_a_patch_is_recreated() -> None:
@@ -239,7 +239,7 @@ async def test_a_nodepodprobe_deleted_during_a_patch_is_recreated() -> None:
         await settle()
         api.put(PODS, pod_wire("web-1"))
         await settle()
-        assert set(asked(api)) == {"web-0", "web-1"}
+        assert set(planned(api)) == {"web-0", "web-1"}
         assert api.count("NodePodProbe") == {"NodePodProbe": 3}
 
 
@@ -247,7 +247,7 @@ async def test_an_entry_without_ip_is_replaced(api: FakeApi) -> None:
     api.put(NODE_POD_PROBES, npp_wire(entries=[{"name": "x", "namespace": "y", "uid": "z"}]))
     async with running_manager(api):
         await settle()
-        assert asked(api) == {"web-0": ["web#healthy"]}
+        assert planned(api) == {"web-0": ["web#healthy"]}
 
 
 async def test_a_nodepodprobe_that_the_cache_never_shows_is_reported(
@@ -270,7 +270,7 @@ async def test_a_nodepodprobe_that_the_cache_never_shows_is_reported(
 
         npps.release()
         await settle()
-        assert asked(api, "node-2") == {"web-2": ["web#healthy"]}
+        assert planned(api, "node-2") == {"web-2": ["web#healthy"]}
         marker = api.get(MARKERS, "web")
         assert marker is not None
         assert marker["status"]["nodesBehind"] == 0
@@ -354,7 +354,7 @@ class TestNodes:
         api.before = refuse
         async with running_manager(api):
             await settle()
-            assert asked(api, "node-2") == {"web-2": ["web#healthy"]}
+            assert planned(api, "node-2") == {"web-2": ["web#healthy"]}
             marker = api.get(MARKERS, "web")
             assert marker is not None
             status = marker["status"]
@@ -367,7 +367,7 @@ class TestNodes:
 
             api.before = lambda write: None
             await settle(60)
-            assert asked(api, "node-1") == {"web-0": ["web#healthy"]}
+            assert planned(api, "node-1") == {"web-0": ["web#healthy"]}
             marker = api.get(MARKERS, "web")
             assert marker is not None
             assert marker["status"]["nodesBehind"] == 0
@@ -391,7 +391,7 @@ async def test_entries_that_the_crd_prunes_or_defaults_are_written_once(api: Fak
         assert marker["status"]["nodesBehind"] == 0
         api.edit(NODE_POD_PROBES, "node-1", {"spec": {"podProbes": None}})
         await settle()
-        assert asked(api) == {"web-0": ["web#healthy"]}
+        assert planned(api) == {"web-0": ["web#healthy"]}
 
 
 class TestOneNamespaceOnly:
@@ -408,10 +408,10 @@ class TestOneNamespaceOnly:
         api.put(NODE_POD_PROBES, npp_wire(entries=[foreign]))
         async with running_manager(api, namespace="default"):
             await settle()
-            assert asked(api) == {"web-0": ["web#healthy"], "db-0": ["db#up"]}
+            assert planned(api) == {"web-0": ["web#healthy"], "db-0": ["db#up"]}
             api.remove(MARKERS, "web")
             await settle()
-            assert asked(api) == {"db-0": ["db#up"]}
+            assert planned(api) == {"db-0": ["db#up"]}
 
     async def test_entries_that_others_just_wrote_are_kept(self, api: FakeApi) -> None:
         theirs = {"name": "db-0", "namespace": "other", "uid": "u", "IP": "127.2.0.1"}
@@ -426,11 +426,11 @@ class TestOneNamespaceOnly:
             before = len(api.writes)
             api.put(PODS, pod_wire("web-1"))
             await settle(1)
-            assert asked(api).keys() == {"web-0", "db-0"}
+            assert planned(api).keys() == {"web-0", "db-0"}
             assert api.count("NodePodProbe", since=before)["NodePodProbe"] <= 6
             npps.release()
             await settle()
-            assert asked(api).keys() == {"web-0", "web-1", "db-0"}
+            assert planned(api).keys() == {"web-0", "web-1", "db-0"}
 
     async def test_results_of_other_namespaces_are_ignored(self, api: FakeApi) -> None:
         stranger = pod_wire("db-0", namespace="other")

@@ -1,4 +1,4 @@
-"""Who may write what on a pod."""
+"""Which probe owns which condition type, label and annotation of a pod."""
 
 from itertools import permutations
 from random import Random
@@ -92,7 +92,7 @@ def test_the_first_marker_that_names_something_owns_it(first: Json, second: Json
 
 
 def test_within_a_marker_the_position_decides() -> None:
-    """A key that one probe names for one state is not another's for the other state."""
+    """A key that one probe names for one state cannot belong to another probe for the other state."""
     one = probe_wire("one", condition="c1", policies=[policy_wire("Succeeded", {"l": "1"})])
     two = probe_wire("two", condition="c2", policies=[policy_wire("Failed", {"l": "2"})])
     both = compile_marker(marker(probes=[one, two]))
@@ -185,7 +185,7 @@ def test_an_owner_without_its_container_still_owns_its_keys() -> None:
 
 
 def test_a_mark_that_the_cache_does_not_show_is_not_stale() -> None:
-    """Nobody would ever take it away."""
+    """It would never be removed, so a deletion would wait forever."""
     policies = [policy_wire("Succeeded", {"l": "1"}, {"a": "1"})]
     ending = compile_marker(marker(deleting=True, probes=[probe_wire(policies=policies)]))
     assert not has_stale_mark(

@@ -1,4 +1,4 @@
-"""What changes on a pod: tables for each rule, properties for all of them together."""
+"""The changes of a pod: tables for each rule, properties for all rules together."""
 
 from datetime import UTC, datetime
 
@@ -76,7 +76,7 @@ def test_states_become_statuses(result: str, status: str) -> None:
     ],
 )
 def test_times_are_sent_in_the_format_of_the_api_server(reported: str, sent: str) -> None:
-    """It would refuse the whole patch else."""
+    """A malformed time would make the API server refuse the whole patch."""
     changes = mark(pod(), claims(), states(state(probed=reported, moved=reported)))
     assert changes is not None
     (condition,) = changes.conditions
@@ -94,7 +94,7 @@ def test_times_are_sent_in_the_format_of_the_api_server(reported: str, sent: str
 def test_the_policy_of_the_state_is_applied_and_keys_of_the_other_removed(
     result: str, labels: dict[str, str | None], annotations: dict[str, str | None]
 ) -> None:
-    """Whoever wrote what is there."""
+    """For conditions of any writer."""
     there = pod(
         labels={"app": "web", "same": "?", "ok": "?", "bad": "?", "mine": "1"},
         annotations={"cost": "?"},
@@ -155,7 +155,7 @@ class TestTransitionTime:
         assert self.transition(there, state()) == "2026-01-01T00:01:00Z"
 
     def test_the_transition_time_never_goes_back(self) -> None:
-        """After the agent was silent, the recorded state is older than the condition."""
+        """After staleness, the recorded state is older than the condition."""
         there = pod(
             conditions=[condition_wire(C, "Unknown", lastTransitionTime="2026-01-01T11:00:00Z")]
         )
@@ -167,57 +167,57 @@ class TestTransitionTime:
 
     def test_the_transition_time_is_now_if_the_manager_decides(self) -> None:
         there = pod(conditions=[condition_wire(C)])
-        assert self.transition(there, state(), "silent") == "2026-01-01T12:00:00Z"
+        assert self.transition(there, state(), "expired") == "2026-01-01T12:00:00Z"
 
 
 class TestStaleness:
     def test_stale_results_set_conditions_unknown_and_keep_marks(self) -> None:
         there = pod(labels={"ok": "1"}, conditions=[condition_wire(C)])
-        changes = mark(there, claims(*BOTH), states(state(state="Failed")), stale="silent")
+        changes = mark(there, claims(*BOTH), states(state(state="Failed")), stale="expired")
         assert changes is not None
         assert (changes.labels, changes.annotations, changes.deleted) == ({}, {}, [])
         (condition,) = changes.conditions
         assert (condition.status, condition.reason, condition.message) == (
             "Unknown",
             "ProbeAgentStale",
-            "silent",
+            "expired",
         )
 
     def test_the_warning_is_recorded_once(self) -> None:
         there = pod(
-            conditions=[condition_wire(C, "Unknown", reason="ProbeAgentStale", message="silent")]
+            conditions=[condition_wire(C, "Unknown", reason="ProbeAgentStale", message="expired")]
         )
-        assert mark(there, claims(), states(state()), stale="silent") is None
+        assert mark(there, claims(), states(state()), stale="expired") is None
 
     def test_stale_conditions_of_ours_without_a_state_become_unknown(self) -> None:
-        """As after the NodePodProbe was deleted: nobody is left who could say otherwise."""
+        """As after the NodePodProbe was deleted."""
         there = pod(
             labels={"ok": "1", "same": "ok"},
             conditions=[condition_wire(C, lastProbeTime="2026-01-01T00:00:00Z")],
             owned=owned_fields(labels=["ok", "same"], conditions=[C]),
         )
-        changes = mark(there, claims(*BOTH), {}, stale="silent")
+        changes = mark(there, claims(*BOTH), {}, stale="expired")
         assert changes is not None
         assert (changes.labels, changes.annotations, changes.deleted) == ({}, {}, [])
         (condition,) = changes.conditions
         assert (condition.status, condition.reason, condition.message) == (
             "Unknown",
             "ProbeAgentStale",
-            "silent",
+            "expired",
         )
         assert condition.last_probe_time is None
         assert condition.last_transition_time == "2026-01-01T12:00:00Z"
 
-    @pytest.mark.parametrize("stale", ["silent", ""])
+    @pytest.mark.parametrize("stale", ["expired", ""])
     def test_without_a_state_a_stale_condition_stays_unknown(self, stale: str) -> None:
         there = pod(
-            conditions=[condition_wire(C, "Unknown", reason="ProbeAgentStale", message="silent")],
+            conditions=[condition_wire(C, "Unknown", reason="ProbeAgentStale", message="expired")],
             owned=owned_fields(conditions=[C]),
         )
         assert mark(there, claims(), {}, stale=stale) is None
 
     def test_without_a_state_conditions_of_others_are_kept(self) -> None:
-        assert mark(pod(conditions=[condition_wire(C)]), claims(), {}, stale="silent") is None
+        assert mark(pod(conditions=[condition_wire(C)]), claims(), {}, stale="expired") is None
 
     def test_an_unknown_result_replaces_the_reason(self) -> None:
         there = pod(conditions=[condition_wire(C, "Unknown", reason="ProbeAgentStale")])
@@ -239,7 +239,7 @@ class TestResidue:
         assert changes == Changes({"l": None}, {"a": None}, [], ["c/x"])
 
     def test_keys_of_a_probe_without_its_container_have_no_owner(self) -> None:
-        """Whatever is recorded for it, as somebody may have edited the NodePodProbe."""
+        """Whatever its recorded state is, as NodePodProbes can be edited."""
         there = pod(
             labels={"ok": "1"},
             annotations={"cost": "10"},
@@ -399,13 +399,13 @@ def test_marking_is_idempotent(wire: Json, wires: list[Json], results: list[Json
 def test_marking_a_stale_pod_is_idempotent_and_leaves_no_result(
     wire: Json, wires: list[Json], older: list[Json], left: list[Json]
 ) -> None:
-    """Whatever is `left` of what was recorded."""
-    stale = settled(settled(wire, wires, older), wires, left, "silent")
+    """For any part of the recorded states that is `left`."""
+    stale = settled(settled(wire, wires, older), wires, left, "expired")
     of = decoded(stale)
     claimed = claims_on(of, wires).condition_types.keys() & of.owned.condition_types
     shown = [each.status for each in of.conditions if each.type in claimed]
     assert set(shown) <= {"Unknown"}
-    assert settled(stale, wires, left, "silent") is stale
+    assert settled(stale, wires, left, "expired") is stale
 
 
 @given(
@@ -417,7 +417,7 @@ def test_marking_a_stale_pod_is_idempotent_and_leaves_no_result(
 def test_only_the_newest_results_are_written(
     wire: Json, wires: list[Json], older: list[Json], newer: list[Json]
 ) -> None:
-    """Every probe that has a definite result now looks as if the older one had never been."""
+    """A pod with definite results equals one that never had the older results."""
     names = {each["name"] for each in newer if each["state"] != "Unknown"}
     older = [each for each in older if each["name"] in names]
     newer = [each for each in newer if each["name"] in names]
@@ -449,9 +449,9 @@ def test_without_markers_only_readiness_gates_remain(
 def test_a_deleted_marker_leaves_only_marks_of_the_others(
     wire: Json, wires: list[Json], results: list[Json]
 ) -> None:
-    """For keys that nobody had set before (those are not restored), once every probe has a verdict.
+    """For keys without an earlier value (those are not restored), once every probe has a result.
 
-    Until its first verdict the heir of a key leaves what its predecessor wrote, if it may come to write that itself.
+    Until its first result, the new owner of a key keeps a value that one of its policies writes.
     """
     wire["metadata"]["labels"] = {"app": wire["metadata"]["labels"]["app"]}
     wire["metadata"]["annotations"] = {}

@@ -1,4 +1,4 @@
-"""The bytes of a patch, and what refusals mean."""
+"""The encoding of a patch, and the meaning of errors."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""Results get to pods: exactly, once, and only while they are true. The whole product over a fake API server."""
+"""Results are written to pods once, and removed when they no longer apply. The whole product over a fake API server."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -261,7 +261,7 @@ async def test_marks_that_others_remove_are_written_again(api: FakeApi) -> None:
 async def test_a_key_that_kubectl_owns_causes_no_endless_writes_or_waits(
     api: FakeApi, field: str
 ) -> None:
-    """As an annotation it is none for a policy, but an older marker may have it, and an older manager have written it."""
+    """A policy may not write this annotation, but an older marker may have it, and an older manager may have written it."""
     key = "kubectl.kubernetes.io/last-applied-configuration"
     marks = {key: "x"}
     policy = policy_wire("Succeeded", *((marks, None) if field == "labels" else (None, marks)))

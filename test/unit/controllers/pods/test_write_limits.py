@@ -1,4 +1,4 @@
-"""How often one pod may be written, and that its end state always gets there."""
+"""How often one pod may be written. The final state is always written."""
 
 from collections import Counter
 from typing import Any
@@ -58,7 +58,7 @@ def changes(*conditions: PodCondition, **more: Any) -> Changes:
             "True", changes(condition(message="x")), ResultChange.MESSAGE, MESSAGE, id="message"
         ),
         pytest.param("True", changes(condition(message="x")), None, MESSAGE, id="message-later"),
-        pytest.param("True", changes(condition("False")), None, MARKS, id="status-nobody-reported"),
+        pytest.param("True", changes(condition("False")), None, MARKS, id="status-without-report"),
         pytest.param(
             "True", changes(condition(message="x"), labels={"a": None}), None, MARKS, id="label"
         ),
@@ -144,7 +144,7 @@ attempts = st.lists(
 def test_no_write_waits_longer_than_an_interval(
     attempts: list[tuple[WriteCause, float, int]],
 ) -> None:
-    """Whatever was written before, and with however many probes: also after probes are gone."""
+    """After any writes, with any number of probes."""
     bounded, now, written = limits(), 0.0, Counter[WriteCause]()
     for cause, pause, probes in attempts:
         now += pause

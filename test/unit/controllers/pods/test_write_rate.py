@@ -1,4 +1,4 @@
-"""How often the manager writes one pod, over a fake API server with a daemon that answers at once."""
+"""How often the manager writes one pod, over a fake API server with a daemon that reports at once."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -117,12 +117,12 @@ def shown(api: FakeApi) -> dict[str, Any]:
 
 
 async def test_messages_have_a_burst_and_the_newest_is_written(api: FakeApi) -> None:
-    said = "0"
-    async with running_manager(api), daemon(api, lambda _: ("Succeeded", said)):
+    message = "0"
+    async with running_manager(api), daemon(api, lambda _: ("Succeeded", message)):
         await settle()
         before = pod_writes(api)
         for number in range(1, 60):
-            said = str(number)
+            message = str(number)
             await settle(0.3)
         assert pod_writes(api) - before <= MESSAGE_BURST + 18 / 10 + 1
         await settle(11)
@@ -130,17 +130,17 @@ async def test_messages_have_a_burst_and_the_newest_is_written(api: FakeApi) -> 
 
 
 async def test_states_are_written_at_once_among_messages(api: FakeApi) -> None:
-    state, said = "Succeeded", "0"
-    async with running_manager(api), daemon(api, lambda _: (state, said)):
+    state, message = "Succeeded", "0"
+    async with running_manager(api), daemon(api, lambda _: (state, message)):
         await settle()
         for number in range(1, 40):
-            said = str(number)
+            message = str(number)
             await settle(0.2)
             if number % 10 == 0:
                 state = "Failed" if state == "Succeeded" else "Succeeded"
                 await settle(0.05)
                 status = "True" if state == "Succeeded" else "False"
-                assert (shown(api)["status"], shown(api)["message"]) == (status, said)
+                assert (shown(api)["status"], shown(api)["message"]) == (status, message)
 
 
 async def test_every_new_state_of_a_flapping_probe_is_written(api: FakeApi) -> None:
