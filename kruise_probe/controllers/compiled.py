@@ -96,7 +96,6 @@ class CompiledMarker(msgspec.Struct, frozen=True, eq=False):
     """
 
     key: NamespacedName
-    uid: str
     generation: int
     order: tuple[str, NamespacedName]
     deleting: bool
@@ -133,7 +132,6 @@ def compile_marker(
     policies = [marks for each in probes for marks in each.policies.values()]
     return CompiledMarker(
         key=marker.key,
-        uid=marker.uid,
         generation=marker.metadata.generation or 0,
         order=(marker.metadata.creation_timestamp or "", marker.key),
         deleting=marker.deleting,
