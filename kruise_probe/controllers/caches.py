@@ -141,9 +141,9 @@ class Caches:
 
         A reconcile that acts on the message calls `stale_nodes.found` in the same step.
         """
-        if not self.is_expired(node):
-            return ""
         beat, now = self.heartbeats.get(node), self._now()
+        if beat is None or now < beat.expires_at:
+            return ""
         return stale_message(node, beat, self._newest_result_at(node), now)
 
     def _newest_result_at(self, node: str) -> datetime | None:

@@ -1,4 +1,4 @@
-"""Wiring of a manager: five informers, four controllers, and the event handlers between them.
+"""Wiring of a manager: five informers, the event handlers, four controllers and the queues between them.
 
 Source: controller-runtime pkg/builder; Kruise pkg/controller/controllers.go.
 Differs: everything is wired by hand in one place.

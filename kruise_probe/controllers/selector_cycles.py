@@ -38,7 +38,7 @@ class Refreshed(NamedTuple):
     again_seconds: float
 
 
-class Step(NamedTuple):
+class CycleStep(NamedTuple):
     """`writer` writes the label `key`, which the selector of `reader` uses."""
 
     writer: NamespacedName
@@ -51,7 +51,7 @@ class Cycles(NamedTuple):
 
     edges: Mapping[NamespacedName, Mapping[NamespacedName, str]]
 
-    def through(self, marker: NamespacedName) -> tuple[Step, ...]:
+    def through(self, marker: NamespacedName) -> tuple[CycleStep, ...]:
         """A shortest cycle that begins with a label of `marker`; empty if there is none."""
         came_from: dict[NamespacedName, NamespacedName] = {}
         waiting = deque([marker])
@@ -68,14 +68,15 @@ class Cycles(NamedTuple):
             path.append(came_from[path[-1]])
         path.reverse()
         return tuple(
-            Step(writer, self.edges[writer][reader], reader) for writer, reader in pairwise(path)
+            CycleStep(writer, self.edges[writer][reader], reader)
+            for writer, reader in pairwise(path)
         )
 
 
 NO_CYCLES: Final = Cycles({})
 
 
-def cycle_text(cycle: Sequence[Step]) -> str:
+def cycle_text(cycle: Sequence[CycleStep]) -> str:
     """Describes the first steps of a cycle in one sentence."""
     steps = [
         f"{step.writer.name} writes label {step.key!r}, by which {step.reader.name} selects pods"
@@ -112,7 +113,7 @@ class SelectorCycles:
         if namespace is not None and namespace.markers.pop(key, None) is not None:
             namespace.changed = True
 
-    def through(self, marker: NamespacedName) -> tuple[Step, ...]:
+    def through(self, marker: NamespacedName) -> tuple[CycleStep, ...]:
         """The cycle through `marker` as of the last `refresh` of its namespace; empty if there is none."""
         namespace = self._namespaces.get(marker.namespace)
         return namespace.cycles.through(marker) if namespace is not None else ()

@@ -23,7 +23,7 @@ from kruise_probe.api.v1alpha1 import Condition
 from kruise_probe.controllers.limits import ENTRY_BYTES, MARKERS_PER_POD
 from kruise_probe.controllers.markers.counts import StatusCounts
 from kruise_probe.controllers.pods.claims import ClaimConflict
-from kruise_probe.controllers.selector_cycles import Step, cycle_text
+from kruise_probe.controllers.selector_cycles import CycleStep, cycle_text
 
 SYNCED: Final = "Synced"
 CONFLICT: Final = "Conflict"
@@ -63,7 +63,7 @@ def synced(nodes_behind: AbstractSet[str], node_errors: Mapping[str, str]) -> Co
     )
 
 
-def conflict(conflicts: Iterable[ClaimConflict], cycle: Sequence[Step]) -> Condition:
+def conflict(conflicts: Iterable[ClaimConflict], cycle: Sequence[CycleStep]) -> Condition:
     """The Conflict condition. A cycle takes precedence for the reason, as it changes pods repeatedly."""
     sentences = sorted({str(each) for each in conflicts})
     messages: list[str] = []

@@ -24,7 +24,7 @@ from kruise_probe.controllers.markers.conditions import (
 )
 from kruise_probe.controllers.markers.counts import StatusCounts
 from kruise_probe.controllers.pods.claims import ClaimConflict
-from kruise_probe.controllers.selector_cycles import Step
+from kruise_probe.controllers.selector_cycles import CycleStep
 
 OUR_FIELDS: Final = ("succeeded", "failed", "unknown", "nodes_behind", "conditions")
 """Status fields that are not in Kruise's CRD."""
@@ -35,7 +35,7 @@ def marker_status(
     counts: StatusCounts,
     *,
     conflicts: Iterable[ClaimConflict] = (),
-    cycle: Sequence[Step] = (),
+    cycle: Sequence[CycleStep] = (),
     node_errors: Mapping[str, str],
     refusals: Mapping[NamespacedName, str],
     now: datetime,

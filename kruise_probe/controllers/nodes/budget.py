@@ -143,19 +143,21 @@ def _divide(
     }
     wanted = {name: sum(pods[uid] for uid in by_pod) for name, by_pod in namespaces.items()}
     share = equal_share(wanted.values(), budget_bytes)
-    taken = _Taken(pod_bytes, running)
+    allocation = _Allocation(pod_bytes, running)
     for name, by_pod in namespaces.items():
-        end = taken.total_bytes + min(wanted[name], share)
+        end = allocation.total_bytes + min(wanted[name], share)
         pod_share = equal_share((pods[uid] for uid in by_pod), min(wanted[name], share))
         for of_pod in by_pod.values():
-            taken.take(sorted(of_pod, key=taken.is_new), taken.total_bytes + pod_share)
-        taken.take_fairly(by_pod.values(), end)
+            allocation.take(
+                sorted(of_pod, key=allocation.is_new), allocation.total_bytes + pod_share
+            )
+        allocation.take_fairly(by_pod.values(), end)
     every_pod = [of_pod for by_pod in namespaces.values() for of_pod in by_pod.values()]
-    taken.take_fairly(every_pod, budget_bytes)
-    return taken.kept
+    allocation.take_fairly(every_pod, budget_bytes)
+    return allocation.kept
 
 
-class _Taken:
+class _Allocation:
     """The groups that are kept, and their bytes."""
 
     def __init__(self, pod_bytes: Mapping[str, int], running: Set[tuple[str, str]]) -> None:

@@ -33,7 +33,7 @@ EVERY_MARKER: Final = ""
 _encoder = msgspec.json.Encoder()
 
 
-class Part(NamedTuple):
+class PatchPart(NamedTuple):
     """Changes that are written in one patch, and the name of their marker."""
 
     marker: str
@@ -68,7 +68,7 @@ def _entry(condition: PodCondition, current: PodCondition | None) -> dict[str, s
     return entry
 
 
-def parts_of(changes: Changes, claims: Claims) -> list[Part]:
+def parts_of(changes: Changes, claims: Claims) -> list[PatchPart]:
     """Splits changes: one part with conditions and removals, then one per marker with its labels and annotations.
 
     So a value that the API server refuses only affects its own marker.
@@ -81,7 +81,7 @@ def parts_of(changes: Changes, claims: Claims) -> list[Part]:
         for targets in claim.targets.values():
             _move(targets.labels, left.labels, part.labels)
             _move(targets.annotations, left.annotations, part.annotations)
-    parts = [Part(EVERY_MARKER, left), *(Part(*each) for each in by_marker.items())]
+    parts = [PatchPart(EVERY_MARKER, left), *(PatchPart(*each) for each in by_marker.items())]
     return [each for each in parts if each.changes]
 
 

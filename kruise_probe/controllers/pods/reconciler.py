@@ -23,7 +23,7 @@ from kruise_probe.controllers.nodes.plan import is_probed
 from kruise_probe.controllers.pods.claims import Claims, claims_of
 from kruise_probe.controllers.pods.marking import Changes, States, marking
 from kruise_probe.controllers.pods.patch import (
-    Part,
+    PatchPart,
     encode_patch,
     parts_of,
     pod_is_gone,
@@ -141,7 +141,9 @@ class PodReconciler:
                 raise
         return await self._write_parts(pod, parts)
 
-    async def _write_parts(self, pod: Pod, parts: Iterable[Part]) -> tuple[Pod, KubeError | None]:
+    async def _write_parts(
+        self, pod: Pod, parts: Iterable[PatchPart]
+    ) -> tuple[Pod, KubeError | None]:
         """Writes one patch per part, so that a refused part only affects its own marker; see `_write`."""
         refused: dict[str, str] = {}
         written, failure = None, None
