@@ -117,7 +117,11 @@ def test_stopped_container_has_the_reason_from_kubelet(state: Json, says: str) -
             {"renewed": None, "states": []}, "daemon", "NoDaemon", "no daemon runs", id="no-daemon"
         ),
         pytest.param(
-            {"renewed": OLD, "states": []}, "daemon", "ProbeAgentStale", "has not renewed its Lease since", id="silent"
+            {"renewed": OLD, "states": []},
+            "daemon",
+            "ProbeAgentStale",
+            "has not renewed its Lease since",
+            id="silent",
         ),
         pytest.param(
             {"states": [], "now": EARLY}, "result", "NoResultYet", "within 26 s", id="no-result"
@@ -338,9 +342,7 @@ def test_remedy_names_the_feature_gate_of_the_kind_of_node(
 
 
 def test_refused_write_shows_the_message_of_the_api_server() -> None:
-    refused = (
-        "The API server refuses to write results to 1 pod: default/web-0: policy says no."
-    )
+    refused = "The API server refuses to write results to 1 pod: default/web-0: policy says no."
     said = condition_wire("Degraded", "True", reason="PodNotMarked", message=refused)
     there = snapshot(
         markers=[marker(status={"observedGeneration": 1, "conditions": [said]})],
