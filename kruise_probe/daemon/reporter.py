@@ -30,7 +30,7 @@ from kruise_probe.daemon.status import (
     patch_of,
     status_of,
 )
-from kruise_probe.informers.resource_versions import is_older
+from kruise_probe.informers.store import is_older
 
 T = TypeVar("T", bound=KubeObject)
 
