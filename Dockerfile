@@ -6,8 +6,8 @@ RUN pip install --no-cache-dir --require-hashes --target /opt/kruise-probe --req
 COPY pyproject.toml README.md LICENSE ./
 COPY kruise_probe ./kruise_probe
 RUN PYTHONPATH=/opt/kruise-probe pip install --no-cache-dir --no-deps --no-build-isolation --target /opt/kruise-probe . \
-    # what nobody runs: a client that is not ours, and what built the package
-    && cd /opt/kruise-probe && rm -rf bin kubernetes/aio hatchling* editables* pathspec* pluggy* tomlkit* trove_classifiers* \
+    # not used: the official client's asyncio half with its libraries, and what built the package
+    && cd /opt/kruise-probe && rm -rf bin kubernetes/aio hatchling* editables* pathspec* pluggy* tomlkit* trove_classifiers* aiohttp* aiosignal* aiohappyeyeballs* frozenlist* multidict* propcache* yarl* \
     && python -m compileall -q --invalidation-mode unchecked-hash .
 
 FROM python:3.13-slim@sha256:7c61056e61ac89e852de05f3dc6fa51a6dd2181797bceed46aa725dd7cb2cd3b

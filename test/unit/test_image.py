@@ -38,3 +38,10 @@ def test_nothing_comes_without_a_hash_and_nothing_from_elsewhere() -> None:
 
     assert all("--require-hashes" in each or "--no-deps" in each for each in installs)
     assert not re.search(r"\b(curl|wget|ADD|apt-get)\b", DOCKERFILE)
+
+
+def test_nothing_of_the_playground_is_in_the_image() -> None:
+    context = (ROOT / ".dockerignore").read_text()
+
+    assert context.startswith("*\n"), "everything is left out that is not listed"
+    assert "playground" not in DOCKERFILE + SCRIPT + context

@@ -1,0 +1,151 @@
+"""`hack/release --dry-run` makes every file of a release, and what it makes can be installed and run."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[3]
+VERSION = "99.98.97"
+PLAYGROUND = (ROOT / "playground/pyproject.toml").exists()
+PYENV = sorted(Path.home().glob(".pyenv/versions/3.*/bin/python3"))
+
+pytestmark = pytest.mark.timeout(900)
+
+
+def run(*command: str | Path, path: str = os.environ["PATH"]) -> subprocess.CompletedProcess[str]:
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    return subprocess.run(
+        [str(each) for each in command],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+        env={**kept, "PATH": path},
+    )
+
+
+def ran(*command: str | Path) -> str:
+    done = run(*command)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def pythons() -> list[str]:
+    """The oldest and the newest Python of this machine that the project supports."""
+    found = dict[tuple[int, int], str]()
+    for each in [sys.executable, *PYENV, *(f"python3.{minor}" for minor in range(11, 16))]:
+        program = shutil.which(each)
+        code = "import sys, venv, ensurepip; print(*sys.version_info[:2])"
+        done = run(program, "-c", code) if program else None
+        if done is not None and done.returncode == 0:
+            major, minor = map(int, done.stdout.split())
+            found.setdefault((major, minor), str(program))
+    supported = sorted(each for each in found if each >= (3, 11))
+    return [found[each] for each in sorted({supported[0], supported[-1]})]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if shutil.which("helm") is None and shutil.which("go") is None:
+        pytest.skip("hack/release needs helm, or Go to build it")
+    folder = tmp_path_factory.mktemp("release") / "files"
+    said = ran(ROOT / "hack/release", "--dry-run", "--quick", VERSION, folder)
+    assert "verified: checksums, bill of materials, versions" in said
+    assert f"ghcr.io/kruise-probe/kruise-probe:{VERSION}" in said
+    return folder
+
+
+def test_every_file_of_a_release_is_made(files: Path) -> None:
+    names = {each.name.replace(VERSION, "V") for each in files.iterdir()}
+    plugins = {each for each in names if each.startswith("kubectl-kruise_probe-")}
+
+    assert len(plugins) == 1
+    playground = {
+        "kruise_probe_playground-V-py3-none-any.whl",
+        "kruise_probe_playground-V.tar.gz",
+    }
+    assert names - plugins - (playground if PLAYGROUND else set()) == {
+        "kruise_probe-V-py3-none-any.whl",
+        "kruise_probe-V.tar.gz",
+        "kruise-probe-chart-V.tgz",
+        "kruise-probe-V.cdx.json",
+        "kruise-probe.yaml",
+        "install.yaml",
+        "crds.yaml",
+        "release-notes.md",
+        "SHA256SUMS",
+    }
+
+
+def test_a_changed_file_does_not_match_its_checksum(files: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(files, tmp_path / "copy")
+    with (copy / "install.yaml").open("a") as file:
+        file.write("#")
+
+    done = run("sh", "-c", f"cd {copy} && sha256sum --check --strict --quiet SHA256SUMS")
+
+    assert done.returncode == 1
+    assert "install.yaml: FAILED" in done.stdout
+
+
+def test_the_bill_of_materials_lists_what_the_wheels_require(files: Path) -> None:
+    bill = json.loads((files / f"kruise-probe-{VERSION}.cdx.json").read_text())
+    names = {each["name"] for each in bill["components"]}
+    own = next(each for each in bill["dependencies"] if "/kruise-probe@" in each["ref"])
+
+    assert bill["metadata"]["component"]["version"] == VERSION
+    assert {"click", "msgspec"} <= names
+    assert ("kruise-probe-playground" in names) == PLAYGROUND
+    assert not names & {"pip", "hatchling", "pytest"}
+    assert any("/msgspec@" in each for each in own["dependsOn"])
+
+
+def test_the_chart_has_the_version_of_the_release(files: Path) -> None:
+    with tarfile.open(files / f"kruise-probe-chart-{VERSION}.tgz") as tar:
+        member = tar.extractfile("kruise-probe/Chart.yaml")
+        assert member is not None
+        chart = yaml.safe_load(member)
+
+    assert (chart["version"], chart["appVersion"]) == (VERSION, VERSION)
+    assert f":{VERSION}\n" in chart["annotations"]["artifacthub.io/images"]
+
+
+@pytest.mark.parametrize("python", pythons())
+def test_the_wheels_run_in_an_empty_environment(files: Path, tmp_path: Path, python: str) -> None:
+    ran(python, "-m", "venv", tmp_path)
+    pip = (tmp_path / "bin/python", "-m", "pip", "install", "--quiet", "--no-compile")
+    ran(*pip, "--require-hashes", "--requirement", ROOT / "constraints.txt")
+    ran(*pip, "--no-deps", *files.glob("*.whl"))
+    command = tmp_path / "bin/kruise-probe"
+
+    assert f"kruise-probe {VERSION} " in ran(command, "--version")
+    assert "manager" in ran(command, "--help")
+    assert ran(command, "manifests") == (files / "install.yaml").read_text()
+    assert json.loads(ran(command, "playground", "--check").splitlines()[-1])
+
+
+def test_the_kubectl_plugin_runs_without_an_installation(files: Path, tmp_path: Path) -> None:
+    (archive,) = files.glob("kubectl-kruise_probe-*.tar.gz")
+    with tarfile.open(archive) as tar:
+        tar.extractall(tmp_path / "store", filter="data")
+    plugin = tmp_path / "kubectl-kruise_probe"
+    plugin.symlink_to(tmp_path / "store/kubectl-kruise_probe")  # as krew does
+    path = f"{Path(sys.base_prefix) / 'bin'}:/usr/bin:/bin"
+
+    assert f"kruise-probe {VERSION} " in run(plugin, "--version", path=path).stdout
+    assert "PodProbeMarker" in run(plugin, "manifests", "--crds-only", path=path).stdout
+    kubeconfig = tmp_path / "config"
+    kubeconfig.write_text(
+        "{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: a, user: a}}],"
+        " clusters: [{name: a, cluster: {server: 'http://127.0.0.1:1'}}], users: [{name: a, user: {}}]}"
+    )
+    done = run(plugin, "status", "--kubeconfig", kubeconfig, path=path)
+    assert done.returncode == 1
+    assert "127.0.0.1:1" in done.stderr
