@@ -49,25 +49,26 @@ class Subject(msgspec.Struct):
 
 async def run_locally(call: ExecCall, folder: Path) -> ExecResult:
     """A script of the scripted runtime that runs the command itself."""
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *call.command,
-            cwd=folder,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise ExecImpossible(f"failed to start exec: {error}") from None
-    try:
-        stdout, stderr = await process.communicate()
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
-    code = process.returncode or 0
-    return ExecResult(code if code >= 0 else 128 - code, stdout, stderr)
+    with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *call.command,
+                cwd=folder,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise ExecImpossible(f"failed to start exec: {error}") from None
+        try:
+            code = await process.wait()
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+        outputs = [os.pread(each.fileno(), 1 << 24, 0) for each in (stdout, stderr)]
+    return ExecResult(code if code >= 0 else 128 - code, *outputs)
 
 
 @asynccontextmanager
