@@ -8,9 +8,7 @@ Differs: `probe_type` is `custom`. The label `probe` is added, because a contain
 """
 
 import collections
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import accumulate
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Protocol
 
 from prometheus_client import Counter
@@ -18,6 +16,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from kruise_probe.api.keys import NamespacedName, ProbeKey
+from kruise_probe.histogram import DurationHistogram
 
 PROBE_TYPE: Final = "custom"
 
@@ -51,28 +50,9 @@ HEARTBEAT_FAILURES = Counter(
 )
 
 
-class Buckets:
-    """Counts of durations by upper bound. Plain integers are cheaper than a metric with labels."""
-
-    __slots__ = ("_bounds", "_counts", "seconds")
-
-    def __init__(self, bounds: Sequence[float]) -> None:
-        self.seconds = 0.0
-        self._bounds = bounds
-        self._counts = [0] * (len(bounds) + 1)
-
-    def observe(self, seconds: float) -> None:
-        self.seconds += seconds
-        self._counts[bisect_left(self._bounds, seconds)] += 1
-
-    def cumulative(self) -> list[tuple[str, float]]:
-        bounds = (*map(str, self._bounds), "+Inf")
-        return list(zip(bounds, accumulate(self._counts), strict=True))
-
-
-def queue_buckets() -> Buckets:
-    """Buckets for the time that commands wait for a place."""
-    return Buckets(_QUEUE_BUCKETS)
+def queue_histogram() -> DurationHistogram:
+    """Histogram of the time that commands wait for a place."""
+    return DurationHistogram(_QUEUE_BUCKETS)
 
 
 class ProbeSeries:
@@ -87,7 +67,7 @@ class ProbeSeries:
         self.successful = 0
         self.failed = 0
         self.unknown = 0
-        self.durations = Buckets(_DURATION_BUCKETS)
+        self.durations = DurationHistogram(_DURATION_BUCKETS)
 
     def succeeded(self, seconds: float) -> None:
         """Count a success; as in kubelet, only successes have a duration."""
@@ -142,7 +122,7 @@ def _durations(series: list[ProbeSeries]) -> HistogramMetricFamily:
     )
     for each in series:
         family.add_metric(
-            (PROBE_TYPE, *each.labels[:-1]), each.durations.cumulative(), each.durations.seconds
+            (PROBE_TYPE, *each.labels[:-1]), each.durations.buckets(), each.durations.total_seconds
         )
     return family
 
@@ -163,7 +143,7 @@ class Gate(Protocol):
 
     in_flight: int
     shared: int
-    queue: Buckets
+    queue: DurationHistogram
 
     @property
     def queued_probes(self) -> int: ...
@@ -194,6 +174,6 @@ class ExecGateCollector(Collector):
         yield HistogramMetricFamily(
             "kruise_probe_exec_queue_seconds",
             "Time that commands waited for a place under --max-concurrent-execs.",
-            buckets=self._gate.queue.cumulative(),
-            sum_value=self._gate.queue.seconds,
+            buckets=self._gate.queue.buckets(),
+            sum_value=self._gate.queue.total_seconds,
         )

@@ -9,7 +9,6 @@ Differs: classic histograms only; the age of unfinished work is computed at each
 
 import asyncio
 import collections
-from bisect import bisect_left
 from collections.abc import Hashable, Iterator
 from typing import Any, Final, Generic, TypeVar
 from weakref import WeakSet
@@ -23,6 +22,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from kruise_probe.histogram import DurationHistogram
 from kruise_probe.workqueue.priority import Priority
 
 K = TypeVar("K", bound=Hashable)
@@ -40,20 +40,6 @@ PRIORITY_LABELS: Final = {Priority.LOW: "-100", Priority.NORMAL: "0", Priority.H
 """Label values. controller-runtime uses -100 for initial lists and 0 for everything else."""
 
 
-class _Seconds:
-    """Plain counters of a histogram of durations."""
-
-    __slots__ = ("counts", "total")
-
-    def __init__(self) -> None:
-        self.counts = [0] * (len(QUEUE_BUCKETS) + 1)
-        self.total = 0.0
-
-    def observe(self, seconds: float) -> None:
-        self.counts[bisect_left(QUEUE_BUCKETS, seconds)] += 1
-        self.total += seconds
-
-
 class QueueMetrics(Generic[K]):
     """Counters of one queue. `dirty` and `processing` are the queue's own state, not copies.
 
@@ -68,8 +54,8 @@ class QueueMetrics(Generic[K]):
         self.processing: dict[K, float] = {}
         self.adds = 0
         self.retries = 0
-        self.queue_duration = _Seconds()
-        self.work_duration = _Seconds()
+        self.queue_duration = DurationHistogram(QUEUE_BUCKETS)
+        self.work_duration = DurationHistogram(QUEUE_BUCKETS)
         self._added_at: dict[K, float] = {}
         if name:
             _live.add(self)
@@ -96,8 +82,8 @@ class _QueueSamples:
         self.adds = self.retries = 0
         self.depth = collections.Counter[Priority]()
         self.unfinished = self.longest = 0.0
-        self.queue_duration = _Seconds()
-        self.work_duration = _Seconds()
+        self.queue_duration = DurationHistogram(QUEUE_BUCKETS)
+        self.work_duration = DurationHistogram(QUEUE_BUCKETS)
 
     def include(self, queue: QueueMetrics[Any]) -> None:
         self.adds += queue.adds
@@ -106,12 +92,8 @@ class _QueueSamples:
         ages = [max(0.0, self._now - started_at) for started_at in queue.processing.values()]
         self.unfinished += sum(ages)
         self.longest = max(self.longest, *ages, 0.0)
-        for total, part in (
-            (self.queue_duration, queue.queue_duration),
-            (self.work_duration, queue.work_duration),
-        ):
-            total.total += part.total
-            total.counts = [a + b for a, b in zip(total.counts, part.counts, strict=True)]
+        self.queue_duration.add(queue.queue_duration)
+        self.work_duration.add(queue.work_duration)
 
 
 class WorkQueueCollector(Collector):
@@ -172,18 +154,9 @@ def _families(queues: dict[str, _QueueSamples]) -> Iterator[Metric]:
         retries.add_metric(own, each.retries)
         unfinished.add_metric(own, each.unfinished)
         longest.add_metric(own, each.longest)
-        queued.add_metric(own, _buckets(each.queue_duration), each.queue_duration.total)
-        worked.add_metric(own, _buckets(each.work_duration), each.work_duration.total)
+        for family, durations in ((queued, each.queue_duration), (worked, each.work_duration)):
+            family.add_metric(own, durations.buckets(), durations.total_seconds)
     yield from (depth, adds, retries, unfinished, longest, queued, worked)
-
-
-def _buckets(seconds: _Seconds) -> list[tuple[str, float]]:
-    cumulative = 0
-    buckets: list[tuple[str, float]] = []
-    for bound, count in zip((*QUEUE_BUCKETS, "+Inf"), seconds.counts, strict=True):
-        cumulative += count
-        buckets.append((str(bound), cumulative))
-    return buckets
 
 
 REGISTRY.register(WorkQueueCollector())

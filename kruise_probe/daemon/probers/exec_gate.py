@@ -24,7 +24,7 @@ from kruise_probe.daemon.cri.runtime import (
     RuntimeFailure,
     RuntimeUnavailable,
 )
-from kruise_probe.daemon.metrics import queue_buckets
+from kruise_probe.daemon.metrics import queue_histogram
 from kruise_probe.daemon.probers.exec_shares import (
     LONG_SECONDS,
     ExecShares,
@@ -114,7 +114,7 @@ class ExecGate:
     def __init__(self, runtime: Runtime, *, max_concurrent: int) -> None:
         self.in_flight = 0
         self.shared = 0
-        self.queue = queue_buckets()
+        self.queue = queue_histogram()
         self._runtime = runtime
         self._max_concurrent = max_concurrent
         self._shares: ExecShares[_Call] = ExecShares(max_concurrent)

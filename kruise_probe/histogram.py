@@ -1,0 +1,35 @@
+"""A histogram of durations that its owner holds: its series end with the owner, and it needs no lock.
+
+Source: prometheus/client_golang's Histogram. prometheus_client's own keeps a series until somebody removes it.
+"""
+
+from bisect import bisect_left
+
+
+class DurationHistogram:
+    """Counts durations by bucket. A collector turns it into samples at each scrape."""
+
+    __slots__ = ("_bounds", "counts", "total_seconds")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        """`bounds` are the upper bounds of the buckets in seconds, ascending, without infinity."""
+        self._bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total_seconds = 0.0
+
+    def observe(self, seconds: float) -> None:
+        self.counts[bisect_left(self._bounds, seconds)] += 1
+        self.total_seconds += seconds
+
+    def add(self, other: "DurationHistogram") -> None:
+        """Add the counts of a histogram with the same bounds."""
+        self.counts = [a + b for a, b in zip(self.counts, other.counts, strict=True)]
+        self.total_seconds += other.total_seconds
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Return each bucket's bound and cumulative count, as `HistogramMetricFamily` expects them."""
+        cumulative, found = 0, list[tuple[str, float]]()
+        for bound, count in zip((*self._bounds, "+Inf"), self.counts, strict=True):
+            cumulative += count
+            found.append((str(bound), cumulative))
+        return found
