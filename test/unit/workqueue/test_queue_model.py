@@ -107,8 +107,9 @@ class WorkQueueMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.processing)
     @rule(data=st.data())
     def done(self, data: st.DataObject) -> None:
-        key = data.draw(st.sampled_from(sorted(self.processing)))
+        self.end(data.draw(st.sampled_from(sorted(self.processing))))
 
+    def end(self, key: str) -> None:
         async def call() -> None:
             self.queue.done(key)
 
@@ -141,7 +142,13 @@ class WorkQueueMachine(RuleBasedStateMachine):
         return set(self.wanted) - self.processing
 
     def want(self, key: str, priority: Priority) -> None:
-        self.wanted[key] = max(priority, self.wanted.get(key, priority))
+        before = self.wanted.get(key, priority)
+        self.wanted[key] = max(priority, before)
+        # A group may have left the lower priority; when it waits there again, it has had no turns yet.
+        if not any(
+            group_of(each) == group_of(key) and self.wanted[each] is before for each in self.ready()
+        ):
+            self.turns_since.pop((group_of(key), before), None)
 
     def delay(self, key: str, seconds: int, priority: Priority) -> None:
         if seconds == 0:
@@ -155,3 +162,17 @@ class WorkQueueMachine(RuleBasedStateMachine):
 
 TestWorkQueueMachine = WorkQueueMachine.TestCase
 TestWorkQueueMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def test_model_counts_turns_anew_when_a_group_left_a_priority() -> None:
+    machine = WorkQueueMachine()
+    machine.add("e", Priority.NORMAL)
+    machine.add("a", Priority.NORMAL)
+    machine.get()  # e, while a waits
+    machine.end("e")
+    machine.add("a", Priority.HIGH)  # now its group does not wait at NORMAL
+    machine.add("e", Priority.NORMAL)
+    machine.add("c", Priority.NORMAL)
+    machine.get()
+    machine.get()
+    machine.teardown()
