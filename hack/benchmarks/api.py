@@ -124,7 +124,7 @@ class Api:
             if request.body
             else ""
         )
-        # Whole objects that nobody reads cost the API server their encoding, and with large ones a stalled connection.
+        # Whole objects that are not read cost the API server their encoding, and with large ones a stalled connection.
         accept = METADATA_ONLY if request.method == "PATCH" else JSON
         head = f"{request.method} {request.path} HTTP/1.1\r\n{self._common}Accept: {accept}\r\n"
         return f"{head}{body}\r\n".encode()

@@ -90,7 +90,7 @@ start_kube-apiserver() {
       --kubelet-certificate-authority "$pki/ca.crt"
       --kubelet-client-certificate "$pki/kubelet-client.crt" --kubelet-client-key "$pki/kubelet-client.key")
   else
-    # A loopback address is refused as an endpoint of the Service `kubernetes`; without pods nobody needs one.
+    # A loopback address is refused as an endpoint of the Service `kubernetes`; without pods it is not needed.
     more+=(--endpoint-reconciler-type none)
   fi
   if mode_has audit; then
@@ -115,7 +115,7 @@ start_kube-apiserver() {
 # credentials per controller are what RBAC gives rights to.
 start_kube-controller-manager() {
   local controllers='*'
-  # Without kubelets a node is an object only: nobody renews it, and nobody ends the pods that an eviction deletes.
+  # Without kubelets a node is only an object: nothing renews it or ends the pods that an eviction deletes.
   if ! mode_has node; then controllers='*,-node-lifecycle-controller,-taint-eviction-controller,-pod-garbage-collector-controller'; fi
   start kube-controller-manager "$(path_of kube-controller-manager)" \
     --kubeconfig "$kubeconfigs/kube-controller-manager" --bind-address 127.0.0.1 --secure-port "$controller_manager_port" \

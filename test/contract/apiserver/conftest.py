@@ -49,7 +49,7 @@ async def api(target: Target) -> AsyncIterator[Api]:
     async with aiohttp.ClientSession() as session:
         api = Api(session, target)
         if target.real and target.url not in _prepared:
-            await _check_that_nobody_interferes(api)
+            await _check_that_no_manager_runs(api)
             await _install(api)
             _prepared.add(target.url)
         namespace = {"metadata": {"name": api.namespace}}
@@ -64,7 +64,7 @@ async def api(target: Target) -> AsyncIterator[Api]:
             await api.delete(api.path(resource), labelSelector=f"contract={api.unique}")
 
 
-async def _check_that_nobody_interferes(api: Api) -> None:
+async def _check_that_no_manager_runs(api: Api) -> None:
     """A manager would put finalizers on the markers of the tests, and end their NodePodProbes."""
     lease = await api.get(api.path("leases", LEADER_ELECTION_ID, namespace=SYSTEM_NAMESPACE))
     renewed_at = parse_time(lease.body.get("spec", {}).get("renewTime"))

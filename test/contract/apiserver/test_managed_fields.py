@@ -152,7 +152,7 @@ async def test_a_field_stays_with_its_manager_when_another_writes_the_same_value
     assert ("prober", "status") in managed(patched.body)
 
 
-async def test_a_removed_field_is_nobodys(api: Api) -> None:
+async def test_a_removed_field_has_no_manager(api: Api) -> None:
     await api.create("pods", pod("p", labels={"a": "1"}), fieldManager="author")
     path = api.path("pods", "p") + "/status"
     first = {

@@ -347,7 +347,7 @@ async def test_patches_of_unknown_form_are_refused(
     assert (refused.code, refused.body["reason"]) == (415, "UnsupportedMediaType")
 
 
-async def test_an_answer_nobody_can_give_is_not_acceptable(api: Api) -> None:
+async def test_an_unknown_media_type_is_not_acceptable(api: Api) -> None:
     refused = await api.get(api.path("pods"), accept="image/png")
     assert refused.code == 406
 

@@ -87,7 +87,7 @@ async def test_a_pod_generation_counts_its_spec_only(api: Api) -> None:
     assert labelled.meta["generation"] == 1
 
 
-async def test_a_condition_of_a_pod_shows_the_times_that_nobody_set(api: Api) -> None:
+async def test_a_condition_of_a_pod_shows_absent_times_as_null(api: Api) -> None:
     await api.create("pods", pod("p"))
     patched = await api.strategic(
         api.path("pods", "p") + "/status", {"status": {"conditions": [CONDITION]}}

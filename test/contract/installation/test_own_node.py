@@ -207,7 +207,7 @@ BY_POLICY = POLICY
             id="event-of-another-node",
         ),
         pytest.param(
-            lambda i: Request("POST", event_named(), nobodys_event()),
+            lambda i: Request("POST", event_named(), event_without_source()),
             BY_POLICY,
             id="event-of-no-node",
         ),
@@ -269,7 +269,7 @@ def test_nothing_else_is_allowed(
     assert by in answer.text
 
 
-def nobodys_event() -> Json:
+def event_without_source() -> Json:
     return {key: value for key, value in event("", uuid.uuid4().hex).items() if key != "source"}
 
 

@@ -112,7 +112,7 @@ async def test_b2_execs_over_the_limit_take_turns(
     room = CAP / 0.1 * seconds
     assert execs.runtime.most_in_flight == CAP
     assert served.total() >= 0.95 * room, "no place is left empty"
-    assert min(served.values()) >= 0.7 * max(served.values()), "nobody starves"
+    assert min(served.values()) >= 0.7 * max(served.values()), "no pod starves"
     assert missed >= 0.9 * (500 * seconds - room), "what was skipped is counted"
     assert len(execs.node.api.states()) == 500
 

@@ -63,7 +63,7 @@ def test_unreadable_times_are_absent() -> None:
     [
         pytest.param("c1", "h1", None, ReadbackMatch.SAME, id="same-ids"),
         pytest.param("c0", "h1", NOON, ReadbackMatch.OTHER, id="the-id-decides-not-the-time"),
-        pytest.param("c1", "h0", NOON, ReadbackMatch.EDITED, id="edited-while-nobody-ran"),
+        pytest.param("c1", "h0", NOON, ReadbackMatch.EDITED, id="edited-while-no-daemon-ran"),
         pytest.param("", "", NOON, ReadbackMatch.SAME, id="kruises-crd-probed-after-the-start"),
         pytest.param(
             "", "", NOON.replace(hour=11), ReadbackMatch.OTHER, id="probed-before-the-start"
