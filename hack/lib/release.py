@@ -54,15 +54,10 @@ class ReleaseError(Exception):
     """The release cannot be made; the message says what to do."""
 
 
-def places(root: Path) -> list[tuple[str, str]]:
-    """Return PLACES, without the playground if the checkout has none."""
-    return [each for each in PLACES if each[0] != PLAYGROUND or (root / PLAYGROUND).exists()]
-
-
 def versions(root: Path) -> dict[str, str]:
     """Read the version at each of PLACES."""
     found = {}
-    for name, pattern in places(root):
+    for name, pattern in PLACES:
         match = re.search(pattern, (root / name).read_text(), re.MULTILINE)
         if match is None:
             raise ReleaseError(f"{name}: nothing matches {pattern!r}; adapt PLACES of {__file__}")
@@ -73,7 +68,7 @@ def versions(root: Path) -> dict[str, str]:
 def prepare(root: Path, version: str) -> None:
     """Write the version to each of PLACES, and begin its section in the changelog."""
     versions(root)
-    for name, pattern in places(root):
+    for name, pattern in PLACES:
         path = root / name
         text = path.read_text()
         match = re.search(pattern, text, re.MULTILINE)
