@@ -32,7 +32,7 @@ release = load("release")
 
 @pytest.fixture
 def files(tmp_path: Path) -> Path:
-    for name in {*(name for name, _ in release.places(ROOT)), "CHANGELOG.md"}:
+    for name in {*(name for name, _ in release.PLACES), "CHANGELOG.md"}:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     return tmp_path
@@ -58,7 +58,7 @@ def test_no_manifest_uses_the_tag_latest() -> None:
 
 
 def test_prepare_changes_every_place_and_nothing_else(files: Path) -> None:
-    before = {name: (files / name).read_text() for name, _ in release.places(ROOT)}
+    before = {name: (files / name).read_text() for name, _ in release.PLACES}
 
     release.prepare(files, "12.34.56")
 
