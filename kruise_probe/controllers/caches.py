@@ -175,10 +175,14 @@ class Caches:
         self.cycles.set_marker(after)
         return before, after
 
-    def follow_marker_deletion(self, marker: PodProbeMarker) -> CompiledMarker:
+    def follow_marker_deletion(self, marker: PodProbeMarker) -> tuple[CompiledMarker, list[Pod]]:
+        """Removes a marker; returns it and the pods that it matched."""
+        removed = self.matching.markers.get(marker.key) or self._compiled(marker)
+        pods = self.matching.pods_of(removed)  # while they are indexed for it
+        self.matching.remove_marker(marker.key)
         self.markers.deleted(marker)
         self.cycles.remove_marker(marker.key)
-        return self.matching.remove_marker(marker.key) or self._compiled(marker)
+        return removed, pods
 
     def _compiled(self, marker: PodProbeMarker) -> CompiledMarker:
         return compile_marker(marker, allowed_labels=self._allowed_labels)

@@ -8,6 +8,7 @@ Differs: Kruise lists the pods of a namespace by selector for each marker.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from kruise_probe.api.keys import NamespacedName
@@ -35,10 +36,17 @@ class Matching:
         self._by_anchor: dict[str, dict[_Item, tuple[_Indexed, ...]]] = {}
         self._without_anchor: dict[str, dict[NamespacedName, CompiledMarker]] = {}
         self._pods: dict[tuple[str, str], dict[str, dict[NamespacedName, Pod]]] = {}
+        self._anchored: dict[tuple[str, str], int] = {}
+        """By namespace and label key, the number of markers with that anchor key: without any, its index is removed."""
 
     @property
     def markers(self) -> Mapping[NamespacedName, CompiledMarker]:
         return self._markers
+
+    @property
+    def indexed_labels(self) -> AbstractSet[tuple[str, str]]:
+        """The namespaces and label keys by which pods are indexed."""
+        return self._pods.keys()
 
     def deleting(self, namespace: str) -> Mapping[NamespacedName, CompiledMarker]:
         """The markers of a namespace that are being deleted."""
@@ -86,14 +94,16 @@ class Matching:
 
     def set_marker(self, marker: CompiledMarker) -> None:
         """Adds a marker, or replaces the one of the same key."""
-        self.remove_marker(marker.key)
-        self._markers[marker.key] = marker
         namespace = marker.key.namespace
-        if marker.deleting:
-            self._deleting.setdefault(namespace, {})[marker.key] = marker
         anchor = marker.selector.anchor
         if anchor is not None:
+            # Before the old marker is removed, so that an index which both need is kept.
             self._index_label(namespace, anchor[0])
+        self.remove_marker(marker.key)
+        self._markers[marker.key] = marker
+        if marker.deleting:
+            self._deleting.setdefault(namespace, {})[marker.key] = marker
+        if anchor is not None:
             by_anchor = self._by_anchor.setdefault(namespace, {})
             decided = len(marker.selector.requirements) == 1
             for item in _items(anchor):
@@ -101,22 +111,31 @@ class Matching:
         elif marker.selector.requirements:
             self._without_anchor.setdefault(namespace, {})[marker.key] = marker
 
-    def remove_marker(self, key: NamespacedName) -> CompiledMarker | None:
-        """Removes and returns a marker."""
+    def remove_marker(self, key: NamespacedName) -> None:
+        """Removes a marker, if there is one."""
         marker = self._markers.pop(key, None)
         if marker is None:
-            return None
+            return
         _drop(self._deleting, key)
         _drop(self._without_anchor, key)
         anchor = marker.selector.anchor
+        if anchor is not None:
+            self._remove_anchor(key, anchor)
+
+    def _remove_anchor(self, key: NamespacedName, anchor: tuple[str, frozenset[str]]) -> None:
         by_anchor = self._by_anchor.get(key.namespace, {})
-        for item in _items(anchor) if anchor is not None else ():
+        for item in _items(anchor):
             left = tuple(each for each in by_anchor[item] if each.marker.key != key)
             if left:
                 by_anchor[item] = left
             else:
                 del by_anchor[item]
-        return marker
+        if not by_anchor:
+            self._by_anchor.pop(key.namespace, None)
+        label = (key.namespace, anchor[0])
+        self._anchored[label] -= 1
+        if not self._anchored[label]:
+            del self._anchored[label], self._pods[label]
 
     def set_pod(self, old: Pod | None, new: Pod) -> None:
         """Adds or updates a pod."""
@@ -138,7 +157,8 @@ class Matching:
                 del by_value[value]
 
     def _index_label(self, namespace: str, label: str) -> None:
-        """Indexes the pods of the namespace by the values of the label, unless they already are."""
+        """Indexes the pods of the namespace by the values of the label, for one more marker."""
+        self._anchored[namespace, label] = self._anchored.get((namespace, label), 0) + 1
         if (namespace, label) in self._pods:
             return
         by_value = self._pods[namespace, label] = {}

@@ -57,8 +57,7 @@ class MarkerEvents:
             self._enqueue_nodes(after, pods)
 
     def on_delete(self, last_known: PodProbeMarker) -> None:
-        marker = self._caches.follow_marker_deletion(last_known)
-        pods = self._caches.matching.pods_of(marker)
+        marker, pods = self._caches.follow_marker_deletion(last_known)
         for pod in pods:
             # Pods that already lost their marks were reconciled when the deletion began.
             if not marker.deleting or pod.owned is not NOTHING_OWNED:

@@ -100,6 +100,33 @@ TestMatching = MatchingMachine.TestCase
 TestMatching.settings = settings(max_examples=40, stateful_step_count=25)
 
 
+def test_labels_and_namespaces_without_markers_are_not_indexed() -> None:
+    matching = Matching(list)
+    key = NamespacedName("default", "edited")
+    for number in range(20):
+        selector = {"matchLabels": {f"key-{number}": "x"}}
+        matching.set_marker(compile_marker(marker(key.name, selector=selector)))
+    assert len(matching.indexed_labels) == 1
+    matching.remove_marker(key)
+    assert not matching.indexed_labels
+
+
+def test_a_label_is_indexed_once_while_markers_select_by_it() -> None:
+    scans: list[int] = []
+
+    def all_pods() -> list[Pod]:
+        scans.append(1)
+        return [pod("a", labels={"app": "web"})]
+
+    matching = Matching(all_pods)
+    first, second = (compile_marker(marker(name, selector=SELECTORS[0])) for name in "ab")
+    for each in (first, first, second):
+        matching.set_marker(each)
+    matching.remove_marker(first.key)
+    assert [each.name for each in matching.pods_of(second)] == ["a"]
+    assert len(scans) == 1
+
+
 def test_markers_of_a_pod_are_in_order() -> None:
     matching = Matching(list)
     for name, created in (
