@@ -35,10 +35,9 @@ def hints(playground: Playground) -> list[str]:
     containers = [each for node in playground.nodes for each in node.runtime.containers]
     if containers:
         first = min(containers, key=lambda each: each.sandbox.config.name)
-        lines[-1] += f"; kruise-probe explain {first.sandbox.config.name}"
-        is_sample = first.sandbox.config.name == SAMPLE_POD and (first.folder / "players").exists()
-        flip = "; touch hold; echo 5 > players" if is_sample else ""
-        lines.append(f"cd {first.folder}{flip}")
+        pod = first.sandbox.config.name
+        flip = "; touch hold; echo 5 > players" if pod == SAMPLE_POD else ""
+        lines.append(f"kruise-probe explain {pod}; cd {first.folder}{flip}")
     return lines
 
 
@@ -79,15 +78,19 @@ async def show_live(playground: Playground, ticker: Ticker, console: Console) ->
 
 
 async def show_lines(playground: Playground, write: Callable[[str], None]) -> None:
-    """Write a line for every change until cancelled."""
-    for hint in hints(playground):
-        write(hint)
-    board = Board(
-        playground.client,
-        on_line=lambda line: write(plain_line((utc_now(), line))),
-        on_change=lambda: None,
-    )
-    await board.run()
+    """Write a line for every change until cancelled, and the hints as soon as they are known."""
+    written: set[str] = set()
+
+    def write_line(line: Line | None) -> None:
+        for hint in hints(playground):
+            if hint not in written:
+                written.add(hint)
+                write(hint)
+        if line:
+            write(plain_line((utc_now(), line)))
+
+    write_line(None)
+    await Board(playground.client, on_line=write_line, on_change=lambda: None).run()
 
 
 async def check(playground: Playground, *, wanted: int, deadline: float) -> Progress:

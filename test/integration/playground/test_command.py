@@ -123,6 +123,12 @@ def test_check_of_other_files_needs_one_result_of_each_probe(start, short_folder
     assert json.loads(out)["seen"] == {"own/down": ["Failed"], "own/up": ["Succeeded"]}
 
 
+def test_lines_name_the_folder_of_a_container(start, short_folder):
+    file = short_folder / "own.yaml"
+    file.write_text(OWN)
+    start("-f", str(file)).read_until("kruise-probe explain own; cd ")
+
+
 OWN = """
 apiVersion: apps.kruise.io/v1alpha1
 kind: PodProbeMarker

@@ -44,6 +44,19 @@ async def test_the_idle_game_server_is_cheaper_to_delete_than_the_one_with_playe
     assert int(annotations(idle)[COST]) < int(annotations(playing)[COST])
 
 
+async def test_the_example_of_the_readme_writes_the_marks_that_it_shows(ns):
+    example, *_ = (each for each in blocks_of(ROOT / "README.md") if each.language == "yaml")
+    await apply(ns, example)
+
+    idle = await ns.pod("game-0", lambda pod: annotations(pod).get(COST) == "-10")
+    shown = condition(idle, "game.example.com/idle")
+    assert (shown["status"], shown["message"]) == ("True", "0 players")
+
+    (ns.folder("game-0", "server") / "players").write_text("4\n")
+
+    await ns.pod("game-0", lambda pod: annotations(pod).get(COST) == "10")
+
+
 async def test_the_role_label_follows_the_primary(ns):
     await apply(ns, recipe("Primary and secondary: route writes, update the primary last"))
     role = "db.example.com/role"
