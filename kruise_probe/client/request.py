@@ -116,13 +116,18 @@ def create(resource: Resource[Any], body: bytes, *, namespace: str, field_manage
 
 
 def replace(
-    resource: Resource[Any], key: NamespacedName, body: bytes, *, field_manager: str
+    resource: Resource[Any],
+    key: NamespacedName,
+    body: bytes,
+    *,
+    subresource: str,
+    field_manager: str,
 ) -> Request:
     """Build an update. Not repeatable: with a resource version, a second copy would fail with Conflict."""
     return Request(
         "PUT",
-        resource.path(key.namespace, key.name) + _query(fieldManager=field_manager),
-        _subject(resource, key),
+        resource.path(key.namespace, key.name, subresource) + _query(fieldManager=field_manager),
+        _subject(resource, key, subresource),
         body,
         JSON,
         repeatable=False,

@@ -155,9 +155,13 @@ class RestClient:
         )
         return _decode(resource, await self._send(request), request)
 
-    async def replace(self, resource: Resource[T], key: NamespacedName, body: bytes) -> T:
-        """Update the whole object. Raises Conflict if the resource version in `body` is not current."""
-        request = requests.replace(resource, key, body, field_manager=self._field_manager)
+    async def replace(
+        self, resource: Resource[T], key: NamespacedName, body: bytes, *, subresource: str = ""
+    ) -> T:
+        """Update the object, or its subresource. Raises Conflict if the resource version in `body` is not current."""
+        request = requests.replace(
+            resource, key, body, subresource=subresource, field_manager=self._field_manager
+        )
         return _decode(resource, await self._send(request), request)
 
     @overload

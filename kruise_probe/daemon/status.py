@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 
 from kruise_probe.api.keys import ProbeKey, ProbeName
+from kruise_probe.api.resources import NODE_POD_PROBES
 from kruise_probe.api.times import format_time, parse_time
 from kruise_probe.api.v1alpha1 import (
     MAX_OBJECT_BYTES,
@@ -134,6 +135,18 @@ def _cut(message: str | None, step: int) -> str | None:
         return None
     text = message.encode()
     return text[: len(text) * step // STEPS].decode(errors="ignore") or None
+
+
+def update_of(status: NodePodProbeStatus, name: str, resource_version: str) -> bytes:
+    """Update that sets `status` if the resource version is current. An update of the subresource needs no spec."""
+    return _encoder.encode(
+        {
+            "apiVersion": NODE_POD_PROBES.api_version,
+            "kind": NODE_POD_PROBES.kind,
+            "metadata": {"name": name, "resourceVersion": resource_version},
+            "status": status,
+        }
+    )
 
 
 def patch_of(status: NodePodProbeStatus) -> bytes:

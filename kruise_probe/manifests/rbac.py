@@ -41,7 +41,7 @@ MANAGER_SYSTEM_RULES: Final = [
 
 DAEMON_CLUSTER_RULES: Final = [
     _rule(GROUP, ["nodepodprobes"], _READ),
-    _rule(GROUP, ["nodepodprobes/status"], ["patch"]),
+    _rule(GROUP, ["nodepodprobes/status"], ["patch", "update"]),
     _rule("", ["events"], ["create", "patch"]),
 ]
 DAEMON_SYSTEM_RULES: Final = [

@@ -103,7 +103,7 @@ def test_a_daemon_has_four_rules(installed: list[Json]) -> None:
         {
             "apiGroups": ["apps.kruise.io"],
             "resources": ["nodepodprobes/status"],
-            "verbs": ["patch"],
+            "verbs": ["patch", "update"],
         },
         {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
     ]

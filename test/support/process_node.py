@@ -95,7 +95,8 @@ class ProcessNode:
         )
 
     def statuses(self, *, since: float) -> int:
-        return self.cluster.proxy.writes(since=since)["patch nodepodprobes/status"]
+        writes = self.cluster.proxy.writes(since=since)
+        return sum(count for key, count in writes.items() if key.endswith("nodepodprobes/status"))
 
     def events(self, *, since: float) -> int:
         writes = self.cluster.proxy.writes(since=since)

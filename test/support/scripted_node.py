@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kruise_probe.api.core import ExecAction, Probe
-from kruise_probe.api.errors import NotFound
+from kruise_probe.api.errors import Conflict, NotFound
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.meta import ObjectMeta, OwnerReference
 from kruise_probe.api.resources import LEASES, NODE_POD_PROBES, Resource
@@ -327,6 +327,8 @@ class FakeNodeApi:
     def __init__(self) -> None:
         self.object: NodePodProbe | None = None
         self.prunes = False
+        self.conflicts = 0
+        self.watch_seconds = WATCH_SECONDS
         self.node = OwnerReference("v1", "Node", NODE, "uid-node-1")
         self.fail: Callable[[str], Awaitable[None]] | None = None
         self.writes: list[Write] = []
@@ -420,6 +422,26 @@ class FakeNodeApi:
 
     # The client.
 
+    async def replace(
+        self, resource: Resource[Any], key: NamespacedName, body: bytes, *, subresource: str = ""
+    ) -> Any:
+        if self.fail is not None:
+            await self.fail(resource.kind)
+        assert (resource, key.name, subresource) == (NODE_POD_PROBES, NODE, "status")
+        if self.object is None:
+            raise NotFound("no such object")
+        update = json.loads(body)
+        metadata = update.pop("metadata")
+        assert (update.pop("apiVersion"), update.pop("kind")) == (
+            NODE_POD_PROBES.api_version,
+            NODE_POD_PROBES.kind,
+        )
+        assert set(metadata) == {"name", "resourceVersion"}
+        if metadata["resourceVersion"] != self.object.resource_version:
+            self.conflicts += 1
+            raise Conflict("the object has been modified")
+        return self._write_status(update)
+
     async def patch(
         self,
         resource: Resource[Any],
@@ -437,15 +459,18 @@ class FakeNodeApi:
         assert (resource, key.name, subresource) == (NODE_POD_PROBES, NODE, "status")
         if self.object is None:
             raise NotFound("no such object")
-        patch = json.loads(body)
-        assert set(patch) == {"status"}, "the daemon writes nothing but the status"
+        return self._write_status(json.loads(body))
+
+    def _write_status(self, body: dict[str, Any]) -> NodePodProbe:
+        assert self.object is not None
+        assert set(body) == {"status"}, "the daemon writes nothing but the status"
         if self.prunes:
-            _prune(patch["status"])
-        status = msgspec.convert(patch["status"], NodePodProbeStatus)
+            _prune(body["status"])
+        status = msgspec.convert(body["status"], NodePodProbeStatus)
         self.writes.append(Write(loop_time(), status))
         changed = msgspec.structs.replace(self.object, status=status)
         self._written.set()
-        return self._store(changed, watched_after=WATCH_SECONDS)
+        return self._store(changed, watched_after=self.watch_seconds)
 
     def _patch_lease(self, body: bytes) -> Any:
         if self.lease is None:

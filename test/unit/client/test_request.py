@@ -127,7 +127,7 @@ def test_only_idempotent_patches_are_repeatable(patch_type: PatchType, repeatabl
 
 def test_create_and_replace_are_not_repeatable() -> None:
     assert not requests.create(EVENTS, b"{}", namespace="a", field_manager="m").repeatable
-    assert not requests.replace(LEASES, WEB, b"{}", field_manager="m").repeatable
+    assert not requests.replace(LEASES, WEB, b"{}", subresource="", field_manager="m").repeatable
 
 
 def test_delete_request_may_have_a_uid_precondition() -> None:

@@ -21,7 +21,7 @@ from support.scripted_node import (
     wall_clock,
 )
 
-from kruise_probe.api.errors import ConnectionFailed, Invalid, NotFound, TooManyRequests
+from kruise_probe.api.errors import ConnectionFailed, Forbidden, Invalid, NotFound, TooManyRequests
 from kruise_probe.api.keys import ProbeKey, ProbeName
 from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import (
@@ -367,6 +367,44 @@ async def test_retry_after_is_honoured_up_to_a_minute(wish: float, waited: float
         assert all(waited <= gap <= 1.2 * waited + 0.1 for gap in gaps(tries))
 
 
+@pytest.mark.parametrize(
+    "watch_seconds", [pytest.param(0.0, id="watch-in-time"), pytest.param(5.0, id="watch-late")]
+)
+async def test_own_writes_in_a_row_do_not_conflict(watch_seconds: float) -> None:
+    async with reporting() as r:
+        r.api.watch_seconds = watch_seconds
+        for state in ("Failed", "Succeeded", "Failed"):
+            r.put(0, state)
+            await asyncio.sleep(1)
+            assert r.api.state("pod/m#p0") == state
+        assert (len(r.write_times), r.api.conflicts) == (3, 0)
+
+
+async def test_write_that_conflicts_with_a_new_spec_is_sent_at_once_as_a_patch() -> None:
+    async with reporting() as r:
+        r.put(0, "Failed")
+        await asyncio.sleep(1)
+        r.api.forget_handlers()  # The watch has not delivered the manager's write.
+        r.api.put(spec_with(2))
+        r.put(0, "Succeeded")
+        await settle()
+        assert r.api.state("pod/m#p0") == "Succeeded"
+        assert (len(r.write_times), r.api.conflicts) == (2, 1)
+
+
+async def test_without_the_right_to_update_results_are_written_as_patches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def forbidden(*_: object, **__: object) -> None:
+        raise Forbidden("cannot update nodepodprobes/status")
+
+    async with reporting() as r:
+        monkeypatch.setattr(r.api, "replace", forbidden)
+        r.put(0)
+        await settle()
+        assert r.api.state("pod/m#p0") == "Succeeded"
+
+
 async def test_failures_in_a_row_are_logged_once() -> None:
     async def fail(_: str) -> None:
         raise ConnectionFailed("refused")
@@ -456,17 +494,17 @@ async def test_response_for_a_deleted_object_does_not_count_for_its_successor(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with reporting() as r:
-        patch = r.api.patch
+        replace = r.api.replace
 
         async def answered_late(*args: Any, **kwargs: Any) -> Any:
-            written = await patch(*args, **kwargs)
+            written = await replace(*args, **kwargs)
             monkeypatch.undo()
             r.api.delete()
             r.api.put(r.spec)
             r.api.forget_handlers()  # The watch has told of both already.
             return written
 
-        monkeypatch.setattr(r.api, "patch", answered_late)
+        monkeypatch.setattr(r.api, "replace", answered_late)
         r.put(0)
         await asyncio.sleep(0.5)
         assert r.api.state("pod/m#p0") == "Succeeded"
@@ -477,16 +515,16 @@ async def test_edit_before_the_response_to_a_write_is_corrected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with reporting() as r:
-        patch = r.api.patch
+        replace = r.api.replace
 
         async def answered_late(*args: Any, **kwargs: Any) -> Any:
-            written = await patch(*args, **kwargs)
+            written = await replace(*args, **kwargs)
             monkeypatch.undo()
             await asyncio.sleep(1)  # The watch has told of the write.
             r.api.put(r.spec, NodePodProbeStatus())  # By hand.
             return written
 
-        monkeypatch.setattr(r.api, "patch", answered_late)
+        monkeypatch.setattr(r.api, "replace", answered_late)
         r.put(0)
         await asyncio.sleep(5)
         assert r.api.state("pod/m#p0") == "Succeeded"

@@ -34,7 +34,7 @@ def test_the_daemon_has_four_rules_and_none_on_pods_or_secrets() -> None:
 
     assert rights(objects, "ClusterRole") == (
         verbs("nodepodprobes", "get", "list", "watch")
-        | verbs("nodepodprobes/status", "patch")
+        | verbs("nodepodprobes/status", "patch", "update")
         | verbs("events", "create", "patch")
     )
     assert rights(objects, "Role") == verbs("leases", "get", "create", "patch")
