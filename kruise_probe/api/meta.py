@@ -94,7 +94,7 @@ class LabelSelectorRequirement(
 
 
 class LabelSelector(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
-    """metav1.LabelSelector; `selectors.compile_selector` turns it into a predicate."""
+    """metav1.LabelSelector; `labels.compile_selector` turns it into a predicate."""
 
     match_labels: Mapping[str, str] | None = None
     match_expressions: tuple[LabelSelectorRequirement, ...] | None = None

@@ -8,7 +8,6 @@ from typing import Final
 
 GROUP: Final = "apps.kruise.io"
 VERSION: Final = "v1alpha1"
-GROUP_VERSION: Final = f"{GROUP}/{VERSION}"
 
 MARKER_FINALIZER: Final = "kruise.io/node-pod-probe-cleanup"
 SERVERLESS_PROBES_ANNOTATION: Final = "kruise.io/podprobe"

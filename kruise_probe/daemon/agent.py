@@ -16,7 +16,7 @@ from kruise_probe.api.core import Probe
 from kruise_probe.api.names import EVENT_FAILED, EVENT_SUCCEEDED, SYSTEM_NAMESPACE
 from kruise_probe.api.v1alpha1 import NodePodProbe, ProbeState
 from kruise_probe.client.event_series import ObjectReference
-from kruise_probe.daemon.diff import Entry
+from kruise_probe.daemon.diff import DesiredProbe
 from kruise_probe.daemon.heartbeat import Heartbeat, LeaseClient
 from kruise_probe.daemon.metrics import ProbeCollector
 from kruise_probe.daemon.probers.prober import Prober
@@ -124,11 +124,6 @@ class Agent:
             now=now,
         )
 
-    @property
-    def probe_count(self) -> int:
-        """Number of running probes."""
-        return len(self._supervisor)
-
     async def run(self) -> None:
         """Run until cancelled."""
         collector = ProbeCollector(lambda: self._supervisor.series)
@@ -177,15 +172,15 @@ class Agent:
     def is_own(self, node_pod_probe: NodePodProbe) -> bool:
         return node_pod_probe.metadata.name == self._node_name
 
-    def _record_transition(self, entry: Entry, result: PublishedResult) -> None:
+    def _record_transition(self, desired: DesiredProbe, result: PublishedResult) -> None:
         succeeded = result.state is ProbeState.SUCCEEDED
         self._recorder.event(
-            ObjectReference(entry.pod.namespace, entry.pod.name, entry.key.pod_uid),
+            ObjectReference(desired.pod.namespace, desired.pod.name, desired.key.pod_uid),
             "Normal",
             EVENT_SUCCEEDED if succeeded else EVENT_FAILED,
             result.message,
-            container=entry.key.container,
-            probe=str(entry.key.probe),
+            container=desired.key.container,
+            probe=str(desired.key.probe),
         )
 
 

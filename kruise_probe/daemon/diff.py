@@ -5,7 +5,7 @@ Differs: an edit lists the changed fields (KEP-6318). A changed pod IP is an edi
 validated again here, because a NodePodProbe can be written by hand.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from kruise_probe.api.core import Probe
@@ -20,8 +20,8 @@ _FATAL_KINDS: Final = frozenset(
 )
 
 
-class Entry(NamedTuple):
-    """One probe to run: its key, its pod, the pod's address (may be empty) and the probe."""
+class DesiredProbe(NamedTuple):
+    """One probe in the spec: its key, its pod, the pod's address (may be empty) and the probe."""
 
     key: ProbeKey
     pod: NamespacedName
@@ -30,8 +30,8 @@ class Entry(NamedTuple):
 
 
 class Diff(NamedTuple):
-    added: list[Entry]
-    changed: list[Entry]
+    added: list[DesiredProbe]
+    changed: list[DesiredProbe]
     removed: list[ProbeKey]
 
 
@@ -51,29 +51,24 @@ class Edit(NamedTuple):
     thresholds: bool
 
 
-def entries_of(spec: NodePodProbeSpec | None) -> dict[ProbeKey, Entry]:
+def desired_probes(spec: NodePodProbeSpec | None) -> dict[ProbeKey, DesiredProbe]:
     """Every probe in `spec`, in its order; of two with the same key the first counts."""
-    entries: dict[ProbeKey, Entry] = {}
-    for entry in _entries(spec):
-        entries.setdefault(entry.key, entry)
-    return entries
-
-
-def _entries(spec: NodePodProbeSpec | None) -> Iterator[Entry]:
+    desired: dict[ProbeKey, DesiredProbe] = {}
     for pod in (spec and spec.pod_probes) or ():
         name = NamespacedName(pod.namespace, pod.name)
         for each in pod.probes or ():
             key = ProbeKey(pod.uid, each.container_name, ProbeName.parse(each.name))
-            yield Entry(key, name, pod.ip, each.probe)
+            desired.setdefault(key, DesiredProbe(key, name, pod.ip, each.probe))
+    return desired
 
 
-def diff(current: Mapping[ProbeKey, Entry], desired: Mapping[ProbeKey, Entry]) -> Diff:
-    """The changes that turn the current entries into the desired ones."""
+def diff(
+    current: Mapping[ProbeKey, DesiredProbe], desired: Mapping[ProbeKey, DesiredProbe]
+) -> Diff:
+    """The changes that turn the current probes into the desired ones."""
     return Diff(
-        added=[entry for key, entry in desired.items() if key not in current],
-        changed=[
-            entry for key, entry in desired.items() if key in current and current[key] != entry
-        ],
+        added=[each for key, each in desired.items() if key not in current],
+        changed=[each for key, each in desired.items() if key in current and current[key] != each],
         removed=[key for key in current if key not in desired],
     )
 

@@ -17,7 +17,7 @@ from kruise_probe.api.core import Probe
 from kruise_probe.api.keys import ProbeKey
 from kruise_probe.api.v1alpha1 import NodePodProbe
 from kruise_probe.daemon import metrics
-from kruise_probe.daemon.diff import Entry, diff, entries_of
+from kruise_probe.daemon.diff import DesiredProbe, desired_probes, diff
 from kruise_probe.daemon.metrics import ProbeSeries
 from kruise_probe.daemon.probers.prober import Prober
 from kruise_probe.daemon.readback import Recorded, recorded_in, result_for
@@ -45,7 +45,7 @@ class Supervisor:
         prober_factory: Callable[[Probe], Prober],
         results: Results,
         stalled_since: Callable[[float], bool],
-        on_transition: Callable[[Entry, PublishedResult], None],
+        on_transition: Callable[[DesiredProbe, PublishedResult], None],
         now: Callable[[], datetime],
     ) -> None:
         self._containers = containers
@@ -56,15 +56,12 @@ class Supervisor:
         self._on_transition = on_transition
         self._now = now
         self._log = structlog.get_logger()
-        self._entries: Mapping[ProbeKey, Entry] = {}
+        self._desired: Mapping[ProbeKey, DesiredProbe] = {}
         self._workers: dict[ProbeKey, Worker] = {}
         self._kept_results: dict[ProbeKey, PublishedResult] = {}
         self._keep_until = 0.0
         self._context: WorkerContext | None = None
         self._running = asyncio.Event()
-
-    def __len__(self) -> int:
-        return len(self._workers)
 
     @property
     def series(self) -> Iterator[ProbeSeries]:
@@ -101,17 +98,17 @@ class Supervisor:
         `first`: the object existed when this daemon started. Its status is read back, and its containers may have been
         probed before.
         """
-        desired = entries_of(node_pod_probe.spec if node_pod_probe else None)
-        change = diff(self._entries, desired)
-        self._entries = desired
+        desired = desired_probes(node_pod_probe.spec if node_pod_probe else None)
+        change = diff(self._desired, desired)
+        self._desired = desired
         recorded = recorded_in(node_pod_probe.status) if first and node_pod_probe else {}
         self._keep(node_pod_probe)
         for key in change.removed:
             self._remove(key)
-        for entry in change.changed:
-            self._guarded(entry, partial(self._edit, entry))
-        for entry in change.added:
-            self._guarded(entry, partial(self._add, entry, recorded, first=first))
+        for each in change.changed:
+            self._guarded(each, partial(self._edit, each))
+        for each in change.added:
+            self._guarded(each, partial(self._add, each, recorded, first=first))
 
     def _keep(self, node_pod_probe: NodePodProbe | None) -> None:
         now = asyncio.get_running_loop().time()
@@ -121,20 +118,20 @@ class Supervisor:
         elif now > self._keep_until:
             self._kept_results.clear()
 
-    def _add(self, entry: Entry, recorded: Recorded, *, first: bool) -> None:
+    def _add(self, desired: DesiredProbe, recorded: Recorded, *, first: bool) -> None:
         if self._context is None:
             raise RuntimeError("the supervisor does not run yet")
-        known = result_for(entry.key, recorded) or self._kept_results.pop(entry.key, None)
-        worker = Worker(entry, self._context, recorded=known, from_start=first)
-        self._workers[entry.key] = worker
+        known = result_for(desired.key, recorded) or self._kept_results.pop(desired.key, None)
+        worker = Worker(desired, self._context, recorded=known, from_start=first)
+        self._workers[desired.key] = worker
         worker.start()
 
-    def _edit(self, entry: Entry) -> None:
-        worker = self._workers.get(entry.key)
+    def _edit(self, desired: DesiredProbe) -> None:
+        worker = self._workers.get(desired.key)
         if worker is None:
-            self._add(entry, {}, first=False)
+            self._add(desired, {}, first=False)
         else:
-            worker.edit(entry)
+            worker.edit(desired)
 
     def _remove(self, key: ProbeKey) -> None:
         worker = self._workers.pop(key, None)
@@ -142,7 +139,7 @@ class Supervisor:
             worker.halt()
         self._results.remove(key)
 
-    def _guarded(self, entry: Entry, act: Callable[[], None]) -> None:
+    def _guarded(self, desired: DesiredProbe, act: Callable[[], None]) -> None:
         """Log every exception of `act`: one bad probe never stops another."""
         try:
             act()
@@ -150,7 +147,7 @@ class Supervisor:
             metrics.WORKER_ERRORS.inc()
             self._log.exception(
                 "probe could not be set up",
-                pod=str(entry.pod),
-                container=entry.key.container,
-                probe=str(entry.key.probe),
+                pod=str(desired.pod),
+                container=desired.key.container,
+                probe=str(desired.key.probe),
             )

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple, Protocol
 
 from kruise_probe.daemon.cri.containers import ContainerView
 from kruise_probe.daemon.cri.runtime import ContainerState
-from kruise_probe.daemon.diff import Entry
+from kruise_probe.daemon.diff import DesiredProbe
 from kruise_probe.daemon.probers.prober import Reason, Target
 
 
@@ -50,15 +50,17 @@ class NotRunning(NamedTuple):
     message: str
 
 
-def running_container(containers: Containers, entry: Entry) -> ContainerView | NotRunning | None:
-    """The running container of `entry`, or why there is none; None while the runtime is unavailable."""
+def running_container(
+    containers: Containers, desired: DesiredProbe
+) -> ContainerView | NotRunning | None:
+    """The running container of the probe, or why there is none; None while the runtime is unavailable."""
     if not containers.available:
         return None
-    name = entry.key.container
-    view = containers.find(entry.key.pod_uid, name)
+    name = desired.key.container
+    view = containers.find(desired.key.pod_uid, name)
     if view is None:
         return NotRunning(
-            f"{Reason.CONTAINER_NOT_CREATED}: the runtime has no container {name} of pod {entry.pod}; "
+            f"{Reason.CONTAINER_NOT_CREATED}: the runtime has no container {name} of pod {desired.pod}; "
             "the pod's events show why"
         )
     if view.state is not ContainerState.RUNNING:
@@ -69,13 +71,13 @@ def running_container(containers: Containers, entry: Entry) -> ContainerView | N
     return view
 
 
-def target_of(view: ContainerView, entry: Entry, node: HostAddresses) -> Target:
+def target_of(view: ContainerView, desired: DesiredProbe, node: HostAddresses) -> Target:
     """The address to probe: the one in the spec if the sandbox has it, else the sandbox's first address.
 
     So a probe never leaves its pod, whatever the NodePodProbe contains. A new sandbox is probed at once, before the
     spec has its address. A pod in the host's network is probed at an address of the node.
     """
-    pod_ip, refusal = entry.ip, ""
+    pod_ip, refusal = desired.ip, ""
     if view.ips:
         pod_ip = pod_ip if pod_ip in view.ips else view.ips[0]
     elif pod_ip:
@@ -84,6 +86,6 @@ def target_of(view: ContainerView, entry: Entry, node: HostAddresses) -> Target:
         pod_ip="" if refusal else pod_ip,
         container_id=view.id,
         refusal=refusal,
-        namespace=entry.pod.namespace,
-        pod_uid=entry.key.pod_uid,
+        namespace=desired.pod.namespace,
+        pod_uid=desired.key.pod_uid,
     )

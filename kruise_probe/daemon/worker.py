@@ -19,7 +19,7 @@ from kruise_probe.api.core import Probe
 from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.daemon import metrics, schedule, threshold
 from kruise_probe.daemon.cri.containers import ContainerView
-from kruise_probe.daemon.diff import Entry, edit_of, invalid_reason
+from kruise_probe.daemon.diff import DesiredProbe, edit_of, invalid_reason
 from kruise_probe.daemon.identity import handler_type, probe_hash
 from kruise_probe.daemon.metrics import ProbeSeries
 from kruise_probe.daemon.probers.dialing import end_of_round
@@ -57,7 +57,7 @@ class WorkerContext(NamedTuple):
     Attributes:
         spawn: starts the task of an attempt; its owner cancels it at the end.
         stalled_since: whether this process has stalled since a loop time, and so read responses too late.
-        on_transition: called with the entry and its new result when the state became Succeeded or Failed.
+        on_transition: called with the probe and its new result when the state became Succeeded or Failed.
         now: the wall clock.
     """
 
@@ -68,36 +68,36 @@ class WorkerContext(NamedTuple):
     results: Results
     spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
     stalled_since: Callable[[float], bool]
-    on_transition: Callable[[Entry, PublishedResult], None]
+    on_transition: Callable[[DesiredProbe, PublishedResult], None]
     now: Callable[[], datetime]
 
 
 class Worker:
-    """Runs one entry until halted. Never two attempts of it at once.
+    """Runs one probe until halted. Never two attempts of it at once.
 
     Args:
         recorded: published before: read back from the status, or kept when the NodePodProbe was deleted.
-        from_start: the entry was in the spec when this daemon started.
+        from_start: the probe was in the spec when this daemon started.
     """
 
     def __init__(
         self,
-        entry: Entry,
+        desired: DesiredProbe,
         context: WorkerContext,
         *,
         recorded: PublishedResult | None,
         from_start: bool,
     ) -> None:
-        self.entry = entry
-        self.series = ProbeSeries(entry.key, entry.pod)
+        self.desired = desired
+        self.series = ProbeSeries(desired.key, desired.pod)
         self._context = context
         self._recorded = recorded
         self._from_start = from_start
         self._loop = asyncio.get_running_loop()
         self._log = structlog.get_logger().bind(
-            pod=str(entry.pod), container=entry.key.container, probe=str(entry.key.probe)
+            pod=str(desired.pod), container=desired.key.container, probe=str(desired.key.probe)
         )
-        timing = schedule.timing_of(entry.key.pod_uid, entry.key.container, entry.probe)
+        timing = schedule.timing_of(desired.key.pod_uid, desired.key.container, desired.probe)
         self._ticker = Ticker(context.start, timing, self._on_tick)
         self._configure()
 
@@ -118,8 +118,8 @@ class Worker:
         self._internal_error_logged = False
 
     def _configure(self) -> None:
-        probe = self.entry.probe
-        key = self.entry.key
+        probe = self.desired.probe
+        key = self.desired.key
         self._ticker.timing = schedule.timing_of(key.pod_uid, key.container, probe)
         self._thresholds = threshold.thresholds_of(probe)
         self._hash = probe_hash(probe)
@@ -131,7 +131,7 @@ class Worker:
 
     def start(self) -> None:
         """Restore the recorded result, and subscribe to the container."""
-        key = self.entry.key
+        key = self.desired.key
         if self._recorded is not None:
             self._context.results.restore(key, self._recorded)
             self.series.state = self._recorded.state.value
@@ -143,14 +143,14 @@ class Worker:
         else:
             self._sync_container()
 
-    def edit(self, entry: Entry) -> None:
-        """Apply a new version of the entry; every field takes effect at once."""
-        old, self.entry = self.entry, entry
-        edit = edit_of(old.probe, entry.probe)
+    def edit(self, desired: DesiredProbe) -> None:
+        """Apply an edit of the probe; every field takes effect at once."""
+        old, self.desired = self.desired, desired
+        edit = edit_of(old.probe, desired.probe)
         probe_again = (
             edit.handler
             or (edit.timeout and self._attempt is not None)
-            or (old.ip != entry.ip and self._record.blocked is not None)
+            or (old.ip != desired.ip and self._record.blocked is not None)
         )
         if any(edit):
             self._configure()
@@ -206,7 +206,7 @@ class Worker:
                 return
             self._attempted = True
             began = self._loop.time()
-            target = target_of(container, self.entry, self._context.host_addresses)
+            target = target_of(container, self.desired, self._context.host_addresses)
             self._continue(self._prober.probe(target), began)
         except Exception as error:  # noqa: BLE001 - one bad probe never stops another
             self._record_error(error)
@@ -217,16 +217,16 @@ class Worker:
             self._record_result(started, began)
         elif isinstance(started, PendingResponse):
             due = end_of_round(self._loop)
-            self._attempt = self._loop.call_at(due, self._look, started, began)
+            self._attempt = self._loop.call_at(due, self._poll, started, began)
         else:
             self._attempt = self._context.spawn(self._finish(started, began))
             # Not a `finally` in the coroutine: a task that is cancelled before its first step never enters it.
             self._attempt.add_done_callback(lambda _: self._end_attempt(started))
 
-    def _look(self, pending: PendingResponse, began: float) -> None:
+    def _poll(self, pending: PendingResponse, began: float) -> None:
         self._attempt = None
         try:
-            self._continue(pending.look(), began)
+            self._continue(pending.poll(), began)
         except Exception as error:  # noqa: BLE001 - one bad probe never stops another
             self._record_error(error)
         if self._attempt is None:
@@ -278,7 +278,7 @@ class Worker:
             loop_now=self._loop.time(),
             wall_now=self._context.now().timestamp(),
             started_at=self._started_at,
-            initial_delay_seconds=self.entry.probe.effective_initial_delay_seconds,
+            initial_delay_seconds=self.desired.probe.effective_initial_delay_seconds,
         )
 
     def _stop_timers(self) -> None:
@@ -293,7 +293,7 @@ class Worker:
 
         Returns the container if it runs and was adopted before, else None: there is nothing to probe in this tick.
         """
-        container = running_container(self._context.containers, self.entry)
+        container = running_container(self._context.containers, self.desired)
         if container is None:
             self._record = threshold.put_on_hold(self._record)
             return None
@@ -323,7 +323,7 @@ class Worker:
         )
         self._container_id = container.id
         self._attempted = False
-        delayed = self.entry.probe.effective_initial_delay_seconds > 0
+        delayed = self.desired.probe.effective_initial_delay_seconds > 0
         self._publish(threshold.container_changed(self._record, initial_delay=replaced and delayed))
         due = self._first_due()
         is_known = match is ReadbackMatch.SAME and self._record.state is not ProbeState.UNKNOWN
@@ -350,7 +350,7 @@ class Worker:
         else:
             state = ProbeState.FAILED
             self.series.failed += 1
-        exec_timed_out = result.timed_out and self.entry.probe.exec is not None
+        exec_timed_out = result.timed_out and self.desired.probe.exec is not None
         self._timeouts_in_a_row = self._timeouts_in_a_row + 1 if exec_timed_out else 0
         factor = schedule.stretch(self._timeouts_in_a_row, self._thresholds.failure)
         self._ticker.stretch_to(factor)
@@ -431,7 +431,7 @@ class Worker:
         self._record = record
         if record.state is None:
             return
-        key, at = self.entry.key, self._context.now()
+        key, at = self.desired.key, self._context.now()
         result = next_result(
             self._context.results.get(key),
             PublishedResult(record.state, record.message, self._container_id, self._hash, at, at),
@@ -443,4 +443,4 @@ class Worker:
         self.series.state = record.state.value
         state_changed = self._context.results.put(key, result)
         if state_changed and record.state is not ProbeState.UNKNOWN:
-            self._context.on_transition(self.entry, result)
+            self._context.on_transition(self.desired, result)

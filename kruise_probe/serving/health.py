@@ -26,7 +26,7 @@ CHECK_SECONDS = 2.0
 
 
 class CheckResult(NamedTuple):
-    """CheckResult of one check; `problem` is None if it passed."""
+    """Result of one check; `problem` is None if it passed."""
 
     name: str
     problem: str | None

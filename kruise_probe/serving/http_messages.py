@@ -61,7 +61,7 @@ class HttpResponse:
         return f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}\r\n{lines}\r\n".encode()
 
 
-class BadRequest(Exception):
+class RefusedRequest(Exception):
     """The request is refused with `status`, and its connection is closed."""
 
     def __init__(self, status: int) -> None:
@@ -92,7 +92,7 @@ def parse_head(head: bytes, *, max_body_bytes: int) -> RequestHead:
     """Parse a request line and header fields, including `END_OF_HEAD`.
 
     Raises:
-        BadRequest: the head is malformed, or the body is too large or has no length.
+        RefusedRequest: the head is malformed, or the body is too large or has no length.
     """
     fields = _Fields()
     parser = httptools.HttpRequestParser(fields)
@@ -102,20 +102,20 @@ def parse_head(head: bytes, *, max_body_bytes: int) -> RequestHead:
     except httptools.HttpParserUpgrade:
         upgrades = True  # unsupported protocol: respond over HTTP/1.1, then close
     except httptools.HttpParserError as error:
-        raise BadRequest(fields.refusal or 400) from error
+        raise RefusedRequest(fields.refusal or 400) from error
     if fields.refusal or not fields.complete:
-        raise BadRequest(fields.refusal or 400)
+        raise RefusedRequest(fields.refusal or 400)
     version, headers = parser.get_http_version(), fields.headers
     if version not in ("1.0", "1.1"):
-        raise BadRequest(505)
+        raise RefusedRequest(505)
     if version == "1.1" and "host" not in headers:
-        raise BadRequest(400)
+        raise RefusedRequest(400)
     if "transfer-encoding" in headers:
-        raise BadRequest(411)
+        raise RefusedRequest(411)
     try:
         path, query = _split(fields.target.decode("latin-1"))
     except ValueError as error:
-        raise BadRequest(400) from error
+        raise RefusedRequest(400) from error
     return RequestHead(
         HttpRequest(parser.get_method().decode(), path, query, headers),
         body_bytes=_body_bytes(headers.get("content-length", "0"), max_body_bytes),
@@ -130,7 +130,7 @@ def _tokens(text: str) -> list[str]:
 
 def _body_bytes(length: str, most: int) -> int:
     if len(length) > 12 or not length.isdigit() or int(length) > most:
-        raise BadRequest(413)
+        raise RefusedRequest(413)
     return int(length)
 
 

@@ -28,9 +28,9 @@ from kruise_probe.serving.connections import (
 from kruise_probe.serving.http_messages import (
     END_OF_HEAD,
     MAX_HEAD_BYTES,
-    BadRequest,
     HttpRequest,
     HttpResponse,
+    RefusedRequest,
     RequestHead,
     parse_head,
 )
@@ -169,7 +169,7 @@ class HttpListener:
         try:
             try:
                 await self._serve_requests(connection)
-            except BadRequest as error:
+            except RefusedRequest as error:
                 await self._refuse(connection, error)
         except OSError:
             pass  # closed or reset by the client, timed out, or not TLS
@@ -180,7 +180,7 @@ class HttpListener:
         """Serve requests one after the other, until a response or the client closes the connection.
 
         Raises:
-            BadRequest: the next request is refused.
+            RefusedRequest: the next request is refused.
         """
         async with asyncio.timeout(READ_SECONDS):
             if not await self._start_tls(connection):
@@ -216,7 +216,7 @@ class HttpListener:
         The idle timeout covers the first request too: Go's clients open connections before they need them.
 
         Raises:
-            BadRequest: the head is too large.
+            RefusedRequest: the head is too large.
         """
         async with asyncio.timeout(self._limits.idle_seconds):
             received = bytearray(await connection.stream.receive())
@@ -228,7 +228,7 @@ class HttpListener:
         async with asyncio.timeout(READ_SECONDS):
             while (end := received.find(END_OF_HEAD, searched, MAX_HEAD_BYTES)) < 0:
                 if len(received) > MAX_HEAD_BYTES:
-                    raise BadRequest(431)
+                    raise RefusedRequest(431)
                 searched = max(len(received) - len(END_OF_HEAD) + 1, 0)
                 chunk = await connection.stream.receive()
                 if not chunk:
@@ -243,7 +243,7 @@ class HttpListener:
         """Return the complete request, and whether the client has sent more; `chunk` are the bytes after the head.
 
         Raises:
-            BadRequest: the bodies of all connections are too large.
+            RefusedRequest: the bodies of all connections are too large.
         """
         if head.expects_continue and head.body_bytes and not chunk:
             await connection.stream.send(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -264,12 +264,12 @@ class HttpListener:
         """Store a chunk of a body, and close other connections if all bodies together are too large.
 
         Raises:
-            BadRequest: this connection has to be closed.
+            RefusedRequest: this connection has to be closed.
         """
         self._connections.store_body(connection, chunk)
         while (other := self._connections.to_close_for_bodies(connection)) is not None:
             if other is connection:
-                raise BadRequest(503)
+                raise RefusedRequest(503)
             self._close(other)
 
     def _enter(self, connection: OpenConnection, stage: ConnectionStage) -> None:
@@ -298,7 +298,7 @@ class HttpListener:
             if body:
                 await connection.stream.send(response.body)
 
-    async def _refuse(self, connection: OpenConnection, error: BadRequest) -> None:
+    async def _refuse(self, connection: OpenConnection, error: RefusedRequest) -> None:
         """Send the status, then discard what the client still sends, for up to `LINGER_SECONDS`."""
         self._connections.release_body(connection)
         await self._send(connection, HttpResponse.of_status(error.status), close=True)

@@ -23,8 +23,6 @@ from kruise_probe.daemon.cri._pb.cri_pb2_grpc import (
 )
 from kruise_probe.daemon.cri.runtime import (
     ContainerDetail,
-    ContainerEvent,
-    ContainerEventType,
     ContainerInfo,
     ContainerNotFound,
     ContainerNotRunning,
@@ -90,7 +88,7 @@ class ScriptedRuntime:
     sandboxes: dict[str, SandboxDetail] = field(default_factory=dict)
     default_script: Script = field(default_factory=lambda: succeed())
     _scripts: dict[tuple[str, ...], Script] = field(default_factory=dict)
-    _streams: list[asyncio.Queue[ContainerEvent | None]] = field(default_factory=list)
+    _streams: list[asyncio.Queue[str | None]] = field(default_factory=list)
 
     def start(
         self,
@@ -117,7 +115,7 @@ class ScriptedRuntime:
             container.started_at = created_at + timedelta(milliseconds=1)
         self.containers[container.id] = container
         if not silently:
-            self.tell(container.id, ContainerEventType.STARTED)
+            self.tell(container.id)
         return container
 
     def stop(self, container: FakeContainer, *, silently: bool = False, exit_code: int = 0) -> None:
@@ -125,15 +123,15 @@ class ScriptedRuntime:
         container.finished_at = container.created_at + timedelta(seconds=1)
         container.exit_code = exit_code
         if not silently:
-            self.tell(container.id, ContainerEventType.STOPPED)
+            self.tell(container.id)
 
     def remove(self, container: FakeContainer) -> None:
         del self.containers[container.id]
-        self.tell(container.id, ContainerEventType.DELETED)
+        self.tell(container.id)
 
-    def tell(self, container_id: str, type: ContainerEventType) -> None:
+    def tell(self, container_id: str) -> None:
         for stream in self._streams:
-            stream.put_nowait(ContainerEvent(container_id, type))
+            stream.put_nowait(container_id)
 
     def break_streams(self) -> None:
         for stream in self._streams:
@@ -200,15 +198,15 @@ class ScriptedRuntime:
         finally:
             self.in_flight -= 1
 
-    async def events(self) -> AsyncIterator[ContainerEvent]:
+    async def events(self) -> AsyncIterator[str]:
         self._called("GetContainerEvents")
         if not self.has_events:
             raise NotSupported("unknown method GetContainerEvents")
-        stream: asyncio.Queue[ContainerEvent | None] = asyncio.Queue()
+        stream: asyncio.Queue[str | None] = asyncio.Queue()
         self._streams.append(stream)
         try:
-            while event := await stream.get():
-                yield event
+            while container_id := await stream.get():
+                yield container_id
         finally:
             self._streams.remove(stream)
         raise RuntimeUnavailable("the stream broke")
@@ -329,11 +327,8 @@ class _Servicer(RuntimeServiceServicer):
         self, request: pb.GetEventsRequest, context: Any
     ) -> AsyncIterator[pb.ContainerEventResponse]:
         try:
-            async for event in self._runtime.events():
-                yield pb.ContainerEventResponse(
-                    container_id=event.container_id,
-                    container_event_type=f"CONTAINER_{event.type.name}_EVENT",
-                )
+            async for container_id in self._runtime.events():
+                yield pb.ContainerEventResponse(container_id=container_id)
         except RuntimeFailure as failure:
             await context.abort(_CODES[type(failure)], str(failure))
 

@@ -37,7 +37,7 @@ from kruise_probe.client.watch import LineSplitter, decode_event
 from kruise_probe.controllers.compiled import compile_marker
 from kruise_probe.daemon.cri import grpc_runtime
 from kruise_probe.daemon.cri._pb import cri_pb2 as pb
-from kruise_probe.daemon.diff import entries_of, invalid_reason
+from kruise_probe.daemon.diff import desired_probes, invalid_reason
 from kruise_probe.daemon.probers.health_call import HealthCall
 from kruise_probe.daemon.probers.http_response import (
     MAX_BODY_BYTES,
@@ -47,7 +47,7 @@ from kruise_probe.daemon.probers.http_response import (
 from kruise_probe.daemon.probers.messages import MAX_MESSAGE_BYTES, clean_message, quote
 from kruise_probe.daemon.probers.urls import InvalidRequest, Url
 from kruise_probe.daemon.readback import recorded_in
-from kruise_probe.serving.http_messages import BadRequest, parse_head
+from kruise_probe.serving.http_messages import RefusedRequest, parse_head
 from kruise_probe.webhook.admission import BadReview, decode_review, encode_review
 from kruise_probe.webhook.mutating import annotate_pod
 from kruise_probe.webhook.validating import review_marker, review_node_pod_probe
@@ -145,7 +145,7 @@ def http_request(data: bytes) -> None:
     """Requests to health, metrics and webhook ports."""
     try:
         head = parse_head(data, max_body_bytes=1024)
-    except BadRequest:
+    except RefusedRequest:
         return
     assert head.request.path.startswith(("/", "*"))
     assert 0 <= head.body_bytes <= 1024
@@ -200,7 +200,7 @@ def node_pod_probe(data: bytes) -> None:
 def _use(decoded: Any) -> None:
     if isinstance(decoded, NodePodProbe):
         recorded_in(decoded.status)
-        for entry in entries_of(decoded.spec).values():
+        for entry in desired_probes(decoded.spec).values():
             invalid_reason(entry.probe)
     elif hasattr(decoded, "spec") and hasattr(decoded.spec, "probes"):
         validate_marker(decoded.spec)

@@ -11,5 +11,5 @@ async def result_of(prober: Prober, target: Target) -> ProbeResult:
     if isinstance(started, PendingResponse):
         loop = asyncio.get_running_loop()
         await asyncio.sleep(end_of_round(loop) - loop.time())
-        started = started.look()
+        started = started.poll()
     return started if isinstance(started, ProbeResult) else await started

@@ -148,8 +148,6 @@ class FakeContainers:
         view = ContainerView(
             id or f"container-{self._count}",
             ContainerState.RUNNING,
-            self._count,
-            self._count,
             wall_clock() - timedelta(seconds=age),
             ips=ips,
             host_network=host_network,
@@ -263,11 +261,11 @@ class FakeProbers:
 
 
 class FakePendingResponse(PendingResponse):
-    def __init__(self, look: Callable[[], ProbeResult]) -> None:
-        self._look = look
+    def __init__(self, poll: Callable[[], ProbeResult]) -> None:
+        self._poll = poll
 
-    def look(self) -> ProbeResult:
-        return self._look()
+    def poll(self) -> ProbeResult:
+        return self._poll()
 
 
 class FakeProber(Prober):

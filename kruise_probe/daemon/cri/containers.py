@@ -56,8 +56,6 @@ class ContainerView(msgspec.Struct, frozen=True):
 
     id: str
     state: ContainerState
-    attempt: int
-    created_at_ns: int
     started_at: datetime | None = None
     ips: tuple[str, ...] = ()
     host_network: bool = False
@@ -266,8 +264,6 @@ class ContainerWatcher:
         return ContainerView(
             id=container.id,
             state=state,
-            attempt=container.attempt,
-            created_at_ns=container.created_at_ns,
             started_at=detail.started_at if detail else None,
             ips=sandbox.ips if sandbox else (),
             host_network=bool(sandbox and sandbox.host_network),
@@ -297,8 +293,8 @@ class ContainerWatcher:
         while True:
             pause = MAX_BACKOFF_SECONDS
             try:
-                async for event in self._runtime.events():
-                    self._ids_with_events.add(event.container_id)
+                async for container_id in self._runtime.events():
+                    self._ids_with_events.add(container_id)
                     self._stream_is_trusted = True
                     self._want_list(LIST_INTERVAL_SECONDS)
             except NotSupported:

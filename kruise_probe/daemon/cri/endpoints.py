@@ -14,7 +14,6 @@ import structlog
 from kruise_probe.daemon.cri.grpc_runtime import GrpcRuntime, socket_path
 from kruise_probe.daemon.cri.runtime import (
     ContainerDetail,
-    ContainerEvent,
     ContainerInfo,
     ExecResult,
     Runtime,
@@ -114,9 +113,9 @@ class NodeRuntime:
     ) -> ExecResult:
         return await self._runtime.exec_sync(container_id, command, timeout_seconds=timeout_seconds)
 
-    async def events(self) -> AsyncIterator[ContainerEvent]:
-        async for event in self._runtime.events():
-            yield event
+    async def events(self) -> AsyncIterator[str]:
+        async for container_id in self._runtime.events():
+            yield container_id
 
     @property
     def _runtime(self) -> Runtime:

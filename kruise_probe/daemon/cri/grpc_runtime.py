@@ -19,8 +19,6 @@ from kruise_probe.daemon.cri._pb import cri_pb2 as pb
 from kruise_probe.daemon.cri._pb.cri_pb2_grpc import RuntimeServiceStub
 from kruise_probe.daemon.cri.runtime import (
     ContainerDetail,
-    ContainerEvent,
-    ContainerEventType,
     ContainerInfo,
     ContainerNotFound,
     ContainerNotRunning,
@@ -86,12 +84,6 @@ _STATES: Final = {
     pb.CONTAINER_CREATED: ContainerState.CREATED,
     pb.CONTAINER_RUNNING: ContainerState.RUNNING,
     pb.CONTAINER_EXITED: ContainerState.EXITED,
-}
-_EVENTS: Final = {
-    pb.CONTAINER_CREATED_EVENT: ContainerEventType.CREATED,
-    pb.CONTAINER_STARTED_EVENT: ContainerEventType.STARTED,
-    pb.CONTAINER_STOPPED_EVENT: ContainerEventType.STOPPED,
-    pb.CONTAINER_DELETED_EVENT: ContainerEventType.DELETED,
 }
 
 _UNAVAILABLE: Final = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED})
@@ -185,13 +177,10 @@ class GrpcRuntime:
             response.stderr[:MAX_OUTPUT_BYTES],
         )
 
-    async def events(self) -> AsyncIterator[ContainerEvent]:
+    async def events(self) -> AsyncIterator[str]:
         try:
             async for event in self._calls.GetContainerEvents(pb.GetEventsRequest()):
-                yield ContainerEvent(
-                    event.container_id,
-                    _EVENTS.get(event.container_event_type, ContainerEventType.STOPPED),
-                )
+                yield event.container_id
         except grpc.aio.AioRpcError as error:
             raise self._failure(error) from error
 
@@ -286,7 +275,6 @@ def _detail(status: pb.ContainerStatus) -> ContainerDetail:
         started_at=_at(status.started_at),
         finished_at=_at(status.finished_at),
         exit_code=status.exit_code,
-        reason=status.reason,
     )
 
 

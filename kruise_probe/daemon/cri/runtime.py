@@ -28,13 +28,6 @@ class ContainerState(enum.Enum):
     UNKNOWN = "Unknown"
 
 
-class ContainerEventType(enum.Enum):
-    CREATED = "Created"
-    STARTED = "Started"
-    STOPPED = "Stopped"
-    DELETED = "Deleted"
-
-
 class RuntimeVersion(msgspec.Struct, frozen=True):
     """Name and version of the runtime, e.g. `containerd` and `1.6.20`; `api_version` is `v1`."""
 
@@ -65,7 +58,6 @@ class ContainerDetail(msgspec.Struct, frozen=True):
     started_at: datetime | None
     finished_at: datetime | None = None
     exit_code: int = 0
-    reason: str = ""
 
 
 class SandboxDetail(msgspec.Struct, frozen=True):
@@ -79,11 +71,6 @@ class ExecResult(msgspec.Struct, frozen=True):
     exit_code: int
     stdout: bytes
     stderr: bytes
-
-
-class ContainerEvent(msgspec.Struct, frozen=True):
-    container_id: str
-    type: ContainerEventType
 
 
 class RuntimeFailure(Exception):
@@ -144,8 +131,8 @@ class Runtime(Protocol):
         """
         ...
 
-    def events(self) -> AsyncIterator[ContainerEvent]:
-        """Stream the events of containers from now on, until the stream breaks.
+    def events(self) -> AsyncIterator[str]:
+        """Stream the ids of containers that change from now on, until the stream breaks.
 
         Raises:
             NotSupported: this runtime has no event stream.

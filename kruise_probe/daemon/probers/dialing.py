@@ -77,7 +77,7 @@ class Connection:
         """Close the socket of an attempt that was dropped."""
         self._socket.close()
 
-    def begin(self) -> bool:
+    def connect_nowait(self) -> bool:
         """Connect without waiting. Return whether the connection is established; may be repeated until it is.
 
         Raises:
@@ -97,7 +97,7 @@ class Connection:
 
     async def connect(self) -> None:
         """Connect, and wait until the connection is established. Raises: ProbeDialFailed."""
-        if not self.begin():
+        if not self.connect_nowait():
             await self._writable()
             self._check(self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
 
@@ -117,7 +117,7 @@ class Connection:
         except OSError:
             return False  # already closed by the peer, so there was a peer
 
-    def offer(self, data: bytes) -> bytes:
+    def send_nowait(self, data: bytes) -> bytes:
         """Send what fits without waiting. Return the unsent rest. Raises: BrokenConnection."""
         try:
             return data[self._socket.send(data) :]
@@ -126,7 +126,7 @@ class Connection:
         except OSError as error:
             raise self.broken("write", error) from error
 
-    def take(self) -> bytes | None:
+    def receive_nowait(self) -> bytes | None:
         """Read at most 4 KiB without waiting. Empty: end of file. None: nothing has arrived. Raises: BrokenConnection."""
         try:
             data = self._socket.recv(READ_BYTES)
@@ -145,7 +145,7 @@ class Connection:
         self._response_is_due = True
 
     async def _write(self, data: bytes) -> None:
-        while data := self.offer(data):
+        while data := self.send_nowait(data):
             await self._writable()
 
     async def receive(self) -> bytes:
@@ -159,7 +159,7 @@ class Connection:
             await self._until_end_of_round()
         elif self._budget.needs_turn:
             await take_turn()
-        while (arrived := self.take()) is None:
+        while (arrived := self.receive_nowait()) is None:
             await self._readable()
         return arrived
 

@@ -28,7 +28,7 @@ from kruise_probe.daemon.metrics import queue_histogram
 from kruise_probe.daemon.probers.exec_shares import (
     LONG_SECONDS,
     ExecShares,
-    Holder,
+    HeldBy,
     Limit,
     PlaceRequest,
     Tenant,
@@ -292,12 +292,12 @@ def _describe(limit: Limit, namespace: str, places: int) -> str:
     """The reason why a command waits. Mentions no namespace but the probe's own."""
     which = f"commands with timeoutSeconds over {LONG_SECONDS:g}" if limit.long else "commands"
     whose = {
-        Holder.POD: "of this pod",
-        Holder.NAMESPACE: f"of namespace {namespace}",
-        Holder.NODE: "of other pods",
-    }[limit.holder]
+        HeldBy.POD: "of this pod",
+        HeldBy.NAMESPACE: f"of namespace {namespace}",
+        HeldBy.NODE: "of other pods",
+    }[limit.held_by]
     advice = "raise --max-concurrent-execs of the daemon, or move the pod to another node"
-    if limit.holder is not Holder.NODE:
+    if limit.held_by is not HeldBy.NODE:
         advice = "end commands that hang, run fewer exec probes, or lower timeoutSeconds"
     return (
         f"no place to run the command; {which} {whose} hold the {limit.places} of this node's {places} places that "

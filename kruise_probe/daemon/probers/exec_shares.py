@@ -17,7 +17,7 @@ commands have ended. A namespace is not protected from its own pods beyond their
 
 import enum
 from collections.abc import Collection
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 LONG_SECONDS: Final = 10.0
 """A command with a longer timeout is long: others cannot wait until it ends."""
@@ -29,18 +29,19 @@ MOST_ACTIVE_SECONDS: Final = 600.0
 """And at most, so that deleted tenants do not reduce the shares of the others for hours."""
 
 
-class Member(Protocol):
-    """A tenant that holds places."""
+class Account:
+    """How many places a tenant holds, and how many of them for long commands."""
 
-    held: int
+    def __init__(self) -> None:
+        self.held = self.held_long = 0
 
 
-class Division(NamedTuple):
-    """How a group of tenants divides its places, of which `in_use` are held."""
+class SharedPlaces(NamedTuple):
+    """Places that several tenants share, of which `in_use` are held."""
 
     places: int
     in_use: int
-    members: Collection[Member]
+    members: Collection[Account]
 
     @property
     def share(self) -> int:
@@ -63,7 +64,7 @@ class Tenant(NamedTuple):
     pod_uid: str
 
 
-class Holder(enum.Enum):
+class HeldBy(enum.Enum):
     """Whose commands hold the places that a request waits for."""
 
     POD = "pod"
@@ -72,9 +73,9 @@ class Holder(enum.Enum):
 
 
 class Limit(NamedTuple):
-    """Why a request waits: `holder` holds all of the `places` that it may hold, or all that long commands may hold."""
+    """Why a request waits: all `places` that its pod, its namespace or the node may hold (for long commands) are held."""
 
-    holder: Holder
+    held_by: HeldBy
     places: int
     long: bool
 
@@ -100,14 +101,7 @@ class PlaceRequest:
 Request = TypeVar("Request", bound=PlaceRequest)
 
 
-class _Account:
-    """How many places a tenant holds, and how many of them for long commands."""
-
-    def __init__(self) -> None:
-        self.held = self.held_long = 0
-
-
-class _Pod(_Account, Generic[Request]):
+class _Pod(Account, Generic[Request]):
     """The places of one pod, and its waiting requests by `long`, oldest first."""
 
     def __init__(self) -> None:
@@ -127,7 +121,7 @@ class _Pod(_Account, Generic[Request]):
         return short if short.number < long.number else long
 
 
-class _Namespace(_Account, Generic[Request]):
+class _Namespace(Account, Generic[Request]):
     """The places of one namespace, and its waiting pods; the pod that was served last comes last."""
 
     def __init__(self) -> None:
@@ -157,7 +151,7 @@ class ExecShares(Generic[Request]):
     def __init__(self, places: int) -> None:
         self._places = places
         self._places_for_long = max(1, places - max(1, places // 4))
-        self._node = _Account()
+        self._node = Account()
         self._namespaces: dict[str, _Namespace[Request]] = {}
         self._waiting: dict[_Namespace[Request], None] = {}
         self._count = 0
@@ -210,25 +204,28 @@ class ExecShares(Generic[Request]):
     def limit_of(self, request: Request) -> Limit:
         """Why a request that waits has no place yet."""
         namespace, pod = self._tenant_of(request)
-        node = self._divide()
+        node = self._node_places()
         if request.long:
             of_namespace, of_pod = _limits_of_long(node)
             if pod.held_long >= of_pod:
-                return Limit(Holder.POD, of_pod, True)
+                return Limit(HeldBy.POD, of_pod, True)
             if namespace.held_long >= of_namespace:
-                return Limit(Holder.NAMESPACE, of_namespace, True)
+                return Limit(HeldBy.NAMESPACE, of_namespace, True)
             if self._node.held_long >= self._places_for_long:
-                return Limit(Holder.NODE, self._places_for_long, True)
-        if pod.held >= Division(max(node.share, namespace.held), 0, namespace.pods.values()).share:
-            return Limit(Holder.POD, pod.held, False)
+                return Limit(HeldBy.NODE, self._places_for_long, True)
+        if (
+            pod.held
+            >= SharedPlaces(max(node.share, namespace.held), 0, namespace.pods.values()).share
+        ):
+            return Limit(HeldBy.POD, pod.held, False)
         if namespace.held >= node.share:
-            return Limit(Holder.NAMESPACE, namespace.held, False)
-        return Limit(Holder.NODE, self._places, False)
+            return Limit(HeldBy.NAMESPACE, namespace.held, False)
+        return Limit(HeldBy.NODE, self._places, False)
 
     # Who is next.
 
     def _next(self) -> Request | None:
-        node = self._divide()
+        node = self._node_places()
         for namespace in sorted(self._waiting, key=lambda each: each.held):
             if not node.allows(namespace.held):
                 return None
@@ -236,7 +233,7 @@ class ExecShares(Generic[Request]):
                 return request
         return None
 
-    def _next_of(self, namespace: _Namespace[Request], node: Division) -> Request | None:
+    def _next_of(self, namespace: _Namespace[Request], node: SharedPlaces) -> Request | None:
         """The request of the pod that holds the fewest places, of those whose requests may run."""
         found, fewest = None, self._places
         for pod in namespace.waiting:
@@ -247,13 +244,13 @@ class ExecShares(Generic[Request]):
             if not fewest:
                 break
         # What the pods divide: the share of their namespace, or one more than it holds.
-        places = Division(
+        places = SharedPlaces(
             max(node.share, namespace.held + 1), namespace.held, namespace.pods.values()
         )
         return found if found is not None and places.allows(fewest) else None
 
     def _may_be_long(
-        self, namespace: _Namespace[Request], pod: _Pod[Request], node: Division
+        self, namespace: _Namespace[Request], pod: _Pod[Request], node: SharedPlaces
     ) -> bool:
         of_namespace, of_pod = _limits_of_long(node)
         return (
@@ -262,8 +259,8 @@ class ExecShares(Generic[Request]):
             and pod.held_long < of_pod
         )
 
-    def _divide(self) -> Division:
-        return Division(self._places, self._node.held, self._namespaces.values())
+    def _node_places(self) -> SharedPlaces:
+        return SharedPlaces(self._places, self._node.held, self._namespaces.values())
 
     # Accounts.
 
@@ -293,6 +290,6 @@ class ExecShares(Generic[Request]):
                 del self._namespaces[name]
 
 
-def _limits_of_long(node: Division) -> tuple[int, int]:
+def _limits_of_long(node: SharedPlaces) -> tuple[int, int]:
     """How many places the long commands of a namespace, and of a pod, may hold."""
     return max(1, node.share // 4), max(1, node.share // 8)

@@ -63,7 +63,7 @@ class HttpProber(Prober):
             url, request = self._prepare(target)
         except InvalidRequest as problem:
             return failure(clean_message(str(problem)))
-        return _Attempt(url, request, self._headers, self._timeout_seconds).begin()
+        return _Attempt(url, request, self._headers, self._timeout_seconds).start()
 
     def _prepare(self, target: Target) -> tuple[Url, bytes]:
         """Return URL and request; rebuild them only when the pod's IP has changed."""
@@ -109,7 +109,7 @@ def _success(status: int, body: bytes) -> ProbeResult:
 
 
 class _Attempt(PendingResponse):
-    """One attempt: `begin` and `look` do what needs no waiting, `_finish` the rest."""
+    """One attempt: `start` and `poll` do what needs no waiting, `_finish` the rest."""
 
     def __init__(self, url: Url, request: bytes, headers: Headers, timeout_seconds: float) -> None:
         self._deadline = asyncio.get_running_loop().time() + timeout_seconds
@@ -121,24 +121,24 @@ class _Attempt(PendingResponse):
         self._budget = ReadBudget()
         self._connection: Connection | None = None
 
-    def begin(self) -> Started:
+    def start(self) -> Started:
         if self._url.scheme != "http" or self._headers.problem:
             return self._finish()
         try:
             self._connection = prepare(self._url.address, self._budget)
-            if self._connection.begin():
-                self._unsent = self._connection.offer(self._unsent)
+            if self._connection.connect_nowait():
+                self._unsent = self._connection.send_nowait(self._unsent)
         except _FAILURES as problem:
             self._close()
             return self._failure(problem)
         return self._finish() if self._unsent else self
 
-    def look(self) -> ProbeResult | Coroutine[Any, Any, ProbeResult]:
+    def poll(self) -> ProbeResult | Coroutine[Any, Any, ProbeResult]:
         try:
             while (result := self._progress()) is None:
                 if self._connection is None or self._budget.needs_turn:
                     return self._finish()
-                arrived = self._connection.take()
+                arrived = self._connection.receive_nowait()
                 if arrived is None:
                     return self._finish()
                 self._reader.feed(arrived)

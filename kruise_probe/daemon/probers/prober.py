@@ -79,14 +79,14 @@ class CouldNotProbe(Exception):
 
 
 class PendingResponse(abc.ABC):
-    """An attempt whose request was sent. Call `look` once, at the end of the round (see `dialing`).
+    """An attempt whose request was sent. Call `poll` once, at the end of the round (see `dialing`).
 
     It saves the task of an attempt whose response arrives within the round: a fifth of the daemon's CPU. It may be
-    dropped without `look`; its socket is closed then.
+    dropped without `poll`; its socket is closed then.
     """
 
     @abc.abstractmethod
-    def look(self) -> "ProbeResult | Coroutine[Any, Any, ProbeResult]":
+    def poll(self) -> "ProbeResult | Coroutine[Any, Any, ProbeResult]":
         """Return the result, or a coroutine that waits for it if the response is not complete."""
 
 

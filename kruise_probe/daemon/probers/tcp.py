@@ -35,7 +35,7 @@ class TcpProber(Prober):
         address = address_of(target, self._port)
         try:
             connection = prepare(address, _READS_NOTHING)
-            if not connection.begin():
+            if not connection.connect_nowait():
                 return self._wait(connection, address)
         except ProbeDialFailed as error:
             return failure(str(error))

@@ -82,7 +82,7 @@ class TlsConnection(Connection):
     def _last_alert(self) -> BrokenConnection | None:
         """The alert that the server sent before it closed the connection, e.g. that it requires a certificate."""
         try:
-            self._incoming.write(self.take() or b"")
+            self._incoming.write(self.receive_nowait() or b"")
             _ = self._tls.read(1)
         except ssl.SSLError as error:
             if _ALERT.fullmatch(_reason(error)):
@@ -104,7 +104,7 @@ class TlsConnection(Connection):
         with contextlib.suppress(OSError):
             self._tls.unwrap()
         with contextlib.suppress(BrokenConnection):
-            _ = self.offer(self._outgoing.read())
+            _ = self.send_nowait(self._outgoing.read())
         super().close()
 
     async def _until_done(self, step: Callable[..., Any], *arguments: Any) -> Any:

@@ -5,14 +5,21 @@ from support.scripted_node import exec_probe, pod_of, probe_of, spec_of
 
 from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, Probe, TCPSocketAction
 from kruise_probe.api.keys import NamespacedName, ProbeKey, ProbeName
-from kruise_probe.daemon.diff import Edit, Entry, diff, edit_of, entries_of, invalid_reason
+from kruise_probe.daemon.diff import (
+    DesiredProbe,
+    Edit,
+    desired_probes,
+    diff,
+    edit_of,
+    invalid_reason,
+)
 
 NOTHING = Edit(handler=False, timeout=False, timing=False, thresholds=False)
 
 
-def entry(name: str, command: str = "check", ip: str = "") -> Entry:
+def entry(name: str, command: str = "check", ip: str = "") -> DesiredProbe:
     key = ProbeKey("uid", "main", ProbeName("marker", name))
-    return Entry(key, NamespacedName("default", "pod"), ip, exec_probe(command))
+    return DesiredProbe(key, NamespacedName("default", "pod"), ip, exec_probe(command))
 
 
 def test_every_probe_of_the_spec_is_an_entry_in_its_order() -> None:
@@ -24,13 +31,13 @@ def test_every_probe_of_the_spec_is_an_entry_in_its_order() -> None:
         ProbeKey("uid-web-1", "main", ProbeName("m", "b")),
         ProbeKey("uid-web-1", "side", ProbeName("m", "a")),
         ProbeKey("uid-web-0", "main", ProbeName("m", "b")),
-    ] == list(entries_of(spec))
-    assert entries_of(None) == {}
+    ] == list(desired_probes(spec))
+    assert desired_probes(None) == {}
 
 
 def test_of_two_probes_under_one_key_the_first_counts() -> None:
     spec = spec_of(pod_of(probe_of(exec_probe("one")), probe_of(exec_probe("two"))))
-    assert [exec_probe("one")] == [each.probe for each in entries_of(spec).values()]
+    assert [exec_probe("one")] == [each.probe for each in desired_probes(spec).values()]
 
 
 entries = st.dictionaries(st.sampled_from("abcd"), st.sampled_from(["one", "two"]))

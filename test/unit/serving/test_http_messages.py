@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kruise_probe.serving.http_messages import (
-    BadRequest,
     HttpRequest,
     HttpResponse,
+    RefusedRequest,
     RequestHead,
     parse_head,
 )
@@ -50,7 +50,7 @@ FRAGMENTS = st.sampled_from(
 def test_any_bytes_are_parsed_or_refused(data: bytes) -> None:
     try:
         head = parsed(data)
-    except BadRequest:
+    except RefusedRequest:
         return
     assert head.request.path.startswith(("/", "*"))
     assert 0 <= head.body_bytes <= MAX_BODY
@@ -75,7 +75,7 @@ def test_any_bytes_are_parsed_or_refused(data: bytes) -> None:
     ],
 )  # fmt: skip
 def test_a_malformed_head_is_refused(data: bytes, status: int) -> None:
-    with pytest.raises(BadRequest) as raised:
+    with pytest.raises(RefusedRequest) as raised:
         parsed(data)
 
     assert raised.value.status == status

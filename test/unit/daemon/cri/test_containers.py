@@ -44,14 +44,14 @@ async def watching(runtime: ScriptedRuntime) -> AsyncIterator[ContainerWatcher]:
 
 async def test_view_combines_list_and_statuses(runtime: ScriptedRuntime) -> None:
     async with watching(runtime) as watcher:
-        container = runtime.start("uid-1", "main", attempt=2, ip="10.0.0.7")
+        container = runtime.start("uid-1", "main", ip="10.0.0.7")
 
         _ = watcher.subscribe("uid-1", "main", nothing)
         await asyncio.sleep(1)
 
         view = watcher.find("uid-1", "main")
         assert view is not None
-        assert (view.id, view.state, view.attempt) == (container.id, ContainerState.RUNNING, 2)
+        assert (view.id, view.state) == (container.id, ContainerState.RUNNING)
         assert (view.started_at, view.ips) == (container.started_at, ("10.0.0.7",))
         assert watcher.find("uid-1", "other") is None
 

@@ -1,7 +1,6 @@
 """How the exec places of a node are shared."""
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -13,11 +12,12 @@ from kruise_probe.daemon.probers.exec_shares import (
     LEAST_ACTIVE_SECONDS,
     LONG_SECONDS,
     MOST_ACTIVE_SECONDS,
-    Division,
+    Account,
     ExecShares,
-    Holder,
+    HeldBy,
     Limit,
     PlaceRequest,
+    SharedPlaces,
     Tenant,
 )
 
@@ -65,13 +65,8 @@ def flood(node: Node, *namespaces: str, pods: int = 1, timeout: float = SHORT) -
             node.ask(namespace, f"pod-{number % pods}", timeout=timeout)
 
 
-@dataclass
-class Account:
-    held: int = 0
-
-
 class Group:
-    """Tenants that divide places."""
+    """Tenants that share places."""
 
     def __init__(self, places: int, members: int) -> None:
         self.places = places
@@ -82,17 +77,15 @@ class Group:
         return self.places - sum(each.held for each in self.members)
 
     def allows(self, member: int) -> bool:
-        division = Division(self.places, self.places - self.free, self.members)
-        return division.allows(self.members[member].held)
+        shared = SharedPlaces(self.places, self.places - self.free, self.members)
+        return shared.allows(self.members[member].held)
 
     def take(self, member: int) -> None:
         self.members[member].held += self.allows(member)
 
 
 @given(st.integers(1, 64), st.lists(st.integers(0, 11), max_size=200))
-def test_members_that_follow_the_division_never_pass_the_places(
-    places: int, order: list[int]
-) -> None:
+def test_members_never_hold_more_than_all_places(places: int, order: list[int]) -> None:
     group = Group(places, 12)
     for member in order:
         group.take(member)
@@ -292,21 +285,21 @@ def test_tenants_that_have_gone_are_forgotten() -> None:
 @pytest.mark.parametrize(
     ("others", "own", "limit"),
     [
-        pytest.param(0, [("pod", LONG)] * 3, Limit(Holder.POD, 2, True), id="long-of-the-pod"),
+        pytest.param(0, [("pod", LONG)] * 3, Limit(HeldBy.POD, 2, True), id="long-of-the-pod"),
         pytest.param(
             0,
             [(f"pod-{number}", LONG) for number in range(5)],
-            Limit(Holder.NAMESPACE, 4, True),
+            Limit(HeldBy.NAMESPACE, 4, True),
             id="long-of-the-namespace",
         ),
         pytest.param(
-            30, [("pod", LONG)], Limit(Holder.NODE, 12, True), id="long-of-other-namespaces"
+            30, [("pod", LONG)], Limit(HeldBy.NODE, 12, True), id="long-of-other-namespaces"
         ),
-        pytest.param(0, [("pod", SHORT)] * 17, Limit(Holder.POD, 16, False), id="of-the-pod"),
+        pytest.param(0, [("pod", SHORT)] * 17, Limit(HeldBy.POD, 16, False), id="of-the-pod"),
         pytest.param(
             0,
             [(f"pod-{number}", SHORT) for number in range(17)],
-            Limit(Holder.NAMESPACE, 16, False),
+            Limit(HeldBy.NAMESPACE, 16, False),
             id="of-the-namespace",
         ),
     ],
