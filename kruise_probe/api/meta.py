@@ -44,6 +44,16 @@ class OwnerReference(msgspec.Struct, frozen=True, rename={"api_version": "apiVer
         return self.kind == "Node" and self.api_version == "v1"
 
 
+def with_node_owner(
+    present: tuple[OwnerReference, ...], node: OwnerReference
+) -> tuple[OwnerReference, ...] | None:
+    """The owner references that make `node` the only Node among them; None if it already is."""
+    nodes = [each for each in present if each.is_node]
+    if nodes == [node]:
+        return None
+    return (*(each for each in present if each not in nodes), node)
+
+
 class ObjectMeta(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
     """Object metadata. Times stay strings (see `times`); `generation` changes with the spec only."""
 

@@ -202,16 +202,17 @@ def undecodable_of(raw: Encoded, error: Exception) -> Undecodable:
     return Undecodable(named.key, named.resource_version, str(error))
 
 
-def _as_is(decoded: T) -> T:
+def as_is(decoded: T) -> T:
+    """The `project` of a kind that is used as it is decoded."""
     return decoded
 
 
 PODS: Final = Resource("", "v1", "pods", "Pod", wire=pods.PodWire, project=pods.project)
-NODES: Final = Resource("", "v1", "nodes", "Node", wire=Node, project=_as_is, namespaced=False)
-EVENTS: Final = Resource("", "v1", "events", "Event", wire=Event, project=_as_is)
-LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease", wire=Lease, project=_as_is)
+NODES: Final = Resource("", "v1", "nodes", "Node", wire=Node, project=as_is, namespaced=False)
+EVENTS: Final = Resource("", "v1", "events", "Event", wire=Event, project=as_is)
+LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease", wire=Lease, project=as_is)
 MARKERS: Final = Resource(
-    GROUP, VERSION, "podprobemarkers", "PodProbeMarker", wire=PodProbeMarker, project=_as_is
+    GROUP, VERSION, "podprobemarkers", "PodProbeMarker", wire=PodProbeMarker, project=as_is
 )
 NODE_POD_PROBES: Final = Resource(
     GROUP,

@@ -34,7 +34,7 @@ from kruise_probe.controllers.node_index import NodePodProbeIndex, ProbesChange
 from kruise_probe.controllers.selector_cycles import SelectorCycles
 from kruise_probe.controllers.serverless import is_virtual
 from kruise_probe.controllers.staleness import (
-    Heartbeats,
+    LeaseRenewals,
     StaleNodes,
     newest_result_at,
     stale_message,
@@ -106,7 +106,7 @@ class Caches:
         self.matching: Final = Matching(informers.pods.indexer.list)
         self.marked: Final = MarkedPods(self.pods)
         self.cycles: Final = SelectorCycles()
-        self.heartbeats: Final = Heartbeats()
+        self.renewals: Final = LeaseRenewals()
         self.stale_nodes: Final = StaleNodes()
         self.node_index: Final = NodePodProbeIndex()
         self._allowed_labels = allowed_labels
@@ -133,18 +133,18 @@ class Caches:
 
     def is_expired(self, node: str) -> bool:
         """Whether the Lease of the node's daemon has expired. Its newest result then decides whether it is stale."""
-        beat = self.heartbeats.get(node)
-        return beat is not None and self._now() >= beat.expires_at
+        renewal = self.renewals.get(node)
+        return renewal is not None and self._now() >= renewal.expires_at
 
     def stale_message(self, node: str) -> str:
         """Returns why the results of `node` are stale, or an empty string.
 
-        A reconcile that acts on the message calls `stale_nodes.found` in the same step.
+        A reconcile that acts on the message calls `stale_nodes.record` in the same step.
         """
-        beat, now = self.heartbeats.get(node), self._now()
-        if beat is None or now < beat.expires_at:
+        if not self.is_expired(node):
             return ""
-        return stale_message(node, beat, self._newest_result_at(node), now)
+        newest = self._newest_result_at(node)
+        return stale_message(node, self.renewals.get(node), newest, self._now())
 
     def _newest_result_at(self, node: str) -> datetime | None:
         """Computed once per resourceVersion, as every pod of a stale node needs it."""

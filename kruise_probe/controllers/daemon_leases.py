@@ -30,7 +30,7 @@ _stale_nodes: Final = Gauge(
 
 
 class LeaseEvents:
-    """Records heartbeats. A renewal in time only updates a dictionary: the timer at the old expiry is still set.
+    """Records renewals. One in time only updates a dictionary: the timer at the old expiry is still set.
 
     A change that makes the Lease expire earlier enqueues the check at once.
     """
@@ -43,16 +43,16 @@ class LeaseEvents:
     def on_add(self, obj: Lease, is_initial: bool) -> None:
         node = node_of_agent_lease(obj.key.name)
         if node:
-            self._caches.heartbeats.observe(node, obj, self._now())
+            self._caches.renewals.observe(node, obj, self._now())
             self._queues.enqueue_lease(node, Priority.LOW if is_initial else Priority.NORMAL)
 
     def on_update(self, old: Lease, new: Lease) -> None:
         node = node_of_agent_lease(new.key.name)
         if not node:
             return
-        before = self._caches.heartbeats.get(node)
-        self._caches.heartbeats.observe(node, new, self._now())
-        after = self._caches.heartbeats.get(node)
+        before = self._caches.renewals.get(node)
+        self._caches.renewals.observe(node, new, self._now())
+        after = self._caches.renewals.get(node)
         sooner = before is None or after is None or after.expires_at < before.expires_at
         if sooner or node in self._caches.stale_nodes:
             self._queues.enqueue_lease(node)
@@ -60,7 +60,7 @@ class LeaseEvents:
     def on_delete(self, last_known: Lease) -> None:
         node = node_of_agent_lease(last_known.key.name)
         if node:
-            self._caches.heartbeats.forget(node)
+            self._caches.renewals.forget(node)
             self._queues.enqueue_lease(node)
 
 
@@ -78,8 +78,8 @@ class LeaseReconciler:
         if caches.stale_nodes.confirm(node, stale=stale):
             _stale_nodes.set(len(caches.stale_nodes))
             enqueue_pods_on(node, caches, self._queues)
-        beat = caches.heartbeats.get(node)
-        if beat is None:
+        renewal = caches.renewals.get(node)
+        if renewal is None:
             return None
-        remaining = (beat.expires_at - self._now()).total_seconds()
+        remaining = (renewal.expires_at - self._now()).total_seconds()
         return Result(remaining + MARGIN_SECONDS) if remaining >= 0 else None

@@ -52,7 +52,7 @@ class LeadershipLost(FatalError):
     """The Lease was not renewed in time, or another candidate holds it: the process must end."""
 
 
-class LeaseClient(Protocol):
+class ElectionClient(Protocol):
     """The methods of `RestClient` that the election uses. It has its own client, which `check` does not fence."""
 
     async def get(self, resource: Resource[Lease], key: NamespacedName) -> Lease: ...
@@ -86,7 +86,7 @@ class LeaderElector:
 
     def __init__(
         self,
-        client: LeaseClient,
+        client: ElectionClient,
         *,
         namespace: str,
         name: str,

@@ -47,7 +47,7 @@ _EMPTY_VIEW: Final = NodeView({}, {})
 _NO_STATES: Final[States] = {}
 
 
-class ResultChange(IntEnum):
+class PodResultChange(IntEnum):
     """The most important change in the results of one pod.
 
     MESSAGE: only messages changed, or a result was removed. FIRST_RESULT: a probe has its first result. STATE: a
@@ -69,7 +69,7 @@ class ProbesChange(NamedTuple):
     """
 
     spec: bool
-    pods: Mapping[NamespacedName, ResultChange]
+    pods: Mapping[NamespacedName, PodResultChange]
     markers: frozenset[NamespacedName]
 
 
@@ -111,7 +111,7 @@ class NodePodProbeIndex:
         markers: set[NamespacedName] = set()
         if spec:
             markers |= self._index_entries(name, before.entries, entries)
-        pods: dict[NamespacedName, ResultChange] = {}
+        pods: dict[NamespacedName, PodResultChange] = {}
         for identity, status in statuses.items():
             previous = before.statuses.get(identity)
             change = result_change(previous, status, removed)
@@ -164,25 +164,25 @@ def _removed_probes(
 
 def result_change(
     before: PodProbeStatus | None, after: PodProbeStatus, removed: AbstractSet[ProbeOfPod]
-) -> ResultChange | None:
+) -> PodResultChange | None:
     """Classifies the change on one pod; None if only times changed.
 
     `removed` holds the probes that left the spec since their last result.
     """
     if before is None:
-        return ResultChange.FIRST_RESULT if after.probe_states else ResultChange.MESSAGE
+        return PodResultChange.FIRST_RESULT if after.probe_states else PodResultChange.MESSAGE
     old, new = before.probe_states or (), after.probe_states or ()
     if len(old) == len(new) and not any(map(_differs, old, new)):
         return None
     states = {each.name: each.state for each in old}
-    change = ResultChange.MESSAGE
+    change = PodResultChange.MESSAGE
     for each in new:
         state = states.get(each.name)
         if state == each.state:
             continue
         if state is not None and (after.uid, each.name) not in removed:
-            return ResultChange.STATE
-        change = ResultChange.FIRST_RESULT
+            return PodResultChange.STATE
+        change = PodResultChange.FIRST_RESULT
     return change
 
 

@@ -15,7 +15,7 @@ from kruise_probe.controllers.manager import Cache, Runnable
 from kruise_probe.controllers.mapping.markers import MarkerEvents
 from kruise_probe.controllers.mapping.nodes import NodeEvents, NodePodProbeEvents
 from kruise_probe.controllers.mapping.pods import PodEvents
-from kruise_probe.controllers.markers.reconciler import MarkerReconciler, Recorder
+from kruise_probe.controllers.markers.reconciler import MarkerReconciler, WarningRecorder
 from kruise_probe.controllers.nodes.reconciler import NodeReconciler
 from kruise_probe.controllers.pods.reconciler import PodReconciler
 from kruise_probe.controllers.pods.write_limits import WriteLimits
@@ -57,7 +57,11 @@ class Product(NamedTuple):
 
 
 def build(
-    client: RestClient, recorder: Recorder, options: ManagerOptions, *, now: Callable[[], datetime]
+    client: RestClient,
+    recorder: WarningRecorder,
+    options: ManagerOptions,
+    *,
+    now: Callable[[], datetime],
 ) -> Product:
     """Wires everything over one client; starts nothing. Call it within the running loop."""
     informers = build_informers(
@@ -72,7 +76,7 @@ def build(
 def build_over(
     informers: Informers,
     writer: Writer,
-    recorder: Recorder,
+    recorder: WarningRecorder,
     options: ManagerOptions,
     *,
     now: Callable[[], datetime],

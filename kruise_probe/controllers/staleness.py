@@ -17,7 +17,7 @@ from kruise_probe.api.v1alpha1 import NodePodProbeStatus
 DEFAULT_LEASE_SECONDS: Final = 60
 
 
-class Heartbeat(NamedTuple):
+class LeaseRenewal(NamedTuple):
     """The last observed renewal of a daemon's Lease.
 
     Attributes:
@@ -42,7 +42,9 @@ class Heartbeat(NamedTuple):
         return result_at - self.renewed_at > self.duration
 
 
-def heartbeat(lease: Lease, previous: Heartbeat | None, now: datetime) -> Heartbeat | None:
+def observed_renewal(
+    lease: Lease, previous: LeaseRenewal | None, now: datetime
+) -> LeaseRenewal | None:
     """Reads a Lease; returns None if it was never renewed.
 
     renewTime is a stamp of the node's clock. A renewal newer than `previous` counts from `now`, our own clock, so
@@ -61,7 +63,7 @@ def heartbeat(lease: Lease, previous: Heartbeat | None, now: datetime) -> Heartb
     elif previous is not None and renewed_at == previous.renewed_at:
         counts_from = previous.counts_from
     duration = timedelta(seconds=max(spec.lease_duration_seconds or DEFAULT_LEASE_SECONDS, 1))
-    return Heartbeat(spec.renew_time or "", renewed_at, counts_from, duration)
+    return LeaseRenewal(spec.renew_time or "", renewed_at, counts_from, duration)
 
 
 def newest_result_at(status: NodePodProbeStatus | None) -> datetime | None:
@@ -75,38 +77,40 @@ def newest_result_at(status: NodePodProbeStatus | None) -> datetime | None:
     return max(stamps, default=None)
 
 
-def stale_message(node: str, beat: Heartbeat | None, newest: datetime | None, now: datetime) -> str:
+def stale_message(
+    node: str, renewal: LeaseRenewal | None, newest: datetime | None, now: datetime
+) -> str:
     """Returns why the results of `node` are stale, or an empty string. The message is stable while they are stale.
 
     `newest` is the time of the node's newest result.
     """
-    if beat is None or now < beat.expires_at:
+    if renewal is None or now < renewal.expires_at:
         return ""
-    if newest is not None and beat.expired_before(newest):
+    if newest is not None and renewal.expired_before(newest):
         return ""
     return (
-        f"The daemon on node {node} has not renewed its Lease since {beat.renewed}, so its last results may be out of "
+        f"The daemon on node {node} has not renewed its Lease since {renewal.renewed}, so its last results may be out of "
         "date. Check the kruise-probe-daemon pod on this node, and the node itself."
     )
 
 
-class Heartbeats:
-    """The newest heartbeat of every daemon with a Lease, by node."""
+class LeaseRenewals:
+    """The newest renewal of the Lease of every daemon, by node."""
 
     def __init__(self) -> None:
-        self._beats: dict[str, Heartbeat] = {}
+        self._renewals: dict[str, LeaseRenewal] = {}
 
     def observe(self, node: str, lease: Lease, now: datetime) -> None:
-        beat = heartbeat(lease, self._beats.get(node), now)
-        if beat is not None:
-            self._beats[node] = beat
+        renewal = observed_renewal(lease, self._renewals.get(node), now)
+        if renewal is not None:
+            self._renewals[node] = renewal
 
     def forget(self, node: str) -> None:
-        """Removes the heartbeat of a deleted Lease: the node may now run a Kruise daemon, which has no Lease."""
-        self._beats.pop(node, None)
+        """Removes the renewal of a deleted Lease: the node may now run a Kruise daemon, which has no Lease."""
+        self._renewals.pop(node, None)
 
-    def get(self, node: str) -> Heartbeat | None:
-        return self._beats.get(node)
+    def get(self, node: str) -> LeaseRenewal | None:
+        return self._renewals.get(node)
 
 
 class StaleNodes:
@@ -126,7 +130,7 @@ class StaleNodes:
         """Number of nodes that the last check confirmed."""
         return len(self._confirmed)
 
-    def found(self, node: str) -> None:
+    def record(self, node: str) -> None:
         """Records that a reconcile found the node stale, perhaps before the timer of its Lease."""
         self._found.add(node)
 

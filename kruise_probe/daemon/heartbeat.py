@@ -20,7 +20,7 @@ import structlog
 from kruise_probe.api.core import Lease, LeaseSpec
 from kruise_probe.api.errors import AlreadyExists, Forbidden, KubeError, NotFound
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.meta import ObjectMeta, OwnerReference
+from kruise_probe.api.meta import ObjectMeta, OwnerReference, with_node_owner
 from kruise_probe.api.names import agent_lease_name
 from kruise_probe.api.resources import LEASES, KubeObject, Resource
 from kruise_probe.api.times import format_micro_time
@@ -139,10 +139,7 @@ class Heartbeat:
         owner = self._owner
         if owner is None or self._present is None or owner == self._refused:
             return None
-        nodes = [each for each in self._present if each.is_node]
-        if nodes == [owner]:
-            return None
-        return (*(each for each in self._present if each not in nodes), owner)
+        return with_node_owner(self._present, owner)
 
     async def _create(self) -> None:
         owners = None if self._owner is None else (self._owner,)

@@ -29,7 +29,7 @@ from kruise_probe.api.v1alpha1 import (
 )
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.controllers.selector_cycles import Cycles, cycle_text, find_cycles
-from kruise_probe.controllers.staleness import heartbeat, newest_result_at, stale_message
+from kruise_probe.controllers.staleness import newest_result_at, observed_renewal, stale_message
 
 RECENT: Final = timedelta(seconds=5)
 """The manager may still be processing younger changes, so they are not reported as broken."""
@@ -267,10 +267,10 @@ class Snapshot:
         found = {}
         for node in {each.pod.node for each in self.pods}:
             lease = (self.leases or {}).get(agent_lease_name(node))
-            beat = heartbeat(lease, None, self.now) if lease else None
+            renewal = observed_renewal(lease, None, self.now) if lease else None
             report = (self.node_pod_probes or {}).get(node)
             newest = newest_result_at(report.status if report else None)
-            found[node] = stale_message(node, beat, newest, self.now)
+            found[node] = stale_message(node, renewal, newest, self.now)
         return found
 
     def has_no_daemon(self, node: str) -> bool:
@@ -295,10 +295,10 @@ class Snapshot:
         A manager without leader election renews no Lease, so an expired one alone proves nothing.
         """
         lease = (self.leases or {}).get(LEADER_ELECTION_ID)
-        beat = heartbeat(lease, None, self.now) if lease else None
-        if beat is None or self.now < beat.expires_at:
+        renewal = observed_renewal(lease, None, self.now) if lease else None
+        if renewal is None or self.now < renewal.expires_at:
             return ""
-        return f"no manager has renewed its Lease since {beat.renewed} (last leader: {self.leader or 'none'})"
+        return f"no manager has renewed its Lease since {renewal.renewed} (last leader: {self.leader or 'none'})"
 
     def is_recent(self, *stamps: str | None) -> bool:
         """Whether the newest of `stamps` is so recent that the manager may still be processing it."""

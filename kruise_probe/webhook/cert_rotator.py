@@ -20,7 +20,7 @@ import structlog
 from kruise_probe.api.errors import Conflict, KubeError, NotFound
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.meta import ApiObject
-from kruise_probe.api.resources import KubeObject, Resource
+from kruise_probe.api.resources import KubeObject, Resource, as_is
 from kruise_probe.client.request import PatchType
 from kruise_probe.webhook.cert_watcher import WebhookTls
 from kruise_probe.webhook.rotation import (
@@ -39,7 +39,6 @@ ROUND_SECONDS: Final = 20.0
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
-V = TypeVar("V")
 T = TypeVar("T", bound=KubeObject)
 
 
@@ -62,10 +61,6 @@ class WebhookConfiguration(ApiObject, frozen=True):
     webhooks: tuple[WebhookEntry, ...] = ()
 
 
-def _unchanged(decoded: V) -> V:
-    return decoded
-
-
 def _configurations(mode: str) -> Resource[WebhookConfiguration]:
     return Resource(
         "admissionregistration.k8s.io",
@@ -73,12 +68,12 @@ def _configurations(mode: str) -> Resource[WebhookConfiguration]:
         f"{mode.lower()}webhookconfigurations",
         f"{mode}WebhookConfiguration",
         wire=WebhookConfiguration,
-        project=_unchanged,
+        project=as_is,
         namespaced=False,
     )
 
 
-SECRETS: Final = Resource("", "v1", "secrets", "Secret", wire=Secret, project=_unchanged)
+SECRETS: Final = Resource("", "v1", "secrets", "Secret", wire=Secret, project=as_is)
 VALIDATING: Final = _configurations("Validating")
 MUTATING: Final = _configurations("Mutating")
 

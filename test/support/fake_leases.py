@@ -75,7 +75,7 @@ class FakeLeases:
 
 
 class LeaseLink:
-    """The connection of one manager to the server; satisfies `LeaseClient`.
+    """The connection of one manager to the server; satisfies `ElectionClient`.
 
     Attributes:
         latency_seconds: each way; the server acts in between.

@@ -58,7 +58,7 @@ PRUNED_CHECK_SECONDS: Final = 30.0
 """Requeue interval while the CRD prunes status fields, in case a new CRD keeps them."""
 
 
-class Recorder(Protocol):
+class WarningRecorder(Protocol):
     """Records Warning events, such as `EventRecorder`."""
 
     def event(self, involved: ObjectReference, type: str, reason: str, message: str) -> None: ...
@@ -77,7 +77,7 @@ class MarkerReconciler:
         queues: Queues,
         *,
         results: WriteResults,
-        recorder: Recorder,
+        recorder: WarningRecorder,
         serverless: bool,
         now: Callable[[], datetime],
     ) -> None:
@@ -167,7 +167,7 @@ class MarkerReconciler:
                 if observed is not None:
                     counts.add(observed)
             for node in counts.stale:
-                self._caches.stale_nodes.found(node)
+                self._caches.stale_nodes.record(node)
             seconds += time() - started_at
             await asyncio.sleep(0)
         self._throttle.finished(marker.key, seconds)
@@ -216,7 +216,7 @@ class MarkerReconciler:
         if not differs(wanted, marker.status, self._pruned):
             return
         try:
-            answer = await self._client.patch(
+            response = await self._client.patch(
                 MARKERS,
                 marker.key,
                 encode_status(wanted),
@@ -225,8 +225,8 @@ class MarkerReconciler:
             )
         except NotFound:
             return
-        self._caches.markers.wrote(answer)
-        self._pruned = pruned_fields(wanted, answer.status)
+        self._caches.markers.wrote(response)
+        self._pruned = pruned_fields(wanted, response.status)
         self._pruned_at_watch = self._caches.marker_watches
 
     def _warn(self, marker: PodProbeMarker, status: PodProbeMarkerStatus) -> None:

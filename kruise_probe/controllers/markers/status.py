@@ -141,13 +141,13 @@ def differs(
 
 
 def pruned_fields(
-    wanted: PodProbeMarkerStatus, answer: PodProbeMarkerStatus | None
+    wanted: PodProbeMarkerStatus, response: PodProbeMarkerStatus | None
 ) -> frozenset[str]:
     """The fields of `wanted` that the server pruned."""
     return frozenset(
         field
         for field in OUR_FIELDS
-        if getattr(wanted, field) is not None and getattr(answer, field, None) is None
+        if getattr(wanted, field) is not None and getattr(response, field, None) is None
     )
 
 

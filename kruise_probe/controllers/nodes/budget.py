@@ -34,7 +34,7 @@ NoRoom = Mapping[str, frozenset[str]]
 """By pod uid, the names of the markers whose probes are left out."""
 
 
-class Fitted(NamedTuple):
+class FittedSpec(NamedTuple):
     """The entries of the spec, and what is left out.
 
     Attributes:
@@ -77,14 +77,14 @@ def fit(
     current: Sequence[PodProbe],
     ranks: Mapping[NamespacedName, object],
     limit_bytes: int = MAX_OBJECT_BYTES,
-) -> Fitted:
+) -> FittedSpec:
     """Returns all entries if they fit, else as many as fit.
 
     `ranks` orders the markers (`CompiledMarker.order`). Probes of markers that are not in it always stay, and reduce
     the bytes to divide.
     """
     if object_bytes(entries) <= limit_bytes:
-        return Fitted(tuple(entries), {}, 0)
+        return FittedSpec(tuple(entries), {}, 0)
     ours, others = _grouped(entries, ranks)
     written = {(each.uid, probe.name) for each in current for probe in each.probes or ()}
     sizes: dict[int, int] = {}
@@ -107,7 +107,7 @@ def fit(
     no_room = {uid: frozenset(markers) for uid, markers in by_pod.items()}
     left = _without(entries, no_room)
     before, after = (sum(len(each.probes or ()) for each in some) for some in (entries, left))
-    return Fitted(left, no_room, before - after)
+    return FittedSpec(left, no_room, before - after)
 
 
 def divide(

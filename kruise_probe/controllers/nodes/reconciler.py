@@ -20,7 +20,7 @@ from prometheus_client import Gauge
 from kruise_probe.api.core import Node
 from kruise_probe.api.errors import AlreadyExists, Conflict, KubeError, NotFound
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.meta import OwnerReference
+from kruise_probe.api.meta import OwnerReference, with_node_owner
 from kruise_probe.api.names import LEFT_OUT_REASONS, REASON_NO_ROOM
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import NODE_POD_PROBES
@@ -111,7 +111,8 @@ class NodeReconciler:
         current = (stored.spec.pod_probes or ()) if stored is not None else ()
         wanted, ranks, left_out = self._plan(name, current)
         markers.update(ranks)
-        owners = _owners(node, stored)
+        present = stored.metadata.owner_references if stored is not None else None
+        owners = with_node_owner(present or (), _owner(node))
         if stored is not None and owners is None and self._is_current(name, wanted, current):
             self._drop_altered(name, wanted, current)
             return NodeResult("", {}, left_out), None
@@ -174,10 +175,10 @@ class NodeReconciler:
             "spec": {"podProbes": wanted} if wanted else {},
         }
         try:
-            answer = await self._client.create(NODE_POD_PROBES, _encoder.encode(body))
+            response = await self._client.create(NODE_POD_PROBES, _encoder.encode(body))
         except AlreadyExists as error:
             return self._requeue_until_current(name, "", error)
-        self._written(answer, wanted)
+        self._written(response, wanted)
         return None
 
     async def _patch(
@@ -195,13 +196,13 @@ class NodeReconciler:
         if metadata:
             body["metadata"] = metadata
         try:
-            answer = await self._client.patch(
+            response = await self._client.patch(
                 NODE_POD_PROBES, stored.key, _encoder.encode(body), patch_type=PatchType.MERGE
             )
         except (NotFound, Conflict) as error:
             self._caches.node_pod_probes.forget(stored.key)
             return self._requeue_until_current(stored.key.name, stored.resource_version, error)
-        self._written(answer, wanted)
+        self._written(response, wanted)
         return None
 
     def _requeue_until_current(self, name: str, version: str, error: KubeError) -> Result:
@@ -222,12 +223,12 @@ class NodeReconciler:
             ) from error
         return Result(CATCH_UP_SECONDS)
 
-    def _written(self, answer: NodePodProbe, wanted: tuple[PodProbe, ...]) -> None:
+    def _written(self, response: NodePodProbe, wanted: tuple[PodProbe, ...]) -> None:
         """Remembers the response, and fields that the server pruned or defaulted, so that no write is repeated."""
-        self._caches.node_pod_probes.wrote(answer)
-        stored = answer.spec.pod_probes or ()
+        self._caches.node_pod_probes.wrote(response)
+        stored = response.spec.pod_probes or ()
         altered = None if same_entries(stored, wanted) else StoredEntries(wanted, stored)
-        self._results.set_altered(answer.key.name, altered)
+        self._results.set_altered(response.key.name, altered)
 
     async def _delete(self, stored: NodePodProbe | None) -> None:
         if stored is None or stored.deleting:
@@ -277,16 +278,6 @@ def _left_out(
 
 def _owner(node: Node) -> OwnerReference:
     return OwnerReference("v1", "Node", node.metadata.name, node.uid)
-
-
-def _owners(node: Node, stored: NodePodProbe | None) -> tuple[OwnerReference, ...] | None:
-    """The owner references to write, or None if this Node is already the only Node among the owners."""
-    present = (stored.metadata.owner_references or ()) if stored is not None else ()
-    owner = _owner(node)
-    nodes = [each for each in present if each.is_node]
-    if nodes == [owner]:
-        return None
-    return (*(each for each in present if each not in nodes), owner)
 
 
 def _first_line(error: KubeError) -> str:

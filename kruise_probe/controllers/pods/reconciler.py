@@ -40,7 +40,7 @@ CONTESTED_SECONDS: Final = 1.0
 
 _result_to_condition: Final = Histogram(
     "kruise_probe_result_to_condition_seconds",
-    "From seeing a changed result in a NodePodProbe to the answer of the API server that the pod shows it.",
+    "From the watch event of a changed result to the API server's response to the patch of the pod.",
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
 )
 _writes_delayed: Final = Counter(
@@ -53,8 +53,8 @@ _writes_delayed: Final = Counter(
 class PodReconciler:
     """Writes the marks of pods: one patch per pod and change, or one per part if the API server refuses that.
 
-    `limits` decides when a pod may be written. `results` receives refusals, and tells which probes do not fit into a
-    NodePodProbe. `serverless` is the gate of the serverless protocol.
+    `limits` decides when a pod may be written. `results` receives refusals, and names the probes that do not fit
+    into a NodePodProbe. `serverless` is the gate of the serverless protocol.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class PodReconciler:
         report = self._limits.take_report(key)
         pod = self._caches.pods.get(key)
         if pod is not None and self._caches.stale_message(pod.node):
-            self._caches.stale_nodes.found(pod.node)
+            self._caches.stale_nodes.record(pod.node)
         changes = self._changes(pod) if pod is not None else None
         if pod is None or changes is None:
             self._record(key, pod, NO_REFUSALS)

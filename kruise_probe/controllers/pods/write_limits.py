@@ -18,7 +18,7 @@ from kruise_probe.api.names import REASON_AGENT_STALE
 from kruise_probe.api.pods import Pod, PodCondition
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS
 from kruise_probe.api.token_bucket import TokenBucket
-from kruise_probe.controllers.node_index import ResultChange
+from kruise_probe.controllers.node_index import PodResultChange
 from kruise_probe.controllers.pods.marking import Changes
 
 MESSAGE_BURST: Final = 3
@@ -41,7 +41,7 @@ class Report(NamedTuple):
     `seen_at` is None if a serverless provider reported it.
     """
 
-    change: ResultChange
+    change: PodResultChange
     seen_at: float | None
 
 
@@ -54,11 +54,11 @@ class WriteCause(StrEnum):
     MARKS = "marks"
 
 
-def cause_of(pod: Pod, changes: Changes, reported: ResultChange | None) -> WriteCause:
+def cause_of(pod: Pod, changes: Changes, reported: PodResultChange | None) -> WriteCause:
     """The cause of `changes`; `reported` is the change of results since the last write of the pod."""
-    if reported is ResultChange.STATE or _staleness_changed(pod, changes):
+    if reported is PodResultChange.STATE or _staleness_changed(pod, changes):
         return WriteCause.STATE
-    if reported is ResultChange.FIRST_RESULT:
+    if reported is PodResultChange.FIRST_RESULT:
         return WriteCause.FIRST_RESULT
     return WriteCause.MESSAGE if _only_messages(pod, changes) else WriteCause.MARKS
 
@@ -135,13 +135,13 @@ class WriteLimits:
         self._first_results = _Buckets(burst=0, interval_seconds=FIRST_RESULT_INTERVAL_SECONDS)
         self._reports: dict[NamespacedName, Report] = {}
 
-    def result_changed(self, pod: NamespacedName, change: ResultChange) -> None:
+    def result_changed(self, pod: NamespacedName, change: PodResultChange) -> None:
         """Records a change of results in a NodePodProbe."""
         self.put_back(pod, Report(change, asyncio.get_running_loop().time()))
 
     def provider_changed(self, pod: NamespacedName) -> None:
         """Records that a serverless provider changed a condition."""
-        self.put_back(pod, Report(ResultChange.STATE, None))
+        self.put_back(pod, Report(PodResultChange.STATE, None))
 
     def take_report(self, pod: NamespacedName) -> Report | None:
         """Removes and returns the report that the next write covers."""

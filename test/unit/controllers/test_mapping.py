@@ -30,7 +30,7 @@ from kruise_probe.controllers.daemon_leases import LeaseEvents
 from kruise_probe.controllers.mapping.markers import MarkerEvents
 from kruise_probe.controllers.mapping.nodes import NodeEvents, NodePodProbeEvents
 from kruise_probe.controllers.mapping.pods import PodEvents
-from kruise_probe.controllers.node_index import ResultChange
+from kruise_probe.controllers.node_index import PodResultChange
 from kruise_probe.controllers.pods.write_limits import WriteLimits
 from kruise_probe.controllers.queues import GATHER_SECONDS, Queues
 from kruise_probe.controllers.writes import NO_REFUSALS, WriteResults
@@ -188,7 +188,7 @@ async def test_initial_keys_are_spread_over_time(looptime: float) -> None:
 async def test_a_deleted_pod_is_forgotten() -> None:
     handlers = Handlers().matched()
     handlers.pod_events.on_add(pod(), is_initial=False)
-    handlers.limits.result_changed(KEY, ResultChange.STATE)
+    handlers.limits.result_changed(KEY, PodResultChange.STATE)
     handlers.results.set_refusals(KEY, {"web": "no"})
     handlers.pod_events.on_delete(pod())
     assert handlers.limits.take_report(KEY) is None
@@ -264,7 +264,7 @@ class TestLeases:
         handlers = Handlers()
         handlers.lease_events.on_add(lease(), is_initial=True)
         handlers.clear()
-        handlers.caches.stale_nodes.found("node-1")
+        handlers.caches.stale_nodes.record("node-1")
         handlers.lease_events.on_update(lease(), lease(renewed="2026-01-01T00:00:10Z"))
         assert handlers.leases == {"node-1"}
 

@@ -9,10 +9,10 @@ from support.builders import npp_wire, pod_status_wire, pod_wire, state_wire
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.resources import NODE_POD_PROBES
 from kruise_probe.api.v1alpha1 import NodePodProbe
-from kruise_probe.controllers.node_index import NodePodProbeIndex, ResultChange
+from kruise_probe.controllers.node_index import NodePodProbeIndex, PodResultChange
 
 KEY = NamespacedName("default", "web-0")
-MESSAGE, FIRST, STATE = ResultChange
+MESSAGE, FIRST, STATE = PodResultChange
 
 A_GOOD = state_wire("a#p", "Succeeded")
 A_GOOD_MESSAGE = state_wire("a#p", "Succeeded", "more")
@@ -45,7 +45,7 @@ def report(*states: dict[str, object], in_spec: str = "ab") -> NodePodProbe:
     return NODE_POD_PROBES.decode(msgspec.json.encode(wire))
 
 
-def last_change(*history: NodePodProbe) -> ResultChange | None:
+def last_change(*history: NodePodProbe) -> PodResultChange | None:
     """The change that the last of these versions reports on the pod."""
     index = NodePodProbeIndex()
     change = index.update(None, history[0])
@@ -71,7 +71,7 @@ def last_change(*history: NodePodProbe) -> ResultChange | None:
 def test_the_most_important_change_of_a_pod_is_reported(
     before: list[dict[str, object]],
     after: list[dict[str, object]],
-    expected: ResultChange | None,
+    expected: PodResultChange | None,
 ) -> None:
     assert last_change(report(*before), report(*after)) is expected
 

@@ -13,7 +13,7 @@ from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.v1alpha1 import PodProbe
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.controllers.nodes.budget import (
-    Fitted,
+    FittedSpec,
     Group,
     divide,
     equal_share,
@@ -35,22 +35,24 @@ def entries(pods: int, *markers: CompiledMarker) -> tuple[PodProbe, ...]:
     )
 
 
-def fitted(wanted: tuple[PodProbe, ...], current: tuple[PodProbe, ...], limit_bytes: int) -> Fitted:
+def fitted(
+    wanted: tuple[PodProbe, ...], current: tuple[PodProbe, ...], limit_bytes: int
+) -> FittedSpec:
     ranks: Mapping[NamespacedName, object] = {each.key: each.order for each in (OLD, NEW)}
     return fit(wanted, current, ranks, limit_bytes)
 
 
-def probed(result: Fitted) -> dict[str, list[str]]:
+def probed(result: FittedSpec) -> dict[str, list[str]]:
     return {each.name: [probe.name for probe in each.probes or ()] for each in result.entries}
 
 
-def pods_left_out(result: Fitted) -> Counter[str]:
+def pods_left_out(result: FittedSpec) -> Counter[str]:
     return Counter(marker for markers in result.no_room.values() for marker in markers)
 
 
 def test_entries_that_fit_are_unchanged() -> None:
     wanted = entries(3, OLD, NEW)
-    assert fitted(wanted, (), object_bytes(wanted)) == Fitted(wanted, {}, 0)
+    assert fitted(wanted, (), object_bytes(wanted)) == FittedSpec(wanted, {}, 0)
 
 
 @pytest.mark.parametrize("limit", range(33_000, 40_000, 500))

@@ -11,7 +11,7 @@ from support.builders import condition_wire, pod
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.names import REASON_AGENT_STALE
 from kruise_probe.api.pods import PodCondition
-from kruise_probe.controllers.node_index import ResultChange
+from kruise_probe.controllers.node_index import PodResultChange
 from kruise_probe.controllers.pods.marking import Changes
 from kruise_probe.controllers.pods.write_limits import (
     MARKS_BURST,
@@ -45,17 +45,17 @@ def changes(*conditions: PodCondition, **more: Any) -> Changes:
     ("current", "wanted", "reported", "expected"),
     [
         pytest.param(
-            "True", changes(condition("False")), ResultChange.STATE, STATE, id="new-state"
+            "True", changes(condition("False")), PodResultChange.STATE, STATE, id="new-state"
         ),
         pytest.param(
             "True",
             changes(condition(), labels={"a": "b"}),
-            ResultChange.FIRST_RESULT,
+            PodResultChange.FIRST_RESULT,
             FIRST,
             id="first-result",
         ),
         pytest.param(
-            "True", changes(condition(message="x")), ResultChange.MESSAGE, MESSAGE, id="message"
+            "True", changes(condition(message="x")), PodResultChange.MESSAGE, MESSAGE, id="message"
         ),
         pytest.param("True", changes(condition(message="x")), None, MESSAGE, id="message-later"),
         pytest.param("True", changes(condition("False")), None, MARKS, id="status-without-report"),
@@ -71,7 +71,7 @@ def changes(*conditions: PodCondition, **more: Any) -> Changes:
     ],
 )
 def test_cause_of_a_write(
-    current: str | None, wanted: Changes, reported: ResultChange | None, expected: WriteCause
+    current: str | None, wanted: Changes, reported: PodResultChange | None, expected: WriteCause
 ) -> None:
     there = [condition_wire(TYPE, current)] if current else []
     assert cause_of(pod(conditions=there), wanted, reported) is expected
