@@ -5,7 +5,7 @@ their own. API server and nodes run in this process.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -32,6 +32,7 @@ from kruise_probe_playground.node.embedded_node import EmbeddedNode
 from kruise_probe_playground.node.node_api import NodeApi
 from kruise_probe_playground.node.pods import NODE_PODS
 from kruise_probe_playground.node.scheduler import Scheduler
+from kruise_probe_playground.pod_logs import LogOptions, NoLog
 from kruise_probe_playground.private_files import create_private, fill_private
 from kruise_probe_playground.programs import Child, daemon, manager
 from kruise_probe_playground.workspace import NoWorkspace, Workspace, workspace
@@ -151,8 +152,18 @@ class Playground:
 
     def _make_server(self, access: Access) -> EmbeddedApiServer:
         return EmbeddedApiServer(
-            crds=all_crds(), validators=MARKER_VALIDATORS, tokens=access.tokens, tls=access.tls
+            crds=all_crds(),
+            validators=MARKER_VALIDATORS,
+            tokens=access.tokens,
+            tls=access.tls,
+            logs=self._open_log,
         )
+
+    def _open_log(self, node: str, uid: str, wanted: LogOptions) -> AsyncIterator[bytes]:
+        for each in self.nodes:
+            if each.name == node:
+                return each.log(uid, wanted).read(wanted)
+        raise NoLog(f"node {node} does not run")
 
     def _make_node(self, name: str, client: RestClient, place: Workspace) -> EmbeddedNode:
         mark = f"{place.mark}/{name}"

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from kruise_probe_playground.node.container_log import ContainerLog
 from kruise_probe_playground.node.containers import (
     Container,
     ContainerConfig,
@@ -16,7 +17,6 @@ from kruise_probe_playground.node.containers import (
 )
 from kruise_probe_playground.node.lifecycle import ContainerRecord
 from kruise_probe_playground.node.pods import NODE_PODS, NodePod, PodContainer
-from kruise_probe_playground.node.processes import Output
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -51,7 +51,7 @@ def container(name: str, state: State, *, exit_code: int = 0, message: str = "")
         folder=Path(),
         environment={},
         created_at=AT,
-        output=Output(limit_bytes=1, keep_last=True),
+        log=ContainerLog(lambda: AT),
         ended=asyncio.Event(),
         state=state,
         started_at=AT,

@@ -90,7 +90,7 @@ class Playground(session.Playground):
         return self
 
     def _make_server(self, access: Access) -> ApiServer:
-        self.server = ApiServer(tokens=access.tokens, tls=access.tls)
+        self.server = ApiServer(tokens=access.tokens, tls=access.tls, logs=self._open_log)
         return self.server
 
     def _make_node(self, name: str, client: RestClient, place: Workspace) -> Node:

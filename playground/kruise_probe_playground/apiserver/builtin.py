@@ -167,7 +167,7 @@ def builtin_kinds() -> list[Kind]:
             categories=("all",),
             columns=printers.PODS,
             rules=pods.PodRules(),
-            subresources=("status", "binding"),
+            subresources=("status", "binding", "log"),
             has_generation=True,
             returns_deleted=True,
             select_fields=pods.select_fields,

@@ -7,17 +7,11 @@ Differs: the served kinds never change.
 from collections.abc import Iterable
 from typing import Any, Final
 
-from kruise_probe_playground.apiserver.kinds import Kind
+from kruise_probe_playground.apiserver.kinds import SUBRESOURCE_VERBS, Kind
 from kruise_probe_playground.apiserver.schema import Json
 
 GIT_VERSION: Final = "v1.36.0+playground"
 
-_STATUS_VERBS: Final = ("get", "patch", "update")
-_SUBRESOURCE_VERBS: Final = {
-    "status": _STATUS_VERBS,
-    "finalize": ("update",),
-    "binding": ("create",),
-}
 _SUBRESOURCE_KINDS: Final = {"binding": "Binding"}
 AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
@@ -137,7 +131,7 @@ def _resource_entries(kind: Kind) -> list[Json]:
             "singularName": "",
             "namespaced": kind.namespaced,
             "kind": _SUBRESOURCE_KINDS.get(each, kind.kind),
-            "verbs": list(_SUBRESOURCE_VERBS[each]),
+            "verbs": list(SUBRESOURCE_VERBS[each]),
         }
         for each in kind.subresources
     ]
@@ -164,7 +158,7 @@ def _discovered(kind: Kind) -> Json:
             {
                 "subresource": each,
                 "responseKind": response_kind(_SUBRESOURCE_KINDS.get(each, kind.kind)),
-                "verbs": list(_SUBRESOURCE_VERBS[each]),
+                "verbs": list(SUBRESOURCE_VERBS[each]),
             }
             for each in kind.subresources
         ]

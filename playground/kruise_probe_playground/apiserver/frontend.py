@@ -5,7 +5,7 @@ Differs: the only authentication is a table of bearer tokens; requests of web pa
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 import msgspec
@@ -28,6 +28,7 @@ from kruise_probe_playground.apiserver.handlers import (
     check_route,
     verb_of,
 )
+from kruise_probe_playground.apiserver.logs import OpenLog, no_nodes, open_log
 from kruise_probe_playground.apiserver.openapi import OpenApi
 from kruise_probe_playground.apiserver.registry import Registry
 from kruise_probe_playground.apiserver.requests import parse_path
@@ -39,7 +40,7 @@ MAX_BODY_BYTES: Final = 3 << 20
 BODY_SECONDS: Final = 30.0
 """How long a client may take to send its body."""
 WRITE_SECONDS: Final = 30.0
-"""How long a client may take to accept a frame of a watch."""
+"""How long a client may take to accept a frame of a watch or a log."""
 
 Authorize = Callable[[str, str, str, str], bool]
 
@@ -52,12 +53,21 @@ class Frontend:
     Args:
         tokens: every request but health checks needs one of them; `NO_TOKENS` accepts every request.
         authorize: whether `(user, verb, resource, namespace)` is allowed; called only with tokens.
+        logs: the logs of containers.
     """
 
-    def __init__(self, registry: Registry, *, tokens: Tokens, authorize: Authorize | None) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        *,
+        tokens: Tokens,
+        authorize: Authorize | None,
+        logs: OpenLog = no_nodes,
+    ) -> None:
         self._registry = registry
         self._tokens = tokens
         self._authorize = authorize
+        self._logs = logs
         self._handlers = Handlers(registry)
         self._discovery = Discovery(registry.kinds.values())
         self._openapi = OpenApi(registry.kinds.values())
@@ -84,6 +94,9 @@ class Frontend:
             self._check_allowed(user, call)
             if call.verb == "watch":
                 return await self._watch(request, call)
+            if call.path.subresource == "log":
+                log = open_log(self._registry, call.path.key, call.query, self._logs)
+                return await _stream(request, log, "text/plain")
             return self._respond(call)
         except Failure as failure:
             return failure_response(failure)
@@ -163,21 +176,28 @@ class Frontend:
     async def _watch(self, request: web.Request, call: Call) -> web.StreamResponse:
         watch = self._handlers.watch(call)
         self._watches.add(watch)
-        response = web.StreamResponse(headers={"Content-Type": _JSON})
-        response.enable_chunked_encoding()
         try:
-            await response.prepare(request)
-            async for frame in watch.frames():
-                async with asyncio.timeout(WRITE_SECONDS):
-                    await response.write(frame)
-        except (TimeoutError, ConnectionError) as error:
-            _log.debug("client ended its watch", resource=call.resource, error=str(error))
-            if request.transport is not None:
-                request.transport.abort()
+            return await _stream(request, watch.frames(), _JSON)
         finally:
             self._watches.remove(watch)
             watch.close()
-        return response
+
+
+async def _stream(
+    request: web.Request, frames: AsyncIterator[bytes], content_type: str
+) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": content_type})
+    response.enable_chunked_encoding()
+    try:
+        await response.prepare(request)
+        async for frame in frames:
+            async with asyncio.timeout(WRITE_SECONDS):
+                await response.write(frame)
+    except (TimeoutError, ConnectionError) as error:
+        _log.debug("client ended its stream", path=request.path, error=str(error))
+        if request.transport is not None:
+            request.transport.abort()
+    return response
 
 
 async def _body_of(request: web.Request) -> bytes:

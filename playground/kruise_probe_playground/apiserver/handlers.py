@@ -20,7 +20,7 @@ from kruise_probe_playground.apiserver.bodies import (
 from kruise_probe_playground.apiserver.delete_options import read_delete_options
 from kruise_probe_playground.apiserver.deleting import Deleted, Remover
 from kruise_probe_playground.apiserver.failures import Cause, Target
-from kruise_probe_playground.apiserver.kinds import Kind
+from kruise_probe_playground.apiserver.kinds import SUBRESOURCE_VERBS, Kind
 from kruise_probe_playground.apiserver.listing import Page, list_page, scope_of
 from kruise_probe_playground.apiserver.presenting import Presenter, presenter_for
 from kruise_probe_playground.apiserver.registry import Registry
@@ -75,7 +75,7 @@ def verb_of(method: str, path: ResourcePath, query: Mapping[str, str]) -> str:
             return "watch" if query.get("watch", "false").lower() not in ("false", "0") else "list"
         case "POST", False:
             return "create"
-        case "POST", True if path.subresource == "binding":
+        case "POST", True if path.subresource:
             return "create"
         case "PUT", True:
             return "update"
@@ -99,7 +99,8 @@ def check_route(kind: Kind, path: ResourcePath, verb: str) -> None:
         if path.name:
             raise failures.no_such_path()
         raise failures.method_not_allowed()
-    if not path.subresource and verb not in kind.verbs:
+    allowed = SUBRESOURCE_VERBS[path.subresource] if path.subresource else kind.verbs
+    if verb not in allowed:
         raise failures.method_not_allowed()
 
 

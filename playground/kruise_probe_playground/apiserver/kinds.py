@@ -28,6 +28,13 @@ ALL_VERBS: Final = (
     "watch",
 )
 
+SUBRESOURCE_VERBS: Final[Mapping[str, Sequence[str]]] = {
+    "status": ("get", "patch", "update"),
+    "finalize": ("update",),
+    "binding": ("create",),
+    "log": ("get",),
+}
+
 _encoder = msgspec.json.Encoder()
 
 

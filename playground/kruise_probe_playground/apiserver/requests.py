@@ -63,11 +63,11 @@ class ListQuery(NamedTuple):
 def parse_list_query(query: Mapping[str, str]) -> ListQuery:
     """Parse the query of a list or a watch."""
     initial = query.get("sendInitialEvents")
-    timeout = _number(query, "timeoutSeconds")
+    timeout = number(query, "timeoutSeconds")
     return ListQuery(
         revision=parse_revision(query.get("resourceVersion", "")),
         match=query.get("resourceVersionMatch", ""),
-        limit=_number(query, "limit") or 0,
+        limit=number(query, "limit") or 0,
         continue_token=query.get("continue", ""),
         label_selector=query.get("labelSelector", ""),
         field_selector=query.get("fieldSelector", ""),
@@ -95,7 +95,7 @@ def is_true(text: str | None) -> bool:
     return text is not None and text.lower() not in ("false", "0")
 
 
-def _number(query: Mapping[str, str], name: str) -> int | None:
+def number(query: Mapping[str, str], name: str) -> int | None:
     text = query.get(name)
     if not text:
         return None

@@ -28,6 +28,7 @@ from kruise_probe_playground.apiserver.custom import (
 )
 from kruise_probe_playground.apiserver.frontend import MAX_BODY_BYTES, Authorize, Frontend
 from kruise_probe_playground.apiserver.garbage import GarbageCollector
+from kruise_probe_playground.apiserver.logs import OpenLog, no_nodes
 from kruise_probe_playground.apiserver.registry import Registry
 from kruise_probe_playground.apiserver.schema import Json
 from kruise_probe_playground.apiserver.writing import Editor, Options
@@ -51,7 +52,7 @@ class EmbeddedApiServer:
     Args:
         crds: the CustomResourceDefinitions to serve, as dictionaries.
         validators: rules beyond the CRDs' schemas, by qualified resource.
-        tokens, authorize: see `Frontend`.
+        tokens, authorize, logs: see `Frontend`.
         tls: None serves plain HTTP.
         middlewares: of aiohttp, around every request.
     """
@@ -63,6 +64,7 @@ class EmbeddedApiServer:
         validators: Mapping[str, Validator],
         tokens: Tokens,
         authorize: Authorize | None = None,
+        logs: OpenLog = no_nodes,
         tls: Tls | None = None,
         middlewares: Sequence[Middleware] = (),
     ) -> None:
@@ -74,7 +76,7 @@ class EmbeddedApiServer:
             custom_kind(each, validators.get(each["metadata"]["name"])) for each in self._crds
         ]
         self.registry: Final = Registry([*builtin_kinds(), *customs, DEFINITION_KIND], now=utc_now)
-        self._frontend = Frontend(self.registry, tokens=tokens, authorize=authorize)
+        self._frontend = Frontend(self.registry, tokens=tokens, authorize=authorize, logs=logs)
         self._stack = AsyncExitStack()
         self._seed()
 

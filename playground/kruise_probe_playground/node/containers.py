@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from kruise_probe_playground.node.processes import LocalProcess, Output
+from kruise_probe_playground.node.container_log import ContainerLog
+from kruise_probe_playground.node.processes import LocalProcess
 
 
 class State(enum.Enum):
@@ -76,7 +77,7 @@ class Sandbox(msgspec.Struct, frozen=True, eq=False):
 class Container(msgspec.Struct, eq=False):
     """One attempt of a container. Only the runtime changes it.
 
-    `message` is the reason if it could not be started; `log` is the end of its output.
+    `message` is the reason if it could not be started.
     """
 
     id: str
@@ -85,7 +86,7 @@ class Container(msgspec.Struct, eq=False):
     folder: Path
     environment: Mapping[str, str]
     created_at: datetime
-    output: Output
+    log: ContainerLog
     ended: asyncio.Event
     state: State = State.CREATED
     started_at: datetime | None = None
@@ -94,10 +95,6 @@ class Container(msgspec.Struct, eq=False):
     reason: str = ""
     message: str = ""
     process: LocalProcess | None = None
-
-    @property
-    def log(self) -> bytes:
-        return self.output.data
 
 
 class ExecResult(NamedTuple):

@@ -15,10 +15,12 @@ from kruise_probe.api.core import Probe
 from kruise_probe.api.errors import Conflict, Invalid, KubeError, NotFound
 from kruise_probe.api.times import utc_now
 from kruise_probe_playground.node.addresses import AddressBlock, NoAddress
+from kruise_probe_playground.node.container_log import ContainerLog
 from kruise_probe_playground.node.containers import (
     Change,
     Container,
     ContainerConfig,
+    NoSuchContainer,
     Sandbox,
     SandboxConfig,
 )
@@ -32,7 +34,8 @@ from kruise_probe_playground.node.node_api import NodeApi
 from kruise_probe_playground.node.pods import NodePod
 from kruise_probe_playground.node.runtime import LocalRuntime
 from kruise_probe_playground.node.startup import wait_started
-from kruise_probe_playground.node.status import Place, pod_status
+from kruise_probe_playground.node.status import Place, id_of_log, pod_status
+from kruise_probe_playground.pod_logs import LogOptions, NoLog
 
 FIRST_RETRY_SECONDS = 0.1
 LONGEST_RETRY_SECONDS = 5.0
@@ -85,6 +88,19 @@ class PodWorker:
         if change is Change.STOPPED:
             record.note_end(loop_time=asyncio.get_running_loop().time())
         self._changed.set()
+
+    def log(self, wanted: LogOptions) -> ContainerLog:
+        """The log of a container of this pod.
+
+        Raises:
+            NoLog: the container has not started, or was removed.
+        """
+        pod, name = self._pod.metadata.name, wanted.container
+        found = id_of_log(pod, self._written, name, previous=wanted.previous)
+        try:
+            return self._context.runtime.container(found).log
+        except NoSuchContainer:
+            raise NoLog(f'container "{name}" in pod "{pod}" is not available') from None
 
     async def run(self) -> None:
         """Run until the pod is deleted."""

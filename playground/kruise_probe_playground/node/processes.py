@@ -8,6 +8,7 @@ import asyncio
 import os
 import signal
 import subprocess
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -15,19 +16,21 @@ from pathlib import Path
 READ_BYTES = 65_536
 
 
-class Output:
-    """The first or the last `limit_bytes` of a process's output. The rest is read and dropped."""
+class Output(ABC):
+    """Reads the output of a process; `take` keeps what it needs of it."""
 
-    def __init__(self, *, limit_bytes: int, keep_last: bool) -> None:
-        self._limit_bytes = limit_bytes
-        self._keep_last = keep_last
-        self._kept = bytearray()
+    def __init__(self) -> None:
         self._reading: int | None = None
         self._finished = asyncio.Event()
 
+    @abstractmethod
+    def take(self, chunk: bytes) -> None:
+        """Keep the next bytes of the output, or some of them."""
+
     @property
-    def data(self) -> bytes:
-        return bytes(self._kept)
+    def finished(self) -> bool:
+        """Whether nothing more will be read."""
+        return self._finished.is_set()
 
     async def wait_finished(self) -> None:
         """Wait until all writing ends are closed, or `close` was called."""
@@ -55,13 +58,26 @@ class Output:
             chunk = os.read(self._reading, READ_BYTES)
         except BlockingIOError:
             return
-        if not chunk:
-            self.close()
-        elif self._keep_last:
-            self._kept += chunk
-            del self._kept[: -self._limit_bytes]
+        if chunk:
+            self.take(chunk)
         else:
-            self._kept += chunk[: self._limit_bytes - len(self._kept)]
+            self.close()
+
+
+class FirstBytes(Output):
+    """The first `limit_bytes` of the output. The rest is read and dropped."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__()
+        self._limit_bytes = limit_bytes
+        self._kept = bytearray()
+
+    @property
+    def data(self) -> bytes:
+        return bytes(self._kept)
+
+    def take(self, chunk: bytes) -> None:
+        self._kept += chunk[: self._limit_bytes - len(self._kept)]
 
 
 class LocalProcess:

@@ -10,10 +10,12 @@ import asyncio
 import secrets
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
 from kruise_probe_playground.guardian import MARK_VARIABLE, kill_survivors
+from kruise_probe_playground.node.container_log import ContainerLog
 from kruise_probe_playground.node.containers import (
     CannotStart,
     Change,
@@ -28,13 +30,13 @@ from kruise_probe_playground.node.containers import (
     State,
     cannot_start,
 )
-from kruise_probe_playground.node.processes import LocalProcess, Output, spawn
+from kruise_probe_playground.node.processes import FirstBytes, LocalProcess, spawn
 
 EXEC_OUTPUT_BYTES = 16 * 1024 * 1024
 """Maximum of each stream of an exec; containerd drops the rest."""
 
-LOG_TAIL_BYTES = 64 * 1024
-"""Maximum of a container's output that is kept."""
+LAST_OUTPUT_SECONDS = 1.0
+"""How long the end of a container waits for the end of its output: a process that left it may keep it open."""
 
 START_FAILED_EXIT_CODE = 128
 """Exit code of a container whose command cannot be started, as in containerd."""
@@ -160,7 +162,7 @@ class LocalRuntime:
                 MARK_VARIABLE: f"{self._mark}/{container_id}",
             },
             created_at=self._now(),
-            output=Output(limit_bytes=LOG_TAIL_BYTES, keep_last=True),
+            log=ContainerLog(self._now),
             ended=asyncio.Event(),
         )
         self._containers[container_id] = container
@@ -176,10 +178,10 @@ class LocalRuntime:
                 container.config.command,
                 environment=container.environment,
                 folder=container.folder,
-                stdout=container.output,
+                stdout=container.log,
             )
         except (OSError, ValueError) as error:
-            container.output.close()
+            container.log.close()
             why = cannot_start(container.config.command, error)
             self._finish(container, START_FAILED_EXIT_CODE, "StartError", why)
             return
@@ -202,7 +204,7 @@ class LocalRuntime:
     def remove_container(self, container: Container) -> None:
         """Remove an exited container. Its folder stays until the next attempt, or with the sandbox."""
         if self._containers.pop(container.id, None):
-            container.output.close()
+            container.log.close()
             self._notify(Change.DELETED, container)
 
     def remove_sandbox(self, sandbox: Sandbox) -> None:
@@ -230,8 +232,7 @@ class LocalRuntime:
         if not command:
             raise CannotStart(cannot_start(command, ValueError()))
         mark = f"{self._mark}/{container.id}/{secrets.token_hex(8)}"
-        stdout = Output(limit_bytes=EXEC_OUTPUT_BYTES, keep_last=False)
-        stderr = Output(limit_bytes=EXEC_OUTPUT_BYTES, keep_last=False)
+        stdout, stderr = FirstBytes(EXEC_OUTPUT_BYTES), FirstBytes(EXEC_OUTPUT_BYTES)
         try:
             process = spawn(
                 command,
@@ -264,6 +265,10 @@ class LocalRuntime:
     async def _watch(self, container: Container, process: LocalProcess) -> None:
         exit_code = await process.wait()
         kill_survivors(f"{self._mark}/{container.id}")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_OUTPUT_SECONDS):
+                await container.log.wait_finished()
+        container.log.close()
         self._finish(container, exit_code, "Completed" if exit_code == 0 else "Error", "")
 
     def _finish(self, container: Container, exit_code: int, reason: str, message: str) -> None:

@@ -3,7 +3,8 @@
 It contains only the kubelet's own condition types. Other conditions are read for readiness gates.
 
 Source: kubelet pkg/kubelet/status/generate.go, kubelet_pods.go (convertToAPIContainerStatuses).
-Differs: no observedGeneration in conditions, no resources, no host network.
+Differs: no observedGeneration in conditions, no resources, no host network. The message of a container that failed is
+the last line of its log, whatever its terminationMessagePolicy says: it has no /dev/termination-log of its own.
 """
 
 from collections.abc import Iterable
@@ -22,8 +23,14 @@ from kruise_probe_playground.node.lifecycle import (
     restarts,
 )
 from kruise_probe_playground.node.pods import NodePod, PodContainer
+from kruise_probe_playground.pod_logs import NoLog
 
 Json = dict[str, Any]
+
+ID_SCHEME = "playground://"
+
+MESSAGE_BYTES = 2_048
+"""The kubelet's maximum for a message from a log."""
 
 
 class Place(NamedTuple):
@@ -35,7 +42,7 @@ class Place(NamedTuple):
 
 def container_id(container: Container) -> str:
     """The containerID of a pod's status."""
-    return f"playground://{container.id}"
+    return f"{ID_SCHEME}{container.id}"
 
 
 def pod_status(
@@ -189,6 +196,29 @@ def _backs_off(pod: NodePod, record: ContainerRecord, records: Records) -> bool:
     )
 
 
+def id_of_log(pod: str, status: Json, container: str, *, previous: bool) -> str:
+    """The id of the container whose log is wanted, in the status that was written last.
+
+    Source: kubelet pkg/kubelet/kubelet_pods.go (validateContainerLogStatus).
+
+    Raises:
+        NoLog: the container has not started yet, or not twice.
+    """
+    name = f'container "{container}" in pod "{pod}"'
+    statuses = (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ()))
+    found: Json = next((each for each in statuses if each["name"] == container), {})
+    last = found.get("lastState", {}).get("terminated")
+    waiting = found.get("state", {}).get("waiting")
+    if previous and not last:
+        raise NoLog(f"previous terminated {name} not found")
+    if waiting and not last:
+        raise NoLog(f"{name} is waiting to start: {waiting['reason']}")
+    chosen = last if previous or waiting else found
+    if "containerID" not in chosen:
+        raise NoLog(f"{name} is not available")
+    return str(chosen["containerID"]).removeprefix(ID_SCHEME)
+
+
 def _waiting(reason: str, message: str = "") -> Json:
     return {"waiting": {"reason": reason, **({"message": message} if message else {})}}
 
@@ -201,8 +231,9 @@ def _terminated(container: Container) -> Json:
         "finishedAt": _stamp(container.finished_at),
         "containerID": container_id(container),
     }
-    if container.message:
-        ended["message"] = container.message
+    message = container.message or (container.exit_code and container.log.last_line())
+    if message:
+        ended["message"] = message.encode()[:MESSAGE_BYTES].decode(errors="ignore")
     return {"terminated": ended}
 
 

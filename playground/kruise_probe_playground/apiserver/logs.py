@@ -1,0 +1,98 @@
+"""`pods/log`: checks what a client wants, and opens the log at the pod's node.
+
+Source: kubernetes pkg/registry/core/pod/rest/log.go, strategy.go (LogLocation), core/validation (ValidatePodLogOptions).
+Differs: a function takes the place of the kubelet's port.
+"""
+
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Final
+
+from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.times import parse_time
+from kruise_probe_playground.apiserver import failures
+from kruise_probe_playground.apiserver.failures import Cause, Target, bad_request
+from kruise_probe_playground.apiserver.pods import CONTAINER_LISTS
+from kruise_probe_playground.apiserver.registry import Registry
+from kruise_probe_playground.apiserver.requests import is_true, number
+from kruise_probe_playground.apiserver.schema import Json
+from kruise_probe_playground.pod_logs import LogOptions, NoLog
+
+OpenLog = Callable[[str, str, LogOptions], AsyncIterator[bytes]]
+"""Opens the log of a pod by node and uid. Raises NoLog."""
+
+_AT_LEAST: Final = (
+    ("tailLines", 0, "must be greater than or equal to 0"),
+    ("limitBytes", 1, "must be greater than 0"),
+    ("sinceSeconds", 1, "must be greater than 0"),
+)
+
+
+def no_nodes(node: str, uid: str, wanted: LogOptions) -> AsyncIterator[bytes]:
+    """For a server without nodes."""
+    raise NoLog(f"node {node} does not run")
+
+
+def open_log(
+    registry: Registry, key: NamespacedName, query: Mapping[str, str], at_node: OpenLog
+) -> AsyncIterator[bytes]:
+    """The bytes of the log that `query` (core/v1 PodLogOptions) wants."""
+    wanted = _options(key.name, query, registry.now())
+    kinds = registry.kinds
+    pod = kinds["pods"].decode(registry.get(kinds["pods"], key))
+    wanted = wanted._replace(container=_container(pod, wanted.container))
+    node = pod["spec"].get("nodeName")
+    if not node:
+        return _nothing()
+    registry.get(kinds["nodes"], NamespacedName("", node))
+    try:
+        return at_node(node, pod["metadata"]["uid"], wanted)
+    except NoLog as error:
+        raise bad_request(str(error)) from error
+
+
+async def _nothing() -> AsyncIterator[bytes]:
+    return
+    yield b""
+
+
+def _options(pod: str, query: Mapping[str, str], now: datetime) -> LogOptions:
+    problems = list(_problems(query))
+    if problems:
+        raise failures.invalid(Target("", "", "PodLogOptions", pod), problems)
+    seconds = number(query, "sinceSeconds")
+    return LogOptions(
+        container=query.get("container", ""),
+        follow=is_true(query.get("follow")),
+        previous=is_true(query.get("previous")),
+        timestamps=is_true(query.get("timestamps")),
+        tail_lines=number(query, "tailLines"),
+        limit_bytes=number(query, "limitBytes"),
+        since=now - timedelta(seconds=seconds) if seconds else parse_time(query.get("sinceTime")),
+    )
+
+
+def _problems(query: Mapping[str, str]) -> Iterator[Cause]:
+    for name, least, message in _AT_LEAST:
+        value = number(query, name)
+        if value is not None and value < least:
+            yield failures.invalid_value(name, value, message)
+    if query.get("sinceTime") and query.get("sinceSeconds"):
+        yield failures.forbidden_field(
+            "", "at most one of `sinceTime` or `sinceSeconds` may be specified"
+        )
+
+
+def _container(pod: Json, name: str) -> str:
+    names = [str(each["name"]) for part in CONTAINER_LISTS for each in pod["spec"].get(part) or ()]
+    containers = pod["spec"]["containers"]
+    if not name and len(containers) == 1:
+        return str(containers[0]["name"])
+    pod_name = pod["metadata"]["name"]
+    if not name:
+        raise bad_request(
+            f"a container name must be specified for pod {pod_name}, choose one of: [{' '.join(names)}]"
+        )
+    if name not in names:
+        raise bad_request(f"container {name} is not valid for pod {pod_name}")
+    return name

@@ -1,0 +1,117 @@
+"""The log of a container: bounded, readable in parts, and to follow."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kruise_probe_playground.node.container_log import (
+    LINE_OVERHEAD_BYTES,
+    MAX_LINE_BYTES,
+    MAX_LOG_BYTES,
+    ContainerLog,
+)
+from kruise_probe_playground.pod_logs import LogOptions
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def log_of(*chunks: bytes) -> ContainerLog:
+    times = iter(AT + timedelta(seconds=each) for each in range(1_000_000))
+    log = ContainerLog(lambda: next(times))
+    for each in chunks:
+        log.take(each)
+    return log
+
+
+async def read(log: ContainerLog, **options: Any) -> bytes:
+    return b"".join([each async for each in log.read(LogOptions("main", **options))])
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        pytest.param({}, b"a\nb\nc\n", id="everything"),
+        pytest.param({"tail_lines": 2}, b"b\nc\n", id="tail"),
+        pytest.param({"tail_lines": 9}, b"a\nb\nc\n", id="tail-longer-than-the-log"),
+        pytest.param({"tail_lines": 0}, b"", id="no-line"),
+        pytest.param({"limit_bytes": 3}, b"a\nb", id="limit"),
+        pytest.param({"since": AT + timedelta(seconds=1)}, b"b\nc\n", id="since"),
+        pytest.param(
+            {"timestamps": True, "tail_lines": 1},
+            b"2026-01-01T00:00:02.000000Z c\n",
+            id="timestamps",
+        ),
+    ],
+)
+async def test_options_select_lines(options: dict[str, Any], expected: bytes) -> None:
+    assert await read(log_of(b"a\nb", b"\nc\n", b"unfinished"), **options) == expected
+
+
+async def test_unfinished_line_is_in_the_log_of_an_ended_container() -> None:
+    log = log_of(b"a\nlast words")
+    log.close()
+    assert await read(log) == b"a\nlast words"
+    assert log.last_line() == "last words"
+
+
+@given(st.lists(st.binary(max_size=40_000), max_size=12))
+async def test_log_is_the_end_of_the_output_and_bounded(chunks: list[bytes]) -> None:
+    log = log_of(*chunks * 3)
+    log.close()
+    kept, output = await read(log), b"".join(chunks * 3)
+    assert output.endswith(kept)
+    pieces = len(log._lines)
+    assert len(kept) + pieces * LINE_OVERHEAD_BYTES <= MAX_LOG_BYTES
+    if (
+        len(output)
+        + (output.count(b"\n") + len(output) // MAX_LINE_BYTES + 1) * (LINE_OVERHEAD_BYTES)
+        <= MAX_LOG_BYTES
+    ):
+        assert kept == output
+
+
+async def test_follow_returns_new_lines_until_the_container_ends() -> None:
+    log = log_of(b"a\n")
+    seen: list[bytes] = []
+
+    async def follow() -> None:
+        reading = log.read(LogOptions("main", follow=True))
+        while chunk := await anext(reading, b""):
+            seen.append(chunk)
+
+    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+        group.create_task(follow())
+        await asyncio.sleep(0)
+        assert seen == [b"a\n"]
+        log.take(b"b\nc")
+        await asyncio.sleep(1)
+        assert seen == [b"a\n", b"b\n"]
+        log.close()
+    assert seen == [b"a\n", b"b\n", b"c"]
+
+
+async def test_follower_that_falls_behind_misses_only_dropped_lines() -> None:
+    log = log_of(b"old\n")
+    reading = log.read(LogOptions("main", follow=True))
+    assert await anext(reading) == b"old\n"
+    log.take(b"x" * MAX_LOG_BYTES + b"\n")
+    log.take(b"new\n")
+    log.close()
+    rest = b"".join([each async for each in reading])
+    assert rest.endswith(b"x\nnew\n")
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        pytest.param(b"", "", id="nothing"),
+        pytest.param(b"Traceback\n\nValueError: no\n \n", "ValueError: no", id="blank-lines-at-the-end"),
+        pytest.param(b"caf\xe9\n", "caf\ufffd", id="not-utf-8"),
+    ],
+)  # fmt: skip
+def test_last_line_is_the_last_that_is_not_blank(output: bytes, expected: str) -> None:
+    assert log_of(output).last_line() == expected
