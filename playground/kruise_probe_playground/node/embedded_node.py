@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kruise_probe.api.times import format_time, utc_now
+from kruise_probe.client.recorder import EventRecorder
 from kruise_probe.client.rest import ResourceListerWatcher, RestClient
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe_playground.node.addresses import AddressBlock, hold_block
@@ -78,6 +79,7 @@ class EmbeddedNode:
         """
         _install_python(self._folder / "bin")
         api = NodeApi(self._client)
+        recorder = EventRecorder(self._client, component="kubelet", host=self.name, now=utc_now)
         with hold_block() as block:
             kubelet = self._kubelet = Kubelet(
                 SharedInformer(
@@ -86,11 +88,12 @@ class EmbeddedNode:
                     ),
                     name=f"pods of {self.name}",
                 ),
-                NodeContext(self.name, self.runtime, api, block),
+                NodeContext(self.name, self.runtime, api, block, recorder),
             )
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.runtime.run())
                 group.create_task(self._cri.run())
+                group.create_task(recorder.run())
                 await api.write_node(_node(self.name, block, utc_now()))
                 await self._cri.listening.wait()
                 self.ready.set()

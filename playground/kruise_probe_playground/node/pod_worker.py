@@ -14,6 +14,8 @@ import structlog
 from kruise_probe.api.core import Probe
 from kruise_probe.api.errors import Conflict, Invalid, KubeError, NotFound
 from kruise_probe.api.times import utc_now
+from kruise_probe.client.event_series import ObjectReference
+from kruise_probe.client.recorder import EventRecorder
 from kruise_probe_playground.node.addresses import AddressBlock, NoAddress
 from kruise_probe_playground.node.container_log import ContainerLog
 from kruise_probe_playground.node.containers import (
@@ -34,7 +36,13 @@ from kruise_probe_playground.node.node_api import NodeApi
 from kruise_probe_playground.node.pods import NodePod
 from kruise_probe_playground.node.runtime import LocalRuntime
 from kruise_probe_playground.node.startup import wait_started
-from kruise_probe_playground.node.status import Place, id_of_log, pod_status
+from kruise_probe_playground.node.status import (
+    Place,
+    backs_off,
+    id_of_log,
+    pod_full_name,
+    pod_status,
+)
 from kruise_probe_playground.pod_logs import LogOptions, NoLog
 
 FIRST_RETRY_SECONDS = 0.1
@@ -50,6 +58,7 @@ class NodeContext(NamedTuple):
     runtime: LocalRuntime
     api: NodeApi
     addresses: AddressBlock
+    recorder: EventRecorder
 
 
 class PodWorker:
@@ -87,7 +96,18 @@ class PodWorker:
             return
         if change is Change.STOPPED:
             record.note_end(loop_time=asyncio.get_running_loop().time())
+            if container.started_at is None:
+                self._warn(record, "Failed", f"Error: {container.message}")
+            if backs_off(self._pod, record, self._records):
+                what = f"failed container {record.spec.name} in pod {pod_full_name(self._pod)}"
+                self._warn(record, "BackOff", f"Back-off restarting {what}")
         self._changed.set()
+
+    def _warn(self, record: ContainerRecord, reason: str, message: str) -> None:
+        """Record an event of one container; `reason` and `message` are the kubelet's."""
+        key, name = self._pod.key, record.spec.name
+        pod = ObjectReference(key.namespace, key.name, self._pod.uid)
+        self._context.recorder.event(pod, "Warning", reason, message, container=name, probe=name)
 
     def log(self, wanted: LogOptions) -> ContainerLog:
         """The log of a container of this pod.
@@ -168,6 +188,8 @@ class PodWorker:
         try:
             config = self._config(record, sandbox)
         except Unsupported as error:
+            if record.problem != str(error):
+                self._warn(record, "Failed", f"Error: {error}")
             record.problem = str(error)
             return
         if record.current:

@@ -177,15 +177,23 @@ def _state(pod: NodePod, record: ContainerRecord, records: Records) -> Json:
         return _waiting("PodInitializing" if waits_for_init else "ContainerCreating")
     if current.state is State.RUNNING:
         return {"running": {"startedAt": _stamp(current.started_at)}}
-    if _backs_off(pod, record, records):
+    if backs_off(pod, record, records):
         wait = backoff_seconds(record.quick_ends)
-        key = f"{pod.metadata.name}_{pod.metadata.namespace}({pod.uid})"
-        message = f"back-off {wait:.0f}s restarting failed container={record.spec.name} pod={key}"
+        message = (
+            f"back-off {wait:.0f}s restarting failed container={record.spec.name}"
+            f" pod={pod_full_name(pod)}"
+        )
         return _waiting("CrashLoopBackOff", message)
     return _terminated(current)
 
 
-def _backs_off(pod: NodePod, record: ContainerRecord, records: Records) -> bool:
+def pod_full_name(pod: NodePod) -> str:
+    """The name in the kubelet's messages."""
+    return f"{pod.metadata.name}_{pod.metadata.namespace}({pod.uid})"
+
+
+def backs_off(pod: NodePod, record: ContainerRecord, records: Records) -> bool:
+    """Whether the container has ended and waits to be started again."""
     code = record.exit_code
     return (
         code is not None

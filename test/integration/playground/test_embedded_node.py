@@ -291,3 +291,25 @@ async def test_conditions_of_others_stay_when_the_node_writes_its_own(ns):
     await ns.playground.nodes[0].kill_container(ns.namespace, "web", "main")
     pod = await ns.until("has restarted", lambda it: status_of(it)["restartCount"] == 1)
     assert condition(pod, "example.com/mine")["reason"] == "Test"
+
+
+@pytest.mark.parametrize(
+    ("container", "reason", "message"),
+    [
+        pytest.param(shell("main", "exit 3"), "BackOff", "Back-off restarting failed container main in pod web_", id="crash-loop"),
+        pytest.param({"name": "main", "image": "none", "command": ["/no/such/program"]}, "Failed", "Error: unable to start container process: exec: ", id="no-program"),
+        pytest.param({"name": "main", "image": "nginx"}, "Failed", "Error: container 'main' has no command", id="no-command"),
+    ],
+)  # fmt: skip
+async def test_event_says_what_keeps_a_container_from_starting(ns, container, reason, message):
+    await ns.pod(containers=[container])
+
+    async def recorded() -> list[Json]:
+        events = await ns.playground.api.get(f"/api/v1/namespaces/{ns.namespace}/events")
+        return [each for each in events["items"] if each["reason"] == reason]
+
+    await until("the event is there", recorded)
+    event = (await recorded())[0]
+    assert event["message"].startswith(message)
+    assert (event["type"], event["source"]["component"]) == ("Warning", "kubelet")
+    assert event["involvedObject"]["fieldPath"] == "spec.containers{main}"
