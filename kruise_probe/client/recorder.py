@@ -21,7 +21,6 @@ from typing import Protocol
 import structlog
 from cachetools import LRUCache
 
-from kruise_probe.api.core import Event
 from kruise_probe.api.errors import (
     AlreadyExists,
     ApiError,
@@ -32,7 +31,7 @@ from kruise_probe.api.errors import (
     retry_after_seconds,
 )
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.resources import EVENTS, Resource
+from kruise_probe.api.resources import EVENTS
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS
 from kruise_probe.client.event_series import (
     EventSeries,
@@ -42,6 +41,7 @@ from kruise_probe.client.event_series import (
     event_name,
     new_budget,
 )
+from kruise_probe.client.interfaces import Creator, Patcher
 from kruise_probe.client.metrics import EVENTS_DROPPED, EVENTS_PENDING
 from kruise_probe.client.request import PatchType
 
@@ -57,20 +57,8 @@ MAX_TRIES = 12
 RETRY_SECONDS = 10.0
 
 
-class EventClient(Protocol):
-    """The part of `RestClient` that the recorder uses."""
-
-    async def create(
-        self, resource: Resource[Event], body: bytes, *, namespace: str = ""
-    ) -> Event: ...
-    async def patch(
-        self,
-        resource: Resource[Event],
-        key: NamespacedName,
-        body: bytes,
-        *,
-        patch_type: PatchType,
-    ) -> Event: ...
+class EventClient(Creator, Patcher, Protocol):
+    """The requests of the recorder."""
 
 
 class EventRecorder:

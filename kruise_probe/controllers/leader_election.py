@@ -25,6 +25,7 @@ from kruise_probe.api.errors import Conflict, FatalError, KubeError, NotFound
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.resources import LEASES, EventType, Resource, WatchEvent
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS
+from kruise_probe.client.interfaces import Creator, Getter, Patcher
 from kruise_probe.client.request import PatchType
 from kruise_probe.controllers.lease_record import Candidate, Observation, observe, release
 
@@ -52,21 +53,9 @@ class LeadershipLost(FatalError):
     """The Lease was not renewed in time, or another candidate holds it: the process must end."""
 
 
-class ElectionClient(Protocol):
-    """The methods of `RestClient` that the election uses. It has its own client, which `check` does not fence."""
+class ElectionClient(Getter, Creator, Patcher, Protocol):
+    """The election's own client, which `check` does not fence."""
 
-    async def get(self, resource: Resource[Lease], key: NamespacedName) -> Lease: ...
-    async def create(
-        self, resource: Resource[Lease], body: bytes, *, namespace: str = ""
-    ) -> Lease: ...
-    async def patch(
-        self,
-        resource: Resource[Lease],
-        key: NamespacedName,
-        body: bytes,
-        *,
-        patch_type: PatchType,
-    ) -> Lease: ...
     def watch(
         self,
         resource: Resource[Lease],

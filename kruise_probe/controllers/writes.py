@@ -1,24 +1,17 @@
-"""What reconcilers write with, and what they report to each other about their writes.
-
-Source: controller-runtime pkg/client (Writer).
-Differs: callers encode the bodies, as each kind of write has its own patch.
-"""
+"""What reconcilers write with, and what they report to each other about their writes."""
 
 from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol
 
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.pods import Pod
-from kruise_probe.api.resources import KubeObject, Resource
 from kruise_probe.api.v1alpha1 import PodProbe
-from kruise_probe.client.request import PatchType
+from kruise_probe.client.interfaces import Creator, Deleter, Patcher
 from kruise_probe.controllers.caches import Caches
 from kruise_probe.controllers.limits import reported_without_room
 from kruise_probe.controllers.nodes.budget import NoRoom
 from kruise_probe.controllers.pods.patch import EVERY_MARKER
-
-T = TypeVar("T", bound=KubeObject)
 
 Refusals = Mapping[str, str]
 """By marker, why the API server refuses its changes of a pod."""
@@ -26,24 +19,8 @@ Refusals = Mapping[str, str]
 NO_REFUSALS: Final[Refusals] = MappingProxyType({})
 
 
-class Writer(Protocol):
-    """Implemented by `RestClient`. Every method raises `KubeError` if the write failed."""
-
-    async def create(self, resource: Resource[T], body: bytes, *, namespace: str = "") -> T: ...
-
-    async def patch(
-        self,
-        resource: Resource[T],
-        key: NamespacedName,
-        body: bytes,
-        *,
-        patch_type: PatchType,
-        subresource: str = "",
-    ) -> T: ...
-
-    async def delete(
-        self, resource: Resource[Any], key: NamespacedName, *, uid: str = ""
-    ) -> None: ...
+class Writer(Creator, Patcher, Deleter, Protocol):
+    """What the reconcilers write with: a `RestClient`."""
 
 
 class NodeResult(NamedTuple):

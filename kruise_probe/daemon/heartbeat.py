@@ -12,7 +12,7 @@ import asyncio
 import random
 from collections.abc import Callable
 from datetime import datetime
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol
 
 import msgspec
 import structlog
@@ -22,12 +22,11 @@ from kruise_probe.api.errors import AlreadyExists, Forbidden, KubeError, NotFoun
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.meta import ObjectMeta, OwnerReference, with_node_owner
 from kruise_probe.api.names import agent_lease_name
-from kruise_probe.api.resources import LEASES, KubeObject, Resource
+from kruise_probe.api.resources import LEASES
 from kruise_probe.api.times import format_micro_time
+from kruise_probe.client.interfaces import Creator, Patcher
 from kruise_probe.client.request import PatchType
 from kruise_probe.daemon import metrics
-
-T = TypeVar("T", bound=KubeObject)
 
 LEASE_SECONDS: Final = 60
 RENEW_SECONDS: Final = 10.0
@@ -37,14 +36,8 @@ DEADLINE_SECONDS: Final = 8.0
 """Timeout of one renewal."""
 
 
-class LeaseClient(Protocol):
-    """The two requests to the API server that a heartbeat needs."""
-
-    async def create(self, resource: Resource[T], body: bytes, *, namespace: str = "") -> T: ...
-
-    async def patch(
-        self, resource: Resource[T], key: NamespacedName, body: bytes, *, patch_type: PatchType
-    ) -> T: ...
+class LeaseClient(Creator, Patcher, Protocol):
+    """The requests of a heartbeat."""
 
 
 class Heartbeat:

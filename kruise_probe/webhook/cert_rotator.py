@@ -12,7 +12,7 @@ import asyncio
 import base64
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol
 
 import msgspec
 import structlog
@@ -20,7 +20,8 @@ import structlog
 from kruise_probe.api.errors import Conflict, KubeError, NotFound
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.meta import ApiObject
-from kruise_probe.api.resources import KubeObject, Resource, as_is
+from kruise_probe.api.resources import Resource, as_is
+from kruise_probe.client.interfaces import Getter, Patcher
 from kruise_probe.client.request import PatchType
 from kruise_probe.webhook.cert_watcher import WebhookTls
 from kruise_probe.webhook.rotation import (
@@ -38,8 +39,6 @@ ROUND_SECONDS: Final = 20.0
 """Deadline of one round."""
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
-
-T = TypeVar("T", bound=KubeObject)
 
 
 class Secret(ApiObject, frozen=True):
@@ -78,14 +77,8 @@ VALIDATING: Final = _configurations("Validating")
 MUTATING: Final = _configurations("Mutating")
 
 
-class RotatorClient(Protocol):
-    """The API calls of the rotator."""
-
-    async def get(self, resource: Resource[T], key: NamespacedName) -> T: ...
-
-    async def patch(
-        self, resource: Resource[T], key: NamespacedName, body: bytes, *, patch_type: PatchType
-    ) -> T: ...
+class RotatorClient(Getter, Patcher, Protocol):
+    """The requests of the rotator."""
 
 
 class CertRotator:

@@ -103,21 +103,27 @@ class LeaseLink:
         else:
             self._way.clear()
 
-    async def get(self, resource: Resource[Lease], key: NamespacedName) -> Lease:
+    async def get(self, resource: Resource[Any], key: NamespacedName) -> Any:
         await self._there()
         lease = self._leases.read()
         await self._back()
         return lease
 
-    async def create(self, resource: Resource[Lease], body: bytes, *, namespace: str = "") -> Lease:
+    async def create(self, resource: Resource[Any], body: bytes, *, namespace: str = "") -> Any:
         await self._there()
         lease = self._leases.create(body)
         await self._back()
         return lease
 
     async def patch(
-        self, resource: Resource[Lease], key: NamespacedName, body: bytes, *, patch_type: PatchType
-    ) -> Lease:
+        self,
+        resource: Resource[Any],
+        key: NamespacedName,
+        body: bytes,
+        *,
+        patch_type: PatchType,
+        subresource: str = "",
+    ) -> Any:
         await self._there()
         lease = self._leases.patch(body)
         await self._back()

@@ -46,7 +46,7 @@ class FakeEvents:
         self.fault: Callable[[], None] = lambda: None
         self.lose_response = False
 
-    async def create(self, resource: Resource[Event], body: bytes, *, namespace: str = "") -> Event:
+    async def create(self, resource: Resource[Any], body: bytes, *, namespace: str = "") -> Any:
         self._count_write()
         event = msgspec.json.decode(body)
         name = event["metadata"]["name"]
@@ -57,8 +57,14 @@ class FakeEvents:
         return self._answer(body)
 
     async def patch(
-        self, resource: Resource[Event], key: NamespacedName, body: bytes, *, patch_type: PatchType
-    ) -> Event:
+        self,
+        resource: Resource[Any],
+        key: NamespacedName,
+        body: bytes,
+        *,
+        patch_type: PatchType,
+        subresource: str = "",
+    ) -> Any:
         self._count_write()
         if key.name not in self.stored:
             raise NotFound(key.name, reason="NotFound")

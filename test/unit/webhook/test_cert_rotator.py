@@ -51,7 +51,13 @@ class Store:
         return resource.decode(msgspec.json.encode({"metadata": metadata, "webhooks": [webhook]}))
 
     async def patch(
-        self, resource: Resource[Any], key: NamespacedName, body: bytes, *, patch_type: PatchType
+        self,
+        resource: Resource[Any],
+        key: NamespacedName,
+        body: bytes,
+        *,
+        patch_type: PatchType,
+        subresource: str = "",
     ) -> Any:
         await asyncio.sleep(0)
         patch = json.loads(body)
