@@ -191,7 +191,7 @@ OPTIONAL_NAMESPACE: Final = Name(label=True, optional=True)
 
 
 class Flag(click.Option):
-    """An option that can be set by an environment variable: `KRUISE_PROBE_` and the flag's name in upper case.
+    """An option that can be set by an environment variable: `KRUISE_PROBE_` and the flag's long name in upper case.
 
     The names in `envvar` have lower precedence.
     """
@@ -199,7 +199,8 @@ class Flag(click.Option):
     prefix: ClassVar[str] = "KRUISE_PROBE_"
 
     def __init__(self, declarations: list[str], **attributes: Any) -> None:
-        own = self.prefix + declarations[0].removeprefix("--").replace("-", "_").upper()
+        long = next(each for each in declarations if each.startswith("--"))
+        own = self.prefix + long.removeprefix("--").replace("-", "_").upper()
         others = attributes.pop("envvar", None) or []
         super().__init__(
             declarations, envvar=[own, *others], show_envvar=True, show_default=True, **attributes
@@ -209,9 +210,9 @@ class Flag(click.Option):
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-def flag(name: str, **attributes: Any) -> Decorator:
+def flag(*names: str, **attributes: Any) -> Decorator:
     """`@flag("--metrics-addr", type=LISTEN_ADDRESS, default=":8080", help=…)`."""
-    return click.option(name, cls=Flag, **attributes)
+    return click.option(*names, cls=Flag, **attributes)
 
 
 def bool_flag(name: str, *, default: bool, help: str) -> Decorator:

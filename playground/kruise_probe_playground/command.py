@@ -5,22 +5,22 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import click
 from rich.console import Console
 
 from kruise_probe.api.errors import FatalError, KubeError
-from kruise_probe.api.times import parse_duration
+from kruise_probe.cli.flag_types import Duration, flag
 from kruise_probe.serving.logs import configure_logs
 from kruise_probe.serving.signals import Signalled, until_signal
 from kruise_probe_playground.documents import SAMPLE, BadFile, Document, load
 from kruise_probe_playground.node.addresses import NoAddress
 from kruise_probe_playground.programs import ChildFailed
 from kruise_probe_playground.session import Playground
-from kruise_probe_playground.showing import Ticker, check, show_lines, show_live
+from kruise_probe_playground.showing import Ticker, check, problems_of, show_lines, show_live
 from kruise_probe_playground.ticker import Line
 from kruise_probe_playground.workspace import NoWorkspace
 
@@ -29,35 +29,12 @@ INTERRUPTED = 130
 _KNOWN_ERRORS = (BadFile, ChildFailed, NoAddress, NoWorkspace, FatalError, KubeError, OSError)
 
 
-class Seconds(click.ParamType[float]):
-    """`60s`, `1m30s`: durations as in the flags of manager and daemon."""
-
-    name = "duration"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        if isinstance(value, float):
-            return value
-        seconds = parse_duration(str(value))
-        if not seconds:
-            return self.fail(f"{value!r} is not a duration; write it as 60s or 1m30s", param, ctx)
-        return seconds
-
-
 class Settings(NamedTuple):
     documents: list[Document]
     nodes: int
     kubeconfig_out: Path | None
     wanted_states: int
     check_seconds: float | None
-
-
-def _option(*names: str, **attributes: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """An option with an environment variable, named as for the flags of manager and daemon."""
-    long = next(each for each in names if each.startswith("--"))
-    variable = f"KRUISE_PROBE_{long.removeprefix('--').replace('-', '_').upper()}"
-    return click.option(*names, envvar=variable, show_envvar=True, **attributes)
 
 
 _HELP = """Runs an API server, nodes, the manager and the daemons on this machine, without root and without a cluster.
@@ -75,42 +52,38 @@ kruise-probe playground --check          for scripts: one line of JSON, exit cod
 @click.command(
     help=_HELP,
     short_help="Run everything on this machine, without a cluster.",
-    context_settings={"show_default": True},
 )
-@_option(
+@flag(
     "-f",
     "--filename",
     "files",
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Pods and PodProbeMarkers to apply instead of the sample; repeatable; - is standard input. Deployments and"
-    " StatefulSets become single pods.",
+    help="Pods and PodProbeMarkers to apply instead of the sample: a file, a folder with .yaml, .yml and .json files,"
+    " or - for standard input; repeatable. Deployments and StatefulSets become single pods.",
 )
-@_option("--no-sample", is_flag=True, help="Do not apply the sample.")
-@_option(
+@flag("--no-sample", is_flag=True, help="Do not apply the sample.")
+@flag(
     "--check",
     "checking",
     is_flag=True,
     help="Show nothing. Wait until conditions, labels, annotations and events show every probe of the sample in both"
     " states (with -f: a result of every probe). Then print one line of JSON and exit.",
 )
-@_option(
+@flag(
     "--check-timeout",
-    type=Seconds(),
+    type=Duration(at_least=1),
     default="60s",
-    show_default=True,
     help="Timeout of --check.",
 )
-@_option(
+@flag(
     "--kubeconfig-out",
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Another file for the kubeconfig with the session's token, mode 0600. It must not exist, and is removed at the end.",
 )
-@_option(
-    "--nodes", type=click.IntRange(1, 50), default=1, show_default=True, help="Number of nodes."
-)
+@flag("--nodes", type=click.IntRange(1, 50), default=1, help="Number of nodes.")
 def playground(
     files: tuple[Path, ...],
     no_sample: bool,
@@ -208,6 +181,8 @@ async def _check(
     click.echo(
         f"kruise-probe playground: incomplete after {seconds:g} s: {progress.missing()}", err=True
     )
+    for each in await problems_of(running):
+        click.echo(f"{each.text} -> {each.remedy}", err=True)
     for program in (running.manager, *running.daemons.values()):
         click.echo(f"last log line of the {program.name}: {program.last_line()}", err=True)
     return 1

@@ -68,6 +68,9 @@ SAMPLE = Path(__file__).parent / "samples" / "game-servers.yaml"
 
 STANDARD_INPUT = Path("-")
 
+SUFFIXES: Final = (".json", ".yaml", ".yml")
+"""Of the files that are read in a folder, as in kubectl. Folders below it are not read."""
+
 _STRICT = "?fieldValidation=Strict"
 """As kubectl requests: an unknown field is an error instead of being dropped."""
 
@@ -91,12 +94,24 @@ def load(files: Sequence[Path]) -> list[Document]:
     Raises:
         BadFile: a file cannot be read, is not YAML, or contains something other than objects.
     """
-    documents = [document for file in files for document in _load_one(file)]
+    documents = [
+        document for path in files for file in _files(path) for document in _load_one(file)
+    ]
     if files and not documents:
         raise BadFile(
             f"{files[0]}: contains no object; write a PodProbeMarker and the Pods that it selects"
         )
     return documents
+
+
+def _files(path: Path) -> list[Path]:
+    """The file, or the files of a folder that kubectl would read, by name."""
+    if not path.is_dir():
+        return [path]
+    found = sorted(each for each in path.iterdir() if each.suffix in SUFFIXES)
+    if not found:
+        raise BadFile(f"{path}: the folder has no {', '.join(SUFFIXES)} file")
+    return found
 
 
 def _load_one(file: Path) -> Iterator[Document]:

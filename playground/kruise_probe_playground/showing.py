@@ -16,7 +16,7 @@ from kruise_probe.api.times import utc_now
 from kruise_probe.cli.reading import Reader
 from kruise_probe_playground.board import Board
 from kruise_probe_playground.check import Progress
-from kruise_probe_playground.problems import summaries
+from kruise_probe_playground.problems import ProblemSummary, summaries
 from kruise_probe_playground.session import Playground
 from kruise_probe_playground.ticker import Line
 from kruise_probe_playground.view import Shown, View, plain_line
@@ -52,10 +52,19 @@ class Ticker:
         self.lines.append((self._now(), line))
 
 
+def _reader(playground: Playground) -> Reader:
+    return Reader(playground.client, namespace="", system_namespace=SYSTEM_NAMESPACE)
+
+
+async def problems_of(playground: Playground) -> list[ProblemSummary]:
+    """The problems that need action now."""
+    return summaries(await _reader(playground).read())
+
+
 async def show_live(playground: Playground, ticker: Ticker, console: Console) -> None:
     """Draw until cancelled."""
     board = Board(playground.client, on_line=ticker.add, on_change=lambda: None)
-    reader = Reader(playground.client, namespace="", system_namespace=SYSTEM_NAMESPACE)
+    reader = _reader(playground)
     first = await reader.read()
 
     def view() -> View:

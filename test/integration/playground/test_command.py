@@ -123,6 +123,16 @@ def test_check_of_other_files_needs_one_result_of_each_probe(start, short_folder
     assert json.loads(out)["seen"] == {"own/down": ["Failed"], "own/up": ["Succeeded"]}
 
 
+def test_check_names_the_broken_link_that_explain_knows(start, short_folder):
+    (short_folder / "own.yaml").write_text(
+        OWN.replace("containerName: main", "containerName: mian")
+    )
+    code, _, err = start("--check", "--check-timeout=9s", "-f", str(short_folder)).end()
+    assert code == 1
+    assert "own#up on own: the pod has no container mian, only main. Did you mean 'main'?" in err
+    assert "-> correct containerName in the marker" in err
+
+
 def test_lines_name_the_folder_of_a_container(start, short_folder):
     file = short_folder / "own.yaml"
     file.write_text(OWN)
@@ -231,7 +241,7 @@ def test_invalid_file_is_one_line_with_its_place(start, short_folder, content, c
     ("arguments", "complaint"),
     [
         pytest.param(["--nodes=0"], "--nodes", id="no-nodes"),
-        pytest.param(["--check-timeout=soon"], "write it as 60s", id="no-duration"),
+        pytest.param(["--check-timeout=soon"], "write it as 15s", id="no-duration"),
         pytest.param(["--check", "--no-sample"], "nothing to check", id="nothing-to-check"),
     ],
 )

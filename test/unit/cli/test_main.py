@@ -115,7 +115,7 @@ WITHOUT_SERVERS = ["--metrics-addr=0", "--health-probe-addr=0"]
         pytest.param(
             ["playground", "--check", "--no-sample"], "add -f FILE", id="nothing-to-check"
         ),
-        pytest.param(["playground", "--check-timeout=soon"], "write it as 60s", id="check-timeout"),
+        pytest.param(["playground", "--check-timeout=soon"], "write it as 15s", id="check-timeout"),
         pytest.param(["completion", "tcsh"], "'bash', 'zsh', 'fish'", id="unknown-shell"),
         pytest.param(
             ["manager", "--feature-gates=KruiseDaemon=yes"], "KruiseDaemon=true", id="gate-value"

@@ -70,10 +70,9 @@ def test_typed_list_is_flattened(tmp_path: Path) -> None:
     assert found.object["metadata"]["name"] == "web"
 
 
-@pytest.mark.parametrize("name", ["absent.yaml", "."])
-def test_unreadable_file_is_named(tmp_path: Path, name: str) -> None:
-    with pytest.raises(BadFile, match="cannot be read"):
-        load([tmp_path / name])
+def test_unreadable_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadFile, match=r"absent\.yaml: cannot be read"):
+        load([tmp_path / "absent.yaml"])
 
 
 def test_dash_reads_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,3 +119,17 @@ def test_workload_becomes_pods_and_services_are_ignored(tmp_path: Path) -> None:
         }
         for number in range(2)
     ]
+
+
+def test_folder_is_read_as_kubectl_reads_it(tmp_path: Path) -> None:
+    for name in ("b.yaml", "a.yml", "c.json", "d.txt", "below/e.yaml"):
+        file = tmp_path / name
+        file.parent.mkdir(exist_ok=True)
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": file.stem}}
+        file.write_bytes(msgspec.json.encode(pod))
+    assert [each.object["metadata"]["name"] for each in load([tmp_path])] == ["a", "b", "c"]
+
+
+def test_folder_without_files_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(BadFile, match=r"the folder has no \.json, \.yaml, \.yml file"):
+        load([tmp_path])
