@@ -95,14 +95,29 @@ HOST: Final = (
 SCHEME: Final = 'supported values: "HTTP", "HTTPS"'
 MODE: Final = 'supported values: "Plaintext", "TLS"'
 HEADER_NAME: Final = (
-    "a valid HTTP header must consist of alphanumeric characters, '-' or '_' (e.g. 'X-Header-Name')"
+    "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name')"
+)
+PATH_CONTROL: Final = "must not contain control characters; write them escaped, such as %0A"
+PATH_ESCAPE: Final = "must have two hexadecimal digits after each '%'; write %25 for the character"
+PATH_START: Final = (
+    "must start with a single '/'; the text before it would be read as a scheme or host"
 )
 PORT_NAME: Final = (
     "must be a port number, or a port name: no more than 15 characters (a-z, 0-9 and single hyphens (-)), "
     "with at least one letter (a-z)"
 )
 
-_HEADER_NAME = re.compile(r"[-A-Za-z0-9!#$%&'*+.^_`|~]+")
+HEADER_NAME_PATTERN: Final = "[-A-Za-z0-9]+"
+# In CEL too, therefore RE2's subset. A query needs no valid escapes: Go sends it as written.
+PATH_CONTROL_PATTERN: Final = r"[\x00-\x1f\x7f]"
+PATH_PATTERN: Final = r"([^%?#]|%[0-9A-Fa-f]{2})*([?][^#]*)?(#([^%]|%[0-9A-Fa-f]{2})*)?"
+PATH_HOST_PATTERN: Final = "^([^/?#]*:|//([^/]|$))"
+
+_TOKEN = re.compile(r"[-A-Za-z0-9!#$%&'*+.^_`|~]+")
+_HEADER_NAME = re.compile(HEADER_NAME_PATTERN)
+_PATH_CONTROL = re.compile(PATH_CONTROL_PATTERN)
+_PATH = re.compile(PATH_PATTERN)
+_PATH_HOST = re.compile(PATH_HOST_PATTERN)
 _PORT_NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 _POLICY_STATES = (ProbeState.SUCCEEDED, ProbeState.FAILED)
 _NUMBERS = (
@@ -246,6 +261,8 @@ def _container_probe(
         yield field.required(f"{path}.containerName", "must name the container to probe")
     yield from field.check_length(f"{path}.containerName", probe.container_name, MAX_CONTAINER_NAME)
     yield from validate_probe(probe.probe, f"{path}.probe")
+    if probe.probe.http_get is not None:
+        yield from _request(probe.probe.http_get, f"{path}.probe.httpGet")
     condition_type = probe.pod_condition_type
     if not condition_type and not probe.marker_policy:
         yield field.required(path, NO_OUTPUT)
@@ -347,10 +364,32 @@ def _http_get(action: HTTPGetAction, path: str) -> Iterator[FieldError]:
     yield from field.check_items(f"{path}.httpHeaders", headers, MAX_HEADERS)
     for index, header in enumerate(headers):
         at = f"{path}.httpHeaders[{index}]"
-        if not _HEADER_NAME.fullmatch(header.name):
+        if not _TOKEN.fullmatch(header.name):
             yield field.invalid(f"{at}.name", header.name, HEADER_NAME)
         yield from field.check_length(f"{at}.name", header.name, MAX_NAME)
         yield from field.check_length(f"{at}.value", header.value, MAX_TEXT)
+
+
+def _request(action: HTTPGetAction, path: str) -> Iterator[FieldError]:
+    """Report what kubelet would send differently, and header names that Kubernetes refuses in pods.
+
+    Not part of `validate_probe`: a marker that was stored before these rules keeps being probed, as kubelet would.
+    """
+    if problem := _path_error(action.path or ""):
+        yield field.invalid(f"{path}.path", action.path, problem)
+    for index, header in enumerate(action.http_headers or ()):
+        if _TOKEN.fullmatch(header.name) and not _HEADER_NAME.fullmatch(header.name):
+            yield field.invalid(f"{path}.httpHeaders[{index}].name", header.name, HEADER_NAME)
+
+
+def _path_error(path: str) -> str | None:
+    if _PATH_CONTROL.search(path):
+        return PATH_CONTROL
+    if not _PATH.fullmatch(path):
+        return PATH_ESCAPE
+    if _PATH_HOST.match(path):
+        return PATH_START
+    return None
 
 
 def _grpc(action: GRPCAction, path: str) -> Iterator[FieldError]:

@@ -86,7 +86,8 @@ def _http_get(*, bounded: bool) -> Schema:
     name, value, path, scheme = text(), text(), text(), text()
     if bounded:
         name = ruled(text(most=limits.MAX_NAME), rules.HEADER_NAME)
-        value = path = text(most=limits.MAX_TEXT)
+        value = text(most=limits.MAX_TEXT)
+        path = ruled(text(most=limits.MAX_TEXT), *rules.PATH)
         scheme = ruled(text(most=limits.MAX_NAME), rules.SCHEME)
     header = record(
         {"name": described("Header name.", name), "value": described("Header value.", value)},

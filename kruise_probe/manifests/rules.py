@@ -26,7 +26,6 @@ Rule = dict[str, str]
 _DNS_LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _ANY_CASE_DNS_LABEL: Final = "[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?"
 _NAME: Final = f"[A-Za-z0-9]([-A-Za-z0-9_.]{{0,{labels.MAX_NAME_PART - 2}}}[A-Za-z0-9])?"
-_HEADER_NAME: Final = r"[-A-Za-z0-9!#$%&\'*+.^_`|~]+"
 
 # Not FieldValueDuplicate: the API server omits the message of such a rule.
 REQUIRED: Final = "FieldValueRequired"
@@ -213,6 +212,7 @@ CONDITION_TYPE: Final = (
 POLICIES: Final = _rule(
     "self.all(m, self.exists_one(n, n.state == m.state))",
     f"state {validation.UNIQUE_STATE}",
+    item="(self[0].state == self[1].state ? '[1]: ' : '[2]: ')",
 )
 POLICY: Final = _rule(
     "(has(self.labels) && self.labels.size() > 0) || (has(self.annotations) && self.annotations.size() > 0)",
@@ -256,4 +256,11 @@ COMMAND: Final = (
 HOST: Final = _rule("self == ''", validation.HOST, reason=FORBIDDEN)
 SCHEME: Final = _rule("self in ['', 'HTTP', 'HTTPS']", validation.SCHEME)
 MODE: Final = _rule("self in ['', 'Plaintext', 'TLS']", validation.MODE)
-HEADER_NAME: Final = _rule(f"self.matches('^{_HEADER_NAME}$')", validation.HEADER_NAME)
+HEADER_NAME: Final = _rule(
+    f"self.matches({_literal(f'^{validation.HEADER_NAME_PATTERN}$')})", validation.HEADER_NAME
+)
+PATH: Final = (
+    _rule(f"!self.matches({_literal(validation.PATH_CONTROL_PATTERN)})", validation.PATH_CONTROL),
+    _rule(f"self.matches({_literal(f'^{validation.PATH_PATTERN}$')})", validation.PATH_ESCAPE),
+    _rule(f"!self.matches({_literal(validation.PATH_HOST_PATTERN)})", validation.PATH_START),
+)

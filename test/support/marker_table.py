@@ -203,6 +203,46 @@ NUMBERS = (
     "failureThreshold",
     "terminationGracePeriodSeconds",
 )
+PATHS = (
+    *(
+        "/healthz",
+        "healthz",
+        "/a%2Fb%20",
+        "/a?x=50%",
+        "?x=1",
+        "/a:b",
+        "a/b:c",
+        "/a b",
+        "/ä",
+        "///a",
+    ),
+    *("/a//b", "/a?b:c", "?//b", "#a", "/a#b%20"),
+)
+BAD_PATHS = (
+    *(
+        "/50%",
+        "/a%2",
+        "/%zz",
+        "/a%2%2Fb",
+        "a%",
+        "/a#b%",
+        "/a?b#%zz",
+        "/a\tb",
+        "/a?b\n",
+        "/\x7f",
+        "\0",
+    ),
+    *(
+        "http://other/a",
+        "https:",
+        "localhost:8080/a",
+        "a:b",
+        ":a",
+        "127.0.0.1:80",
+        "a:?b",
+        "//other/a",
+    ),
+)
 EXEC: Json = {"exec": {"command": ["true"]}}
 HTTP: Json = {"httpGet": {"port": 80}}
 TCP: Json = {"tcpSocket": {"port": 80}}
@@ -318,7 +358,7 @@ def _largest() -> Json:
         {
             "name": f"{n:0200}",
             "containerName": "c" * 63,
-            "probe": {"httpGet": {"port": "a" * 15, "httpHeaders": headers}},
+            "probe": {"httpGet": {"port": "a" * 15, "httpHeaders": headers, "path": "/%20" * 1024}},
             "podConditionType": f"{'p' * 200}/{n}",
             "markerPolicy": [policy("Succeeded", **marks), policy("Failed", **marks)],
         }
@@ -351,7 +391,9 @@ def _good_handlers() -> Iterator[Row]:
     yield Row("empty-host", edited(PROBE, {"httpGet": {"port": 1, "host": ""}}))
     yield Row("empty-path", edited(PROBE, {"httpGet": {"port": 1, "path": ""}}))
     yield Row("longest-path", edited(PROBE, {"httpGet": {"port": 1, "path": "/" * 4096}}))
-    for header in ("Host", "X-Header-Name", "x_y", "!#$%&'*+.^`|~-", "1"):
+    for path in PATHS:
+        yield Row(f"path-{path}", edited(PROBE, {"httpGet": {"port": 1, "path": path}}))
+    for header in ("Host", "X-Header-Name", "-", "1"):
         headers = [{"name": header, "value": "Wert é"}]
         yield Row(
             f"header-{header}", edited(PROBE, {"httpGet": {"port": 1, "httpHeaders": headers}})
@@ -516,7 +558,7 @@ def _probe_row(name: str, probe: Json, field: str) -> Row:
 
 def _bad_headers() -> Iterator[Row]:
     headers = ".httpGet.httpHeaders"
-    for name in ("", "A B", "a:b", "é", "a\n", "(x)"):
+    for name in ("", "A B", "a:b", "é", "a\n", "(x)", "X_Name", "a.b", "!#$%&'*+.^`|~-"):
         bad = [{"name": name, "value": ""}]
         yield _probe_row(
             f"bad-header-{name!r}",
@@ -562,6 +604,8 @@ def _bad_handlers() -> Iterator[Row]:
         yield row(
             f"bad-scheme-{scheme}", {"httpGet": {"port": 1, "scheme": scheme}}, ".httpGet.scheme"
         )
+    for path in BAD_PATHS:
+        yield row(f"bad-path-{path!r}", {"httpGet": {"port": 1, "path": path}}, ".httpGet.path")
     yield row("path-long", {"httpGet": {"port": 1, "path": "/" * 4097}}, ".httpGet.path")
     yield row("service-long", {"grpc": {"port": 1, "service": "s" * 4097}}, ".grpc.service")
     for number in NUMBERS:

@@ -89,7 +89,10 @@ def degraded(counts: StatusCounts, refusals: Mapping[NamespacedName, str]) -> Co
     compiled = counts.compiled
     if compiled.errors:
         errors = listed([str(each) for each in compiled.errors])
-        message = f"Invalid parts of the spec are ignored: {errors}. Correct them."
+        message = (
+            f"The spec has invalid parts: {errors}. "
+            "Correct them; until then, probes, labels and annotations that cannot be used are ignored."
+        )
         return Condition(DEGRADED, "True", INVALID_SPEC, message)
     if refusals:
         return not_marked(refusals)

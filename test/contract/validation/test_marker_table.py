@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from support import programs
 from support.contract_api import Answer, Api
-from support.marker_table import GOOD, INVALID, VALID, Row, edited
+from support.marker_table import GOOD, INVALID, VALID, Row, edited, policy
 
 from kruise_probe.api.reserved import MAX_ALLOWED_LABELS
 from kruise_probe.manifests.crds import marker_crd
@@ -53,6 +53,23 @@ def test_a_bad_marker_is_refused_and_the_field_named(answers: Answers, row: Row,
     assert expected & fields, answer
 
 
+def test_a_repeated_state_is_named_at_its_own_index(with_api: Any, kind: str) -> None:
+    async def create(api: Api) -> None:
+        path = api.path("podprobemarkers")
+        spec = edited("probes.0.markerPolicy", [policy(), policy()])
+
+        answer = await api.post(path, marker(spec), dryRun="All")
+
+        (cause,) = answer.body["details"]["causes"]
+        if kind == "real":
+            assert cause["field"] == "spec.probes[0].markerPolicy"
+            assert "[1]: state must be unique" in cause["message"]
+        else:
+            assert cause["field"] == "spec.probes[0].markerPolicy[1].state"
+
+    with_api(create)
+
+
 def test_the_selector_is_immutable_and_the_rest_is_not(with_api: Any) -> None:
     async def change(api: Api) -> None:
         await api.create("podprobemarkers", marker(GOOD))
@@ -85,6 +102,11 @@ BEFORE_THE_RULES = {
     "native-condition": edited("probes.0.podConditionType", "Ready"),
     "reserved-label": edited("probes.0.markerPolicy.0.labels", {"pod-template-hash": "x"}),
     "endless-timeout": edited("probes.0.probe.timeoutSeconds", 7200),
+    "broken-escape": edited("probes.0.probe", {"httpGet": {"port": 1, "path": "/50%"}}),
+    "header-name": edited(
+        "probes.0.probe", {"httpGet": {"port": 1, "httpHeaders": [{"name": "a_b", "value": ""}]}}
+    ),
+    "state-twice": edited("probes.0.markerPolicy", [policy(), policy()]),
     "long-command": edited("probes.0.probe.exec.command", ["sh", "-c", "x" * 30_000]),
 }
 

@@ -1,12 +1,18 @@
 """The validation rules; the API server and the webhook are tested with the same table."""
 
+from urllib.parse import unquote_to_bytes
+
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.marker_table import GOOD, INVALID, ROWS, VALID, Row, edited
 
 from kruise_probe.api.field_errors import MAX_ERRORS, FieldError
+from kruise_probe.api.host_port import HostPort
 from kruise_probe.api.v1alpha1 import PodProbeMarkerSpec
 from kruise_probe.api.validation import validate_marker
+from kruise_probe.daemon.probers.urls import Url
 
 
 def errors_of(spec: object) -> list[FieldError]:
@@ -57,6 +63,18 @@ def test_policy_state_is_unique_per_probe() -> None:
 
     assert error.path == "spec.probes[0].markerPolicy[1].state"
     assert error.detail == "must be unique in this markerPolicy"
+
+
+@given(st.text(st.sampled_from("/:?#%2Fz@[a\t ä"), max_size=12))
+def test_valid_path_is_sent_as_written(path: str) -> None:
+    if errors_of(edited("probes.0.probe", {"httpGet": {"port": 1, "path": path}})):
+        return
+
+    sent, _, sent_query = Url.of_action("HTTP", HostPort("h", 1), path).target.partition("?")
+    written, _, query = path.partition("#")[0].partition("?")
+
+    assert unquote_to_bytes(sent).removeprefix(b"/") == unquote_to_bytes(written).removeprefix(b"/")
+    assert sent_query == query
 
 
 def test_at_most_twenty_errors_are_listed() -> None:

@@ -65,6 +65,23 @@ def test_an_invalid_probe_is_left_out_and_the_others_stay(bad: Json) -> None:
 
 
 @pytest.mark.parametrize(
+    "action",
+    [
+        pytest.param({"path": "/50%"}, id="broken-escape"),
+        pytest.param({"path": "/a\tb"}, id="control-character"),
+        pytest.param({"path": "localhost:80/a"}, id="host-in-the-path"),
+        pytest.param({"httpHeaders": [{"name": "X_Name", "value": ""}]}, id="header-name"),
+    ],
+)
+def test_a_request_from_before_the_rules_is_sent_and_reported(action: Json) -> None:
+    compiled = compile_marker(
+        marker(probes=[probe_wire(handler={"httpGet": {"port": 80, **action}})])
+    )
+    assert len(compiled.probes) == 1
+    assert len(compiled.errors) == 1
+
+
+@pytest.mark.parametrize(
     ("policy", "labels", "annotations"),
     [
         pytest.param(policy_wire("Succeeded", {"app": "x"}), {}, {}, id="own-selector-key"),

@@ -72,6 +72,7 @@ def test_b13_a_field_without_effect_gets_one_warning() -> None:
 
 OLD_BAD = edited("probes.0.podConditionType", "Ready")
 OLD_RESERVED = edited("probes.0.markerPolicy.0.labels", {"pod-template-hash": "x"})
+OLD_PATH = edited("probes.0.probe", {"httpGet": {"port": 1, "path": "/50%"}})
 OLD_ENDLESS = edited("probes.0.probe.timeoutSeconds", 7200)
 
 
@@ -82,6 +83,7 @@ OLD_ENDLESS = edited("probes.0.probe.timeoutSeconds", 7200)
         pytest.param(marker(OLD_BAD, finalizers=[]), OLD_BAD, True, id="finalizer-of-an-old-one"),
         pytest.param(marker(OLD_RESERVED, labels={"a": "b"}), OLD_RESERVED, True, id="reserved"),
         pytest.param(marker(OLD_ENDLESS, finalizers=[]), OLD_ENDLESS, True, id="endless"),
+        pytest.param(marker(OLD_PATH, labels={"a": "b"}), OLD_PATH, True, id="broken-escape"),
         pytest.param(marker(GOOD), OLD_BAD, True, id="invalid-one-is-corrected"),
         pytest.param(marker(OLD_BAD), GOOD, False, id="valid-one-becomes-invalid"),
         pytest.param(
