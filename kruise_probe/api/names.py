@@ -29,6 +29,7 @@ AGENT_LEASE_PREFIX: Final = "kruise-probe-"
 EVENT_COMPONENT: Final = "kruise-daemon-podprobe"
 EVENT_SUCCEEDED: Final = "KruiseProbeSucceeded"
 EVENT_FAILED: Final = "KruiseProbeFailed"
+EVENT_UNKNOWN: Final = "KruiseProbeUnknown"
 
 REASON_AGENT_STALE: Final = "ProbeAgentStale"
 REASON_PROBE_REMOVED: Final = "ProbeRemoved"

@@ -13,7 +13,7 @@ import structlog
 from prometheus_client import REGISTRY
 
 from kruise_probe.api.core import Probe
-from kruise_probe.api.names import EVENT_FAILED, EVENT_SUCCEEDED, SYSTEM_NAMESPACE
+from kruise_probe.api.names import EVENT_FAILED, EVENT_SUCCEEDED, EVENT_UNKNOWN, SYSTEM_NAMESPACE
 from kruise_probe.api.v1alpha1 import NodePodProbe, ProbeState
 from kruise_probe.client.event_series import ObjectReference
 from kruise_probe.daemon.diff import DesiredProbe
@@ -28,6 +28,14 @@ from kruise_probe.informers.replica import EventHandler
 
 LAST_EVENTS_SECONDS: Final = 1.0
 """Time to send the last events at shutdown, after the last status write."""
+
+
+_EVENTS: Final = {
+    ProbeState.SUCCEEDED: ("Normal", EVENT_SUCCEEDED),
+    ProbeState.FAILED: ("Normal", EVENT_FAILED),
+    ProbeState.UNKNOWN: ("Warning", EVENT_UNKNOWN),
+}
+"""Type and reason of the event of a new state."""
 
 
 class AgentOptions(NamedTuple):
@@ -173,14 +181,15 @@ class Agent:
         return node_pod_probe.metadata.name == self._node_name
 
     def _record_transition(self, desired: DesiredProbe, result: PublishedResult) -> None:
-        succeeded = result.state is ProbeState.SUCCEEDED
+        type, reason = _EVENTS[result.state]
+        probe = str(desired.key.probe)
         self._recorder.event(
             ObjectReference(desired.pod.namespace, desired.pod.name, desired.key.pod_uid),
-            "Normal",
-            EVENT_SUCCEEDED if succeeded else EVENT_FAILED,
-            result.message,
+            type,
+            reason,
+            f"{probe}: {result.message}" if result.message else probe,
             container=desired.key.container,
-            probe=str(desired.key.probe),
+            probe=probe,
         )
 
 

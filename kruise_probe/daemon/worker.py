@@ -57,7 +57,7 @@ class WorkerContext(NamedTuple):
     Attributes:
         spawn: starts the task of an attempt; its owner cancels it at the end.
         stalled_since: whether this process has stalled since a loop time, and so read responses too late.
-        on_transition: called with the probe and its new result when the state became Succeeded or Failed.
+        on_transition: called with the probe and its new result when the state changed.
         now: the wall clock.
     """
 
@@ -441,6 +441,5 @@ class Worker:
         if result is None:
             return
         self.series.state = record.state.value
-        state_changed = self._context.results.put(key, result)
-        if state_changed and record.state is not ProbeState.UNKNOWN:
+        if self._context.results.put(key, result):
             self._context.on_transition(self.desired, result)

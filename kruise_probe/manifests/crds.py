@@ -44,12 +44,11 @@ def marker_crd(allowed_labels: Collection[str] = ()) -> dict[str, Any]:
             _column("Succeeded", "integer", ".status.succeeded", "Pods whose probes all succeed"),
             _column("Failed", "integer", ".status.failed", "Pods with a failing probe"),
             _column("Unknown", "integer", ".status.unknown", "Pods with a probe without a result"),
-            _column(
-                "Synced",
-                "string",
-                '.status.conditions[?(@.type=="Synced")].status',
-                "Whether nodes and pods reflect the current spec",
+            _condition_column("Synced", "Whether every node has the current probes"),
+            _condition_column(
+                "Conflict", "Whether a marker with precedence owns some of its marks"
             ),
+            _condition_column("Degraded", "Whether part of the marker is not in effect"),
             _column("Age", "date", ".metadata.creationTimestamp", ""),
         ],
     )
@@ -127,6 +126,11 @@ def _crd(
 def _column(name: str, kind: str, path: str, description: str) -> dict[str, str]:
     column = {"name": name, "type": kind, "jsonPath": path}
     return {**column, "description": description} if description else column
+
+
+def _condition_column(kind: str, description: str) -> dict[str, str]:
+    path = f'.status.conditions[?(@.type=="{kind}")].status'
+    return _column(kind, "string", path, description)
 
 
 def _marker_spec(allowed_labels: Collection[str]) -> Schema:

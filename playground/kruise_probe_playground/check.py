@@ -4,7 +4,6 @@ A state is observed when the daemon has reported it, the pod has had all its mar
 annotations of its policy, and none that only another policy names), and the pod has an event for it.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -72,7 +71,10 @@ class Progress:
     ) -> None:
         """Add the evidence in the current objects."""
         reports = reports_of(nodes)
-        counts = event_counts(events)
+        recorded = {
+            (each.involved_object.uid, each.reason, each.message.partition(": ")[0])
+            for each in events
+        }
         markers = list(markers)
         for pod in pods:
             probes = list(probes_of(pod, markers))
@@ -87,17 +89,8 @@ class Progress:
                         self._evidence.add(Evidence(each, state, "report"))
                     if shows(pod, probe, state):
                         self._evidence.add(Evidence(each, state, "marks"))
-                self._observe_events(probes_of_pod, state, counts[pod.uid, _EVENT_REASON[state]])
-
-    def _observe_events(
-        self, probes_of_pod: list[ProbeOfPod], state: ProbeState, count: int
-    ) -> None:
-        """An event does not contain its probe, so the pod must have one for each reported probe."""
-        reported = [
-            each for each in probes_of_pod if Evidence(each, state, "report") in self._evidence
-        ]
-        if count >= len(reported):
-            self._evidence.update(Evidence(each, state, "event") for each in reported)
+                    if (pod.uid, _EVENT_REASON[state], str(name)) in recorded:
+                        self._evidence.add(Evidence(each, state, "event"))
 
     def seen(self) -> Mapping[ProbeOfPod, list[str]]:
         """The observed states of each probe."""
@@ -145,14 +138,6 @@ class Progress:
 
     def _missing(self, probe: ProbeOfPod, state: ProbeState) -> list[str]:
         return [kind for kind in KINDS if Evidence(probe, state, kind) not in self._evidence]
-
-
-def event_counts(events: Iterable[PodEvent]) -> Counter[tuple[str, str]]:
-    """The number of events by pod uid and reason."""
-    counts: Counter[tuple[str, str]] = Counter()
-    for event in events:
-        counts[event.involved_object.uid, event.reason] += event.count or 1
-    return counts
 
 
 def shows(pod: NodePod, probe: PodContainerProbe, state: ProbeState) -> bool:

@@ -254,6 +254,7 @@ def test_transitions_are_events_of_the_pod(namespace: Kubectl, pods: Watched, po
                 reason,
                 lambda newest, reason=reason: any(
                     each["reason"] == reason
+                    and each["message"].startswith("game#")
                     and each["type"] == "Normal"
                     and each["involvedObject"]["name"] == pod
                     and each["source"]["component"] == "kruise-daemon-podprobe"

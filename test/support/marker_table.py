@@ -241,6 +241,8 @@ BAD_PATHS = (
         "127.0.0.1:80",
         "a:?b",
         "//other/a",
+        "//",
+        "//?a",
     ),
 )
 EXEC: Json = {"exec": {"command": ["true"]}}

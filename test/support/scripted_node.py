@@ -505,6 +505,7 @@ class Event(NamedTuple):
     reason: str
     message: str
     probe: str
+    type: str
 
 
 class FakeRecorder:
@@ -521,9 +522,8 @@ class FakeRecorder:
         container: str = "",
         probe: str = "",
     ) -> None:
-        assert type == "Normal"
         assert container
-        self.events.append(Event(loop_time(), involved.name, reason, message, probe))
+        self.events.append(Event(loop_time(), involved.name, reason, message, probe, type))
 
     @property
     def reasons(self) -> list[str]:

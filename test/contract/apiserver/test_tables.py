@@ -230,12 +230,13 @@ async def test_a_marker_is_shown_by_the_columns_of_its_definition(api: Api) -> N
         "failed": 0,
         "conditions": [
             {
-                "type": "Synced",
-                "status": "True",
+                "type": kind,
+                "status": value,
                 "reason": "R",
                 "message": "",
                 "lastTransitionTime": "2026-01-02T03:04:05Z",
             }
+            for kind, value in (("Synced", "True"), ("Conflict", "False"), ("Degraded", "True"))
         ],
     }
     path = api.path("podprobemarkers", "m") + "/status"
@@ -248,7 +249,7 @@ async def test_a_marker_is_shown_by_the_columns_of_its_definition(api: Api) -> N
     assert row["Succeeded"] == 2
     assert row["Failed"] == 0
     assert row["Unknown"] is None
-    assert row["Synced"] == "True"
+    assert (row["Synced"], row["Conflict"], row["Degraded"]) == ("True", "False", "True")
 
 
 async def test_one_object_is_a_table_of_one_row(api: Api) -> None:

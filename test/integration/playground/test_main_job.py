@@ -89,7 +89,7 @@ def has_event(ns: Any, pod: Json, reason: str, message: str) -> bool:
     return any(
         event["involvedObject"].get("uid") == pod["metadata"]["uid"]
         and event["reason"] == reason
-        and event["message"] == message
+        and event["message"] == f"marker#checked: {message}"
         and event["type"] == "Normal"
         and event["source"]["component"] == "kruise-daemon-podprobe"
         and event["source"]["host"] == "node-0"

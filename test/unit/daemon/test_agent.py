@@ -33,7 +33,7 @@ from kruise_probe.api.core import (
     TCPSocketAction,
 )
 from kruise_probe.api.v1alpha1 import ContainerProbe, NodePodProbeSpec, PodProbe
-from kruise_probe.daemon.probers.prober import ProbeResult, Target, success
+from kruise_probe.daemon.probers.prober import CouldNotProbe, ProbeResult, Reason, Target, success
 
 
 @pytest.fixture
@@ -144,7 +144,41 @@ async def test_a26_one_event_for_each_transition(node: ScriptedNode) -> None:
         node.probers.answer(OK)
         await asyncio.sleep(60)
     assert node.recorder.reasons == ["KruiseProbeFailed", "KruiseProbeSucceeded"]
-    assert [event.message for event in node.recorder.events] == ["bad", "ok"]
+    assert [event.message for event in node.recorder.events] == [
+        "marker#probe: bad",
+        "marker#probe: ok",
+    ]
+    assert {event.type for event in node.recorder.events} == {"Normal"}
+
+
+async def test_a_transition_to_unknown_is_one_warning(node: ScriptedNode) -> None:
+    node.probers.answer(OK)
+    node.api.put(one(exec_probe()))
+    async with node.daemon():
+        node.containers.start()
+        await asyncio.sleep(10)
+        node.probers.answer(CouldNotProbe(Reason.EXEC_IMPOSSIBLE, "no such file"))
+        await asyncio.sleep(600)
+        node.probers.answer(OK)
+        await asyncio.sleep(10)
+
+    recorded = [(each.type, each.reason, each.message) for each in node.recorder.events]
+    assert recorded == [
+        ("Normal", "KruiseProbeSucceeded", "marker#probe: ok"),
+        ("Warning", "KruiseProbeUnknown", "marker#probe: ExecImpossible: no such file"),
+        ("Normal", "KruiseProbeSucceeded", "marker#probe: ok"),
+    ]
+
+
+async def test_a_daemon_that_restarts_records_no_event_for_an_unknown_state(
+    node: ScriptedNode,
+) -> None:
+    node.api.put(one(exec_probe()))
+    for _ in range(2):
+        async with node.daemon():
+            await asyncio.sleep(100)
+
+    assert node.recorder.reasons == ["KruiseProbeUnknown"]
 
 
 async def test_the_lease_has_the_owner_of_the_node_pod_probe(node: ScriptedNode) -> None:

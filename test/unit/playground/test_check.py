@@ -33,12 +33,12 @@ def web(status: str | None = None, labels: Any = None, annotations: Any = None) 
     return node_pod("main", metadata=metadata, status={"conditions": conditions})
 
 
-def event(reason: str, count: int = 1, uid: str = "uid-1") -> PodEvent:
+def event(reason: str, *, uid: str = "uid-1", probe: str = "web#healthy") -> PodEvent:
     wire = {
         "metadata": {"name": f"{reason}-{uid}"},
         "involvedObject": {"kind": "Pod", "uid": uid},
         "reason": reason,
-        "count": count,
+        "message": f"{probe}: fine",
     }
     return POD_EVENTS.decode(msgspec.json.encode(wire))
 
@@ -112,9 +112,9 @@ def test_each_reported_probe_needs_an_event() -> None:
     )
     reported = report(state_wire("web#a"), state_wire("web#b"))
     found = Progress(wanted=1)
-    found.observe([pod], [two], [reported], [event("KruiseProbeSucceeded")])
+    found.observe([pod], [two], [reported], [event("KruiseProbeSucceeded", probe="web#a")])
     assert not found.complete
-    found.observe([pod], [two], [reported], [event("KruiseProbeSucceeded", count=2)])
+    found.observe([pod], [two], [reported], [event("KruiseProbeSucceeded", probe="web#b")])
     assert found.complete
 
 
@@ -134,7 +134,7 @@ def test_result_has_the_documented_fields() -> None:
     [
         pytest.param([], "no marker selects a pod; compare its selector with the labels of the pods", id="no-pods"),
         pytest.param([(web(), report(), ())], "1 of 1 probes have no result", id="silent"),
-        pytest.param([(web("True"), GOOD, EVENTS)], "web/healthy (Failed has no report and no marks and no event)", id="one-state"),
+        pytest.param([(web("True"), GOOD, EVENTS)], "web/healthy (Failed has no report and no marks)", id="one-state"),
         pytest.param(
             [(web("True"), GOOD, ())],
             "web/healthy (Succeeded has no event, Failed has no report and no marks and no event)",
