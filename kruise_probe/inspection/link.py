@@ -111,6 +111,7 @@ _REMEDIES: Final = {
     "ContainerNotRunning": _MAKE_CONTAINER_RUN,
     "ContainerNotStarted": "nothing: probes start when the startupProbe has succeeded",
     "PortNameUnknown": _NAME_THE_PORT,
+    "PortShared": "let that pod listen on $POD_IP only: the pods of a playground share one network",
     "MarkerNew": "look again in a few seconds",
     "ResultNew": "look again in a few seconds",
     "NoDaemon": "check that the DaemonSet has a pod on this node, and the node's taints: "

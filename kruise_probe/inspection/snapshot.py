@@ -7,6 +7,7 @@ Source: no counterpart.
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -16,7 +17,7 @@ import msgspec
 
 from kruise_probe.api.core import Lease, Node
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.names import LEADER_ELECTION_ID, agent_lease_name
+from kruise_probe.api.names import LEADER_ELECTION_ID, SHARED_PORTS_ANNOTATION, agent_lease_name
 from kruise_probe.api.pods import Pod, PodWire
 from kruise_probe.api.pods import project as project_pod
 from kruise_probe.api.resources import Resource
@@ -119,6 +120,7 @@ class SeenPod(msgspec.Struct, frozen=True):
 
 _decode_pod = msgspec.json.Decoder(PodWire).decode
 _decode_details = msgspec.json.Decoder(_Details).decode
+_decode_shared_ports = msgspec.json.Decoder(dict[int, str]).decode
 
 
 def _project(raw: msgspec.Raw) -> SeenPod:
@@ -281,6 +283,20 @@ class Snapshot:
         reports = (report and report.status and report.status.pod_probe_statuses) or ()
         reported = any(each.probe_states for each in reports)
         return agent_lease_name(node) not in self.leases and not reported
+
+    def shared_port_owner(self, pod: Pod, port: int | None) -> str:
+        """The other pod whose process answers for `pod` at this port, or empty. Only the playground reports any."""
+        owner = self._shared_ports.get(port or 0, "")
+        return "" if owner == str(pod.key) else owner
+
+    @cached_property
+    def _shared_ports(self) -> Mapping[int, str]:
+        found: dict[int, str] = {}
+        for node in (self.nodes or {}).values():
+            value = (node.metadata.annotations or {}).get(SHARED_PORTS_ANNOTATION, "{}")
+            with suppress(msgspec.MsgspecError):
+                found |= _decode_shared_ports(value)
+        return found
 
     @cached_property
     def leader(self) -> str:

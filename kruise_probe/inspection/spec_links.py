@@ -73,20 +73,30 @@ def port_name_of(probe: Probe) -> str:
     return action.port if action is not None and isinstance(action.port, str) else ""
 
 
+def port_number_of(probe: Probe) -> int | None:
+    """The port of a probe, if it is a number."""
+    action = probe.http_get or probe.tcp_socket or probe.grpc
+    return action.port if action is not None and isinstance(action.port, int) else None
+
+
 def port_link(check: PodCheck) -> Link:
     name = port_name_of(check.probe.probe)
     container = check.seen.pod.container(check.probe.container_name)
-    if not name or container is None:
+    if container is None:
         return ok("port")
-    number = container.port_number(name)
-    if number is None:
+    number = container.port_number(name) if name else port_number_of(check.probe.probe)
+    if name and number is None:
         ports = [port for port, _ in container.ports]
         text = (
             f"container {container.name} has no port named {name}, only {', '.join(ports) or 'none'}."
             f"{did_you_mean(name, ports)}"
         )
         return broken("port", "PortNameUnknown", text.removesuffix("."))
-    return ok("port", f"{name} is {number}")
+    other = check.snapshot.shared_port_owner(check.seen.pod, number)
+    if other:
+        text = f"pod {other} listens on all addresses at port {number}, so it answers this probe"
+        return broken("port", "PortShared", text)
+    return ok("port", f"{name} is {number}" if name else "")
 
 
 def manager_link(check: PodCheck) -> Link:

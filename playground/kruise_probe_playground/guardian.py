@@ -21,8 +21,8 @@ PAUSE_SECONDS = 0.03
 """A new process shows its mark with a delay, so one sweep is not enough."""
 
 
-def survivors(mark: str) -> Iterator[int]:
-    """The processes of this user with `mark`, or a mark below it (`mark/…`)."""
+def survivors(mark: str) -> Iterator[tuple[int, str]]:
+    """The processes of this user with `mark`, or a mark below it (`mark/…`), and their whole marks."""
     exact = f"{MARK_VARIABLE}={mark}".encode()
     below = exact + b"/"
     for entry in os.listdir("/proc"):
@@ -32,14 +32,16 @@ def survivors(mark: str) -> Iterator[int]:
             variables = Path("/proc", entry, "environ").read_bytes().split(b"\0")
         except OSError:
             continue  # it has ended, or belongs to another user
-        if any(each == exact or each.startswith(below) for each in variables):
-            yield int(entry)
+        for each in variables:
+            if each == exact or each.startswith(below):
+                yield int(entry), each.decode(errors="replace").partition("=")[2]
+                break
 
 
 def kill_survivors(mark: str) -> int:
     """Kill them; return their number."""
     count = 0
-    for pid in survivors(mark):
+    for pid, _ in survivors(mark):
         with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
             count += 1

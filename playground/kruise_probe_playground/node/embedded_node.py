@@ -20,6 +20,7 @@ from kruise_probe_playground.node.node_api import NodeApi
 from kruise_probe_playground.node.pod_worker import NodeContext
 from kruise_probe_playground.node.pods import NODE_PODS
 from kruise_probe_playground.node.runtime import LocalRuntime
+from kruise_probe_playground.node.shared_ports import PortWatch
 from kruise_probe_playground.pod_logs import LogOptions, NoLog
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -46,6 +47,7 @@ class EmbeddedNode:
         self.ready = asyncio.Event()
         self._client = client
         self._folder = folder
+        self._mark = mark
         self.runtime = LocalRuntime(
             folder=folder / name,
             mark=mark,
@@ -94,7 +96,9 @@ class EmbeddedNode:
                 group.create_task(self.runtime.run())
                 group.create_task(self._cri.run())
                 group.create_task(recorder.run())
+                ports = PortWatch(self.runtime, api, recorder, node=self.name, mark=self._mark)
                 await api.write_node(_node(self.name, block, utc_now()))
+                group.create_task(ports.run())
                 await self._cri.listening.wait()
                 self.ready.set()
                 await kubelet.run()

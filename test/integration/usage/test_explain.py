@@ -1,10 +1,12 @@
 """`explain` names the broken link and its remedy, with the real manager and daemon."""
 
 import asyncio
+import socket
 import sys
 from typing import Any
 
 import pytest
+from support.programs import until
 from support.raw_api import marker_path, node_pod_probe_path, pod_path
 from support.shell import environment, run
 
@@ -393,3 +395,41 @@ async def test_missing_entry_suggests_the_managers_feature_gate(ns, playground):
         process.terminate()
         await process.wait()
         playground.start_manager()
+
+
+LISTEN = (
+    "import socket, sys, time; s = socket.create_server((sys.argv[1], int(sys.argv[2])));"
+    " time.sleep(1000)"
+)
+
+
+def listening(name: str, address: str, port: int) -> str:
+    command = ["python3", "-c", LISTEN, address, str(port)]
+    return pod(name=name).replace('[sleep, "1000"]', str(command))
+
+
+async def test_a_port_that_another_pod_serves_for_all_is_broken(ns, free_port):
+    await ns.apply("---".join([marker(f"tcpSocket: {{port: {free_port}}}"), pod()]))
+    await ns.apply(listening("all", "0.0.0.0", free_port))
+
+    text = f"pod {ns.namespace}/all listens on all addresses at port {free_port}"
+    await ns.explained("web", "PortShared", text=text)
+    await ns.explained("all", "")
+
+    async def warned() -> bool:
+        events = await ns.playground.api.get(f"/api/v1/namespaces/{ns.namespace}/events")
+        return any(
+            (each["reason"], each["involvedObject"]["name"]) == ("PortShared", "all")
+            for each in events["items"]
+        )
+
+    await until("the pod has the event", warned)
+    await ns.playground.api.delete(pod_path("all", ns.namespace), grace_seconds=0)
+    await ns.explained("web", "")
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A port that is free on all addresses."""
+    with socket.create_server(("0.0.0.0", 0)) as found:
+        return int(found.getsockname()[1])
