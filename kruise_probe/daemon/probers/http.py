@@ -4,7 +4,8 @@ Follows redirects to the pod's own IP. A redirect to another host is a success w
 
 Source: kubelet pkg/probe/http/http.go; Go net/http (Client.do, CheckRedirect).
 Differs: HTTP/1.1 only, also over TLS. A body that is truncated or does not end in time is a failure, where kubelet
-drops the result and keeps the old state. The body of a failing status is not read.
+drops the result and keeps the old state. The message of a failing status also has the first line of the body; nothing
+after this line is read.
 """
 
 import asyncio
@@ -79,15 +80,13 @@ class _Redirect(NamedTuple):
     relative: bool
 
 
-def _next_step(head: Head, url: Url, *, followed: int) -> _Redirect | ProbeResult | None:
-    """The redirect to follow, the result, or None if the body must be read first.
+def _next_step(head: Head, url: Url, *, followed: int) -> _Redirect | None:
+    """The redirect to follow, or None if the body decides.
 
     Raises:
         _Failed: too many redirects, or a redirect to an invalid port.
         InvalidRequest: the Location is not a URL.
     """
-    if not 200 <= head.status < 400:
-        return failure(f"HTTP probe failed with statuscode: {head.status}")
     if head.status not in _REDIRECTS or not head.location:
         return None
     destination = url.join(head.location)
@@ -99,6 +98,17 @@ def _next_step(head: Head, url: Url, *, followed: int) -> _Redirect | ProbeResul
         port = destination.authority.rpartition(":")[2]
         raise _Failed(f"Get {quote(destination.text)}: dial tcp: address {port}: invalid port")
     return _Redirect(destination, relative=not names_scheme(head.location))
+
+
+def _is_failure(status: int) -> bool:
+    return not 200 <= status < 400
+
+
+def _failed_status(status: int, line: bytes) -> ProbeResult:
+    """Kubelet's text, and the first line of the body if it has a visible character."""
+    text = f"HTTP probe failed with statuscode: {status}"
+    shown = clean_message(line)
+    return failure(clean_message(f"{text}: {shown}") if shown else text)
 
 
 def _success(status: int, body: bytes) -> ProbeResult:
@@ -154,7 +164,9 @@ class _Attempt(PendingResponse):
                     connection = await self._ensure_sent()
                     self._reader.feed(await connection.receive())
         except TimeoutError:
-            result = failure(clean_message(self._timeout_text()), timed_out=True)
+            result = self._failing_status() or failure(
+                clean_message(self._timeout_text()), timed_out=True
+            )
         except _FAILURES as problem:
             result = self._failure(problem)
         finally:
@@ -173,12 +185,13 @@ class _Attempt(PendingResponse):
             return None
         if not self._reader.reads_body:
             step = _next_step(head, self._url, followed=self._requests)
-            if isinstance(step, _Redirect):
+            if step is not None:
                 self._follow(step)
                 return None
-            if step is not None:
-                return step
             self._reader.read_body()
+        if _is_failure(head.status):
+            line, ended = self._reader.first_line()
+            return _failed_status(head.status, line) if ended else None
         return _success(head.status, self._reader.body) if self._reader.complete else None
 
     def _follow(self, step: _Redirect) -> None:
@@ -222,8 +235,15 @@ class _Attempt(PendingResponse):
             phase = "exceeded while awaiting headers"
         return self._with_url(f"context deadline exceeded (Client.Timeout {phase})")
 
+    def _failing_status(self) -> ProbeResult | None:
+        """The result if the attempt ends within the body of a failing status."""
+        head = self._reader.head
+        if head is None or not _is_failure(head.status):
+            return None
+        return _failed_status(head.status, self._reader.first_line()[0])
+
     def _failure(self, problem: Exception) -> ProbeResult:
-        return failure(clean_message(self._with_url(str(problem))))
+        return self._failing_status() or failure(clean_message(self._with_url(str(problem))))
 
     def _with_url(self, problem: str) -> str:
         """As Go: a problem with the body has no URL."""

@@ -29,6 +29,7 @@ _WITHOUT_BODY: Final = frozenset({204, 304})
 _HEAD_END = re.compile(rb"\n\r?\n")
 _VERSION = re.compile(rb"HTTP/\d\.\d")
 _FIELD = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z ]+):([\t\x20-\x7e\x80-\xff]*)")
+_LINE = re.compile(rb"(\S[^\r\n]*)([\r\n]?)")
 _DIGITS = re.compile(rb"\d+")
 _HEX = re.compile(rb"[0-9A-Fa-f]+")
 
@@ -72,6 +73,13 @@ class ResponseReader:
     @property
     def body(self) -> bytes:
         return bytes(self._body[:MAX_BODY_BYTES])
+
+    def first_line(self) -> tuple[bytes, bool]:
+        """The received part of the first line of the body that is not blank, and whether it has ended."""
+        found = _LINE.search(self._body)
+        if found is None:
+            return b"", self.complete
+        return found[1], self.complete or bool(found[2])
 
     def feed(self, data: bytes) -> None:
         """Add received bytes; empty means end of the connection.

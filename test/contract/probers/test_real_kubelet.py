@@ -1,6 +1,6 @@
 """Our probers beside kubelet's own, built from its source: the same result, request and message.
 
-If a message differs on purpose, the row has ours.
+If a message differs on purpose, the row has ours. After a failing status, ours also has the first line of the body.
 """
 
 import asyncio
@@ -84,6 +84,7 @@ class Row(NamedTuple):
     action: dict[str, Any] = {}  # noqa: RUF012 - never written
     kind: str = "httpGet"
     ours: str | None = None
+    first_line: str = ""
     timeout: float = 30.0
     host: str = "127.0.0.1"
 
@@ -127,8 +128,20 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 ROWS: dict[str, Row] = {
     **{
         f"status-{status}": Row(answering(answer(status)))
-        for status in ("000", "099", 101, 200, 204, 206, 299, 300, 301, 305, 306, 307, 308, 399, 400, 404, 500, 999)
+        for status in ("000", "099", 101, 200, 204, 206, 299, 300, 301, 305, 306, 307, 308, 399)
     },
+    **{
+        f"status-{status}": Row(answering(answer(status)), first_line="body")
+        for status in (400, 404, 500, 999)
+    },
+    "failing-without-body": raw(b"HTTP/1.1 503 X\r\nContent-Length: 0\r\n\r\n"),
+    "failing-in-lines": Row(
+        answering(b"HTTP/1.1 503 X\r\n\r\n\n warm-up 40%\r\nmore\n"), first_line="warm-up 40%"
+    ),
+    "failing-short-body": Row(
+        answering(b"HTTP/1.1 503 X\r\nContent-Length: 9\r\n\r\nhi"),
+        ours="HTTP probe failed with statuscode: 503: hi",
+    ),
     **{f"followed-{status}": Row(redirect("/next", status)) for status in (301, 302, 303, 307, 308)},
     **{
         f"location-{number}": Row(redirect(location))
@@ -219,7 +232,8 @@ async def test_results_requests_and_messages_equal_the_kubelets(kubelet: Kubelet
         ours = await result_of(prober, Target(row.host, ""))
 
     assert name_of(ours) == theirs["result"]
-    assert ours.message == (alike(theirs["message"]) if row.ours is None else row.ours)
+    expected = alike(theirs["message"]) + (f": {row.first_line}" if row.first_line else "")
+    assert ours.message == (expected if row.ours is None else row.ours)
     assert server.requests == their_requests
 
 

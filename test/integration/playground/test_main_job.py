@@ -141,7 +141,7 @@ async def test_http_follows_the_answer(ns, port):
         assert condition(pod, KIND)["message"] == "code 200"
         answer = 503
         pod = await ns.until("fails", is_status("False"))
-    assert condition(pod, KIND)["message"] == "HTTP probe failed with statuscode: 503"
+    assert condition(pod, KIND)["message"] == "HTTP probe failed with statuscode: 503: code 503"
 
 
 async def test_with_a_single_policy_the_opposite_result_takes_the_marks_away(ns):

@@ -51,6 +51,7 @@ async def probe(
     [
         *((status, success("body")) for status in (200, 206, 299)),
         (204, success("")),
+        (101, failure("HTTP probe failed with statuscode: 101")),
         *(
             (
                 status,
@@ -62,14 +63,60 @@ async def probe(
             for status in (300, 301, 302, 303, 305, 307, 308, 399)
         ),
         *(
-            (status, failure(f"HTTP probe failed with statuscode: {status}"))
-            for status in (101, 400, 404, 500, 503, 999)
+            (status, failure(f"HTTP probe failed with statuscode: {status}: body"))
+            for status in (400, 404, 500, 503, 999)
         ),
     ],
 )
 async def test_status_decides(status: int, result: ProbeResult) -> None:
     async with serving(answering(response(status))) as server:
         assert await probe(server) == result
+
+
+def unavailable(body: bytes, length: int | None = None) -> bytes:
+    size = len(body) if length is None else length
+    return b"HTTP/1.1 503 X\r\nContent-Length: %d\r\n\r\n%s" % (size, body)
+
+
+@pytest.mark.parametrize(
+    ("answer", "shown"),
+    [
+        pytest.param(unavailable(b""), "", id="no-body"),
+        pytest.param(unavailable(b"warm-up 40%"), ": warm-up 40%", id="one-line"),
+        pytest.param(unavailable(b"warm-up 40%\r\nmore"), ": warm-up 40%", id="first-of-two-lines"),
+        pytest.param(unavailable(b"\r\n \t\n  warm-up \nmore"), ": warm-up", id="blank-lines-before"),
+        pytest.param(unavailable(b"\n \r\n"), "", id="blank-lines-only"),
+        pytest.param(unavailable(b"\x00\x07\x1b[1mhot\xff"), ": [1mhot\ufffd", id="binary"),
+        pytest.param(unavailable(b"\x00\x01"), "", id="control-characters-only"),
+        pytest.param(unavailable(b"hot\nmore", 9), ": hot", id="line-of-a-short-body"),
+        pytest.param(unavailable(b"ho", 9), ": ho", id="short-line"),
+        pytest.param(unavailable("ä".encode() * 9000), ": " + "ä" * 492, id="long-line"),
+        pytest.param(
+            b"HTTP/1.1 503 X\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhot\n\r\nzz", ": hot", id="broken-chunk"
+        ),
+    ],
+)  # fmt: skip
+async def test_a_failing_status_shows_the_first_line_of_the_body(answer: bytes, shown: str) -> None:
+    async with serving(answering(answer)) as server:
+        assert await probe(server) == failure(f"HTTP probe failed with statuscode: 503{shown}")
+
+
+@pytest.mark.parametrize(
+    ("body", "timeout", "shown"),
+    [
+        pytest.param(b"warm-up\n", PATIENCE_SECONDS, ": warm-up", id="line-is-enough"),
+        pytest.param(b"warm", 1.0, ": warm", id="part-of-a-line"),
+        pytest.param(b"", 1.0, "", id="nothing"),
+    ],
+)
+async def test_a_failing_status_does_not_wait_for_the_rest(
+    body: bytes, timeout: float, shown: str
+) -> None:
+    answer = answering(unavailable(body, 100), stays_open=True)
+    async with serving(answer) as server, asyncio.timeout(PATIENCE_SECONDS / 2):
+        result = await probe(server, timeout=timeout)
+
+    assert result == failure(f"HTTP probe failed with statuscode: 503{shown}")
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
