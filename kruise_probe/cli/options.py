@@ -16,9 +16,9 @@ from kruise_probe.cli.feature_gates import (
 from kruise_probe.cli.flag_types import GATES, NAMESPACE, bool_flag, flag
 from kruise_probe.client.rest import READ_DEADLINE_SECONDS
 from kruise_probe.informers.shared_informer import SharedInformer
-from kruise_probe.serving.health import Checks, silence_check
+from kruise_probe.serving.health import Checks, inactivity_check
 
-SILENCE_SECONDS: Final = 2 * READ_DEADLINE_SECONDS
+MAX_INACTIVITY_SECONDS: Final = 2 * READ_DEADLINE_SECONDS
 """A watch without activity for this long has failed to reconnect at least once; the process is not ready."""
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
@@ -84,5 +84,5 @@ def add_cache_checks(ready: Checks, informer: SharedInformer[Any]) -> None:
             else f"not synced: {informer.last_error or 'no response yet'}"
         ),
     )
-    silence = silence_check(informer.seconds_since_activity, limit_seconds=SILENCE_SECONDS)
-    ready.add(f"watch {name}", silence)
+    check = inactivity_check(informer.seconds_since_activity, limit_seconds=MAX_INACTIVITY_SECONDS)
+    ready.add(f"watch {name}", check)

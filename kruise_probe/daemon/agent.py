@@ -154,8 +154,8 @@ class Agent:
             await self._supervisor.wait_until_running()
             group.create_task(self._containers.run(), name="containers")
             group.create_task(self._reporter.run(), name="reporter")
-            # Last: its handler starts workers, and they need the tasks above.
-            self._informer.add_event_handler(_NodePodProbeHandler(self))
+            # Last: its events start workers, and they need the tasks above.
+            self._informer.add_event_handler(self)
             group.create_task(self._informer.run(), name="informer")
 
     async def _flush_events(self) -> None:
@@ -167,18 +167,26 @@ class Agent:
                 "the last events were not sent in time and are dropped", seconds=LAST_EVENTS_SECONDS
             )
 
-    def follow(self, node_pod_probe: NodePodProbe | None, *, first: bool, respec: bool) -> None:
-        """Handle the newest object: None if it was deleted; `respec` if its spec changed."""
-        if respec:
-            self._supervisor.apply(node_pod_probe, first=first)
+    # Events of the NodePodProbe.
+
+    def on_add(self, obj: NodePodProbe, is_initial: bool) -> None:
+        self._supervisor.apply(obj, first=is_initial)
+        self._observe(obj)
+
+    def on_update(self, old: NodePodProbe, new: NodePodProbe) -> None:
+        if old.spec != new.spec:
+            self._supervisor.apply(new)
+        self._observe(new)
+
+    def on_delete(self, last_known: NodePodProbe) -> None:
+        self._supervisor.apply(None)
+        self._reporter.observe(None)
+
+    def _observe(self, node_pod_probe: NodePodProbe) -> None:
         self._reporter.observe(node_pod_probe)
-        owners = node_pod_probe.metadata.owner_references if node_pod_probe is not None else None
-        for each in owners or ():
+        for each in node_pod_probe.metadata.owner_references or ():
             if each.is_node and each.name == self._node_name:
                 self._heartbeat.owned_by(each)
-
-    def is_own(self, node_pod_probe: NodePodProbe) -> bool:
-        return node_pod_probe.metadata.name == self._node_name
 
     def _record_transition(self, desired: DesiredProbe, result: PublishedResult) -> None:
         type, reason = _EVENTS[result.state]
@@ -191,25 +199,3 @@ class Agent:
             container=desired.key.container,
             probe=probe,
         )
-
-
-class _NodePodProbeHandler:
-    """Passes the informer's events on this node's object to the agent."""
-
-    def __init__(self, agent: Agent) -> None:
-        self._agent = agent
-        self._seen = False
-
-    def on_add(self, obj: NodePodProbe, is_initial: bool) -> None:
-        if self._agent.is_own(obj):
-            first = is_initial and not self._seen
-            self._seen = True
-            self._agent.follow(obj, first=first, respec=True)
-
-    def on_update(self, old: NodePodProbe, new: NodePodProbe) -> None:
-        if self._agent.is_own(new):
-            self._agent.follow(new, first=False, respec=old.spec != new.spec)
-
-    def on_delete(self, last_known: NodePodProbe) -> None:
-        if self._agent.is_own(last_known):
-            self._agent.follow(None, first=False, respec=True)

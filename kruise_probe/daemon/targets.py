@@ -25,7 +25,7 @@ class Containers(Protocol):
         """Call `callback` when this container or `available` changes; return the function that unsubscribes."""
         ...
 
-    def refresh_soon(self) -> None:
+    def request_list(self) -> None:
         """Request one list of the runtime's containers ahead of schedule."""
         ...
 

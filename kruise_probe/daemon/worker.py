@@ -382,7 +382,7 @@ class Worker:
         else:
             if error.reason in _REASONS_TO_REFRESH and self._record.blocked is None:
                 # The container may be gone or the runtime unavailable: a new list shows which.
-                self._context.containers.refresh_soon()
+                self._context.containers.request_list()
             # Not `by_container`, whatever the reason: in the list the container runs. A container whose shim has died
             # may stay in the list as running; a blocking reason of the container would then be cleared every time.
             self._publish_blocked(clean_message(str(error)), by_container=False)

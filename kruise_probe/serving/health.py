@@ -103,7 +103,7 @@ async def _problem_of(check: Check) -> str | None:
         return f"{type(error).__name__}: {error}"
 
 
-def silence_check(seconds_since_activity: Callable[[], float], *, limit_seconds: float) -> Check:
+def inactivity_check(seconds_since_activity: Callable[[], float], *, limit_seconds: float) -> Check:
     """Return a check that fails after `limit_seconds` without activity, for example of a watch."""
 
     def check() -> str | None:

@@ -73,7 +73,7 @@ class FakeApi:
     Attributes:
         writes: what the manager wrote, in order, refused requests included.
         before: called before each write with it; raises what the write shall fail with.
-        latency_seconds: by kind, how long a write is under way before it is done; `LATENCY_SECONDS` if not given.
+        latency_seconds: by kind, how long a write is in flight; `LATENCY_SECONDS` if not given.
         prune: called with each custom object before it is stored; removes what a CRD does not know.
     """
 

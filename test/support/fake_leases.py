@@ -80,8 +80,8 @@ class LeaseLink:
     Attributes:
         latency_seconds: each way; the server acts in between.
         reachable: without it requests hang for ever, as in a black hole, and watches fall silent.
-        refusing: the server answers 500.
-        losing_answers: requests reach the server, their answers do not come back.
+        refusing: the server returns 500.
+        losing_answers: requests reach the server, and their responses are lost.
     """
 
     def __init__(self, leases: FakeLeases) -> None:

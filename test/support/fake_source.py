@@ -78,7 +78,7 @@ class FakeSource(Generic[T]):
 
     Attributes:
         requests: all that were made, in order.
-        page_size: the largest page that is served, whatever the limit asks for; 0 for no bound.
+        page_size: the largest page that is served, whatever the limit of the request; 0 for no bound.
         streams: whether streamed lists are served (else refused as Invalid).
         ends_initial_events: whether a streamed list is ever completed by its bookmark.
         ends_watches_at_once: whether each watch ends, in order, before its first event.

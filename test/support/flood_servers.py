@@ -69,8 +69,8 @@ GRPC_FLOODS: dict[str, tuple[bytes, bytes]] = {
     "window-update": (SETTINGS, frame(8, 0, 1, b"\0\0\0\1")),
     "priority": (SETTINGS, frame(2, 0, 1, b"\0\0\0\0\1")),
     "continuation": (SETTINGS + headers(b"", flags=0), frame(9, 0, 1)),
-    "informational-answers": (SETTINGS, headers(b"\x48\x03103")),
-    "informational-answers-of-many-headers": (SETTINGS, headers(b"\x48\x03103" + b"\x90" * 250)),
+    "informational-responses": (SETTINGS, headers(b"\x48\x03103")),
+    "informational-responses-of-many-headers": (SETTINGS, headers(b"\x48\x03103" + b"\x90" * 250)),
     "huge-trailers": (BEGUN, headers(b"\x40\x01a\x7f\x81\x7f" + b"b" * 16000, flags=0)),
     "rst-stream": (SETTINGS, frame(3, 0, 3, b"\0\0\0\0")),
     "goaway": (SETTINGS, frame(7, 0, 0, b"\0\0\0\1\0\0\0\0")),
@@ -88,6 +88,6 @@ HTTP_FLOODS: dict[str, tuple[bytes, bytes]] = {
     "short-fields": (_OK, b"a:\r\n"),
     "one-line": (_OK, b"x"),
     "status-line": (b"HTTP/1.1 200 ", b"x"),
-    "informational-answers": (b"", b"HTTP/1.1 100 \r\n\r\n"),
+    "informational-responses": (b"", b"HTTP/1.1 100 \r\n\r\n"),
     "chunk-extensions": (_CHUNKED, b"1;" + b"e" * 4000 + b"\r\nx\r\n"),
 }

@@ -73,7 +73,7 @@ def pieces(data: bytes) -> Iterator[bytes]:
 def http_answer(data: bytes) -> None:
     """What a pod's HTTP server sends to a probe."""
     whole = _read_answer([data])
-    assert whole == _read_answer(pieces(data)), "the answer depends on how it was cut"
+    assert whole == _read_answer(pieces(data)), "the response depends on how it was split"
     if isinstance(whole, tuple):
         assert len(whole[1]) <= MAX_BODY_BYTES
 
@@ -157,12 +157,12 @@ def admission_review(data: bytes) -> None:
         request = decode_review(data)
     except BadReview:
         return
-    for verdict in (
+    for decided in (
         review_marker(request),
         review_node_pod_probe(request),
         annotate_pod(request, ()),
     ):
-        reply = encode_review(request, verdict)
+        reply = encode_review(request, decided)
         json.loads(reply)
         assert len(reply) <= MAX_REPLY_BYTES + 2 * len(request.uid)
 

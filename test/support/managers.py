@@ -1,4 +1,4 @@
-"""Managers as processes, each with a proxy of its own, so that requests can be told apart."""
+"""Managers as processes, each with its own proxy, so that a test sees which one sent a request."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager

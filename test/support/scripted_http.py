@@ -1,7 +1,7 @@
 """An HTTP server with scripted responses, including bytes and timing.
 
-Not an API server: it knows neither objects nor paths. What each request shall meet stands in `script`, one act
-per request in the order of their arrival; the last one stays.
+Not an API server: it has neither objects nor paths. `script` has one act per request, in the order of arrival; the
+last act is repeated.
 """
 
 import asyncio
@@ -89,7 +89,7 @@ class ScriptedHttpServer:
 
 
 def answer(status: int, body: object = None, **headers: str) -> Act:
-    """A whole answer; `body` is sent as JSON, bytes as they are. Header names take `_` for `-`."""
+    """A whole response; `body` is sent as JSON, bytes as they are. Header names take `_` for `-`."""
     data = body if isinstance(body, bytes) else msgspec.json.encode(body)
 
     async def act(_: Received, writer: asyncio.StreamWriter) -> None:
@@ -105,12 +105,12 @@ def refusal(status: int, reason: str = "", message: str = "", **headers: str) ->
 
 
 async def silence(_: Received, __: asyncio.StreamWriter) -> None:
-    """Never answers."""
+    """Never responds."""
     await asyncio.get_running_loop().create_future()
 
 
 async def reset(_: Received, writer: asyncio.StreamWriter) -> None:
-    """Ends the connection without an answer."""
+    """Ends the connection without a response."""
     writer.transport.abort()
 
 
@@ -133,7 +133,7 @@ def raw(*parts: bytes | float, end: bool = False) -> Act:
 
 
 def stream(*parts: bytes | float, finished: bool = False, end: bool = False) -> Act:
-    """A chunked answer of `parts`; `finished` sends the closing chunk, `end` closes the connection."""
+    """A chunked response of `parts`; `finished` sends the closing chunk, `end` closes the connection."""
     chunks = [
         b"%x\r\n%s\r\n" % (len(part), part) if isinstance(part, bytes) else part for part in parts
     ]

@@ -6,7 +6,7 @@ delivers after `WATCH_SECONDS`.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -130,7 +130,7 @@ class FakeContainers:
     def subscriptions(self) -> int:
         return len(self._callbacks)
 
-    def refresh_soon(self) -> None:
+    def request_list(self) -> None:
         self.refreshes += 1
 
     def start(
@@ -162,7 +162,7 @@ class FakeContainers:
         self._notify()
 
     def lose(self, problem: str, pod: str = "pod", container: str = "main") -> None:
-        """The runtime lists the container, and tells nothing of it."""
+        """The runtime lists the container, and its status call fails."""
         key = (f"uid-{pod}", container)
         self._views[key] = msgspec.structs.replace(
             self._views[key], state=ContainerState.UNKNOWN, problem=problem
@@ -233,18 +233,6 @@ class FakeProbers:
         async def behave(_: Probe, __: Target) -> ProbeResult:
             if seconds:
                 await asyncio.sleep(seconds)
-            if isinstance(result, Exception):
-                raise result
-            return result
-
-        self.behaviour = behave
-
-    def answer_each(self, results: Iterable[ProbeResult | Exception]) -> None:
-        """One probe after the other takes the next of `results`."""
-        left = iter(results)
-
-        async def behave(_: Probe, __: Target) -> ProbeResult:
-            result = next(left)
             if isinstance(result, Exception):
                 raise result
             return result

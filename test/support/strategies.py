@@ -133,7 +133,7 @@ def results(draw: st.DrawFn) -> list[Json]:
 
 
 @st.composite
-def verdicts(draw: st.DrawFn) -> list[Json]:
+def states(draw: st.DrawFn) -> list[Json]:
     """A definite state for every probe that there may be."""
     names = [f"{marker}#{probe}" for marker in MARKER_NAMES for probe in PROBE_NAMES]
     failed = draw(st.sets(st.sampled_from(names)))

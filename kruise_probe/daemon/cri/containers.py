@@ -38,7 +38,7 @@ RECONCILE_INTERVAL_SECONDS: Final = 15.0
 """Between two lists otherwise."""
 
 REFRESH_INTERVAL_SECONDS: Final = 0.2
-"""Between two lists that `refresh_soon` requested. The first request causes a list at once."""
+"""Between two lists that `request_list` requested. The first request causes a list at once."""
 
 MAX_BACKOFF_SECONDS: Final = 2.0
 """Between two attempts while the runtime is unavailable. Short, because its socket is on the same machine."""
@@ -105,7 +105,7 @@ class ContainerWatcher:
         self._subscribers.setdefault(key, []).append(callback)
         container = self._newest.get(key)
         if container is None:
-            self.refresh_soon()
+            self.request_list()
         elif self._is_unknown(container):
             self._wake.set()
         elif view := self._view(key):
@@ -120,7 +120,7 @@ class ContainerWatcher:
 
         return unsubscribe
 
-    def refresh_soon(self) -> None:
+    def request_list(self) -> None:
         """Request a list within 0.2 s: the caller knows of a container that was added or removed."""
         self._refresh_is_wanted = True
         self._wake.set()

@@ -248,7 +248,7 @@ READING = "context deadline exceeded (Client.Timeout or context cancellation whi
         pytest.param(
             answering(*([b"HTTP/1.1 103 Early\r\n\r\n"] * 40), pause_seconds=0.05),
             AWAITING,
-            id="informational-answers-only",
+            id="informational-responses-only",
         ),
     ],
 )

@@ -12,7 +12,7 @@ from kruise_probe.client.response import ResponseError
 
 GET = b"GET / HTTP/1.1\r\n\r\n"
 HEAD = b"HTTP/1.1 200 OK\r\n"
-ANSWER = HEAD + b"Content-Length: 2\r\n\r\n{}"
+RESPONSE = HEAD + b"Content-Length: 2\r\n\r\n{}"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
 
 
@@ -32,8 +32,8 @@ async def test_connection_is_reused_for_several_requests() -> None:
         connection.send(GET)
         assert not connection.usable
         assert other.take() == GET
-        other.receive(ANSWER[:10])
-        other.receive(ANSWER[10:])
+        other.receive(RESPONSE[:10])
+        other.receive(RESPONSE[10:])
         response = await connection.read_response()
         assert (response.status, response.take()) == (200, b"{}")
 
@@ -43,7 +43,7 @@ async def test_response_may_arrive_while_waiting() -> None:
     connection.send(GET)
     waiting = asyncio.create_task(connection.read_response())
     await asyncio.sleep(1)
-    other.receive(ANSWER)
+    other.receive(RESPONSE)
 
     assert (await waiting).complete
 
@@ -52,7 +52,7 @@ async def test_connection_closed_while_idle_is_not_usable() -> None:
     for ends in (FakeTransport.receive_eof, FakeTransport.abort, FakeTransport.close):
         connection, other = connected()
         connection.send(GET)
-        other.receive(ANSWER)
+        other.receive(RESPONSE)
         await connection.read_response()
         ends(other)
         assert not connection.usable
@@ -67,7 +67,7 @@ async def test_unsolicited_bytes_close_an_idle_connection() -> None:
 
     used, other = connected()
     used.send(GET)
-    other.receive(ANSWER)
+    other.receive(RESPONSE)
     await used.read_response()
     other.receive(b"HTTP/1.1 408 Request Timeout\r\n\r\n")
     assert not used.usable
@@ -90,7 +90,7 @@ async def test_early_response_makes_the_connection_unusable() -> None:
     connection, other = connected()
     other.stuck = True
     connection.send(GET)
-    other.receive(ANSWER)
+    other.receive(RESPONSE)
 
     assert (await connection.read_response()).complete
     assert not connection.usable
@@ -104,7 +104,7 @@ async def test_early_response_makes_the_connection_unusable() -> None:
     [
         pytest.param(b"", "before a response", id="nothing"),
         pytest.param(HEAD, "before a response", id="half-a-head"),
-        pytest.param(ANSWER[:-1], "in the middle of the response", id="half-a-body"),
+        pytest.param(RESPONSE[:-1], "in the middle of the response", id="half-a-body"),
         pytest.param(CHUNKED + chunk(b"a"), "in the middle of the response", id="between-chunks"),
     ],
 )
@@ -215,7 +215,9 @@ async def test_close_fails_the_request_in_flight_and_does_not_wait() -> None:
 PORTIONS = st.lists(
     st.one_of(
         st.binary(max_size=20),
-        st.sampled_from([HEAD, ANSWER, CHUNKED, chunk(b"a"), b"0\r\n\r\n", b"\r\n", b"Upgrade: x"]),
+        st.sampled_from(
+            [HEAD, RESPONSE, CHUNKED, chunk(b"a"), b"0\r\n\r\n", b"\r\n", b"Upgrade: x"]
+        ),
     ),
     max_size=8,
 )

@@ -10,7 +10,7 @@ from kruise_probe.client.dialer import DialFailed
 from kruise_probe.client.http1 import HttpConnection
 from kruise_probe.client.pool import Pool
 
-ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+RESPONSE = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 
 
 class Server:

@@ -50,7 +50,7 @@ INTERIM = b"HTTP/1.1 100 Continue\r\nRetry-After: 7\r\n\r\n"
 PACKED = gzip.compress(BODY)
 BY_END = b"HTTP/1.0 200 OK\r\n\r\n"
 
-ANSWERS = [
+RESPONSES = [
     pytest.param(sized(BODY), BODY, True, id="content-length"),
     pytest.param(sized(b""), b"", True, id="empty"),
     pytest.param(chunked(BODY), BODY, True, id="chunked"),
@@ -70,7 +70,7 @@ ANSWERS = [
 ]
 
 
-@pytest.mark.parametrize(("data", "body", "reusable"), ANSWERS)
+@pytest.mark.parametrize(("data", "body", "reusable"), RESPONSES)
 @given(at=st.lists(st.integers(min_value=0), max_size=12))
 def test_response_is_parsed_in_any_portions(
     data: bytes, body: bytes, reusable: bool, at: list[int]
@@ -85,7 +85,7 @@ def test_response_is_parsed_in_any_portions(
     assert parser.pending_bytes == 0
 
 
-@pytest.mark.parametrize(("data", "body", "reusable"), ANSWERS)
+@pytest.mark.parametrize(("data", "body", "reusable"), RESPONSES)
 def test_truncated_response_is_never_complete(data: bytes, body: bytes, reusable: bool) -> None:
     for end in range(len(data)):
         parser = ResponseParser()

@@ -389,7 +389,7 @@ STEPS = st.lists(
 def test_whatever_fails_there_are_never_two_leaders(steps: list[tuple[int, str, float]]) -> None:
     """At every instant at most one fence is open, so no write of an old leader follows one of a new leader.
 
-    The instants include those at which a paused process goes on: the fence looks at the clock when requests.
+    The instants include those at which a paused process continues: the fence reads the clock when requests.
     """
     with asyncio.Runner(loop_factory=looptime.new_event_loop) as runner:
         terms = runner.run(_play(steps))

@@ -277,7 +277,7 @@ async def test_a21_also_with_kruises_crd(node: ScriptedNode) -> None:
     assert (len(node.api.writes), len(node.recorder.events)) == (writes, events)
 
 
-async def test_b20_a_failed_probe_is_never_called_succeeded_in_between(
+async def test_b20_a_failed_probe_is_never_reported_as_succeeded(
     node: ScriptedNode,
 ) -> None:
     node.probers.answer(BAD)
@@ -327,7 +327,7 @@ async def test_a_known_state_waits_for_its_phase_and_an_unknown_one_at_most_ten_
 @pytest.mark.parametrize(
     ("delay", "states"),
     [
-        pytest.param(0, ["Succeeded"], id="without-a-delay-the-state-stands"),
+        pytest.param(0, ["Succeeded"], id="without-a-delay-the-state-is-kept"),
         pytest.param(5, ["Succeeded", "Unknown", "Succeeded"], id="with-a-delay-it-is-unknown"),
     ],
 )
@@ -344,7 +344,7 @@ async def test_container_that_was_replaced_while_the_daemon_was_down(
     assert [s for s, before in zip(seen, ["", *seen], strict=False) if s != before] == states
 
 
-async def test_probe_edited_while_the_daemon_was_down_runs_soon(
+async def test_a_probe_edited_while_the_daemon_was_down_runs_within_ten_seconds(
     node: ScriptedNode,
 ) -> None:
     node.api.put(one(exec_probe("old", period_seconds=3600)))
@@ -447,7 +447,7 @@ async def test_lease_is_renewed_without_a_node_pod_probe(node: ScriptedNode) -> 
     assert node.api.writes == []
 
 
-# Absurd objects.
+# Malformed objects.
 
 
 numbers = st.none() | st.sampled_from([-(2**63), -1, 0, 1, 2, 2**31, 2**63 - 1])

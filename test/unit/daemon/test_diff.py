@@ -22,7 +22,7 @@ def entry(name: str, command: str = "check", ip: str = "") -> DesiredProbe:
     return DesiredProbe(key, NamespacedName("default", "pod"), ip, exec_probe(command))
 
 
-def test_every_probe_of_the_spec_is_an_entry_in_its_order() -> None:
+def test_every_probe_of_the_spec_is_desired_in_its_order() -> None:
     spec = spec_of(
         pod_of(probe_of(exec_probe(), "m#b"), probe_of(exec_probe(), "m#a", "side"), name="web-1"),
         pod_of(probe_of(exec_probe(), "m#b"), name="web-0", ip=""),
@@ -35,7 +35,7 @@ def test_every_probe_of_the_spec_is_an_entry_in_its_order() -> None:
     assert desired_probes(None) == {}
 
 
-def test_of_two_probes_under_one_key_the_first_counts() -> None:
+def test_of_two_probes_with_one_key_the_first_is_used() -> None:
     spec = spec_of(pod_of(probe_of(exec_probe("one")), probe_of(exec_probe("two"))))
     assert [exec_probe("one")] == [each.probe for each in desired_probes(spec).values()]
 
@@ -105,7 +105,7 @@ def test_invalid_probe_has_a_reason(probe: Probe, part: str) -> None:
     "probe",
     [
         pytest.param(exec_probe(), id="sound"),
-        pytest.param(exec_probe(period_seconds=-5, timeout_seconds=-1), id="absurd-numbers"),
+        pytest.param(exec_probe(period_seconds=-5, timeout_seconds=-1), id="numbers-out-of-range"),
         pytest.param(Probe(exec=ExecAction(("true",) * 500)), id="longer-than-our-bounds"),
         pytest.param(
             Probe(tcp_socket=TCPSocketAction(80, host="127.0.0.1")), id="host-fails-later"

@@ -73,10 +73,10 @@ async def test_deleted_lease_is_recreated() -> None:
 
 async def test_lease_that_another_client_creates_first_is_renewed() -> None:
     api = FakeNodeApi()
-    answers = iter([NotFound("none"), AlreadyExists("there is")])
+    errors = iter([NotFound("none"), AlreadyExists("there is")])
 
     async def fail(_: str) -> None:
-        if error := next(answers, None):
+        if error := next(errors, None):
             api.lease = {"metadata": {"name": "x"}, "spec": {}}
             raise error
 
@@ -165,12 +165,12 @@ async def test_recreated_lease_has_its_owner_at_once() -> None:
 
 async def test_lease_is_renewed_without_an_owner_that_is_refused() -> None:
     api = FakeNodeApi()
-    asked = 0
+    requests = 0
 
     async def refuse(kind: str) -> None:
-        nonlocal asked
-        asked += 1
-        if asked == 1:
+        nonlocal requests
+        requests += 1
+        if requests == 1:
             raise Forbidden("cannot set an ownerRef on a resource you can't delete")
 
     with capture_logs() as logs:
@@ -180,5 +180,5 @@ async def test_lease_is_renewed_without_an_owner_that_is_refused() -> None:
             await asyncio.sleep(60)
     assert owners(api) == []
     assert gaps(api.lease_writes) == pytest.approx([10.0] * 6)
-    assert asked == 7, "one more than renewals"
+    assert requests == 7, "one more than renewals"
     assert [log["log_level"] for log in logs] == ["warning"]

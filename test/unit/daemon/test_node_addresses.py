@@ -10,18 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kruise_probe.daemon.interfaces import (
-    MAX_ADDRESSES,
-    InterfaceAddress,
-    IPAddress,
-    own_addresses,
-    parse,
-    read_addresses,
-)
 from kruise_probe.daemon.node_addresses import (
     KEPT_SECONDS,
+    MAX_ADDRESSES,
     RETRY_SECONDS,
+    InterfaceAddress,
+    IPAddress,
     NodeAddresses,
+    own_addresses,
+    parse_netlink,
+    read_addresses,
     refusal_of,
 )
 
@@ -127,7 +125,7 @@ def test_addresses_of_services_are_not_the_nodes(name: str) -> None:
     assert own_addresses(found, names) == {ip_address("10.0.0.1"), ip_address("10.0.0.2")}
 
 
-def test_a_node_has_at_most_so_many_addresses() -> None:
+def test_the_addresses_of_a_node_are_limited() -> None:
     found = (InterfaceAddress(2, ip_address(number)) for number in range(2 * MAX_ADDRESSES))
     assert len(own_addresses(found, {2: "eth0"})) == MAX_ADDRESSES
 
@@ -165,19 +163,19 @@ def test_the_local_address_of_a_link_is_read_and_not_the_peers() -> None:
         InterfaceAddress(2, ip_address("10.0.0.1")),
         InterfaceAddress(3, ip_address("fd00::1")),
     ]
-    assert parse(data) == (found, False)
-    assert parse(data + DONE) == (found, True)
+    assert parse_netlink(data) == (found, False)
+    assert parse_netlink(data + DONE) == (found, True)
 
 
 def test_an_error_of_the_kernel_is_raised() -> None:
     with pytest.raises(OSError, match="netlink error 1"):
-        parse(message(2, struct.pack("=i", -1)))
+        parse_netlink(message(2, struct.pack("=i", -1)))
 
 
 @given(st.binary(max_size=200))
-def test_malformed_messages_end_the_reading(data: bytes) -> None:
+def test_malformed_netlink_messages_raise(data: bytes) -> None:
     try:
-        found, _ = parse(data)
+        found, _ = parse_netlink(data)
     except OSError:
         return
     assert all(isinstance(each, InterfaceAddress) for each in found)

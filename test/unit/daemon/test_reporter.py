@@ -108,7 +108,7 @@ async def reporting(
         await asyncio.wait([task])
 
 
-async def test_the_first_change_goes_out_at_once() -> None:
+async def test_the_first_change_is_written_at_once() -> None:
     async with reporting() as r:
         await asyncio.sleep(5)
         r.put(0)
@@ -435,7 +435,7 @@ async def test_write_that_hangs_is_cancelled_and_retried() -> None:
         assert r.api.state("pod/m#p0") == "Succeeded"
 
 
-async def test_the_last_results_go_out_at_the_end() -> None:
+async def test_the_last_results_are_written_at_shutdown() -> None:
     async with reporting() as r:
         r.put(0, message="one")
         await settle()
@@ -501,7 +501,7 @@ async def test_response_for_a_deleted_object_does_not_count_for_its_successor(
             monkeypatch.undo()
             r.api.delete()
             r.api.put(r.spec)
-            r.api.forget_handlers()  # The watch has told of both already.
+            r.api.forget_handlers()  # The watch has reported both already.
             return written
 
         monkeypatch.setattr(r.api, "replace", answered_late)
@@ -520,7 +520,7 @@ async def test_edit_before_the_response_to_a_write_is_corrected(
         async def answered_late(*args: Any, **kwargs: Any) -> Any:
             written = await replace(*args, **kwargs)
             monkeypatch.undo()
-            await asyncio.sleep(1)  # The watch has told of the write.
+            await asyncio.sleep(1)  # The watch has reported the write.
             r.api.put(r.spec, NodePodProbeStatus())  # By hand.
             return written
 

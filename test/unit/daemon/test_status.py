@@ -52,7 +52,7 @@ SPEC = spec_of(
 )
 
 
-def test_the_order_is_the_specs_and_only_what_has_a_result_appears() -> None:
+def test_the_status_has_the_order_of_the_spec_and_only_probes_with_results() -> None:
     results = {
         key("web-0", "m#b"): result(ProbeState.FAILED),
         key("web-1", "m#a"): result(),
@@ -65,7 +65,7 @@ def test_the_order_is_the_specs_and_only_what_has_a_result_appears() -> None:
     ]
 
 
-def test_the_wire_is_kruises() -> None:
+def test_the_wire_format_is_that_of_kruise() -> None:
     status = status_of(spec_of(pod_of(probe_of(exec_probe()))), {key("pod", "marker#probe"): result(message="ok")})  # fmt: skip
     assert json.loads(patch_of(status)) == {
         "status": {
@@ -164,12 +164,12 @@ def test_order_of_the_stored_status_is_ignored() -> None:
     assert differs(whole("x", "y"), whole("y", "y"))
 
 
-def test_newer_probes_are_seen() -> None:
+def test_newer_probe_times_are_detected() -> None:
     assert not newer_probes(of(), of())
     assert newer_probes(of(), of(last_probe_time="2026-11-21T11:59:00Z"))
 
 
-def test_the_oldest_probe_is_the_first_to_refresh() -> None:
+def test_the_oldest_probe_time_decides_the_refresh() -> None:
     assert oldest_probe_at(of()) == NOON.replace(microsecond=0)
     assert oldest_probe_at(of(last_probe_time=None)) is None
     assert oldest_probe_at(None) is None
@@ -198,7 +198,7 @@ messages = st.text(
 
 
 @given(st.lists(messages, min_size=1, max_size=12), st.integers(0, 4000))
-def test_a39_a_status_over_the_budget_loses_bytes_of_messages_and_no_state(
+def test_a39_a_status_over_the_limit_has_shorter_messages_and_every_state(
     texts: list[str], room: int
 ) -> None:
     spec = crowd(1, len(texts))

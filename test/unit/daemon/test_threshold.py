@@ -63,7 +63,7 @@ steps = st.lists(
 
 
 class NaiveModel:
-    """The rules, written naively: keeps the whole history and looks at its end each time."""
+    """The rules, written naively: keeps the whole history and evaluates its end each time."""
 
     def __init__(self, limits: Thresholds, *, delayed: bool) -> None:
         self.limits = limits

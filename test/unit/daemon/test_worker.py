@@ -47,7 +47,7 @@ def either(node: ScriptedNode, request: pytest.FixtureRequest) -> ScriptedNode:
 # Schedule.
 
 
-async def test_b8_a_new_entry_of_a_running_container_is_probed_at_once(
+async def test_b8_a_new_probe_of_a_running_container_runs_at_once(
     either: ScriptedNode,
 ) -> None:
     either.api.put(spec_of())
@@ -335,10 +335,10 @@ async def test_container_without_a_status_is_unknown_with_the_reason(
     async with either.daemon():
         either.containers.start()
         await asyncio.sleep(5)
-        either.containers.lose("no answer")
+        either.containers.lose("no response")
         await asyncio.sleep(31)
         assert either.api.state() == "Unknown"
-        assert either.api.message() == "ContainerNotRunning: container main is Unknown: no answer"
+        assert either.api.message() == "ContainerNotRunning: container main is Unknown: no response"
 
 
 async def test_a14_container_that_is_not_created_becomes_unknown(node: ScriptedNode) -> None:
@@ -471,7 +471,7 @@ async def test_shorter_grace_period_applies_to_a_blocked_probe(
         pytest.param(Reason.EXEC_IMPOSSIBLE, 0, id="exec-impossible"),
         pytest.param(Reason.PORT_NAME_UNKNOWN, 0, id="port-name-unknown"),
         # As with a container whose shim has died.
-        pytest.param(Reason.RUNTIME_UNAVAILABLE, 1, id="no-answer-from-a-runtime-that-lists"),
+        pytest.param(Reason.RUNTIME_UNAVAILABLE, 1, id="no-response-from-a-runtime-that-lists"),
         pytest.param(Reason.CONTAINER_NOT_CREATED, 1, id="no-such-container-though-listed"),
         pytest.param(Reason.CONTAINER_NOT_RUNNING, 1, id="not-running-though-listed-as-such"),
     ],

@@ -104,7 +104,7 @@ class TestInitialList:
 
         def refuse_large_pages() -> None:
             if source.requests[-1].limit > 7:
-                raise ResponseTooLarge("its body has more bytes than are taken")
+                raise ResponseTooLarge("the body exceeds the limit")
 
         source.streams = False
         source.on_list = refuse_large_pages

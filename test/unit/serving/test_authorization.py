@@ -1,4 +1,4 @@
-"""Who reaches /metrics, how often the API server is asked, and what a flood of tokens makes of it."""
+"""Who may read /metrics, how often the API server reviews tokens, and a flood of unknown tokens."""
 
 import asyncio
 import json

@@ -1,10 +1,10 @@
-"""Health checks and what is answered."""
+"""Health checks and their responses."""
 
 import asyncio
 
 import pytest
 
-from kruise_probe.serving.health import CHECK_SECONDS, Checks, silence_check
+from kruise_probe.serving.health import CHECK_SECONDS, Checks, inactivity_check
 
 
 def healthy() -> str | None:
@@ -91,4 +91,4 @@ async def test_a_check_can_be_excluded_and_replaced() -> None:
     ],
 )
 def test_silence_is_unhealthy_past_its_limit(silent: float, problem: str | None) -> None:
-    assert silence_check(lambda: silent, limit_seconds=140)() == problem
+    assert inactivity_check(lambda: silent, limit_seconds=140)() == problem

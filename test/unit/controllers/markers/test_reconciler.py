@@ -445,7 +445,7 @@ class TestFinalizer:
             await settle(0.5)
             on_node = [each.kind for each in api.writes[before:] if each.key.name != "node-2"]
             assert on_node == ["Pod"]
-            await settle(1.0)  # the patch's end asks, not the check every few seconds
+            await settle(1.0)  # enqueued when the patch ends, not by the check every few seconds
         on_node = [each.kind for each in api.writes[before:] if each.key.name != "node-2"]
         assert on_node == ["Pod", "NodePodProbe", "PodProbeMarker"]
         assert api.get(MARKERS, "web") is None

@@ -225,11 +225,11 @@ async def test_a_nodepodprobe_deleted_by_hand_is_recreated(api: FakeApi) -> None
 async def test_a_nodepodprobe_deleted_during_a_patch_is_recreated() -> None:
     class SlowAnswers(FakeApi):
         async def patch(self, resource: Resource[T], *args: Any, **more: Any) -> T:
-            answer = await super().patch(resource, *args, **more)
+            response = await super().patch(resource, *args, **more)
             if resource.kind == "NodePodProbe":
                 self.remove(NODE_POD_PROBES, "node-1")
                 await settle(0.5)
-            return answer
+            return response
 
     api = SlowAnswers()
     api.put(NODES, node_wire())

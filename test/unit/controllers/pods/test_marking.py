@@ -444,7 +444,7 @@ def test_without_markers_only_readiness_gates_remain(
 @given(
     strategies.pods(namespace="default"),
     strategies.marker_sets(namespaces=("default",)),
-    strategies.verdicts(),
+    strategies.states(),
 )
 def test_a_deleted_marker_leaves_only_marks_of_the_others(
     wire: Json, wires: list[Json], results: list[Json]

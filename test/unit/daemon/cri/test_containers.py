@@ -172,7 +172,7 @@ async def test_a_new_subscriber_of_a_known_container_does_not_wait(
         assert watcher.find("uid-1", "main") is not None
 
 
-async def test_a_new_subscriber_of_an_unknown_container_asks_for_one_list(
+async def test_a_new_subscriber_of_an_unknown_container_requests_one_list(
     runtime: ScriptedRuntime,
 ) -> None:
     async with watching(runtime) as watcher:
@@ -188,7 +188,7 @@ async def test_a_new_subscriber_of_an_unknown_container_asks_for_one_list(
         assert runtime.calls["ListContainers"] == 1
 
 
-async def test_a_new_entry_does_not_wait_for_the_list_of_the_second_to_grow_old(
+async def test_a_new_subscriber_does_not_wait_for_the_next_periodic_list(
     runtime: ScriptedRuntime,
 ) -> None:
     async with watching(runtime) as watcher:
@@ -201,7 +201,7 @@ async def test_a_new_entry_does_not_wait_for_the_list_of_the_second_to_grow_old(
         assert watcher.find("uid-1", "main") is not None
 
 
-async def test_new_entries_one_after_the_other_share_lists(runtime: ScriptedRuntime) -> None:
+async def test_new_subscribers_in_succession_share_lists(runtime: ScriptedRuntime) -> None:
     async with watching(runtime) as watcher:
         await asyncio.sleep(1.5)
         runtime.calls.clear()
@@ -223,7 +223,7 @@ async def test_many_refresh_requests_are_one_list(runtime: ScriptedRuntime) -> N
         runtime.calls.clear()
 
         for _ in range(100):
-            watcher.refresh_soon()
+            watcher.request_list()
         await asyncio.sleep(0.3)
 
         assert runtime.calls["ListContainers"] == 1
@@ -252,7 +252,7 @@ async def test_unavailable_runtime_is_retried(runtime: ScriptedRuntime) -> None:
 
 
 @pytest.mark.parametrize("call", ["ContainerStatus", "PodSandboxStatus"])
-async def test_a_status_that_fails_for_long_costs_a_list_a_second(
+async def test_a_status_that_keeps_failing_causes_one_list_a_second(
     runtime: ScriptedRuntime, call: str
 ) -> None:
     async with watching(runtime) as watcher:
@@ -290,7 +290,7 @@ class PartlyDeaf(ScriptedRuntime):
         if id == self.deaf:
             self.calls[id] += 1
             await asyncio.sleep(self.patience)
-            raise RuntimeUnavailable(f"no answer about {id}")
+            raise RuntimeUnavailable(f"no response for {id}")
 
 
 @pytest.mark.parametrize("deaf", ["container-0", "sandbox-uid-0"])
@@ -329,7 +329,7 @@ async def test_failed_status_affects_only_its_container(
         assert runtime.calls[deaf] == calls
         view = watcher.find("uid-0", "main")
         assert view is not None
-        assert (view.state, view.problem) == (ContainerState.UNKNOWN, f"no answer about {deaf}")
+        assert (view.state, view.problem) == (ContainerState.UNKNOWN, f"no response for {deaf}")
         runtime.deaf = ""
         await asyncio.sleep(6.1)
         view = watcher.find("uid-0", "main")
@@ -508,7 +508,7 @@ def test_newest_is_the_last_attempt_and_of_it_the_youngest(containers: list[Cont
         ]
     )
 )
-def test_one_that_runs_in_a_new_sandbox_is_newer_than_any_of_the_old(
+def test_a_container_running_in_a_new_sandbox_is_newer_than_those_of_the_old(
     containers: list[ContainerInfo],
 ) -> None:
     assert newest(containers)[ContainerKey("uid", "main")].id == "runs"

@@ -143,11 +143,11 @@ async def test_a_runtime_whose_socket_is_gone_is_searched_for(sockets: Sockets) 
         "/var/snap/microk8s/common/run/containerd.sock",
     ],
 )
-def test_known_places_are_searched(path: str) -> None:
+def test_known_paths_are_searched(path: str) -> None:
     assert f"unix://{path}" in KNOWN_ENDPOINTS
 
 
-def test_places_of_containerd_come_last() -> None:
+def test_containerd_paths_come_last() -> None:
     order = [KNOWN_ENDPOINTS.index(f"unix:///run/{name}") for name in (
         "k3s/containerd/containerd.sock", "cri-dockerd.sock", "crio/crio.sock",
         "containerd/containerd.sock",

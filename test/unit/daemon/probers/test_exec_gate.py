@@ -116,7 +116,7 @@ async def test_each_waiter_has_its_own_timeout(runtime: ScriptedRuntime, looptim
 
 
 class FrozenRuntime(ScriptedRuntime):
-    """Takes calls and answers none."""
+    """Accepts calls and responds to none."""
 
     async def version(self) -> RuntimeVersion:
         await asyncio.get_running_loop().create_future()
@@ -184,7 +184,7 @@ async def test_slow_run_fails_once(runtime: ScriptedRuntime, looptime: float) ->
     assert runtime.most_in_flight == 1
 
 
-async def test_a_run_that_goes_on_takes_the_whole_timeout_again(
+async def test_a_previous_run_that_continues_fails_the_next_attempt_at_its_timeout(
     runtime: ScriptedRuntime, looptime: float
 ) -> None:
     runtime.on_exec("check", script=hang())
@@ -238,7 +238,7 @@ async def test_call_without_waiters_is_cancelled(runtime: ScriptedRuntime) -> No
         assert gate.in_flight == runtime.in_flight == 0
 
 
-async def test_a_waiter_in_the_queue_can_leave_it(runtime: ScriptedRuntime) -> None:
+async def test_a_queued_waiter_can_be_cancelled(runtime: ScriptedRuntime) -> None:
     runtime.on_exec("slow", script=succeed(after_seconds=5))
     async with gate_of(runtime, places=1) as gate, asyncio.TaskGroup() as waiters:
         _ = waiters.create_task(run(gate, key("slow"), timeout_seconds=10))
@@ -250,7 +250,7 @@ async def test_a_waiter_in_the_queue_can_leave_it(runtime: ScriptedRuntime) -> N
     assert [call.command for call in runtime.execs] == [("slow",)]
 
 
-async def test_failures_reach_every_waiter_and_leave_the_gate_open(
+async def test_a_failure_reaches_every_waiter_and_blocks_no_later_call(
     runtime: ScriptedRuntime,
 ) -> None:
     runtime.on_exec("check", script=refuse(ExecImpossible("no such file")))
@@ -268,7 +268,7 @@ async def test_failures_reach_every_waiter_and_leave_the_gate_open(
     assert len(runtime.execs) == 3
 
 
-async def test_the_end_of_the_gate_ends_its_calls(runtime: ScriptedRuntime) -> None:
+async def test_cancelling_the_gate_cancels_its_calls(runtime: ScriptedRuntime) -> None:
     runtime.on_exec("check", script=hang())
     gate = ExecGate(runtime, max_concurrent=1)
     running = asyncio.create_task(gate.run())

@@ -92,9 +92,9 @@ def response_to(call_in_flight: HealthCall, *, goaway: bytes) -> bytes:
 @given(st.integers(1, 200))
 def test_response_after_a_graceful_goaway_counts(piece_bytes: int) -> None:
     call_in_flight = call()
-    answer = response_to(call_in_flight, goaway=GRACEFUL_GOAWAY)
-    for at in range(0, len(answer), piece_bytes):
-        call_in_flight.feed(answer[at : at + piece_bytes])
+    response = response_to(call_in_flight, goaway=GRACEFUL_GOAWAY)
+    for at in range(0, len(response), piece_bytes):
+        call_in_flight.feed(response[at : at + piece_bytes])
 
     assert call_in_flight.connected
     assert call_in_flight.result == SERVING
@@ -148,16 +148,16 @@ GRPC = (b"content-type", b"application/grpc")
 @pytest.mark.parametrize("content_type", ["application/grpc+proto", "application/grpc;x=y"])
 def test_a_subtype_is_grpc_too(content_type: str) -> None:
     call_in_flight = call()
-    answer = headers_frame(STATUS_200, (b"content-type", content_type.encode()))
-    call_in_flight.feed(GREETING + answer)
+    response = headers_frame(STATUS_200, (b"content-type", content_type.encode()))
+    call_in_flight.feed(GREETING + response)
 
     assert call_in_flight.result is None
 
 
 def test_content_type_that_begins_like_grpc_is_not_grpc() -> None:
     call_in_flight = call()
-    answer = headers_frame(STATUS_200, (b"content-type", b"application/grpc-web"))
-    call_in_flight.feed(GREETING + answer)
+    response = headers_frame(STATUS_200, (b"content-type", b"application/grpc-web"))
+    call_in_flight.feed(GREETING + response)
 
     assert call_in_flight.result == CallResult(
         "Unknown",

@@ -191,18 +191,18 @@ def test_a_redirect_keeps_the_given_host_only_while_it_is_relative() -> None:
     assert b"\r\nReferer: http://10.0.0.1:80/a\r\n" in relative
 
 
-def test_an_empty_referer_gives_way_to_that_of_a_redirect() -> None:
+def test_an_empty_referer_is_replaced_by_that_of_a_redirect() -> None:
     request = headers(("Referer", "")).redirected(url("/b"), previous=url("/a"), relative=True)
 
     assert request.count(b"Referer:") == 1
     assert b"\r\nReferer: http://10.0.0.1:80/a\r\n" in request
 
 
-def test_no_referer_goes_from_https_to_http() -> None:
+def test_https_sends_no_referer_to_http() -> None:
     request = headers().redirected(url(), previous=url(scheme="HTTPS"), relative=False)
 
     assert b"Referer" not in request
 
 
-def test_ipv6_addresses_stand_in_brackets() -> None:
+def test_ipv6_addresses_are_in_brackets() -> None:
     assert Url.of_action("HTTP", HostPort("fd00::1", 80), "/x").text == "http://[fd00::1]:80/x"

@@ -32,7 +32,7 @@ def read(parts: Iterable[bytes]) -> ResponseReader:
 
 
 @pytest.mark.parametrize(
-    ("answer", "head", "body"),
+    ("response", "head", "body"),
     [
         pytest.param(OK + b"Content-Length: 2\r\n\r\nok", Head(200, length=2), b"ok", id="length"),
         pytest.param(OK + b"\r\nhi", Head(200), b"hi", id="until-the-end"),
@@ -73,7 +73,7 @@ def read(parts: Iterable[bytes]) -> ResponseReader:
             b"HTTP/1.1 100 C\r\n\r\nHTTP/1.1 103 E\r\nLink: x\r\n\r\n" + OK + b"\r\nhi",
             Head(200),
             b"hi",
-            id="informational-answers-are-skipped",
+            id="informational-responses-are-skipped",
         ),
         pytest.param(
             b"HTTP/1.1 302 F\r\nLocation: /x\r\nLocation: /y\r\n\r\n",
@@ -83,16 +83,16 @@ def read(parts: Iterable[bytes]) -> ResponseReader:
         ),
     ],
 )
-def test_response_is_read_the_same_in_any_pieces(answer: bytes, head: Head, body: bytes) -> None:
-    whole = read([answer])
-    dripping = read(bytes([byte]) for byte in answer)
+def test_response_is_read_the_same_in_any_pieces(response: bytes, head: Head, body: bytes) -> None:
+    whole = read([response])
+    dripping = read(bytes([byte]) for byte in response)
 
     assert (whole.head, whole.body) == (head, body)
     assert (dripping.head, dripping.body) == (head, body)
 
 
 @pytest.mark.parametrize(
-    ("answer", "problem"),
+    ("response", "problem"),
     [
         (b"", "EOF"),
         (b"HTTP/1.1 200", BROKEN + "unexpected EOF"),
@@ -135,9 +135,9 @@ def test_response_is_read_the_same_in_any_pieces(answer: bytes, head: Head, body
         ),
     ],
 )
-def test_malformed_response_has_the_text_of_go(answer: bytes, problem: str) -> None:
+def test_malformed_response_has_the_text_of_go(response: bytes, problem: str) -> None:
     with pytest.raises(MalformedResponse) as caught:
-        read([answer])
+        read([response])
 
     assert str(caught.value) == problem
 
@@ -147,7 +147,7 @@ def test_malformed_response_has_the_text_of_go(answer: bytes, problem: str) -> N
     [
         pytest.param(b"x" * 4096, id="one-line"),
         pytest.param(b"A: " + b"x" * 60 + b"\r\n", id="many-headers"),
-        pytest.param(b"HTTP/1.1 103 Early\r\n\r\n", id="many-informational-answers"),
+        pytest.param(b"HTTP/1.1 103 Early\r\n\r\n", id="many-informational-responses"),
     ],
 )
 def test_a_head_without_end_is_refused(flood: bytes) -> None:

@@ -64,7 +64,7 @@ def test_invisible_bytes_do_not_hide_later_text(hidden: str, count: int) -> None
     assert clean_message(output.encode()) == "full"
 
 
-def test_only_the_beginning_of_megabytes_is_looked_at() -> None:
+def test_only_the_beginning_of_a_long_output_is_decoded() -> None:
     assert clean_message(b"x" * (16 << 20)) == "x" * MAX_MESSAGE_BYTES
 
 
