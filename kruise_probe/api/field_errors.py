@@ -41,23 +41,29 @@ _CAUSES: Final = {
 
 
 class FieldError(NamedTuple):
-    """A violated rule. `path` is the field, such as `spec.probes[0].probe.httpGet.host`."""
+    """A violated rule.
+
+    Attributes:
+        path: the field, such as `spec.probes[0].probe.httpGet.host`.
+        key: the entry of the map at `path`, if the error is about one entry.
+    """
 
     path: str
     kind: ErrorKind
     detail: str
     value: Any = None
+    key: str | None = None
 
     def __str__(self) -> str:
-        return f"{self.path}: {self._message}"
+        return f"{self.path}: {self.message}"
 
     @property
     def cause(self) -> dict[str, str]:
         """Entry for `Status.details.causes`."""
-        return {"reason": _CAUSES[self.kind], "message": self._message, "field": self.path}
+        return {"reason": _CAUSES[self.kind], "message": self.message, "field": self.path}
 
     @property
-    def _message(self) -> str:
+    def message(self) -> str:
         if self.value is None:
             return f"{self.kind}: {self.detail}"
         value = f'"{shorten(self.value)}"' if isinstance(self.value, str) else self.value
@@ -68,16 +74,16 @@ def required(path: str, detail: str) -> FieldError:
     return FieldError(path, ErrorKind.REQUIRED, detail)
 
 
-def invalid(path: str, value: Any, detail: str) -> FieldError:
-    return FieldError(path, ErrorKind.INVALID, detail, value)
+def invalid(path: str, value: Any, detail: str, *, key: str | None = None) -> FieldError:
+    return FieldError(path, ErrorKind.INVALID, detail, value, key)
 
 
 def not_supported(path: str, value: str, detail: str) -> FieldError:
     return FieldError(path, ErrorKind.NOT_SUPPORTED, detail, value)
 
 
-def forbidden(path: str, detail: str) -> FieldError:
-    return FieldError(path, ErrorKind.FORBIDDEN, detail)
+def forbidden(path: str, detail: str, *, key: str | None = None) -> FieldError:
+    return FieldError(path, ErrorKind.FORBIDDEN, detail, key=key)
 
 
 def check_items(path: str, items: Collection[object], most: int) -> Iterator[FieldError]:

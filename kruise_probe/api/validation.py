@@ -299,15 +299,15 @@ def _policies(
 
 
 def _forbidden_key(path: str, key: str, problem: str) -> FieldError:
-    return field.forbidden(path, f"key {field.shorten(key)!r} {problem}")
+    return field.forbidden(path, f"key {field.shorten(key)!r} {problem}", key=key)
 
 
 def _label_map(labels: Mapping[str, str], path: str) -> Iterator[FieldError]:
     for key, value in labels.items():
         if problem := label_key_error(key):
-            yield field.invalid(path, key, problem)
+            yield field.invalid(path, key, problem, key=key)
         if problem := label_value_error(value):
-            yield field.invalid(path, value, problem)
+            yield field.invalid(path, value, problem, key=key)
 
 
 def _annotation_map(annotations: Mapping[str, str], path: str) -> Iterator[FieldError]:
@@ -315,9 +315,9 @@ def _annotation_map(annotations: Mapping[str, str], path: str) -> Iterator[Field
         if problem := reserved_annotation_error(key):
             yield _forbidden_key(path, key, problem)
         elif problem := annotation_key_error(key):
-            yield field.invalid(path, key, problem)
+            yield field.invalid(path, key, problem, key=key)
         if problem := annotation_value_error(key, value):
-            yield field.invalid(path, value, problem)
+            yield field.invalid(path, value, problem, key=key)
         yield from field.check_length(f"{path}[{field.shorten(key)}]", value, MAX_ANNOTATION_VALUE)
 
 

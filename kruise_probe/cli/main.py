@@ -31,6 +31,7 @@ _COMMANDS: Final = {
     "daemon": "kruise_probe.cli.daemon:daemon",
     "status": "kruise_probe.cli.status:status",
     "explain": "kruise_probe.cli.explain:explain",
+    "lint": "kruise_probe.cli.lint:lint",
     "manifests": "kruise_probe.cli.manifests:manifests",
     "completion": "kruise_probe.cli.completion:completion",
 }
@@ -113,6 +114,7 @@ Try it without a cluster:   kruise-probe playground
 Install it in a cluster:    kruise-probe manifests | kubectl apply --server-side -f -
 Show the results:           kruise-probe status -A
 Explain a missing result:   kruise-probe explain POD
+Check files before apply:   kruise-probe lint -f FILE
 
 Exit codes: 0, 1 for a failure, 2 for a wrong command line.
 """

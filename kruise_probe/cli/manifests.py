@@ -1,5 +1,7 @@
 """`kruise-probe manifests`: prints the YAML to install."""
 
+import json
+
 import click
 import yaml
 
@@ -8,19 +10,26 @@ from kruise_probe.cli.feature_gates import SERVERLESS, FeatureGates
 from kruise_probe.cli.flag_types import GATES, LABEL_KEYS, NAMESPACE, Count, bool_flag
 from kruise_probe.manifests.crds import all_crds
 from kruise_probe.manifests.install import default_install
+from kruise_probe.manifests.json_schema import marker_json_schema
 from kruise_probe.manifests.workloads import DEFAULT_IMAGE, Install
 
-_HELP = """Prints the YAML to install, in the order in which to apply it.
+_HELP = """Prints the YAML to install, in the order in which to apply it, or the JSON Schema of a PodProbeMarker for editors.
 
 \b
 kruise-probe manifests | kubectl apply --server-side -f -
 kruise-probe manifests --crds-only | kubectl apply --server-side -f -
 kruise-probe manifests --cri-socket=/run/k3s/containerd/containerd.sock > install.yaml
+kruise-probe manifests --json-schema > podprobemarker.schema.json
 """
 
 
 @click.command(help=_HELP, short_help="Print the YAML to install.")
 @bool_flag("--crds-only", default=False, help="Print only the CustomResourceDefinitions.")
+@bool_flag(
+    "--json-schema",
+    default=False,
+    help="Print only the JSON Schema of PodProbeMarker, which editors use for completion and checks.",
+)
 @click.option(
     "--namespace",
     type=NAMESPACE,
@@ -84,6 +93,7 @@ kruise-probe manifests --cri-socket=/run/k3s/containerd/containerd.sock > instal
 def manifests(
     *,
     crds_only: bool,
+    json_schema: bool,
     namespace: str,
     image: str,
     image_pull_policy: str,
@@ -104,6 +114,11 @@ def manifests(
         )
     if cert_manager and not webhook:
         raise click.UsageError("--cert-manager needs --webhook, whose certificate it issues")
+    if json_schema and crds_only:
+        raise click.UsageError("--json-schema and --crds-only exclude each other")
+    if json_schema:
+        click.echo(json.dumps(marker_json_schema(allowed_label_keys), indent=2))
+        return
     gates = ",".join(f"{name}={str(on).lower()}" for name, on in feature_gates.overrides.items())
     install = Install(
         namespace=namespace,

@@ -47,6 +47,10 @@ from kruise_probe.daemon.probers.http_response import (
 from kruise_probe.daemon.probers.messages import MAX_MESSAGE_BYTES, clean_message, quote
 from kruise_probe.daemon.probers.urls import InvalidRequest, Url
 from kruise_probe.daemon.readback import recorded_in
+from kruise_probe.lint.findings import Position
+from kruise_probe.lint.formats import as_json, as_sarif, as_text
+from kruise_probe.lint.linter import lint
+from kruise_probe.lint.sources import Source, decoded
 from kruise_probe.serving.http_messages import RefusedRequest, parse_head
 from kruise_probe.webhook.admission import BadReview, decode_review, encode_review
 from kruise_probe.webhook.mutating import annotate_pod
@@ -216,6 +220,23 @@ def kubeconfig(data: bytes) -> None:
             load_kubeconfig(str(path), "--kubeconfig")
 
 
+def linted_files(data: bytes) -> None:
+    """Files that lint checks; a form feed separates them."""
+    sources = [decoded(f"{n}.yaml", each) for n, each in enumerate(data.split(b"\f"))]
+    report = lint(sources)
+    for form in (as_text, as_json, as_sarif):
+        form(report).encode()
+    for each in report.findings:
+        _is_in_file(sources, each.file, each.position)
+
+
+def _is_in_file(sources: list[Source], file: str, position: Position) -> None:
+    raw = next(each.raw for each in sources if each.name == file)
+    lines = raw.decode("utf-8-sig", errors="replace").split("\n")
+    assert 1 <= position.line <= len(lines), f"{file} has no line {position.line}"
+    assert 1 <= position.column <= len(lines[position.line - 1]) + 1
+
+
 def playground_protobuf(data: bytes) -> None:
     """A body that a client sends to the playground's API server as protobuf."""
     for parse in (protobuf.read_metadata, protobuf.read_delete_options):
@@ -237,6 +258,7 @@ TARGETS: Final[Mapping[str, Target]] = {
         marker,
         node_pod_probe,
         kubeconfig,
+        linted_files,
         playground_protobuf,
     )
 }

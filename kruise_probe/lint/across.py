@@ -1,0 +1,230 @@
+"""Checks across files: markers against pod templates, and markers against each other.
+
+Good files must have no findings. So a missing thing is reported only if all files could be read (`Known.complete`), and
+only for pods that a marker certainly selects.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations, islice
+from pathlib import PurePath
+from typing import Final, NamedTuple
+
+from kruise_probe.api.reserved import reserved_condition_error
+from kruise_probe.controllers.compiled import CompiledProbe
+from kruise_probe.controllers.pods.claims import ClaimConflict, claims_of, conflicts_of
+from kruise_probe.inspection.selectors import did_you_mean, nearest, unmet, why_not
+from kruise_probe.lint.findings import Finding, Rule
+from kruise_probe.lint.markers import WrittenMarker
+from kruise_probe.lint.matching import Matching, may_share_namespace, selecting
+from kruise_probe.lint.places import below, items_of, locate, occurrences
+from kruise_probe.lint.scalars import text_of
+from kruise_probe.lint.templates import PodTemplate
+
+INJECTED_CONTAINERS: Final = frozenset(
+    {"istio-proxy", "linkerd-proxy", "kuma-sidecar", "consul-dataplane", "daprd", "vault-agent"}
+)
+"""Containers that webhooks of common products add to pods."""
+
+MAX_NEAREST: Final = 100
+"""Maximum markers for which the nearest template is searched."""
+MAX_PAIRS: Final = 10_000
+"""Maximum pairs of markers with a common name that are compared."""
+MAX_CONFLICTS: Final = 100
+
+
+class Known(NamedTuple):
+    """What the files contain.
+
+    Attributes:
+        complete: whether all files could be read, so that what is missing in them is really missing.
+        all_pods: whether each object shows its pods; False if a custom resource may have others.
+        added_containers: containers that SidecarSets add.
+    """
+
+    markers: Sequence[WrittenMarker]
+    templates: Sequence[PodTemplate]
+    complete: bool
+    all_pods: bool
+    added_containers: frozenset[str]
+
+
+def across(known: Known) -> Iterator[Finding]:
+    """The findings that concern more than one object."""
+    matching = Matching(known.markers, known.templates)
+    if known.complete:
+        yield from _pods_and_containers(known, matching)
+        yield from _gates(known, matching)
+    yield from islice(_conflicts(known.markers, matching), MAX_CONFLICTS)
+
+
+def _pods_and_containers(known: Known, matching: Matching) -> Iterator[Finding]:
+    unmatched: list[WrittenMarker] = []
+    added = INJECTED_CONTAINERS | known.added_containers
+    for marker in known.markers:
+        possible, certain = matching.of(marker)
+        if not possible:
+            unmatched.append(marker)
+        elif certain:
+            for probe in marker.compiled.probes:
+                having = [each for each in possible if each.pod.container(probe.container)]
+                if having:
+                    yield from _port(marker, probe, having)
+                elif probe.container not in added:
+                    yield _no_container(marker, probe, possible)
+    for marker in unmatched[:MAX_NEAREST]:
+        yield from _no_pod(marker, known)
+
+
+def _no_pod(marker: WrittenMarker, known: Known) -> Iterator[Finding]:
+    selector = marker.compiled.selector
+    templates = [each for each in known.templates if may_share_namespace(marker, each)]
+    if not templates or not selector.requirements:
+        return
+    near = nearest(selector, (each.pod for each in templates))
+    if near is None and not (known.all_pods and _is_beside(marker, templates)):
+        return
+    closest = min(
+        templates,
+        key=lambda each: (each.pod is not near, len(unmet(selector, each.pod.labels))),
+    )
+    message = (
+        f"matches no pod template of these files; the nearest is {closest.place}: "
+        f"{why_not(selector, closest.pod.labels)}; correct the selector, or the labels of the template"
+    )
+    path = "spec.selector"
+    key = unmet(selector, closest.pod.labels)[0].key
+    node = below(marker.root, "spec", "selector")
+    places = occurrences(node, key, path) if node else iter(())
+    path, position = next(places, (path, locate(marker.root, path)))
+    yield Finding(marker.file, position, path, Rule.NO_POD, message)
+
+
+def _is_beside(marker: WrittenMarker, templates: Iterable[PodTemplate]) -> bool:
+    """Whether a template is in the marker's folder. The pods of other markers may be in another repository."""
+    folder = PurePath(marker.file).parent
+    return any(PurePath(each.file).parent == folder for each in templates)
+
+
+def _no_container(
+    marker: WrittenMarker, probe: CompiledProbe, templates: Sequence[PodTemplate]
+) -> Finding:
+    path = f"{marker.probe_path(probe.probe)}.containerName"
+    name, template = probe.container, templates[0]
+    names = [each.name for each in template.pod.containers]
+    if name in template.init_containers:
+        message = (
+            f"{name!r} of {template.place} is an init container, which ends before the pod runs; "
+            "name another container, or set restartPolicy: Always on it"
+        )
+    else:
+        message = (
+            f"{template.place} has no container {name!r}, only {', '.join(names)}"
+            f"{_remedy(name, names, 'correct containerName')}"
+        )
+    return Finding(marker.file, locate(marker.root, path), path, Rule.NO_CONTAINER, message)
+
+
+def _port(
+    marker: WrittenMarker, probe: CompiledProbe, templates: Sequence[PodTemplate]
+) -> Iterator[Finding]:
+    name = probe.port_name
+    containers = [each.pod.container(probe.container) for each in templates]
+    if not name or any(each and each.port_number(name) for each in containers):
+        return
+    names = [port for each in containers[:1] if each for port, _ in each.ports]
+    handler = "httpGet" if probe.planned.probe.http_get else "tcpSocket"
+    path = f"{marker.probe_path(probe.probe)}.probe.{handler}.port"
+    message = (
+        f"container {probe.container!r} of {templates[0].place} has no port {name!r}, "
+        f"only {', '.join(names) or 'ports without a name'}"
+        f"{_remedy(name, names, 'write the name or the number of one of its ports')}"
+    )
+    yield Finding(marker.file, locate(marker.root, path), path, Rule.NO_PORT, message)
+
+
+def _gates(known: Known, matching: Matching) -> Iterator[Finding]:
+    """Readiness gates that a probe was meant to write. Others belong to load balancers and other controllers."""
+    by_template = selecting(known.markers, matching)
+    for template in known.templates:
+        written = {
+            name for each in by_template.get(id(template), ()) for name in each.condition_types
+        }
+        for index, node in enumerate(items_of(below(template.root, "spec", "readinessGates"))):
+            gate = text_of(below(node, "conditionType"))
+            if not gate or gate in written or reserved_condition_error(gate):
+                continue
+            near = [each for each in known.markers if may_share_namespace(each, template)]
+            if why := _why_unwritten(gate, template, near):
+                path = f"spec.readinessGates[{index}].conditionType"
+                whole = f"{template.path}.{path}" if template.path else path
+                position = locate(template.root, path)
+                yield Finding(template.file, position, whole, Rule.READINESS_GATE, why)
+
+
+def _why_unwritten(gate: str, template: PodTemplate, markers: Iterable[WrittenMarker]) -> str:
+    """Why no probe writes `gate`; empty if it may be the condition of another controller."""
+    types: dict[str, None] = {}
+    for marker in markers:
+        if not marker.compiled.selector.requirements:
+            continue
+        if gate in marker.condition_types:
+            why = why_not(marker.compiled.selector, template.pod.labels)
+            return f"only PodProbeMarker {marker.name} writes {gate}, and it does not select these pods: {why}"
+        types |= dict.fromkeys(sorted(marker.condition_types))
+    domain, slash, _ = gate.rpartition("/")
+    siblings = [each for each in types if slash and each.startswith(f"{domain}/")]
+    if not siblings and not did_you_mean(gate, types):
+        return ""
+    remedy = _remedy(gate, types, f"the probes write {', '.join(siblings)}; correct one of the two")
+    return f"no probe of these files writes {gate}, so the pods never become Ready{remedy}"
+
+
+def _remedy(wrong: str, names: Iterable[str], otherwise: str) -> str:
+    """The end of a message: the closest name, or what to do."""
+    close = did_you_mean(wrong, names)
+    return f".{close}" if close else f"; {otherwise}"
+
+
+def _conflicts(markers: Sequence[WrittenMarker], matching: Matching) -> Iterator[Finding]:
+    """Names that two probes write on pods that both select. The manager's own rule decides which one may."""
+    for marker in markers:
+        for each in conflicts_of(marker.compiled, claims_of((marker.compiled,))):
+            yield _conflict(marker, marker, each)
+    for first, second in islice(_rivals(markers), MAX_PAIRS):
+        if matching.share_pods(first, second):
+            claims = claims_of((first.compiled, second.compiled))
+            for loser, owner in ((first, second), (second, first)):
+                for each in conflicts_of(loser.compiled, claims):
+                    if each.owner != each.marker:
+                        yield _conflict(loser, owner, each)
+
+
+def _rivals(markers: Iterable[WrittenMarker]) -> Iterator[tuple[WrittenMarker, WrittenMarker]]:
+    """Pairs of different markers of one namespace that write a common name."""
+    by_name: dict[tuple[str, str, str], list[WrittenMarker]] = {}
+    for each in markers:
+        for kind in ("labels", "annotations", "condition_types"):
+            for name in getattr(each.compiled, kind):
+                by_name.setdefault((each.namespace, kind, name), []).append(each)
+    seen = set[tuple[int, int]]()
+    for sharing in by_name.values():
+        for first, second in combinations(sharing, 2):
+            pair = (first.compiled.serial, second.compiled.serial)
+            if first.name != second.name and pair not in seen:
+                seen.add(pair)
+                yield first, second
+
+
+def _conflict(marker: WrittenMarker, owner: WrittenMarker, conflict: ClaimConflict) -> Finding:
+    path = marker.probe_path(conflict.probe)
+    node = marker.probe_node(conflict.probe)
+    path, position = next(occurrences(node, conflict.name, path), (path, locate(marker.root, path)))
+    whose = f"probe {conflict.owner_probe!r}"
+    if owner is not marker:
+        line = locate(owner.root, owner.probe_path(conflict.owner_probe)).line
+        whose += f" of PodProbeMarker {owner.name} ({owner.file}:{line})"
+    message = (
+        f"{conflict.kind} {conflict.name!r} is also written by {whose}; on a pod that both select, "
+        "only one of them takes effect; use different names"
+    )
+    return Finding(marker.file, position, path, Rule.CONFLICT, message)

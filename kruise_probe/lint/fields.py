@@ -1,0 +1,218 @@
+"""Fields of a marker against its schema: unknown fields, wrong types and missing fields, each at its node.
+
+The result is a plain value that decodes into the marker's structs, so that the rules are checked too: a wrong value is
+left out or replaced by an empty one. Rules that such a value breaks are not reported again (`Fields.covers`).
+
+Source: apiextensions-apiserver pkg/apiserver/validation; kubectl's strict field validation.
+"""
+
+from collections.abc import Iterator
+from collections.abc import Mapping as Table
+from typing import Any, Final, NamedTuple
+
+from kruise_probe.inspection.selectors import did_you_mean
+from kruise_probe.lint.findings import Position, Rule
+from kruise_probe.lint.nodes import Mapping, Node, Scalar, Sequence
+from kruise_probe.lint.scalars import scalar_value, value_of
+
+Schema = dict[str, Any]
+
+MAX_PROBLEMS: Final = 20
+_MAX_LISTED: Final = 12
+_TYPES: Final = {
+    "object": "a mapping",
+    "array": "a list",
+    "string": "a string",
+    "integer": "an integer",
+    "boolean": "true or false",
+}
+
+
+class Problem(NamedTuple):
+    """A field that does not fit its schema."""
+
+    position: Position
+    path: str
+    rule: Rule
+    message: str
+
+
+class Fields:
+    """Checks one object against its JSON Schema.
+
+    Attributes:
+        problems: at most MAX_PROBLEMS.
+        value: the plain object without them.
+    """
+
+    def __init__(self, root: Mapping, schema: Schema) -> None:
+        self._homes = dict(_homes(schema, ""))
+        self.problems: list[Problem] = []
+        self.value: dict[str, Any] = self._mapping(root, schema, "")
+
+    def covers(self, path: str) -> bool:
+        """Whether an error at `path` may be a consequence of a problem at, above or directly below it."""
+        return any(
+            path in (each.path, parent_of(each.path))
+            or path.startswith((f"{each.path}.", f"{each.path}["))
+            for each in self.problems
+        )
+
+    def _report(self, position: Position, path: str, rule: Rule, message: str) -> None:
+        if len(self.problems) < MAX_PROBLEMS:
+            self.problems.append(Problem(position, path, rule, message))
+
+    def _value(self, node: Node, schema: Schema, path: str) -> Any:
+        """The value of a node of any schema; its empty value if the type is wrong."""
+        kinds = [schema["type"]] if "type" in schema else [x["type"] for x in schema["anyOf"]]
+        if kinds == ["object"] and isinstance(node, Mapping):
+            return self._mapping(node, schema, path)
+        if kinds == ["array"] and isinstance(node, Sequence):
+            return [
+                self._value(each, schema["items"], f"{path}[{index}]")
+                for index, each in enumerate(node.items)
+            ]
+        if isinstance(node, Scalar):
+            value = scalar_value(node)
+            if isinstance(value, float) and value.is_integer():
+                value = int(value)
+            if _is_of(value, kinds):
+                return value
+        wanted = " or ".join(_TYPES[each] for each in kinds)
+        message = f"must be {wanted}, but is {_description(node)}; {_remedy(node, kinds)}"
+        self._report(node.position, path, Rule.WRONG_TYPE, message)
+        return _empty(schema)
+
+    def _mapping(self, node: Mapping, schema: Schema, path: str) -> dict[str, Any]:
+        properties: Table[str, Schema] = schema.get("properties", {})
+        extra = schema.get("additionalProperties", True)
+        value: dict[str, Any] = {}
+        for key, entry in node.entries.items():
+            each = properties.get(key)
+            where = f"{path}.{key}" if path else key
+            if each is not None:
+                if not _is_null(entry.value):
+                    value[key] = self._value(entry.value, each, where)
+            elif isinstance(extra, dict):
+                value[key] = self._value(entry.value, extra, f"{path}[{key}]")
+            elif extra:
+                value[key] = value_of(entry.value)
+            else:
+                message = self._unknown(key, path, properties)
+                self._report(entry.key.position, where, Rule.UNKNOWN_FIELD, message)
+        for key in schema.get("required", ()):
+            if key not in value:
+                value[key] = _empty(properties[key])
+                about = properties[key].get("description", "")
+                message = f"Required value: add this field. {about}".rstrip()
+                at = node.entries[key].key.position if key in node.entries else node.position
+                self._report(at, f"{path}.{key}" if path else key, Rule.INVALID, message)
+        return value
+
+    def _unknown(self, key: str, path: str, properties: Table[str, Schema]) -> str:
+        what = f"unknown field {key!r}"
+        if close := did_you_mean(key, properties):
+            return f"{what}.{close}"
+        homes = [each for each in self._homes.get(key, ()) if each != _template_of(path)]
+        if len(homes) == 1:
+            return f"{what}; it belongs to {homes[0] or 'the top level'}: check the indentation"
+        known = ", ".join(sorted(properties)[:_MAX_LISTED])
+        return f"{what}; the fields here are {known}"
+
+
+def parent_of(path: str) -> str:
+    """`a.b[0]` is the parent of `a.b[0].c`, and `a.b` of `a.b[0]`."""
+    if path.endswith("]"):
+        return path[: path.rindex("[")]
+    return path.rpartition(".")[0]
+
+
+def _homes(schema: Schema, path: str) -> Iterator[tuple[str, list[str]]]:
+    """The name of each field that a spec may have, with the places where it may be, without status and metadata."""
+    places: dict[str, list[str]] = {}
+    for name, place in _places(schema, path):
+        places.setdefault(name, []).append(place)
+    yield from places.items()
+
+
+def _places(schema: Schema, path: str) -> Iterator[tuple[str, str]]:
+    for name, each in schema.get("properties", {}).items():
+        if path or name not in ("status", "metadata"):
+            yield name, path
+            below = f"{path}.{name}" if path else name
+            yield from _places(each, below)
+            yield from _places(each.get("items", {}), f"{below}[]")
+
+
+def _template_of(path: str) -> str:
+    """`spec.probes[0].probe` as the schema names it: `spec.probes[].probe`."""
+    return "".join(
+        "[]" + each.partition("]")[2] if index else each
+        for index, each in enumerate(path.split("["))
+    )
+
+
+def _is_null(node: Node) -> bool:
+    return isinstance(node, Scalar) and scalar_value(node) is None
+
+
+def _is_of(value: object, kinds: list[str]) -> bool:
+    if isinstance(value, bool):
+        return "boolean" in kinds
+    return (isinstance(value, int) and "integer" in kinds) or (
+        isinstance(value, str) and "string" in kinds
+    )
+
+
+def _description(node: Node) -> str:
+    if isinstance(node, Mapping):
+        return "a mapping"
+    if isinstance(node, Sequence):
+        return "a list"
+    value = scalar_value(node)
+    if value is None:
+        return "empty"
+    if isinstance(value, bool):
+        return f"the boolean {str(value).lower()}"
+    return (
+        f"the string {_short(node.text)!r}"
+        if isinstance(value, str)
+        else f"the number {_short(node.text)}"
+    )
+
+
+def _remedy(node: Node, kinds: list[str]) -> str:
+    if isinstance(node, Scalar):
+        if "string" in kinds:
+            return f'write "{_short(node.text)}" in quotes'
+        if "array" in kinds:
+            return "write a list: one item per line, each after '- '"
+        if "integer" in kinds and node.text.isdecimal():
+            return f"write {_short(node.text)} without quotes"
+    if isinstance(node, Sequence) and "object" in kinds:
+        return "remove the '-' before its fields"
+    if isinstance(node, Mapping) and "array" in kinds:
+        return "begin each item with '- '"
+    if "integer" in kinds:
+        return "write a whole number, such as 5"
+    return f"write {' or '.join(_TYPES[each] for each in kinds)}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 40 else f"{text[:40]}…"
+
+
+def _empty(schema: Schema) -> Any:
+    """The smallest value that decodes."""
+    match schema.get("type", "port"):
+        case "object":
+            required = schema.get("required", ())
+            return {key: _empty(schema["properties"][key]) for key in required}
+        case "array":
+            return []
+        case "string":
+            return ""
+        case "boolean":
+            return False
+        case _:
+            return 1

@@ -1,0 +1,120 @@
+"""The report as text, JSON or SARIF.
+
+Source: SARIF 2.1.0 (OASIS); GitHub's subset of it for code scanning.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+from kruise_probe import version
+from kruise_probe.lint.findings import SUMMARIES, Finding, Rule, printable
+from kruise_probe.lint.linter import Report
+
+JSON_VERSION: Final = 1
+"""Within a version, fields of the JSON output may be added, but do not change."""
+
+_SARIF_SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
+_DOCUMENTATION: Final = "https://github.com/kruise-probe/kruise-probe/blob/main/docs/lint.md"
+
+
+def as_text(report: Report) -> str:
+    """One line for each finding: `file:line:column: path: message [rule]`."""
+    return "".join(
+        f"{printable(each.file)}:{each.position.line}:{each.position.column}: "
+        f"{each.path}{': ' if each.path else ''}{each.message} [{each.rule}]\n"
+        for each in report.findings
+    )
+
+
+def summary(report: Report) -> str:
+    """What was checked, for standard error."""
+    findings = _counted(len(report.findings), "finding").capitalize()
+    return (
+        f"{findings} in {_counted(report.files, 'file')} ({_counted(report.markers, 'PodProbeMarker')}, "
+        f"{_counted(report.templates, 'pod template')})"
+    )
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number or 'no'} {noun}{'' if number == 1 else 's'}"
+
+
+def as_json(report: Report) -> str:
+    return _dump(
+        {
+            "version": JSON_VERSION,
+            "files": report.files,
+            "markers": report.markers,
+            "podTemplates": report.templates,
+            "findings": [
+                {
+                    "file": each.file,
+                    "line": each.position.line,
+                    "column": each.position.column,
+                    "path": each.path,
+                    "rule": each.rule,
+                    "message": each.message,
+                }
+                for each in report.findings
+            ],
+        }
+    )
+
+
+def as_sarif(report: Report) -> str:
+    rules = list(Rule)
+    driver = {
+        "name": "kruise-probe",
+        "version": version.TEXT,
+        "informationUri": _DOCUMENTATION,
+        "rules": [
+            {
+                "id": each,
+                "shortDescription": {"text": SUMMARIES[each]},
+                "helpUri": _DOCUMENTATION,
+            }
+            for each in rules
+        ],
+    }
+    run = {
+        "tool": {"driver": driver},
+        "columnKind": "unicodeCodePoints",
+        "results": [_result(each, rules) for each in report.findings],
+    }
+    return _dump({"$schema": _SARIF_SCHEMA, "version": "2.1.0", "runs": [run]})
+
+
+def _result(finding: Finding, rules: list[Rule]) -> dict[str, Any]:
+    text = f"{finding.path}: {finding.message}" if finding.path else finding.message
+    line, column = finding.position
+    return {
+        "ruleId": finding.rule,
+        "ruleIndex": rules.index(finding.rule),
+        "level": "error",
+        "message": {"text": text},
+        "locations": [
+            {
+                "physicalLocation": {
+                    "artifactLocation": {"uri": _uri(finding.file)},
+                    "region": {"startLine": line, "startColumn": column},
+                }
+            }
+        ],
+    }
+
+
+def _uri(name: str) -> str:
+    """Relative to the current folder, which code scanning takes as the repository; absolute if outside of it."""
+    path = Path(os.path.abspath(name))
+    current = Path.cwd()
+    if path.is_relative_to(current):
+        return quote(os.fsencode(path.relative_to(current)))
+    return path.as_uri()
+
+
+def _dump(document: dict[str, Any]) -> str:
+    """ASCII only, so that a file name that is not UTF-8 is no error."""
+    return json.dumps(document, indent=2) + "\n"

@@ -1,0 +1,164 @@
+"""Checks files: each document alone, then all of them together."""
+
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import PurePath
+from typing import Final, NamedTuple
+
+import yaml
+
+from kruise_probe.lint.across import Known, across
+from kruise_probe.lint.findings import Finding, Rule, printable
+from kruise_probe.lint.markers import (
+    MarkerChecker,
+    WrittenMarker,
+    is_marker,
+    kind_findings,
+    looks_like_marker,
+)
+from kruise_probe.lint.nodes import Document, Flaw, Lines, Malformed, Mapping, Node, documents
+from kruise_probe.lint.places import items_of, path_to
+from kruise_probe.lint.scalars import text_of
+from kruise_probe.lint.sources import Source
+from kruise_probe.lint.syntax import explain
+from kruise_probe.lint.templates import PodTemplate, workload
+
+_KUSTOMIZATIONS: Final = frozenset({"kustomization.yaml", "kustomization.yml"})
+_PLAIN_KUSTOMIZATION: Final = frozenset(
+    {"apiVersion", "kind", "metadata", "resources", "namespace", "namePrefix", "nameSuffix"}
+)
+"""Fields of a kustomization that change neither labels nor containers."""
+
+
+class Report(NamedTuple):
+    """The findings in the order of the files, and what was checked."""
+
+    findings: tuple[Finding, ...]
+    files: int
+    markers: int
+    templates: int
+
+
+def lint(sources: Iterable[Source], *, allowed_labels: Collection[str] = ()) -> Report:
+    """Check all files. `allowed_labels` as the manager's --allowed-label-keys."""
+    linter = _Linter(allowed_labels)
+    for source in sources:
+        linter.check(source)
+    return linter.report()
+
+
+class _Linter:
+    """Collects what the files contain."""
+
+    def __init__(self, allowed_labels: Collection[str]) -> None:
+        self._checker = MarkerChecker(allowed_labels)
+        self._files: list[str] = []
+        self._findings: list[Finding] = []
+        self._markers: list[WrittenMarker] = []
+        self._templates: list[PodTemplate] = []
+        self._added = frozenset[str]()
+        self._complete = True
+        self._all_pods = True
+
+    def report(self) -> Report:
+        known = Known(
+            self._markers,
+            self._templates,
+            self._complete,
+            self._all_pods,
+            self._added,
+        )
+        order = {name: number for number, name in enumerate(self._files)}
+        found = sorted(
+            {*self._findings, *across(known)}, key=lambda each: (order[each.file], each[1:])
+        )
+        return Report(
+            tuple(
+                each._replace(message=printable(each.message), path=printable(each.path))
+                for each in found
+            ),
+            len(self._files),
+            len(self._markers),
+            len(self._templates),
+        )
+
+    def check(self, source: Source) -> None:
+        self._files.append(source.name)
+        if source.flaw:
+            self._flaw(source, source.flaw)
+            return
+        lines = Lines(source.text)
+        try:
+            for document in documents(source.text, lines):
+                self._document(source, document)
+        except Malformed as error:
+            self._flaw(source, Flaw(error.position, Rule.SYNTAX, error.message))
+        except yaml.YAMLError as error:
+            self._flaw(source, explain(error, source.text, lines))
+
+    def _flaw(self, source: Source, flaw: Flaw, path: str = "") -> None:
+        """Report a flaw of the file. In a folder, other files than those of Kubernetes are nobody's mistake."""
+        self._complete = False
+        is_template = flaw.rule is Rule.TEMPLATE
+        concerned = source.mentions_markers if is_template else source.looks_like_kubernetes
+        if source.named or concerned:
+            self._findings.append(
+                Finding(source.name, flaw.position, path, flaw.rule, flaw.message)
+            )
+
+    def _document(self, source: Source, document: Document) -> None:
+        if _changes_labels(source.name, document.root):
+            self._complete = False
+        objects = list(_objects(document.root))
+        for flaw in document.flaws if objects else ():
+            self._flaw(source, flaw, _path_of(flaw, document.root))
+        if not any(each.rule is Rule.TEMPLATE for each in document.flaws):
+            for each in objects:
+                self._object(source.name, each)
+
+    def _object(self, file: str, root: Mapping) -> None:
+        wrong = list(kind_findings(file, root))
+        self._findings += wrong
+        if is_marker(root):
+            self._marker(file, root)
+        elif wrong:
+            self._complete = False
+        else:
+            found = workload(file, root)
+            self._templates += found.templates
+            self._added |= found.added_containers
+            self._complete &= found.readable
+            self._all_pods &= found.shows_all_pods
+
+    def _marker(self, file: str, root: Mapping) -> None:
+        findings, marker = self._checker.check(file, root)
+        self._findings += findings
+        if marker is None:
+            self._complete = False
+        else:
+            self._markers.append(marker)
+
+
+def _path_of(flaw: Flaw, root: Node) -> str:
+    parent = path_to(root, flaw.mapping) if flaw.mapping else None
+    return f"{parent}.{flaw.key}".strip(".") if parent is not None else ""
+
+
+def _objects(root: Node) -> Iterator[Mapping]:
+    """The Kubernetes objects of a document, also the items of lists. Other YAML has none."""
+    if not isinstance(root, Mapping):
+        return
+    kind = text_of(root.get("kind"))
+    if kind.endswith("List") and root.get("items"):
+        for item in items_of(root.get("items")):
+            yield from _objects(item)
+    elif (kind and root.get("apiVersion")) or is_marker(root) or looks_like_marker(root):
+        yield root
+
+
+def _changes_labels(name: str, root: Node) -> bool:
+    """Whether this is a kustomization that may change labels or containers, or that reads files elsewhere."""
+    if PurePath(name).name not in _KUSTOMIZATIONS or not isinstance(root, Mapping):
+        return False
+    resources = [text_of(each) for each in items_of(root.get("resources"))]
+    elsewhere = any(each.startswith("..") or "://" in each or "?" in each for each in resources)
+    return elsewhere or not root.entries.keys() <= _PLAIN_KUSTOMIZATION

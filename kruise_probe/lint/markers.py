@@ -1,0 +1,150 @@
+"""Checks one PodProbeMarker: kind, fields, and the rules of `api.validation`."""
+
+from collections.abc import Collection, Iterator
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from kruise_probe.api.field_errors import FieldError, first_errors
+from kruise_probe.api.labels import KEY_PREFIX, label_key_error
+from kruise_probe.api.names import GROUP
+from kruise_probe.api.resources import DECODE_ERRORS, MARKERS
+from kruise_probe.api.v1alpha1 import PodProbeMarker
+from kruise_probe.api.validation import fields_without_effect, validate_marker
+from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
+from kruise_probe.inspection.selectors import did_you_mean
+from kruise_probe.lint.fields import Fields
+from kruise_probe.lint.findings import Finding, Position, Rule
+from kruise_probe.lint.nodes import Mapping, Node
+from kruise_probe.lint.places import below, items_of, locate
+from kruise_probe.lint.scalars import text_of
+from kruise_probe.manifests.json_schema import marker_json_schema
+
+NO_EFFECT: Final = "has no effect: probes of a marker never restart a container; remove it"
+
+
+class WrittenMarker(NamedTuple):
+    """A marker of a file, for checks across files.
+
+    Attributes:
+        namespace: empty if the file does not set it.
+    """
+
+    file: str
+    root: Mapping
+    namespace: str
+    compiled: CompiledMarker
+
+    @property
+    def name(self) -> str:
+        return self.compiled.key.name
+
+    @property
+    def condition_types(self) -> frozenset[str]:
+        """The condition types in the file, also those of invalid probes."""
+        return frozenset(text_of(below(each, "podConditionType")) for each in self._probes) - {""}
+
+    def probe_path(self, name: str) -> str:
+        """The path of the first probe of this name."""
+        return f"spec.probes[{self._index(name)}]"
+
+    def probe_node(self, name: str) -> Node:
+        """The first probe of this name."""
+        return self._probes[self._index(name)]
+
+    @property
+    def _probes(self) -> tuple[Node, ...]:
+        return items_of(below(self.root, "spec", "probes"))
+
+    def _index(self, name: str) -> int:
+        return [text_of(below(each, "name")) for each in self._probes].index(name)
+
+
+class Checked(NamedTuple):
+    """The findings of a marker. `marker` is None if it cannot be decoded."""
+
+    findings: list[Finding]
+    marker: WrittenMarker | None
+
+
+def is_marker(root: Mapping) -> bool:
+    """Whether the object is a PodProbeMarker, whatever its apiVersion."""
+    return text_of(root.get("kind")) == MARKERS.kind
+
+
+def looks_like_marker(root: Mapping) -> bool:
+    """Whether the object can only be meant as a PodProbeMarker: it has `spec.probes` with a `containerName`."""
+    return any(below(each, "containerName") for each in items_of(below(root, "spec", "probes")))
+
+
+def kind_findings(file: str, root: Mapping) -> Iterator[Finding]:
+    """A misspelled kind of our group, and a PodProbeMarker of another apiVersion."""
+    kind, version = text_of(root.get("kind")), text_of(root.get("apiVersion"))
+    if kind == MARKERS.kind:
+        if version and version != MARKERS.api_version:
+            message = f"{version} has no kind {kind}; write apiVersion: {MARKERS.api_version}"
+            at = locate(root, "apiVersion")
+            yield Finding(file, at, "apiVersion", Rule.UNKNOWN_KIND, message)
+    elif looks_like_marker(root) or (
+        version.startswith(f"{GROUP}/") and did_you_mean(kind, [MARKERS.kind])
+    ):
+        what = (
+            f"{version or 'an object without apiVersion'} has no kind {kind!r}"
+            if kind
+            else "kind is missing"
+        )
+        message = f"{what}; write kind: {MARKERS.kind}"
+        yield Finding(file, locate(root, "kind"), "kind", Rule.UNKNOWN_KIND, message)
+
+
+class MarkerChecker:
+    """Checks markers. `allowed_labels` as the manager's --allowed-label-keys."""
+
+    def __init__(self, allowed_labels: Collection[str] = ()) -> None:
+        self._allowed = allowed_labels
+        self._schema = marker_json_schema(allowed_labels)
+
+    def check(self, file: str, root: Mapping) -> Checked:
+        fields = Fields(root, self._schema)
+        findings = [Finding(file, *each) for each in fields.problems]
+        metadata: dict[str, Any] = fields.value["metadata"]
+        name, namespace = metadata.get("name", ""), metadata.get("namespace", "")
+        findings += _name_findings(file, root, fields, name or metadata.get("generateName", ""))
+        document = {
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": fields.value["spec"],
+        }
+        try:
+            marker = msgspec.convert(document, PodProbeMarker)
+        except DECODE_ERRORS as error:
+            at = locate(root, "spec")
+            findings.append(Finding(file, at, "spec", Rule.INVALID, f"cannot be decoded: {error}"))
+            return Checked(findings, None)
+        for each in first_errors(validate_marker(marker.spec, allowed_labels=self._allowed)):
+            if not fields.covers(each.path):
+                findings.append(_finding(file, root, each))
+        for path in fields_without_effect(marker.spec):
+            findings.append(Finding(file, locate(root, path), path, Rule.NO_EFFECT, NO_EFFECT))
+        compiled = compile_marker(marker, allowed_labels=self._allowed)
+        return Checked(findings, WrittenMarker(file, root, namespace, compiled))
+
+
+def _finding(file: str, root: Mapping, error: FieldError) -> Finding:
+    position = locate(root, error.path, key=error.key, item=error.value)
+    return Finding(file, position, error.path, Rule.INVALID, error.message)
+
+
+def _name_findings(file: str, root: Mapping, fields: Fields, name: str) -> Iterator[Finding]:
+    path = "metadata.name"
+    if fields.covers(path):
+        return
+    position: Position = locate(root, path)
+    if not name:
+        message = "Required value: name the PodProbeMarker"
+        yield Finding(file, position, path, Rule.INVALID, message)
+    elif label_key_error(f"{name.removesuffix('-')}/a") == KEY_PREFIX:
+        message = (
+            f'Invalid value: "{name}": must be a lowercase RFC 1123 subdomain: at most 253 characters of '
+            "a-z, 0-9, '-' and '.', with a letter or digit at both ends of each part"
+        )
+        yield Finding(file, position, path, Rule.INVALID, message)

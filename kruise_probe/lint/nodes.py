@@ -1,0 +1,253 @@
+"""YAML as nodes with positions: composed from the parser's events, with bounds on depth and size.
+
+A mapping's merge keys (`<<`) are resolved. An alias is the same node as its anchor, so a file of aliases uses little
+memory. Its expanded size counts, so that a walk over all values is bounded too.
+
+Source: PyYAML composer.py; sigs.k8s.io/yaml for which duplicate keys are an error.
+Differs: iterative, bounded, and it keeps positions of keys.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+import yaml
+
+from kruise_probe.lint.findings import Position, Rule
+
+MAX_DEPTH: Final = 64
+"""Maximum nesting, with aliases expanded; a pod template has about 12 levels."""
+MAX_VALUES: Final = 500_000
+"""Maximum values of a file, with aliases expanded."""
+MAX_FLAWS: Final = 20
+
+_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_MERGE_KEY: Final = "<<"
+
+TOO_DEEP: Final = f"is nested more than {MAX_DEPTH} levels deep; remove levels"
+TOO_MANY_VALUES: Final = f"has more than {MAX_VALUES:,} values with aliases expanded; split the file, or use fewer aliases"
+
+
+class Malformed(Exception):
+    """The text is YAML that is not supported: too deep, too large, a cyclic or unknown alias."""
+
+    def __init__(self, position: Position, message: str) -> None:
+        super().__init__(message)
+        self.position = position
+        self.message = message
+
+
+class Scalar(NamedTuple):
+    """A scalar as it is written. `plain` means without quotes, so that it may be a number, a boolean or null."""
+
+    position: Position
+    text: str
+    plain: bool
+    tag: str
+    size: int = 1
+    depth: int = 0
+
+
+class Sequence(NamedTuple):
+    position: Position
+    items: "tuple[Node, ...]"
+    size: int
+    depth: int
+
+
+class Mapping(NamedTuple):
+    """A mapping. Keys that are not scalars are left out."""
+
+    position: Position
+    entries: "dict[str, Entry]"
+    size: int
+    depth: int
+
+    def get(self, key: str) -> "Node | None":
+        entry = self.entries.get(key)
+        return entry.value if entry else None
+
+
+Node = Scalar | Sequence | Mapping
+
+
+class Entry(NamedTuple):
+    key: Scalar
+    value: Node
+
+
+class Flaw(NamedTuple):
+    """What keeps a file, or a part of a document, from being checked.
+
+    Attributes:
+        mapping: the position of the mapping with the key; None if it is not about a key.
+        key: the key of the entry.
+    """
+
+    position: Position
+    rule: Rule
+    message: str
+    mapping: Position | None = None
+    key: str = ""
+
+
+class Document(NamedTuple):
+    root: Node
+    flaws: tuple[Flaw, ...]
+
+
+class Lines:
+    """Converts character offsets to positions. Only line feeds end a line, as in editors."""
+
+    def __init__(self, text: str) -> None:
+        self._starts = [0]
+        self._starts += [index + 1 for index, each in enumerate(text) if each == "\n"]
+
+    def at(self, offset: int) -> Position:
+        line = bisect_right(self._starts, offset)
+        return Position(line, offset - self._starts[line - 1] + 1)
+
+
+def documents(text: str, lines: Lines) -> Iterator[Document]:
+    """Compose the documents of `text`.
+
+    Raises:
+        yaml.YAMLError: a syntax error; its marks have the offset.
+        Malformed: the document is not supported.
+    """
+    composer = _Composer(text, lines)
+    for event in yaml.parse(text, Loader=_LOADER):
+        document = composer.feed(event)
+        if document is not None:
+            yield document
+
+
+class _Open:
+    """A sequence or mapping whose end has not been read."""
+
+    def __init__(self, position: Position, anchor: str | None, *, is_mapping: bool) -> None:
+        self.position = position
+        self.anchor = anchor
+        self.is_mapping = is_mapping
+        self.children: list[Node] = []
+
+
+_TEMPLATE_KEY: Final = "{{"
+OPEN_TEMPLATE: Final = (
+    "this is a template, not YAML; render it first: helm template CHART | kruise-probe lint -f -"
+)
+_COMPLEX_KEY: Final = "the key of this entry is not a text; write a text before the colon"
+
+
+class _Composer:
+    """Builds nodes from events. Keeps a stack of its own instead of recursing."""
+
+    def __init__(self, text: str, lines: Lines) -> None:
+        self._text = text
+        self._lines = lines
+        self._values = 0
+        self._start()
+
+    def _start(self) -> None:
+        self._open: list[_Open] = []
+        self._anchors: dict[str, Node | None] = {}
+        self._flaws: list[Flaw] = []
+
+    def feed(self, event: Any) -> Document | None:
+        """Return the document that `event` completes."""
+        if isinstance(event, (yaml.SequenceStartEvent, yaml.MappingStartEvent)):
+            self._begin(event)
+            return None
+        node: Node
+        if isinstance(event, yaml.ScalarEvent):
+            node = Scalar(self._at(event), event.value, not event.style, event.tag or "")
+            anchor = event.anchor
+        elif isinstance(event, yaml.AliasEvent):
+            node, anchor = self._aliased(event), None
+        elif isinstance(event, (yaml.SequenceEndEvent, yaml.MappingEndEvent)):
+            closed = self._open.pop()
+            node, anchor = self._closed(closed), closed.anchor
+        else:
+            return None
+        if anchor:
+            self._anchors[anchor] = node
+        return self._add(node, self._at(event))
+
+    def _at(self, event: Any) -> Position:
+        return self._lines.at(event.start_mark.index)
+
+    def _begin(self, event: Any) -> None:
+        position = self._at(event)
+        if len(self._open) >= MAX_DEPTH:
+            raise Malformed(position, TOO_DEEP)
+        if event.anchor:
+            self._anchors[event.anchor] = None
+        is_mapping = isinstance(event, yaml.MappingStartEvent)
+        self._open.append(_Open(position, event.anchor, is_mapping=is_mapping))
+
+    def _aliased(self, event: Any) -> Node:
+        if event.anchor not in self._anchors:
+            message = f"the alias *{event.anchor} has no anchor &{event.anchor}; define it above"
+            raise Malformed(self._at(event), message)
+        node = self._anchors[event.anchor]
+        if node is None:
+            message = f"the anchor &{event.anchor} contains itself; remove the alias"
+            raise Malformed(self._at(event), message)
+        self._values += node.size - 1
+        return node
+
+    def _add(self, node: Node, position: Position) -> Document | None:
+        self._values += 1
+        if self._values > MAX_VALUES:
+            raise Malformed(position, TOO_MANY_VALUES)
+        if len(self._open) + node.depth > MAX_DEPTH:
+            raise Malformed(position, TOO_DEEP)
+        if self._open:
+            self._open[-1].children.append(node)
+            return None
+        document = Document(node, tuple(self._flaws[:MAX_FLAWS]))
+        self._start()
+        return document
+
+    def _closed(self, closed: _Open) -> Node:
+        children = closed.children
+        size = 1 + sum(each.size for each in children)
+        depth = 1 + max((each.depth for each in children), default=0)
+        if not closed.is_mapping:
+            return Sequence(closed.position, tuple(children), size, depth)
+        entries: dict[str, Entry] = {}
+        merged: list[Node] = []
+        for key, value in zip(children[::2], children[1::2], strict=True):
+            if not isinstance(key, Scalar):
+                self._flaws.append(self._complex_key(key, closed.position))
+            elif key.plain and key.text == _MERGE_KEY:
+                merged.append(value)
+            elif key.text in entries:
+                first = entries[key.text].key.position.line
+                message = f"the key {key.text!r} is already in line {first}; remove one of the two"
+                self._flaws.append(
+                    Flaw(key.position, Rule.DUPLICATE_KEY, message, closed.position, key.text)
+                )
+            else:
+                entries[key.text] = Entry(key, value)
+        for each in merged:
+            self._merge(each, entries)
+        return Mapping(closed.position, entries, size, depth)
+
+    def _complex_key(self, key: Node, mapping: Position) -> Flaw:
+        """`name: {{ .Values.name }}` is a mapping whose key is a mapping."""
+        line, column = key.position
+        written = self._text.split("\n")[line - 1][max(column - 2, 0) :]
+        if written.startswith(_TEMPLATE_KEY):
+            return Flaw(Position(line, max(column - 1, 1)), Rule.TEMPLATE, OPEN_TEMPLATE, mapping)
+        return Flaw(key.position, Rule.SYNTAX, _COMPLEX_KEY, mapping)
+
+    def _merge(self, value: Node, entries: dict[str, Entry]) -> None:
+        """Add the entries of a merge key's value. Explicit and earlier entries win."""
+        for each in value.items if isinstance(value, Sequence) else (value,):
+            if not isinstance(each, Mapping):
+                raise Malformed(
+                    each.position, "the value of << is not a mapping; use an alias of one"
+                )
+            for key, entry in each.entries.items():
+                entries.setdefault(key, entry)

@@ -1,0 +1,117 @@
+"""The texts to check: files, folders and standard input, with a bound on the size of each.
+
+A path that cannot be read is a finding, so that the other files are still checked.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from kruise_probe.lint.findings import Position, Rule
+from kruise_probe.lint.nodes import Flaw, Lines
+
+MAX_FILE_BYTES: Final = 8 * 1024 * 1024
+STANDARD_INPUT: Final = "-"
+STANDARD_INPUT_NAME: Final = "stdin"
+SUFFIXES: Final = (".yaml", ".yml", ".json")
+
+_FORBIDDEN: Final = re.compile(
+    "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
+)
+"""Characters that YAML does not allow."""
+
+
+class Source(NamedTuple):
+    """One file. `flaw` says why there is no text.
+
+    Attributes:
+        raw: what was read, even if it is no text.
+        named: the user named this file; otherwise it was found in a folder.
+    """
+
+    name: str
+    text: str
+    raw: bytes = b""
+    named: bool = True
+    flaw: Flaw | None = None
+
+    @property
+    def mentions_markers(self) -> bool:
+        return b"PodProbeMarker" in self.raw
+
+    @property
+    def looks_like_kubernetes(self) -> bool:
+        return b"apiVersion" in self.raw
+
+
+def read_sources(paths: Iterable[str]) -> Iterator[Source]:
+    """Read files, all YAML and JSON files of folders, and standard input for `-`; each file once."""
+    seen = set[str]()
+    for path in paths:
+        if path == STANDARD_INPUT:
+            yield decoded(STANDARD_INPUT_NAME, sys.stdin.buffer.read(MAX_FILE_BYTES + 1))
+        elif os.path.isdir(path):
+            files = list(_files_below(path))
+            if not files:
+                yield _unreadable(
+                    path, f"the folder has no {', '.join(SUFFIXES)} file; name another"
+                )
+            yield from (_read(each, named=False) for each in files if _is_new(each, seen))
+        elif _is_new(path, seen):
+            yield _read(path, named=True)
+
+
+def _is_new(path: str, seen: set[str]) -> bool:
+    real = os.path.realpath(path)
+    if real in seen:
+        return False
+    seen.add(real)
+    return True
+
+
+def _files_below(folder: str) -> Iterator[str]:
+    """Regular files with a known suffix, sorted; without hidden folders and without following links to folders."""
+    for parent, folders, files in os.walk(folder):
+        folders[:] = sorted(each for each in folders if not each.startswith("."))
+        for name in sorted(files):
+            path = os.path.join(parent, name)
+            if name.lower().endswith(SUFFIXES) and os.path.isfile(path):
+                yield path
+
+
+def _read(path: str, *, named: bool) -> Source:
+    try:
+        with Path(path).open("rb") as file:
+            raw = file.read(MAX_FILE_BYTES + 1)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        return _unreadable(path, f"cannot be read: {why}; check the path and its permissions")
+    return decoded(path, raw)._replace(named=named)
+
+
+def _unreadable(name: str, message: str) -> Source:
+    return Source(name, "", flaw=Flaw(Position(1, 1), Rule.UNREADABLE, message))
+
+
+def decoded(name: str, raw: bytes) -> Source:
+    """The source with these bytes; it has a flaw if they are too many, or no text."""
+    if len(raw) > MAX_FILE_BYTES:
+        message = f"is larger than {MAX_FILE_BYTES // 1024 // 1024} MiB; split the file"
+        return Source(name, "", raw, flaw=Flaw(Position(1, 1), Rule.UNREADABLE, message))
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = raw[: error.start].decode("utf-8-sig", errors="replace")
+        message = f"the byte 0x{raw[error.start]:02x} is not UTF-8; save the file as UTF-8"
+        return Source(name, "", raw, flaw=_flaw_at(before, len(before), message))
+    if match := _FORBIDDEN.search(text):
+        message = f"the character U+{ord(match[0]):04X} is not allowed in YAML; remove it"
+        return Source(name, "", raw, flaw=_flaw_at(text, match.start(), message))
+    return Source(name, text, raw)
+
+
+def _flaw_at(text: str, offset: int, message: str) -> Flaw:
+    return Flaw(Lines(text).at(offset), Rule.UNREADABLE, message)

@@ -1,0 +1,129 @@
+"""Pod templates in any object: a Pod, or whatever has a `template` with containers, also in kinds of other projects."""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import msgspec
+
+from kruise_probe.api.pods import Pod
+from kruise_probe.api.resources import DECODE_ERRORS, PODS
+from kruise_probe.lint.nodes import Entry, Mapping, Node, Sequence
+from kruise_probe.lint.places import below, items_of
+from kruise_probe.lint.scalars import text_of, value_of
+
+SIDECAR_SET: Final = "SidecarSet"
+"""Kruise's kind that adds its containers to pods."""
+
+_BUILT_IN_GROUPS: Final = ("k8s.io", "apps.kruise.io")
+
+
+class PodTemplate(NamedTuple):
+    """The pods that an object of a file describes.
+
+    Attributes:
+        place: kind and name of the object.
+        namespace: empty if the file does not set it.
+        path: of the template in the object; empty for a Pod.
+        init_containers: names of init containers that end before the others start.
+    """
+
+    file: str
+    place: str
+    namespace: str
+    root: Mapping
+    path: str
+    pod: Pod
+    init_containers: frozenset[str]
+
+
+class Workload(NamedTuple):
+    """What an object says about pods.
+
+    Attributes:
+        readable: False if a template cannot be decoded.
+        shows_all_pods: False if it may have pods that are not in `templates`.
+        added_containers: names of containers that it adds to other pods.
+    """
+
+    templates: tuple[PodTemplate, ...] = ()
+    readable: bool = True
+    shows_all_pods: bool = True
+    added_containers: frozenset[str] = frozenset()
+
+
+def workload(file: str, root: Mapping) -> Workload:
+    """What an object says about pods. A custom resource without a template may have pods that no file shows."""
+    kind, version = text_of(root.get("kind")), text_of(root.get("apiVersion"))
+    if kind == SIDECAR_SET:
+        names = [_name(each) for each in _containers(root.get("spec"))]
+        return Workload(added_containers=frozenset(names))
+    place = f"{kind} {text_of(below(root, 'metadata', 'name'))}".rstrip()
+    namespace = text_of(below(root, "metadata", "namespace"))
+    found, readable = [], True
+    for path, node in _templates(root, ""):
+        pod = _pod(node)
+        if pod is None:
+            readable = False
+        elif pod.labels:
+            found.append(
+                PodTemplate(file, place, namespace, node, path, pod, _init_containers(node, pod))
+            )
+    return Workload(tuple(found), readable, bool(found) or _is_built_in(version))
+
+
+def _is_built_in(version: str) -> bool:
+    group, slash, _ = version.partition("/")
+    return not slash or "." not in group or group.endswith(_BUILT_IN_GROUPS)
+
+
+def _templates(node: Node, path: str) -> Iterator[tuple[str, Mapping]]:
+    """The outermost mappings with `spec.containers`."""
+    if isinstance(node, Mapping):
+        if isinstance(below(node, "spec", "containers"), Sequence):
+            yield path, node
+            return
+        children = [(f"{path}.{key}" if path else key, each) for key, each in _values(node)]
+    else:
+        children = [(f"{path}[{index}]", each) for index, each in enumerate(items_of(node))]
+    for where, each in children:
+        yield from _templates(each, where)
+
+
+def _values(node: Mapping) -> Iterator[tuple[str, Node]]:
+    entry: Entry
+    for key, entry in node.entries.items():
+        if not (key == "metadata" or key == "status"):
+            yield key, entry.value
+
+
+def _pod(template: Mapping) -> Pod | None:
+    """The template as the manager decodes a pod; None if it does not decode."""
+    spec = template.get("spec")
+    fields = ("containers", "initContainers", "readinessGates")
+    document = {
+        "metadata": {"labels": _plain(below(template, "metadata", "labels"))},
+        "spec": {each: _plain(below(spec, each)) for each in fields if spec},
+    }
+    try:
+        return PODS.decode(msgspec.json.encode(document))
+    except DECODE_ERRORS:
+        return None
+
+
+def _plain(node: Node | None) -> object:
+    return value_of(node) if node else None
+
+
+def _containers(spec: Node | None) -> list[Node]:
+    if spec is None:
+        return []
+    return [*items_of(below(spec, "containers")), *items_of(below(spec, "initContainers"))]
+
+
+def _name(container: Node) -> str:
+    return text_of(below(container, "name"))
+
+
+def _init_containers(template: Mapping, pod: Pod) -> frozenset[str]:
+    names = (_name(each) for each in _containers(template.get("spec")))
+    return frozenset(each for each in names if each and pod.container(each) is None)

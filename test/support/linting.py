@@ -1,0 +1,28 @@
+"""Files for lint, and shorthands."""
+
+import textwrap
+from pathlib import Path
+
+from kruise_probe.lint.linter import Report, lint
+from kruise_probe.lint.sources import Source, read_sources
+
+DATA = Path(__file__).parents[1] / "data" / "lint"
+BROKEN = DATA / "broken"
+GOOD = DATA / "good"
+
+
+def lint_paths(*paths: Path, allowed: frozenset[str] = frozenset()) -> Report:
+    return lint(read_sources(map(str, paths)), allowed_labels=allowed)
+
+
+def lint_texts(*texts: str) -> Report:
+    """Checks texts as the files 1.yaml, 2.yaml and so on."""
+    sources = (
+        Source(f"{number}.yaml", textwrap.dedent(text))
+        for number, text in enumerate(texts, start=1)
+    )
+    return lint(sources)
+
+
+def lint_text(text: str) -> Report:
+    return lint_texts(text)

@@ -1,0 +1,55 @@
+"""`kruise-probe lint`: exit codes and flags."""
+
+import json
+
+import pytest
+from support.linting import BROKEN, GOOD
+
+from kruise_probe.cli.main import run
+
+MARKER = str(GOOD / "kruise-idle.yaml")
+HOST = str(BROKEN / "host.yaml")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        pytest.param(["-f", MARKER], 0, id="clean"),
+        pytest.param([MARKER], 0, id="without-f"),
+        pytest.param(["-f", MARKER, HOST], 1, id="several-after-f"),
+        pytest.param(["-f", MARKER, "-f", HOST], 1, id="f-repeated"),
+        pytest.param(["-f", "missing.yaml"], 1, id="missing-file"),
+        pytest.param([], 2, id="no-file"),
+        pytest.param([MARKER, "-o", "xml"], 2, id="unknown-format"),
+        pytest.param([MARKER, "--allowed-label-keys=a b"], 2, id="invalid-key"),
+    ],
+)
+def test_exit_codes(arguments: list[str], code: int) -> None:
+    assert run(["lint", *arguments], {}) == code
+
+
+def test_findings_go_to_stdout_and_the_summary_to_stderr(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run(["lint", HOST], {})
+
+    out, err = capsys.readouterr()
+    assert out.startswith(f"{HOST}:14:9: spec.probes[0].probe.httpGet.host: Forbidden: ")
+    assert err == "1 finding in 1 file (1 PodProbeMarker, no pod templates)\n"
+
+
+@pytest.mark.parametrize("form", ["json", "sarif"])
+def test_formats_for_programs_are_alone_on_stdout(
+    form: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(["lint", HOST, "-o", form], {})
+
+    out, err = capsys.readouterr()
+    assert json.loads(out)["version"]
+    assert err == ""
+
+
+def test_allowed_label_keys_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KRUISE_PROBE_ALLOWED_LABEL_KEYS", "topology.kubernetes.io/zone")
+
+    assert run(["lint", str(BROKEN / "reserved-label.yaml")], {}) == 0

@@ -1,0 +1,259 @@
+"""Checks across files: what is reported, and what may be in the cluster although no file has it."""
+
+import pytest
+from support.linting import lint_texts
+
+from kruise_probe.lint.findings import Rule
+
+
+def marker(
+    name: str = "game",
+    *,
+    selector: str = "{matchLabels: {app: game}}",
+    container: str = "server",
+    probe: str = "{tcpSocket: {port: 80}}",
+    condition: str = "game.example.com/idle",
+    labels: str = "{}",
+    namespace: str = "",
+) -> str:
+    policy = f"[{{state: Failed, labels: {labels}}}]" if labels != "{}" else "[]"
+    return f"""
+apiVersion: apps.kruise.io/v1alpha1
+kind: PodProbeMarker
+metadata: {{name: {name}{f", namespace: {namespace}" if namespace else ""}}}
+spec:
+  selector: {selector}
+  probes:
+  - name: {name}
+    containerName: {container}
+    probe: {probe}
+    podConditionType: {condition}
+    markerPolicy: {policy}
+"""
+
+
+def pods(
+    *,
+    labels: str = "{app: game}",
+    containers: str = "[{name: server, ports: [{name: http, containerPort: 80}]}]",
+    more: str = "",
+    namespace: str = "",
+    kind: str = "Deployment",
+    version: str = "apps/v1",
+) -> str:
+    template = f"{{metadata: {{labels: {labels}}}, spec: {{containers: {containers}{more}}}}}"
+    shapes = {
+        "CronJob": f"{{jobTemplate: {{spec: {{template: {template}}}}}}}",
+        "UnitedDeployment": f"{{template: {{cloneSetTemplate: {{spec: {{template: {template}}}}}}}}}",
+    }
+    spec = shapes.get(kind, f"{{template: {template}}}")
+    metadata = f"{{name: game{f', namespace: {namespace}' if namespace else ''}}}"
+    if kind == "Pod":
+        return (
+            f"\napiVersion: v1\nkind: Pod\nmetadata: {{name: game, labels: {labels}}}\n"
+            f"spec: {{containers: {containers}{more}}}\n"
+        )
+    return f"\napiVersion: {version}\nkind: {kind}\nmetadata: {metadata}\nspec: {spec}\n"
+
+
+GATE = ", readinessGates: [{conditionType: %s}]"
+WEB = pods(labels="{app: web}")
+
+SILENT = [
+    pytest.param([marker()], id="no-pods-in-the-files"),
+    pytest.param([marker(), pods()], id="container-exists"),
+    pytest.param([marker(namespace="games"), pods(namespace="web")], id="pods-of-other-namespaces"),
+    pytest.param(
+        [marker(container="x", namespace="games"), pods()], id="namespace-may-be-set-later"
+    ),
+    pytest.param(
+        [marker(selector="{matchLabels: {app: game, pod-template-hash: abc}}"), pods()],
+        id="label-of-a-controller",
+    ),
+    pytest.param(
+        [
+            marker(labels="{ready: 'yes'}"),
+            marker("other", selector="{matchLabels: {app: game, ready: 'yes'}}", condition="a/b"),
+            pods(),
+        ],
+        id="label-that-a-probe-writes",
+    ),
+    pytest.param(
+        [marker(selector="{matchLabels: {app: redis}}"), WEB, "apiVersion: redis.example.com/v1\nkind: RedisCluster\nmetadata: {name: a}\n"],
+        id="custom-resource-may-have-the-pods",
+    ),
+    pytest.param(
+        [marker(selector="{matchLabels: {app: redis}}"), WEB, "apiVersion: v1\nkind: [\n"],
+        id="unreadable-file-may-have-the-pods",
+    ),
+    pytest.param([marker(container="istio-proxy"), pods()], id="container-of-a-mesh"),
+    pytest.param(
+        [
+            marker(container="log"),
+            pods(),
+            "apiVersion: apps.kruise.io/v1alpha1\nkind: SidecarSet\nmetadata: {name: a}\nspec: {containers: [{name: log}]}\n",
+        ],
+        id="container-of-a-sidecar-set",
+    ),
+    pytest.param(
+        [marker(container="log"), pods(more=", initContainers: [{name: log, restartPolicy: Always}]")],
+        id="sidecar",
+    ),
+    pytest.param(
+        [marker(container="a"), pods(), pods(containers="[{name: a}]")],
+        id="container-in-one-of-two-workloads",
+    ),
+    pytest.param(
+        [marker(probe="{tcpSocket: {port: http}}"), pods(), pods(containers="[{name: server}]")],
+        id="port-in-one-of-two-workloads",
+    ),
+    pytest.param(
+        [marker(), pods(more=GATE % "target-health.elbv2.k8s.aws/k8s-game")],
+        id="gate-of-a-load-balancer",
+    ),
+    pytest.param(
+        [marker(), pods(more=GATE % "cloud.google.com/load-balancer-neg-ready")],
+        id="gate-of-another-load-balancer",
+    ),
+    pytest.param([marker(), pods(more=GATE % "InPlaceUpdateReady")], id="gate-of-kruise"),
+    pytest.param([marker(), pods(more=GATE % "game.example.com/idle")], id="gate-that-is-written"),
+    pytest.param([pods(more=GATE % "game.example.com/idle")], id="gate-without-markers"),
+    pytest.param(
+        [marker(labels="{a: b}"), marker("other", selector="{matchLabels: {app: web}}", labels="{a: b}", condition="a/b")],
+        id="same-label-on-other-pods",
+    ),
+    pytest.param([marker(labels="{a: b}"), marker(labels="{a: b}")], id="same-marker-twice"),
+    pytest.param(
+        [marker(namespace="a"), marker("other", namespace="b")], id="same-names-in-two-namespaces"
+    ),
+    pytest.param(
+        [marker(selector="{matchLabels: {app: game}, x: y}"), pods(labels="{}")],
+        id="template-without-labels",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("texts", SILENT)
+def test_what_may_be_right_is_not_reported(texts: list[str]) -> None:
+    across = {Rule.NO_POD, Rule.NO_CONTAINER, Rule.NO_PORT, Rule.READINESS_GATE, Rule.CONFLICT}
+    found = [each for each in lint_texts(*texts).findings if each.rule in across]
+
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("texts", "file", "rule", "message"),
+    [
+        pytest.param(
+            [marker(selector="{matchLabels: {app: shop}}"), pods()],
+            "1.yaml",
+            Rule.NO_POD,
+            "the nearest is Deployment game: it requires app=shop, but the pod has app=game",
+            id="no-pod",
+        ),
+        pytest.param(
+            [marker(selector="{matchExpressions: [{key: app, operator: NotIn, values: [game]}]}"), pods()],
+            "1.yaml",
+            Rule.NO_POD,
+            "it requires app!=game",
+            id="no-pod-by-expression",
+        ),
+        pytest.param(
+            [marker(container="x"), pods(), pods(containers="[{name: w}]")],
+            "1.yaml",
+            Rule.NO_CONTAINER,
+            "has no container 'x', only server; correct containerName",
+            id="container-in-no-workload",
+        ),
+        pytest.param(
+            [marker(probe="{tcpSocket: {port: game}}"), pods(containers="[{name: server}]")],
+            "1.yaml",
+            Rule.NO_PORT,
+            "has no port 'game', only ports without a name; write the name or the number",
+            id="container-without-ports",
+        ),
+        pytest.param(
+            [marker(selector="{matchLabels: {app: web}}"), WEB, pods(more=GATE % "game.example.com/idle")],
+            "3.yaml",
+            Rule.READINESS_GATE,
+            "only PodProbeMarker game writes game.example.com/idle, and it does not select these pods",
+            id="gate-of-a-marker-for-other-pods",
+        ),
+        pytest.param(
+            [marker(condition="warm"), pods(more=GATE % "wram")],
+            "2.yaml",
+            Rule.READINESS_GATE,
+            "Did you mean 'warm'?",
+            id="misspelled-gate",
+        ),
+        pytest.param(
+            [marker("a"), marker("b", selector="{matchLabels: {app: game, tier: x}}")],
+            "2.yaml",
+            Rule.CONFLICT,
+            "condition type 'game.example.com/idle' is also written by probe 'a' of PodProbeMarker a (1.yaml:8)",
+            id="selector-within-another",
+        ),
+        pytest.param(
+            [
+                marker("a", labels="{x: w}", condition="a/a"),
+                marker("b", selector="{matchLabels: {tier: x}}", labels="{x: z}", condition="a/b"),
+                pods(labels="{app: game, tier: x}"),
+            ],
+            "2.yaml",
+            Rule.CONFLICT,
+            "label 'x' is also written by probe 'a'",
+            id="two-selectors-of-one-template",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_certainly_wrong_is_reported_once(
+    texts: list[str], file: str, rule: Rule, message: str
+) -> None:
+    (finding,) = lint_texts(*texts).findings
+
+    assert (finding.file, finding.rule) == (file, rule)
+    assert message in finding.message
+
+
+@pytest.mark.parametrize(
+    ("kind", "version"),
+    [
+        pytest.param("Pod", "v1", id="pod"),
+        *(
+            pytest.param(kind, "apps/v1", id=kind)
+            for kind in ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet")
+        ),
+        pytest.param("ReplicationController", "v1", id="ReplicationController"),
+        pytest.param("Job", "batch/v1", id="Job"),
+        pytest.param("CronJob", "batch/v1", id="CronJob"),
+        pytest.param("CloneSet", "apps.kruise.io/v1alpha1", id="CloneSet"),
+        pytest.param("StatefulSet", "apps.kruise.io/v1beta1", id="advanced-StatefulSet"),
+        pytest.param("DaemonSet", "apps.kruise.io/v1alpha1", id="advanced-DaemonSet"),
+        pytest.param("UnitedDeployment", "apps.kruise.io/v1alpha1", id="UnitedDeployment"),
+        pytest.param("Rollout", "argoproj.io/v1alpha1", id="another-project"),
+    ],
+)
+def test_pod_templates_of_every_kind_are_found(kind: str, version: str) -> None:
+    good = lint_texts(marker(), pods(kind=kind, version=version))
+    bad = lint_texts(marker(container="sever"), pods(kind=kind, version=version))
+
+    assert (good.findings, good.templates) == ((), 1)
+    assert [each.rule for each in bad.findings] == [Rule.NO_CONTAINER]
+
+
+def test_two_probes_of_one_marker_that_write_one_label_are_reported() -> None:
+    text = (
+        marker(labels="{a: b}")
+        + """  - name: other
+    containerName: server
+    probe: {tcpSocket: {port: 81}}
+    markerPolicy:
+    - state: Succeeded
+      labels: {c: d, a: c}
+"""
+    )
+
+    (finding,) = lint_texts(text).findings
+
+    assert finding.position == (18, 22)
+    assert "label 'a' is also written by probe 'game'" in finding.message

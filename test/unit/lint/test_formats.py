@@ -1,0 +1,68 @@
+"""Text, JSON and SARIF."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from support.linting import BROKEN, lint_paths
+
+from kruise_probe.lint.findings import SUMMARIES, Rule
+from kruise_probe.lint.formats import as_json, as_sarif, as_text
+
+
+def test_text_has_one_line_for_each_finding() -> None:
+    file = BROKEN / "misspelled-field.yaml"
+
+    assert as_text(lint_paths(file)) == (
+        f"{file}:15:7: spec.probes[0].probe.perodSeconds: "
+        "unknown field 'perodSeconds'. Did you mean 'periodSeconds'? [unknown-field]\n"
+    )
+
+
+def test_json_has_the_documented_fields() -> None:
+    document = json.loads(as_json(lint_paths(BROKEN / "container.yaml")))
+
+    assert document["version"] == 1
+    assert (document["files"], document["markers"], document["podTemplates"]) == (1, 1, 1)
+    (finding,) = document["findings"]
+    assert finding.keys() == {"file", "line", "column", "path", "rule", "message"}
+
+
+def test_sarif_has_what_code_scanning_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(BROKEN.parent)
+    document = json.loads(as_sarif(lint_paths(Path("broken"))))
+
+    assert document["version"] == "2.1.0"
+    (run,) = document["runs"]
+    rules = [each["id"] for each in run["tool"]["driver"]["rules"]]
+    assert len(run["results"]) > 30
+    for each in run["results"]:
+        assert rules[each["ruleIndex"]] == each["ruleId"]
+        assert each["message"]["text"]
+        (location,) = each["locations"]
+        place = location["physicalLocation"]
+        assert place["artifactLocation"]["uri"].startswith("broken/")
+        assert place["region"].keys() == {"startLine", "startColumn"}
+        assert min(place["region"].values()) >= 1
+
+
+def test_sarif_paths_are_relative_to_the_folder_and_escaped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    odd = Path(os.fsdecode(b"a b#\xff.yaml"))
+    for path in (odd, tmp_path / "in.yaml", tmp_path.parent / "missing.yaml"):
+        if path.name != "missing.yaml":
+            path.write_text("a: [")
+    report = lint_paths(odd, tmp_path / "in.yaml", tmp_path.parent / "missing.yaml")
+
+    results = json.loads(as_sarif(report))["runs"][0]["results"]
+
+    uris = [each["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for each in results]
+    assert uris == ["a%20b%23%FF.yaml", "in.yaml", (tmp_path.parent / "missing.yaml").as_uri()]
+    assert as_text(report).isascii()
+
+
+def test_each_rule_has_a_summary() -> None:
+    assert SUMMARIES.keys() == set(Rule)

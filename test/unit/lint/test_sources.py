@@ -1,0 +1,142 @@
+"""Files, folders and standard input; and what is not text, not YAML or too large."""
+
+import io
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from support.linting import BROKEN, lint_paths, lint_text
+
+from kruise_probe.lint.findings import Rule
+from kruise_probe.lint.sources import MAX_FILE_BYTES
+
+CHART = "{{- if .Values.on }}\napiVersion: v1\nkind: ConfigMap\n{{- end }}\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "position", "message"),
+    [
+        pytest.param(b"a: 1\nb: \xff\n", (2, 4), "the byte 0xff is not UTF-8", id="not-utf-8"),
+        pytest.param("é: 1".encode("utf-16"), (1, 1), "not UTF-8", id="utf-16"),
+        pytest.param(b"a: 1\n\nb: \x00\x01", (3, 4), "U+0000 is not allowed", id="binary"),
+        pytest.param(b"#" * (MAX_FILE_BYTES + 1), (1, 1), "larger than 8 MiB", id="too-large"),
+    ],
+)
+def test_what_is_no_text_is_a_finding(
+    content: bytes, position: tuple[int, int], message: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_bytes(content)
+
+    (finding,) = lint_paths(file).findings
+
+    assert (finding.rule, finding.position) == (Rule.UNREADABLE, position)
+    assert message in finding.message
+
+
+def test_a_missing_file_is_a_finding_and_the_others_are_checked(tmp_path: Path) -> None:
+    found = lint_paths(tmp_path / "missing.yaml", BROKEN / "host.yaml").findings
+
+    assert [each.rule for each in found] == [Rule.UNREADABLE, Rule.INVALID]
+    assert "No such file" in found[0].message
+
+
+def test_a_folder_is_read_recursively_without_hidden_folders(tmp_path: Path) -> None:
+    for name in ("b.yaml", "a/c.yml", "a/d.JSON", "a/e.txt", ".git/f.yaml"):
+        file = tmp_path / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text('{"kind": "PodProbeMarker"}')
+    (tmp_path / "loop").symlink_to(tmp_path)
+    os.mkfifo(tmp_path / "pipe.yaml")
+
+    report = lint_paths(tmp_path, tmp_path / "b.yaml")
+
+    assert list(dict.fromkeys(each.file for each in report.findings)) == [
+        str(tmp_path / each) for each in ("b.yaml", "a/c.yml", "a/d.JSON")
+    ]
+
+
+def test_a_folder_without_files_is_a_finding(tmp_path: Path) -> None:
+    assert [each.rule for each in lint_paths(tmp_path).findings] == [Rule.UNREADABLE]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "found"),
+    [
+        pytest.param("values.yaml", "a: [", False, id="yaml-of-something-else"),
+        pytest.param("tsconfig.json", "// x\n{\n  a: [1}", False, id="json-with-comments"),
+        pytest.param("broken.yaml", "apiVersion: v1\na: [", True, id="manifest"),
+        pytest.param("template.yaml", CHART, False, id="chart"),
+        pytest.param("marker.yaml", CHART + "# PodProbeMarker", True, id="chart-of-a-marker"),
+    ],
+)
+def test_in_a_folder_only_files_of_kubernetes_are_reported(
+    name: str, content: str, found: bool, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(content)
+
+    assert bool(lint_paths(tmp_path).findings) == found
+    assert lint_paths(tmp_path / name).findings
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("", id="empty"),
+        pytest.param("# comment\n---\n---\n", id="empty-documents"),
+        pytest.param("a: 1\na: 2\n", id="no-object"),
+        pytest.param("- 1\n", id="list"),
+        pytest.param("5", id="number"),
+        pytest.param("apiVersion: v1\nkind: List\nitems:\n", id="empty-list"),
+        pytest.param("apiVersion: v1\nkind: List\nitems: [1, {}]\n", id="list-of-no-objects"),
+        pytest.param('{\n\t"apiVersion": "v1",\n\t"kind": "Service"\n}\n', id="json-with-tabs"),
+        pytest.param("apiVersion: v1\nkind: Pod\nspec: {containers: [1]}\n", id="malformed-pod"),
+        pytest.param(
+            "apiVersion: v1\nkind: ConfigMap\ndata: {a: '{{ .x }}'}\n", id="braces-in-quotes"
+        ),
+    ],
+)
+def test_what_is_no_marker_has_no_findings(text: str) -> None:
+    assert lint_text(text).findings == ()
+
+
+def test_a_kustomization_that_changes_labels_hides_the_selectors(tmp_path: Path) -> None:
+    name = "selector-of-no-pod.yaml"
+    (tmp_path / name).write_text((BROKEN / name).read_text())
+    kustomization = tmp_path / "kustomization.yaml"
+    kustomization.write_text(f"resources: [{name}]\n")
+    assert [each.rule for each in lint_paths(tmp_path).findings] == [Rule.NO_POD]
+
+    kustomization.write_text(f"resources: [{name}]\ncommonLabels: {{team: a}}\n")
+    assert lint_paths(tmp_path).findings == ()
+
+
+def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = io.BytesIO((BROKEN / "host.yaml").read_bytes())
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(content))
+
+    (finding,) = lint_paths(Path("-")).findings
+
+    assert (finding.file, finding.position.line) == ("stdin", 14)
+
+
+def test_allowed_label_keys_may_be_written() -> None:
+    file = BROKEN / "reserved-label.yaml"
+
+    assert lint_paths(file, allowed=frozenset({"topology.kubernetes.io/zone"})).findings == ()
+
+
+def test_at_most_21_rules_are_reported_for_one_marker() -> None:
+    probes = "".join(f"  - {{name: 'a#{n}', containerName: a}}\n" for n in range(1000))
+    text = f"apiVersion: apps.kruise.io/v1alpha1\nkind: PodProbeMarker\nmetadata: {{name: a}}\nspec:\n  probes:\n{probes}"
+
+    assert len(lint_text(text).findings) <= 41
+
+
+def test_control_characters_of_a_file_are_escaped() -> None:
+    text = (BROKEN / "state.yaml").read_text().replace("Success", r'"\e[31mred\n"')
+
+    (finding,) = lint_text(text).findings
+
+    assert r"\x1b[31mred\n" in finding.message

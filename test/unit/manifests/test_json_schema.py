@@ -1,0 +1,47 @@
+"""The JSON Schema that editors use."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kruise_probe.cli.main import run
+from kruise_probe.manifests.json_schema import marker_json_schema
+
+Json = dict[str, Any]
+
+
+def schemas(schema: Json) -> Iterator[Json]:
+    yield schema
+    for each in schema.get("properties", {}).values():
+        yield from schemas(each)
+    for key in ("items", "additionalProperties"):
+        if isinstance(schema.get(key), dict):
+            yield from schemas(schema[key])
+
+
+def test_unknown_fields_are_errors_and_extensions_are_gone() -> None:
+    for each in schemas(marker_json_schema()):
+        assert not [key for key in each if key.startswith("x-")]
+        assert ("properties" in each) == (each.get("additionalProperties") is False)
+
+
+def test_a_port_is_a_number_or_a_name() -> None:
+    probes = marker_json_schema()["properties"]["spec"]["properties"]["probes"]
+    probe = probes["items"]["properties"]["probe"]["properties"]
+
+    assert probe["tcpSocket"]["properties"]["port"]["anyOf"] == [
+        {"type": "integer"},
+        {"type": "string"},
+    ]
+    assert probe["tcpSocket"]["required"] == ["port"]
+
+
+def test_the_command_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["manifests", "--json-schema"], {}) == 0
+    assert json.loads(capsys.readouterr().out) == marker_json_schema()
+
+
+def test_the_crds_and_the_schema_exclude_each_other() -> None:
+    assert run(["manifests", "--json-schema", "--crds-only"], {}) == 2
