@@ -61,7 +61,7 @@ class Informers(NamedTuple):
 def build_informers(
     client: RestClient, *, namespace: str, system_namespace: str, resync_seconds: float
 ) -> Informers:
-    """Creates the informers over one client; an empty `namespace` means all namespaces."""
+    """Create the informers over one client; an empty `namespace` means all namespaces."""
 
     def lister(resource: Any, of: str = "") -> Any:
         return ResourceListerWatcher(client, resource, namespace=of)
@@ -137,7 +137,7 @@ class Caches:
         return renewal is not None and self._now() >= renewal.expires_at
 
     def stale_message(self, node: str) -> str:
-        """Returns why the results of `node` are stale, or an empty string.
+        """Return why the results of `node` are stale, or an empty string.
 
         A reconcile that acts on the message calls `stale_nodes.record` in the same step.
         """
@@ -157,7 +157,7 @@ class Caches:
         return known[1]
 
     def follow_pod(self, old: Pod | None, new: Pod) -> None:
-        """Indexes a new or changed pod."""
+        """Index a new or changed pod."""
         self.matching.set_pod(old, new)
         self.marked.set_pod(old, new)
         self.pods.observe(new)
@@ -168,7 +168,7 @@ class Caches:
         self.pods.deleted(pod)
 
     def follow_marker(self, marker: PodProbeMarker) -> tuple[CompiledMarker | None, CompiledMarker]:
-        """Indexes a new marker, or one whose spec or deletion changed; returns it before and after."""
+        """Index a new marker, or one whose spec or deletion changed; return it before and after."""
         before = self.matching.markers.get(marker.key)
         after = self._compiled(marker)
         self.matching.set_marker(after)
@@ -176,7 +176,7 @@ class Caches:
         return before, after
 
     def follow_marker_deletion(self, marker: PodProbeMarker) -> tuple[CompiledMarker, list[Pod]]:
-        """Removes a marker; returns it and the pods that it matched."""
+        """Remove a marker; return it and the pods that it matched."""
         removed = self.matching.markers.get(marker.key) or self._compiled(marker)
         pods = self.matching.pods_of(removed)  # while they are indexed for it
         self.matching.remove_marker(marker.key)
@@ -188,7 +188,7 @@ class Caches:
         return compile_marker(marker, allowed_labels=self._allowed_labels)
 
     def follow_node_pod_probe(self, old: NodePodProbe | None, new: NodePodProbe) -> ProbesChange:
-        """Indexes a new or changed NodePodProbe."""
+        """Index a new or changed NodePodProbe."""
         self.node_pod_probes.observe(new)
         return self.node_index.update(old, new)
 

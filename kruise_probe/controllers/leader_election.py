@@ -110,7 +110,7 @@ class LeaderElector:
         return self._observed.holder if self._observed else ""
 
     def check(self) -> None:
-        """Fences writes; called in the step that writes to the socket.
+        """Fence writes; called in the step that writes to the socket.
 
         Raises:
             NotLeader: this process does not lead, or its term has ended without a renewal.
@@ -121,7 +121,7 @@ class LeaderElector:
             )
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
-        """Waits for leadership, awaits `lead()` and releases the Lease. Returns or raises as `lead` does.
+        """Wait for leadership, await `lead()` and release the Lease. Return or raise as `lead` does.
 
         Raises:
             LeadershipLost: the term has ended, or another holds the Lease; `lead` was cancelled and has ended.
@@ -136,7 +136,7 @@ class LeaderElector:
             await self._release()
 
     async def _lead_and_renew(self, lead: Callable[[], Awaitable[None]]) -> None:
-        """Raises LeadershipLost for every error of `lead` after the term has ended, such as NotLeader."""
+        """Raise LeadershipLost for every error of `lead` after the term has ended, such as NotLeader."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 renewing = tasks.create_task(self._renew_until_lost(), name="renew lease")
@@ -153,7 +153,7 @@ class LeaderElector:
             raise group.exceptions[0] from None
 
     async def _acquire(self) -> None:
-        """Waits until this candidate holds the Lease."""
+        """Wait until this candidate holds the Lease."""
         async with asyncio.TaskGroup() as tasks:
             watching = tasks.create_task(self._watch_lease(), name="watch lease")
             while not await self._try_to_take():
@@ -161,7 +161,7 @@ class LeaderElector:
             watching.cancel()
 
     async def _watch_lease(self) -> None:
-        """Keeps `_observed` up to date by a watch. If that fails, reads the Lease once per retry period."""
+        """Keep `_observed` up to date by a watch. If that fails, read the Lease once per retry period."""
         while True:
             try:
                 await self._read_lease()
@@ -178,7 +178,7 @@ class LeaderElector:
             self._observe(None)
 
     async def _watch_once(self) -> None:
-        """Starts without a resourceVersion: that of a Lease without renewals may be too old for a watch."""
+        """Start without a resourceVersion: that of a Lease without renewals may be too old for a watch."""
         async with self._client.watch(
             LEASES,
             namespace=self._key.namespace,
@@ -197,7 +197,7 @@ class LeaderElector:
         self._changed.set()
 
     async def _wait_for_change(self) -> None:
-        """Waits until the Lease is observed again, or until the observed term has ended."""
+        """Wait until the Lease is observed again, or until the observed term has ended."""
         now = asyncio.get_running_loop().time()
         retry_at = now + self._jittered_retry_seconds()
         free_at = self._observed.free_at if self._observed else retry_at
@@ -226,7 +226,7 @@ class LeaderElector:
         return True
 
     async def _reread(self, refused: Observation) -> None:
-        """Reads the Lease after a failed attempt. The next attempt follows at once only if it has changed."""
+        """Read the Lease after a failed attempt. The next attempt follows at once only if it has changed."""
         try:
             await self._read_lease()
         except (KubeError, TimeoutError) as error:
@@ -268,7 +268,7 @@ class LeaderElector:
                 self._log_failure("lease not renewed", error)
 
     async def _renew(self) -> None:
-        """Begins the next term.
+        """Begin the next term.
 
         Raises:
             LeadershipLost: another candidate holds the Lease.
@@ -297,7 +297,7 @@ class LeaderElector:
         return self._observed
 
     async def _release(self) -> None:
-        """Ends our term first, so that `check` refuses writes before another candidate can lead."""
+        """End our term first, so that `check` refuses writes before another candidate can lead."""
         leading = self.is_leader
         self._term_ends_at = float("-inf")
         if not leading:
@@ -312,7 +312,7 @@ class LeaderElector:
             log.info("lease released", lease=str(self._key))
 
     async def _write_release(self) -> None:
-        """Releases the Lease. Retries if a cancelled renewal was applied and has changed the resourceVersion.
+        """Release the Lease. Retry if a cancelled renewal was applied and has changed the resourceVersion.
 
         Raises:
             Conflict: another candidate holds the Lease.
@@ -327,7 +327,7 @@ class LeaderElector:
                     raise
 
     def _log_failure(self, event: str, error: Exception) -> None:
-        """Logs a new error as a warning. Logs a repeated error, or a lost race, at debug level."""
+        """Log a new error as a warning; log a repeated error, or a lost race, at debug level."""
         text = str(error) or "no response in time"
         expected = isinstance(error, Conflict) or text == self._last_error
         log_event = log.debug if expected else log.warning

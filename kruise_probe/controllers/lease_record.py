@@ -40,7 +40,7 @@ class Observation(NamedTuple):
 
 
 def observe(before: Observation | None, lease: Lease | None, now: float) -> Observation:
-    """Returns the observation after reading `lease` (None: it does not exist) at loop time `now`.
+    """Return the observation after reading `lease` (None: it does not exist) at loop time `now`.
 
     Only a changed record starts a new term. Reading the same record again is no renewal.
     """
@@ -107,7 +107,7 @@ def release(observed: Observation, at: datetime) -> bytes:
 
 
 def _patch(observed: Observation, spec: LeaseSpec) -> bytes:
-    """Carries the observed resourceVersion: any write in between makes it a Conflict."""
+    """Carry the observed resourceVersion: any write in between makes it a Conflict."""
     return msgspec.json.encode(
         {"metadata": {"resourceVersion": observed.resource_version}, "spec": spec}
     )

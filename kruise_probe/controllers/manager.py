@@ -86,7 +86,7 @@ class Manager:
         self._stages: list[_Stage] = []
 
     async def run(self) -> None:
-        """Runs everything until cancelled; then returns or raises within five seconds.
+        """Run everything until cancelled; then return or raise within five seconds.
 
         Raises:
             ManagerError: a runnable ended or failed, or caches did not sync in time.
@@ -127,7 +127,7 @@ class Manager:
     async def _until_first_end(
         self, goal: asyncio.Task[None] | None = None, timeout_seconds: float | None = None
     ) -> None:
-        """Waits until a core task ends, `goal` ends or the timeout expires.
+        """Wait until a core task ends, `goal` ends or the timeout expires.
 
         Raises:
             ManagerError: a core task ended.
@@ -169,7 +169,7 @@ class _Stage:
         self._stop_seconds = stop_seconds
 
     async def stop(self) -> list[str]:
-        """Cancels the tasks, waits `stop_seconds` for them, and returns the names of those still running."""
+        """Cancel the tasks, wait `stop_seconds` for them, and return the names of those still running."""
         for task in self.tasks:
             task.cancel()
         if not self.tasks:
@@ -189,7 +189,7 @@ def _name_of(runnable: object) -> str:
 
 
 def _first_line(error: BaseException) -> str:
-    """Returns the first line of an error; of a group, of its first error."""
+    """Return the first line of an error; of a group, of its first error."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     lines = str(error).splitlines()
@@ -197,7 +197,7 @@ def _first_line(error: BaseException) -> str:
 
 
 async def _guard(runnable: Runnable) -> None:
-    """Runs a runnable that must not end by itself.
+    """Run a runnable that must not end by itself.
 
     Raises:
         ManagerError: the runnable failed or ended.

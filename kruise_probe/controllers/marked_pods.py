@@ -31,7 +31,7 @@ class MarkedPods:
         self._written = written
 
     def patch_sent(self, pod: Pod, changes: Changes) -> None:
-        """Records a patch in flight, whole or in parts. The marks that it sets count until `patch_done`."""
+        """Record a patch in flight, whole or in parts. The marks that it sets count until `patch_done`."""
         owned = _set_by(changes)
         if owned.labels or owned.annotations or owned.condition_types:
             self._sent[pod.key] = msgspec.structs.replace(
@@ -43,7 +43,7 @@ class MarkedPods:
             )
 
     def patch_done(self, pod: Pod) -> None:
-        """Removes a patch in flight, successful or failed. Its response is in `written`."""
+        """Remove a patch in flight, successful or failed. Its response is in `written`."""
         self._sent.pop(pod.key, None)
 
     def unseen_versions(self, pods: Iterable[Pod]) -> list[Pod]:
@@ -56,7 +56,6 @@ class MarkedPods:
         ]
 
     def set_pod(self, old: Pod | None, new: Pod) -> None:
-        """Adds or updates a pod."""
         if old is not None and old.owned is not new.owned:
             self.remove_pod(old)
         if new.owned is not NOTHING_OWNED:
@@ -64,7 +63,6 @@ class MarkedPods:
             by_owned.setdefault(new.owned, {})[new.key] = new
 
     def remove_pod(self, pod: Pod) -> None:
-        """Removes a pod."""
         by_owned = self._pods.get(pod.namespace, {})
         found = by_owned.get(pod.owned)
         if found is not None and found.pop(pod.key, None) is not None and not found:

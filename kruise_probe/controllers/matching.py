@@ -93,7 +93,7 @@ class Matching:
         ]
 
     def set_marker(self, marker: CompiledMarker) -> None:
-        """Adds a marker, or replaces the one of the same key."""
+        """Add a marker, or replace the one of the same key."""
         namespace = marker.key.namespace
         anchor = marker.selector.anchor
         if anchor is not None:
@@ -112,7 +112,7 @@ class Matching:
             self._without_anchor.setdefault(namespace, {})[marker.key] = marker
 
     def remove_marker(self, key: NamespacedName) -> None:
-        """Removes a marker, if there is one."""
+        """Remove a marker, if there is one."""
         marker = self._markers.pop(key, None)
         if marker is None:
             return
@@ -138,7 +138,6 @@ class Matching:
             del self._anchored[label], self._pods[label]
 
     def set_pod(self, old: Pod | None, new: Pod) -> None:
-        """Adds or updates a pod."""
         if not self._pods:
             return
         if old is not None and old.labels != new.labels:
@@ -149,7 +148,6 @@ class Matching:
                 by_value.setdefault(new.labels[label], {})[new.key] = new
 
     def remove_pod(self, pod: Pod) -> None:
-        """Removes a pod."""
         for label, value in pod.labels.items():
             by_value = self._pods.get((pod.namespace, label), {})
             found = by_value.get(value)
@@ -157,7 +155,7 @@ class Matching:
                 del by_value[value]
 
     def _index_label(self, namespace: str, label: str) -> None:
-        """Indexes the pods of the namespace by the values of the label, for one more marker."""
+        """Index the pods of the namespace by the values of the label, for one more marker."""
         self._anchored[namespace, label] = self._anchored.get((namespace, label), 0) + 1
         if (namespace, label) in self._pods:
             return

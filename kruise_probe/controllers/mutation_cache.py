@@ -64,7 +64,7 @@ class MutationCache(Generic[T]):
         return written
 
     def wrote(self, obj: T) -> None:
-        """Remembers the server's response to a write, unless a tombstone covers it."""
+        """Remember the server's response to a write, unless a tombstone covers it."""
         tombstone = self._tombstones.get(obj.key)
         if tombstone is not None and tombstone.covers(obj):
             return
@@ -91,16 +91,16 @@ class MutationCache(Generic[T]):
         return entry is not None and entry[0].resource_version == obj.resource_version
 
     def observe(self, obj: T) -> None:
-        """Drops the written object that the event of `obj` reports or replaces."""
+        """Drop the written object that the event of `obj` reports or replaces."""
         entry = self._written.get(obj.key)
         if entry is not None and not is_older(obj.resource_version, entry[0].resource_version):
             del self._written[obj.key]
 
     def forget(self, key: NamespacedName) -> None:
-        """Drops a written object that turned out to be outdated."""
+        """Drop a written object that turned out to be outdated."""
         self._written.pop(key, None)
 
     def deleted(self, last_known: T) -> None:
-        """Leaves a tombstone. It covers every version with this uid, and older objects of the same name."""
+        """Leave a tombstone. It covers every version with this uid, and older objects of the same name."""
         self.forget(last_known.key)
         self._tombstones[last_known.key] = _Tombstone(last_known.uid, last_known.resource_version)

@@ -96,7 +96,7 @@ class NodePodProbeIndex:
         return self._nodes_of_marker.get(marker, ())
 
     def update(self, old: NodePodProbe | None, new: NodePodProbe) -> ProbesChange:
-        """Indexes a new or changed NodePodProbe; returns what changed."""
+        """Index a new or changed NodePodProbe; return what changed."""
         name = new.key.name
         before = self.view(name)
         spec = old is None or _spec_differs(old, new)
@@ -129,7 +129,7 @@ class NodePodProbeIndex:
         return ProbesChange(spec, pods, frozenset(markers))
 
     def remove(self, name: str) -> ProbesChange:
-        """Removes the NodePodProbe of a node; returns what changed."""
+        """Remove the NodePodProbe of a node; return what changed."""
         before = self._views.pop(name, _EMPTY_VIEW)
         markers = self._index_entries(name, before.entries, {})
         return ProbesChange(spec=True, pods={}, markers=frozenset(markers))
@@ -137,7 +137,7 @@ class NodePodProbeIndex:
     def _index_entries(
         self, node: str, before: Mapping[str, PodProbe], after: Mapping[str, PodProbe]
     ) -> set[NamespacedName]:
-        """Indexes the node by the markers of its entries; returns the markers of the old and the new entries."""
+        """Index the node by the markers of its entries; return the markers of the old and the new entries."""
         old, new = _markers_of_entries(before), _markers_of_entries(after)
         for marker in old - new:
             nodes = self._nodes_of_marker.get(marker)
@@ -165,7 +165,7 @@ def _removed_probes(
 def result_change(
     before: PodProbeStatus | None, after: PodProbeStatus, removed: AbstractSet[ProbeOfPod]
 ) -> PodResultChange | None:
-    """Classifies the change on one pod; None if only times changed.
+    """Classify the change on one pod; None if only times changed.
 
     `removed` holds the probes that left the spec since their last result.
     """

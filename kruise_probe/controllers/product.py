@@ -63,7 +63,7 @@ def build(
     *,
     now: Callable[[], datetime],
 ) -> Product:
-    """Wires everything over one client; starts nothing. Call it within the running loop."""
+    """Wire everything over one client; start nothing. Call it within the running loop."""
     informers = build_informers(
         client,
         namespace=options.namespace,
@@ -81,7 +81,7 @@ def build_over(
     *,
     now: Callable[[], datetime],
 ) -> Product:
-    """Wires everything over the given informers; see `build`."""
+    """Wire everything over the given informers; see `build`."""
     caches = Caches(
         informers, namespace=options.namespace, allowed_labels=options.allowed_labels, now=now
     )

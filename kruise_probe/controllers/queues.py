@@ -58,14 +58,14 @@ class Queues:
         *,
         initial: bool = False,
     ) -> None:
-        """Enqueues a pod. Keys of an initial list or a resync are spread over time, at LOW priority."""
+        """Enqueue a pod. Keys of an initial list or a resync are spread over time, at LOW priority."""
         if initial:
             self.pods.add_after(key, self._initial_delay_seconds(), Priority.LOW)
         else:
             self.pods.add(key, priority)
 
     def enqueue_node(self, name: str, *, initial: bool = False) -> None:
-        """Enqueues a node; ignores an empty name."""
+        """Enqueue a node; ignore an empty name."""
         if not name:
             return
         if initial:
@@ -74,25 +74,25 @@ class Queues:
             self.nodes.add(name)
 
     def enqueue_node_after(self, name: str) -> None:
-        """Enqueues a node after GATHER_SECONDS; changes of its pods within that time are deduplicated."""
+        """Enqueue a node after GATHER_SECONDS; changes of its pods within that time are deduplicated."""
         if name:
             self.nodes.add_after(name, GATHER_SECONDS)
 
     def enqueue_lease(self, node: str, priority: Priority = Priority.NORMAL) -> None:
-        """Enqueues the check whether the results of a node are stale."""
+        """Enqueue the check whether the results of a node are stale."""
         self.leases.add(node, priority)
 
     def enqueue_marker(self, key: NamespacedName) -> None:
-        """Enqueues a marker without delay: after its creation, deletion or edit."""
+        """Enqueue a marker without delay: after its creation, deletion or edit."""
         self.markers.add(key)
 
     def enqueue_marker_status(self, key: NamespacedName, *, initial: bool = False) -> None:
-        """Enqueues a status update, after the pause since the last one."""
+        """Enqueue a status update, after the pause since the last one."""
         delay_seconds = self._initial_delay_seconds() if initial else 0.0
         self.status_throttle.enqueue(key, delay_seconds=delay_seconds)
 
     def enqueue_status_of(self, markers: Iterable[CompiledMarker]) -> None:
-        """Enqueues status updates. Markers being deleted are enqueued at once: the finalizer may be removed now."""
+        """Enqueue status updates. Markers being deleted are enqueued at once: the finalizer may be removed now."""
         for each in markers:
             if each.deleting:
                 self.enqueue_marker(each.key)
@@ -100,7 +100,7 @@ class Queues:
                 self.enqueue_marker_status(each.key)
 
     def _initial_delay_seconds(self) -> float:
-        """Takes the next place of INITIAL_KEYS_PER_SECOND, so that a large list does not delay new events."""
+        """Take the next place of INITIAL_KEYS_PER_SECOND, so that a large list does not delay new events."""
         now = asyncio.get_running_loop().time()
         self._next_initial_at = max(self._next_initial_at, now) + 1.0 / INITIAL_KEYS_PER_SECOND
         return self._next_initial_at - now
@@ -115,7 +115,7 @@ class StatusThrottle:
         self._not_before: dict[NamespacedName, float] = {}
 
     def enqueue(self, key: NamespacedName, *, delay_seconds: float = 0.0) -> None:
-        """Enqueues a marker after the pause or the delay, whichever is longer. Deduplicated until `started`."""
+        """Enqueue a marker after the pause or the delay, whichever is longer. Deduplicated until `started`."""
         if key in self._waiting:
             return
         self._waiting.add(key)
@@ -127,11 +127,11 @@ class StatusThrottle:
         )
 
     def started(self, key: NamespacedName) -> None:
-        """Records the start of a reconcile: changes from now on enqueue the marker again."""
+        """Record the start of a reconcile: changes from now on enqueue the marker again."""
         self._waiting.discard(key)
 
     def finished(self, key: NamespacedName, seconds: float) -> None:
-        """Records the end of a status update that took `seconds`."""
+        """Record the end of a status update that took `seconds`."""
         pause = max(STATUS_INTERVAL_SECONDS, seconds * PAUSE_PER_SECOND_OF_WORK)
         self._not_before[key] = asyncio.get_running_loop().time() + pause
 
@@ -141,6 +141,6 @@ class StatusThrottle:
         return left <= CLOCK_SLACK_SECONDS
 
     def forget(self, key: NamespacedName) -> None:
-        """Removes a deleted marker."""
+        """Remove a deleted marker."""
         self._waiting.discard(key)
         self._not_before.pop(key, None)

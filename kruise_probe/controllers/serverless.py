@@ -23,7 +23,7 @@ def is_virtual(node: Node | None) -> bool:
 
 
 def states_of(pod: Pod, claims: Claims) -> States:
-    """Converts the conditions that the provider wrote into probe states."""
+    """Convert the conditions that the provider wrote into probe states."""
     states: dict[str, ContainerProbeState] = {}
     for claim in claims.claims:
         condition = pod.condition(claim.condition_type) if claim.condition_type else None

@@ -45,7 +45,7 @@ class LeaseRenewal(NamedTuple):
 def observed_renewal(
     lease: Lease, previous: LeaseRenewal | None, now: datetime
 ) -> LeaseRenewal | None:
-    """Reads a Lease; returns None if it was never renewed.
+    """Read a Lease; return None if it was never renewed.
 
     renewTime is a stamp of the node's clock. A renewal newer than `previous` counts from `now`, our own clock, so
     that clock skew of the node has no effect. Any other Lease counts from its stamp, but never from the future. Those
@@ -80,7 +80,7 @@ def newest_result_at(status: NodePodProbeStatus | None) -> datetime | None:
 def stale_message(
     node: str, renewal: LeaseRenewal | None, newest: datetime | None, now: datetime
 ) -> str:
-    """Returns why the results of `node` are stale, or an empty string. The message is stable while they are stale.
+    """Return why the results of `node` are stale, or an empty string. The message is stable while they are stale.
 
     `newest` is the time of the node's newest result.
     """
@@ -106,7 +106,7 @@ class LeaseRenewals:
             self._renewals[node] = renewal
 
     def forget(self, node: str) -> None:
-        """Removes the renewal of a deleted Lease: the node may now run a Kruise daemon, which has no Lease."""
+        """Remove the renewal of a deleted Lease: the node may now run a Kruise daemon, which has no Lease."""
         self._renewals.pop(node, None)
 
     def get(self, node: str) -> LeaseRenewal | None:
@@ -131,11 +131,11 @@ class StaleNodes:
         return len(self._confirmed)
 
     def record(self, node: str) -> None:
-        """Records that a reconcile found the node stale, perhaps before the timer of its Lease."""
+        """Record that a reconcile found the node stale, perhaps before the timer of its Lease."""
         self._found.add(node)
 
     def confirm(self, node: str, *, stale: bool) -> bool:
-        """Records a check of the node. Returns whether pods may show the opposite and must be enqueued."""
+        """Record a check of the node. Return whether pods may show the opposite and must be enqueued."""
         if stale:
             changed = node not in self._confirmed
             self._confirmed.add(node)

@@ -104,7 +104,7 @@ class WriteResults:
             self._nodes[name] = result
 
     def set_planned(self, name: str, planned: bool) -> bool:
-        """Records that `no_room` is that of a plan from now on, or no longer; returns whether it is the first plan."""
+        """Record that `no_room` is that of a plan from now on, or no longer; return whether it is the first plan."""
         first = planned and name not in self._planned
         (self._planned.add if planned else self._planned.discard)(name)
         return first
@@ -116,7 +116,7 @@ class WriteResults:
             self._altered[node] = entries
 
     def set_refusals(self, pod: NamespacedName, refusals: Refusals) -> bool:
-        """Returns whether the refusals have changed."""
+        """Return whether the refusals have changed."""
         if self._refusals.get(pod, NO_REFUSALS) == refusals:
             return False
         if refusals:

@@ -9,7 +9,7 @@ import asyncio
 import random
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol
 
 import structlog
 
@@ -21,9 +21,10 @@ from kruise_probe.api.errors import (
     retry_after_seconds,
 )
 from kruise_probe.api.keys import NamespacedName, ProbeKey
-from kruise_probe.api.resources import NODE_POD_PROBES, KubeObject, Resource
+from kruise_probe.api.resources import NODE_POD_PROBES
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS
 from kruise_probe.api.v1alpha1 import NodePodProbe, NodePodProbeStatus, stored_bytes
+from kruise_probe.client.interfaces import Patcher, Replacer
 from kruise_probe.client.request import PatchType
 from kruise_probe.daemon import metrics
 from kruise_probe.daemon.results import PublishedResult, ResultChange
@@ -38,8 +39,6 @@ from kruise_probe.daemon.status import (
     update_of,
 )
 from kruise_probe.informers.store import is_older
-
-T = TypeVar("T", bound=KubeObject)
 
 GATHER_SECONDS: Final = 0.1
 """Least time between the starts of two writes; changes in between are written together."""
@@ -61,22 +60,8 @@ FIRST_REFRESH_SECONDS: Final = 60.0
 After a start of the daemon, its probes run first."""
 
 
-class StatusClient(Protocol):
-    """The two requests to the API server that the reporter needs."""
-
-    async def replace(
-        self, resource: Resource[T], key: NamespacedName, body: bytes, *, subresource: str = ""
-    ) -> T: ...
-
-    async def patch(
-        self,
-        resource: Resource[T],
-        key: NamespacedName,
-        body: bytes,
-        *,
-        patch_type: PatchType,
-        subresource: str = "",
-    ) -> T: ...
+class StatusClient(Replacer, Patcher, Protocol):
+    """The requests of the reporter."""
 
 
 class Reporter:
@@ -191,7 +176,7 @@ class Reporter:
     async def _publish(self) -> None:
         at = asyncio.get_running_loop().time() + CLOCK_SLACK_SECONDS
         pending = (self._state_changed_at, self._message_changed_at, self._refresh_at)
-        wanted = self._wanted(refresh=self._refresh_at is not None and self._refresh_at <= at)
+        wanted = self._take_pending(refresh=self._refresh_at is not None and self._refresh_at <= at)
         if wanted is None:
             return
         self._not_before = at + GATHER_SECONDS
@@ -205,8 +190,8 @@ class Reporter:
             self._restore(pending)
             raise
 
-    def _wanted(self, *, refresh: bool) -> Fitted | None:
-        """The status to write now, or None; clears the pending changes."""
+    def _take_pending(self, *, refresh: bool) -> Fitted | None:
+        """Clear the pending changes. Return the status to write, or None if the stored one is the same."""
         if self._object is None:
             return None
         self._state_changed_at = self._message_changed_at = None
@@ -231,8 +216,8 @@ class Reporter:
     async def _send(self, status: NodePodProbeStatus) -> NodePodProbe:
         """Send an update, or a merge patch if the update is refused.
 
-        An update costs the API server about 0.6 of a merge patch, but it conflicts if the manager has just changed
-        the spec, and needs a right that older roles do not have.
+        An update uses about 0.6 of the API server's CPU time of a merge patch. But it conflicts if the manager has just
+        changed the spec, and it needs a permission that older roles do not have.
         """
         try:
             return await self._client.replace(
@@ -294,7 +279,7 @@ class Reporter:
     async def _publish_last(self) -> None:
         if self._state_changed_at is None and self._message_changed_at is None:
             return
-        wanted = self._wanted(refresh=False)
+        wanted = self._take_pending(refresh=False)
         if wanted is None:
             return
         try:

@@ -74,7 +74,7 @@ class MarkerEvents:
             self._queues.enqueue_node(node, initial=initial)
 
     def _enqueue_markers_of(self, pods: Iterable[Pod]) -> None:
-        """Enqueues all markers that match these pods: they may have won or lost a key."""
+        """Enqueue all markers that match these pods: they may have won or lost a key."""
         markers = {each for pod in pods for each in self._caches.matching.markers_of(pod)}
         for each in markers:
             self._queues.enqueue_marker_status(each.key)

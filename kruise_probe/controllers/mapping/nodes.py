@@ -97,7 +97,7 @@ class NodePodProbeEvents:
 
 
 def enqueue_pods_on(node: str, caches: Caches, queues: Queues) -> None:
-    """Enqueues all pods of a node and the status of their markers."""
+    """Enqueue all pods of a node and the status of their markers."""
     for pod in caches.pods_on(node):
         markers = caches.matching.markers_of(pod)
         if markers:

@@ -68,7 +68,7 @@ class PodEvents:
         )
 
     def _resync(self, pod: Pod) -> None:
-        """Enqueues the pod at LOW priority, in case events were lost."""
+        """Enqueue the pod at LOW priority, in case events were lost."""
         if self._caches.matching.markers_of(pod) or pod.owned is not NOTHING_OWNED:
             self._queues.enqueue_pod(pod.key, initial=True)
 

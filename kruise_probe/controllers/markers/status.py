@@ -111,7 +111,7 @@ def _conditions(marker: PodProbeMarker) -> dict[str, Condition]:
 
 
 def encode_status(status: PodProbeMarkerStatus) -> bytes:
-    """Encodes a merge patch of the whole status."""
+    """Encode a merge patch of the whole status."""
     body: dict[str, Any] = {
         "observedGeneration": status.observed_generation,
         "matchedPods": status.matched_pods,

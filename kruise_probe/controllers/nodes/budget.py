@@ -78,7 +78,7 @@ def fit(
     ranks: Mapping[NamespacedName, object],
     limit_bytes: int = MAX_OBJECT_BYTES,
 ) -> FittedSpec:
-    """Returns all entries if they fit, else as many as fit.
+    """Return all entries if they fit, else as many as fit.
 
     `ranks` orders the markers (`CompiledMarker.order`). Probes of markers that are not in it always stay, and reduce
     the bytes to divide.
@@ -168,7 +168,7 @@ class _Allocation:
         self._by_pod: dict[str, int] = {}
 
     def take(self, groups: Iterable[Group], up_to_bytes: int) -> None:
-        """Adds each group that keeps the total within `up_to_bytes`."""
+        """Add each group that keeps the total within `up_to_bytes`."""
         for each in groups:
             before = self._by_pod.get(each.uid, 0)
             size = each.size_bytes if before else each.size_bytes + self._pod_bytes[each.uid]
@@ -178,7 +178,7 @@ class _Allocation:
                 self._by_pod[each.uid] = before + size
 
     def take_fairly(self, by_pod: Iterable[Sequence[Group]], up_to_bytes: int) -> None:
-        """Adds groups that are still left out: running ones first, then those of pods with the fewest bytes."""
+        """Add groups that are still left out: running ones first, then those of pods with the fewest bytes."""
         out = [
             [each for each in of_pod if (each.uid, each.marker) not in self.kept]
             for of_pod in by_pod

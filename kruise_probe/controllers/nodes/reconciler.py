@@ -162,7 +162,7 @@ class NodeReconciler:
     def _drop_altered(
         self, name: str, wanted: tuple[PodProbe, ...], current: tuple[PodProbe, ...]
     ) -> None:
-        """Forgets what the API server stored differently once it stores the wanted entries."""
+        """Forget what the API server stored differently once it stores the wanted entries."""
         if self._results.altered(name) is not None and same_entries(wanted, current):
             self._results.set_altered(name, None)
 
@@ -206,7 +206,7 @@ class NodeReconciler:
         return None
 
     def _requeue_until_current(self, name: str, version: str, error: KubeError) -> Result:
-        """Requeues after CATCH_UP_SECONDS while the cache is behind. An empty `version` means no object.
+        """Requeue after CATCH_UP_SECONDS while the cache is behind. An empty `version` means no object.
 
         Raises:
             KubeError: the cache showed this version for LONGEST_CATCH_UP_SECONDS. The node's result reports the
@@ -224,7 +224,7 @@ class NodeReconciler:
         return Result(CATCH_UP_SECONDS)
 
     def _written(self, response: NodePodProbe, wanted: tuple[PodProbe, ...]) -> None:
-        """Remembers the response, and fields that the server pruned or defaulted, so that no write is repeated."""
+        """Remember the response, and fields that the server pruned or defaulted, so that no write is repeated."""
         self._caches.node_pod_probes.wrote(response)
         stored = response.spec.pod_probes or ()
         altered = None if same_entries(stored, wanted) else StoredEntries(wanted, stored)

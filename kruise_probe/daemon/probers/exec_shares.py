@@ -162,7 +162,7 @@ class ExecShares(Generic[Request]):
         return self._node.held
 
     def add(self, request: Request, *, now: float, period_seconds: float) -> None:
-        """Queues the request. Its tenant keeps its share until two of its periods have passed without another."""
+        """Queue the request. Its tenant keeps its share until two of its periods have passed without another."""
         if now >= self._prune_at:
             self._prune(now)
         namespace = self._namespaces.setdefault(request.tenant.namespace, _Namespace())
@@ -176,7 +176,7 @@ class ExecShares(Generic[Request]):
         self._waiting[namespace] = None
 
     def lengthen(self, request: Request, timeout_seconds: float) -> None:
-        """Gives a request a longer timeout. One that has a place must not become long."""
+        """Give a request a longer timeout. One that has a place must not become long."""
         _, pod = self._tenant_of(request)
         waited = request in pod.waiting[request.long]
         pod.waiting[request.long].pop(request, None)
@@ -185,7 +185,7 @@ class ExecShares(Generic[Request]):
             pod.waiting[request.long][request] = None
 
     def take(self) -> Request | None:
-        """Gives a place to the request that is next; None when none may have one."""
+        """Give a place to the request that is next; None when none may have one."""
         found = self._next() if self._waiting and self._node.held < self._places else None
         if found is not None:
             self._stop_waiting(found)
