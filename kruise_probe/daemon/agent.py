@@ -24,6 +24,7 @@ from kruise_probe.daemon.reporter import Reporter, StatusClient
 from kruise_probe.daemon.results import PublishedResult, Results
 from kruise_probe.daemon.supervisor import Supervisor
 from kruise_probe.daemon.targets import Containers, HostAddresses
+from kruise_probe.daemon.worker import WorkerContext
 from kruise_probe.informers.replica import EventHandler
 
 LAST_EVENTS_SECONDS: Final = 1.0
@@ -108,13 +109,15 @@ class Agent:
         self._log = structlog.get_logger().bind(node=node_name)
         results = Results()
         self._supervisor = Supervisor(
-            containers=containers,
-            host_addresses=host_addresses,
-            prober_factory=prober_factory,
-            results=results,
-            stalled_since=stalled_since,
-            on_transition=self._record_transition,
-            now=now,
+            WorkerContext(
+                containers=containers,
+                host_addresses=host_addresses,
+                prober_factory=prober_factory,
+                results=results,
+                stalled_since=stalled_since,
+                on_transition=self._record_transition,
+                now=now,
+            )
         )
         self._reporter = Reporter(
             client=client,

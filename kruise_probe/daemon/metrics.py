@@ -9,21 +9,20 @@ Differs: `probe_type` is `custom`. The label `probe` is added, because a contain
 
 import collections
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, Protocol
+from typing import Final
 
 from prometheus_client import Counter
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 from kruise_probe.api.keys import NamespacedName, ProbeKey
+from kruise_probe.daemon.probers.exec_gate import ExecGate
 from kruise_probe.histogram import DurationHistogram
 
 PROBE_TYPE: Final = "custom"
 
 _DURATION_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """In seconds; Go's default buckets, which kubelet uses."""
-
-_QUEUE_BUCKETS: Final = _DURATION_BUCKETS[1:]
 
 PORTION: Final = 50
 """Number of probes whose samples are made in one step."""
@@ -48,11 +47,6 @@ WORKER_ERRORS = Counter(
 HEARTBEAT_FAILURES = Counter(
     "kruise_probe_heartbeat_failures_total", "Renewals of this node's Lease that did not succeed."
 )
-
-
-def queue_histogram() -> DurationHistogram:
-    """Histogram of the time that commands wait for a place."""
-    return DurationHistogram(_QUEUE_BUCKETS)
 
 
 class ProbeSeries:
@@ -138,21 +132,10 @@ def _counts(series: list[ProbeSeries]) -> GaugeMetricFamily:
     return family
 
 
-class Gate(Protocol):
-    """The metrics of an `ExecGate`."""
-
-    in_flight: int
-    shared: int
-    queue: DurationHistogram
-
-    @property
-    def queued_probes(self) -> int: ...
-
-
 class ExecGateCollector(Collector):
     """Exports the metrics of one gate at each scrape."""
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: ExecGate) -> None:
         self._gate = gate
 
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily]:

@@ -7,23 +7,19 @@ If the NodePodProbe is deleted and created again within `REPAIR_SECONDS`, worker
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime
 from functools import partial
 from typing import Final
 
 import structlog
 
-from kruise_probe.api.core import Probe
 from kruise_probe.api.keys import ProbeKey
 from kruise_probe.api.v1alpha1 import NodePodProbe
 from kruise_probe.daemon import metrics
 from kruise_probe.daemon.diff import DesiredProbe, desired_probes, diff
 from kruise_probe.daemon.metrics import ProbeSeries
-from kruise_probe.daemon.probers.prober import Prober
 from kruise_probe.daemon.readback import Recorded, recorded_in, result_for
-from kruise_probe.daemon.results import PublishedResult, Results
+from kruise_probe.daemon.results import PublishedResult
 from kruise_probe.daemon.schedule import StartTime
-from kruise_probe.daemon.targets import Containers, HostAddresses
 from kruise_probe.daemon.worker import Worker, WorkerContext
 
 REPAIR_SECONDS: Final = 60.0
@@ -37,30 +33,15 @@ class Supervisor:
     so that the last status write removes no state.
     """
 
-    def __init__(
-        self,
-        *,
-        containers: Containers,
-        host_addresses: HostAddresses,
-        prober_factory: Callable[[Probe], Prober],
-        results: Results,
-        stalled_since: Callable[[float], bool],
-        on_transition: Callable[[DesiredProbe, PublishedResult], None],
-        now: Callable[[], datetime],
-    ) -> None:
-        self._containers = containers
-        self._host_addresses = host_addresses
-        self._prober_factory = prober_factory
-        self._results = results
-        self._stalled_since = stalled_since
-        self._on_transition = on_transition
-        self._now = now
+    def __init__(self, context: WorkerContext) -> None:
+        self._context = context
         self._log = structlog.get_logger()
         self._desired: Mapping[ProbeKey, DesiredProbe] = {}
         self._workers: dict[ProbeKey, Worker] = {}
         self._kept_results: dict[ProbeKey, PublishedResult] = {}
         self._keep_until = 0.0
-        self._context: WorkerContext | None = None
+        self._group: asyncio.TaskGroup | None = None
+        self._started_at: StartTime | None = None
         self._running = asyncio.Event()
 
     @property
@@ -71,17 +52,9 @@ class Supervisor:
     async def run(self) -> None:
         """Run the workers until cancelled."""
         async with asyncio.TaskGroup() as group:
-            self._context = WorkerContext(
-                start=StartTime(self._now().timestamp(), asyncio.get_running_loop().time()),
-                containers=self._containers,
-                host_addresses=self._host_addresses,
-                prober_factory=self._prober_factory,
-                results=self._results,
-                spawn=group.create_task,
-                stalled_since=self._stalled_since,
-                on_transition=self._on_transition,
-                now=self._now,
-            )
+            now = self._context.now().timestamp()
+            self._started_at = StartTime(now, asyncio.get_running_loop().time())
+            self._group = group
             self._running.set()
             try:
                 await asyncio.Event().wait()
@@ -113,16 +86,23 @@ class Supervisor:
     def _keep(self, node_pod_probe: NodePodProbe | None) -> None:
         now = asyncio.get_running_loop().time()
         if node_pod_probe is None:
-            self._kept_results = dict(self._results.newest)
+            self._kept_results = dict(self._context.results.newest)
             self._keep_until = now + REPAIR_SECONDS
         elif now > self._keep_until:
             self._kept_results.clear()
 
     def _add(self, desired: DesiredProbe, recorded: Recorded, *, first: bool) -> None:
-        if self._context is None:
+        if self._group is None or self._started_at is None:
             raise RuntimeError("the supervisor does not run yet")
         known = result_for(desired.key, recorded) or self._kept_results.pop(desired.key, None)
-        worker = Worker(desired, self._context, recorded=known, from_start=first)
+        worker = Worker(
+            desired,
+            self._context,
+            daemon_start=self._started_at,
+            spawn=self._group.create_task,
+            recorded=known,
+            from_start=first,
+        )
         self._workers[desired.key] = worker
         worker.start()
 
@@ -137,7 +117,7 @@ class Supervisor:
         worker = self._workers.pop(key, None)
         if worker is not None:
             worker.halt()
-        self._results.remove(key)
+        self._context.results.remove(key)
 
     def _guarded(self, desired: DesiredProbe, act: Callable[[], None]) -> None:
         """Log every exception of `act`: one bad probe never stops another."""

@@ -55,18 +55,15 @@ class WorkerContext(NamedTuple):
     """Dependencies that all workers of a daemon share.
 
     Attributes:
-        spawn: starts the task of an attempt; its owner cancels it at the end.
         stalled_since: whether this process has stalled since a loop time, and so read responses too late.
         on_transition: called with the probe and its new result when the state changed.
         now: the wall clock.
     """
 
-    start: StartTime
     containers: Containers
     host_addresses: HostAddresses
     prober_factory: Callable[[Probe], Prober]
     results: Results
-    spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
     stalled_since: Callable[[float], bool]
     on_transition: Callable[[DesiredProbe, PublishedResult], None]
     now: Callable[[], datetime]
@@ -76,6 +73,8 @@ class Worker:
     """Runs one probe until halted. Never two attempts of it at once.
 
     Args:
+        daemon_start: ticks are computed from it.
+        spawn: starts the task of an attempt; its owner cancels it at the end.
         recorded: published before: read back from the status, or kept when the NodePodProbe was deleted.
         from_start: the probe was in the spec when this daemon started.
     """
@@ -85,12 +84,16 @@ class Worker:
         desired: DesiredProbe,
         context: WorkerContext,
         *,
+        daemon_start: StartTime,
+        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
         recorded: PublishedResult | None,
         from_start: bool,
     ) -> None:
         self.desired = desired
         self.series = ProbeSeries(desired.key, desired.pod)
         self._context = context
+        self._daemon_start = daemon_start
+        self._spawn = spawn
         self._recorded = recorded
         self._from_start = from_start
         self._loop = asyncio.get_running_loop()
@@ -98,7 +101,7 @@ class Worker:
             pod=str(desired.pod), container=desired.key.container, probe=str(desired.key.probe)
         )
         timing = schedule.timing_of(desired.key.pod_uid, desired.key.container, desired.probe)
-        self._ticker = Ticker(context.start, timing, self._on_tick)
+        self._ticker = Ticker(daemon_start, timing, self._on_tick)
         self._configure()
 
         self._record = (
@@ -219,7 +222,7 @@ class Worker:
             due = end_of_round(self._loop)
             self._attempt = self._loop.call_at(due, self._poll, started, began)
         else:
-            self._attempt = self._context.spawn(self._finish(started, began))
+            self._attempt = self._spawn(self._finish(started, began))
             # Not a `finally` in the coroutine: a task that is cancelled before its first step never enters it.
             self._attempt.add_done_callback(lambda _: self._end_attempt(started))
 
@@ -319,7 +322,7 @@ class Worker:
             self._from_start
             and not self._container_id
             and self._started_at is not None
-            and self._started_at <= self._context.start.wall_seconds
+            and self._started_at <= self._daemon_start.wall_seconds
         )
         self._container_id = container.id
         self._attempted = False
@@ -332,8 +335,8 @@ class Worker:
         elif is_known:
             self._ticker.tick_on_phase()
         else:
-            start, timing = self._context.start, self._ticker.timing
-            self._ticker.tick_at(schedule.due_after_restart(start, timing, due))
+            timing = self._ticker.timing
+            self._ticker.tick_at(schedule.due_after_restart(self._daemon_start, timing, due))
 
     # The result of an attempt.
 

@@ -24,7 +24,6 @@ from kruise_probe.daemon.cri.runtime import (
     RuntimeFailure,
     RuntimeUnavailable,
 )
-from kruise_probe.daemon.metrics import queue_histogram
 from kruise_probe.daemon.probers.exec_shares import (
     LONG_SECONDS,
     ExecShares,
@@ -33,6 +32,10 @@ from kruise_probe.daemon.probers.exec_shares import (
     PlaceRequest,
     Tenant,
 )
+from kruise_probe.histogram import DurationHistogram
+
+QUEUE_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Buckets of the time that commands wait for a place, in seconds."""
 
 JOIN_SECONDS: Final = 0.005
 """How long a call waits for identical commands of the same tick before it starts."""
@@ -114,7 +117,7 @@ class ExecGate:
     def __init__(self, runtime: Runtime, *, max_concurrent: int) -> None:
         self.in_flight = 0
         self.shared = 0
-        self.queue = queue_histogram()
+        self.queue = DurationHistogram(QUEUE_BUCKETS)
         self._runtime = runtime
         self._max_concurrent = max_concurrent
         self._shares: ExecShares[_Call] = ExecShares(max_concurrent)
@@ -150,8 +153,8 @@ class ExecGate:
         call = self._join(key, tenant, timeout_seconds)
         call.waiters += 1
         try:
-            started_at = await self._started(call, waiter)
-            return await self._result(call, started_at, timeout_seconds)
+            started_at = await self._wait_for_start(call, waiter)
+            return await self._wait_for_result(call, started_at, timeout_seconds)
         finally:
             call.waiters -= 1
             if not call.waiters:
@@ -210,8 +213,8 @@ class ExecGate:
         else:
             call.task.cancel()
 
-    async def _started(self, call: _Call, waiter: Hashable) -> float:
-        """When the call started, in loop time."""
+    async def _wait_for_start(self, call: _Call, waiter: Hashable) -> float:
+        """Wait until the call starts. Return when it started, in loop time."""
         if not call.started.done():
             self._waits[waiter] = _Wait(call, asyncio.get_running_loop().time())
         try:
@@ -219,7 +222,9 @@ class ExecGate:
         finally:
             self._waits.pop(waiter, None)
 
-    async def _result(self, call: _Call, started_at: float, timeout_seconds: float) -> ExecResult:
+    async def _wait_for_result(
+        self, call: _Call, started_at: float, timeout_seconds: float
+    ) -> ExecResult:
         """Wait for the result of the call, at most until the waiter's own timeout."""
         if timeout_seconds >= call.timeout_seconds:
             return await asyncio.shield(call.result)
