@@ -31,12 +31,21 @@ class _Wire(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=
     """Common options of the structs below. `gc=False` is safe: they are trees without cycles."""
 
 
+class MessageValue(_Wire, frozen=True):
+    """A label or annotation whose value is extracted from the message of the result. Kruise's CRD prunes it."""
+
+    label: str | None = None
+    annotation: str | None = None
+    regex: str | None = None
+
+
 class MarkerPolicy(_Wire, frozen=True):
-    """What to write to the pod in `state`; keys that only the other state's policy names are removed."""
+    """What to write to the pod in `state`; keys that only the policies of other states name are removed."""
 
     state: str
     labels: Mapping[str, str] | None = None
     annotations: Mapping[str, str] | None = None
+    from_message: tuple[MessageValue, ...] | None = None
 
 
 class PodContainerProbe(_Wire, frozen=True):

@@ -25,6 +25,7 @@ from kruise_probe.api.core import (
     Probe,
     TCPSocketAction,
 )
+from kruise_probe.api.extraction import PatternError, PatternSizes
 from kruise_probe.api.field_errors import ErrorKind, FieldError
 from kruise_probe.api.labels import (
     annotation_key_error,
@@ -40,15 +41,18 @@ from kruise_probe.api.reserved import (
 )
 from kruise_probe.api.v1alpha1 import (
     MarkerPolicy,
+    MessageValue,
     PodContainerProbe,
     PodProbeMarkerSpec,
     ProbeState,
 )
 
 MAX_PROBES: Final = 32
-MAX_POLICIES: Final = 2
+MAX_POLICIES: Final = len(ProbeState)
 MAX_MARKS: Final = 32
 """Maximum labels, and maximum annotations, of one policy."""
+MAX_FROM_MESSAGE: Final = 8
+"""Maximum values from the message in one policy."""
 MAX_HEADERS: Final = 32
 MAX_SELECTOR_ITEMS: Final = 32
 """Maximum labels, expressions, and values of one expression in a selector."""
@@ -78,7 +82,10 @@ NAME_WITH_HASH: Final = "must not contain '#', which separates marker and probe 
 NO_OUTPUT: Final = (
     "must set podConditionType or markerPolicy; otherwise the result is not written to the pod"
 )
-POLICY_EMPTY: Final = "must set labels or annotations"
+POLICY_STATE: Final = 'supported values: "Succeeded", "Failed", "Unknown"'
+POLICY_EMPTY: Final = "must set labels, annotations or fromMessage"
+ONE_KEY: Final = "must set either label or annotation"
+UNIQUE_KEY: Final = "must be unique in this fromMessage"
 OWN_SELECTOR_KEY: Final = (
     "is used by this marker's selector; writing it would change which pods match"
 )
@@ -119,7 +126,6 @@ _PATH_CONTROL = re.compile(PATH_CONTROL_PATTERN)
 _PATH = re.compile(PATH_PATTERN)
 _PATH_HOST = re.compile(PATH_HOST_PATTERN)
 _PORT_NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
-_POLICY_STATES = (ProbeState.SUCCEEDED, ProbeState.FAILED)
 _NUMBERS = (
     ("initialDelaySeconds", "initial_delay_seconds", MAX_SECONDS),
     ("timeoutSeconds", "timeout_seconds", MAX_TIMEOUT_SECONDS),
@@ -130,11 +136,24 @@ _NUMBERS = (
 )
 
 
-class _PolicyKeys(NamedTuple):
-    """Label keys that a policy may not write (those of its selector), and reserved keys that it may."""
+class _PolicyRules(NamedTuple):
+    """What the policies of one marker have in common.
+
+    Attributes:
+        of_selector: label keys that they may not write, as the marker selects by them.
+        allowed: reserved label keys that they may write.
+        sizes: measures their patterns.
+    """
 
     of_selector: frozenset[str]
     allowed: Collection[str]
+    sizes: PatternSizes
+
+    def label_error(self, key: str) -> str | None:
+        """Why a policy may not write the label `key`, or None."""
+        if key in self.of_selector:
+            return OWN_SELECTOR_KEY
+        return reserved_label_error(key, self.allowed)
 
 
 def validate_marker(
@@ -236,9 +255,9 @@ def _probes(spec: PodProbeMarkerSpec, allowed_labels: Collection[str]) -> Iterat
     yield from field.check_unique(path + "[{}].name", (each.name for each in probes), UNIQUE)
     condition_types = (each.pod_condition_type or None for each in probes)
     yield from field.check_unique(path + "[{}].podConditionType", condition_types, UNIQUE)
-    keys = _PolicyKeys(_selector_keys(spec.selector), allowed_labels)
+    rules = _PolicyRules(_selector_keys(spec.selector), allowed_labels, PatternSizes())
     for index, each in enumerate(probes):
-        yield from _container_probe(each, f"{path}[{index}]", keys)
+        yield from _container_probe(each, f"{path}[{index}]", rules)
 
 
 def _selector_keys(selector: LabelSelector | None) -> frozenset[str]:
@@ -250,7 +269,7 @@ def _selector_keys(selector: LabelSelector | None) -> frozenset[str]:
 
 
 def _container_probe(
-    probe: PodContainerProbe, path: str, keys: _PolicyKeys
+    probe: PodContainerProbe, path: str, rules: _PolicyRules
 ) -> Iterator[FieldError]:
     if not probe.name:
         yield field.required(f"{path}.name", "must name the probe")
@@ -270,32 +289,60 @@ def _container_probe(
         problem := reserved_condition_error(condition_type) or label_key_error(condition_type)
     ):
         yield field.invalid(f"{path}.podConditionType", condition_type, problem)
-    yield from _policies(probe.marker_policy or (), f"{path}.markerPolicy", keys)
+    yield from _policies(probe.marker_policy or (), f"{path}.markerPolicy", rules)
 
 
 def _policies(
-    policies: tuple[MarkerPolicy, ...], path: str, keys: _PolicyKeys
+    policies: tuple[MarkerPolicy, ...], path: str, rules: _PolicyRules
 ) -> Iterator[FieldError]:
     yield from field.check_items(path, policies, MAX_POLICIES)
     states = (each.state for each in policies)
     yield from field.check_unique(path + "[{}].state", states, UNIQUE_STATE)
     for index, policy in enumerate(policies):
         at = f"{path}[{index}]"
-        if policy.state not in _POLICY_STATES:
-            yield field.not_supported(
-                f"{at}.state", policy.state, 'supported values: "Succeeded", "Failed"'
-            )
+        if policy.state not in tuple(ProbeState):
+            yield field.not_supported(f"{at}.state", policy.state, POLICY_STATE)
         labels, annotations = policy.labels or {}, policy.annotations or {}
-        if not labels and not annotations:
+        from_message = policy.from_message or ()
+        if not labels and not annotations and not from_message:
             yield field.required(at, POLICY_EMPTY)
         yield from field.check_items(f"{at}.labels", labels, MAX_MARKS)
         yield from field.check_items(f"{at}.annotations", annotations, MAX_MARKS)
         yield from _label_map(labels, f"{at}.labels")
         yield from _annotation_map(annotations, f"{at}.annotations")
         for key in labels:
-            own = OWN_SELECTOR_KEY if key in keys.of_selector else None
-            if problem := own or reserved_label_error(key, keys.allowed):
+            if problem := rules.label_error(key):
                 yield _forbidden_key(f"{at}.labels", key, problem)
+        yield from _from_message(from_message, f"{at}.fromMessage", rules)
+
+
+def _from_message(
+    values: tuple[MessageValue, ...], path: str, rules: _PolicyRules
+) -> Iterator[FieldError]:
+    yield from field.check_items(path, values, MAX_FROM_MESSAGE)
+    labels, annotations = (
+        (each.label or None for each in values),
+        (each.annotation or None for each in values),
+    )
+    yield from field.check_unique(path + "[{}].label", labels, UNIQUE_KEY)
+    yield from field.check_unique(path + "[{}].annotation", annotations, UNIQUE_KEY)
+    for index, each in enumerate(values):
+        at = f"{path}[{index}]"
+        label, annotation = each.label or "", each.annotation or ""
+        if bool(label) == bool(annotation):
+            yield field.required(at, ONE_KEY)
+        if label and (problem := rules.label_error(label)):
+            yield _forbidden_key(f"{at}.label", label, problem)
+        elif label and (problem := label_key_error(label)):
+            yield field.invalid(f"{at}.label", label, problem)
+        if annotation and (problem := reserved_annotation_error(annotation)):
+            yield _forbidden_key(f"{at}.annotation", annotation, problem)
+        elif annotation and (problem := annotation_key_error(annotation)):
+            yield field.invalid(f"{at}.annotation", annotation, problem)
+        try:
+            rules.sizes.measure(each.regex or "")
+        except PatternError as error:
+            yield field.invalid(f"{at}.regex", each.regex, str(error))
 
 
 def _forbidden_key(path: str, key: str, problem: str) -> FieldError:

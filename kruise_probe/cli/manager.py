@@ -165,7 +165,7 @@ kruise-probe manager --kubeconfig ~/.kube/config --enable-leader-election=false
     "--message-update-interval",
     type=DURATION,
     default="10s",
-    help="Minimum interval between writes of a pod if only messages change, after a burst of 3; 0 for no limit.",
+    help="Minimum interval between writes of a pod if only messages and values from messages change, after a burst of 3; 0 for no limit.",
 )
 @flag(
     "--podprobemarker-workers", type=_WORKERS, default=4, help="Concurrent reconciles of markers."

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from kruise_probe.api.core import GRPCAction, HTTPGetAction, Probe, TCPSocketAction
+from kruise_probe.api.extraction import FromMessage, PatternError, PatternSizes
 from kruise_probe.api.field_errors import FieldError, first_errors
 from kruise_probe.api.keys import NamespacedName, ProbeName
 from kruise_probe.api.labels import (
@@ -36,6 +37,7 @@ from kruise_probe.api.v1alpha1 import (
 )
 from kruise_probe.api.validation import (
     CEL_BOUNDS,
+    MAX_FROM_MESSAGE,
     clamp_timeout,
     fields_without_effect,
     marker_errors,
@@ -49,8 +51,8 @@ _next_serial: Final = count().__next__
 class Marks(NamedTuple):
     """The labels and annotations that one policy writes, without invalid and reserved ones."""
 
-    labels: Mapping[str, str]
-    annotations: Mapping[str, str]
+    labels: Mapping[str, str | FromMessage]
+    annotations: Mapping[str, str | FromMessage]
 
 
 NO_MARKS: Final = Marks({}, {})
@@ -63,7 +65,7 @@ class CompiledProbe(NamedTuple):
         planned: the probe for NodePodProbe.spec, named `<marker>#<probe>`, with scheme and path filled in.
         port_name: the name of the container port, to be resolved for each pod; empty for a numeric port.
         condition_type: empty if there is none, or if it is invalid or reserved.
-        policies: by state; contains only Succeeded and Failed.
+        policies: by state.
         entry_bytes: size of `planned` as stored in a NodePodProbe.
     """
 
@@ -90,6 +92,7 @@ class CompiledMarker(msgspec.Struct, frozen=True, eq=False):
         order: decides which marker owns a key that several claim: the older one, then by name.
         errors: the rules that the spec breaks. The invalid entries are not in `probes`.
         condition_types, labels, annotations: all names that its probes may write.
+        from_message: whether any value is extracted from a message.
         fields_without_effect: fields of the spec that kubelet uses to restart containers.
         entry_bytes: size of all its probes as stored in a NodePodProbe.
         serial: unique number. As a cache key it keeps no marker alive.
@@ -105,6 +108,7 @@ class CompiledMarker(msgspec.Struct, frozen=True, eq=False):
     condition_types: frozenset[str]
     labels: frozenset[str]
     annotations: frozenset[str]
+    from_message: bool
     fields_without_effect: tuple[str, ...]
     entry_bytes: int
     serial: int = msgspec.field(default_factory=_next_serial)
@@ -141,6 +145,12 @@ def compile_marker(
         condition_types=frozenset(each.condition_type for each in probes if each.condition_type),
         labels=frozenset(key for marks in policies for key in marks.labels),
         annotations=frozenset(key for marks in policies for key in marks.annotations),
+        from_message=any(
+            isinstance(value, FromMessage)
+            for marks in policies
+            for values in marks
+            for value in values.values()
+        ),
         fields_without_effect=fields_without_effect(marker.spec),
         entry_bytes=sum(each.entry_bytes for each in probes),
     )
@@ -151,6 +161,7 @@ def _probes(
 ) -> tuple[CompiledProbe, ...]:
     """The valid probes, in order; of several with one name only the first."""
     probes: dict[str, CompiledProbe] = {}
+    rules = _PolicyRules(selector_keys, allowed_labels, PatternSizes())
     for written in marker.spec.probes or ():
         each = msgspec.structs.replace(written, probe=clamp_timeout(written.probe))
         if each.name not in probes and _is_valid(each):
@@ -160,7 +171,7 @@ def _probes(
                 planned=planned,
                 port_name=port_name,
                 condition_type=_condition_type(each.pod_condition_type),
-                policies=_policies(each.marker_policy or (), selector_keys, allowed_labels),
+                policies=_policies(each.marker_policy or (), rules),
                 entry_bytes=stored_bytes(planned),
             )
     return tuple(probes.values())
@@ -181,36 +192,64 @@ def _condition_type(condition_type: str | None) -> str:
     return condition_type
 
 
-def _policies(
-    policies: tuple[MarkerPolicy, ...],
-    selector_keys: frozenset[str],
-    allowed_labels: Collection[str],
-) -> Mapping[str, Marks]:
+class _PolicyRules(NamedTuple):
+    """What decides which keys and patterns the policies of one marker may use."""
+
+    selector_keys: frozenset[str]
+    allowed_labels: Collection[str]
+    sizes: PatternSizes
+
+    def may_label(self, key: str) -> bool:
+        return (
+            key not in self.selector_keys
+            and not reserved_label_error(key, self.allowed_labels)
+            and not label_key_error(key)
+        )
+
+    def may_annotate(self, key: str) -> bool:
+        return not reserved_annotation_error(key) and not annotation_key_error(key)
+
+
+def _policies(policies: tuple[MarkerPolicy, ...], rules: _PolicyRules) -> Mapping[str, Marks]:
     """The policies by state. Of several policies for one state only the first is used."""
     by_state: dict[str, Marks] = {}
     for policy in policies:
-        if policy.state in (ProbeState.SUCCEEDED, ProbeState.FAILED):
-            by_state.setdefault(
-                policy.state,
-                Marks(
-                    labels={
-                        key: value
-                        for key, value in (policy.labels or {}).items()
-                        if key not in selector_keys
-                        and not reserved_label_error(key, allowed_labels)
-                        and not label_key_error(key)
-                        and not label_value_error(value)
-                    },
-                    annotations={
-                        key: value
-                        for key, value in (policy.annotations or {}).items()
-                        if not reserved_annotation_error(key)
-                        and not annotation_key_error(key)
-                        and not annotation_value_error(key, value)
-                    },
-                ),
-            )
+        if policy.state in tuple(ProbeState) and policy.state not in by_state:
+            by_state[policy.state] = _marks(policy, rules)
     return by_state
+
+
+def _marks(policy: MarkerPolicy, rules: _PolicyRules) -> Marks:
+    """The static values, replaced by those from the message; of several values for one key the first is used."""
+    labels: dict[str, str | FromMessage] = {
+        key: value
+        for key, value in (policy.labels or {}).items()
+        if rules.may_label(key) and not label_value_error(value)
+    }
+    annotations: dict[str, str | FromMessage] = {
+        key: value
+        for key, value in (policy.annotations or {}).items()
+        if rules.may_annotate(key) and not annotation_value_error(key, value)
+    }
+    for each in (policy.from_message or ())[:MAX_FROM_MESSAGE]:
+        label, annotation, pattern = each.label or "", each.annotation or "", each.regex or ""
+        try:
+            size = rules.sizes.measure(pattern)
+        except PatternError:  # `errors` contains it with its field path
+            continue
+        if label and not annotation and rules.may_label(label):
+            _set_from_message(labels, label, pattern, size)
+        elif annotation and not label and rules.may_annotate(annotation):
+            _set_from_message(annotations, annotation, pattern, size)
+    return Marks(labels, annotations)
+
+
+def _set_from_message(
+    values: dict[str, str | FromMessage], key: str, pattern: str, size: int
+) -> None:
+    static = values.get(key)
+    if not isinstance(static, FromMessage):
+        values[key] = FromMessage(pattern, static, size)
 
 
 def _planned(marker: str, probe: PodContainerProbe) -> tuple[ContainerProbe, str]:

@@ -15,6 +15,7 @@ from collections.abc import Set as AbstractSet
 from itertools import islice, pairwise
 from typing import Final, NamedTuple, TypeVar
 
+from kruise_probe.api.extraction import FromMessage
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.controllers.compiled import CompiledMarker
 
@@ -204,9 +205,12 @@ def _influences(writer: CompiledMarker, key: str, reader: CompiledMarker) -> boo
     results = {all(each.matches({}) for each in requirements)}
     for probe in writer.probes:
         for marks in probe.policies.values():
-            if key in marks.labels:
-                label = {key: marks.labels[key]}
-                results.add(all(each.matches(label) for each in requirements))
+            if key not in marks.labels:
+                continue
+            value = marks.labels[key]
+            if isinstance(value, FromMessage):
+                return True  # it may have any value
+            results.add(all(each.matches({key: value}) for each in requirements))
     return len(results) == 2
 
 

@@ -114,6 +114,8 @@ _REMEDIES: Final = {
     "PortShared": "let that pod listen on $POD_IP only: the pods of a playground share one network",
     "MarkerNew": "look again in a few seconds",
     "ResultNew": "look again in a few seconds",
+    "ValueNew": "look again after the manager's --message-update-interval",
+    "ValueInvalid": "correct regex in the marker, or what the probe prints; a label has at most 63 characters",
     "NoDaemon": "check that the DaemonSet has a pod on this node, and the node's taints: "
     "kubectl -n kruise-system get pods -o wide; "
     "if kruise-probe runs in another namespace, set --system-namespace",

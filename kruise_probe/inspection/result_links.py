@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Final
 
@@ -10,8 +10,10 @@ from kruise_probe.api.core import MAX_SECONDS
 from kruise_probe.api.names import REASON_AGENT_STALE, SERVERLESS_PROBES_ANNOTATION
 from kruise_probe.api.times import parse_time
 from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
-from kruise_probe.controllers.markers.conditions import listed
+from kruise_probe.controllers.markers.conditions import VALUE_INVALID, listed
+from kruise_probe.controllers.pods.claims import Claim
 from kruise_probe.controllers.pods.marking import CONDITION_STATUS
+from kruise_probe.controllers.pods.values import Values, values_of
 from kruise_probe.daemon.identity import probe_hash
 from kruise_probe.inspection.link import (
     Link,
@@ -27,6 +29,8 @@ MIN_GRACE_SECONDS: Final = 30
 """The daemon reports Unknown after a blocking reason has lasted this long; later for long periods."""
 FIRST_PROBE_SECONDS: Final = 10
 """Maximum delay of the first probe of a running container; the daemon spreads first probes over it."""
+VALUES_DELAYED: Final = timedelta(seconds=15)
+"""How long a value from a message may be older than the result: the default of --message-update-interval, and half."""
 EXEC_STUCK: Final = "ExecStuck"
 """In the message of a command that times out every time, so that the daemon runs it less often."""
 
@@ -163,31 +167,58 @@ def marks_link(check: PodCheck) -> Link:
     conflict = _conflict_text(check, "label") or _conflict_text(check, "annotation")
     if conflict:
         return broken("marks", "Conflict", conflict)
-    result, claim, pod = check.result, check.claim, check.seen.pod
+    result, claim = check.result, check.claim
     targets = claim.targets.get(result.state) if claim and result else None
-    if targets is None or result is None:
+    if claim is None or targets is None or result is None:
         return ok("marks", "unchanged")
-    wrong = [
-        *_differences("label", targets.labels, pod.labels),
-        *_differences("annotation", targets.annotations, pod.annotations),
-    ]
-    if wrong:
-        return _behind_link(check, result, "marks", "MarksBehind", "; ".join(wrong))
+    return _values_link(check, claim, result, values_of(targets, result.message or ""))
+
+
+def _values_link(
+    check: PodCheck, claim: Claim, result: ContainerProbeState, values: Values
+) -> Link:
+    pod, snapshot = check.seen.pod, check.snapshot
+    wrong_labels = _different(values.labels, pod.labels)
+    wrong_annotations = _different(values.annotations, pod.annotations)
+    if wrong_labels or wrong_annotations:
+        text = "; ".join(
+            [
+                *_differences("label", wrong_labels, values.labels, pod.labels),
+                *_differences("annotation", wrong_annotations, values.annotations, pod.annotations),
+            ]
+        )
+        only_values = all(map(claim.label_is_from_message, wrong_labels)) and all(
+            map(claim.annotation_is_from_message, wrong_annotations)
+        )
+        if only_values and snapshot.is_recent(result.last_probe_time, within=VALUES_DELAYED):
+            return waiting("marks", "ValueNew", f"{text}; the message is a few seconds old")
+        return _behind_link(check, result, "marks", "MarksBehind", text)
     shown = [
         f"{key}={value}"
-        for key, value in (*targets.labels, *targets.annotations)
+        for key, value in (*values.labels.items(), *values.annotations.items())
         if value is not None
     ]
-    return ok("marks", ", ".join(shown) or f"no marks in state {result.state}")
+    text = ", ".join(shown) or f"no marks in state {result.state}"
+    invalid = (*values.invalid_labels, *values.invalid_annotations)
+    if invalid:
+        text += f"; the message has no valid value for {listed(invalid)}"
+        return broken("marks", VALUE_INVALID, text)
+    return ok("marks", text)
+
+
+def _different(wanted: Mapping[str, str | None], actual: Mapping[str, str]) -> list[str]:
+    return [key for key, value in wanted.items() if actual.get(key) != value]
 
 
 def _differences(
-    kind: str, wanted: tuple[tuple[str, str | None], ...], actual: Mapping[str, str]
+    kind: str,
+    keys: Iterable[str],
+    wanted: Mapping[str, str | None],
+    actual: Mapping[str, str],
 ) -> list[str]:
     return [
-        f"{kind} {key} should be {'absent' if value is None else value}, but is {actual.get(key, 'absent')}"
-        for key, value in wanted
-        if actual.get(key) != value
+        f"{kind} {key} should be {'absent' if wanted[key] is None else wanted[key]}, but is {actual.get(key, 'absent')}"
+        for key in keys
     ]
 
 

@@ -316,7 +316,7 @@ class Snapshot:
             return ""
         return f"no manager has renewed its Lease since {renewal.renewed} (last leader: {self.leader or 'none'})"
 
-    def is_recent(self, *stamps: str | None) -> bool:
+    def is_recent(self, *stamps: str | None, within: timedelta = RECENT) -> bool:
         """Whether the newest of `stamps` is so recent that the manager may still be processing it."""
         times = [at for at in map(parse_time, stamps) if at is not None]
-        return bool(times) and self.now - max(times) < RECENT
+        return bool(times) and self.now - max(times) < within

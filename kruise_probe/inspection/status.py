@@ -14,7 +14,11 @@ from kruise_probe.api.names import LEFT_OUT_REASONS, MARKER_FINALIZER, REASON_AG
 from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import Condition, PodContainerProbe, PodProbeMarker, ProbeState
 from kruise_probe.controllers.compiled import CompiledMarker
-from kruise_probe.controllers.markers.conditions import INVALID_SPEC, SELECTOR_CYCLE
+from kruise_probe.controllers.markers.conditions import (
+    INVALID_SPEC,
+    SELECTOR_CYCLE,
+    VALUE_INVALID,
+)
 from kruise_probe.controllers.nodes.plan import is_probed
 from kruise_probe.inspection.link import LinkState, remedy_of
 from kruise_probe.inspection.selectors import nearest, selector_text, why_not
@@ -241,6 +245,7 @@ _REPORTED_BY_LINKS: Final = {
     "PodNotMarked": frozenset({"condition", "marks"}),
     REASON_AGENT_STALE: frozenset({"daemon"}),
     "ClaimedByAnother": frozenset({"condition", "marks"}),
+    VALUE_INVALID: frozenset({"marks"}),
     **dict.fromkeys(LEFT_OUT_REASONS, frozenset({"NodePodProbe"})),
 }
 """By reason of a condition: the links that report the same problem in more detail."""

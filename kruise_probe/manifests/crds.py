@@ -11,7 +11,9 @@ from collections.abc import Collection
 from typing import Any
 
 from kruise_probe.api import validation as limits
+from kruise_probe.api.extraction import MAX_PATTERN
 from kruise_probe.api.names import GROUP, VERSION
+from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.manifests import rules
 from kruise_probe.manifests.probe_schema import probe
 from kruise_probe.manifests.schema import (
@@ -148,7 +150,7 @@ def _marker_spec(allowed_labels: Collection[str]) -> Schema:
                 },
                 required=["selector", "probes"],
             ),
-            rules.SPEC,
+            *rules.SPEC,
         ),
     )
 
@@ -197,7 +199,7 @@ def _container_probe(allowed_labels: Collection[str]) -> Schema:
             ),
             "probe": probe(bounded=True),
             "markerPolicy": described(
-                "Labels and annotations to write to the pod per state. Keys that only the other state's policy names are "
+                "Labels and annotations to write to the pod per state. Keys that only policies of other states name are "
                 "removed; with a single policy the opposite result removes its keys.",
                 ruled(list_of(_policy(allowed_labels), most=limits.MAX_POLICIES), rules.POLICIES),
             ),
@@ -218,7 +220,9 @@ def _policy(allowed_labels: Collection[str]) -> Schema:
     policy = record(
         {
             "state": described(
-                "State in which the policy applies.", text(enum=["Succeeded", "Failed"])
+                "State in which the policy applies. Without a policy for Unknown, that state changes no labels or "
+                "annotations. Kruise allows Succeeded and Failed only.",
+                text(enum=[each.value for each in ProbeState]),
             ),
             "labels": described(
                 "Labels to set on the pod.", ruled(labels, *rules.policy_labels(allowed_labels))
@@ -226,10 +230,41 @@ def _policy(allowed_labels: Collection[str]) -> Schema:
             "annotations": described(
                 "Annotations to set on the pod.", ruled(annotations, *rules.ANNOTATIONS)
             ),
+            "fromMessage": described(
+                "Labels and annotations whose values are extracted from the message of the result. If the message has no "
+                "valid value, the static value of the same key is used; without one the key is removed. "
+                "Kruise's CRD prunes this field.",
+                ruled(
+                    list_of(_message_value(allowed_labels), most=limits.MAX_FROM_MESSAGE),
+                    *rules.FROM_MESSAGE,
+                ),
+            ),
         },
         required=["state"],
     )
     return ruled(policy, rules.POLICY)
+
+
+def _message_value(allowed_labels: Collection[str]) -> Schema:
+    key = text(most=limits.MAX_CONDITION_TYPE)
+    value = record(
+        {
+            "label": described(
+                "Key of the label to set; either this or annotation.",
+                ruled(key, *rules.from_message_label(allowed_labels)),
+            ),
+            "annotation": described(
+                "Key of the annotation to set; its value has at most 1024 bytes.",
+                ruled(key, *rules.FROM_MESSAGE_ANNOTATION),
+            ),
+            "regex": described(
+                "RE2 pattern. The value is group 1 of its first match, or the whole match if it has no group. "
+                "Without a pattern the value is the first line of the message, trimmed.",
+                ruled(text(most=MAX_PATTERN), rules.PATTERN),
+            ),
+        }
+    )
+    return ruled(value, rules.MESSAGE_VALUE)
 
 
 def _marker_status() -> Schema:

@@ -17,7 +17,7 @@ import json
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from kruise_probe.api import labels, reserved, validation
+from kruise_probe.api import extraction, labels, reserved, validation
 from kruise_probe.api.names import DELETION_COST_ANNOTATION
 from kruise_probe.api.reserved import ReservedKeys
 
@@ -76,19 +76,14 @@ def _is_reserved(row: ReservedKeys) -> str:
 
 
 def _not_reserved(
-    table: Iterable[ReservedKeys], remedy: str, *, allowed: str = ""
+    table: Iterable[ReservedKeys], remedy: str, *, keys: str, allowed: str = ""
 ) -> Iterable[Rule]:
-    """Rules, one per row: no key of the map `self` is reserved, unless the CEL expression `allowed` is true for `k`."""
+    """Rules, one per row: none of `keys` is reserved, unless the CEL expression `allowed` is true for `k`."""
     for row in table:
         condition = f"!({_is_reserved(row)})"
         if allowed:
             condition = f"{allowed} || {condition}"
-        yield _rule(
-            f"self.all(k, {condition})",
-            row.error(remedy),
-            reason=FORBIDDEN,
-            item=_first_invalid("self", condition),
-        )
+        yield _each(keys, condition, row.error(remedy), reason=FORBIDDEN)
 
 
 def _is_key(key: str, *, dns_label: str = _DNS_LABEL) -> str:
@@ -106,38 +101,58 @@ def _first_invalid(items: str, condition: str) -> str:
     return f"'\"' + {items}.filter(k, !({condition}))[0] + '\": '"
 
 
-LABEL_KEYS: Final = _rule(
-    f"self.all(k, {_is_key('k')})",
-    labels.KEY,
-    item=_first_invalid("self", _is_key("k")),
-)
+def _each(keys: str, condition: str, message: str, *, reason: str = "") -> Rule:
+    """A rule: `condition` on `k` is true for each of `keys`, a CEL expression for a list or a map."""
+    return _rule(
+        f"{keys}.all(k, {condition})", message, reason=reason, item=_first_invalid(keys, condition)
+    )
+
+
+_TEXT: Final = "[self].filter(t, t != '')"
+"""CEL: a text as a list of keys, which has no key if the text is empty."""
+
+
+def _label_keys(keys: str) -> Rule:
+    return _each(keys, _is_key("k"), labels.KEY)
+
+
 LABEL_VALUES: Final = _rule(
     f"self.all(k, {_is_value('self[k]')})",
     labels.LABEL_VALUE,
     item="'value of ' + " + _first_invalid("self", _is_value("self[k]")),
 )
-LABELS: Final = (LABEL_KEYS, LABEL_VALUES)
+LABELS: Final = (_label_keys("self"), LABEL_VALUES)
 
 
 def policy_labels(allowed: Collection[str]) -> tuple[Rule, ...]:
     """Rules for the labels of a policy; `allowed` are reserved keys that it may write."""
-    return (
-        *LABELS,
-        *_not_reserved(
-            reserved.LABELS, reserved.USE_ANOTHER_LABEL, allowed=f"k in {_json_list(allowed)}"
-        ),
+    return (*LABELS, *_reserved_labels("self", allowed))
+
+
+def from_message_label(allowed: Collection[str]) -> tuple[Rule, ...]:
+    """Rules for a label whose value is from the message; see `policy_labels`."""
+    return (_label_keys(_TEXT), *_reserved_labels(_TEXT, allowed))
+
+
+def _reserved_labels(keys: str, allowed: Collection[str]) -> Iterable[Rule]:
+    return _not_reserved(
+        reserved.LABELS,
+        reserved.USE_ANOTHER_LABEL,
+        keys=keys,
+        allowed=f"k in {_json_list(allowed)}",
     )
 
 
-_ANNOTATION_KEY = _is_key("k", dns_label=_ANY_CASE_DNS_LABEL)
+def _annotation_keys(keys: str) -> tuple[Rule, ...]:
+    return (
+        _each(keys, _is_key("k", dns_label=_ANY_CASE_DNS_LABEL), labels.KEY),
+        *_not_reserved(reserved.ANNOTATIONS, reserved.USE_ANOTHER_KEY, keys=keys),
+    )
+
+
 _COST = f"self[{_literal(DELETION_COST_ANNOTATION)}]"
 ANNOTATIONS: Final = (
-    _rule(
-        f"self.all(k, {_ANNOTATION_KEY})",
-        labels.KEY,
-        item=_first_invalid("self", _ANNOTATION_KEY),
-    ),
-    *_not_reserved(reserved.ANNOTATIONS, reserved.USE_ANOTHER_KEY),
+    *_annotation_keys("self"),
     _rule(
         f"!({_literal(DELETION_COST_ANNOTATION)} in self) || "
         f"({_COST}.matches('^({labels.COST_PATTERN})$') && "
@@ -176,12 +191,21 @@ _SELECTOR_HAS_KEY = (
     "((has(self.selector.matchLabels) && k in self.selector.matchLabels) || "
     "(has(self.selector.matchExpressions) && self.selector.matchExpressions.exists(e, e.key == k)))"
 )
-SPEC: Final = _rule(
-    "self.probes.all(p, !has(p.markerPolicy) || p.markerPolicy.all(m, !has(m.labels) || "
-    f"m.labels.all(k, !{_SELECTOR_HAS_KEY})))",
-    f"a key of markerPolicy.labels {validation.OWN_SELECTOR_KEY}",
-    field=".probes",
-    reason=FORBIDDEN,
+SPEC: Final = (
+    _rule(
+        "self.probes.all(p, !has(p.markerPolicy) || p.markerPolicy.all(m, !has(m.labels) || "
+        f"m.labels.all(k, !{_SELECTOR_HAS_KEY})))",
+        f"a key of markerPolicy.labels {validation.OWN_SELECTOR_KEY}",
+        field=".probes",
+        reason=FORBIDDEN,
+    ),
+    _rule(
+        "self.probes.all(p, !has(p.markerPolicy) || p.markerPolicy.all(m, !has(m.fromMessage) || "
+        f"m.fromMessage.all(v, !has(v.label) || [v.label].all(k, !{_SELECTOR_HAS_KEY}))))",
+        f"a label of markerPolicy.fromMessage {validation.OWN_SELECTOR_KEY}",
+        field=".probes",
+        reason=FORBIDDEN,
+    ),
 )
 
 PROBES: Final = (
@@ -215,10 +239,26 @@ POLICIES: Final = _rule(
     item="(self[0].state == self[1].state ? '[1]: ' : '[2]: ')",
 )
 POLICY: Final = _rule(
-    "(has(self.labels) && self.labels.size() > 0) || (has(self.annotations) && self.annotations.size() > 0)",
+    "(has(self.labels) && self.labels.size() > 0) || (has(self.annotations) && self.annotations.size() > 0)"
+    " || (has(self.fromMessage) && self.fromMessage.size() > 0)",
     validation.POLICY_EMPTY,
     reason=REQUIRED,
 )
+FROM_MESSAGE: Final = tuple(
+    _rule(
+        f"self.all(v, !has(v.{key}) || v.{key} == '' || self.exists_one(w, has(w.{key}) && w.{key} == v.{key}))",
+        f"{key} {validation.UNIQUE_KEY}",
+    )
+    for key in ("label", "annotation")
+)
+MESSAGE_VALUE: Final = _rule(
+    "(has(self.label) && self.label != '') != (has(self.annotation) && self.annotation != '')",
+    validation.ONE_KEY,
+    reason=REQUIRED,
+)
+FROM_MESSAGE_ANNOTATION: Final = _annotation_keys(_TEXT)
+# Go's regular expressions are RE2's. An invalid one is an error of the rule, and the API server refuses the marker.
+PATTERN: Final = _rule("''.matches(self) || !''.matches(self)", extraction.SYNTAX)
 
 HANDLERS: Final = (
     _rule(

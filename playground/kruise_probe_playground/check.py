@@ -154,17 +154,28 @@ def shows(pod: NodePod, probe: PodContainerProbe, state: ProbeState) -> bool:
     wanted_labels, wanted_annotations = _keys(of_state)
     other_labels, other_annotations = _keys(of_others)
     return (
-        wanted_labels.items() <= labels.items()
-        and wanted_annotations.items() <= annotations.items()
+        _has_all(labels, wanted_labels)
+        and _has_all(annotations, wanted_annotations)
         and not (other_labels.keys() - wanted_labels.keys()) & labels.keys()
         and not (other_annotations.keys() - wanted_annotations.keys()) & annotations.keys()
     )
 
 
-def _keys(policies: Iterable[MarkerPolicy]) -> tuple[dict[str, str], dict[str, str]]:
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
+def _has_all(actual: Mapping[str, str], wanted: Mapping[str, str | None]) -> bool:
+    return all(value is None or actual.get(key) == value for key, value in wanted.items())
+
+
+def _keys(
+    policies: Iterable[MarkerPolicy],
+) -> tuple[dict[str, str | None], dict[str, str | None]]:
+    """Labels and annotations; None for a value from the message, which may be any or absent."""
+    labels: dict[str, str | None] = {}
+    annotations: dict[str, str | None] = {}
     for policy in policies:
         labels |= policy.labels or {}
         annotations |= policy.annotations or {}
+        labels |= {each.label: None for each in policy.from_message or () if each.label}
+        annotations |= {
+            each.annotation: None for each in policy.from_message or () if each.annotation
+        }
     return labels, annotations

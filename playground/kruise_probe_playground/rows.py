@@ -181,3 +181,8 @@ def _marks(pod: NodePod, probes: Iterable[PodContainerProbe]) -> Iterator[Mark]:
             for key in policy.annotations or ():
                 if key in annotations:
                     yield Mark("annotation", key, annotations[key])
+            for each in policy.from_message or ():
+                if each.label and each.label in labels:
+                    yield Mark("label", each.label, labels[each.label])
+                if each.annotation and each.annotation in annotations:
+                    yield Mark("annotation", each.annotation, annotations[each.annotation])

@@ -133,8 +133,11 @@ def policy_wire(
     state: str = "Succeeded",
     labels: Mapping[str, str] | None = None,
     annotations: Mapping[str, str] | None = None,
+    from_message: Sequence[Json] = (),
 ) -> Json:
     wire: Json = {"state": state}
+    if from_message:
+        wire["fromMessage"] = list(from_message)
     if labels:
         wire["labels"] = dict(labels)
     if annotations:

@@ -107,6 +107,24 @@ BAD_VALUES = {
     "value-with-newline": "a\n",
     "value-of-another-script": "да",
 }
+PATTERNS = {
+    "group": r"players=(\d+)",
+    "named-group": r"(?P<role>primary|replica)",
+    "flags": "(?i)role",
+    "of-256": "x" * 256,
+    "unicode-class": r"\pL+",
+    "empty": "",
+    "any-text": "привет",
+}
+BAD_PATTERNS = {
+    "unclosed": "(a",
+    "look-ahead": "(?=a)",
+    "backreference": r"(a)\1",
+    "repeat-of-nothing": "*",
+    "repeat-1001": "a{1001}",
+    "of-257": "x" * 257,
+    "python-group-end": r"\Z",
+}
 COST = "controller.kubernetes.io/pod-deletion-cost"
 BAD_COSTS = (
     *("", "low", "+1", "01", "00", "1.0", " 1", "1\n", "1_0", "-", "--1", "0x1", "\u0661"),
@@ -307,6 +325,9 @@ def _good_probes() -> Iterator[Row]:
     yield Row("condition-longest", edited("probes.0.podConditionType", f"{'p' * 253}/{'n' * 62}"))
     both = [policy("Succeeded"), policy("Failed", annotations={"a": "b"})]
     yield Row("policy-of-each-state", edited("probes.0.markerPolicy", both))
+    yield Row("policy-of-unknown", edited("probes.0.markerPolicy", [policy("Unknown")]))
+    yield Row("policies-3", edited("probes.0.markerPolicy", [*both, policy("Unknown")]))
+    yield from _good_values()
     for cost in ("0", "10", "-0", "-007", f"-{'0' * 5000}5", "2147483647", "-2147483648"):
         yield Row(
             f"policy-deletion-cost-{cost[:12]}",
@@ -346,6 +367,26 @@ def _good_probes() -> Iterator[Row]:
     )
 
 
+def _good_values() -> Iterator[Row]:
+    def row(name: str, *values: Json, **more: Any) -> Row:
+        policies = [policy(fromMessage=list(values), **more)]
+        return Row(f"value-{name}", edited("probes.0.markerPolicy", policies))
+
+    yield row("of-label", {"label": "a"})
+    yield row("of-annotation", {"annotation": "a", "label": ""})
+    yield row("of-both-kinds", {"label": "a"}, {"annotation": "a"})
+    yield row("with-static-value", {"label": "a"}, labels={"a": "b"})
+    yield row("of-8", *({"label": f"k{n}"} for n in range(8)))
+    yield row("annotation-prefix-in-upper-case", {"annotation": "Example.com/a"})
+    for key in FREE_LABELS:
+        yield row(f"label-{key}", {"label": key})
+    for key in FREE_ANNOTATIONS:
+        yield row(f"annotation-{key}", {"annotation": key})
+    yield row("deletion-cost", {"annotation": COST, "regex": "[0-9]+"})
+    for name, pattern in PATTERNS.items():
+        yield row(f"pattern-{name}", {"label": "a", "regex": pattern})
+
+
 def _largest() -> Json:
     """Every list at its maximum, which uses the most of the API server's CEL budget."""
     marks = {
@@ -354,6 +395,9 @@ def _largest() -> Json:
             COST: "-2147483648",
             **{f"{'p' * 60}.example/{n:060}": "v" for n in range(31)},
         },
+        "fromMessage": [
+            {"label": f"{'p' * 60}.example/{n:060}", "regex": "players=([0-9]+)"} for n in range(8)
+        ],
     }
     headers = [{"name": f"X-{n:060}", "value": "v" * 20} for n in range(32)]
     probes = [
@@ -362,7 +406,7 @@ def _largest() -> Json:
             "containerName": "c" * 63,
             "probe": {"httpGet": {"port": "a" * 15, "httpHeaders": headers, "path": "/%20" * 1024}},
             "podConditionType": f"{'p' * 200}/{n}",
-            "markerPolicy": [policy("Succeeded", **marks), policy("Failed", **marks)],
+            "markerPolicy": [policy(each, **marks) for each in ("Succeeded", "Failed", "Unknown")],
         }
         for n in range(32)
     ]
@@ -505,11 +549,10 @@ def _bad_policies() -> Iterator[Row]:
     def row(name: str, policies: list[Json], field: str, server_field: str = "") -> Row:
         return Row(f"policy-{name}", edited("probes.0.markerPolicy", policies), field, server_field)
 
-    yield row("state-unknown", [policy("Unknown")], f"{at}[0].state")
     yield row("state-true", [policy("True")], f"{at}[0].state")
     yield row("state-twice", [policy(), policy()], f"{at}[1].state", at)
-    three = [policy(), policy("Succeeded"), policy()]
-    yield row("three", three, at)
+    four = [policy(), policy("Succeeded"), policy("Unknown"), policy()]
+    yield row("four", four, at)
     yield row("empty", [{"state": "Failed"}], f"{at}[0]")
     yield row("of-empty-maps", [policy(labels={}, annotations={})], f"{at}[0]")
     yield row("second-empty", [policy(), {"state": "Succeeded"}], f"{at}[1]")
@@ -552,6 +595,35 @@ def _bad_policies() -> Iterator[Row]:
         f"{at}[0].labels",
         "spec.probes",
     )
+
+
+def _bad_values() -> Iterator[Row]:
+    at = f"{AT}.markerPolicy[0].fromMessage"
+
+    def row(name: str, *values: Json, field: str, server_field: str = "") -> Row:
+        spec = edited("probes.0.markerPolicy", [policy(fromMessage=list(values))])
+        return Row(f"value-{name}", spec, f"{at}{field}", server_field)
+
+    yield row("without-key", {"regex": "a"}, field="[0]")
+    yield row("of-empty-keys", {"label": "", "annotation": ""}, field="[0]")
+    yield row("of-two-keys", {"label": "a", "annotation": "a"}, field="[0]")
+    yield row("label-twice", {"label": "a"}, {"label": "a"}, field="[1].label", server_field=at)
+    same = {"annotation": "a"}
+    yield row("annotation-twice", same, same, field="[1].annotation", server_field=at)
+    yield row("of-9", *({"label": f"k{n}"} for n in range(9)), field="")
+    own = {"label": "app"}
+    yield row("own-selector-key", own, field="[0].label", server_field="spec.probes")
+    for name, key in BAD_KEYS.items():
+        if key:
+            yield row(f"label-key-{name}", {"label": key}, field="[0].label")
+        if key and "upper-case" not in name:
+            yield row(f"annotation-key-{name}", {"annotation": key}, field="[0].annotation")
+    for key in RESERVED_LABELS:
+        yield row(f"reserved-{key}", {"label": key}, field="[0].label")
+    for key in RESERVED_ANNOTATIONS:
+        yield row(f"reserved-{key}", {"annotation": key}, field="[0].annotation")
+    for name, pattern in BAD_PATTERNS.items():
+        yield row(f"pattern-{name}", {"label": "a", "regex": pattern}, field="[0].regex")
 
 
 def _probe_row(name: str, probe: Json, field: str) -> Row:
@@ -621,6 +693,7 @@ INVALID: tuple[Row, ...] = (
     *_bad_selectors(),
     *_bad_probes(),
     *_bad_policies(),
+    *_bad_values(),
     *_bad_handlers(),
     *_bad_headers(),
 )

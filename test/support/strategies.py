@@ -35,8 +35,14 @@ POLICIES: list[list[Json]] = [
     [policy_wire("Succeeded", {"l1": "x"}), policy_wire("Failed", {"l1": "y"})],
     [policy_wire("Failed", {"l3": "x"}), policy_wire("Succeeded", {"l2": "x"}, {"a2": "x"})],
     [policy_wire("Succeeded", {"l3": ""}, {"a1": "x"}), policy_wire("Failed", None, {"a1": "y"})],
+    [policy_wire("Unknown", {"l1": "z"}), policy_wire("Failed", {"l2": "x"}, {"a2": "x"})],
+    [
+        policy_wire("Succeeded", {"l1": "y"}, from_message=[{"label": "l1", "regex": "f(.*)"}]),
+        policy_wire("Failed", from_message=[{"label": "l2"}, {"annotation": "a2"}]),
+        policy_wire("Unknown", None, {"a1": "y"}),
+    ],
 ]
-"""None, one and two policies; with equal keys, and with keys of one state only."""
+"""None to three policies; with equal keys, with keys of one state only, and with values from messages."""
 
 
 @st.composite

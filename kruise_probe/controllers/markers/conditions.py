@@ -32,6 +32,7 @@ DEGRADED: Final = "Degraded"
 CLAIMED_BY_ANOTHER: Final = "ClaimedByAnother"
 SELECTOR_CYCLE: Final = "SelectorCycle"
 INVALID_SPEC: Final = "InvalidSpec"
+VALUE_INVALID: Final = "ValueInvalid"
 DELETING: Final = "Deleting"
 WARNING_REASONS: Final = frozenset({CLAIMED_BY_ANOTHER, INVALID_SPEC, SELECTOR_CYCLE})
 """Reasons with a Warning event: where Kruise's CRD prunes conditions, only the event reports them."""
@@ -114,6 +115,17 @@ def degraded(counts: StatusCounts, refusals: Mapping[NamespacedName, str]) -> Co
             "Correct containerName in the marker; kruise-probe status lists the pods."
         )
         return Condition(DEGRADED, "True", "ContainerNotFound", message)
+    if counts.invalid_values:
+        keys = [
+            f"{each.kind} {each.key!r} of probe {each.probe!r} ({count} pods)"
+            for each, count in sorted(counts.invalid_values.items())
+        ]
+        message = (
+            f"The messages of {counts.pods_with_invalid_values} of {counts.matched} pods have no valid value: "
+            f"{listed(keys)}. These pods have the static value, or none. "
+            "Correct regex in the marker, or what the probe prints; kruise-probe explain shows the message."
+        )
+        return Condition(DEGRADED, "True", VALUE_INVALID, message)
     message = "Every probe of this marker is in use."
     if compiled.fields_without_effect:
         fields = listed(compiled.fields_without_effect)

@@ -9,6 +9,7 @@ Differs: everything but the number of pods.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from kruise_probe.api.keys import ProbeName
@@ -17,6 +18,7 @@ from kruise_probe.api.v1alpha1 import PodProbe, ProbeState
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.nodes.plan import probes_of_marker, unordered_probes
 from kruise_probe.controllers.pods.marking import States
+from kruise_probe.controllers.pods.values import InvalidValue
 
 
 class PodObservation(NamedTuple):
@@ -28,6 +30,7 @@ class PodObservation(NamedTuple):
         planned: whether a NodePodProbe should hold it (not on virtual nodes).
         stale: whether the results of its node are stale.
         left_out: the reason of the limit that leaves out this marker's probes, or empty.
+        invalid_values: the keys for which the messages have no valid value.
     """
 
     pod: Pod
@@ -36,6 +39,7 @@ class PodObservation(NamedTuple):
     planned: bool = True
     stale: bool = False
     left_out: str = ""
+    invalid_values: Sequence[InvalidValue] = ()
 
 
 class StatusCounts:
@@ -52,6 +56,9 @@ class StatusCounts:
         """Pods by reason and node."""
         self.containers_missing: Final[Counter[tuple[str, str]]] = Counter()
         """Pods by probe and container."""
+        self.pods_with_invalid_values = 0
+        self.invalid_values: Final[Counter[InvalidValue]] = Counter()
+        """Pods by probe and key."""
 
     @property
     def matched(self) -> int:
@@ -66,6 +73,8 @@ class StatusCounts:
         if observed.stale:
             self.stale[pod.node] += 1
         self.by_state[_state_of(compiled, observed.states)] += 1
+        self.pods_with_invalid_values += bool(observed.invalid_values)
+        self.invalid_values.update(observed.invalid_values)
         if observed.planned and not _is_current(compiled, observed):
             self.nodes_behind.add(pod.node)
         for probe in compiled.probes:

@@ -9,7 +9,7 @@ Differs: deletion waits for all entries and marks that exist, not for the pods t
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Final, Protocol
 
@@ -39,6 +39,7 @@ from kruise_probe.controllers.markers.status import (
 from kruise_probe.controllers.nodes.plan import is_probed
 from kruise_probe.controllers.pods.claims import claims_of, conflicts_of, has_stale_mark
 from kruise_probe.controllers.pods.marking import States
+from kruise_probe.controllers.pods.values import InvalidValue, invalid_values
 from kruise_probe.controllers.queues import Queues
 from kruise_probe.controllers.serverless import is_virtual, states_of
 from kruise_probe.controllers.writes import Writer, WriteResults
@@ -51,8 +52,8 @@ DELETION_CHECK_SECONDS: Final = 5.0
 """Requeue interval of a marker whose deletion waits; after this time its status reports why."""
 
 
-COUNT_SLICE: Final = 256
-"""Pods that are counted before yielding to the event loop, about 4 ms."""
+SLICE_SECONDS: Final = 0.004
+"""How long pods are counted before yielding to the event loop, some 256 pods."""
 
 PRUNED_CHECK_SECONDS: Final = 30.0
 """Requeue interval while the CRD prunes status fields, in case a new CRD keeps them."""
@@ -158,18 +159,20 @@ class MarkerReconciler:
         """The sets of markers that select pods of this marker."""
         seconds = 0.0
         time = asyncio.get_running_loop().time
-        for first in range(0, len(pods), COUNT_SLICE):
-            started_at = time()
-            for pod in pods[first : first + COUNT_SLICE]:
-                markers = self._caches.matching.markers_of(pod)
-                marker_sets.add(markers)
-                observed = self._observe(compiled, pod, markers)
-                if observed is not None:
-                    counts.add(observed)
-            for node in counts.stale:
-                self._caches.stale_nodes.record(node)
-            seconds += time() - started_at
-            await asyncio.sleep(0)
+        started_at = time()
+        for pod in pods:
+            markers = self._caches.matching.markers_of(pod)
+            marker_sets.add(markers)
+            observed = self._observe(compiled, pod, markers)
+            if observed is not None:
+                counts.add(observed)
+                if observed.stale:
+                    self._caches.stale_nodes.record(pod.node)
+            if time() - started_at >= SLICE_SECONDS:
+                seconds += time() - started_at
+                await asyncio.sleep(0)
+                started_at = time()
+        seconds += time() - started_at
         self._throttle.finished(marker.key, seconds)
         conflicts = {
             conflict
@@ -195,19 +198,21 @@ class MarkerReconciler:
         if node is None:
             return None
         if is_virtual(node):
-            claims = claims_of(markers)
-            states: States = states_of(pod, claims) if self._serverless else {}
-            return PodObservation(pod, None, states, planned=False)
+            states: States = states_of(pod, claims_of(markers)) if self._serverless else {}
+            invalid = _invalid_values(compiled, pod, markers, states)
+            return PodObservation(pod, None, states, planned=False, invalid_values=invalid)
         limit = left_out_of(pod, markers, results.no_room(pod)).get(compiled.key.name)
         if limit is not None:
             return PodObservation(pod, None, {}, left_out=limit.reason)
         stale = bool(caches.stale_message(pod.node))
+        states = {} if stale else caches.node_index.states_of(pod)
         return PodObservation(
             pod,
             caches.node_index.view(pod.node).entries.get(pod.uid),
-            {} if stale else caches.node_index.states_of(pod),
+            states,
             planned=results.altered(pod.node) is None,
             stale=stale,
+            invalid_values=_invalid_values(compiled, pod, markers, states),
         )
 
     async def _write_status(self, marker: PodProbeMarker, wanted: PodProbeMarkerStatus) -> None:
@@ -303,6 +308,14 @@ class MarkerReconciler:
             return None
         self._caches.markers.wrote(changed)
         return changed
+
+
+def _invalid_values(
+    compiled: CompiledMarker, pod: Pod, markers: tuple[CompiledMarker, ...], states: States
+) -> Sequence[InvalidValue]:
+    if not compiled.from_message or not states:
+        return ()
+    return invalid_values(compiled, pod, claims_of(markers), states)
 
 
 def _warnings(status: PodProbeMarkerStatus | None) -> frozenset[tuple[str, str]]:

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from cachetools import LRUCache, cached
 
+from kruise_probe.api.extraction import MAX_INSTRUCTIONS, FromMessage, MarkValue
 from kruise_probe.api.keys import NamespacedName, ProbeName
 from kruise_probe.api.names import REASON_PROBE_REMOVED
 from kruise_probe.api.pods import Pod
@@ -26,24 +27,21 @@ CLAIM_BYTES: Final = 512
 NAME_BYTES: Final = 128
 """Upper estimates of the cache memory of a claim, and of each name in it, without their strings."""
 
-_OTHER: Final = {
-    ProbeState.SUCCEEDED: ProbeState.FAILED,
-    ProbeState.FAILED: ProbeState.SUCCEEDED,
-}
+TargetItems = tuple[tuple[str, MarkValue], ...]
 
 
 class Targets(NamedTuple):
     """Labels and annotations of a pod in one state of a probe; None for keys that must be absent."""
 
-    labels: tuple[tuple[str, str | None], ...]
-    annotations: tuple[tuple[str, str | None], ...]
+    labels: TargetItems
+    annotations: TargetItems
 
 
 class Claim(NamedTuple):
     """What one probe writes on a pod.
 
     Attributes:
-        targets: by state, without Unknown, which does not change marks.
+        targets: by state. Without a policy for Unknown it has no targets for Unknown, which then does not change marks.
         estimated_bytes: estimated size in the cache.
     """
 
@@ -54,12 +52,29 @@ class Claim(NamedTuple):
     estimated_bytes: int
 
     def writes_label(self, key: str, value: str) -> bool:
-        """Whether the claim sets the label to `value` in any state."""
-        return any((key, value) in each.labels for each in self.targets.values())
+        """Whether the claim may set the label to `value` in any state."""
+        return any(_may_set(each.labels, key, value) for each in self.targets.values())
 
     def writes_annotation(self, key: str, value: str) -> bool:
-        """Whether the claim sets the annotation to `value` in any state."""
-        return any((key, value) in each.annotations for each in self.targets.values())
+        """Whether the claim may set the annotation to `value` in any state."""
+        return any(_may_set(each.annotations, key, value) for each in self.targets.values())
+
+    def label_is_from_message(self, key: str) -> bool:
+        """Whether the label has a value from the message in any state."""
+        return any(_is_from_message(each.labels, key) for each in self.targets.values())
+
+    def annotation_is_from_message(self, key: str) -> bool:
+        """Whether the annotation has a value from the message in any state."""
+        return any(_is_from_message(each.annotations, key) for each in self.targets.values())
+
+
+def _may_set(items: TargetItems, key: str, value: str) -> bool:
+    """A value from a message may be any."""
+    return (key, value) in items or _is_from_message(items, key)
+
+
+def _is_from_message(items: TargetItems, key: str) -> bool:
+    return any(name == key and isinstance(value, FromMessage) for name, value in items)
 
 
 class ClaimConflict(NamedTuple):
@@ -90,6 +105,16 @@ class Claims(NamedTuple):
     condition_types: Owners
     labels: Owners
     annotations: Owners
+
+    def label_is_from_message(self, key: str) -> bool:
+        """Whether the owner of the label takes its value from the message in any state."""
+        owner = self.labels.get(key)
+        return owner is not None and owner.label_is_from_message(key)
+
+    def annotation_is_from_message(self, key: str) -> bool:
+        """Like `label_is_from_message`, for an annotation."""
+        owner = self.annotations.get(key)
+        return owner is not None and owner.annotation_is_from_message(key)
 
 
 NO_CLAIMS: Final = Claims((), {}, {}, {})
@@ -124,11 +149,15 @@ def _shared_claims(markers: tuple[CompiledMarker, ...]) -> Claims:
 
 
 def _resolved(claims_in_order: tuple[Claim, ...]) -> Claims:
-    """Resolves conflicts: of several claims on a name, the first one owns it."""
+    """Resolves conflicts: of several claims on a name, the first one owns it. The first patterns are matched.
+
+    Patterns beyond `MAX_INSTRUCTIONS` are not matched, so that the time for one pod is bounded.
+    """
     condition_types: dict[str, Claim] = {}
     labels: dict[str, Claim] = {}
     annotations: dict[str, Claim] = {}
     claims: list[Claim] = []
+    left = MAX_INSTRUCTIONS
     for each in claims_in_order:
         own_labels = _names(target.labels for target in each.targets.values())
         own_annotations = _names(target.annotations for target in each.targets.values())
@@ -142,6 +171,11 @@ def _resolved(claims_in_order: tuple[Claim, ...]) -> Claims:
             each.condition_type,
         ):
             claim = _reduced(each, won_type, won_labels, won_annotations)
+        size = _instructions(claim)
+        if size > left:
+            claim = _without_patterns(claim)
+        else:
+            left -= size
         claims.append(claim)
         labels.update(dict.fromkeys(won_labels, claim))
         annotations.update(dict.fromkeys(won_annotations, claim))
@@ -150,7 +184,39 @@ def _resolved(claims_in_order: tuple[Claim, ...]) -> Claims:
     return Claims(tuple(claims), condition_types, labels, annotations)
 
 
-def _names(targets: Iterable[Iterable[tuple[str, str | None]]]) -> set[str]:
+def _instructions(claim: Claim) -> int:
+    """The size of all patterns that are matched in one state, the largest of all states."""
+    return max(
+        sum(
+            value.instructions
+            for items in each
+            for _, value in items
+            if isinstance(value, FromMessage)
+        )
+        for each in claim.targets.values()
+    )
+
+
+def _without_patterns(claim: Claim) -> Claim:
+    """The claim of a pod whose patterns exceed the limit: it keeps its keys, with their static values."""
+
+    def unmatched(items: TargetItems) -> TargetItems:
+        return tuple(
+            (key, value._replace(over_limit=True))
+            if isinstance(value, FromMessage) and value.pattern
+            else (key, value)
+            for key, value in items
+        )
+
+    return claim._replace(
+        targets={
+            state: Targets(unmatched(each.labels), unmatched(each.annotations))
+            for state, each in claim.targets.items()
+        }
+    )
+
+
+def _names(targets: Iterable[TargetItems]) -> set[str]:
     return {key for each in targets for key, _ in each}
 
 
@@ -170,12 +236,15 @@ def _reduced(claim: Claim, condition_type: str, labels: set[str], annotations: s
 
 def _uncontested(probe: CompiledProbe) -> Claim:
     """The claim of a probe before conflicts are resolved."""
+    states = [ProbeState.SUCCEEDED, ProbeState.FAILED]
+    if ProbeState.UNKNOWN in probe.policies:
+        states.append(ProbeState.UNKNOWN)
     targets: dict[str, Targets] = {
         state: Targets(
-            labels=_targets(probe.policies, state, other, "labels"),
-            annotations=_targets(probe.policies, state, other, "annotations"),
+            labels=_targets(probe.policies, state, "labels"),
+            annotations=_targets(probe.policies, state, "annotations"),
         )
-        for state, other in _OTHER.items()
+        for state in states
     }
     written = [item for each in targets.values() for items in each for item in items]
     return Claim(
@@ -184,17 +253,21 @@ def _uncontested(probe: CompiledProbe) -> Claim:
         condition_type=probe.condition_type,
         targets=targets,
         estimated_bytes=CLAIM_BYTES
-        + sum(NAME_BYTES + len(key) + len(value or "") for key, value in written),
+        + sum(NAME_BYTES + len(key) + _characters(value) for key, value in written),
     )
 
 
-def _targets(
-    policies: Mapping[str, Marks], state: str, other: str, field: str
-) -> tuple[tuple[str, str | None], ...]:
-    """The values of this state's policy, and None for keys that only the other state's policy names."""
-    present: Mapping[str, str] = getattr(policies.get(state, NO_MARKS), field)
-    absent: Mapping[str, str] = getattr(policies.get(other, NO_MARKS), field)
-    return tuple(sorted((dict.fromkeys(absent, None) | dict(present)).items()))
+def _targets(policies: Mapping[str, Marks], state: str, field: str) -> TargetItems:
+    """The values of this state's policy, and None for keys that only policies of other states name."""
+    present: Mapping[str, MarkValue] = getattr(policies.get(state, NO_MARKS), field)
+    absent = {key: None for each in policies.values() for key in getattr(each, field)}
+    return tuple(sorted({**absent, **present}.items()))
+
+
+def _characters(value: MarkValue) -> int:
+    if isinstance(value, FromMessage):
+        return NAME_BYTES + len(value.pattern) + len(value.static or "")
+    return len(value or "")
 
 
 def conflicts_of(marker: CompiledMarker, claims: Claims) -> list[ClaimConflict]:

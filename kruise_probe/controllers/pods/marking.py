@@ -3,17 +3,18 @@
 A pure function of the pod, the claims on it and the states of its probes. It does not depend on the order of events,
 and it is idempotent: a pod with the changes applied needs no change.
 
-- Succeeded is True, Failed is False, Unknown is Unknown. The policy of Succeeded or Failed is applied. Keys that
-  only the other policy names are removed, even if we did not write them. Unknown does not change marks.
+- Succeeded is True, Failed is False, Unknown is Unknown. The policy of the state is applied. Keys that only policies
+  of other states name are removed, even if we did not write them. Without a policy for it, Unknown changes no marks.
+- A value from the message (`fromMessage`) that is missing or invalid is replaced by the static value of the key.
 - Without a state (not started, not initialised, moving) nothing changes.
 - Our marks without an owner are removed. So is a value that its owner never writes: it comes from a marker that
   matched before, or from an older policy.
 - A condition that a readiness gate needs keeps its status, with reason `ProbeRemoved`. So deleting a marker makes no
   pod unready. A reserved condition of an older manager stays: its controller would undo each of our writes.
-- While the results of the node are stale, conditions are Unknown with reason `ProbeAgentStale` and marks are kept. This
-  includes our conditions without a recorded state; they stay Unknown until there is a state again.
-- The condition of a probe that a limit leaves out (`limits`) is Unknown with the limit's reason, whatever the last
-  state. Marks are kept.
+- While the results of the node are stale, conditions are Unknown with reason `ProbeAgentStale`, and the policy for
+  Unknown is applied without a message. This includes our conditions and marks without a recorded state; they stay
+  Unknown until there is a state again.
+- A probe that a limit leaves out (`limits`) is Unknown with the limit's reason, whatever the last state.
 - A difference in `lastProbeTime` only is no change.
 
 Source: Kruise pkg/controller/nodepodprobe (updatePodProbeStatus).
@@ -31,7 +32,8 @@ from kruise_probe.api.reserved import reserved_condition_error
 from kruise_probe.api.times import format_time, parse_time
 from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
 from kruise_probe.controllers.limits import NOTHING_LEFT_OUT, LeftOut
-from kruise_probe.controllers.pods.claims import Claim, Claims, Targets, claims_on
+from kruise_probe.controllers.pods.claims import Claim, Claims, claims_on
+from kruise_probe.controllers.pods.values import Values, values_of
 
 CONDITION_STATUS: Final = {
     ProbeState.SUCCEEDED.value: "True",
@@ -107,26 +109,38 @@ def _apply_states(
             condition = _condition(pod, claim.condition_type, state, why_unknown, now)
             if condition is not None:
                 changes.conditions.append(condition)
-        targets = None if why_unknown else claim.targets.get(state.state)
+        targets = claim.targets.get(ProbeState.UNKNOWN if why_unknown else state.state)
         if targets is not None:
-            _apply_targets(pod, targets, changes)
+            values = values_of(targets, "" if why_unknown else state.message or "")
+            _apply_values(pod, values, changes)
 
 
-def _apply_targets(pod: Pod, targets: Targets, changes: Changes) -> None:
-    for key, value in targets.labels:
+def _apply_values(pod: Pod, values: Values, changes: Changes) -> None:
+    for key, value in values.labels.items():
         if pod.labels.get(key) != value:
             changes.labels[key] = value
-    for key, value in targets.annotations:
+    for key, value in values.annotations.items():
         if pod.annotations.get(key) != value:
             changes.annotations[key] = value
 
 
 def _state(pod: Pod, claim: Claim, states: States, stale: str) -> ContainerProbeState | None:
-    """The recorded state. While stale, a condition of ours without a recorded state becomes Unknown."""
+    """The recorded state. While stale, a condition or mark of ours without a recorded state becomes Unknown."""
     state = states.get(claim.name)
     if state is not None and state.state in CONDITION_STATUS:
         return state
-    return _NO_STATE if stale and claim.condition_type in pod.owned.condition_types else None
+    return _NO_STATE if stale and _owns_any(pod, claim) else None
+
+
+def _owns_any(pod: Pod, claim: Claim) -> bool:
+    """Whether we wrote the condition of the claim, or a mark that its policy for Unknown changes."""
+    unknown = claim.targets.get(ProbeState.UNKNOWN)
+    if claim.condition_type in pod.owned.condition_types:
+        return True
+    return unknown is not None and (
+        any(key in pod.owned.labels for key, _ in unknown.labels)
+        or any(key in pod.owned.annotations for key, _ in unknown.annotations)
+    )
 
 
 def _condition(

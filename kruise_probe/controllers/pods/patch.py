@@ -6,7 +6,6 @@ contains only our own keys and condition types, so it never overwrites changes o
 Source: apimachinery strategicpatch (merge key `type` of conditions, `$patch: delete`).
 """
 
-from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -22,7 +21,7 @@ from kruise_probe.api.errors import (
 )
 from kruise_probe.api.keys import ProbeName
 from kruise_probe.api.pods import Pod, PodCondition
-from kruise_probe.controllers.pods.claims import Claims
+from kruise_probe.controllers.pods.claims import Claims, TargetItems
 from kruise_probe.controllers.pods.marking import Changes
 
 MAX_REFUSAL_CHARS: Final = 200
@@ -86,7 +85,7 @@ def parts_of(changes: Changes, claims: Claims) -> list[PatchPart]:
 
 
 def _move(
-    targets: Iterable[tuple[str, str | None]],
+    targets: TargetItems,
     left: dict[str, str | None],
     part: dict[str, str | None],
 ) -> None:

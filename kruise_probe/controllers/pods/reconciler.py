@@ -85,8 +85,9 @@ class PodReconciler:
         if pod is None or changes is None:
             self._record(key, pod, NO_REFUSALS)
             return None
-        cause = cause_of(pod, changes, report.change if report is not None else None)
-        probes = self._probe_count(pod) if cause is WriteCause.FIRST_RESULT else 0
+        claims = claims_of(self._caches.matching.markers_of(pod))
+        cause = cause_of(pod, changes, claims, report.change if report is not None else None)
+        probes = len(claims.claims) if cause is WriteCause.FIRST_RESULT else 0
         wait = self._limits.wait_seconds(key, cause, probes=probes, now=_now())
         if wait > 0:
             _writes_delayed.labels(cause).inc()
@@ -119,9 +120,6 @@ class PodReconciler:
         if waiting:
             self._queues.enqueue_node_after(pod.node)
             self._queues.enqueue_status_of(waiting)
-
-    def _probe_count(self, pod: Pod) -> int:
-        return len(claims_of(self._caches.matching.markers_of(pod)).claims)
 
     async def _write(self, pod: Pod, changes: Changes) -> tuple[Pod, KubeError | None]:
         """Writes the changes; returns the pod, and the error if some parts were refused.

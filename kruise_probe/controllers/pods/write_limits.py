@@ -19,10 +19,11 @@ from kruise_probe.api.pods import Pod, PodCondition
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS
 from kruise_probe.api.token_bucket import TokenBucket
 from kruise_probe.controllers.node_index import PodResultChange
+from kruise_probe.controllers.pods.claims import Claims
 from kruise_probe.controllers.pods.marking import Changes
 
 MESSAGE_BURST: Final = 3
-"""Burst of writes that change only messages; then one per `--message-update-interval`."""
+"""Burst of writes that change only messages and values from messages; then one per `--message-update-interval`."""
 
 MARKS_BURST: Final = 10
 MARKS_INTERVAL_SECONDS: Final = 10.0
@@ -54,13 +55,15 @@ class WriteCause(StrEnum):
     MARKS = "marks"
 
 
-def cause_of(pod: Pod, changes: Changes, reported: PodResultChange | None) -> WriteCause:
+def cause_of(
+    pod: Pod, changes: Changes, claims: Claims, reported: PodResultChange | None
+) -> WriteCause:
     """The cause of `changes`; `reported` is the change of results since the last write of the pod."""
     if reported is PodResultChange.STATE or _staleness_changed(pod, changes):
         return WriteCause.STATE
     if reported is PodResultChange.FIRST_RESULT:
         return WriteCause.FIRST_RESULT
-    return WriteCause.MESSAGE if _only_messages(pod, changes) else WriteCause.MARKS
+    return WriteCause.MESSAGE if _only_messages(pod, changes, claims) else WriteCause.MARKS
 
 
 def _staleness_changed(pod: Pod, changes: Changes) -> bool:
@@ -73,10 +76,14 @@ def _staleness_changed(pod: Pod, changes: Changes) -> bool:
     return False
 
 
-def _only_messages(pod: Pod, changes: Changes) -> bool:
-    if changes.labels or changes.annotations or changes.deleted:
-        return False
-    return all(_same_but_message(pod.condition(each.type), each) for each in changes.conditions)
+def _only_messages(pod: Pod, changes: Changes, claims: Claims) -> bool:
+    """Whether only messages, and labels and annotations with values from messages, change."""
+    return (
+        not changes.deleted
+        and all(map(claims.label_is_from_message, changes.labels))
+        and all(map(claims.annotation_is_from_message, changes.annotations))
+        and all(_same_but_message(pod.condition(each.type), each) for each in changes.conditions)
+    )
 
 
 def _same_but_message(current: PodCondition | None, new: PodCondition) -> bool:

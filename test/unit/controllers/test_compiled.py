@@ -1,11 +1,13 @@
 """Invalid entries of a marker are ignored one by one; the others are used."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 import pytest
 from support.builders import marker, policy_wire, probe_wire
 
+from kruise_probe.api.extraction import FromMessage
 from kruise_probe.controllers.compiled import compile_marker
 
 Json = dict[str, Any]
@@ -137,11 +139,59 @@ def test_reserved_and_invalid_policy_entries_are_ignored(
     assert probe.policies["Succeeded"] == (labels, annotations)
 
 
-@pytest.mark.parametrize("state", ["Unknown", "succeeded", ""])
+@pytest.mark.parametrize("state", ["unknown", "succeeded", ""])
 def test_policies_of_other_states_are_ignored(state: str) -> None:
     policy = policy_wire(state, {"a": "1"})
     (probe,) = compile_marker(marker(probes=[probe_wire(policies=[policy])])).probes
     assert probe.policies == {}
+
+
+@pytest.mark.parametrize(
+    ("values", "labels", "annotations"),
+    [
+        pytest.param([{"label": "a", "regex": "x"}], {"a": ("x", "static")}, {}, id="label"),
+        pytest.param([{"annotation": "a"}], {"a": "static"}, {"a": ("", None)}, id="annotation"),
+        pytest.param([{"label": "a", "regex": "("}], {"a": "static"}, {}, id="invalid-pattern"),
+        pytest.param([{"label": "a b"}], {"a": "static"}, {}, id="invalid-key"),
+        pytest.param([{"label": "app"}], {"a": "static"}, {}, id="own-selector-key"),
+        pytest.param([{"label": "job-name"}], {"a": "static"}, {}, id="reserved-label"),
+        pytest.param(
+            [{"label": "allowed.k8s.io/x"}],
+            {"a": "static", "allowed.k8s.io/x": ("", None)},
+            {},
+            id="allowed-label",
+        ),
+        pytest.param(
+            [{"annotation": "kruise.io/podprobe"}], {"a": "static"}, {}, id="reserved-annotation"
+        ),
+        pytest.param([{"label": "b", "annotation": "b"}], {"a": "static"}, {}, id="two-keys"),
+        pytest.param([{"regex": "x"}], {"a": "static"}, {}, id="no-key"),
+        pytest.param(
+            [{"label": "a", "regex": "x"}, {"label": "a"}],
+            {"a": ("x", "static")},
+            {},
+            id="key-twice",
+        ),
+    ],
+)
+def test_values_from_messages_keep_their_static_value(
+    values: list[Json], labels: Json, annotations: Json
+) -> None:
+    policy = policy_wire("Succeeded", {"a": "static"}, from_message=values)
+    compiled = compile_marker(
+        marker(probes=[probe_wire(policies=[policy])]), allowed_labels=["allowed.k8s.io/x"]
+    )
+    marks = compiled.probes[0].policies["Succeeded"]
+    assert shown(marks.labels) == labels
+    assert shown(marks.annotations) == annotations
+    assert (compiled.labels, compiled.annotations) == (labels.keys(), annotations.keys())
+    assert compiled.from_message is ((labels, annotations) != ({"a": "static"}, {}))
+
+
+def shown(values: Mapping[str, str | FromMessage]) -> Json:
+    return {
+        key: value[:2] if isinstance(value, FromMessage) else value for key, value in values.items()
+    }
 
 
 RESERVED = {"pod-template-hash": "x", "topology.kubernetes.io/zone": "x"}

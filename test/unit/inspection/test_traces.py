@@ -253,6 +253,50 @@ def test_marks_must_be_those_of_the_newest_state(labels: dict[str, str], ends: s
     assert (found.text if found else None) == ends
 
 
+VALUE = [policy_wire("Succeeded", {"n": "0"}, from_message=[{"label": "n", "regex": "n=(.*)"}])]
+
+
+@pytest.mark.parametrize(
+    ("message", "probed", "label", "ends"),
+    [
+        pytest.param("n=1", OLD, "1", None, id="as-it-should-be"),
+        pytest.param(
+            "n=1",
+            OLD,
+            "2",
+            (LinkState.BROKEN, "MarksBehind", "label n should be 1, but is 2"),
+            id="behind",
+        ),
+        pytest.param(
+            "n=1",
+            "2026-01-01T00:01:20Z",
+            "2",
+            (
+                LinkState.WAITING,
+                "ValueNew",
+                "label n should be 1, but is 2; the message is a few seconds old",
+            ),
+            id="delayed",
+        ),
+        pytest.param(
+            "starting",
+            OLD,
+            "0",
+            (LinkState.BROKEN, "ValueInvalid", "n=0; the message has no valid value for n"),
+            id="static-value",
+        ),
+    ],
+)
+def test_values_must_be_those_of_the_newest_message(
+    message: str, probed: str, label: str, ends: object
+) -> None:
+    marked = marker(probes=[probe_wire(policies=VALUE)])
+    result = state_wire(message=message, probed=probed)
+    shown = healthy_pod(labels={"app": "web", "n": label})
+    found = end_of(snapshot(markers=[marked], pods=[shown], states=[result]))
+    assert (found and (found.state, found.reason, found.text)) == ends
+
+
 @pytest.mark.parametrize(
     ("pod", "link"),
     [

@@ -86,10 +86,35 @@ async def test_counts_add_up_to_the_matched_pods(api: FakeApi) -> None:
             assert condition(api, each)[1] == reason
 
 
+async def test_pods_without_a_valid_value_are_counted(api: FakeApi) -> None:
+    """Only for keys that this marker owns, and only while there is a result."""
+    values = [{"label": "role", "regex": "role=(.*)"}, {"annotation": "why"}]
+    policies = [policy_wire("Succeeded", from_message=values)]
+    api.put(MARKERS, marker_wire(probes=[probe_wire(policies=policies)]))
+    younger = probe_wire(condition="c/other", policies=policies)
+    api.put(MARKERS, marker_wire("young", created="2027-01-01T00:00:00Z", probes=[younger]))
+    async with running_manager(api):
+        await settle()
+        assert condition(api, "Degraded")[1] == "AsExpected"
+        report(api, {"web-1": "Succeeded", "web-2": "Failed"})
+        await settle()
+        assert condition(api, "Degraded") == (
+            "True",
+            "ValueInvalid",
+            "The messages of 1 of 2 pods have no valid value: annotation 'why' of probe 'healthy' (1 pods); label 'role' "
+            "of probe 'healthy' (1 pods). These pods have the static value, or none. Correct regex in the marker, or what "
+            "the probe prints; kruise-probe explain shows the message.",
+        )
+        assert condition(api, "Degraded", "young")[1] == "AsExpected"
+        report(api, {"web-1": "Failed"})
+        await settle()
+        assert condition(api, "Degraded")[1] == "AsExpected"
+
+
 async def test_counting_in_slices_counts_every_pod_once(
     api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reconciler, "COUNT_SLICE", 1)
+    monkeypatch.setattr(reconciler, "SLICE_SECONDS", 0.0)
     async with running_manager(api):
         await settle()
         report(api, {"web-1": "Succeeded", "web-2": "Failed"})

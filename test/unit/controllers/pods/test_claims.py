@@ -13,12 +13,14 @@ from support.builders import (
     condition_wire,
     container_wire,
     marker,
+    marker_wire,
     owned_fields,
     pod,
     policy_wire,
     probe_wire,
 )
 
+from kruise_probe.api.extraction import FromMessage
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.resources import MARKERS
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
@@ -60,6 +62,75 @@ def test_each_state_sets_its_values_and_removes_keys_of_the_other(
     claims = claims_of((compile_marker(marker(probes=[probe_wire(policies=both)])),))
     assert claims.claims[0].targets[state].labels == labels
     assert "Unknown" not in claims.claims[0].targets
+
+
+THREE = [
+    policy_wire("Succeeded", {"role": "main", "ok": "1"}),
+    policy_wire("Failed", {"role": "none"}, {"why": "x"}),
+    policy_wire("Unknown", {"role": "unknown"}),
+]
+
+
+@pytest.mark.parametrize(
+    ("state", "labels", "annotations"),
+    [
+        pytest.param(
+            "Succeeded", (("ok", "1"), ("role", "main")), (("why", None),), id="succeeded"
+        ),
+        pytest.param("Failed", (("ok", None), ("role", "none")), (("why", "x"),), id="failed"),
+        pytest.param(
+            "Unknown", (("ok", None), ("role", "unknown")), (("why", None),), id="unknown"
+        ),
+    ],
+)
+def test_of_three_policies_each_state_removes_keys_of_the_others(
+    state: str, labels: object, annotations: object
+) -> None:
+    claims = claims_of((compile_marker(marker(probes=[probe_wire(policies=THREE)])),))
+    assert claims.claims[0].targets[state] == (labels, annotations)
+
+
+def test_a_key_from_the_message_is_owned_like_a_static_one() -> None:
+    value = [{"label": "l", "regex": "a"}, {"annotation": "a"}]
+    older = compiled(
+        marker_wire("older", probes=[probe_wire(policies=[policy_wire(from_message=value)])])
+    )
+    static = policy_wire("Failed", {"l": "x"}, {"a": "x", "b": "x"})
+    younger = compiled(
+        marker_wire(
+            "younger",
+            created="2027-01-01T00:00:00Z",
+            probes=[probe_wire(condition=None, policies=[static])],
+        )
+    )
+    claims = claims_of((older, younger))
+    assert claims.labels["l"].name == "older#healthy"
+    assert claims.annotations["a"].name == "older#healthy"
+    assert claims.annotations["b"].name == "younger#healthy"
+    assert [(each.kind, each.name) for each in conflicts_of(younger, claims)] == [
+        ("label", "l"),
+        ("annotation", "a"),
+    ]
+
+
+def test_patterns_beyond_the_limit_of_a_pod_are_not_matched() -> None:
+    """Of the youngest markers. Their keys stay, with static values; values without a pattern stay as well."""
+
+    def one(n: int) -> CompiledMarker:
+        values = [{"label": f"l{n}", "regex": ".{1,150}"}, {"annotation": f"a{n}"}]
+        probe = probe_wire(condition=None, policies=[policy_wire(from_message=values)])
+        return compiled(marker_wire(f"m{n}", created=f"2026-01-01T00:00:0{n}Z", probes=[probe]))
+
+    over_limit = [
+        [
+            wanted.over_limit
+            for items in claim.targets["Succeeded"]
+            for _, wanted in items
+            if isinstance(wanted, FromMessage)
+        ]
+        for claim in claims_of((one(0), one(1), one(2))).claims
+    ]
+    assert over_limit == [[False, False], [True, False], [True, False]]
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import MARKERS, PODS
 from kruise_probe.api.v1alpha1 import ContainerProbeState
 from kruise_probe.controllers.compiled import compile_marker
+from kruise_probe.controllers.limits import NO_ROOM, LeftOut
 from kruise_probe.controllers.pods.claims import NO_CLAIMS, Claims, claims_of
 from kruise_probe.controllers.pods.marking import Changes, States, marking
 from kruise_probe.controllers.pods.patch import encode_patch
@@ -341,6 +342,79 @@ def test_a_pod_without_any_metadata_maps_is_marked() -> None:
     changes = mark(bare, claims(*BOTH), states(state()))
     assert changes is not None
     assert changes.labels == {"ok": "1", "same": "ok"}
+
+
+ROLE = [
+    policy_wire(
+        "Succeeded", {"role": "none"}, from_message=[{"label": "role", "regex": "role=(.*)"}]
+    ),
+    policy_wire("Failed", from_message=[{"annotation": "why"}]),
+]
+UNKNOWN = policy_wire("Unknown", {"role": "unknown"}, from_message=[{"annotation": "why"}])
+
+
+@pytest.mark.parametrize(
+    ("result", "message", "labels", "annotations"),
+    [
+        pytest.param("Succeeded", "role=primary", {"role": "primary"}, {}, id="value"),
+        pytest.param("Succeeded", "starting", {"role": "none"}, {}, id="static-if-nothing-matches"),
+        pytest.param("Succeeded", "role=a b", {"role": "none"}, {}, id="static-if-invalid"),
+        pytest.param("Failed", "no disk\nmore", {}, {"why": "no disk"}, id="first-line"),
+        pytest.param("Failed", "", {}, {}, id="no-value-and-no-static-value"),
+        pytest.param("Unknown", "role=x", {}, {}, id="unknown-without-a-policy"),
+    ],
+)
+def test_values_come_from_the_message_of_the_result(
+    result: str, message: str, labels: Json, annotations: Json
+) -> None:
+    changes = mark(
+        pod(), claims(*ROLE, condition=None), states(state(state=result, message=message))
+    )
+    assert (changes.labels, changes.annotations) == (labels, annotations) if changes else not labels
+
+
+def test_a_value_that_is_missing_now_is_removed() -> None:
+    owned = owned_fields(annotations=["why"])
+    marked = pod(annotations={"why": "no disk"}, owned=owned)
+    changes = mark(marked, claims(*ROLE, condition=None), states(state(state="Failed")))
+    assert changes is not None
+    assert changes.annotations == {"why": None}
+
+
+def test_a_value_stays_while_there_is_no_state() -> None:
+    marked = pod(labels={"app": "web", "role": "any"}, owned=owned_fields(labels=["role"]))
+    assert mark(marked, claims(*ROLE), {}) is None
+
+
+@pytest.mark.parametrize(
+    ("results", "stale", "left_out"),
+    [
+        pytest.param(states(state(state="Unknown", message="gone")), "", {}, id="reported"),
+        pytest.param(states(state(message="role=a")), "no Lease", {}, id="stale-agent"),
+        pytest.param({}, "no Lease", {}, id="stale-agent-without-a-state"),
+        pytest.param(states(state(message="role=a")), "", {"web": NO_ROOM}, id="left-out"),
+    ],
+)
+def test_the_policy_for_unknown_is_applied_to(
+    results: States, stale: str, left_out: dict[str, LeftOut]
+) -> None:
+    marked = pod(labels={"app": "web", "role": "a"}, owned=owned_fields(labels=["role"]))
+    changes = marking(
+        marked,
+        claims(*ROLE, UNKNOWN, condition=None),
+        results,
+        stale=stale,
+        left_out=left_out,
+        now=NOW,
+    )
+    assert changes is not None
+    assert changes.labels == {"role": "unknown"}
+    # The manager's own reasons are no message of a result.
+    assert changes.annotations == ({} if stale or left_out else {"why": "gone"})
+
+
+def test_a_stale_pod_that_was_never_marked_stays_unmarked() -> None:
+    assert mark(pod(), claims(*ROLE, UNKNOWN), {}, "no Lease") is None
 
 
 def applied(wire: Json, changes: Changes) -> Json:

@@ -6,12 +6,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.builders import condition_wire, pod
+from support.builders import condition_wire, marker, pod, policy_wire, probe_wire
 
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.names import REASON_AGENT_STALE
 from kruise_probe.api.pods import PodCondition
+from kruise_probe.controllers.compiled import compile_marker
 from kruise_probe.controllers.node_index import PodResultChange
+from kruise_probe.controllers.pods.claims import claims_of
 from kruise_probe.controllers.pods.marking import Changes
 from kruise_probe.controllers.pods.write_limits import (
     MARKS_BURST,
@@ -26,6 +28,8 @@ STATE, FIRST, MESSAGE, MARKS = WriteCause
 KEY = NamespacedName("default", "web-0")
 TYPE = "example.com/healthy"
 PROBES = 2
+VALUES = policy_wire(from_message=[{"label": "v"}, {"annotation": "w", "regex": "[0-9]+"}])
+CLAIMS = claims_of((compile_marker(marker(probes=[probe_wire(policies=[VALUES])])),))
 
 
 def limits() -> WriteLimits:
@@ -63,6 +67,23 @@ def changes(*conditions: PodCondition, **more: Any) -> Changes:
             "True", changes(condition(message="x"), labels={"a": None}), None, MARKS, id="label"
         ),
         pytest.param("True", changes(annotations={"a": "b"}), None, MARKS, id="annotation"),
+        pytest.param("True", changes(labels={"v": "1"}), None, MESSAGE, id="value-of-label"),
+        pytest.param("True", changes(labels={"v": None}), None, MESSAGE, id="no-value"),
+        pytest.param("True", changes(annotations={"w": "1"}), None, MESSAGE, id="value"),
+        pytest.param(
+            "True", changes(condition(message="x"), labels={"v": "1"}), None, MESSAGE, id="both"
+        ),
+        pytest.param(
+            "True", changes(labels={"v": "1", "a": "b"}), None, MARKS, id="value-and-label"
+        ),
+        pytest.param("True", changes(labels={"w": "1"}), None, MARKS, id="label-of-another-kind"),
+        pytest.param(
+            "True",
+            changes(labels={"v": "1"}),
+            PodResultChange.STATE,
+            STATE,
+            id="value-of-a-new-state",
+        ),
         pytest.param("True", changes(deleted=[TYPE]), None, MARKS, id="condition-removed"),
         pytest.param(None, changes(condition()), None, MARKS, id="condition-that-is-new"),
         pytest.param(
@@ -74,12 +95,12 @@ def test_cause_of_a_write(
     current: str | None, wanted: Changes, reported: PodResultChange | None, expected: WriteCause
 ) -> None:
     there = [condition_wire(TYPE, current)] if current else []
-    assert cause_of(pod(conditions=there), wanted, reported) is expected
+    assert cause_of(pod(conditions=there), wanted, CLAIMS, reported) is expected
 
 
 def test_a_recovered_daemon_is_a_new_state() -> None:
     stale = pod(conditions=[condition_wire(TYPE, "Unknown", reason=REASON_AGENT_STALE)])
-    assert cause_of(stale, changes(condition()), None) is STATE
+    assert cause_of(stale, changes(condition()), CLAIMS, None) is STATE
 
 
 def test_new_states_are_never_delayed() -> None:

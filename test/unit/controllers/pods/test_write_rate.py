@@ -129,6 +129,38 @@ async def test_messages_have_a_burst_and_the_newest_is_written(api: FakeApi) -> 
         assert shown(api)["message"] == "59"
 
 
+async def test_values_from_messages_have_the_limit_of_messages(api: FakeApi) -> None:
+    """Also of a marker without a condition. A new state among them is written at once."""
+    values = [{"label": "l", "regex": "n(.*)"}, {"annotation": "a"}]
+    policies = [policy_wire(from_message=values), policy_wire("Failed", {"l": "none"})]
+    api.put(MARKERS, marker_wire(probes=[probe_wire(condition=None, policies=policies)]))
+    state, message = "Succeeded", "n0"
+    async with running_manager(api), daemon(api, lambda _: (state, message)):
+        await settle()
+        before = pod_writes(api)
+        for number in range(1, 60):
+            message = f"n{number}"
+            await settle(0.3)
+        assert pod_writes(api) - before <= MESSAGE_BURST + 18 / 10 + 1
+        assert marks(api) != ("59", "n59")
+        state = "Failed"
+        await settle(0.05)
+        assert marks(api) == ("none", None)
+        state = "Succeeded"
+        await settle(0.05)
+        assert marks(api) == ("59", "n59")
+        message = "n60"
+        await settle(11)
+        assert marks(api) == ("60", "n60")
+
+
+def marks(api: FakeApi) -> tuple[str | None, str | None]:
+    pod = api.get(PODS, "web-0")
+    assert pod is not None
+    metadata = pod["metadata"]
+    return metadata["labels"].get("l"), (metadata.get("annotations") or {}).get("a")
+
+
 async def test_states_are_written_at_once_among_messages(api: FakeApi) -> None:
     state, message = "Succeeded", "0"
     async with running_manager(api), daemon(api, lambda _: (state, message)):

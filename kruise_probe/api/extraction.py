@@ -1,0 +1,127 @@
+"""Values that markers take from the message of a result (`fromMessage`). Pure functions.
+
+A tenant chooses the pattern and a pod chooses the message, so both are bounded: RE2 matches in linear time, its memory
+has a limit, and only the first bytes of a message are searched. This is the only module that uses RE2.
+
+Source: github.com/google/re2 (re2.h) for options and syntax.
+"""
+
+from typing import Final, NamedTuple
+
+import re2
+
+from kruise_probe.api.labels import annotation_value_error, label_value_error
+
+MAX_PATTERN: Final = 256
+"""Maximum characters of a pattern."""
+
+MAX_INSTRUCTIONS: Final = 2000
+"""Maximum size of a pattern, and of all patterns that are matched for one pod. A short pattern has 20 instructions,
+`.{1,63}` has 570. The slowest match takes some 25 µs per instruction."""
+
+MAX_MARKER_INSTRUCTIONS: Final = 20_000
+"""Maximum size of all patterns of one marker. Compiling them takes some 10 ms."""
+
+MAX_UNICODE_CLASSES: Final = 4
+"""Maximum number of classes such as `\\pL` in a pattern; each takes RE2 0.1 ms to parse."""
+
+MAX_VALUE_BYTES: Final = 1024
+"""Maximum size of an annotation's value from a message."""
+
+SEARCHED_BYTES: Final = MAX_VALUE_BYTES + 4
+"""How much of a message is searched: more than our daemon publishes, and enough to find that a value is too long."""
+
+SYNTAX: Final = "must be an RE2 pattern (see github.com/google/re2/wiki/Syntax)"
+TOO_LARGE: Final = "is too large; use fewer patterns, or shorter repetitions and fewer classes"
+
+_OPTIONS: Final = re2.Options()
+_OPTIONS.log_errors = False
+_OPTIONS.max_mem = 256 << 10
+"""`re2.compile` caches the 128 patterns that were used last, so they hold at most 32 MiB."""
+
+
+class FromMessage(NamedTuple):
+    """A value to extract from the message of a result.
+
+    Attributes:
+        pattern: the value is group 1 of its first match, or the match if it has no group. Empty for the first line.
+        static: the value if the message has no valid one; None removes the key.
+        instructions: the size of the compiled pattern.
+        over_limit: whether the patterns of the pod exceed `MAX_INSTRUCTIONS`, so that this one is not matched.
+    """
+
+    pattern: str
+    static: str | None
+    instructions: int
+    over_limit: bool = False
+
+
+MarkValue = str | FromMessage | None
+"""A static value, a value from the message, or None for a key that must be absent."""
+
+
+class PatternError(ValueError):
+    """Why a pattern cannot be used."""
+
+
+class PatternSizes:
+    """Measures the patterns of one marker in order, up to `MAX_MARKER_INSTRUCTIONS` in total."""
+
+    def __init__(self) -> None:
+        self._left = MAX_MARKER_INSTRUCTIONS
+
+    def measure(self, pattern: str) -> int:
+        """The number of instructions of `pattern`. An invalid pattern counts as the largest, as it takes time as well.
+
+        Raises:
+            PatternError: RE2 rejects the pattern, or the patterns so far are too large.
+        """
+        if not pattern:
+            return 0
+        left, self._left = self._left, max(0, self._left - MAX_INSTRUCTIONS)
+        if len(pattern) > MAX_PATTERN:
+            raise PatternError(f"may not be more than {MAX_PATTERN} characters")
+        if pattern.count(r"\p") + pattern.count(r"\P") > MAX_UNICODE_CLASSES or not left:
+            raise PatternError(TOO_LARGE)
+        try:
+            size = re2.compile(pattern, _OPTIONS).programsize
+        except re2.error as error:
+            why = error.args[0]
+            text = why.decode(errors="replace") if isinstance(why, bytes) else str(why)
+            if "too large" in text:
+                raise PatternError(TOO_LARGE) from error
+            raise PatternError(f"{SYNTAX}: {text}") from error
+        except UnicodeEncodeError as error:
+            raise PatternError(SYNTAX) from error
+        if size > min(left, MAX_INSTRUCTIONS):
+            raise PatternError(TOO_LARGE)
+        self._left = left - size
+        return size
+
+
+def extract(message: str, pattern: str) -> str | None:
+    """Extract the value that `pattern` finds in `message`, or None."""
+    text = message.encode(errors="replace")[:SEARCHED_BYTES].decode(errors="ignore")
+    if not pattern:
+        return text.partition("\n")[0].strip() or None
+    compiled = re2.compile(pattern, _OPTIONS)
+    match = compiled.search(text.encode())
+    value = match[1 if compiled.groups else 0] if match is not None else None
+    try:
+        return value.decode() if value is not None else None
+    except UnicodeDecodeError:  # `\C` matches a part of a character
+        return None
+
+
+def label_value(wanted: FromMessage, message: str) -> str | None:
+    """Extract the value of a label; None if the message has no valid one."""
+    value = None if wanted.over_limit else extract(message, wanted.pattern)
+    return None if value is None or label_value_error(value) else value
+
+
+def annotation_value(wanted: FromMessage, key: str, message: str) -> str | None:
+    """Extract the value of the annotation `key`; None if the message has no valid one."""
+    value = None if wanted.over_limit else extract(message, wanted.pattern)
+    if value is None or len(value.encode()) > MAX_VALUE_BYTES:
+        return None
+    return None if annotation_value_error(key, value) else value

@@ -1,0 +1,78 @@
+"""The labels and annotations that a probe writes in one state, with the values from the message of its result. Pure.
+
+Source: no counterpart. Kruise writes static values only.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from kruise_probe.api.extraction import FromMessage, annotation_value, label_value
+from kruise_probe.api.pods import Pod
+from kruise_probe.api.v1alpha1 import ContainerProbeState
+from kruise_probe.controllers.compiled import CompiledMarker
+from kruise_probe.controllers.pods.claims import Claims, TargetItems, Targets, claims_on
+
+
+class InvalidValue(NamedTuple):
+    """A key for which the message of `probe` has no valid value. `kind` is "label" or "annotation"."""
+
+    probe: str
+    kind: str
+    key: str
+
+
+class Values(NamedTuple):
+    """What a pod should have; None for keys that must be absent.
+
+    `invalid_labels` and `invalid_annotations` are the keys for which the message has no valid value.
+    """
+
+    labels: Mapping[str, str | None]
+    annotations: Mapping[str, str | None]
+    invalid_labels: tuple[str, ...]
+    invalid_annotations: tuple[str, ...]
+
+
+def values_of(targets: Targets, message: str) -> Values:
+    """The values of `targets` for a result with this message."""
+    labels, invalid_labels = _resolve(
+        targets.labels, lambda _, wanted: label_value(wanted, message)
+    )
+    annotations, invalid_annotations = _resolve(
+        targets.annotations, lambda key, wanted: annotation_value(wanted, key, message)
+    )
+    return Values(labels, annotations, invalid_labels, invalid_annotations)
+
+
+def invalid_values(
+    compiled: CompiledMarker, pod: Pod, claims: Claims, states: Mapping[str, ContainerProbeState]
+) -> list[InvalidValue]:
+    """The keys of a marker for which the current messages of `pod` have no valid value."""
+    names = {each.name: each.probe for each in compiled.probes}
+    found: list[InvalidValue] = []
+    for claim in claims_on(pod, claims).claims:
+        state = states.get(claim.name)
+        targets = claim.targets.get(state.state) if state is not None else None
+        if claim.name not in names or state is None or targets is None:
+            continue
+        probe, values = names[claim.name], values_of(targets, state.message or "")
+        found += [InvalidValue(probe, "label", key) for key in values.invalid_labels]
+        found += [InvalidValue(probe, "annotation", key) for key in values.invalid_annotations]
+    return found
+
+
+def _resolve(
+    items: TargetItems, extracted: Callable[[str, FromMessage], str | None]
+) -> tuple[dict[str, str | None], tuple[str, ...]]:
+    """Returns the values, and the keys for which the message has no valid one."""
+    values: dict[str, str | None] = {}
+    invalid: list[str] = []
+    for key, wanted in items:
+        if isinstance(wanted, FromMessage):
+            values[key] = extracted(key, wanted)
+            if values[key] is None:
+                values[key] = wanted.static
+                invalid.append(key)
+        else:
+            values[key] = wanted
+    return values, tuple(invalid)

@@ -1,0 +1,19 @@
+"""The part of google-re2 that `api/extraction.py` uses; the distribution has no types."""
+
+class Options:
+    log_errors: bool
+    max_mem: int
+
+class error(Exception): ...
+
+class _Match:
+    def __getitem__(self, group: int) -> bytes | None: ...
+
+class _Regexp:
+    @property
+    def groups(self) -> int: ...
+    @property
+    def programsize(self) -> int: ...
+    def search(self, text: bytes) -> _Match | None: ...
+
+def compile(pattern: str, options: Options | None = None) -> _Regexp: ...
