@@ -72,6 +72,71 @@ async def test_the_role_label_follows_the_primary(ns):
     await ns.pod("db-1", lambda pod: labels(pod).get(role) == "primary")
 
 
+async def test_the_number_of_players_is_the_deletion_cost(ns):
+    await apply(ns, recipe("Players: the number itself as deletion cost"))
+    await ns.pod("lobby", lambda pod: annotations(pod).get(COST) == "0")
+
+    players = ns.folder("lobby", "server") / "players"
+    for text, cost in (
+        ("7\n", "7"),
+        ("starting\n", "1000"),
+        ("99999999999\n", "1000"),
+        ("3\n", "3"),
+    ):
+        players.write_text(text)
+        await ns.pod("lobby", lambda pod, wanted=cost: annotations(pod).get(COST) == wanted)
+
+
+async def test_the_role_comes_from_the_output(ns):
+    await apply(ns, recipe("Role from the output, with a policy for Unknown"))
+    role = "store.example.com/role"
+    await ns.pod("store", lambda pod: labels(pod).get(role) == "replica")
+
+    status = ns.folder("store", "store") / "status"
+    status.write_text("role: primary\n")
+    await ns.pod("store", lambda pod: labels(pod).get(role) == "primary")
+    status.unlink()
+    await ns.pod("store", lambda pod: labels(pod).get(role) == "none")
+
+
+async def test_the_loaded_model_is_a_label_and_an_annotation(ns):
+    await apply(ns, recipe("Loaded model: route requests to it"))
+    model = "inference.example.com/model"
+    pod = await ns.pod("inference", lambda pod: labels(pod).get(model) == "small-8b")
+    assert annotations(pod)[model] == "example/small-8b"
+
+    (ns.folder("inference", "server") / "model").unlink()
+
+    pod = await ns.pod("inference", lambda pod: model not in labels(pod))
+    assert model not in annotations(pod)
+
+
+async def test_the_licence_has_three_states(ns):
+    await apply(ns, recipe("Licence: three states on one label"))
+    state = "licence.example.com/state"
+    licence = ns.folder("app", "app") / "licence"
+    await ns.pod("app", lambda pod: labels(pod).get(state) == "valid")
+    for each in ("grace", "expired", "none"):
+        licence.write_text(f"licence={each} days=3\n")
+        wanted = None if each == "none" else each
+        pod = await ns.pod("app", lambda pod, wanted=wanted: labels(pod).get(state) == wanted)
+    assert annotations(pod)["licence.example.com/days"] == "3"
+
+
+async def test_a_busy_pod_blocks_eviction_until_it_is_done(ns):
+    await apply(ns, recipe("Busy pods: no eviction by autoscalers"))
+    keys = ("cluster-autoscaler.kubernetes.io/safe-to-evict", "karpenter.sh/do-not-disrupt")
+
+    def blocked(pod: Json) -> tuple[str | None, ...]:
+        return tuple(annotations(pod).get(each) for each in keys)
+
+    await ns.pod("worker", lambda pod: blocked(pod) == ("false", "true"))
+
+    (ns.folder("worker", "worker") / "job").unlink()
+
+    await ns.pod("worker", lambda pod: blocked(pod) == (None, None))
+
+
 async def test_a_pod_is_ready_once_its_cache_is_warm_and_stays_so_without_the_marker(
     ns, playground
 ):
