@@ -293,7 +293,7 @@ async def _quiet() -> None:
 async def _one_flip(informers: Informers, writer: _Writer, probes: _Served[Any]) -> Row:
     """Changes one result of one pod; returns the number of writes and the time until the write."""
     node = node_name(0)
-    stored = informers.node_pod_probes.indexer.get(NamespacedName("", node))
+    stored = informers.node_pod_probes.lister.get(NamespacedName("", node))
     assert stored is not None, "every node was planned"
     wire = msgspec.json.decode(msgspec.json.encode(stored))
     pods = [hollow.Pod(each["name"], each["uid"]) for each in wire["spec"]["podProbes"]]

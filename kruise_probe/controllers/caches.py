@@ -100,10 +100,10 @@ class Caches:
         now: Callable[[], datetime],
     ) -> None:
         self.namespace: Final = namespace
-        self.pods: Final = MutationCache(informers.pods.indexer)
-        self.markers: Final = MutationCache(informers.markers.indexer)
-        self.node_pod_probes: Final = MutationCache(informers.node_pod_probes.indexer)
-        self.matching: Final = Matching(informers.pods.indexer.list)
+        self.pods: Final = MutationCache(informers.pods.lister)
+        self.markers: Final = MutationCache(informers.markers.lister)
+        self.node_pod_probes: Final = MutationCache(informers.node_pod_probes.lister)
+        self.matching: Final = Matching(informers.pods.lister.list)
         self.marked: Final = MarkedPods(self.pods)
         self.cycles: Final = SelectorCycles()
         self.renewals: Final = LeaseRenewals()
@@ -111,9 +111,9 @@ class Caches:
         self.node_index: Final = NodePodProbeIndex()
         self._allowed_labels = allowed_labels
         self._marker_informer = informers.markers
-        self._pods = informers.pods.indexer
-        self._nodes = informers.nodes.indexer
-        self._node_pod_probes = informers.node_pod_probes.indexer
+        self._pods = informers.pods.lister
+        self._nodes = informers.nodes.lister
+        self._node_pod_probes = informers.node_pod_probes.lister
         self._newest: dict[str, tuple[str, datetime | None]] = {}
         self._now = now
 

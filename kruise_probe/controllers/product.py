@@ -119,29 +119,11 @@ def build_over(
         informers=informers,
         caches=tuple(informers),
         controllers=(
+            Controller(queue=queues.nodes, reconcile=nodes.reconcile, workers=options.node_workers),
+            Controller(queue=queues.pods, reconcile=pods.reconcile, workers=options.pod_workers),
             Controller(
-                name=queues.nodes.name,
-                queue=queues.nodes,
-                reconcile=nodes.reconcile,
-                workers=options.node_workers,
+                queue=queues.markers, reconcile=markers.reconcile, workers=options.marker_workers
             ),
-            Controller(
-                name=queues.pods.name,
-                queue=queues.pods,
-                reconcile=pods.reconcile,
-                workers=options.pod_workers,
-            ),
-            Controller(
-                name=queues.markers.name,
-                queue=queues.markers,
-                reconcile=markers.reconcile,
-                workers=options.marker_workers,
-            ),
-            Controller(
-                name=queues.leases.name,
-                queue=queues.leases,
-                reconcile=leases.reconcile,
-                workers=1,
-            ),
+            Controller(queue=queues.leases, reconcile=leases.reconcile, workers=1),
         ),
     )

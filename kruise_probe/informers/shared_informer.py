@@ -50,10 +50,6 @@ class SharedInformer(Generic[T]):
         self._resync_seconds = resync_seconds
 
     @property
-    def indexer(self) -> Indexer[T]:
-        return self._store
-
-    @property
     def lister(self) -> Indexer[T]:
         return self._store
 

@@ -61,7 +61,7 @@ Reconcile = Callable[[K], Awaitable[Result | None]]
 
 
 class Controller(Generic[K]):
-    """Reconciles the keys of `queue`, `workers` at a time, each within `timeout_seconds`.
+    """Reconciles the keys of `queue`, whose name it has, `workers` at a time, each within `timeout_seconds`.
 
     Cancelling `run` cancels the reconciles in flight. Their keys are marked done and not requeued: reconciles are
     level-triggered, so the next process derives the remaining work from the objects.
@@ -70,18 +70,17 @@ class Controller(Generic[K]):
     def __init__(
         self,
         *,
-        name: str,
         queue: WorkQueue[K],
         reconcile: Reconcile[K],
         workers: int,
         timeout_seconds: float = RECONCILE_TIMEOUT_SECONDS,
     ) -> None:
-        self.name = name
+        self.name = queue.name
         self._queue = queue
         self._reconcile = reconcile
         self._workers = workers
         self._timeout_seconds = timeout_seconds
-        self._metrics = ReconcileMetrics(name)
+        self._metrics = ReconcileMetrics(self.name)
 
     async def run(self) -> None:
         """Run until cancelled, or until the queue is shut down and empty."""

@@ -57,8 +57,7 @@ class QueueMetrics(Generic[K]):
         self.queue_duration = DurationHistogram(QUEUE_BUCKETS)
         self.work_duration = DurationHistogram(QUEUE_BUCKETS)
         self._added_at: dict[K, float] = {}
-        if name:
-            _live.add(self)
+        _live.add(self)
 
     def added(self, key: K, now: float) -> None:
         self.adds += 1

@@ -91,7 +91,7 @@ async def test_objects_are_found_by_index(source: FakeSource[ApiObject]) -> None
         running = group.create_task(informer.run())
         await informer.wait_for_sync()
         running.cancel()
-    assert {each.key.name for each in informer.indexer.by_index("initial", "a")} == {"a", "apple"}
+    assert {each.key.name for each in informer.lister.by_index("initial", "a")} == {"a", "apple"}
 
 
 @pytest.mark.parametrize(

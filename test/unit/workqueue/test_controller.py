@@ -19,7 +19,7 @@ NAME = "consumed"
 @pytest.fixture
 def queue() -> WorkQueue[str]:
     limiter = ItemExponentialFailureRateLimiter[str](base_seconds=1, max_seconds=8)
-    return WorkQueue(name="", rate_limiter=limiter)
+    return WorkQueue(name=NAME, rate_limiter=limiter)
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def counted(metric: str, **labels: str) -> Callable[[], float]:
 def controller(
     queue: WorkQueue[str], reconcile: Reconcile[str], *, workers: int = 1
 ) -> Controller[str]:
-    return Controller(name=NAME, queue=queue, reconcile=reconcile, workers=workers)
+    return Controller(queue=queue, reconcile=reconcile, workers=workers)
 
 
 def problems(logged: LogCapture) -> list[dict[str, object]]:
@@ -213,7 +213,7 @@ async def test_the_timeout_of_a_reconcile_can_be_set(queue: WorkQueue[str]) -> N
         finally:
             cancelled_at.append(asyncio.get_running_loop().time())
 
-    short = Controller(name=NAME, queue=queue, reconcile=hang, workers=1, timeout_seconds=7)
+    short = Controller(queue=queue, reconcile=hang, workers=1, timeout_seconds=7)
     queue.add("a")
     async with asyncio.TaskGroup() as group:
         running = group.create_task(short.run())

@@ -8,7 +8,7 @@ from kruise_probe.workqueue.queue import ShutDown, WorkQueue
 
 @pytest.fixture
 def queue() -> WorkQueue[str]:
-    return WorkQueue(name="")
+    return WorkQueue(name="queue")
 
 
 async def take_all(queue: WorkQueue[str]) -> list[str]:

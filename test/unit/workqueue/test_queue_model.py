@@ -37,7 +37,7 @@ class WorkQueueMachine(RuleBasedStateMachine):
         super().__init__()
         self.loop = looptime.patch_event_loop(asyncio.SelectorEventLoop())
         self.queue: WorkQueue[str] = WorkQueue(
-            name="",
+            name="model",
             rate_limiter=ItemExponentialFailureRateLimiter(base_seconds=1, max_seconds=4),
             group_of=group_of,
         )
