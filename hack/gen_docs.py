@@ -3,6 +3,7 @@
 With --check it only says whether they are current.
 """
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -117,7 +118,8 @@ def meaning(schema: Schema) -> str:
         said.append(f"Default `{schema['default']}`.")
     said += [bound for bound in bounds(schema) if bound]
     if refusals := dict.fromkeys(rule["message"] for rule in rules(schema)):
-        said.append(f"*Refused:* {' · '.join(refusals)}.")
+        text = re.sub(r"([*_[])", r"\\\1", " · ".join(refusals))
+        said.append(f"*Refused:* {text}.")
     return " ".join(dict.fromkeys(said)).replace("|", "\\|").replace("<", "&lt;")
 
 

@@ -29,11 +29,17 @@ PLACES = [
     ("config/chart/Chart.yaml", r"image: ghcr\.io/kruise-probe/kruise-probe:(.*)"),
     ("README.md", r"--version (\S*) --namespace"),
     ("README.zh-CN.md", r"--version (\S*) --namespace"),
-    ("docs/install.md", r"--version (\S*) --namespace"),
-    ("docs/install.md", r"config/default\?ref=v(.*)"),
-    ("docs/install.md", r"config/prometheus\?ref=v(.*)"),
-    ("docs/install.md", r"targetRevision: (.*)"),
-    ("docs/install.md", r"ref: \{tag: (.*)\}"),
+    *(
+        (page, pattern)
+        for page in ("docs/install.md", "docs/zh/install.md")
+        for pattern in (
+            r"--version (\S*) --namespace",
+            r"config/default\?ref=v(.*)",
+            r"config/prometheus\?ref=v(.*)",
+            r"targetRevision: (.*)",
+            r"ref: \{tag: (.*)\}",
+        )
+    ),
 ]
 LAUNCHER = """\
 #!/bin/sh

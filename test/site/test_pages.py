@@ -1,0 +1,155 @@
+"""Every page of the documentation site, as a browser shows it."""
+
+import html
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote, urldefrag, urljoin, urlsplit
+
+import pytest
+import pytest_asyncio
+from aiohttp import web
+from support import chromium
+from support.pages import ROOT
+from support.shell import run
+
+DOCS = ROOT / "docs"
+PAGES = [str(each.relative_to(DOCS).with_suffix("")) for each in sorted(DOCS.rglob("*.md"))]
+WIDTHS = (360, 768, 1280)
+DESKTOP = WIDTHS[-1]
+VERSIONS = ("0.2.0", "0.1.0", "dev")
+LOOKED_FOR = {
+    "install", "upgrade", "migrate", "troubleshooting", "multi-tenancy", "reference",
+}  # fmt: skip
+
+# What is wider than the window or its own column. An element that scrolls inside is not.
+TOO_WIDE = """
+(() => {
+  const width = document.documentElement.clientWidth;
+  const scrolls = each => each && (["auto", "scroll"].includes(getComputedStyle(each).overflowX) || scrolls(each.parentElement));
+  const wide = [...document.querySelectorAll("article table, article pre, article img, article p, article li")]
+    .filter(each => each.getBoundingClientRect().right > width + 1 && !scrolls(each.parentElement) && !scrolls(each));
+  const all = document.documentElement.scrollWidth;
+  return [...(all > width ? [`the page: ${all} px`] : []), ...wide.map(each => `${each.tagName}: ${each.innerText.slice(0, 60)}`)];
+})()
+"""
+# A cell of one or two letters a line is readable by nobody.
+NARROW_CELLS = """
+[...document.querySelectorAll("article td")]
+  .filter(each => each.innerText.length > 20 && each.getBoundingClientRect().width < 90 && each.getBoundingClientRect().height > 150)
+  .map(each => each.innerText.slice(0, 60))
+"""
+# The search is an application of its own, below a shadow root.
+SEARCH = """(selector => [...document.querySelectorAll("*")].filter(each => each.shadowRoot)
+  .flatMap(each => [...each.shadowRoot.querySelectorAll(selector)]))"""
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.skipif(chromium.program() is None, reason="Chromium is not installed"),
+]
+
+
+class Site(NamedTuple):
+    folder: Path
+    url: str
+    browser: chromium.Page
+
+    def page(self, name: str) -> str:
+        return f"{self.url}/dev/{name}.html"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("site")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def site(folder: Path) -> AsyncIterator[Site]:
+    for version in VERSIONS:
+        built = await run(
+            f"{ROOT}/hack/docs {folder} {version}", kubeconfig=folder / "none", folder=folder
+        )
+        assert built.code == 0, built.out + built.err
+    application = web.Application()
+    application.router.add_static("/", folder)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    try:
+        server = web.TCPSite(runner, "127.0.0.1", 0)
+        await server.start()
+        host, port = runner.addresses[0][:2]
+        async with chromium.browser() as page:
+            yield Site(folder, f"http://{host}:{port}", page)
+    finally:
+        await runner.cleanup()
+
+
+@pytest.mark.parametrize("name", PAGES)
+async def test_a_page_fits_each_width_without_errors(site: Site, name: str):
+    for width in WIDTHS:
+        await site.browser.open(site.page(name), width)
+        assert await site.browser.evaluate(TOO_WIDE) == [], width
+        assert await site.browser.evaluate(NARROW_CELLS) == [], width
+        assert site.browser.problems == [], width
+
+
+@pytest.mark.parametrize("name", PAGES)
+async def test_every_link_within_the_site_leads_to_a_page_and_an_anchor(site: Site, name: str):
+    page = f"/dev/{name}.html"
+    links = re.findall(r'<a [^>]*?href="([^"]*)"', (site.folder / page[1:]).read_text())
+    assert len(links) > len(PAGES)
+    broken = []
+    for link in {html.unescape(each) for each in links}:
+        path, anchor = urldefrag(urljoin(page, link))
+        if urlsplit(path).netloc:
+            continue
+        target = site.folder / path[1:]
+        if not target.is_file() or (anchor and unquote(anchor) not in _anchors(target)):
+            broken.append(link)
+    assert broken == []
+
+
+@pytest.mark.parametrize("start", ["index", "zh/index"])
+async def test_the_start_page_links_to_what_readers_look_for(site: Site, start: str):
+    text = (site.folder / f"dev/{start}.html").read_text()
+    article = text[text.index("<article") : text.index("</article")]
+    assert {Path(each).stem for each in re.findall(r'href="([^"]*)"', article)} >= LOOKED_FOR
+
+
+async def test_the_search_finds_a_page_by_a_word_in_it(site: Site):
+    await site.browser.open(site.page("index"), DESKTOP)
+    await site.browser.evaluate("document.querySelector('.md-search__button').click()")
+    await site.browser.until(f"{SEARCH}('input').length")
+    await site.browser.call("Input.insertText", text="ProbeAgentStale")
+    await site.browser.until(f"{SEARCH}('a[href*=troubleshooting]').length")
+
+
+async def test_code_can_be_copied_and_pages_edited(site: Site):
+    await site.browser.open(site.page("install"), DESKTOP)
+    assert await site.browser.until("document.querySelector('article pre button') !== null")
+    edit = await site.browser.evaluate("document.querySelector('a[rel=edit]').href")
+    assert edit == "https://github.com/kruise-probe/kruise-probe/edit/main/docs/install.md"
+
+
+async def test_the_version_menu_lists_releases_first(site: Site):
+    await site.browser.open(site.page("install"), DESKTOP)
+    menu = (
+        "[...document.querySelectorAll('.md-version__link')].map(each => each.textContent.trim())"
+    )
+    versions = await site.browser.until(f"(x => x.length && x)({menu})")
+    assert versions == list(VERSIONS)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_the_page_follows_the_readers_color_scheme(site: Site, scheme: str):
+    wanted = [{"name": "prefers-color-scheme", "value": scheme}]
+    await site.browser.call("Emulation.setEmulatedMedia", features=wanted)
+    await site.browser.open(site.page("index"), DESKTOP)
+    color = await site.browser.evaluate("getComputedStyle(document.body).backgroundColor")
+    red, green, blue = map(int, re.findall(r"\d+", color)[:3])
+    assert (red + green + blue > 3 * 128) == (scheme == "light")
+
+
+def _anchors(page: Path) -> set[str]:
+    return set(re.findall(r'\bid="([^"]+)"', page.read_text()))
