@@ -122,7 +122,7 @@ class CompiledMarker(msgspec.Struct, frozen=True, eq=False):
 def compile_marker(
     marker: PodProbeMarker, *, allowed_labels: Collection[str] = ()
 ) -> CompiledMarker:
-    """Validates and resolves a marker. Never raises: validation errors are in `errors`."""
+    """Validate and resolve a marker. Never raise: validation errors are in `errors`."""
     errors = first_errors(
         each
         for each in marker_errors(marker.spec, allowed_labels=allowed_labels)
@@ -253,7 +253,7 @@ def _set_from_message(
 
 
 def _planned(marker: str, probe: PodContainerProbe) -> tuple[ContainerProbe, str]:
-    """Returns the probe for NodePodProbe.spec and its port name.
+    """Return the probe for NodePodProbe.spec and its port name.
 
     All defaults of both CRDs are filled in, so the stored object equals the written one and no write is repeated.
     Kruise's CRD defaults `service` to the empty string.
@@ -289,7 +289,7 @@ def _planned(marker: str, probe: PodContainerProbe) -> tuple[ContainerProbe, str
 
 
 def with_port(planned: ContainerProbe, number: int) -> ContainerProbe:
-    """Returns the probe with its port name replaced by `number`."""
+    """Return the probe with its port name replaced by `number`."""
     probe = planned.probe
     changed: Probe
     if probe.http_get is not None:

@@ -78,7 +78,7 @@ NO_CYCLES: Final = Cycles({})
 
 
 def cycle_text(cycle: Sequence[CycleStep]) -> str:
-    """Describes the first steps of a cycle in one sentence."""
+    """Describe the first steps of a cycle in one sentence."""
     steps = [
         f"{step.writer.name} writes label {step.key!r}, by which {step.reader.name} selects pods"
         for step in cycle
@@ -104,7 +104,7 @@ class SelectorCycles:
         self._namespaces: dict[str, _Namespace] = {}
 
     def set_marker(self, marker: CompiledMarker) -> None:
-        """Adds a marker, or replaces the one of the same key."""
+        """Add a marker, or replace the one of the same key."""
         namespace = self._namespaces.setdefault(marker.key.namespace, _Namespace())
         namespace.markers[marker.key] = marker
         namespace.changed = True
@@ -120,7 +120,7 @@ class SelectorCycles:
         return namespace.cycles.through(marker) if namespace is not None else ()
 
     def refresh(self, name: str, time: Callable[[], float]) -> Refreshed:
-        """Recomputes the cycles of a namespace if its markers have changed and the pause is over."""
+        """Recompute the cycles of a namespace if its markers have changed and the pause is over."""
         namespace = self._namespaces.get(name)
         if namespace is None or not namespace.changed:
             return Refreshed(frozenset(), 0.0)
@@ -139,7 +139,7 @@ class SelectorCycles:
 
 
 def find_cycles(markers: Iterable[CompiledMarker]) -> Cycles:
-    """Finds the cycles between the markers of one namespace, given in any order. Ignores markers being deleted."""
+    """Find the cycles between the markers of one namespace, given in any order. Ignore markers being deleted."""
     live = sorted((each for each in markers if each.live), key=lambda each: each.key)
     candidates = _maybe_cyclic(live)
     if not candidates:

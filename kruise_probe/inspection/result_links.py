@@ -168,10 +168,10 @@ def marks_link(check: PodCheck) -> Link:
     if conflict:
         return broken("marks", "Conflict", conflict)
     result, claim = check.result, check.claim
-    targets = claim.targets.get(result.state) if claim and result else None
-    if claim is None or targets is None or result is None:
+    wanted = claim.wanted.get(result.state) if claim and result else None
+    if claim is None or wanted is None or result is None:
         return ok("marks", "unchanged")
-    return _values_link(check, claim, result, values_of(targets, result.message or ""))
+    return _values_link(check, claim, result, values_of(wanted, result.message or ""))
 
 
 def _values_link(

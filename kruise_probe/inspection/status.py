@@ -312,16 +312,16 @@ def _result_view(snapshot: Snapshot, seen: SeenPod, trace: ProbeTrace) -> Result
     if end is not None and (stale or end.reason in LEFT_OUT_REASONS):
         state, message = ProbeState.UNKNOWN, end.text
         since = (condition and condition.last_transition_time) or ""
-    targets = tuple(trace.claim.targets.values()) if trace.claim else ()
+    wanted = tuple(trace.claim.wanted.values()) if trace.claim else ()
     return ResultView(
         probe=trace.probe.name,
         state=state,
         since=since,
         last_probe_time=at,
         message=message,
-        labels=_select(seen.pod.labels, {key for each in targets for key, _ in each.labels}),
+        labels=_select(seen.pod.labels, {key for each in wanted for key, _ in each.labels}),
         annotations=_select(
-            seen.pod.annotations, {key for each in targets for key, _ in each.annotations}
+            seen.pod.annotations, {key for each in wanted for key, _ in each.annotations}
         ),
         outdated=trace.is_outdated,
     )

@@ -203,7 +203,7 @@ def _pods_by_node(counts: Mapping[str, int]) -> str:
 
 
 def listed(items: Sequence[str]) -> str:
-    """Joins the first items, and counts the rest."""
+    """Join the first items, and count the rest."""
     shown = "; ".join(items[:LISTED])
     return f"{shown}; and {len(items) - LISTED} more" if len(items) > LISTED else shown
 
@@ -211,7 +211,7 @@ def listed(items: Sequence[str]) -> str:
 def stamped(
     condition: Condition, previous: Condition | None, generation: int, now: datetime
 ) -> Condition:
-    """Sets lastTransitionTime, which changes only with the status, and observedGeneration."""
+    """Set lastTransitionTime, which changes only with the status, and observedGeneration."""
     moved = previous is None or previous.status != condition.status
     return Condition(
         condition.type,

@@ -121,7 +121,7 @@ class MarkerReconciler:
         return Result(PRUNED_CHECK_SECONDS) if self._pruned else None
 
     def _refresh_cycles(self, key: NamespacedName) -> None:
-        """Enqueues markers whose cycles changed; requeues this one if the pause is not over."""
+        """Enqueue markers whose cycles changed; requeue this one if the pause is not over."""
         time = asyncio.get_running_loop().time
         changed, again_seconds = self._caches.cycles.refresh(key.namespace, time)
         for each in changed:
@@ -131,14 +131,14 @@ class MarkerReconciler:
             self._throttle.enqueue(key, delay_seconds=again_seconds)
 
     async def _ensure_finalizer(self, marker: PodProbeMarker) -> PodProbeMarker | None:
-        """Adds our finalizer if it is missing; returns the marker, or None after a conflict."""
+        """Add our finalizer if it is missing; return the marker, or None after a conflict."""
         finalizers = marker.metadata.finalizers or ()
         if MARKER_FINALIZER in finalizers:
             return marker
         return await self._write_finalizers(marker, (*finalizers, MARKER_FINALIZER))
 
     async def _update_status(self, marker: PodProbeMarker, compiled: CompiledMarker) -> None:
-        """Computes and writes the status if the pause is over."""
+        """Compute and write the status if the pause is over."""
         if not self._throttle.is_due(marker.key):
             self._queues.enqueue_marker_status(marker.key)
             return
@@ -235,7 +235,7 @@ class MarkerReconciler:
         self._pruned_at_watch = self._caches.marker_watches
 
     def _warn(self, marker: PodProbeMarker, status: PodProbeMarkerStatus) -> None:
-        """Records a Warning per conflict and invalid spec, unless the status or an earlier event reported it."""
+        """Record a Warning per conflict and invalid spec, unless the status or an earlier event reported it."""
         current = _warnings(status)
         reported = _warnings(marker.status) | self._warned.pop(marker.key, frozenset())
         reported |= {each for each in current if _is_reported_once(each[0], reported)}
@@ -246,7 +246,7 @@ class MarkerReconciler:
             self._recorder.event(involved, "Warning", reason, message)
 
     async def _finalize(self, marker: PodProbeMarker, compiled: CompiledMarker) -> Result | None:
-        """Removes the finalizer once no entry or mark is left; until then the status reports what is left.
+        """Remove the finalizer once no entry or mark is left; until then the status reports what is left.
 
         If finalizers of others keep the marker, its status reports that nothing is left.
         """
@@ -280,7 +280,7 @@ class MarkerReconciler:
     async def _update_deleted_status(
         self, marker: PodProbeMarker, compiled: CompiledMarker
     ) -> None:
-        """Writes the final status, rate limited: holders of other finalizers may edit the marker often."""
+        """Write the final status, rate limited: holders of other finalizers may edit the marker often."""
         if not self._throttle.is_due(marker.key):
             self._queues.enqueue_marker_status(marker.key)
             return
@@ -288,7 +288,7 @@ class MarkerReconciler:
         await self._write_status(marker, deleted_status(marker, compiled.generation, self._now()))
 
     def _pod_with_stale_mark(self, compiled: CompiledMarker) -> NamespacedName | None:
-        """Returns a pod that still carries a mark of the marker, or None."""
+        """Return a pod that still carries a mark of the marker, or None."""
         for pod in self._caches.marked.of_marker(compiled):
             if has_stale_mark(pod, compiled, claims_of(self._caches.matching.markers_of(pod))):
                 return pod.key
@@ -297,7 +297,7 @@ class MarkerReconciler:
     async def _write_finalizers(
         self, marker: PodProbeMarker, finalizers: tuple[str, ...]
     ) -> PodProbeMarker | None:
-        """Writes the finalizers; returns None on a conflict, as others write finalizers too."""
+        """Write the finalizers; return None on a conflict, as others write finalizers too."""
         body = {"metadata": {"resourceVersion": marker.resource_version, "finalizers": finalizers}}
         try:
             changed = await self._client.patch(

@@ -27,53 +27,53 @@ CLAIM_BYTES: Final = 512
 NAME_BYTES: Final = 128
 """Upper estimates of the cache memory of a claim, and of each name in it, without their strings."""
 
-TargetItems = tuple[tuple[str, MarkValue], ...]
+WantedItems = tuple[tuple[str, MarkValue], ...]
 
 
-class Targets(NamedTuple):
+class WantedMarks(NamedTuple):
     """Labels and annotations of a pod in one state of a probe; None for keys that must be absent."""
 
-    labels: TargetItems
-    annotations: TargetItems
+    labels: WantedItems
+    annotations: WantedItems
 
 
 class Claim(NamedTuple):
     """What one probe writes on a pod.
 
     Attributes:
-        targets: by state. Without a policy for Unknown it has no targets for Unknown, which then does not change marks.
+        wanted: the marks by state. Without a policy for Unknown there are none for Unknown, which then changes no marks.
         estimated_bytes: estimated size in the cache.
     """
 
     name: str
     container: str
     condition_type: str
-    targets: Mapping[str, Targets]
+    wanted: Mapping[str, WantedMarks]
     estimated_bytes: int
 
     def writes_label(self, key: str, value: str) -> bool:
         """Whether the claim may set the label to `value` in any state."""
-        return any(_may_set(each.labels, key, value) for each in self.targets.values())
+        return any(_may_set(each.labels, key, value) for each in self.wanted.values())
 
     def writes_annotation(self, key: str, value: str) -> bool:
         """Whether the claim may set the annotation to `value` in any state."""
-        return any(_may_set(each.annotations, key, value) for each in self.targets.values())
+        return any(_may_set(each.annotations, key, value) for each in self.wanted.values())
 
     def label_is_from_message(self, key: str) -> bool:
         """Whether the label has a value from the message in any state."""
-        return any(_is_from_message(each.labels, key) for each in self.targets.values())
+        return any(_is_from_message(each.labels, key) for each in self.wanted.values())
 
     def annotation_is_from_message(self, key: str) -> bool:
         """Whether the annotation has a value from the message in any state."""
-        return any(_is_from_message(each.annotations, key) for each in self.targets.values())
+        return any(_is_from_message(each.annotations, key) for each in self.wanted.values())
 
 
-def _may_set(items: TargetItems, key: str, value: str) -> bool:
+def _may_set(items: WantedItems, key: str, value: str) -> bool:
     """A value from a message may be any."""
     return (key, value) in items or _is_from_message(items, key)
 
 
-def _is_from_message(items: TargetItems, key: str) -> bool:
+def _is_from_message(items: WantedItems, key: str) -> bool:
     return any(name == key and isinstance(value, FromMessage) for name, value in items)
 
 
@@ -135,7 +135,7 @@ def _serials(markers: tuple[CompiledMarker, ...]) -> tuple[int, ...]:
 
 
 def _estimated_bytes(claims: Claims) -> int:
-    """Counts shared claims for each set of markers, as each set may be the last that references them."""
+    """Count shared claims for each set of markers, as each set may be the last that references them."""
     return CLAIM_BYTES + sum(each.estimated_bytes for each in claims.claims)
 
 
@@ -149,7 +149,7 @@ def _shared_claims(markers: tuple[CompiledMarker, ...]) -> Claims:
 
 
 def _resolved(claims_in_order: tuple[Claim, ...]) -> Claims:
-    """Resolves conflicts: of several claims on a name, the first one owns it. The first patterns are matched.
+    """Resolve conflicts: of several claims on a name, the first one owns it. The first patterns are matched.
 
     Patterns beyond `MAX_INSTRUCTIONS` are not matched, so that the time for one pod is bounded.
     """
@@ -159,8 +159,8 @@ def _resolved(claims_in_order: tuple[Claim, ...]) -> Claims:
     claims: list[Claim] = []
     left = MAX_INSTRUCTIONS
     for each in claims_in_order:
-        own_labels = _names(target.labels for target in each.targets.values())
-        own_annotations = _names(target.annotations for target in each.targets.values())
+        own_labels = _names(marks.labels for marks in each.wanted.values())
+        own_annotations = _names(marks.annotations for marks in each.wanted.values())
         won_labels = own_labels - labels.keys()
         won_annotations = own_annotations - annotations.keys()
         won_type = "" if each.condition_type in condition_types else each.condition_type
@@ -193,14 +193,14 @@ def _instructions(claim: Claim) -> int:
             for _, value in items
             if isinstance(value, FromMessage)
         )
-        for each in claim.targets.values()
+        for each in claim.wanted.values()
     )
 
 
 def _without_patterns(claim: Claim) -> Claim:
     """The claim of a pod whose patterns exceed the limit: it keeps its keys, with their static values."""
 
-    def unmatched(items: TargetItems) -> TargetItems:
+    def unmatched(items: WantedItems) -> WantedItems:
         return tuple(
             (key, value._replace(over_limit=True))
             if isinstance(value, FromMessage) and value.pattern
@@ -209,27 +209,27 @@ def _without_patterns(claim: Claim) -> Claim:
         )
 
     return claim._replace(
-        targets={
-            state: Targets(unmatched(each.labels), unmatched(each.annotations))
-            for state, each in claim.targets.items()
+        wanted={
+            state: WantedMarks(unmatched(each.labels), unmatched(each.annotations))
+            for state, each in claim.wanted.items()
         }
     )
 
 
-def _names(targets: Iterable[TargetItems]) -> set[str]:
-    return {key for each in targets for key, _ in each}
+def _names(all_items: Iterable[WantedItems]) -> set[str]:
+    return {key for each in all_items for key, _ in each}
 
 
 def _reduced(claim: Claim, condition_type: str, labels: set[str], annotations: set[str]) -> Claim:
-    """Reduces a claim to the given names, which no earlier claim owns."""
+    """Reduce a claim to the given names, which no earlier claim owns."""
     return claim._replace(
         condition_type=condition_type,
-        targets={
-            state: Targets(
-                tuple(item for item in target.labels if item[0] in labels),
-                tuple(item for item in target.annotations if item[0] in annotations),
+        wanted={
+            state: WantedMarks(
+                tuple(item for item in marks.labels if item[0] in labels),
+                tuple(item for item in marks.annotations if item[0] in annotations),
             )
-            for state, target in claim.targets.items()
+            for state, marks in claim.wanted.items()
         },
     )
 
@@ -239,25 +239,25 @@ def _uncontested(probe: CompiledProbe) -> Claim:
     states = [ProbeState.SUCCEEDED, ProbeState.FAILED]
     if ProbeState.UNKNOWN in probe.policies:
         states.append(ProbeState.UNKNOWN)
-    targets: dict[str, Targets] = {
-        state: Targets(
-            labels=_targets(probe.policies, state, "labels"),
-            annotations=_targets(probe.policies, state, "annotations"),
+    wanted: dict[str, WantedMarks] = {
+        state: WantedMarks(
+            labels=_wanted_items(probe.policies, state, "labels"),
+            annotations=_wanted_items(probe.policies, state, "annotations"),
         )
         for state in states
     }
-    written = [item for each in targets.values() for items in each for item in items]
+    written = [item for each in wanted.values() for items in each for item in items]
     return Claim(
         name=probe.name,
         container=probe.container,
         condition_type=probe.condition_type,
-        targets=targets,
+        wanted=wanted,
         estimated_bytes=CLAIM_BYTES
         + sum(NAME_BYTES + len(key) + _characters(value) for key, value in written),
     )
 
 
-def _targets(policies: Mapping[str, Marks], state: str, field: str) -> TargetItems:
+def _wanted_items(policies: Mapping[str, Marks], state: str, field: str) -> WantedItems:
     """The values of this state's policy, and None for keys that only policies of other states name."""
     present: Mapping[str, MarkValue] = getattr(policies.get(state, NO_MARKS), field)
     absent = {key: None for each in policies.values() for key in getattr(each, field)}

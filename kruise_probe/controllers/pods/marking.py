@@ -109,9 +109,9 @@ def _apply_states(
             condition = _condition(pod, claim.condition_type, state, why_unknown, now)
             if condition is not None:
                 changes.conditions.append(condition)
-        targets = claim.targets.get(ProbeState.UNKNOWN if why_unknown else state.state)
-        if targets is not None:
-            values = values_of(targets, "" if why_unknown else state.message or "")
+        wanted = claim.wanted.get(ProbeState.UNKNOWN if why_unknown else state.state)
+        if wanted is not None:
+            values = values_of(wanted, "" if why_unknown else state.message or "")
             _apply_values(pod, values, changes)
 
 
@@ -134,7 +134,7 @@ def _state(pod: Pod, claim: Claim, states: States, stale: str) -> ContainerProbe
 
 def _owns_any(pod: Pod, claim: Claim) -> bool:
     """Whether we wrote the condition of the claim, or a mark that its policy for Unknown changes."""
-    unknown = claim.targets.get(ProbeState.UNKNOWN)
+    unknown = claim.wanted.get(ProbeState.UNKNOWN)
     if claim.condition_type in pod.owned.condition_types:
         return True
     return unknown is not None and (
@@ -196,7 +196,7 @@ def _transition_time(
 
 
 def _remove_stale_marks(pod: Pod, claims: Claims, changes: Changes) -> None:
-    """Removes our marks that no live marker of the pod would write."""
+    """Remove our marks that no live marker of the pod would write."""
     owned = pod.owned
     for key in owned.labels & pod.labels.keys() - changes.labels.keys():
         owner = claims.labels.get(key)

@@ -21,7 +21,7 @@ from kruise_probe.api.errors import (
 )
 from kruise_probe.api.keys import ProbeName
 from kruise_probe.api.pods import Pod, PodCondition
-from kruise_probe.controllers.pods.claims import Claims, TargetItems
+from kruise_probe.controllers.pods.claims import Claims, WantedItems
 from kruise_probe.controllers.pods.marking import Changes
 
 MAX_REFUSAL_CHARS: Final = 200
@@ -54,7 +54,7 @@ def encode_patch(pod: Pod, changes: Changes) -> bytes:
 
 
 def _entry(condition: PodCondition, current: PodCondition | None) -> dict[str, str | None]:
-    """Encodes a condition. Omits unchanged times, and texts that are empty and not set."""
+    """Encode a condition. Omit unchanged times, and texts that are empty and not set."""
     entry: dict[str, str | None] = {"type": condition.type, "status": condition.status}
     if condition.reason or (current is not None and current.reason):
         entry["reason"] = condition.reason or None
@@ -68,7 +68,7 @@ def _entry(condition: PodCondition, current: PodCondition | None) -> dict[str, s
 
 
 def parts_of(changes: Changes, claims: Claims) -> list[PatchPart]:
-    """Splits changes: one part with conditions and removals, then one per marker with its labels and annotations.
+    """Split changes: one part with conditions and removals, then one per marker with its labels and annotations.
 
     So a value that the API server refuses only affects its own marker.
     """
@@ -77,20 +77,20 @@ def parts_of(changes: Changes, claims: Claims) -> list[PatchPart]:
     for claim in claims.claims:
         marker = ProbeName.parse(claim.name).marker
         part = by_marker.setdefault(marker, Changes({}, {}, [], []))
-        for targets in claim.targets.values():
-            _move(targets.labels, left.labels, part.labels)
-            _move(targets.annotations, left.annotations, part.annotations)
+        for wanted in claim.wanted.values():
+            _move(wanted.labels, left.labels, part.labels)
+            _move(wanted.annotations, left.annotations, part.annotations)
     parts = [PatchPart(EVERY_MARKER, left), *(PatchPart(*each) for each in by_marker.items())]
     return [each for each in parts if each.changes]
 
 
 def _move(
-    targets: TargetItems,
+    wanted: WantedItems,
     left: dict[str, str | None],
     part: dict[str, str | None],
 ) -> None:
-    """Moves the values of the keys of `targets` from `left` to `part`; removals stay in `left`."""
-    for key, _ in targets:
+    """Move the values of the keys of `wanted` from `left` to `part`; removals stay in `left`."""
+    for key, _ in wanted:
         value = left.get(key)
         if value is not None:
             part[key] = value

@@ -114,7 +114,7 @@ class PodReconciler:
         return Result(CONTESTED_SECONDS) if self._changes(written) is not None else None
 
     def _enqueue_waiting_deletions(self, pod: Pod, changes: Changes) -> None:
-        """Enqueues deleted markers whose finalizers waited for this patch, and the pod's node."""
+        """Enqueue deleted markers whose finalizers waited for this patch, and the pod's node."""
         deleting = self._caches.matching.deleting(pod.namespace).values()
         waiting = [each for each in deleting if sets_mark_of(each, changes)]
         if waiting:
@@ -122,7 +122,7 @@ class PodReconciler:
             self._queues.enqueue_status_of(waiting)
 
     async def _write(self, pod: Pod, changes: Changes) -> tuple[Pod, KubeError | None]:
-        """Writes the changes; returns the pod, and the error if some parts were refused.
+        """Write the changes; return the pod, and the error if some parts were refused.
 
         Raises:
             KubeError: nothing was written, or the error does not depend on the changes.
@@ -142,7 +142,7 @@ class PodReconciler:
     async def _write_parts(
         self, pod: Pod, parts: Iterable[PatchPart]
     ) -> tuple[Pod, KubeError | None]:
-        """Writes one patch per part, so that a refused part only affects its own marker; see `_write`."""
+        """Write one patch per part, so that a refused part only affects its own marker; see `_write`."""
         refused: dict[str, str] = {}
         written, failure = None, None
         for part in parts:
@@ -172,7 +172,7 @@ class PodReconciler:
         return written
 
     def _record(self, key: NamespacedName, pod: Pod | None, refusals: Refusals) -> None:
-        """Records refusals; enqueues the markers. The deletion of a pod enqueues its markers itself."""
+        """Record refusals; enqueue the markers. The deletion of a pod enqueues its markers itself."""
         if self._write_results.set_refusals(key, refusals) and pod is not None:
             deleting = self._caches.matching.deleting(pod.namespace).values()
             self._queues.enqueue_status_of({*self._caches.matching.markers_of(pod), *deleting})

@@ -10,7 +10,7 @@ from kruise_probe.api.extraction import FromMessage, annotation_value, label_val
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.v1alpha1 import ContainerProbeState
 from kruise_probe.controllers.compiled import CompiledMarker
-from kruise_probe.controllers.pods.claims import Claims, TargetItems, Targets, claims_on
+from kruise_probe.controllers.pods.claims import Claims, WantedItems, WantedMarks, claims_on
 
 
 class InvalidValue(NamedTuple):
@@ -33,13 +33,11 @@ class Values(NamedTuple):
     invalid_annotations: tuple[str, ...]
 
 
-def values_of(targets: Targets, message: str) -> Values:
-    """The values of `targets` for a result with this message."""
-    labels, invalid_labels = _resolve(
-        targets.labels, lambda _, wanted: label_value(wanted, message)
-    )
+def values_of(wanted: WantedMarks, message: str) -> Values:
+    """The values of `wanted` for a result with this message."""
+    labels, invalid_labels = _resolve(wanted.labels, lambda _, source: label_value(source, message))
     annotations, invalid_annotations = _resolve(
-        targets.annotations, lambda key, wanted: annotation_value(wanted, key, message)
+        wanted.annotations, lambda key, source: annotation_value(source, key, message)
     )
     return Values(labels, annotations, invalid_labels, invalid_annotations)
 
@@ -52,19 +50,19 @@ def invalid_values(
     found: list[InvalidValue] = []
     for claim in claims_on(pod, claims).claims:
         state = states.get(claim.name)
-        targets = claim.targets.get(state.state) if state is not None else None
-        if claim.name not in names or state is None or targets is None:
+        wanted = claim.wanted.get(state.state) if state is not None else None
+        if claim.name not in names or state is None or wanted is None:
             continue
-        probe, values = names[claim.name], values_of(targets, state.message or "")
+        probe, values = names[claim.name], values_of(wanted, state.message or "")
         found += [InvalidValue(probe, "label", key) for key in values.invalid_labels]
         found += [InvalidValue(probe, "annotation", key) for key in values.invalid_annotations]
     return found
 
 
 def _resolve(
-    items: TargetItems, extracted: Callable[[str, FromMessage], str | None]
+    items: WantedItems, extracted: Callable[[str, FromMessage], str | None]
 ) -> tuple[dict[str, str | None], tuple[str, ...]]:
-    """Returns the values, and the keys for which the message has no valid one."""
+    """Return the values, and the keys for which the message has no valid one."""
     values: dict[str, str | None] = {}
     invalid: list[str] = []
     for key, wanted in items:

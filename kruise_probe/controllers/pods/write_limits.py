@@ -121,7 +121,7 @@ class _Buckets:
         self._by_pod.pop(pod, None)
 
     def _forget_full(self, now: float) -> None:
-        """Checks the pods written longest ago, two per write, so that the number of buckets is bounded."""
+        """Check the pods written longest ago, two per write, so that the number of buckets is bounded."""
         for pod in list(islice(self._by_pod, FORGOTTEN_PER_WRITE)):
             if not self._by_pod[pod].is_full(now):
                 return
@@ -143,19 +143,19 @@ class WriteLimits:
         self._reports: dict[NamespacedName, Report] = {}
 
     def result_changed(self, pod: NamespacedName, change: PodResultChange) -> None:
-        """Records a change of results in a NodePodProbe."""
+        """Record a change of results in a NodePodProbe."""
         self.put_back(pod, Report(change, asyncio.get_running_loop().time()))
 
     def provider_changed(self, pod: NamespacedName) -> None:
-        """Records that a serverless provider changed a condition."""
+        """Record that a serverless provider changed a condition."""
         self.put_back(pod, Report(PodResultChange.STATE, None))
 
     def take_report(self, pod: NamespacedName) -> Report | None:
-        """Removes and returns the report that the next write covers."""
+        """Remove and return the report that the next write covers."""
         return self._reports.pop(pod, None)
 
     def put_back(self, pod: NamespacedName, report: Report) -> None:
-        """Merges a report into the pending one: keeps the most important change and the earliest time."""
+        """Merge a report into the pending one: keep the most important change and the earliest time."""
         known = self._reports.get(pod)
         if known is not None:
             seen = [each.seen_at for each in (known, report) if each.seen_at is not None]
@@ -175,7 +175,7 @@ class WriteLimits:
         return self._shared(cause).wait_seconds(pod, now)
 
     def wrote(self, pod: NamespacedName, cause: WriteCause, *, probes: int, now: float) -> None:
-        """Takes the token of a completed write."""
+        """Take the token of a completed write."""
         now += CLOCK_SLACK_SECONDS
         if self._is_own_write(pod, cause, probes, now):
             self._first_results.take(pod, now)
@@ -183,7 +183,7 @@ class WriteLimits:
             self._shared(cause).take(pod, now)
 
     def forget(self, pod: NamespacedName) -> None:
-        """Removes a deleted pod."""
+        """Remove the buckets and the report of a deleted pod."""
         self._reports.pop(pod, None)
         for each in (self._messages, self._marks, self._first_results):
             each.forget(pod)

@@ -60,8 +60,8 @@ def test_each_state_sets_its_values_and_removes_keys_of_the_other(
         policy_wire("Failed", {"both": "2", "fail": "1"}),
     ]
     claims = claims_of((compile_marker(marker(probes=[probe_wire(policies=both)])),))
-    assert claims.claims[0].targets[state].labels == labels
-    assert "Unknown" not in claims.claims[0].targets
+    assert claims.claims[0].wanted[state].labels == labels
+    assert "Unknown" not in claims.claims[0].wanted
 
 
 THREE = [
@@ -87,7 +87,7 @@ def test_of_three_policies_each_state_removes_keys_of_the_others(
     state: str, labels: object, annotations: object
 ) -> None:
     claims = claims_of((compile_marker(marker(probes=[probe_wire(policies=THREE)])),))
-    assert claims.claims[0].targets[state] == (labels, annotations)
+    assert claims.claims[0].wanted[state] == (labels, annotations)
 
 
 def test_a_key_from_the_message_is_owned_like_a_static_one() -> None:
@@ -124,7 +124,7 @@ def test_patterns_beyond_the_limit_of_a_pod_are_not_matched() -> None:
     over_limit = [
         [
             wanted.over_limit
-            for items in claim.targets["Succeeded"]
+            for items in claim.wanted["Succeeded"]
             for _, wanted in items
             if isinstance(wanted, FromMessage)
         ]
@@ -151,7 +151,7 @@ def test_the_first_marker_that_names_something_owns_it(first: Json, second: Json
     for order in permutations(pair):
         claims = claims_of(tuple(order))
         assert [each.condition_type for each in claims.claims] == ["c/x", ""]
-        assert claims.claims[1].targets["Succeeded"] == ((), ())
+        assert claims.claims[1].wanted["Succeeded"] == ((), ())
         conflicts = conflicts_of(pair[1], claims)
         assert {(each.kind, each.name) for each in conflicts} == {
             ("label", "l"),
@@ -168,8 +168,8 @@ def test_within_a_marker_the_position_decides() -> None:
     two = probe_wire("two", condition="c2", policies=[policy_wire("Failed", {"l": "2"})])
     both = compile_marker(marker(probes=[one, two]))
     claims = claims_of((both,))
-    assert claims.claims[0].targets["Failed"].labels == (("l", None),)
-    assert claims.claims[1].targets["Failed"].labels == ()
+    assert claims.claims[0].wanted["Failed"].labels == (("l", None),)
+    assert claims.claims[1].wanted["Failed"].labels == ()
     (conflict,) = conflicts_of(both, claims)
     assert str(conflict) == (
         "label 'l' of probe 'two' belongs to probe 'one' of PodProbeMarker default/web"
@@ -191,7 +191,7 @@ def test_everything_that_a_marker_names_is_owned_by_exactly_one_probe(wires: lis
     assert claims.labels.keys() == set().union(*(each.labels for each in markers))
     assert claims.annotations.keys() == set().union(*(each.annotations for each in markers))
     assert claims.condition_types.keys() == set().union(*(each.condition_types for each in markers))
-    owners = [key for each in claims.claims for key, _ in each.targets["Succeeded"].labels]
+    owners = [key for each in claims.claims for key, _ in each.wanted["Succeeded"].labels]
     assert len(owners) == len(set(owners))
 
 
