@@ -34,8 +34,9 @@ MANAGER: Final = _service_account(rbac.MANAGER)
 DAEMON: Final = _service_account(rbac.DAEMON)
 KUBELETS: Final = User("system:node:all", ("system:nodes",))
 SCHEDULER: Final = User("system:kube-scheduler")
+CONTROLLERS: Final = User("system:kube-controller-manager")
 
-_USERS: Final = (ADMIN, MANAGER, DAEMON, KUBELETS, SCHEDULER)
+_USERS: Final = (ADMIN, MANAGER, DAEMON, KUBELETS, SCHEDULER, CONTROLLERS)
 
 
 class Access(NamedTuple):

@@ -61,7 +61,7 @@ kruise-probe playground --check          for scripts: one line of JSON, exit cod
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Pods and PodProbeMarkers to apply instead of the sample: a file, a folder with .yaml, .yml and .json files,"
-    " or - for standard input; repeatable. Deployments and StatefulSets become single pods.",
+    " or - for standard input; repeatable. A Deployment becomes its ReplicaSet, a StatefulSet single pods.",
 )
 @flag("--no-sample", is_flag=True, help="Do not apply the sample.")
 @flag(

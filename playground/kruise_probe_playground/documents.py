@@ -1,7 +1,8 @@
 """Files of Kubernetes objects: read completely before anything starts, then applied in order.
 
-Every error is one line: file, document, what is wrong. The playground has no controllers, so a workload becomes the
-pods that its template describes. They have no owner: nothing recreates or scales them.
+Every error is one line: file, document, what is wrong. The only controller of the playground is that of ReplicaSets. A
+Deployment becomes its ReplicaSet. Other workloads become the pods that their template describes. These have no owner:
+nothing recreates or scales them.
 """
 
 import sys
@@ -14,53 +15,70 @@ import yaml
 
 from kruise_probe.api.errors import AlreadyExists, ApiError, NotFound
 from kruise_probe.client.rest import PatchType, RestClient
+from kruise_probe_playground.replicas import MOST_REPLICAS
 
 Json = dict[str, Any]
 
-WORKLOADS: Final = frozenset({"Deployment", "ReplicaSet", "StatefulSet", "DaemonSet"})
+WORKLOADS: Final = frozenset({"StatefulSet", "DaemonSet"})
 IGNORED: Final = frozenset({("v1", "Service"), ("policy/v1", "PodDisruptionBudget")})
 """Common kinds in files of pods that probes do not need."""
 
-MOST_REPLICAS: Final = 100
 
-
-def is_workload(document: Json) -> bool:
-    return document["apiVersion"] == "apps/v1" and document["kind"] in WORKLOADS
-
-
-def pods_of(workload: Json) -> list[Json]:
-    """The pods of a workload, `<name>-0` and so on.
+def objects_for(document: Json) -> list[Json]:
+    """The objects to create for one of a file.
 
     Raises:
-        ValueError: no valid template or number of replicas; the text says what to write.
+        ValueError: a workload has no valid template or number of replicas; the text says what to write.
     """
-    value = workload.get("spec")
-    spec: Json = value if isinstance(value, dict) else {}
-    template = spec.get("template")
+    kind = document["apiVersion"], document["kind"]
+    if kind in IGNORED:
+        return []
+    if kind == ("apps/v1", "Deployment"):
+        return [_replica_set_of(document)]
+    if kind[0] == "apps/v1" and kind[1] in WORKLOADS:
+        return _pods_of(document)
+    return [document]
+
+
+def _replica_set_of(deployment: Json) -> Json:
+    """A ReplicaSet with the name of the Deployment."""
+    spec = _spec_of(deployment)
+    kept = {key: spec[key] for key in ("replicas", "selector", "template") if key in spec}
+    return {**deployment, "kind": "ReplicaSet", "spec": kept}
+
+
+def _spec_of(workload: Json) -> Json:
+    spec = workload.get("spec")
+    template = spec.get("template") if isinstance(spec, dict) else None
     if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
         raise ValueError("has no spec.template.spec; write the pod's containers there")
-    template_metadata = template.get("metadata") or {}
-    if not isinstance(template_metadata, dict):
+    if not isinstance(template.get("metadata") or {}, dict):
         raise ValueError("spec.template.metadata is not a mapping; write the pod's labels there")
-    replicas = spec.get("replicas")
-    if replicas is None or workload["kind"] == "DaemonSet":
-        replicas = 1
-    if not isinstance(replicas, int) or not 0 <= replicas <= MOST_REPLICAS:
+    replicas = spec.get("replicas") if isinstance(spec, dict) else None
+    if replicas is not None and not (isinstance(replicas, int) and 0 <= replicas <= MOST_REPLICAS):
         raise ValueError(f"spec.replicas is {replicas!r}; write 0 to {MOST_REPLICAS}")
-    metadata = workload["metadata"]
+    found: Json = workload["spec"]
+    return found
+
+
+def _pods_of(workload: Json) -> list[Json]:
+    """The pods of a workload, `<name>-0` and so on."""
+    spec = _spec_of(workload)
+    replicas = 1 if workload["kind"] == "DaemonSet" else spec.get("replicas", 1)
+    metadata, template = workload["metadata"], spec["template"]
     place = {"namespace": metadata["namespace"]} if "namespace" in metadata else {}
     return [
         {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {
-                **template_metadata,
+                **(template.get("metadata") or {}),
                 **place,
                 "name": f"{metadata['name']}-{number}",
             },
             "spec": template["spec"],
         }
-        for number in range(replicas)
+        for number in range(1 if replicas is None else replicas)
     ]
 
 
@@ -89,7 +107,7 @@ class Document(NamedTuple):
 
 
 def load(files: Sequence[Path]) -> list[Document]:
-    """The objects of all files: items of lists, the pods of workloads, without ignored kinds.
+    """The objects of all files: items of lists, the pods or ReplicaSets of workloads, without ignored kinds.
 
     Raises:
         BadFile: a file cannot be read, is not YAML, or contains something other than objects.
@@ -186,13 +204,10 @@ def _objects(place: str, value: Any) -> Iterator[Document]:
     if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
         raise BadFile(f"{place}: the {value['kind']} has no metadata.name; add it")
     place = f"{place} ({value['kind']} {metadata['name']})"
-    if is_workload(value):
-        try:
-            yield from (Document(place, pod) for pod in pods_of(value))
-        except ValueError as error:
-            raise BadFile(f"{place}: {error}") from error
-    elif (value["apiVersion"], value["kind"]) not in IGNORED:
-        yield Document(place, value)
+    try:
+        yield from (Document(place, each) for each in objects_for(value))
+    except ValueError as error:
+        raise BadFile(f"{place}: {error}") from error
 
 
 class _ServedKind(msgspec.Struct, frozen=True):

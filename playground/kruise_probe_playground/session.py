@@ -18,6 +18,7 @@ from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.manifests.crds import all_crds
 from kruise_probe_playground.access import (
     ADMIN,
+    CONTROLLERS,
     DAEMON,
     KUBELETS,
     MANAGER,
@@ -35,6 +36,7 @@ from kruise_probe_playground.node.scheduler import Scheduler
 from kruise_probe_playground.pod_logs import LogOptions, NoLog
 from kruise_probe_playground.private_files import create_private, fill_private
 from kruise_probe_playground.programs import Child, daemon, manager
+from kruise_probe_playground.replicas import ReplicaSetController
 from kruise_probe_playground.workspace import NoWorkspace, Workspace, workspace
 
 USER_AGENT = "kruise-probe-playground"
@@ -147,8 +149,11 @@ class Playground:
                     _client(self.config, "kubectl") as self.client,
                     _client(access.config(server.url, KUBELETS), "kubelet") as kubelets,
                     _client(access.config(server.url, SCHEDULER), "kube-scheduler") as scheduler,
+                    _client(
+                        access.config(server.url, CONTROLLERS), "kube-controller-manager"
+                    ) as controllers,
                 ):
-                    await self._run_cluster(place, kubelets, scheduler)
+                    await self._run_cluster(place, kubelets, scheduler, controllers)
 
     def _make_server(self, access: Access) -> EmbeddedApiServer:
         return EmbeddedApiServer(
@@ -194,7 +199,11 @@ class Playground:
             fill_private(self._kubeconfig_out, text)
 
     async def _run_cluster(
-        self, place: Workspace, kubelets: RestClient, scheduler: RestClient
+        self,
+        place: Workspace,
+        kubelets: RestClient,
+        scheduler: RestClient,
+        controllers: RestClient,
     ) -> None:
         applier = Applier(self.client)
         await applier.apply([_namespace(name) for name in NAMESPACES])
@@ -210,6 +219,7 @@ class Playground:
             for node in self.nodes:
                 cluster.create_task(node.run(), name=node.name)
             cluster.create_task(self._schedule(scheduler), name="scheduler")
+            cluster.create_task(ReplicaSetController(controllers).run(), name="ReplicaSets")
             programs.create_task(self.manager.run(), name="manager")
             for node in self.nodes:
                 await node.ready.wait()

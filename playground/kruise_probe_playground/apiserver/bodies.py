@@ -41,9 +41,7 @@ def read_object(kind: Kind, body: bytes, content_type: str) -> Json:
     """Decode the object of a create or an update."""
     if media_type(content_type) == protobuf.MEDIA_TYPE and kind.kind in protobuf.METADATA_ONLY:
         return _read_protobuf(kind, body)
-    sent = _decode(body, content_type, kind.kind)
-    if not isinstance(sent, dict):
-        raise unrecognized(kind.kind, "json: cannot unmarshal into an object", body)
+    sent = read_json(body, content_type, kind.kind)
     if not isinstance(sent.get("metadata") or {}, dict):
         raise unrecognized(kind.kind, "json: cannot unmarshal metadata into an object", body)
     if kind.custom and not sent.get("kind"):
@@ -60,6 +58,14 @@ def read_object(kind: Kind, body: bytes, content_type: str) -> Json:
             f'{name} in version "{version}" cannot be handled as a {kind.kind}: expected'
             f" {kind.kind} of version {kind.api_version}"
         )
+    return sent
+
+
+def read_json(body: bytes, content_type: str, kind: str) -> Json:
+    """Decode an object in JSON or YAML; `kind` is for messages."""
+    sent = _decode(body, content_type, kind)
+    if not isinstance(sent, dict):
+        raise unrecognized(kind, "json: cannot unmarshal into an object", body)
     return sent
 
 

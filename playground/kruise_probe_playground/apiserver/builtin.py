@@ -1,4 +1,4 @@
-"""The built-in kinds: pods, nodes, namespaces, events, leases, service accounts.
+"""The built-in kinds: pods, nodes, namespaces, events, leases, service accounts, ReplicaSets.
 
 Their structure is `core_schemas.json`, read once; their manners are small classes here and in `pods`.
 
@@ -16,6 +16,7 @@ import msgspec
 from kruise_probe_playground.apiserver import pods, printers
 from kruise_probe_playground.apiserver.failures import Cause, invalid_value
 from kruise_probe_playground.apiserver.kinds import ALL_VERBS, Kind, Rules
+from kruise_probe_playground.apiserver.replica_sets import ReplicaSetRules
 from kruise_probe_playground.apiserver.schema import Compiler, Json, Schema
 from kruise_probe_playground.apiserver.shaping import apply_defaults
 
@@ -23,6 +24,10 @@ _CORE: Final = "io.k8s.api.core.v1."
 _BLANKS: Final[Mapping[str, Json]] = {
     "Event": {"involvedObject": {}},
     "Namespace": {"spec": {}, "status": {}},
+    "ReplicaSet": {
+        "spec": {"selector": None, "template": {"metadata": {}, "spec": {"containers": None}}},
+        "status": {"replicas": 0},
+    },
     "Pod": {"spec": {"containers": None}, "status": {}},
 }
 _META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1."
@@ -178,6 +183,17 @@ def builtin_kinds() -> list[Kind]:
             short_names=("sa",),
             columns=printers.SERVICE_ACCOUNTS,
             returns_deleted=True,
+        ),
+        _kind(
+            "io.k8s.api.apps.v1.ReplicaSet",
+            "replicasets",
+            group="apps",
+            short_names=("rs",),
+            categories=("all",),
+            columns=printers.REPLICA_SETS,
+            rules=ReplicaSetRules(),
+            subresources=("status", "scale"),
+            has_generation=True,
         ),
         _kind(
             "io.k8s.api.coordination.v1.Lease",

@@ -4,15 +4,18 @@ Source: apiserver pkg/endpoints/discovery; apidiscovery.k8s.io/v2.
 Differs: the served kinds never change.
 """
 
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 from kruise_probe_playground.apiserver.kinds import SUBRESOURCE_VERBS, Kind
 from kruise_probe_playground.apiserver.schema import Json
 
 GIT_VERSION: Final = "v1.36.0+playground"
 
-_SUBRESOURCE_KINDS: Final = {"binding": "Binding"}
+_SUBRESOURCE_KINDS: Final[Mapping[str, Json]] = {
+    "binding": {"kind": "Binding"},
+    "scale": {"group": "autoscaling", "version": "v1", "kind": "Scale"},
+}
 AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 
@@ -130,7 +133,7 @@ def _resource_entries(kind: Kind) -> list[Json]:
             "name": f"{kind.plural}/{each}",
             "singularName": "",
             "namespaced": kind.namespaced,
-            "kind": _SUBRESOURCE_KINDS.get(each, kind.kind),
+            **_SUBRESOURCE_KINDS.get(each, {"kind": kind.kind}),
             "verbs": list(SUBRESOURCE_VERBS[each]),
         }
         for each in kind.subresources
@@ -139,12 +142,10 @@ def _resource_entries(kind: Kind) -> list[Json]:
 
 
 def _discovered(kind: Kind) -> Json:
-    def response_kind(name: str) -> dict[str, Any]:
-        return {"group": kind.group, "version": kind.version, "kind": name}
-
+    own: Json = {"group": kind.group, "version": kind.version, "kind": kind.kind}
     entry: Json = {
         "resource": kind.plural,
-        "responseKind": response_kind(kind.kind),
+        "responseKind": own,
         "scope": "Namespaced" if kind.namespaced else "Cluster",
         "singularResource": kind.singular,
         "verbs": list(kind.verbs),
@@ -157,7 +158,7 @@ def _discovered(kind: Kind) -> Json:
         entry["subresources"] = [
             {
                 "subresource": each,
-                "responseKind": response_kind(_SUBRESOURCE_KINDS.get(each, kind.kind)),
+                "responseKind": own | _SUBRESOURCE_KINDS.get(each, {}),
                 "verbs": list(SUBRESOURCE_VERBS[each]),
             }
             for each in kind.subresources

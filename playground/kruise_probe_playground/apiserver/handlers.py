@@ -14,6 +14,7 @@ from kruise_probe_playground.apiserver.bodies import (
     apply_patch,
     patch_type_of,
     read_binding,
+    read_json,
     read_object,
     wants_dry_run,
 )
@@ -24,6 +25,7 @@ from kruise_probe_playground.apiserver.kinds import SUBRESOURCE_VERBS, Kind
 from kruise_probe_playground.apiserver.listing import Page, list_page, scope_of
 from kruise_probe_playground.apiserver.presenting import Presenter, presenter_for
 from kruise_probe_playground.apiserver.registry import Registry
+from kruise_probe_playground.apiserver.replica_sets import scale_of, scaled
 from kruise_probe_playground.apiserver.requests import (
     ResourcePath,
     parse_list_query,
@@ -123,6 +125,8 @@ class Handlers:
 
     def respond(self, call: Call) -> Response:
         """Serve any call but a watch."""
+        if call.path.subresource == "scale":
+            return self._scale(call)
         return self._verbs[call.verb](call)
 
     def watch(self, call: Call) -> Watch:
@@ -218,6 +222,22 @@ class Handlers:
             kind, stored, call.path.subresource, patched, options, patched=True
         )
         return self._written(call, written)
+
+    def _scale(self, call: Call) -> Response:
+        """Get, update or patch the Scale of a ReplicaSet."""
+        stored = self._registry.get(call.kind, call.path.key)
+        found = call.kind.decode(stored)
+        scale = scale_of(found)
+        if call.verb != "get":
+            media = call.headers.get("content-type", "")
+            if call.verb == "patch":
+                scale = apply_patch(call.kind, scale, call.body, patch_type_of(call.kind, media))
+            else:
+                scale = read_json(call.body, media, "Scale")
+            options = _options(call, "UpdateOptions")
+            written = self._editor.update(call.kind, stored, "scale", scaled(found, scale), options)
+            scale = scale_of(call.kind.decode(written.stored))
+        return Response(200, msgspec.json.encode(scale))
 
     def _written(self, call: Call, written: Written) -> Response:
         body = self._presenter(call).one(written.stored)

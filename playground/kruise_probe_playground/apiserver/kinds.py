@@ -33,6 +33,7 @@ SUBRESOURCE_VERBS: Final[Mapping[str, Sequence[str]]] = {
     "finalize": ("update",),
     "binding": ("create",),
     "log": ("get",),
+    "scale": ("get", "patch", "update"),
 }
 
 _encoder = msgspec.json.Encoder()

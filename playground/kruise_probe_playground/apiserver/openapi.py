@@ -91,8 +91,8 @@ def _schema_name(kind: Kind) -> str:
     if kind.custom or "create" not in kind.verbs:
         reversed_group = ".".join(reversed(kind.group.split(".")))
         return f"{reversed_group}.{kind.version}.{kind.kind}"
-    package = f"coordination.{kind.version}" if kind.group else f"core.{kind.version}"
-    return f"io.k8s.api.{package}.{kind.kind}"
+    package = kind.group.partition(".")[0] or "core"
+    return f"io.k8s.api.{package}.{kind.version}.{kind.kind}"
 
 
 def _schema(kind: Kind) -> Json:

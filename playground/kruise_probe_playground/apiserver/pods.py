@@ -74,7 +74,6 @@ _SPEC_DEFAULTS: Final[Json] = {
     "dnsPolicy": "ClusterFirst",
     "securityContext": {},
     "schedulerName": "default-scheduler",
-    "enableServiceLinks": True,
 }
 _CONTAINER_DEFAULTS: Final[Json] = {
     "resources": {},
@@ -103,17 +102,26 @@ def select_fields(pod: Json) -> Mapping[str, str]:
     }
 
 
+def default_spec(spec: Json) -> None:
+    """Set the defaults of pods and pod templates."""
+    for key, value in _SPEC_DEFAULTS.items():
+        spec.setdefault(key, deepcopy(value))
+    for name in CONTAINER_LISTS:
+        for each in spec.get(name) or ():
+            _default_container(each)
+    for volume in spec.get("volumes") or ():
+        if len(volume) == 1:
+            volume["emptyDir"] = {}
+
+
 class PodRules(Rules):
     def default(self, new: Json) -> None:
         spec = new.setdefault("spec", {})
-        for key, value in _SPEC_DEFAULTS.items():
-            spec.setdefault(key, deepcopy(value))
+        default_spec(spec)
+        spec.setdefault("enableServiceLinks", True)
         for name in CONTAINER_LISTS:
             for each in spec.get(name) or ():
-                _default_container(each)
-        for volume in spec.get("volumes") or ():
-            if len(volume) == 1:
-                volume["emptyDir"] = {}
+                _default_requests(each)
 
     def reset_for_create(self, new: Json) -> None:
         new.pop("status", None)
@@ -206,14 +214,17 @@ def _default_container(container: Json) -> None:
         reference = (variable.get("valueFrom") or {}).get("fieldRef")
         if reference is not None:
             reference.setdefault("apiVersion", "v1")
+    for name in ("livenessProbe", "readinessProbe", "startupProbe"):
+        if name in container:
+            default_probe(container[name])
+
+
+def _default_requests(container: Json) -> None:
     limits = container["resources"].get("limits")
     if limits:
         requests = container["resources"].setdefault("requests", {})
         for name, quantity in limits.items():
             requests.setdefault(name, quantity)
-    for name in ("livenessProbe", "readinessProbe", "startupProbe"):
-        if name in container:
-            default_probe(container[name])
 
 
 def default_probe(probe: Json) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from kruise_probe_playground.apiserver.columns import Column, age
 from kruise_probe_playground.apiserver.pod_printer import pod_ready, pod_restarts, pod_status
+from kruise_probe_playground.apiserver.replica_sets import scale_of
 from kruise_probe_playground.apiserver.schema import Json
 
 _NONE: Final = "<none>"
@@ -164,6 +165,23 @@ EVENTS: Final = (
     Column("First Seen", "string", _first_seen, wide=True),
     Column("Count", "string", _count, wide=True),
     Column("Name", "string", _name, wide=True, format="name"),
+)
+
+
+def _containers(replica_set: Json, key: str) -> str:
+    containers = replica_set["spec"]["template"]["spec"].get("containers") or ()
+    return ",".join(each.get(key) or "" for each in containers)
+
+
+REPLICA_SETS: Final = (
+    NAME,
+    Column("Desired", "integer", lambda it, _: it["spec"]["replicas"]),
+    Column("Current", "integer", lambda it, _: it["status"]["replicas"]),
+    Column("Ready", "integer", lambda it, _: it["status"].get("readyReplicas", 0)),
+    AGE,
+    Column("Containers", "string", lambda it, _: _containers(it, "name"), wide=True),
+    Column("Images", "string", lambda it, _: _containers(it, "image"), wide=True),
+    Column("Selector", "string", lambda it, _: scale_of(it)["status"]["selector"], wide=True),
 )
 
 

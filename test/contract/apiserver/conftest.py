@@ -3,15 +3,20 @@
 The real one is the cluster of the kubeconfig that KRUISE_PROBE_CONTRACT_KUBECONFIG names.
 """
 
+import asyncio
 import os
-from collections.abc import AsyncIterator
+import uuid
+from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
 from support.api_server import ApiServer
 from support.contract_api import Api, Target, target_of
+from support.kubectl import Kubectl
+from support.playground import Playground
 from support.programs import until
 
 from kruise_probe.api.names import LEADER_ELECTION_ID, SYSTEM_NAMESPACE
@@ -102,3 +107,35 @@ async def _until(api: Api, method: str, path: str, body: object, code: int) -> N
         return (await api.send(method, path, body, **query)).code == code
 
     await until(f"{method} {path} answers {code}", answers)
+
+
+@pytest.fixture(params=["embedded", "real"])
+async def node_kubectl(request: pytest.FixtureRequest) -> AsyncIterator[Callable[..., Any]]:
+    """kubectl in a namespace of its own, on a server with a node and the controller of ReplicaSets.
+
+    Its arguments are those of kubectl, or objects to apply.
+    """
+    if request.param == "embedded":
+        async with Playground() as playground:
+            yield await _in_namespace(playground.kubeconfig)
+        return
+    run = await _in_namespace(_real_target().kubeconfig)
+    if not await run("get", "nodes", "-o", "name"):
+        pytest.skip("the real cluster has no node")
+    yield run
+    await run("delete", "replicasets,pods", "--all", "--grace-period=0", "--force", "--wait=false")
+
+
+async def _in_namespace(kubeconfig: Path) -> Callable[..., Any]:
+    runner = Kubectl(str(kubeconfig), namespace=f"contract-{uuid.uuid4().hex[:8]}")
+
+    async def run(*arguments: Any) -> str:
+        if isinstance(arguments[0], dict):
+            await asyncio.to_thread(runner.apply, *arguments)
+            return ""
+        return await asyncio.to_thread(runner.run, *arguments)
+
+    await run("create", "namespace", runner.namespace)
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
+    await run(account)  # pods of a real cluster need it, and a controller creates it later
+    return run

@@ -1,18 +1,13 @@
 """`pods/log`: refusals of the API server, and logs of containers that run on a node."""
 
-import asyncio
-import os
-import uuid
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from support.contract_api import Api, pod
-from support.kubectl import Kubectl, KubectlError
-from support.playground import Playground
+from support.kubectl import KubectlError
 
-KUBECONFIG_VARIABLE = "KRUISE_PROBE_CONTRACT_KUBECONFIG"
+Run = Callable[..., Any]
 
 
 def two_containers(name: str = "p", **more: Any) -> Any:
@@ -57,52 +52,6 @@ async def test_logs_are_read_only(api: Api) -> None:
     ] * 3
 
 
-Run = Callable[..., Any]
-
-
-@pytest.fixture(params=["embedded", "real"])
-async def kubectl(request: pytest.FixtureRequest) -> AsyncIterator[Run]:
-    """kubectl in a namespace of its own, on a server with a node."""
-    if request.param == "embedded":
-        async with Playground() as playground:
-            yield await _in_namespace(playground.kubeconfig)
-        return
-    kubeconfig = os.environ.get(KUBECONFIG_VARIABLE)
-    if not kubeconfig:
-        pytest.skip(f"no real API server: {KUBECONFIG_VARIABLE} is not set")
-    run = await _in_namespace(Path(kubeconfig))
-    if not await run("get", "nodes", "-o", "name"):
-        pytest.skip("the real cluster has no node")
-    yield run
-    await run("delete", "pods", "--all", "--grace-period=0", "--force", "--wait=false")
-
-
-async def _in_namespace(kubeconfig: Path) -> Run:
-    runner = Kubectl(str(kubeconfig), namespace=f"contract-{uuid.uuid4().hex[:8]}")
-
-    async def run(*arguments: str) -> str:
-        return await asyncio.to_thread(runner.run, *arguments)
-
-    await run("create", "namespace", runner.namespace)
-    await asyncio.to_thread(_until_account, runner)
-
-    async def run_or_apply(*arguments: Any) -> str:
-        if isinstance(arguments[0], dict):
-            await asyncio.to_thread(runner.apply, *arguments)
-            return ""
-        return await run(*arguments)
-
-    return run_or_apply
-
-
-def _until_account(runner: Kubectl) -> None:
-    """Pods of a real cluster need the service account, which a controller creates."""
-    with runner.watch("serviceaccounts") as accounts:
-        if not runner.items("serviceaccounts"):
-            runner.run("create", "serviceaccount", "default")
-        accounts.until("the default service account", lambda newest: "default" in newest)
-
-
 def running(name: str, *scripts: str, **spec: Any) -> Any:
     containers = [
         {
@@ -118,39 +67,41 @@ def running(name: str, *scripts: str, **spec: Any) -> Any:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
 
 
-async def test_kubectl_prints_and_follows_logs(kubectl: Run) -> None:
+async def test_kubectl_prints_and_follows_logs(node_kubectl: Run) -> None:
     lines = "echo one; echo two >&2; echo three"
-    await kubectl(running("p", lines, f"sleep 1; {lines}; exit 1", restartPolicy="Never"))
-    await kubectl("wait", "pod/p", "--for=jsonpath={.status.phase}=Failed", "--timeout=60s")
+    await node_kubectl(running("p", lines, f"sleep 1; {lines}; exit 1", restartPolicy="Never"))
+    await node_kubectl("wait", "pod/p", "--for=jsonpath={.status.phase}=Failed", "--timeout=60s")
 
-    assert await kubectl("logs", "p", "-c", "c0") == "one\ntwo\nthree\n"
-    assert await kubectl("logs", "p", "-c", "c1", "-f") == "one\ntwo\nthree\n"
-    assert await kubectl("logs", "p", "-c", "c0", "--tail=1") == "three\n"
-    assert await kubectl("logs", "p", "-c", "c0", "--tail=0") == ""
-    assert await kubectl("logs", "p", "-c", "c0", "--limit-bytes=5") == "one\nt"
-    assert await kubectl("logs", "p", "-c", "c0", "--since=1h", "--tail=2") == "two\nthree\n"
-    stamp, _, text = (await kubectl("logs", "p", "-c", "c0", "--timestamps")).partition(" ")
+    assert await node_kubectl("logs", "p", "-c", "c0") == "one\ntwo\nthree\n"
+    assert await node_kubectl("logs", "p", "-c", "c1", "-f") == "one\ntwo\nthree\n"
+    assert await node_kubectl("logs", "p", "-c", "c0", "--tail=1") == "three\n"
+    assert await node_kubectl("logs", "p", "-c", "c0", "--tail=0") == ""
+    assert await node_kubectl("logs", "p", "-c", "c0", "--limit-bytes=5") == "one\nt"
+    assert await node_kubectl("logs", "p", "-c", "c0", "--since=1h", "--tail=2") == "two\nthree\n"
+    stamp, _, text = (await node_kubectl("logs", "p", "-c", "c0", "--timestamps")).partition(" ")
     assert stamp.endswith("Z")
     assert text.startswith("one\n")
     with pytest.raises(
         KubectlError, match='previous terminated container "c0" in pod "p" not found'
     ):
-        await kubectl("logs", "p", "-c", "c0", "--previous")
+        await node_kubectl("logs", "p", "-c", "c0", "--previous")
     message = "jsonpath={.status.containerStatuses[1].state.terminated.message}"
-    assert (await kubectl("get", "pod", "p", "-o", message)).splitlines()[-1] == "three"
+    assert (await node_kubectl("get", "pod", "p", "-o", message)).splitlines()[-1] == "three"
 
 
-async def test_following_ends_with_the_container(kubectl: Run) -> None:
-    await kubectl(running("p", "echo begin; sleep 3; echo end; sleep 1", restartPolicy="Never"))
-    await kubectl("wait", "pod/p", "--for=condition=Ready", "--timeout=60s")
-    assert await kubectl("logs", "p", "--follow") == "begin\nend\n"
+async def test_following_ends_with_the_container(node_kubectl: Run) -> None:
+    await node_kubectl(
+        running("p", "echo begin; sleep 3; echo end; sleep 1", restartPolicy="Never")
+    )
+    await node_kubectl("wait", "pod/p", "--for=condition=Ready", "--timeout=60s")
+    assert await node_kubectl("logs", "p", "--follow") == "begin\nend\n"
 
 
-async def test_previous_is_the_attempt_before_the_last_start(kubectl: Run) -> None:
+async def test_previous_is_the_attempt_before_the_last_start(node_kubectl: Run) -> None:
     script = "test -e /proc/self; echo $$-$(date +%s%N); sleep 1; exit 3"
-    await kubectl(running("p", script))
+    await node_kubectl(running("p", script))
     restarted = "jsonpath={.status.containerStatuses[0].restartCount}=1"
-    await kubectl("wait", "pod/p", f"--for={restarted}", "--timeout=60s")
-    previous = await kubectl("logs", "p", "--previous")
+    await node_kubectl("wait", "pod/p", f"--for={restarted}", "--timeout=60s")
+    previous = await node_kubectl("logs", "p", "--previous")
     assert len(previous.splitlines()) == 1
     assert previous != ""

@@ -58,7 +58,7 @@ class UsageNamespace:
             {**item, "metadata": {**item["metadata"], **there}}
             for each in objects
             for item in each.get("items", (each,))
-            if item["kind"] in ("Pod", "PodProbeMarker")
+            if item["kind"] in ("Pod", "PodProbeMarker", "ReplicaSet")
         ]
         await self.playground.apply(
             [Document(f"{each['kind']} {each['metadata']['name']}", each) for each in placed]
@@ -127,6 +127,16 @@ class UsageNamespace:
                     return pod
                 await changed.wait()
 
+    async def pod_names(self, count: int) -> list[str]:
+        """The names of the pods of this namespace, once there are so many."""
+
+        def names(snapshot: Snapshot) -> list[str]:
+            found = [each for each in snapshot.pods if each.pod.namespace == self.namespace]
+            return sorted(each.pod.name for each in found if not each.pod.deleting)
+
+        await self.until(f"there are {count} pods", lambda now: len(names(now)) == count)
+        return names(self.following.snapshot())
+
     def folder(self, pod: str, container: str = "main") -> Path:
         node = self.playground.node_of(pod, self.namespace)
         found = node.container(self.namespace, pod, container) if node else None
@@ -158,6 +168,9 @@ async def ns(playground: Playground, following: Following) -> AsyncIterator[Usag
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
     await playground.api.create("/api/v1/namespaces", body)
     yield UsageNamespace(playground, following, namespace)
+    sets = f"/apis/apps/v1/namespaces/{namespace}/replicasets"
+    for each in (await playground.api.get(sets))["items"]:
+        await playground.api.delete(f"{sets}/{each['metadata']['name']}")
     now = following.snapshot()
     for marker in now.markers:
         if marker.key.namespace == namespace:

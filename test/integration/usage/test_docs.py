@@ -16,7 +16,7 @@ from support.shell import Ran, environment, run
 
 from kruise_probe.api.names import REASON_AGENT_STALE
 from kruise_probe.manifests.alerts import alert_groups
-from kruise_probe_playground.documents import SAMPLE, is_workload, pods_of
+from kruise_probe_playground.documents import SAMPLE, objects_for
 
 TRANSLATED = "README.zh-CN.md"  # its blocks are held to README.md's
 SCRIPTS = [
@@ -72,8 +72,7 @@ async def test_every_yaml_is_accepted_by_the_server(ns, each: Block):
     for document in each.documents:
         if document["kind"] in NOT_OF_THE_PLAYGROUND:
             continue
-        pods = pods_of(document) if is_workload(document) else []
-        await ns.apply_objects(pods or [document])
+        await ns.apply_objects(objects_for(document))
 
 
 async def test_the_explanation_that_is_shown_is_what_is_said(shell, ns, hello):

@@ -12,7 +12,7 @@ from support.raw_api import marker_path, pod_path
 from support.shell import environment
 from support.watched import annotations, condition, labels
 
-from kruise_probe_playground.documents import is_workload, pods_of
+from kruise_probe_playground.documents import objects_for
 
 Json = dict[str, Any]
 
@@ -21,40 +21,43 @@ COST = "controller.kubernetes.io/pod-deletion-cost"
 
 async def apply(ns: Any, recipe: Block) -> None:
     for document in recipe.documents:
-        pods = pods_of(document) if is_workload(document) else []
-        await ns.apply_objects(pods or [document])
+        await ns.apply_objects(objects_for(document))
 
 
 def recipe(heading: str) -> Block:
     return block("recipes.md", heading)
 
 
-async def test_the_idle_game_server_is_cheaper_to_delete_than_the_one_with_players(ns):
+async def test_a_scale_in_deletes_the_idle_game_server_first(ns, playground):
     await apply(ns, recipe("Idle game servers: scale in the empty ones first"))
-    for name in ("game-server-0", "game-server-1"):
+    first, second = await ns.pod_names(2)
+    for name in (first, second):
         await ns.pod(name, lambda pod: labels(pod).get("gameserver-idle") == "true")
 
-    (ns.folder("game-server-0", "game-server") / "players").write_text("4\n")
+    (ns.folder(first, "game-server") / "players").write_text("4\n")
 
-    playing = await ns.pod(
-        "game-server-0", lambda pod: labels(pod).get("gameserver-idle") == "false"
-    )
-    idle = await ns.pod("game-server-1", lambda pod: annotations(pod).get(COST))
+    playing = await ns.pod(first, lambda pod: labels(pod).get("gameserver-idle") == "false")
+    idle = await ns.pod(second, lambda pod: annotations(pod).get(COST))
     assert condition(playing, "game.io/idle")["message"] == "4 players"
     assert int(annotations(idle)[COST]) < int(annotations(playing)[COST])
+
+    path = f"/apis/apps/v1/namespaces/{ns.namespace}/replicasets/game-server/scale"
+    await playground.api.merge(path, {"spec": {"replicas": 1}})
+    assert await ns.pod_names(1) == [first]
 
 
 async def test_the_example_of_the_readme_writes_the_marks_that_it_shows(ns):
     example, *_ = (each for each in blocks_of(ROOT / "README.md") if each.language == "yaml")
     await apply(ns, example)
 
-    idle = await ns.pod("game-0", lambda pod: annotations(pod).get(COST) == "-10")
+    first, second = await ns.pod_names(2)
+    idle = await ns.pod(first, lambda pod: annotations(pod).get(COST) == "-10")
     shown = condition(idle, "game.example.com/idle")
     assert (shown["status"], shown["message"]) == ("True", "0 players")
 
-    (ns.folder("game-0", "server") / "players").write_text("4\n")
+    (ns.folder(second, "server") / "players").write_text("4\n")
 
-    await ns.pod("game-0", lambda pod: annotations(pod).get(COST) == "10")
+    await ns.pod(second, lambda pod: annotations(pod).get(COST) == "10")
 
 
 async def test_the_role_label_follows_the_primary(ns):

@@ -104,11 +104,20 @@ def test_sample_has_every_kind_of_mark() -> None:
     assert len(pods) == 3
 
 
-def test_workload_becomes_pods_and_services_are_ignored(tmp_path: Path) -> None:
+def test_deployment_becomes_a_replica_set(tmp_path: Path) -> None:
+    selector, template = "{matchLabels: {app: web}}", "{metadata: {labels: {app: web}}, spec: {}}"
+    spec = f"{{replicas: 2, selector: {selector}, template: {template}, strategy: {{}}}}"
+    (found,) = load([written(tmp_path, f"{DEPLOYMENT}\nspec: {spec}")])
+    assert (found.object["kind"], found.object["metadata"]["name"]) == ("ReplicaSet", "web")
+    assert found.object["spec"].keys() == {"replicas", "selector", "template"}
+
+
+def test_stateful_set_becomes_pods_and_services_are_ignored(tmp_path: Path) -> None:
     template = "{metadata: {labels: {app: web}}, spec: {containers: []}}"
     service = "apiVersion: v1\nkind: Service\nmetadata: {name: web}"
+    workload = DEPLOYMENT.replace("Deployment", "StatefulSet")
     file = written(
-        tmp_path, f"{DEPLOYMENT}\nspec: {{replicas: 2, template: {template}}}\n---\n{service}"
+        tmp_path, f"{workload}\nspec: {{replicas: 2, template: {template}}}\n---\n{service}"
     )
     assert [each.object for each in load([file])] == [
         {

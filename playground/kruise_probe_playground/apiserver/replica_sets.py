@@ -1,0 +1,108 @@
+"""ReplicaSets and their scale subresource.
+
+Source: kubernetes pkg/apis/apps/validation (ValidateReplicaSet), pkg/registry/apps/replicaset/storage (ScaleREST).
+Differs: the selector's own syntax is checked only as far as it can be read.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from kruise_probe.api.labels import compile_selector
+from kruise_probe.api.meta import LabelSelector
+from kruise_probe_playground.apiserver import failures
+from kruise_probe_playground.apiserver.failures import Cause, Target, invalid_value
+from kruise_probe_playground.apiserver.kinds import Rules
+from kruise_probe_playground.apiserver.pods import default_spec, spec_problems
+from kruise_probe_playground.apiserver.schema import Json
+
+_NOT_NEGATIVE: Final = "must be greater than or equal to 0"
+_SCALED_METADATA: Final = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+
+
+class ReplicaSetRules(Rules):
+    def default(self, new: Json) -> None:
+        spec = new.setdefault("spec", {})
+        if spec.get("replicas") is None:
+            spec["replicas"] = 1
+        template = spec.setdefault("template", {})
+        template.setdefault("metadata", {})
+        default_spec(template.setdefault("spec", {}))
+
+    def reset_for_create(self, new: Json) -> None:
+        new.pop("status", None)
+
+    def prepare_for_create(self, new: Json) -> None:
+        new["metadata"]["generation"] = 1
+        new["status"] = {"replicas": 0}
+
+    def prepare_for_update(self, new: Json, old: Json) -> None:
+        if new.get("spec") != old.get("spec"):
+            new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+
+    def validate(self, new: Json) -> Sequence[Cause]:
+        return list(_problems(new["spec"]))
+
+    def validate_update(self, new: Json, old: Json) -> Sequence[Cause]:
+        selector = new["spec"].get("selector")
+        changed = selector != old["spec"].get("selector")
+        immutable = invalid_value("spec.selector", selector, "field is immutable")
+        return [*_problems(new["spec"]), *([immutable] if changed else [])]
+
+
+def _problems(spec: Json) -> Iterator[Cause]:
+    if spec["replicas"] < 0:
+        yield invalid_value("spec.replicas", spec["replicas"], _NOT_NEGATIVE)
+    selector = spec.get("selector")
+    labels = spec["template"]["metadata"].get("labels") or {}
+    if selector is None:
+        yield failures.required("spec.selector")
+    elif not any(selector.values()):
+        why = "empty selector is invalid for deployment"
+        yield invalid_value("spec.selector", selector, why)
+    elif not _matches(selector, labels):
+        why = "`selector` does not match template `labels`"
+        yield invalid_value("spec.template.metadata.labels", labels, why)
+    for each in spec_problems(spec["template"]["spec"]):
+        yield each._replace(field=f"spec.template.{each.field}")
+
+
+def _matches(selector: Json, labels: Json) -> bool:
+    try:
+        return compile_selector(msgspec.convert(selector, LabelSelector)).matches(labels)
+    except ValueError:
+        return False
+
+
+def scale_of(replica_set: Json) -> Json:
+    """Its autoscaling/v1 Scale."""
+    selector = replica_set["spec"]["selector"].get("matchLabels") or {}
+    metadata = replica_set["metadata"]
+    return {
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": {key: metadata[key] for key in _SCALED_METADATA},
+        "spec": {"replicas": replica_set["spec"]["replicas"]},
+        "status": {
+            "replicas": replica_set["status"]["replicas"],
+            "selector": ",".join(f"{key}={selector[key]}" for key in sorted(selector)),
+        },
+    }
+
+
+def scaled(replica_set: Json, scale: Json) -> Json:
+    """The ReplicaSet with the replicas of an updated Scale, and its resourceVersion as precondition."""
+    replicas: Any = (scale.get("spec") or {}).get("replicas", 0)
+    name = replica_set["metadata"]["name"]
+    if not isinstance(replicas, int):
+        raise failures.bad_request(f"json: spec.replicas of the Scale {name} is not an integer")
+    if replicas < 0:
+        problem = invalid_value("spec.replicas", replicas, _NOT_NEGATIVE)
+        raise failures.invalid(Target("autoscaling", "", "Scale", name), [problem])
+    version = (scale.get("metadata") or {}).get("resourceVersion")
+    return {
+        **replica_set,
+        "metadata": {**replica_set["metadata"], "resourceVersion": version},
+        "spec": {**replica_set["spec"], "replicas": replicas},
+    }
