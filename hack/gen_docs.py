@@ -50,11 +50,18 @@ def reference() -> str:
             f"## {names['kind']}\n\n{schema['description']} Short name `{names['shortNames'][0]}`; {scope}.\n"
         )
         parts += [
-            f"### {names['kind']} {half}\n\n{table(schema['properties'][half], half)}"
+            f"### {names['kind']} {half}\n\n{section(schema['properties'][half], half)}"
             for half in ("spec", "status")
         ]
     parts.append(RESERVED + reserved_rows())
     return "\n".join(parts)
+
+
+def section(schema: dict[str, Any], half: str) -> str:
+    if "properties" in schema:
+        return table(schema, half)
+    text: str = schema["description"].replace("<", "&lt;")
+    return f"{text}\n"
 
 
 def reserved_rows() -> str:

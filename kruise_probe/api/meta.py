@@ -16,6 +16,9 @@ from kruise_probe.api.keys import NamespacedName
 SHARED_PARTS: Final = 8192
 """Maximum entries of a cache for shared parts; about one entry per pod template."""
 
+DECODE_ERRORS: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""All errors that decoding can raise. msgspec has no error of its own for invalid UTF-8 or for deep nesting."""
+
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 

@@ -17,7 +17,7 @@ import msgspec
 from kruise_probe.api import pods
 from kruise_probe.api.core import Event, Lease, Node
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.meta import ApiObject
+from kruise_probe.api.meta import DECODE_ERRORS, ApiObject
 from kruise_probe.api.names import GROUP, VERSION
 from kruise_probe.api.v1alpha1 import (
     NodePodProbeWire,
@@ -40,9 +40,6 @@ class KubeObject(Protocol):
 T = TypeVar("T", bound=KubeObject)
 W = TypeVar("W")
 Encoded = bytes | msgspec.Raw
-
-DECODE_ERRORS: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""All errors that decoding can raise. msgspec has no error of its own for invalid UTF-8 or for deep nesting."""
 
 
 class Undecodable(NamedTuple):

@@ -8,12 +8,14 @@ Differs: our CRDs add status fields, which Kruise's CRDs prune.
 from collections.abc import Mapping
 from enum import StrEnum
 from sys import intern
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
 from kruise_probe.api.core import Probe
-from kruise_probe.api.meta import ApiObject, LabelSelector, share
+from kruise_probe.api.meta import DECODE_ERRORS, ApiObject, LabelSelector, share
+
+T = TypeVar("T")
 
 MAX_OBJECT_BYTES: Final = 1 << 20
 """Maximum stored size of a NodePodProbe; etcd rejects 1.5 MiB."""
@@ -166,9 +168,12 @@ class NodePodProbeWire(ApiObject, frozen=True):
     """A decoded NodePodProbe before `project_node_pod_probe`."""
 
     spec: _SpecWire = _SpecWire()
-    status: NodePodProbeStatus | None = None
+    status: msgspec.Raw = _ABSENT
 
 
+_status_decoder: msgspec.json.Decoder[NodePodProbeStatus | None] = msgspec.json.Decoder(
+    NodePodProbeStatus | None
+)
 _probes_decoder: msgspec.json.Decoder[Probes] = msgspec.json.Decoder(Probes)
 _shared_probes: dict[bytes, Probes] = {}
 
@@ -179,20 +184,26 @@ def project_node_pod_probe(wire: NodePodProbeWire) -> NodePodProbe:
     Pods of one template have byte-for-byte equal probes, which are most of a NodePodProbe. So the probes of a pod are
     kept as bytes first, and decoded only if these bytes are not in the cache.
 
-    Raises:
-        msgspec.ValidationError: a probe is invalid; the path in the message is relative to the entry's `probes`.
+    The schemas of `probe` and `status` are open. What is malformed there counts as absent, and so is written anew.
     """
     entries = wire.spec.pod_probes
     spec = NodePodProbeSpec(tuple(map(_entry, entries)) if entries is not None else None)
-    return NodePodProbe(wire.metadata, spec, wire.status)
+    return NodePodProbe(wire.metadata, spec, _decoded(_status_decoder, wire.status))
 
 
 def _entry(wire: _PodProbeWire) -> PodProbe:
     data = bytes(wire.probes)
     probes = _shared_probes.get(data)
     if probes is None:
-        probes = share(_shared_probes, data, _probes_decoder.decode(data))
+        probes = share(_shared_probes, data, _decoded(_probes_decoder, data))
     return PodProbe(wire.name, intern(wire.namespace), wire.uid, wire.ip, probes)
+
+
+def _decoded(decoder: msgspec.json.Decoder[T | None], data: bytes | msgspec.Raw) -> T | None:
+    try:
+        return decoder.decode(data)
+    except DECODE_ERRORS:
+        return None
 
 
 _encode = msgspec.json.Encoder().encode

@@ -12,7 +12,8 @@ import msgspec
 from click.shell_completion import ShellComplete, get_completion_class
 
 from kruise_probe.api.errors import FatalError, KubeError
-from kruise_probe.api.resources import DECODE_ERRORS, MARKERS, PODS
+from kruise_probe.api.meta import DECODE_ERRORS
+from kruise_probe.api.resources import MARKERS, PODS
 from kruise_probe.cli.reading import client_of, config_of
 from kruise_probe.client.config import ClusterConfig
 

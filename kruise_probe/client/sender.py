@@ -26,7 +26,7 @@ from kruise_probe.api.errors import (
     Status,
     error_of,
 )
-from kruise_probe.api.resources import DECODE_ERRORS
+from kruise_probe.api.meta import DECODE_ERRORS
 from kruise_probe.api.times import utc_now
 from kruise_probe.api.token_bucket import TokenBucket
 from kruise_probe.client.config import ClusterConfig

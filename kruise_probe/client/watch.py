@@ -14,8 +14,8 @@ from typing import Final, Generic, Self, TypeVar
 import msgspec
 
 from kruise_probe.api.errors import ConnectionFailed, Status, error_of
+from kruise_probe.api.meta import DECODE_ERRORS
 from kruise_probe.api.resources import (
-    DECODE_ERRORS,
     EventType,
     KubeObject,
     Resource,

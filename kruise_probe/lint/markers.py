@@ -7,8 +7,9 @@ import msgspec
 
 from kruise_probe.api.field_errors import FieldError, first_errors
 from kruise_probe.api.labels import KEY_PREFIX, label_key_error
+from kruise_probe.api.meta import DECODE_ERRORS
 from kruise_probe.api.names import GROUP
-from kruise_probe.api.resources import DECODE_ERRORS, MARKERS
+from kruise_probe.api.resources import MARKERS
 from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.api.validation import fields_without_effect, validate_marker
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker

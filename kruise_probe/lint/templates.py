@@ -5,8 +5,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from kruise_probe.api.meta import DECODE_ERRORS
 from kruise_probe.api.pods import Pod
-from kruise_probe.api.resources import DECODE_ERRORS, PODS
+from kruise_probe.api.resources import PODS
 from kruise_probe.lint.nodes import Entry, Mapping, Node, Sequence
 from kruise_probe.lint.places import below, items_of
 from kruise_probe.lint.scalars import text_of, value_of

@@ -30,80 +30,68 @@ _NUMBERS: Final = {
 }
 
 
-def probe(*, bounded: bool) -> Schema:
-    """Schema of a probe; `bounded` for markers.
-
-    A NodePodProbe has no bounds: one invalid probe would block all probes of the node. The daemon refuses only that
-    probe.
-    """
-    port_of_pod = described("Port number, or name of a container port.", port(bounded=bounded))
+def probe() -> Schema:
+    """Schema of a marker's probe. A NodePodProbe has an open one: an invalid probe would block all probes of the node."""
     handlers = {
-        "exec": described(
-            "Runs a command in the container; exit code 0 is a success.", _exec(bounded=bounded)
-        ),
+        "exec": described("Runs a command in the container; exit code 0 is a success.", _exec()),
         "httpGet": described(
-            "Sends a GET request to the pod; status 200 to 399 is a success.",
-            _http_get(bounded=bounded),
+            "Sends a GET request to the pod; status 200 to 399 is a success.", _http_get()
         ),
         "tcpSocket": described(
             "Opens a TCP connection to the pod; an established connection is a success.",
-            record({"host": _host(bounded=bounded), "port": port_of_pod}, required=["port"]),
+            record({"host": _host(), "port": _port()}, required=["port"]),
         ),
-        "grpc": described("Calls the gRPC health service of the pod.", _grpc(bounded=bounded)),
+        "grpc": described("Calls the gRPC health service of the pod.", _grpc()),
     }
-    least, most = (0, MAX_SECONDS) if bounded else (None, None)
     numbers = {
-        name: described(meaning, int32(least=least, most=most))
+        name: described(meaning, int32(least=0, most=MAX_SECONDS))
         for name, meaning in _NUMBERS.items()
     }
-    if bounded:
-        numbers["timeoutSeconds"]["maximum"] = MAX_TIMEOUT_SECONDS
+    numbers["timeoutSeconds"]["maximum"] = MAX_TIMEOUT_SECONDS
     schema = record(
         {
             **handlers,
             **numbers,
             "terminationGracePeriodSeconds": described(
                 "No effect: these probes never terminate a container.",
-                int64(least=least, most=most),
+                int64(least=0, most=MAX_SECONDS),
             ),
         }
     )
     return described(
         "A container probe as in core/v1. Absent numbers default to 1 (initialDelaySeconds: 0).",
-        ruled(schema, *rules.HANDLERS) if bounded else schema,
+        ruled(schema, *rules.HANDLERS),
     )
 
 
-def _exec(*, bounded: bool) -> Schema:
-    meaning = "Program and arguments; not run in a shell."
-    if not bounded:
-        return record({"command": described(meaning, list_of(text()))})
+def _exec() -> Schema:
     words = list_of(text(most=limits.MAX_COMMAND_BYTES), most=limits.MAX_COMMAND)
-    return ruled(record({"command": described(meaning, words)}), *rules.COMMAND)
+    command = described("Program and arguments; not run in a shell.", words)
+    return ruled(record({"command": command}), *rules.COMMAND)
 
 
-def _http_get(*, bounded: bool) -> Schema:
-    name, value, path, scheme = text(), text(), text(), text()
-    if bounded:
-        name = ruled(text(most=limits.MAX_NAME), rules.HEADER_NAME)
-        value = text(most=limits.MAX_TEXT)
-        path = ruled(text(most=limits.MAX_TEXT), *rules.PATH)
-        scheme = ruled(text(most=limits.MAX_NAME), rules.SCHEME)
+def _http_get() -> Schema:
+    name = ruled(text(most=limits.MAX_NAME), rules.HEADER_NAME)
+    path = ruled(text(most=limits.MAX_TEXT), *rules.PATH)
+    scheme = ruled(text(most=limits.MAX_NAME), rules.SCHEME)
     header = record(
-        {"name": described("Header name.", name), "value": described("Header value.", value)},
+        {
+            "name": described("Header name.", name),
+            "value": described("Header value.", text(most=limits.MAX_TEXT)),
+        },
         required=["name", "value"],
     )
     return record(
         {
-            "host": _host(bounded=bounded),
+            "host": _host(),
             "httpHeaders": described(
                 "Request headers. A Host header does not change the target of the request.",
-                list_of(header, most=limits.MAX_HEADERS if bounded else None),
+                list_of(header, most=limits.MAX_HEADERS),
             ),
             "path": described(
                 "Path of the request, including the query.", {**path, "default": "/"}
             ),
-            "port": described("Port number, or name of a container port.", port(bounded=bounded)),
+            "port": _port(),
             "scheme": described(
                 "HTTP or HTTPS; certificates are not verified.", {**scheme, "default": "HTTP"}
             ),
@@ -112,23 +100,26 @@ def _http_get(*, bounded: bool) -> Schema:
     )
 
 
-def _grpc(*, bounded: bool) -> Schema:
-    number, service, mode = int32(), text(), text()
-    if bounded:
-        number = int32(least=1, most=limits.MAX_PORT)
-        service = text(most=limits.MAX_TEXT)
-        mode = ruled(text(most=limits.MAX_NAME), rules.MODE)
-    meaning = "TLS: uses TLS without verification. Plaintext or absent: no TLS."
+def _grpc() -> Schema:
+    mode = ruled(text(most=limits.MAX_NAME), rules.MODE)
     return record(
         {
-            "port": described("Port number.", number),
-            "service": described("Service name in the health check request.", service),
-            "mode": described(meaning, mode),
+            "port": described("Port number.", int32(least=1, most=limits.MAX_PORT)),
+            "service": described(
+                "Service name in the health check request.", text(most=limits.MAX_TEXT)
+            ),
+            "mode": described(
+                "TLS: uses TLS without verification. Plaintext or absent: no TLS.", mode
+            ),
         },
         required=["port"],
     )
 
 
-def _host(*, bounded: bool) -> Schema:
-    schema = ruled(text(most=limits.MAX_NAME), rules.HOST) if bounded else text()
+def _port() -> Schema:
+    return described("Port number, or name of a container port.", port())
+
+
+def _host() -> Schema:
+    schema = ruled(text(most=limits.MAX_NAME), rules.HOST)
     return described("Not allowed: probes always use the pod's own IP.", schema)

@@ -30,20 +30,16 @@ def int32(*, least: int | None = None, most: int | None = None) -> Schema:
     return {**int64(least=least, most=most), "format": "int32"}
 
 
-def port(*, bounded: bool) -> Schema:
-    """A port number or the name of a container port; `bounded` only where users write it."""
-    schema: Schema = {
+def port() -> Schema:
+    """A port number or the name of a container port."""
+    return {
         "anyOf": [{"type": "integer"}, {"type": "string"}],
         "x-kubernetes-int-or-string": True,
+        "minimum": 1,
+        "maximum": MAX_PORT,
+        "maxLength": MAX_PORT_NAME,
+        "pattern": "^([0-9]+-)*[0-9]*[a-z][a-z0-9]*(-[a-z0-9]+)*$",
     }
-    if bounded:
-        schema |= {
-            "minimum": 1,
-            "maximum": MAX_PORT,
-            "maxLength": MAX_PORT_NAME,
-            "pattern": "^([0-9]+-)*[0-9]*[a-z][a-z0-9]*(-[a-z0-9]+)*$",
-        }
-    return schema
 
 
 def int64(*, least: int | None = None, most: int | None = None) -> Schema:
@@ -53,6 +49,11 @@ def int64(*, least: int | None = None, most: int | None = None) -> Schema:
     if most is not None:
         schema["maximum"] = most
     return schema
+
+
+def anything() -> Schema:
+    """An object that the API server stores as it is."""
+    return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
 def date_time() -> Schema:

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from kruise_probe.api.field_errors import FieldError
-from kruise_probe.api.resources import DECODE_ERRORS
+from kruise_probe.api.meta import DECODE_ERRORS
 
 API_VERSION: Final = "admission.k8s.io/v1"
 MAX_WARNING: Final = 256

@@ -10,7 +10,8 @@ from itertools import islice
 from typing import Final
 
 from kruise_probe.api.field_errors import ErrorKind, FieldError, first_errors
-from kruise_probe.api.resources import DECODE_ERRORS, MARKERS, NODE_POD_PROBES
+from kruise_probe.api.meta import DECODE_ERRORS
+from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES
 from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbeMarker
 from kruise_probe.api.validation import (
     fields_without_effect,

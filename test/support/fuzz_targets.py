@@ -20,8 +20,8 @@ from google.protobuf.message import DecodeError
 
 from kruise_probe.api.errors import ApiError
 from kruise_probe.api.host_port import HostPort
+from kruise_probe.api.meta import DECODE_ERRORS
 from kruise_probe.api.resources import (
-    DECODE_ERRORS,
     LEASES,
     MARKERS,
     NODE_POD_PROBES,

@@ -1,4 +1,4 @@
-"""Kruise's two CRDs: ours without our additions."""
+"""Kruise's two CRDs: ours without our additions, and with a closed schema of NodePodProbe."""
 
 from typing import Any
 
@@ -14,14 +14,50 @@ _ADDED_KEYS = frozenset(
 )  # fmt: skip
 _ADDED_FIELDS = {
     "status": {"conditions", "succeeded", "failed", "unknown", "nodesBehind"},
-    "probeStates": {"containerID", "probeHash"},
     "grpc": {"mode"},
 }
 """By the field that holds them."""
 
 
+_TEXT = {"type": "string"}
+_TIME = {"type": "string", "format": "date-time"}
+
+
 def kruise_crds() -> list[Json]:
-    return [_plain(marker_crd()), _plain(node_pod_probe_crd())]
+    marker, node = _plain(marker_crd()), _plain(node_pod_probe_crd())
+    node_properties = _properties(node)
+    probe = _properties(marker)["spec"]["properties"]["probes"]["items"]["properties"]["probe"]
+    pod = node_properties["spec"]["properties"]["podProbes"]["items"]["properties"]
+    pod["probes"]["items"]["properties"]["probe"] = probe
+    node_properties["status"] = _NODE_STATUS
+    return [marker, node]
+
+
+def _properties(crd: Json) -> Json:
+    (version,) = crd["spec"]["versions"]
+    properties: Json = version["schema"]["openAPIV3Schema"]["properties"]
+    return properties
+
+
+def _list_of(required: Json, **more: Json) -> Json:
+    item = {"type": "object", "required": sorted(required), "properties": {**required, **more}}
+    return {"type": "array", "items": item}
+
+
+_NODE_STATUS = {
+    "type": "object",
+    "properties": {
+        "podProbeStatuses": _list_of(
+            {"name": _TEXT, "namespace": _TEXT, "uid": _TEXT},
+            probeStates=_list_of(
+                {"name": _TEXT, "state": _TEXT},
+                lastProbeTime=_TIME,
+                lastTransitionTime=_TIME,
+                message=_TEXT,
+            ),
+        )
+    },
+}
 
 
 def _plain(crd: Json) -> Json:
@@ -30,7 +66,7 @@ def _plain(crd: Json) -> Json:
     (version,) = spec["versions"]
     root = _schema(version["schema"]["openAPIV3Schema"])
     root.pop("required", None)
-    if "observedGeneration" in root["properties"]["status"]["properties"]:
+    if "observedGeneration" in root["properties"]["status"].get("properties", ()):
         root["properties"]["status"]["required"] = ["observedGeneration"]
     served = {key: version[key] for key in ("name", "served", "storage", "subresources")}
     return {

@@ -15,11 +15,12 @@ import pytest
 from support.embedded_cluster import EmbeddedCluster, embedded_cluster
 from support.fake_runtime import ScriptedRuntime, succeed
 from support.hollow import CONDITION, node_name, pod_name, probe
+from support.kruise_crds import kruise_crds
 from support.raw_api import node_pod_probe_path
 from support.watched import condition, results_of
 
 from kruise_probe.api.errors import ApiError
-from kruise_probe.manifests.crds import all_crds, marker_crd, node_pod_probe_crd
+from kruise_probe.manifests.crds import all_crds, marker_crd
 
 Json = dict[str, Any]
 
@@ -111,8 +112,9 @@ def _spec_of(crd: Json, *path: str) -> Json:
 
 
 MARKER_SPEC = _spec_of(marker_crd(), "spec")
-ENTRY = _spec_of(node_pod_probe_crd(), "spec", "podProbes")["items"]
-POD_STATUS = _spec_of(node_pod_probe_crd(), "status", "podProbeStatuses")["items"]
+_CLOSED = kruise_crds()[1]
+ENTRY = _spec_of(_CLOSED, "spec", "podProbes")["items"]
+POD_STATUS = _spec_of(_CLOSED, "status", "podProbeStatuses")["items"]
 
 
 def random_marker(name: str, random: Random, *, app: str) -> Json:
@@ -131,6 +133,10 @@ def random_marker(name: str, random: Random, *, app: str) -> Json:
     }
 
 
+MALFORMED_PROBES: tuple[Json, ...] = ({"exec": 5}, {"periodSeconds": "1"}, {"httpGet": []})
+"""The schema of a NodePodProbe's `probe` is open."""
+
+
 def random_entry(random: Random, *, uid: str) -> Json:
     """An entry of NodePodProbe.spec; in most cases with that uid and the container `main`."""
     entry: Json = random_value(ENTRY, random)
@@ -140,6 +146,8 @@ def random_entry(random: Random, *, uid: str) -> Json:
     for each in entry.get("probes") or ():
         if random.random() < 0.7:
             each["containerName"] = "main"
+        if random.random() < 0.2:
+            each["probe"] = random.choice(MALFORMED_PROBES)
     return entry
 
 
@@ -196,8 +204,9 @@ async def test_d12_random_markers_and_results_stop_no_manager_and_delay_no_other
                 )
                 results = daemons.status_of(report)["podProbeStatuses"]
                 others = [random_results(random, uid=uid, marker="good") for _ in range(EACH)]
-                change = {"status": {"podProbeStatuses": [*others, *results]}}
-                await api.merge(f"{node_pod_probe_path(node_name(number))}/status", change)
+                path = f"{node_pod_probe_path(node_name(number))}/status"
+                for entries in ("malformed", [1], [*others, *results]):
+                    await api.merge(path, {"status": {"podProbeStatuses": entries}})
             await watched.pods.wait(
                 f"batch {batch}: the good marker works",
                 lambda status=status: all(
@@ -245,6 +254,7 @@ async def test_d12_random_entries_stop_no_daemon_and_delay_no_other_probe(
                 "probes": [_printing(word)],
             }
             others = [random_entry(random, uid="uid-1") for _ in range(EACH)]
+            await api.merge(f"{path}/status", {"status": {"podProbeStatuses": [{"name": 1}]}})
             await api.merge(path, {"spec": {"podProbes": [*others, good]}})
             await watched.node_pod_probes.until(
                 word,

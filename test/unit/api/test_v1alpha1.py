@@ -252,11 +252,28 @@ def test_nodepodprobe_round_trips() -> None:
     assert msgspec.json.decode(msgspec.json.encode(spec)) == msgspec.json.decode(data)["spec"]
 
 
-def test_invalid_probe_makes_only_its_object_undecodable() -> None:
-    bad = {
-        "metadata": {"name": "bad"},
-        "spec": {"podProbes": [entry("web-0", probes=[{"name": 1}])]},
-    }
+@pytest.mark.parametrize(
+    "probes", ["none", [{"name": 1}], [{**probe("a#b"), "probe": {"exec": 5}}]]
+)
+def test_malformed_probes_of_a_pod_count_as_absent(probes: object) -> None:
+    found = NODE_POD_PROBES.decode(
+        node_pod_probe(entry("web-0", probes=probes), entry("web-1", probes=[probe("a#b")]))
+    )
+
+    first, second = found.spec.pod_probes or ()
+    assert first.probes is None
+    assert second.probes
+
+
+@pytest.mark.parametrize("statuses", ["none", [1], [{"name": "web-0", "probeStates": {}}]])
+def test_a_malformed_status_counts_as_absent(statuses: object) -> None:
+    wire = {"metadata": {"name": "node-1"}, "status": {"podProbeStatuses": statuses}}
+
+    assert NODE_POD_PROBES.decode(msgspec.json.encode(wire)).status is None
+
+
+def test_a_malformed_spec_makes_only_its_object_undecodable() -> None:
+    bad = {"metadata": {"name": "bad"}, "spec": {"podProbes": [entry("web-0", IP=1)]}}
     good = {"metadata": {"name": "good"}}
 
     page = NODE_POD_PROBES.decode_list(msgspec.json.encode({"items": [bad, good]}))

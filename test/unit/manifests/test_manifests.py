@@ -107,12 +107,6 @@ def schema_at(crd: dict[str, Any], *path: str) -> dict[str, Any]:
             ["IP", "name", "namespace", "uid"],
             id="node-entry",
         ),
-        pytest.param(
-            node_pod_probe_crd(),
-            ("status", "podProbeStatuses", "probeStates"),
-            ["name", "state"],
-            id="node-state",
-        ),
     ],
 )
 def test_required_fields_are_those_of_kruise(
