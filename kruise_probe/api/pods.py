@@ -20,6 +20,7 @@ from kruise_probe.api.names import (
     MANAGER_FIELD_MANAGER,
     MIRROR_POD_ANNOTATION,
     NATIVE_POD_CONDITIONS,
+    PAUSED_ANNOTATION,
 )
 
 SHARED_BYTES = 512
@@ -165,6 +166,11 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     def active(self) -> bool:
         """Neither terminating nor finished."""
         return not self.deleting and self.phase not in ("Succeeded", "Failed")
+
+    @property
+    def paused(self) -> bool:
+        """Whether the pod's annotation pauses all of its probes."""
+        return self.annotations.get(PAUSED_ANNOTATION) == "true"
 
     def container(self, name: str) -> Container | None:
         return next((each for each in self.containers if each.name == name), None)

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from kruise_probe.api.names import (
     LAST_APPLIED_ANNOTATION,
     NATIVE_POD_CONDITIONS,
+    PAUSED_ANNOTATION,
     SERVERLESS_PROBES_ANNOTATION,
 )
 
@@ -91,6 +92,7 @@ LABELS: Final = (
 
 ANNOTATIONS: Final = (
     ReservedKeys("it belongs to the serverless protocol", prefixes=(SERVERLESS_PROBES_ANNOTATION,)),
+    ReservedKeys("kruise-probe acts on it", keys=(PAUSED_ANNOTATION,)),
     ReservedKeys("kubectl records the applied object in it", keys=(LAST_APPLIED_ANNOTATION,)),
     ReservedKeys(
         "the kubelet, the scheduler or security profiles read it",

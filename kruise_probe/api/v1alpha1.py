@@ -14,6 +14,7 @@ import msgspec
 
 from kruise_probe.api.core import Probe
 from kruise_probe.api.meta import DECODE_ERRORS, ApiObject, LabelSelector, share
+from kruise_probe.api.names import PAUSED_ANNOTATION
 
 T = TypeVar("T")
 
@@ -89,6 +90,11 @@ class PodProbeMarkerStatus(_Wire, frozen=True):
 class PodProbeMarker(ApiObject, frozen=True):
     spec: PodProbeMarkerSpec = PodProbeMarkerSpec()
     status: PodProbeMarkerStatus | None = None
+
+    @property
+    def paused(self) -> bool:
+        """Whether the marker's annotation pauses its probes on all pods."""
+        return (self.metadata.annotations or {}).get(PAUSED_ANNOTATION) == "true"
 
 
 class ContainerProbe(_Wire, frozen=True):

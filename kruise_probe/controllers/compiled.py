@@ -95,6 +95,7 @@ class CompiledMarker(msgspec.Struct, frozen=True, eq=False):
         from_message: whether any value is extracted from a message.
         fields_without_effect: fields of the spec that kubelet uses to restart containers.
         entry_bytes: size of all its probes as stored in a NodePodProbe.
+        paused: its annotation pauses all of its probes.
         serial: unique number. As a cache key it keeps no marker alive.
     """
 
@@ -111,6 +112,7 @@ class CompiledMarker(msgspec.Struct, frozen=True, eq=False):
     from_message: bool
     fields_without_effect: tuple[str, ...]
     entry_bytes: int
+    paused: bool
     serial: int = msgspec.field(default_factory=_next_serial)
 
     @property
@@ -153,6 +155,7 @@ def compile_marker(
         ),
         fields_without_effect=fields_without_effect(marker.spec),
         entry_bytes=sum(each.entry_bytes for each in probes),
+        paused=marker.paused,
     )
 
 

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from kruise_probe.api.labels import Selector
+from kruise_probe.api.names import REASON_PAUSED
 from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
@@ -150,6 +151,8 @@ def _summary(traces: Sequence[ProbeTrace]) -> str:
     counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items(), reverse=True))
     verb = "works" if len(working) == 1 else "work"
     text = f"{len(working)} of {len(traces)} probes {verb}"
+    if paused := sum(each.end is not None and each.end.reason == REASON_PAUSED for each in traces):
+        text += f", {paused} paused"
     return f"{text} ({counts})" if counts else text
 
 

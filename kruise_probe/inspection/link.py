@@ -3,6 +3,7 @@
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from kruise_probe.api.names import PAUSED_ANNOTATION, REASON_PAUSED
 from kruise_probe.api.v1alpha1 import ContainerProbeState, PodContainerProbe, PodProbeMarker
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.limits import ENTRY_TOO_LARGE, NO_ROOM, TOO_MANY_MARKERS, LeftOut
@@ -98,6 +99,7 @@ _REMEDIES: Final = {
     "MarkerDeleting": "wait; if it stays, check that a manager runs, and what the marker's status says: "
     "kubectl describe podprobemarker",
     "MarkerHeld": "remove the finalizer, or fix the component that added it; kruise-probe has removed its own",
+    REASON_PAUSED: f"remove the annotation to resume: kubectl annotate ... {PAUSED_ANNOTATION}-",
     "InvalidSpec": "correct the field that is named, and apply the marker again",
     "SelectorCycle": "remove one of these labels from a markerPolicy or from a selector",
     "PodTerminating": "nothing: its replacement is probed as soon as it runs",

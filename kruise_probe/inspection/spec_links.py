@@ -3,7 +3,7 @@
 from typing import Final
 
 from kruise_probe.api.core import Probe
-from kruise_probe.api.names import REASON_NO_ROOM
+from kruise_probe.api.names import PAUSED_ANNOTATION, REASON_NO_ROOM, REASON_PAUSED
 from kruise_probe.controllers.markers.conditions import SELECTOR_CYCLE
 from kruise_probe.controllers.nodes.plan import probes_of_marker
 from kruise_probe.inspection.link import Link, PodCheck, broken, manager_remedy, ok, waiting
@@ -17,6 +17,8 @@ def marker_link(check: PodCheck) -> Link:
     if check.claim is None:
         errors = "; ".join(str(each) for each in marker.errors) or "its name is not unique"
         return broken("marker", "InvalidSpec", f"the probe is invalid and ignored: {errors}")
+    if marker.paused:
+        return waiting("marker", REASON_PAUSED, paused_text(f"PodProbeMarker {marker.key}"))
     cycle = check.snapshot.cycle_through(marker.key)
     if cycle:
         text = f"labels that probes write select and deselect the pod repeatedly: {cycle}"
@@ -30,6 +32,8 @@ def pod_link(check: PodCheck) -> Link:
         return broken("pod", "PodTerminating", "the pod is terminating and no longer probed")
     if not pod.active:
         return broken("pod", "PodFinished", f"the pod has completed ({pod.phase})")
+    if pod.paused:
+        return waiting("pod", REASON_PAUSED, paused_text("the pod"))
     if pod.mirror:
         return broken("pod", "StaticPod", "a static pod; only its kubelet may update it")
     if not pod.node:
@@ -44,6 +48,10 @@ def pod_link(check: PodCheck) -> Link:
         text = f"init containers of the pod have not completed{detail}"
         return broken("pod", "PodNotInitialized", text)
     return ok("pod", f"{pod.phase} on {pod.node}, {pod.ip or 'no address yet'}")
+
+
+def paused_text(what: str) -> str:
+    return f"{what} has the annotation {PAUSED_ANNOTATION}=true, so its probes are paused; conditions and marks stay"
 
 
 def container_link(check: PodCheck) -> Link:

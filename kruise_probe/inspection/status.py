@@ -10,7 +10,12 @@ from typing import Final
 import msgspec
 
 from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, Probe, TCPSocketAction
-from kruise_probe.api.names import LEFT_OUT_REASONS, MARKER_FINALIZER, REASON_AGENT_STALE
+from kruise_probe.api.names import (
+    LEFT_OUT_REASONS,
+    MARKER_FINALIZER,
+    REASON_AGENT_STALE,
+    REASON_PAUSED,
+)
 from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import Condition, PodContainerProbe, PodProbeMarker, ProbeState
 from kruise_probe.controllers.compiled import CompiledMarker
@@ -23,6 +28,7 @@ from kruise_probe.controllers.nodes.plan import is_probed
 from kruise_probe.inspection.link import LinkState, remedy_of
 from kruise_probe.inspection.selectors import nearest, selector_text, why_not
 from kruise_probe.inspection.snapshot import SeenPod, Snapshot
+from kruise_probe.inspection.spec_links import paused_text
 from kruise_probe.inspection.traces import ProbeTrace, readiness_gates_of, traces_of
 
 SHAPE_VERSION: Final = 1
@@ -209,6 +215,9 @@ def _marker_problems(
         _problem(LinkState.BROKEN, "marker", INVALID_SPEC, str(error), remedy)
         for error in compiled.errors
     ]
+    if compiled.paused:
+        text, remedy = paused_text("this PodProbeMarker"), remedy_of(REASON_PAUSED)
+        problems.append(_problem(LinkState.WAITING, "marker", REASON_PAUSED, text, remedy))
     cycle = snapshot.cycle_through(marker.key)
     if cycle:
         remedy = remedy_of(SELECTOR_CYCLE)
@@ -261,6 +270,8 @@ def _problem_of(seen: SeenPod, trace: ProbeTrace) -> Problem | None:
         return None
     if link.reason == INVALID_SPEC and trace.marker.errors:
         return None
+    if link.reason == REASON_PAUSED and trace.marker.paused:
+        return None
     return _problem(
         link.state,
         link.name,
@@ -294,20 +305,23 @@ def _select(values: Mapping[str, str], keys: Set[str]) -> dict[str, str]:
 def _result_view(snapshot: Snapshot, seen: SeenPod, trace: ProbeTrace) -> ResultView:
     """The node's result; Unknown if it is stale.
 
-    A completed pod is in no NodePodProbe, and without permission none can be read. Then the condition on the pod is the
+    A completed or paused pod is in no NodePodProbe, and without permission none can be read. Then the condition on the pod is the
     last result, if this probe owns it.
     """
     state, since, at, message = PENDING, "", "", ""
+    end = trace.end
+    paused = end is not None and end.reason == REASON_PAUSED
     condition = seen.pod.condition(trace.claim.condition_type if trace.claim else "")
-    if trace.result is not None:
+    if trace.result is not None and not paused:
         state, message = trace.result.state, trace.result.message or ""
         since = trace.result.last_transition_time or ""
         at = trace.result.last_probe_time or ""
-    elif condition is not None and (snapshot.node_pod_probes is None or not seen.pod.active):
+    elif condition is not None and (
+        paused or snapshot.node_pod_probes is None or not seen.pod.active
+    ):
         state = _STATE_OF_CONDITION.get(condition.status, ProbeState.UNKNOWN)
         since, message = condition.last_transition_time or "", condition.message or ""
         at = condition.last_probe_time or ""
-    end = trace.end
     stale = end is not None and end.reason == REASON_AGENT_STALE and trace.result is not None
     if end is not None and (stale or end.reason in LEFT_OUT_REASONS):
         state, message = ProbeState.UNKNOWN, end.text

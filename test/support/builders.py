@@ -177,6 +177,7 @@ def marker_wire(
     created: str = CREATED,
     generation: int = 1,
     finalizers: Sequence[str] = (),
+    annotations: Mapping[str, str] | None = None,
     deleting: bool = False,
     status: Json | None = None,
 ) -> Json:
@@ -189,6 +190,8 @@ def marker_wire(
         "creationTimestamp": created,
         "generation": generation,
     }
+    if annotations:
+        metadata["annotations"] = dict(annotations)
     if finalizers:
         metadata["finalizers"] = list(finalizers)
     if deleting:

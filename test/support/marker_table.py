@@ -167,6 +167,7 @@ FREE_LABELS = (
     "game.kruise.io/state",
 )
 RESERVED_ANNOTATIONS = (
+    "kruise-probe.io/paused",
     "kruise.io/podprobe",
     "kruise.io/podprobemarker-list",
     "kruise.io/podprobe-of-tomorrow",

@@ -38,6 +38,7 @@ class MarkerEvents:
             return
         if (
             old.spec == new.spec
+            and old.paused == new.paused
             and old.deleting == new.deleting
             and old.metadata.generation == new.metadata.generation
         ):
@@ -87,12 +88,20 @@ def _node(pod: Pod) -> str:
 
 def _marks_differ(before: CompiledMarker, after: CompiledMarker) -> bool:
     """Whether an edit changes what is written to pods. Marks of a probe are removed if the pod lacks its container."""
-    if before.deleting != after.deleting or before.selector != after.selector:
+    if _all_probes_differ(before, after):
         return True
     sizes_count = max(before.entry_bytes, after.entry_bytes) > ENTRY_BYTES
     return [_written_of(each, sizes_count) for each in before.probes] != [
         _written_of(each, sizes_count) for each in after.probes
     ]
+
+
+def _all_probes_differ(before: CompiledMarker, after: CompiledMarker) -> bool:
+    return (before.deleting, before.paused, before.selector) != (
+        after.deleting,
+        after.paused,
+        after.selector,
+    )
 
 
 def _written_of(probe: CompiledProbe, sizes_count: bool) -> tuple[object, ...]:
@@ -103,6 +112,6 @@ def _written_of(probe: CompiledProbe, sizes_count: bool) -> tuple[object, ...]:
 
 def _plans_differ(before: CompiledMarker, after: CompiledMarker) -> bool:
     """Whether an edit changes NodePodProbe specs."""
-    if before.deleting != after.deleting or before.selector != after.selector:
+    if _all_probes_differ(before, after):
         return True
     return [each.planned for each in before.probes] != [each.planned for each in after.probes]

@@ -96,6 +96,7 @@ def _plan_may_differ(old: Pod, new: Pod) -> bool:
         or old.node != new.node
         or old.started != new.started
         or old.containers != new.containers
+        or old.paused != new.paused
         or is_probed(old) != is_probed(new)
     )
 

@@ -13,9 +13,11 @@ from typing import Final
 
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.names import (
+    PAUSED_ANNOTATION,
     REASON_AGENT_STALE,
     REASON_ENTRY_TOO_LARGE,
     REASON_NO_ROOM,
+    REASON_PAUSED,
     REASON_TOO_MANY_MARKERS,
 )
 from kruise_probe.api.times import format_time
@@ -126,6 +128,8 @@ def degraded(counts: StatusCounts, refusals: Mapping[NamespacedName, str]) -> Co
             "Correct regex in the marker, or what the probe prints; kruise-probe explain shows the message."
         )
         return Condition(DEGRADED, "True", VALUE_INVALID, message)
+    if compiled.paused or counts.paused:
+        return _paused(counts)
     message = "Every probe of this marker is in use."
     if compiled.fields_without_effect:
         fields = listed(compiled.fields_without_effect)
@@ -158,6 +162,15 @@ def _left_out(counts: StatusCounts) -> Condition:
         "Use fewer probes or shorter commands for the pods of these nodes."
     )
     return Condition(DEGRADED, "True", REASON_NO_ROOM, message)
+
+
+def _paused(counts: StatusCounts) -> Condition:
+    what = "this PodProbeMarker has" if counts.compiled.paused else "they have"
+    message = (
+        f"{counts.paused} of {counts.matched} pods are not probed, because {what} the annotation "
+        f"{PAUSED_ANNOTATION}=true. Conditions, labels and annotations stay as they are. Remove the annotation to resume."
+    )
+    return Condition(DEGRADED, "False", REASON_PAUSED, message)
 
 
 def not_marked(refusals: Mapping[NamespacedName, str]) -> Condition:

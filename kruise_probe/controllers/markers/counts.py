@@ -2,7 +2,7 @@
 
 A pod counts if it can be probed (see `nodes.plan.is_probed`) and its Node exists. It counts as failed if any of the
 marker's probes on it failed, else as unknown if any has no result, else as succeeded. So the three add up to
-`matchedPods`.
+`matchedPods`. A paused pod counts by its conditions, which stay as they are.
 
 Source: Kruise pkg/controller/podprobemarker (matchedPods).
 Differs: everything but the number of pods.
@@ -26,9 +26,10 @@ class PodObservation(NamedTuple):
 
     Attributes:
         entry: its entry in the NodePodProbe of its node, or None.
-        states: its recorded results; empty if they are stale.
+        states: its recorded results; empty if they are stale, and those of its conditions if it is paused.
         planned: whether a NodePodProbe should hold it (not on virtual nodes).
         stale: whether the results of its node are stale.
+        paused: whether the marker's probes are paused on it.
         left_out: the reason of the limit that leaves out this marker's probes, or empty.
         invalid_values: the keys for which the messages have no valid value.
     """
@@ -38,6 +39,7 @@ class PodObservation(NamedTuple):
     states: States
     planned: bool = True
     stale: bool = False
+    paused: bool = False
     left_out: str = ""
     invalid_values: Sequence[InvalidValue] = ()
 
@@ -50,6 +52,7 @@ class StatusCounts:
         self.by_state: Final[Counter[ProbeState]] = Counter()
         self.nodes_behind: Final[set[str]] = set()
         """The nodes whose NodePodProbe does not hold the current probes."""
+        self.paused = 0
         self.stale: Final[Counter[str]] = Counter()
         """Pods by node."""
         self.left_out: Final[Counter[tuple[str, str]]] = Counter()
@@ -70,6 +73,8 @@ class StatusCounts:
             self.left_out[observed.left_out, pod.node] += 1
             self.by_state[ProbeState.UNKNOWN] += 1
             return
+        if observed.paused:
+            self.paused += 1
         if observed.stale:
             self.stale[pod.node] += 1
         self.by_state[_state_of(compiled, observed.states)] += 1
@@ -95,7 +100,7 @@ def _state_of(compiled: CompiledMarker, states: States) -> ProbeState:
 def _is_current(compiled: CompiledMarker, observed: PodObservation) -> bool:
     """Whether the node's NodePodProbe holds exactly this marker's probes of the pod."""
     pod, entry = observed.pod, observed.entry
-    wanted = probes_of_marker(compiled, pod.containers, pod.started)
+    wanted = () if observed.paused else probes_of_marker(compiled, pod.containers, pod.started)
     if entry is None:
         return not wanted
     if wanted and entry.ip != pod.ip:

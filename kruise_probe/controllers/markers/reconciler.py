@@ -201,6 +201,14 @@ class MarkerReconciler:
             states: States = states_of(pod, claims_of(markers)) if self._serverless else {}
             invalid = _invalid_values(compiled, pod, markers, states)
             return PodObservation(pod, None, states, planned=False, invalid_values=invalid)
+        if compiled.paused or pod.paused:
+            return PodObservation(
+                pod,
+                caches.node_index.view(pod.node).entries.get(pod.uid),
+                states_of(pod, claims_of(markers)),
+                planned=results.altered(pod.node) is None,
+                paused=True,
+            )
         limit = left_out_of(pod, markers, results.no_room(pod)).get(compiled.key.name)
         if limit is not None:
             return PodObservation(pod, None, {}, left_out=limit.reason)

@@ -72,10 +72,14 @@ def _sort_key(entry: PodProbe) -> tuple[str, str, str]:
 
 def probes_of_pod(pod: Pod, markers: tuple[CompiledMarker, ...]) -> tuple[ContainerProbe, ...]:
     """The probes of a pod that can be probed, ordered by marker and by position in the marker's list."""
-    if len(markers) == 1 and markers[0].live:
+    if pod.paused:
+        return ()
+    if len(markers) == 1 and markers[0].live and not markers[0].paused:
         return probes_of_marker(markers[0], pod.containers, pod.started)
     probes: tuple[ContainerProbe, ...] = ()
     for marker in considered(markers):
+        if marker.paused:
+            continue
         probes += probes_of_marker(marker, pod.containers, pod.started)
     return probes
 

@@ -42,6 +42,7 @@ class Claim(NamedTuple):
 
     Attributes:
         wanted: the marks by state. Without a policy for Unknown there are none for Unknown, which then changes no marks.
+        paused: the annotation of its marker pauses it.
         estimated_bytes: estimated size in the cache.
     """
 
@@ -49,6 +50,7 @@ class Claim(NamedTuple):
     container: str
     condition_type: str
     wanted: Mapping[str, WantedMarks]
+    paused: bool
     estimated_bytes: int
 
     def writes_label(self, key: str, value: str) -> bool:
@@ -144,7 +146,7 @@ def _shared_claims(markers: tuple[CompiledMarker, ...]) -> Claims:
     """The claims of the live markers; the oldest one owns what several claim."""
     live = live_in_order(markers)
     if len(markers) == 1:
-        return _resolved(tuple(_uncontested(probe) for each in live for probe in each.probes))
+        return _resolved(tuple(_uncontested(probe, each) for each in live for probe in each.probes))
     return _resolved(tuple(claim for each in live for claim in _shared_claims((each,)).claims))
 
 
@@ -234,7 +236,7 @@ def _reduced(claim: Claim, condition_type: str, labels: set[str], annotations: s
     )
 
 
-def _uncontested(probe: CompiledProbe) -> Claim:
+def _uncontested(probe: CompiledProbe, marker: CompiledMarker) -> Claim:
     """The claim of a probe before conflicts are resolved."""
     states = [ProbeState.SUCCEEDED, ProbeState.FAILED]
     if ProbeState.UNKNOWN in probe.policies:
@@ -252,6 +254,7 @@ def _uncontested(probe: CompiledProbe) -> Claim:
         container=probe.container,
         condition_type=probe.condition_type,
         wanted=wanted,
+        paused=marker.paused,
         estimated_bytes=CLAIM_BYTES
         + sum(NAME_BYTES + len(key) + _characters(value) for key, value in written),
     )

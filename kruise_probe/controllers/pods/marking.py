@@ -15,6 +15,7 @@ and it is idempotent: a pod with the changes applied needs no change.
   Unknown is applied without a message. This includes our conditions and marks without a recorded state; they stay
   Unknown until there is a state again.
 - A probe that a limit leaves out (`limits`) is Unknown with the limit's reason, whatever the last state.
+- A paused probe has no result: its condition gets reason `ProbePaused` until the next one, and its marks are kept.
 - A difference in `lastProbeTime` only is no change.
 
 Source: Kruise pkg/controller/nodepodprobe (updatePodProbeStatus).
@@ -25,8 +26,10 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Final, NamedTuple
 
+import msgspec
+
 from kruise_probe.api.keys import ProbeName
-from kruise_probe.api.names import REASON_AGENT_STALE, REASON_PROBE_REMOVED
+from kruise_probe.api.names import REASON_AGENT_STALE, REASON_PAUSED, REASON_PROBE_REMOVED
 from kruise_probe.api.pods import NOTHING_OWNED, Pod, PodCondition
 from kruise_probe.api.reserved import reserved_condition_error
 from kruise_probe.api.times import format_time, parse_time
@@ -83,6 +86,8 @@ def marking(
     if states or stale or left_out:
         _apply_states(pod, claims, states, stale, left_out, writes_conditions, now, changes)
     if pod.owned is not NOTHING_OWNED:
+        if writes_conditions and pod.active:
+            _mark_paused(pod, claims, changes)
         _remove_stale_marks(pod, claims, changes)
     return changes or None
 
@@ -98,6 +103,8 @@ def _apply_states(
     changes: Changes,
 ) -> None:
     for claim in claims.claims:
+        if pod.paused or claim.paused:
+            continue
         limit = left_out.get(ProbeName.parse(claim.name).marker) if left_out else None
         why_unknown = (REASON_AGENT_STALE, stale) if stale else None
         if limit is not None:
@@ -195,6 +202,20 @@ def _transition_time(
     return format_time(seen_at)
 
 
+def _mark_paused(pod: Pod, claims: Claims, changes: Changes) -> None:
+    """Sets the reason of our conditions whose probes are paused."""
+    for claim in claims.claims:
+        if claim.condition_type in pod.owned.condition_types and (pod.paused or claim.paused):
+            current = pod.condition(claim.condition_type)
+            if current is not None and current.reason != REASON_PAUSED:
+                changes.conditions.append(_with_reason(current, REASON_PAUSED))
+
+
+def _with_reason(current: PodCondition, reason: str) -> PodCondition:
+    """The condition with another reason and the same transition time."""
+    return msgspec.structs.replace(current, reason=reason, last_transition_time=None)
+
+
 def _remove_stale_marks(pod: Pod, claims: Claims, changes: Changes) -> None:
     """Remove our marks that no live marker of the pod would write."""
     owned = pod.owned
@@ -215,12 +236,4 @@ def _remove_stale_marks(pod: Pod, claims: Claims, changes: Changes) -> None:
         elif current.reason != REASON_PROBE_REMOVED and not reserved_condition_error(
             condition_type
         ):
-            changes.conditions.append(
-                PodCondition(
-                    type=condition_type,
-                    status=current.status,
-                    reason=REASON_PROBE_REMOVED,
-                    message=current.message,
-                    last_probe_time=current.last_probe_time,
-                )
-            )
+            changes.conditions.append(_with_reason(current, REASON_PROBE_REMOVED))

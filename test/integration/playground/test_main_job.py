@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from support.raw_api import node_pod_probe_path
-from support.watched import annotations, condition, labels
+from support.watched import annotations, condition, labels, results_of
 
 from kruise_probe.api.errors import Invalid
 
@@ -191,6 +191,39 @@ async def test_a_deleted_marker_takes_its_marks_and_entries_with_it(ns):
 def entries(report: Json, pod: Json) -> list[Json]:
     listed = report["spec"].get("podProbes") or []
     return [each for each in listed if each["uid"] == pod["metadata"]["uid"]]
+
+
+@pytest.mark.parametrize("of", ["marker", "pod"])
+async def test_a_paused_probe_keeps_its_marks_and_resumes(ns, of: str):
+    await ns.pod()
+    (ns.folder() / "state").write_text("good")
+    await ns.marker(probe(EXEC, *BOTH))
+    await ns.until("is marked", lambda pod: labels(pod).get("state") == "good")
+    path = ns.marker_path() if of == "marker" else ns.pod_path()
+
+    async def pause(value: str | None) -> None:
+        annotation = {"kruise-probe.io/paused": value}
+        await ns.playground.api.merge(path, {"metadata": {"annotations": annotation}})
+
+    await pause("true")
+    pod = await ns.until(
+        "is paused", lambda pod: condition(pod, KIND).get("reason") == "ProbePaused"
+    )
+    await ns.watched.node_pod_probes.until(
+        "has neither entry nor result",
+        lambda report: (
+            not entries(report, pod)
+            and (pod["metadata"]["uid"], "marker#checked") not in results_of(report)
+        ),
+        name="node-0",
+    )
+    assert condition(pod, KIND)["status"] == "True"
+    assert labels(pod)["state"] == "good"
+    (ns.folder() / "state").write_text("broken")
+
+    await pause(None)
+    pod = await ns.until("has a new result", lambda pod: labels(pod).get("state") == "bad")
+    assert "reason" not in condition(pod, KIND)
 
 
 async def test_a_pod_that_is_no_longer_selected_loses_its_marks(ns):

@@ -51,6 +51,38 @@ def test_completed_pod_is_neither_counted_nor_a_problem(more: Json) -> None:
     assert view.problems == []
 
 
+PAUSED = {"kruise-probe.io/paused": "true"}
+LAST_RESULT = [condition_wire("example.com/healthy", "True", reason="ProbePaused", message="fine")]
+
+
+@pytest.mark.parametrize(
+    ("of_marker", "of_pod", "problem"),
+    [
+        pytest.param(PAUSED, None, ("marker", "", "this PodProbeMarker has"), id="marker"),
+        pytest.param(None, PAUSED, ("pod", "web-0", "the pod has"), id="pod"),
+        pytest.param(PAUSED, PAUSED, ("marker", "", "this PodProbeMarker has"), id="both"),
+    ],
+)
+def test_paused_probe_shows_its_last_result_and_how_to_resume(
+    of_marker: Json | None, of_pod: Json | None, problem: tuple[str, str, str]
+) -> None:
+    pods = [healthy_pod(annotations=of_pod, conditions=LAST_RESULT)]
+    there = snapshot(markers=[marker(annotations=of_marker)], pods=pods, states=[], renewed=OLD)
+
+    view = only(there)
+
+    (result,) = view.pods[0].results
+    assert (result.state, result.message) == ("Succeeded", "fine")
+    assert (view.counts.succeeded, view.counts.unknown) == (1, 0)
+    (found,) = view.problems
+    assert (found.severity, found.reason) == ("waiting", "ProbePaused")
+    assert (found.link, found.pod) == problem[:2]
+    assert found.message.startswith(problem[2])
+    assert "kruise-probe.io/paused-" in found.remedy
+    summary = explanation(there, there.pods[0], []).summary
+    assert summary == "0 of 1 probes work, 1 paused"
+
+
 def test_stale_result_is_unknown_with_the_reason() -> None:
     states = [state_wire(probed=OLD, moved=OLD)]
     view = only(snapshot(markers=[marker()], pods=[healthy_pod()], states=states, renewed=OLD))
