@@ -113,6 +113,7 @@ def results(
     failed: Iterable[str] = (),
     probed_at: str = STAMP,
     moved_at: str = STAMP,
+    message: str = "",
 ) -> Request:
     """The status patch of a node's daemon. Pods named `failed` are Failed, the others have `state`."""
     statuses = [
@@ -120,7 +121,9 @@ def results(
             "name": name,
             "namespace": NAMESPACE,
             "uid": uid,
-            "probeStates": _states("Failed" if name in failed else state, probed_at, moved_at),
+            "probeStates": _states(
+                "Failed" if name in failed else state, probed_at, moved_at, message
+            ),
         }
         for name, uid in pods
     ]
@@ -133,12 +136,12 @@ def results(
     )
 
 
-def _states(state: str, probed_at: str, moved_at: str) -> list[Json]:
+def _states(state: str, probed_at: str, moved_at: str, message: str) -> list[Json]:
     return [
         probe_state(
             f"{MARKER}#{name}",
             state,
-            f"{name}: {state.lower()}",
+            message or f"{name}: {state.lower()}",
             probed_at=probed_at,
             moved_at=moved_at,
         )

@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
@@ -37,6 +38,8 @@ QUIET_SHARE = 0.03
 
 REST_SECONDS = 30.0
 IDLE_SECONDS = 20.0
+MESSAGE_SECONDS = 60.0
+"""How long messages change. With the default of --message-update-interval that is 9 writes of a pod at most."""
 
 OURS = (
     f"{sys.executable} -m kruise_probe manager --kubeconfig {{kubeconfig}} --enable-leader-election=false "
@@ -268,6 +271,7 @@ class _Run:
                 )
             again = self._results("Failed", "2026-01-01T00:03:00Z", "2026-01-01T00:02:00Z")
             await self._phase(manager, "same again", again, None)
+            await self._phase(manager, "messages", self._messages, None)
 
     async def second_run(self) -> None:
         before = await self._on.api.usage()
@@ -373,6 +377,29 @@ class _Run:
             for node, pods in self._on.pods_of.items()
         ]
         return lambda: self._on.api.each(requests)
+
+    async def _messages(self) -> None:
+        """Changes the message of every result each second, the states stay."""
+        loop = asyncio.get_running_loop()
+        end_at = loop.time() + MESSAGE_SECONDS
+        for number in count():
+            if loop.time() >= end_at:
+                return
+            next_at = loop.time() + 1.0
+            await self._on.api.each(
+                [
+                    hollow.results(
+                        node,
+                        pods,
+                        "Failed",
+                        probed_at="2026-01-01T00:03:00Z",
+                        moved_at="2026-01-01T00:02:00Z",
+                        message=f"{number} players",
+                    )
+                    for node, pods in self._on.pods_of.items()
+                ]
+            )
+            await asyncio.sleep(max(0.0, next_at - loop.time()))
 
     def _listed(self, period_seconds: int) -> Callable[[], Awaitable[float]]:
         return lambda: self._on.nodes.until(

@@ -15,6 +15,7 @@ GATE = "e2e.example.com/door"
 SERVER = """
 mkdir -p /tmp/www
 echo idle > /tmp/idle
+echo role=backup > /tmp/role
 echo fine > /tmp/www/healthz
 httpd -p 8080 -h /tmp/www
 httpd -p 9090 -h /tmp
@@ -108,6 +109,21 @@ MARKER: dict[str, Any] = {
                 {"tcpSocket": {"port": 9090}},
                 markerPolicy=[{"state": "Succeeded", "labels": {"door": "open"}}],
             ),
+            probe(
+                "role",
+                {"exec": {"command": ["cat", "/tmp/role"]}},
+                markerPolicy=[
+                    {
+                        "state": "Succeeded",
+                        "labels": {"role": "none"},
+                        "fromMessage": [
+                            {"label": "role", "regex": r"role=(\w+)"},
+                            {"annotation": "example.com/role"},
+                        ],
+                    },
+                    {"state": "Failed", "labels": {"role": "failed"}},
+                ],
+            ),
         ],
     },
 }
@@ -145,7 +161,7 @@ def test_first_results_stand_on_every_pod_as_conditions_labels_and_annotations(
     pods: Watched,
 ) -> None:
     def marked(newest: dict[str, Any]) -> bool:
-        wanted = {"idle": "yes", "web": "up", "door": "open"}
+        wanted = {"idle": "yes", "web": "up", "door": "open", "role": "backup"}
         return all(
             wanted.items() <= labels(each).items() and annotations(each).get(COST) == "-10"
             for each in newest.values()
@@ -191,6 +207,58 @@ def test_a_message_that_changes_while_the_state_stays_reaches_the_condition(
     assert after["status"] == "True"
     assert after["lastTransitionTime"] == before["lastTransitionTime"]
     namespace.exec(pod, "echo idle > /tmp/idle")
+
+
+def test_values_from_a_message_follow_it(namespace: Kubectl, pods: Watched, pod: str) -> None:
+    def shows(role: str, text: str | None) -> None:
+        pods.until(
+            f"label role={role}",
+            lambda newest: (
+                labels(newest[pod]).get("role") == role
+                and annotations(newest[pod]).get("example.com/role") == text
+            ),
+        )
+
+    def reports(reason: str) -> None:
+        with namespace.watch("podprobemarkers") as markers:
+            markers.until(
+                f"Degraded is {reason}",
+                lambda newest: condition(newest["game"], "Degraded").get("reason") == reason,
+            )
+
+    shows("backup", "role=backup")
+    namespace.exec(pod, "echo role=primary > /tmp/role")
+    shows("primary", "role=primary")
+    namespace.exec(pod, "echo starting > /tmp/role")
+    shows("none", "starting")
+    reports("ValueInvalid")
+    namespace.exec(pod, "rm /tmp/role")
+    shows("failed", None)
+    namespace.exec(pod, "echo role=backup > /tmp/role")
+    shows("backup", "role=backup")
+    reports("AsExpected")
+
+
+def test_a_policy_for_unknown_is_applied_to_a_probe_that_cannot_run(
+    namespace: Kubectl, pods: Watched
+) -> None:
+    absent = probe(
+        "absent",
+        {"exec": {"command": ["/no/such/program"]}},
+        markerPolicy=[{"state": "Unknown", "labels": {"absent": "unknown"}}],
+    )
+    spec = {**MARKER["spec"], "probes": [absent]}
+    namespace.apply({**MARKER, "metadata": {"name": "absent"}, "spec": spec})
+    pods.until(
+        "label absent=unknown on every pod",
+        lambda newest: all(labels(each).get("absent") == "unknown" for each in newest.values()),
+        timeout=2 * PATIENCE_SECONDS,
+    )
+    namespace.run("delete", "podprobemarker", "absent", "--timeout=60s")
+    pods.until(
+        "label absent is gone",
+        lambda newest: not any("absent" in labels(each) for each in newest.values()),
+    )
 
 
 def test_http_probes_by_number_and_by_name_flip_and_a_single_policy_removes_its_keys(
@@ -287,8 +355,8 @@ def test_deleting_the_marker_takes_its_marks_away_and_leaves_the_gate_standing(
     pods.until(
         "no mark left",
         lambda newest: all(
-            not {"idle", "web", "door"} & labels(each).keys()
-            and COST not in annotations(each)
+            not {"idle", "web", "door", "role"} & labels(each).keys()
+            and not {COST, "example.com/role"} & annotations(each).keys()
             and all(status_of(each, kind) is None for kind in CONDITION_TYPES if kind != GATE)
             for each in newest.values()
         ),
