@@ -22,8 +22,8 @@ MAX_INSTRUCTIONS: Final = 2000
 MAX_MARKER_INSTRUCTIONS: Final = 20_000
 """Maximum size of all patterns of one marker. Compiling them takes some 10 ms."""
 
-MAX_UNICODE_CLASSES: Final = 4
-"""Maximum number of classes such as `\\pL` in a pattern; each takes RE2 0.1 ms to parse."""
+UNICODE_CLASS_INSTRUCTIONS: Final = 250
+"""What a class such as `\\pL` counts in addition: RE2 takes 0.1 ms to parse it, also if the program is small."""
 
 MAX_VALUE_BYTES: Final = 1024
 """Maximum size of an annotation's value from a message."""
@@ -81,10 +81,12 @@ class PatternSizes:
         left, self._left = self._left, max(0, self._left - MAX_INSTRUCTIONS)
         if len(pattern) > MAX_PATTERN:
             raise PatternError(f"may not be more than {MAX_PATTERN} characters")
-        if pattern.count(r"\p") + pattern.count(r"\P") > MAX_UNICODE_CLASSES or not left:
+        classes = pattern.count(r"\p") + pattern.count(r"\P")
+        size = classes * UNICODE_CLASS_INSTRUCTIONS
+        if size > min(left, MAX_INSTRUCTIONS) or not left:
             raise PatternError(TOO_LARGE)
         try:
-            size = re2.compile(pattern, _OPTIONS).programsize
+            size += re2.compile(pattern, _OPTIONS).programsize
         except re2.error as error:
             why = error.args[0]
             text = why.decode(errors="replace") if isinstance(why, bytes) else str(why)

@@ -58,6 +58,14 @@ def test_two_markers_that_select_each_others_labels_are_a_cycle() -> None:
     assert text("b", B, A) == f"{b_to_a}; {a_to_b}"
 
 
+def test_a_label_from_a_message_may_have_any_value() -> None:
+    policies = [policy_wire(from_message=[{"label": "x"}])]
+    selector = {"matchExpressions": [having("y", without=True)]}
+    writer = marker("a", selector=selector, probes=[probe_wire(policies=policies)])
+    reader = made("b", {"y": "1"}, having("x", "2"))
+    assert text("a", compile_marker(writer), reader)
+
+
 @pytest.mark.parametrize(
     ("one", "other"),
     [

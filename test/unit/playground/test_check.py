@@ -27,6 +27,9 @@ BOTH = (
 ONE = (policy_wire("Succeeded", {"open": "yes"}),)
 
 
+ROLE = (policy_wire("Succeeded", {"role": "none"}, from_message=[{"label": "role"}]),)
+
+
 def web(status: str | None = None, labels: Any = None, annotations: Any = None) -> Any:
     conditions = [condition_wire(KIND, status)] if status else []
     metadata = {"labels": {"app": "web", **(labels or {})}, "annotations": annotations or {}}
@@ -63,6 +66,8 @@ def report(*states: Any) -> Any:
         ),
         pytest.param(web("False"), ONE, ProbeState.FAILED, True, id="single-policy-gone"),
         pytest.param(web("False", {"open": "yes"}), ONE, ProbeState.FAILED, False, id="single-policy-left"),
+        pytest.param(web("True", {"role": "any"}), ROLE, ProbeState.SUCCEEDED, True, id="any-value-from-a-message"),
+        pytest.param(web("False", {"role": "any"}), ROLE, ProbeState.FAILED, False, id="value-from-a-message-left"),
     ],
 )  # fmt: skip
 def test_state_shows_with_all_of_its_marks(

@@ -88,15 +88,21 @@ def test_only_markers_that_select_the_pod_count() -> None:
 
 
 def test_marks_are_those_that_a_policy_names() -> None:
-    policy = policy_wire("Succeeded", {"state": "idle"}, {"cost": "1", "absent": "1"})
+    values = [{"label": "role"}, {"annotation": "model"}, {"label": "none"}, {"annotation": "none"}]
+    policy = policy_wire("Succeeded", {"state": "idle"}, {"cost": "1", "absent": "1"}, values)
     pod = web(
         metadata={
-            "labels": {"app": "web", "state": "idle"},
-            "annotations": {"cost": "1", "own": "y"},
+            "labels": {"app": "web", "state": "idle", "role": "main"},
+            "annotations": {"cost": "1", "own": "y", "model": "m"},
         }
     )
     found = row(pod, marker(probes=[probe_wire(policies=[policy])]))
-    assert found.marks == (Mark("annotation", "cost", "1"), Mark("label", "state", "idle"))
+    assert found.marks == (
+        Mark("annotation", "cost", "1"),
+        Mark("annotation", "model", "m"),
+        Mark("label", "role", "main"),
+        Mark("label", "state", "idle"),
+    )
 
 
 def test_readiness_gate_is_marked() -> None:
