@@ -33,6 +33,9 @@ def parse_selector(text: str) -> LabelSelector:
     return LabelSelector(match_expressions=tuple(map(_expression, _COMMA.split(text))))
 
 
+MAX_COMPARED: Final = 320
+"""Longest name that is compared for typing errors, a little more than the longest valid key."""
+
 _COMMA: Final = re.compile(r",(?![^(]*\))")
 _SET: Final = re.compile(r"(?P<key>\S+)\s+(?P<operator>in|notin)\s*\((?P<values>[^()]*)\)")
 _EQUALITY: Final = re.compile(r"(?P<key>[^!=\s]+)\s*(?P<operator>==?|!=)\s*(?P<values>[^!=\s]*)")
@@ -111,7 +114,7 @@ def did_you_mean(wrong: str, names: Iterable[str]) -> str:
 
 def _close(left: str, right: str) -> bool:
     """True for the same letters in another order, or an edit distance of at most 2 and at most half the length."""
-    if abs(len(left) - len(right)) > 2:
+    if abs(len(left) - len(right)) > 2 or len(left) > MAX_COMPARED:
         return False
     if len(left) > 1 and sorted(left) == sorted(right):
         return True

@@ -10,6 +10,7 @@ from pathlib import PurePath
 from typing import Final, NamedTuple
 
 from kruise_probe.api.reserved import reserved_condition_error
+from kruise_probe.api.validation import MAX_PROBES
 from kruise_probe.controllers.compiled import CompiledProbe
 from kruise_probe.controllers.pods.claims import ClaimConflict, claims_of, conflicts_of
 from kruise_probe.inspection.selectors import did_you_mean, nearest, unmet, why_not
@@ -25,8 +26,10 @@ INJECTED_CONTAINERS: Final = frozenset(
 )
 """Containers that webhooks of common products add to pods."""
 
-MAX_NEAREST: Final = 100
+MAX_NEAREST: Final = 20
 """Maximum markers for which the nearest template is searched."""
+MAX_GATES: Final = 20
+"""Maximum readiness gates without a probe that are compared with the conditions of all probes."""
 MAX_PAIRS: Final = 10_000
 """Maximum pairs of markers with a common name that are compared."""
 MAX_CONFLICTS: Final = 100
@@ -51,7 +54,7 @@ class Known(NamedTuple):
 def across(known: Known) -> Iterator[Finding]:
     """The findings that concern more than one object."""
     matching = Matching(known.markers, known.templates)
-    if known.complete:
+    if known.complete and matching.complete:
         yield from _pods_and_containers(known, matching)
         yield from _gates(known, matching)
     yield from islice(_conflicts(known.markers, matching), MAX_CONFLICTS)
@@ -65,7 +68,7 @@ def _pods_and_containers(known: Known, matching: Matching) -> Iterator[Finding]:
         if not possible:
             unmatched.append(marker)
         elif certain:
-            for probe in marker.compiled.probes:
+            for probe in marker.compiled.probes[:MAX_PROBES]:
                 having = [each for each in possible if each.pod.container(probe.container)]
                 if having:
                     yield from _port(marker, probe, having)
@@ -144,21 +147,25 @@ def _port(
 
 def _gates(known: Known, matching: Matching) -> Iterator[Finding]:
     """Readiness gates that a probe was meant to write. Others belong to load balancers and other controllers."""
+    for template, index, gate in islice(_unwritten_gates(known, matching), MAX_GATES):
+        near = [each for each in known.markers if may_share_namespace(each, template)]
+        if why := _why_unwritten(gate, template, near):
+            path = f"spec.readinessGates[{index}].conditionType"
+            whole = f"{template.path}.{path}" if template.path else path
+            position = locate(template.root, path)
+            yield Finding(template.file, position, whole, Rule.READINESS_GATE, why)
+
+
+def _unwritten_gates(known: Known, matching: Matching) -> Iterator[tuple[PodTemplate, int, str]]:
     by_template = selecting(known.markers, matching)
     for template in known.templates:
-        written = {
-            name for each in by_template.get(id(template), ()) for name in each.condition_types
-        }
-        for index, node in enumerate(items_of(below(template.root, "spec", "readinessGates"))):
+        gates = items_of(below(template.root, "spec", "readinessGates"))
+        markers = by_template.get(id(template), ()) if gates else ()
+        written = {name for each in markers for name in each.condition_types}
+        for index, node in enumerate(gates):
             gate = text_of(below(node, "conditionType"))
-            if not gate or gate in written or reserved_condition_error(gate):
-                continue
-            near = [each for each in known.markers if may_share_namespace(each, template)]
-            if why := _why_unwritten(gate, template, near):
-                path = f"spec.readinessGates[{index}].conditionType"
-                whole = f"{template.path}.{path}" if template.path else path
-                position = locate(template.root, path)
-                yield Finding(template.file, position, whole, Rule.READINESS_GATE, why)
+            if gate and gate not in written and not reserved_condition_error(gate):
+                yield template, index, gate
 
 
 def _why_unwritten(gate: str, template: PodTemplate, markers: Iterable[WrittenMarker]) -> str:
@@ -190,7 +197,7 @@ def _conflicts(markers: Sequence[WrittenMarker], matching: Matching) -> Iterator
     for marker in markers:
         for each in conflicts_of(marker.compiled, claims_of((marker.compiled,))):
             yield _conflict(marker, marker, each)
-    for first, second in islice(_rivals(markers), MAX_PAIRS):
+    for first, second in _rivals(markers):
         if matching.share_pods(first, second):
             claims = claims_of((first.compiled, second.compiled))
             for loser, owner in ((first, second), (second, first)):
@@ -201,18 +208,18 @@ def _conflicts(markers: Sequence[WrittenMarker], matching: Matching) -> Iterator
 
 def _rivals(markers: Iterable[WrittenMarker]) -> Iterator[tuple[WrittenMarker, WrittenMarker]]:
     """Pairs of different markers of one namespace that write a common name."""
-    by_name: dict[tuple[str, str, str], list[WrittenMarker]] = {}
+    by_name: dict[tuple[str, str, str], dict[str, WrittenMarker]] = {}
     for each in markers:
         for kind in ("labels", "annotations", "condition_types"):
             for name in getattr(each.compiled, kind):
-                by_name.setdefault((each.namespace, kind, name), []).append(each)
+                by_name.setdefault((each.namespace, kind, name), {}).setdefault(each.name, each)
+    pairs = (pair for sharing in by_name.values() for pair in combinations(sharing.values(), 2))
     seen = set[tuple[int, int]]()
-    for sharing in by_name.values():
-        for first, second in combinations(sharing, 2):
-            pair = (first.compiled.serial, second.compiled.serial)
-            if first.name != second.name and pair not in seen:
-                seen.add(pair)
-                yield first, second
+    for first, second in islice(pairs, MAX_PAIRS):
+        pair = (first.compiled.serial, second.compiled.serial)
+        if pair not in seen:
+            seen.add(pair)
+            yield first, second
 
 
 def _conflict(marker: WrittenMarker, owner: WrittenMarker, conflict: ClaimConflict) -> Finding:

@@ -38,15 +38,15 @@ class Problem(NamedTuple):
 
 
 class Fields:
-    """Checks one object against its JSON Schema.
+    """Checks one object against its JSON Schema. `homes` are the schema's `homes_of`.
 
     Attributes:
         problems: at most MAX_PROBLEMS.
         value: the plain object without them.
     """
 
-    def __init__(self, root: Mapping, schema: Schema) -> None:
-        self._homes = dict(_homes(schema, ""))
+    def __init__(self, root: Mapping, schema: Schema, homes: dict[str, list[str]]) -> None:
+        self._homes = homes
         self.problems: list[Problem] = []
         self.value: dict[str, Any] = self._mapping(root, schema, "")
 
@@ -127,12 +127,12 @@ def parent_of(path: str) -> str:
     return path.rpartition(".")[0]
 
 
-def _homes(schema: Schema, path: str) -> Iterator[tuple[str, list[str]]]:
-    """The name of each field that a spec may have, with the places where it may be, without status and metadata."""
+def homes_of(schema: Schema) -> dict[str, list[str]]:
+    """By name, the places where a field of the spec may be: `port` in `spec.probes[].probe.grpc` and others."""
     places: dict[str, list[str]] = {}
-    for name, place in _places(schema, path):
+    for name, place in _places(schema, ""):
         places.setdefault(name, []).append(place)
-    yield from places.items()
+    return places
 
 
 def _places(schema: Schema, path: str) -> Iterator[tuple[str, str]]:

@@ -59,8 +59,13 @@ class Finding(NamedTuple):
     message: str
 
 
+MAX_TEXT: Final = 1000
+"""Maximum characters of a message and of a path."""
+
+
 def printable(text: str) -> str:
-    """`text` with control characters and lone surrogates escaped: it comes from a file and goes to a terminal."""
+    """Shorten `text`, and escape control characters and lone surrogates: it comes from a file."""
+    text = text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…"
     if text.isprintable():
         return text
     return "".join(

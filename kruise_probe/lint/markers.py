@@ -14,7 +14,7 @@ from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.api.validation import fields_without_effect, validate_marker
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.inspection.selectors import did_you_mean
-from kruise_probe.lint.fields import Fields
+from kruise_probe.lint.fields import Fields, homes_of
 from kruise_probe.lint.findings import Finding, Position, Rule
 from kruise_probe.lint.nodes import Mapping, Node
 from kruise_probe.lint.places import below, items_of, locate
@@ -104,9 +104,10 @@ class MarkerChecker:
     def __init__(self, allowed_labels: Collection[str] = ()) -> None:
         self._allowed = allowed_labels
         self._schema = marker_json_schema(allowed_labels)
+        self._homes = homes_of(self._schema)
 
     def check(self, file: str, root: Mapping) -> Checked:
-        fields = Fields(root, self._schema)
+        fields = Fields(root, self._schema, self._homes)
         findings = [Finding(file, *each) for each in fields.problems]
         metadata: dict[str, Any] = fields.value["metadata"]
         name, namespace = metadata.get("name", ""), metadata.get("namespace", "")

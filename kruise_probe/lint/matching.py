@@ -5,13 +5,17 @@ namespace may be set later.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from itertools import islice
+from typing import Final, NamedTuple
 
 from kruise_probe.api.labels import Selector
 from kruise_probe.api.reserved import reserved_label_error
 from kruise_probe.inspection.selectors import unmet
 from kruise_probe.lint.markers import WrittenMarker
 from kruise_probe.lint.templates import PodTemplate
+
+MAX_COMPARISONS: Final = 1_000_000
+"""Maximum comparisons of a selector and a template in one run: some seconds."""
 
 
 class Selection(NamedTuple):
@@ -27,7 +31,11 @@ class Selection(NamedTuple):
 
 
 class Matching:
-    """The selections of all markers, found through an index of labels."""
+    """The selections of all markers, found through an index of labels.
+
+    Attributes:
+        complete: False if there were too many comparisons; selections are then missing.
+    """
 
     def __init__(self, markers: Sequence[WrittenMarker], templates: Sequence[PodTemplate]) -> None:
         self._templates = templates
@@ -36,7 +44,9 @@ class Matching:
         for number, template in enumerate(templates):
             for label in template.pod.labels.items():
                 self._by_label.setdefault(label, []).append(number)
+        self._comparisons = 0
         self._selections = {id(each): self._selection(each) for each in markers}
+        self.complete = self._comparisons < MAX_COMPARISONS
 
     def of(self, marker: WrittenMarker) -> Selection:
         return self._selections[id(marker)]
@@ -52,7 +62,8 @@ class Matching:
 
     def _selection(self, marker: WrittenMarker) -> Selection:
         selector, possible, certain = marker.compiled.selector, [], []
-        for number in self._candidates(selector):
+        for number in islice(self._candidates(selector), MAX_COMPARISONS - self._comparisons):
+            self._comparisons += 1
             template = self._templates[number]
             missing = unmet(selector, template.pod.labels)
             if may_share_namespace(marker, template) and self._are_set_later(

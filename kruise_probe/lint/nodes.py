@@ -20,6 +20,7 @@ MAX_DEPTH: Final = 64
 MAX_VALUES: Final = 500_000
 """Maximum values of a file, with aliases expanded."""
 MAX_FLAWS: Final = 20
+"""Maximum flaws that are reported for one document."""
 
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MERGE_KEY: Final = "<<"
@@ -205,7 +206,7 @@ class _Composer:
         if self._open:
             self._open[-1].children.append(node)
             return None
-        document = Document(node, tuple(self._flaws[:MAX_FLAWS]))
+        document = Document(node, tuple(self._flaws))
         self._start()
         return document
 
@@ -219,10 +220,13 @@ class _Composer:
         merged: list[Node] = []
         for key, value in zip(children[::2], children[1::2], strict=True):
             if not isinstance(key, Scalar):
-                self._flaws.append(self._complex_key(key, closed.position))
+                if len(self._flaws) < MAX_FLAWS:
+                    self._flaws.append(self._complex_key(key, closed.position))
             elif key.plain and key.text == _MERGE_KEY:
                 merged.append(value)
             elif key.text in entries:
+                if len(self._flaws) == MAX_FLAWS:
+                    continue
                 first = entries[key.text].key.position.line
                 message = f"the key {key.text!r} is already in line {first}; remove one of the two"
                 self._flaws.append(

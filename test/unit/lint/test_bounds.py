@@ -1,0 +1,100 @@
+"""No file takes long: the work is bounded, whatever a file contains. And no text breaks lint."""
+
+import random
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.fuzz_targets import linted_files
+from support.linting import BROKEN, GOOD, lint_texts
+
+from kruise_probe.lint.findings import MAX_TEXT
+
+MARKER = """
+apiVersion: apps.kruise.io/v1alpha1
+kind: PodProbeMarker
+metadata: {name: m%d}
+spec:
+  selector: {matchLabels: {app: %s}}
+  probes:
+  - {name: p, containerName: c, probe: {tcpSocket: {port: 1}}, podConditionType: %s}
+"""
+PODS = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: d%d}
+spec:
+  template:
+    metadata: {labels: {app: %s}}
+    spec: {containers: [{name: c}], readinessGates: [{conditionType: %s}]}
+"""
+HEAD = "apiVersion: apps.kruise.io/v1alpha1\nkind: PodProbeMarker\nmetadata: {name: a}\nspec:\n"
+COUNT = 1200
+
+
+def many(*texts: str) -> str:
+    return "---".join(texts)
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        pytest.param(
+            [many(*(MARKER % (n, "a", "a/b") for n in range(COUNT)))], id="markers-in-conflict"
+        ),
+        pytest.param(
+            [
+                many(*(MARKER % (n, "a", f"a/c{n}") for n in range(COUNT))),
+                many(*(PODS % (n, "a", f"a/d{n}") for n in range(COUNT))),
+            ],
+            id="each-marker-selects-each-template",
+        ),
+        pytest.param(
+            [
+                many(*(MARKER % (n, f"a{n}", f"a/c{n}") for n in range(COUNT))),
+                many(*(PODS % (n, "b", f"a/d{n}") for n in range(COUNT))),
+            ],
+            id="no-marker-selects-a-template",
+        ),
+        pytest.param([HEAD + "  a: 1\n" * 20_000], id="duplicate-keys"),
+        pytest.param([HEAD + "  [a]: 1\n" * 20_000], id="keys-that-are-lists"),
+        pytest.param([HEAD + "".join(f"  a{n}: 1\n" for n in range(20_000))], id="unknown-fields"),
+        pytest.param([HEAD + "  probes:\n" + "  - {}\n" * 20_000], id="probes"),
+        pytest.param(
+            [MARKER % (1, "a", "a" * 500_000), PODS % (1, "a", "b" * 500_000)], id="long-names"
+        ),
+    ],
+)
+def test_large_files_take_bounded_time_and_have_short_messages(texts: list[str]) -> None:
+    start = time.process_time()
+
+    report = lint_texts(*texts)
+
+    assert time.process_time() - start < 30
+    assert len(report.findings) < 300
+    assert all(len(each.message) <= MAX_TEXT + 1 for each in report.findings)
+
+
+FILES = [each.read_bytes() for folder in (BROKEN, GOOD) for each in sorted(folder.iterdir())]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    content=st.sampled_from(FILES),
+    seed=st.integers(0, 2**32),
+    edits=st.lists(
+        st.sampled_from([b"", b" ", b"\t", b"\n", b"- ", b": ", b"{", b"[", b"'", b"\xff", b"&a ", b"*a", b"<<: *a", b"!!int ", b"null"]),
+        min_size=1,
+        max_size=6,
+    ),
+)  # fmt: skip
+def test_a_damaged_file_has_findings_within_the_file_and_never_an_exception(
+    content: bytes, seed: int, edits: list[bytes]
+) -> None:
+    choose = random.Random(seed)
+    for edit in edits:
+        start = choose.randrange(len(content) + 1)
+        content = content[:start] + edit + content[start + choose.randrange(8) :]
+
+    linted_files(content)
