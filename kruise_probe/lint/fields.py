@@ -6,7 +6,7 @@ left out or replaced by an empty one. Rules that such a value breaks are not rep
 Source: apiextensions-apiserver pkg/apiserver/validation; kubectl's strict field validation.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from collections.abc import Mapping as Table
 from typing import Any, Final, NamedTuple
 
@@ -111,7 +111,7 @@ class Fields:
 
     def _unknown(self, key: str, path: str, properties: Table[str, Schema]) -> str:
         what = f"unknown field {key!r}"
-        if close := did_you_mean(key, properties):
+        if close := did_you_mean(key, properties) or _containing(key, properties):
             return f"{what}.{close}"
         homes = [each for each in self._homes.get(key, ()) if each != _template_of(path)]
         if len(homes) == 1:
@@ -125,6 +125,16 @@ def parent_of(path: str) -> str:
     if path.endswith("]"):
         return path[: path.rindex("[")]
     return path.rpartition(".")[0]
+
+
+def _containing(part: str, names: Iterable[str]) -> str:
+    """` Did you mean 'x'?` if exactly one name begins with `part`, or exactly one contains it."""
+    if len(part) < 4:
+        return ""
+    having = [each for each in names if part.lower() in each.lower()]
+    first = [each for each in having if each.lower().startswith(part.lower())]
+    found = first or having
+    return f" Did you mean {found[0]!r}?" if len(found) == 1 else ""
 
 
 def homes_of(schema: Schema) -> dict[str, list[str]]:

@@ -25,8 +25,8 @@ MAX_FLAWS: Final = 20
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MERGE_KEY: Final = "<<"
 
-TOO_DEEP: Final = f"is nested more than {MAX_DEPTH} levels deep; remove levels"
-TOO_MANY_VALUES: Final = f"has more than {MAX_VALUES:,} values with aliases expanded; split the file, or use fewer aliases"
+TOO_DEEP: Final = f"the file is nested more than {MAX_DEPTH} levels deep; remove levels"
+TOO_MANY_VALUES: Final = f"the file has more than {MAX_VALUES:,} values with aliases expanded; split it, or use fewer aliases"
 
 
 class Malformed(Exception):
@@ -228,7 +228,9 @@ class _Composer:
                 if len(self._flaws) == MAX_FLAWS:
                     continue
                 first = entries[key.text].key.position.line
-                message = f"the key {key.text!r} is already in line {first}; remove one of the two"
+                is_object = not self._open and key.text in ("apiVersion", "kind")
+                remedy = "write '---' between two objects" if is_object else "remove one of the two"
+                message = f"the key {key.text!r} is already in line {first}; {remedy}"
                 self._flaws.append(
                     Flaw(key.position, Rule.DUPLICATE_KEY, message, closed.position, key.text)
                 )

@@ -7,7 +7,6 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from kruise_probe.lint.findings import Position, Rule
@@ -84,11 +83,11 @@ def _files_below(folder: str) -> Iterator[str]:
 
 def _read(path: str, *, named: bool) -> Source:
     try:
-        with Path(path).open("rb") as file:
+        with open(path, "rb") as file:
             raw = file.read(MAX_FILE_BYTES + 1)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
-        return _unreadable(path, f"cannot be read: {why}; check the path and its permissions")
+        return _unreadable(path, f"the file cannot be read: {why}; check its path and permissions")
     return decoded(path, raw)._replace(named=named)
 
 
@@ -99,7 +98,7 @@ def _unreadable(name: str, message: str) -> Source:
 def decoded(name: str, raw: bytes) -> Source:
     """The source with these bytes; it has a flaw if they are too many, or no text."""
     if len(raw) > MAX_FILE_BYTES:
-        message = f"is larger than {MAX_FILE_BYTES // 1024 // 1024} MiB; split the file"
+        message = f"the file is larger than {MAX_FILE_BYTES // 1024 // 1024} MiB; split the file"
         return Source(name, "", raw, flaw=Flaw(Position(1, 1), Rule.UNREADABLE, message))
     try:
         text = raw.decode("utf-8-sig")

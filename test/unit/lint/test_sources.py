@@ -9,7 +9,8 @@ import pytest
 from support.linting import BROKEN, lint_paths, lint_text
 
 from kruise_probe.lint.findings import Rule
-from kruise_probe.lint.sources import MAX_FILE_BYTES
+from kruise_probe.lint.linter import lint
+from kruise_probe.lint.sources import MAX_FILE_BYTES, read_sources
 
 CHART = "{{- if .Values.on }}\napiVersion: v1\nkind: ConfigMap\n{{- end }}\n"
 
@@ -40,6 +41,12 @@ def test_a_missing_file_is_a_finding_and_the_others_are_checked(tmp_path: Path) 
 
     assert [each.rule for each in found] == [Rule.UNREADABLE, Rule.INVALID]
     assert "No such file" in found[0].message
+
+
+def test_an_empty_name_is_no_folder() -> None:
+    (finding,) = lint(read_sources([""])).findings
+
+    assert "No such file" in finding.message
 
 
 def test_a_folder_is_read_recursively_without_hidden_folders(tmp_path: Path) -> None:
