@@ -56,13 +56,6 @@ class QueryFlags:
 
 _FLAGS: Final[tuple[Decorator, ...]] = (
     click.option(
-        "-n",
-        "--namespace",
-        type=NAMESPACE,
-        shell_complete=complete_namespaces,
-        help="Namespace to read.  [default: that of the context]",
-    ),
-    click.option(
         "-l",
         "--selector",
         type=LabelSelectorType(),
@@ -100,8 +93,18 @@ _FLAGS: Final[tuple[Decorator, ...]] = (
 )
 
 
-def query_flags(*forms: str) -> Decorator:
-    """Adds the options of `QueryFlags`; the first form of output is the default."""
+def query_flags(*forms: str, namespace: str = "that of the context") -> Decorator:
+    """Adds the options of `QueryFlags`; the first form of output is the default.
+
+    `namespace` describes what the command reads without -n.
+    """
+    in_namespace: Decorator = click.option(
+        "-n",
+        "--namespace",
+        type=NAMESPACE,
+        shell_complete=complete_namespaces,
+        help=f"Namespace to read.  [default: {namespace}]",
+    )
     output: Decorator = click.option(
         "-o",
         "--output",
@@ -112,7 +115,7 @@ def query_flags(*forms: str) -> Decorator:
     )
 
     def add_to(command: Callable[..., Any]) -> Callable[..., Any]:
-        for add in (output, *reversed(_FLAGS)):
+        for add in (output, *reversed(_FLAGS), in_namespace):
             command = add(command)
         return command
 

@@ -29,6 +29,12 @@ from kruise_probe.cli.failures import first_of
 from kruise_probe.client.config import ClusterConfig, ConfigOverrides, load_config
 from kruise_probe.client.rest import ResourceListerWatcher, RestClient
 from kruise_probe.informers.shared_informer import SharedInformer
+from kruise_probe.inspection.migration import (
+    DAEMON_SETS,
+    DEFINITIONS,
+    DEPLOYMENTS,
+    WEBHOOK_CONFIGURATIONS,
+)
 from kruise_probe.inspection.snapshot import SEEN_PODS, SeenPod, Snapshot
 from kruise_probe.serving.logs import configure_logs
 
@@ -42,6 +48,10 @@ _HIDDEN_WITHOUT: Final = {
     NODES.kind: "whether nodes exist or are virtual",
     NODE_POD_PROBES.kind: "the results that nodes reported; the states shown are those of pod conditions",
     LEASES.kind: "whether manager and daemons run",
+    DEPLOYMENTS.kind: "whether Kruise's manager is installed",
+    DAEMON_SETS.kind: "whether Kruise's daemon is installed",
+    WEBHOOK_CONFIGURATIONS.kind: "whether Kruise's webhook is installed",
+    DEFINITIONS.kind: "whose CRDs are installed",
 }
 
 
@@ -148,11 +158,11 @@ class Reader:
             KubeError: markers or pods cannot be listed.
         """
         async with asyncio.timeout(DEADLINE_SECONDS), asyncio.TaskGroup() as group:
-            markers = group.create_task(self._list(MARKERS, self._namespace))
-            pods = group.create_task(self._list(SEEN_PODS, self._namespace))
-            nodes = group.create_task(self._optional(NODES))
-            node_pod_probes = group.create_task(self._optional(NODE_POD_PROBES))
-            leases = group.create_task(self._optional(LEASES, self._system_namespace))
+            markers = group.create_task(self.list_all(MARKERS, self._namespace))
+            pods = group.create_task(self.list_all(SEEN_PODS, self._namespace))
+            nodes = group.create_task(self.list_if_allowed(NODES))
+            node_pod_probes = group.create_task(self.list_if_allowed(NODE_POD_PROBES))
+            leases = group.create_task(self.list_if_allowed(LEASES, self._system_namespace))
         return _snapshot(
             markers.result(),
             pods.result(),
@@ -162,11 +172,19 @@ class Reader:
             allowed_labels=self._allowed_labels,
         )
 
-    async def _list(self, resource: Resource[T], namespace: str = "") -> list[T]:
+    async def list_all(
+        self, resource: Resource[T], namespace: str = "", *, name: str = ""
+    ) -> list[T]:
+        """List a kind, or its objects of one name; append to `notes` what cannot be decoded."""
         items: list[T] = []
         token = ""
         while True:
-            page = await self._client.list_page(resource, namespace=namespace, continue_token=token)
+            page = await self._client.list_page(
+                resource,
+                namespace=namespace,
+                continue_token=token,
+                field_selector=f"metadata.name={name}" if name else "",
+            )
             items += page.items
             self.notes += [
                 f"{resource.kind} {each.key} cannot be read and is left out: {each.error}"
@@ -176,9 +194,12 @@ class Reader:
             if not token:
                 return items
 
-    async def _optional(self, resource: Resource[T], namespace: str = "") -> list[T] | None:
+    async def list_if_allowed(
+        self, resource: Resource[T], namespace: str = "", *, name: str = ""
+    ) -> list[T] | None:
+        """As `list_all`; None, with a note, if the user may not."""
         try:
-            return await self._list(resource, namespace)
+            return await self.list_all(resource, namespace, name=name)
         except Forbidden:
             self.notes.append(
                 f"no permission to list {resource.plural}; unknown: {_HIDDEN_WITHOUT[resource.kind]}"
