@@ -1,7 +1,7 @@
 """`playground --check`: which states of which probes were observed completely.
 
-A state is observed when the daemon has reported it, the pod has had all its marks at one time (condition, labels and
-annotations of its policy, and none that only another policy names), and the pod has an event for it.
+A state is observed when the daemon has reported it, all links of `explain` have been OK at one time (so the pod had its
+condition and marks), and the pod has an event for it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -9,15 +9,9 @@ from typing import Any, NamedTuple
 
 from kruise_probe.api.keys import ProbeName
 from kruise_probe.api.names import EVENT_FAILED, EVENT_SUCCEEDED
-from kruise_probe.api.v1alpha1 import (
-    MarkerPolicy,
-    NodePodProbe,
-    PodContainerProbe,
-    PodProbeMarker,
-    ProbeState,
-)
-from kruise_probe_playground.node.pods import NodePod
-from kruise_probe_playground.rows import probes_of, reports_of
+from kruise_probe.api.v1alpha1 import ProbeState
+from kruise_probe.inspection.snapshot import Snapshot
+from kruise_probe.inspection.traces import ProbeTrace, traces_of
 from kruise_probe_playground.ticker import PodEvent
 
 KINDS = ("report", "marks", "event")
@@ -27,7 +21,6 @@ NAMED = 4
 STATES = (ProbeState.SUCCEEDED, ProbeState.FAILED)
 
 _EVENT_REASON = {ProbeState.SUCCEEDED: EVENT_SUCCEEDED, ProbeState.FAILED: EVENT_FAILED}
-_CONDITION_STATUS = {ProbeState.SUCCEEDED: "True", ProbeState.FAILED: "False"}
 
 
 class ProbeOfPod(NamedTuple):
@@ -46,7 +39,7 @@ class Evidence(NamedTuple):
     """A visible effect of one state of a probe; `kind` is one of `KINDS`."""
 
     probe: ProbeOfPod
-    state: ProbeState
+    state: str
     kind: str
 
 
@@ -62,35 +55,27 @@ class Progress:
         self._probes: set[ProbeOfPod] = set()
         self._evidence: set[Evidence] = set()
 
-    def observe(
-        self,
-        pods: Iterable[NodePod],
-        markers: Iterable[PodProbeMarker],
-        nodes: Iterable[NodePodProbe],
-        events: Iterable[PodEvent],
-    ) -> None:
+    def observe(self, snapshot: Snapshot, events: Iterable[PodEvent]) -> None:
         """Add the evidence in the current objects."""
-        reports = reports_of(nodes)
         recorded = {
             (each.involved_object.uid, each.reason, each.message.partition(": ")[0])
             for each in events
         }
-        markers = list(markers)
-        for pod in pods:
-            probes = list(probes_of(pod, markers))
-            probes_of_pod = [
-                ProbeOfPod(pod.key.namespace, pod.key.name, name) for name, _ in probes
-            ]
-            self._probes.update(probes_of_pod)
-            for state in STATES:
-                for each, (name, probe) in zip(probes_of_pod, probes, strict=True):
-                    report = reports.get((pod.uid, name))
-                    if report and report.state == state:
-                        self._evidence.add(Evidence(each, state, "report"))
-                    if shows(pod, probe, state):
-                        self._evidence.add(Evidence(each, state, "marks"))
-                    if (pod.uid, _EVENT_REASON[state], str(name)) in recorded:
-                        self._evidence.add(Evidence(each, state, "event"))
+        for marker in snapshot.compiled.values():
+            for seen in snapshot.pods_of(marker):
+                for trace in traces_of(snapshot, seen, marker):
+                    name = ProbeName(marker.key.name, trace.probe.name)
+                    each = ProbeOfPod(seen.pod.namespace, seen.pod.name, name)
+                    self._observe_trace(each, trace)
+                    for state, reason in _EVENT_REASON.items():
+                        if (seen.uid, reason, str(name)) in recorded:
+                            self._evidence.add(Evidence(each, state, "event"))
+
+    def _observe_trace(self, probe: ProbeOfPod, trace: ProbeTrace) -> None:
+        self._probes.add(probe)
+        kinds = ("report",) if trace.end else ("report", "marks")
+        if trace.result:
+            self._evidence |= {Evidence(probe, trace.result.state, kind) for kind in kinds}
 
     def seen(self) -> Mapping[ProbeOfPod, list[str]]:
         """The observed states of each probe."""
@@ -138,44 +123,3 @@ class Progress:
 
     def _missing(self, probe: ProbeOfPod, state: ProbeState) -> list[str]:
         return [kind for kind in KINDS if Evidence(probe, state, kind) not in self._evidence]
-
-
-def shows(pod: NodePod, probe: PodContainerProbe, state: ProbeState) -> bool:
-    """Whether the pod has all marks of this state, and none that only another state has."""
-    kind = probe.pod_condition_type
-    if kind:
-        condition = pod.condition(kind)
-        if condition is None or condition.status != _CONDITION_STATUS[state]:
-            return False
-    policies = probe.marker_policy or ()
-    of_state = [each for each in policies if each.state == state]
-    of_others = [each for each in policies if each.state != state]
-    labels, annotations = pod.metadata.labels or {}, pod.metadata.annotations or {}
-    wanted_labels, wanted_annotations = _keys(of_state)
-    other_labels, other_annotations = _keys(of_others)
-    return (
-        _has_all(labels, wanted_labels)
-        and _has_all(annotations, wanted_annotations)
-        and not (other_labels.keys() - wanted_labels.keys()) & labels.keys()
-        and not (other_annotations.keys() - wanted_annotations.keys()) & annotations.keys()
-    )
-
-
-def _has_all(actual: Mapping[str, str], wanted: Mapping[str, str | None]) -> bool:
-    return all(value is None or actual.get(key) == value for key, value in wanted.items())
-
-
-def _keys(
-    policies: Iterable[MarkerPolicy],
-) -> tuple[dict[str, str | None], dict[str, str | None]]:
-    """Labels and annotations; None for a value from the message, which may be any or absent."""
-    labels: dict[str, str | None] = {}
-    annotations: dict[str, str | None] = {}
-    for policy in policies:
-        labels |= policy.labels or {}
-        annotations |= policy.annotations or {}
-        labels |= {each.label: None for each in policy.from_message or () if each.label}
-        annotations |= {
-            each.annotation: None for each in policy.from_message or () if each.annotation
-        }
-    return labels, annotations

@@ -6,8 +6,7 @@ from typing import NamedTuple
 import msgspec
 
 from kruise_probe.inspection.link import LinkState
-from kruise_probe.inspection.snapshot import Snapshot
-from kruise_probe.inspection.status import Problem, status_view
+from kruise_probe.inspection.status import Problem, StatusView
 
 
 class ProblemSummary(NamedTuple):
@@ -17,10 +16,9 @@ class ProblemSummary(NamedTuple):
     remedy: str
 
 
-def summaries(snapshot: Snapshot) -> list[ProblemSummary]:
+def summaries(view: StatusView) -> Iterator[ProblemSummary]:
     """The problems that need action."""
-    view = status_view(snapshot, snapshot.markers, ())
-    return list(summarized([(each.name, each.problems) for each in view.markers]))
+    return summarized([(each.name, each.problems) for each in view.markers])
 
 
 def summarized(found: Sequence[tuple[str, Sequence[Problem]]]) -> Iterator[ProblemSummary]:

@@ -11,10 +11,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.live import Live
 
-from kruise_probe.api.names import SYSTEM_NAMESPACE
 from kruise_probe.api.times import utc_now
-from kruise_probe.cli.reading import Reader
-from kruise_probe_playground.board import Board
+from kruise_probe.inspection.status import status_view
+from kruise_probe_playground.board import Board, reader_of
 from kruise_probe_playground.check import Progress
 from kruise_probe_playground.problems import ProblemSummary, summaries
 from kruise_probe_playground.session import Playground
@@ -52,26 +51,21 @@ class Ticker:
         self.lines.append((self._now(), line))
 
 
-def _reader(playground: Playground) -> Reader:
-    return Reader(playground.client, namespace="", system_namespace=SYSTEM_NAMESPACE)
-
-
 async def problems_of(playground: Playground) -> list[ProblemSummary]:
     """The problems that need action now."""
-    return summaries(await _reader(playground).read())
+    snapshot = await reader_of(playground.client).read()
+    return list(summaries(status_view(snapshot, snapshot.markers, ())))
 
 
 async def show_live(playground: Playground, ticker: Ticker, console: Console) -> None:
     """Draw until cancelled."""
-    board = Board(playground.client, on_line=ticker.add, on_change=lambda: None)
-    reader = _reader(playground)
-    first = await reader.read()
+    board = Board(playground.client, ticker.add)
 
     def view() -> View:
-        problems = summaries(following.snapshot())
-        return View(Shown(board.rows, list(ticker.lines), hints(playground), utc_now(), problems))
+        lines = list(ticker.lines)
+        return View(Shown(board.rows, lines, hints(playground), utc_now(), board.problems))
 
-    async with reader.follow(first) as following, asyncio.TaskGroup() as group:
+    async with asyncio.TaskGroup() as group:
         group.create_task(board.run(), name="board")
         with Live(
             view(),
@@ -99,22 +93,22 @@ async def show_lines(playground: Playground, write: Callable[[str], None]) -> No
             write(plain_line((utc_now(), line)))
 
     write_line(None)
-    await Board(playground.client, on_line=write_line, on_change=lambda: None).run()
+    await Board(playground.client, write_line).run()
 
 
 async def check(playground: Playground, *, wanted: int, deadline: float) -> Progress:
     """Observe until each probe has had `wanted` states, or until loop time `deadline`."""
-    changed = asyncio.Event()
-    board = Board(playground.client, on_line=lambda _: None, on_change=changed.set)
+    board = Board(playground.client)
     progress = Progress(wanted=wanted)
     async with asyncio.TaskGroup() as group:
         running = group.create_task(board.run(), name="board")
         try:
             async with asyncio.timeout_at(deadline):
                 while not progress.complete:
-                    await changed.wait()
-                    changed.clear()
-                    progress.observe(board.pods, board.markers, board.nodes, board.events)
+                    await board.changed.wait()
+                    board.changed.clear()
+                    if board.snapshot:
+                        progress.observe(board.snapshot, board.events)
         except TimeoutError:
             pass
         running.cancel()

@@ -50,7 +50,7 @@ def changes(before: PodRow | None, after: PodRow | None) -> Iterator[Line]:
         return
     if before is None:
         yield Line(after.title, f"was created: {after.status}", "neutral")
-        before = after._replace(status=after.status, ready="", probes=(), marks=())
+        before = after._replace(status=after.status, ready="", probes=())
     if before.status != after.status:
         yield Line(after.title, f"{before.status} → {after.status}", "neutral")
     if after.restarts > before.restarts:
@@ -77,8 +77,10 @@ def _probe_text(row: ProbeRow, was: str) -> str:
 
 
 def _mark_changes(before: PodRow, after: PodRow) -> Iterator[Line]:
-    old = {(each.kind, each.key): each.value for each in before.marks}
-    new = {(each.kind, each.key): each.value for each in after.marks}
+    old, new = (
+        {(each.kind, each.key): each.value for probe in row.probes for each in probe.marks}
+        for row in (before, after)
+    )
     for kind, key in sorted(old.keys() | new.keys()):
         value = new.get((kind, key))
         if value is None:

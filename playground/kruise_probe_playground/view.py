@@ -12,6 +12,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
+from kruise_probe.cli.tables import age
 from kruise_probe_playground.problems import ProblemSummary
 from kruise_probe_playground.rows import Mark, PodRow, ProbeRow
 from kruise_probe_playground.ticker import Line
@@ -141,16 +142,6 @@ def _probe_cells(row: ProbeRow, name: str, *, now: datetime) -> tuple[Text, ...]
         Text(age(row.since, now)),
         Text("  ").join(texts),
     )
-
-
-def age(since: datetime | None, now: datetime) -> str:
-    """`7s`, `3m`, `2h`; empty without a time."""
-    if since is None:
-        return ""
-    seconds = max(int((now - since).total_seconds()), 0)
-    if seconds < 120:
-        return f"{seconds}s"
-    return f"{seconds // 60}m" if seconds < 7200 else f"{seconds // 3600}h"
 
 
 def ticker_line(stamped: Stamped) -> Text:

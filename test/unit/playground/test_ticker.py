@@ -4,22 +4,22 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.node_records import node_pod
 
 from kruise_probe.api.keys import ProbeName
-from kruise_probe_playground.rows import Mark, PodRow, ProbeRow, pod_row
+from kruise_probe_playground.rows import Mark, PodRow, ProbeRow
 from kruise_probe_playground.ticker import POD_EVENTS, changes, event_line
 
-BEFORE = pod_row(node_pod("main", status={"phase": "Running"}), [], {})
+BEFORE = PodRow("default", "web", "Running", "", "", 0, ())
 
 
 def probed(state: str, message: str = "") -> PodRow:
-    probe = ProbeRow(ProbeName("web", "idle"), state, None, message, state, gate=False)
+    probe = ProbeRow(ProbeName("web", "idle"), state, "", message)
     return BEFORE._replace(probes=(probe,))
 
 
 def marked(*marks: Mark) -> PodRow:
-    return BEFORE._replace(marks=marks)
+    probe = ProbeRow(ProbeName("web", "idle"), "", "", "", marks=marks)
+    return BEFORE._replace(probes=(probe,))
 
 
 LABEL = Mark("label", "state", "idle")
