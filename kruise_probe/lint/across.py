@@ -176,7 +176,7 @@ def _why_unwritten(gate: str, template: PodTemplate, markers: Iterable[WrittenMa
             continue
         if gate in marker.condition_types:
             why = why_not(marker.compiled.selector, template.pod.labels)
-            return f"only PodProbeMarker {marker.name} writes {gate}, and it does not select these pods: {why}"
+            return f"only PodProbeMarker {marker.name} writes {gate}, but it does not select these pods: {why}; correct one of the two"
         types |= dict.fromkeys(sorted(marker.condition_types))
     domain, slash, _ = gate.rpartition("/")
     siblings = [each for each in types if slash and each.startswith(f"{domain}/")]

@@ -29,21 +29,18 @@ class WrittenMarker(NamedTuple):
 
     Attributes:
         namespace: empty if the file does not set it.
+        condition_types: those in the file, also of invalid probes.
     """
 
     file: str
     root: Mapping
     namespace: str
     compiled: CompiledMarker
+    condition_types: frozenset[str]
 
     @property
     def name(self) -> str:
         return self.compiled.key.name
-
-    @property
-    def condition_types(self) -> frozenset[str]:
-        """The condition types in the file, also those of invalid probes."""
-        return frozenset(text_of(below(each, "podConditionType")) for each in self._probes) - {""}
 
     def probe_path(self, name: str) -> str:
         """The path of the first probe of this name."""
@@ -51,14 +48,14 @@ class WrittenMarker(NamedTuple):
 
     def probe_node(self, name: str) -> Node:
         """The first probe of this name."""
-        return self._probes[self._index(name)]
-
-    @property
-    def _probes(self) -> tuple[Node, ...]:
-        return items_of(below(self.root, "spec", "probes"))
+        return _probes(self.root)[self._index(name)]
 
     def _index(self, name: str) -> int:
-        return [text_of(below(each, "name")) for each in self._probes].index(name)
+        return [text_of(below(each, "name")) for each in _probes(self.root)].index(name)
+
+
+def _probes(root: Mapping) -> tuple[Node, ...]:
+    return items_of(below(root, "spec", "probes"))
 
 
 class Checked(NamedTuple):
@@ -74,8 +71,16 @@ def is_marker(root: Mapping) -> bool:
 
 
 def looks_like_marker(root: Mapping) -> bool:
-    """Whether the object can only be meant as a PodProbeMarker: it has `spec.probes` with a `containerName`."""
-    return any(below(each, "containerName") for each in items_of(below(root, "spec", "probes")))
+    """Whether the object has `spec.probes` with a `containerName`."""
+    return any(below(each, "containerName") for each in _probes(root))
+
+
+def _is_meant(root: Mapping, kind: str, version: str) -> bool:
+    """Whether an object of another kind is meant as a PodProbeMarker. Other groups may have similar kinds."""
+    ours = version.startswith(f"{GROUP}/")
+    if kind and version and not ours:
+        return False
+    return looks_like_marker(root) or (ours and bool(did_you_mean(kind, [MARKERS.kind])))
 
 
 def kind_findings(file: str, root: Mapping) -> Iterator[Finding]:
@@ -86,9 +91,7 @@ def kind_findings(file: str, root: Mapping) -> Iterator[Finding]:
             message = f"{version} has no kind {kind}; write apiVersion: {MARKERS.api_version}"
             at = locate(root, "apiVersion")
             yield Finding(file, at, "apiVersion", Rule.UNKNOWN_KIND, message)
-    elif looks_like_marker(root) or (
-        version.startswith(f"{GROUP}/") and did_you_mean(kind, [MARKERS.kind])
-    ):
+    elif _is_meant(root, kind, version):
         what = (
             f"{version or 'an object without apiVersion'} has no kind {kind!r}"
             if kind
@@ -128,7 +131,8 @@ class MarkerChecker:
         for path in fields_without_effect(marker.spec):
             findings.append(Finding(file, locate(root, path), path, Rule.NO_EFFECT, NO_EFFECT))
         compiled = compile_marker(marker, allowed_labels=self._allowed)
-        return Checked(findings, WrittenMarker(file, root, namespace, compiled))
+        types = {text_of(below(each, "podConditionType")) for each in _probes(root)} - {""}
+        return Checked(findings, WrittenMarker(file, root, namespace, compiled, frozenset(types)))
 
 
 def _finding(file: str, root: Mapping, error: FieldError) -> Finding:

@@ -9,6 +9,7 @@ Differs: iterative, bounded, and it keeps positions of keys.
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
 import yaml
@@ -101,12 +102,14 @@ class Lines:
     """Converts character offsets to positions. Only line feeds end a line, as in editors."""
 
     def __init__(self, text: str) -> None:
-        self._starts = [0]
-        self._starts += [index + 1 for index, each in enumerate(text) if each == "\n"]
+        self._starts = [0, *accumulate(len(each) + 1 for each in text.split("\n"))]
 
     def at(self, offset: int) -> Position:
         line = bisect_right(self._starts, offset)
         return Position(line, offset - self._starts[line - 1] + 1)
+
+    def offset(self, position: Position) -> int:
+        return self._starts[position.line - 1] + position.column - 1
 
 
 def documents(text: str, lines: Lines) -> Iterator[Document]:
@@ -242,10 +245,9 @@ class _Composer:
 
     def _complex_key(self, key: Node, mapping: Position) -> Flaw:
         """`name: {{ .Values.name }}` is a mapping whose key is a mapping."""
-        line, column = key.position
-        written = self._text.split("\n")[line - 1][max(column - 2, 0) :]
-        if written.startswith(_TEMPLATE_KEY):
-            return Flaw(Position(line, max(column - 1, 1)), Rule.TEMPLATE, OPEN_TEMPLATE, mapping)
+        start = self._lines.offset(key.position) - 1
+        if self._text.startswith(_TEMPLATE_KEY, max(start, 0)):
+            return Flaw(self._lines.at(start), Rule.TEMPLATE, OPEN_TEMPLATE, mapping)
         return Flaw(key.position, Rule.SYNTAX, _COMPLEX_KEY, mapping)
 
     def _merge(self, value: Node, entries: dict[str, Entry]) -> None:

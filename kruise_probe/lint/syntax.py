@@ -8,7 +8,8 @@ import yaml
 from kruise_probe.lint.findings import Position, Rule
 from kruise_probe.lint.nodes import OPEN_TEMPLATE, Flaw, Lines
 
-_TEMPLATE: Final = re.compile(r"\{\{|\{%")
+_TEMPLATE: Final = re.compile(r"^[ \t]*(?:- +)?(?:[^\s#'\"]+: +)?(\{\{|\{%)", re.MULTILINE)
+"""An expression of a template without quotes around it."""
 _UNTIL_NEXT_COLON: Final = "mapping values are not allowed"
 _TAB: Final = "tab character"
 
@@ -26,15 +27,16 @@ _CORRECT_IT: Final = "correct the YAML here"
 
 
 def explain(error: yaml.YAMLError, text: str, lines: Lines) -> Flaw:
-    """Describe a syntax error. A template is named as such, at its first expression."""
-    if template := _TEMPLATE.search(text):
-        return Flaw(lines.at(template.start()), Rule.TEMPLATE, OPEN_TEMPLATE)
+    """Describe a syntax error. If a template's expression precedes it, the file is a template."""
     problem = str(getattr(error, "problem", "") or error)
     context = str(getattr(error, "context", "") or "")
     mark = getattr(error, "problem_mark", None)
     if context.startswith("while scanning a") and _TAB not in problem:
         mark = getattr(error, "context_mark", None) or mark
     position = lines.at(min(mark.index, len(text))) if mark else Position(1, 1)
+    template = _TEMPLATE.search(text)
+    if template and lines.at(template.start(1)).line <= position.line:
+        return Flaw(lines.at(template.start(1)), Rule.TEMPLATE, OPEN_TEMPLATE)
     written = text.split("\n")
     if _indented_with_tab(written, position) or _TAB in problem:
         return Flaw(position, Rule.SYNTAX, "a tab indents this line; indent with spaces")

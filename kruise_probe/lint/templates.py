@@ -8,7 +8,7 @@ import msgspec
 from kruise_probe.api.meta import DECODE_ERRORS
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import PODS
-from kruise_probe.lint.nodes import Entry, Mapping, Node, Sequence
+from kruise_probe.lint.nodes import Mapping, Node, Sequence
 from kruise_probe.lint.places import below, items_of
 from kruise_probe.lint.scalars import text_of, value_of
 
@@ -83,18 +83,15 @@ def _templates(node: Node, path: str) -> Iterator[tuple[str, Mapping]]:
         if isinstance(below(node, "spec", "containers"), Sequence):
             yield path, node
             return
-        children = [(f"{path}.{key}" if path else key, each) for key, each in _values(node)]
+        children = [
+            (f"{path}.{key}" if path else key, entry.value)
+            for key, entry in node.entries.items()
+            if key not in ("metadata", "status")
+        ]
     else:
         children = [(f"{path}[{index}]", each) for index, each in enumerate(items_of(node))]
     for where, each in children:
         yield from _templates(each, where)
-
-
-def _values(node: Mapping) -> Iterator[tuple[str, Node]]:
-    entry: Entry
-    for key, entry in node.entries.items():
-        if not (key == "metadata" or key == "status"):
-            yield key, entry.value
 
 
 def _pod(template: Mapping) -> Pod | None:

@@ -176,7 +176,7 @@ def test_what_may_be_right_is_not_reported(texts: list[str]) -> None:
             [marker(selector="{matchLabels: {app: web}}"), WEB, pods(more=GATE % "game.example.com/idle")],
             "3.yaml",
             Rule.READINESS_GATE,
-            "only PodProbeMarker game writes game.example.com/idle, and it does not select these pods",
+            "only PodProbeMarker game writes game.example.com/idle, but it does not select these pods",
             id="gate-of-a-marker-for-other-pods",
         ),
         pytest.param(

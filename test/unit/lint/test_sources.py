@@ -102,6 +102,10 @@ def test_in_a_folder_only_files_of_kubernetes_are_reported(
         pytest.param(
             "apiVersion: v1\nkind: ConfigMap\ndata: {a: '{{ .x }}'}\n", id="braces-in-quotes"
         ),
+        pytest.param(
+            "apiVersion: a.example/v1\nkind: A\nspec: {probes: [{containerName: a}]}\n",
+            id="similar-kind-of-another-group",
+        ),
     ],
 )
 def test_what_is_no_marker_has_no_findings(text: str) -> None:
@@ -147,3 +151,37 @@ def test_control_characters_of_a_file_are_escaped() -> None:
     (finding,) = lint_text(text).findings
 
     assert r"\x1b[31mred\n" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("text", "rule", "line"),
+    [
+        pytest.param("a: '{{ .x }}'\nb: [\n", Rule.SYNTAX, 3, id="expression-in-quotes"),
+        pytest.param("b: [}\n{{ .x }}\n", Rule.SYNTAX, 1, id="error-before-an-expression"),
+        pytest.param("a: {{ .x }}\nb: [\n", Rule.TEMPLATE, 1, id="value"),
+        pytest.param("a:\n  {{- toYaml .x }}\n", Rule.TEMPLATE, 2, id="line"),
+        pytest.param("{% if x %}\na: 1\n", Rule.TEMPLATE, 1, id="jinja"),
+    ],
+)
+def test_a_template_is_named_as_such_only_if_it_is_one(text: str, rule: Rule, line: int) -> None:
+    (finding,) = lint_text(text).findings
+
+    assert (finding.rule, finding.position.line) == (rule, line)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        pytest.param("spec: {probes: [{containerName: a}]}\n", "kind is missing", id="no-kind"),
+        pytest.param(
+            "apiVersion: apps.kruise.io/v1alpha1\nkind: PPM\nspec: {probes: [{containerName: a}]}\n",
+            "apps.kruise.io/v1alpha1 has no kind 'PPM'",
+            id="another-kind-of-our-group",
+        ),
+    ],
+)
+def test_what_can_only_be_meant_as_a_marker_is_named(text: str, message: str) -> None:
+    (finding,) = lint_text(text).findings
+
+    assert finding.rule is Rule.UNKNOWN_KIND
+    assert message in finding.message
