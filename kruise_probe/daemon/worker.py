@@ -100,8 +100,7 @@ class Worker:
         self._log = structlog.get_logger().bind(
             pod=str(desired.pod), container=desired.key.container, probe=str(desired.key.probe)
         )
-        timing = schedule.timing_of(desired.key.pod_uid, desired.key.container, desired.probe)
-        self._ticker = Ticker(daemon_start, timing, self._on_tick)
+        self._ticker = Ticker(daemon_start, self._timing(), self._on_tick)
         self._configure()
 
         self._record = (
@@ -122,13 +121,15 @@ class Worker:
 
     def _configure(self) -> None:
         probe = self.desired.probe
-        key = self.desired.key
-        self._ticker.timing = schedule.timing_of(key.pod_uid, key.container, probe)
         self._thresholds = threshold.thresholds_of(probe)
         self._hash = probe_hash(probe)
         self.series.type = handler_type(probe)
         self._invalid_reason = invalid_reason(probe)
         self._prober = None if self._invalid_reason else self._context.prober_factory(probe)
+
+    def _timing(self) -> schedule.Timing:
+        key = self.desired.key
+        return schedule.timing_of(key.pod_uid, key.container, self.desired.probe)
 
     # Calls of the supervisor and of the containers; all are synchronous.
 
@@ -156,6 +157,7 @@ class Worker:
             or (old.ip != desired.ip and self._record.blocked is not None)
         )
         if any(edit):
+            self._ticker.timing = self._timing()
             self._configure()
         if edit.handler or edit.timeout:
             self._discard_attempt()
