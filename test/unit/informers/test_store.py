@@ -36,27 +36,11 @@ def test_an_object_is_found_under_each_of_its_index_values(store: Store[ApiObjec
     assert names(store.by_index("label", ("app", "y"))) == set()
 
 
-def test_an_object_is_reindexed_when_its_index_values_change(store: Store[ApiObject]) -> None:
-    store.put(thing("a", labels={"app": "x"}))
-    store.put(thing("a", labels={"app": "y"}))
-    assert names(store.by_index("label", ("app", "x"))) == set()
-    assert names(store.by_index("label", ("app", "y"))) == {"a"}
-    assert list(store._indices["label"]) == [("app", "y")]
-
-
 def test_an_index_returns_the_newest_state_of_an_object(store: Store[ApiObject]) -> None:
     store.put(thing("a", uid="old"))
     store.put(thing("a", uid="new"))
     (found,) = store.by_index("namespace", "ns")
     assert found.uid == "new"
-
-
-def test_a_removed_object_is_in_no_index(store: Store[ApiObject]) -> None:
-    obj = thing("a", labels={"app": "x"})
-    store.put(obj)
-    assert store.remove(obj.key) is obj
-    assert (len(store), store._indices) == (0, {"namespace": {}, "label": {}})
-    assert store.remove(obj.key) is None
 
 
 def test_a_list_is_a_snapshot(store: Store[ApiObject]) -> None:

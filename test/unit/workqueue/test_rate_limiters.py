@@ -1,5 +1,3 @@
-import asyncio
-
 import pytest
 
 from kruise_probe.workqueue.rate_limiters import (
@@ -47,14 +45,6 @@ def test_the_delay_does_not_overflow_after_many_failures() -> None:
 async def test_a_bucket_allows_its_burst_and_then_its_rate() -> None:
     limiter = BucketRateLimiter(per_second=10, burst=3)
     assert [round(limiter.when("any"), 6) for _ in range(5)] == [0, 0, 0, 0.1, 0.2]
-
-
-async def test_an_idle_bucket_holds_at_most_its_burst() -> None:
-    limiter = BucketRateLimiter(per_second=10, burst=2)
-    for _ in range(4):
-        limiter.when("any")
-    await asyncio.sleep(1000)
-    assert [round(limiter.when("any"), 6) for _ in range(3)] == [0, 0, 0.1]
 
 
 async def test_the_longest_delay_of_several_limiters_counts() -> None:
