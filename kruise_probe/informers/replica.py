@@ -14,6 +14,7 @@ replaced under its name is a delete and an add.
 An object that does not decode keeps its last good version; client-go drops the whole list or skips it.
 """
 
+import asyncio
 from collections.abc import Callable
 from typing import Final, Generic, Protocol, TypeVar, TypeVarTuple
 
@@ -86,17 +87,14 @@ class Replica(Generic[T]):
     """One informer's copy of the server's state.
 
     Attributes:
-        synced: the store and the handlers have received a complete list at least once.
+        synced: set once the store and the handlers have received a complete list.
     """
 
-    def __init__(
-        self, store: Store[T], handlers: Handlers[T], *, name: str, on_synced: Callable[[], None]
-    ) -> None:
-        self.synced = False
+    def __init__(self, store: Store[T], handlers: Handlers[T], *, name: str) -> None:
+        self.synced = asyncio.Event()
         self._store = store
         self._handlers = handlers
         self._name = name
-        self._on_synced = on_synced
         self._unconfirmed: set[NamespacedName] = set()
         self._undecodable: dict[NamespacedName, str] = {}
         self._undecodable_total = _undecodable_total.labels(name)
@@ -122,9 +120,7 @@ class Replica(Generic[T]):
         for key in self._unconfirmed:
             self._remove(key)
         self._unconfirmed = set()
-        if not self.synced:
-            self.synced = True
-            self._on_synced()
+        self.synced.set()
 
     def apply(self, event: WatchEvent[T]) -> None:
         """Apply one watch event. An event older than the stored object is ignored."""
@@ -158,7 +154,7 @@ class Replica(Generic[T]):
             old = None
         if old is None:
             self._store.put(obj)
-            self._handlers.added(obj, not self.synced)
+            self._handlers.added(obj, not self.synced.is_set())
         elif old.resource_version != obj.resource_version:
             self._store.put(obj)
             self._handlers.updated(old, obj)

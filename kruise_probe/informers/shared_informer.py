@@ -44,8 +44,7 @@ class SharedInformer(Generic[T]):
         self.name = name
         self._store: Store[T] = Store(indexers or {})
         self._handlers: Handlers[T] = Handlers(name)
-        self._synced = asyncio.Event()
-        self._replica = Replica(self._store, self._handlers, name=name, on_synced=self._synced.set)
+        self._replica = Replica(self._store, self._handlers, name=name)
         self._reflector = Reflector(lister_watcher, self._replica, name=name)
         self._resync_seconds = resync_seconds
 
@@ -56,11 +55,11 @@ class SharedInformer(Generic[T]):
     @property
     def has_synced(self) -> bool:
         """The store and every handler have received the complete initial list."""
-        return self._replica.synced
+        return self._replica.synced.is_set()
 
     async def wait_for_sync(self) -> None:
         """Wait until `has_synced`; waits forever if the server does not respond."""
-        await self._synced.wait()
+        await self._replica.synced.wait()
 
     @property
     def last_sync_resource_version(self) -> str:

@@ -45,11 +45,7 @@ class Setup:
         self.recorder = Recorder(self.store)
         handlers: Handlers[ApiObject] = Handlers("things")
         handlers.add(self.recorder)
-        self.syncs = 0
-        self.replica = Replica(self.store, handlers, name="things", on_synced=self._synced)
-
-    def _synced(self) -> None:
-        self.syncs += 1
+        self.replica = Replica(self.store, handlers, name="things")
 
     def relist(self, *objects: ApiObject, broken: tuple[Undecodable, ...] = ()) -> None:
         self.replica.begin_list()
@@ -94,14 +90,12 @@ def test_only_the_first_list_is_initial(setup: Setup) -> None:
     assert setup.take() == [Call("initial", "a", "1"), Call("add", "b", "2")]
 
 
-def test_it_is_synced_once_when_the_first_list_is_complete(setup: Setup) -> None:
+def test_it_is_synced_when_the_first_list_is_complete(setup: Setup) -> None:
     setup.replica.begin_list()
     setup.replica.listed(at("a", 1))
-    assert not setup.replica.synced
+    assert not setup.replica.synced.is_set()
     setup.replica.finish_list()
-    setup.relist()
-    assert setup.replica.synced
-    assert setup.syncs == 1
+    assert setup.replica.synced.is_set()
 
 
 def test_c4_a_second_list_reports_only_differences_and_missed_deletes(setup: Setup) -> None:
@@ -204,7 +198,7 @@ def test_an_object_that_never_decoded_is_absent(setup: Setup) -> None:
     setup.relist(at("good", 1), broken=(broken("bad", 2),))
     setup.broken_event(EventType.ADDED, broken("worse", 3))
     assert setup.versions == {"good": "1"}
-    assert setup.replica.synced
+    assert setup.replica.synced.is_set()
 
 
 def test_an_object_that_decodes_again_is_updated(setup: Setup) -> None:
@@ -272,7 +266,7 @@ def test_a_handler_that_raises_does_not_stop_other_handlers(setup: Setup) -> Non
     recorder = Recorder(store)
     handlers.add(Bad())
     handlers.add(recorder)
-    replica = Replica(store, handlers, name="things", on_synced=lambda: None)
+    replica = Replica(store, handlers, name="things")
     replica.apply(WatchEvent(EventType.ADDED, at("a", 1), "1"))
     replica.apply(WatchEvent(EventType.MODIFIED, at("a", 2), "2"))
     replica.apply(WatchEvent(EventType.DELETED, at("a", 3), "3"))
