@@ -5,7 +5,6 @@ Deployment becomes its ReplicaSet. Other workloads become the pods that their te
 nothing recreates or scales them.
 """
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -15,6 +14,7 @@ import yaml
 
 from kruise_probe.api.errors import AlreadyExists, ApiError, NotFound
 from kruise_probe.client.rest import PatchType, RestClient
+from kruise_probe.lint.sources import Source, read_sources
 from kruise_probe_playground.replicas import MOST_REPLICAS
 
 Json = dict[str, Any]
@@ -84,11 +84,6 @@ def _pods_of(workload: Json) -> list[Json]:
 
 SAMPLE = Path(__file__).parent / "samples" / "game-servers.yaml"
 
-STANDARD_INPUT = Path("-")
-
-SUFFIXES: Final = (".json", ".yaml", ".yml")
-"""Of the files that are read in a folder, as in kubectl. Folders below it are not read."""
-
 _STRICT = "?fieldValidation=Strict"
 """As kubectl requests: an unknown field is an error instead of being dropped."""
 
@@ -112,9 +107,7 @@ def load(files: Sequence[Path]) -> list[Document]:
     Raises:
         BadFile: a file cannot be read, is not YAML, or contains something other than objects.
     """
-    documents = [
-        document for path in files for file in _files(path) for document in _load_one(file)
-    ]
+    documents = [each for source in read_sources(map(str, files)) for each in _load_one(source)]
     if files and not documents:
         raise BadFile(
             f"{files[0]}: contains no object; write a PodProbeMarker and the Pods that it selects"
@@ -122,24 +115,12 @@ def load(files: Sequence[Path]) -> list[Document]:
     return documents
 
 
-def _files(path: Path) -> list[Path]:
-    """The file, or the files of a folder that kubectl would read, by name."""
-    if not path.is_dir():
-        return [path]
-    found = sorted(each for each in path.iterdir() if each.suffix in SUFFIXES)
-    if not found:
-        raise BadFile(f"{path}: the folder has no {', '.join(SUFFIXES)} file")
-    return found
-
-
-def _load_one(file: Path) -> Iterator[Document]:
+def _load_one(source: Source) -> Iterator[Document]:
+    file = source.name
+    if source.flaw:
+        raise BadFile(f"{file}: {source.flaw.message}")
     try:
-        text = sys.stdin.read() if file == STANDARD_INPUT else file.read_text()
-        parsed = list(yaml.safe_load_all(text))
-    except OSError as error:
-        raise BadFile(f"{file}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise BadFile(f"{file}: is not UTF-8 text: {error}") from error
+        parsed = list(yaml.safe_load_all(source.text))
     except yaml.YAMLError as error:
         raise BadFile(f"{file}{_where(error)}: is not YAML: {_what(error)}") from error
     except RecursionError as error:

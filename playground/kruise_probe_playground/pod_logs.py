@@ -5,15 +5,13 @@ from typing import NamedTuple
 
 
 class NoLog(Exception):
-    """The container has no log yet, or no longer; the text is the kubelet's message."""
+    """The container does not exist any more."""
 
 
 class LogOptions(NamedTuple):
-    """core/v1 PodLogOptions. `previous` is the attempt before the last start; `since` also stands for sinceSeconds."""
+    """core/v1 PodLogOptions without the choice of the container; `since` also stands for sinceSeconds."""
 
-    container: str
     follow: bool = False
-    previous: bool = False
     timestamps: bool = False
     tail_lines: int | None = None
     limit_bytes: int | None = None

@@ -6,7 +6,7 @@ their own. API server and nodes run in this process.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -29,6 +29,7 @@ from kruise_probe_playground.access import (
 from kruise_probe_playground.apiserver.server import EmbeddedApiServer
 from kruise_probe_playground.documents import Applier, Document
 from kruise_probe_playground.marker_rules import MARKER_VALIDATORS
+from kruise_probe_playground.node.containers import NoSuchContainer
 from kruise_probe_playground.node.embedded_node import EmbeddedNode
 from kruise_probe_playground.node.node_api import NodeApi
 from kruise_probe_playground.node.pods import NODE_PODS
@@ -164,11 +165,11 @@ class Playground:
             logs=self._open_log,
         )
 
-    def _open_log(self, node: str, uid: str, wanted: LogOptions) -> AsyncIterator[bytes]:
-        for each in self.nodes:
-            if each.name == node:
-                return each.log(uid, wanted).read(wanted)
-        raise NoLog(f"node {node} does not run")
+    def _open_log(self, container_id: str, wanted: LogOptions) -> AsyncIterator[bytes]:
+        for node in self.nodes:
+            with suppress(NoSuchContainer):
+                return node.runtime.container(container_id).log.read(wanted)
+        raise NoLog(f"container {container_id} was removed")
 
     def _make_node(self, name: str, client: RestClient, place: Workspace) -> EmbeddedNode:
         mark = f"{place.mark}/{name}"

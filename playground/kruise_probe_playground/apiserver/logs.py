@@ -1,7 +1,8 @@
 """`pods/log`: checks what a client wants, and opens the log at the pod's node.
 
-Source: kubernetes pkg/registry/core/pod/rest/log.go, strategy.go (LogLocation), core/validation (ValidatePodLogOptions).
-Differs: a function takes the place of the kubelet's port.
+Source: kubernetes pkg/registry/core/pod/rest/log.go, strategy.go (LogLocation), core/validation (ValidatePodLogOptions);
+kubelet pkg/kubelet/kubelet_pods.go (validateContainerLogStatus).
+Differs: finds the container in the status of the pod; a function takes the place of the kubelet's port.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -18,8 +19,8 @@ from kruise_probe_playground.apiserver.requests import is_true, number
 from kruise_probe_playground.apiserver.schema import Json
 from kruise_probe_playground.pod_logs import LogOptions, NoLog
 
-OpenLog = Callable[[str, str, LogOptions], AsyncIterator[bytes]]
-"""Opens the log of a pod by node and uid. Raises NoLog."""
+OpenLog = Callable[[str, LogOptions], AsyncIterator[bytes]]
+"""Opens the log of a container by its id. Raises NoLog."""
 
 _AT_LEAST: Final = (
     ("tailLines", 0, "must be greater than or equal to 0"),
@@ -28,9 +29,9 @@ _AT_LEAST: Final = (
 )
 
 
-def no_nodes(node: str, uid: str, wanted: LogOptions) -> AsyncIterator[bytes]:
+def no_nodes(container: str, wanted: LogOptions) -> AsyncIterator[bytes]:
     """For a server without nodes."""
-    raise NoLog(f"node {node} does not run")
+    raise NoLog(f"container {container} does not run")
 
 
 def open_log(
@@ -40,15 +41,34 @@ def open_log(
     wanted = _options(key.name, query, registry.now())
     kinds = registry.kinds
     pod = kinds["pods"].decode(registry.get(kinds["pods"], key))
-    wanted = wanted._replace(container=_container(pod, wanted.container))
+    container = _container(pod, query.get("container", ""))
     node = pod["spec"].get("nodeName")
     if not node:
         return _nothing()
     registry.get(kinds["nodes"], NamespacedName("", node))
+    previous = is_true(query.get("previous"))
+    found = container_id(key.name, pod["status"], container, previous=previous)
     try:
-        return at_node(node, pod["metadata"]["uid"], wanted)
+        return at_node(found, wanted)
     except NoLog as error:
         raise bad_request(str(error)) from error
+
+
+def container_id(pod: str, status: Json, container: str, *, previous: bool) -> str:
+    """The id of the container whose log is wanted; fails if it has not started yet, or not twice."""
+    name = f'container "{container}" in pod "{pod}"'
+    statuses = (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ()))
+    found: Json = next((each for each in statuses if each["name"] == container), {})
+    last = found.get("lastState", {}).get("terminated")
+    waiting = found.get("state", {}).get("waiting")
+    if previous and not last:
+        raise bad_request(f"previous terminated {name} not found")
+    if waiting and not last:
+        raise bad_request(f"{name} is waiting to start: {waiting['reason']}")
+    chosen = last if previous or waiting else found
+    if "containerID" not in chosen:
+        raise bad_request(f"{name} is not available")
+    return str(chosen["containerID"]).partition("://")[2]
 
 
 async def _nothing() -> AsyncIterator[bytes]:
@@ -62,9 +82,7 @@ def _options(pod: str, query: Mapping[str, str], now: datetime) -> LogOptions:
         raise failures.invalid(Target("", "", "PodLogOptions", pod), problems)
     seconds = number(query, "sinceSeconds")
     return LogOptions(
-        container=query.get("container", ""),
         follow=is_true(query.get("follow")),
-        previous=is_true(query.get("previous")),
         timestamps=is_true(query.get("timestamps")),
         tail_lines=number(query, "tailLines"),
         limit_bytes=number(query, "limitBytes"),

@@ -12,7 +12,6 @@ from kruise_probe.client.recorder import EventRecorder
 from kruise_probe.client.rest import ResourceListerWatcher, RestClient
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe_playground.node.addresses import AddressBlock, hold_block
-from kruise_probe_playground.node.container_log import ContainerLog
 from kruise_probe_playground.node.cri_server import CriServer
 from kruise_probe_playground.node.cri_service import CriService
 from kruise_probe_playground.node.kubelet import Kubelet
@@ -21,7 +20,6 @@ from kruise_probe_playground.node.pod_worker import NodeContext
 from kruise_probe_playground.node.pods import NODE_PODS
 from kruise_probe_playground.node.runtime import LocalRuntime
 from kruise_probe_playground.node.shared_ports import PortWatch
-from kruise_probe_playground.pod_logs import LogOptions, NoLog
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 POD_CAPACITY = "110"
@@ -54,23 +52,12 @@ class EmbeddedNode:
             base_environment=_base_environment(folder / "bin"),
             now=utc_now,
         )
-        self._kubelet: Kubelet | None = None
         self._cri = CriServer(CriService(self.runtime), socket=folder / f"{name}.sock")
 
     @property
     def cri_endpoint(self) -> str:
         """The value for `--cri-endpoint`."""
         return self._cri.endpoint
-
-    def log(self, uid: str, wanted: LogOptions) -> ContainerLog:
-        """The log of a container of the pod `uid`.
-
-        Raises:
-            NoLog: there is none.
-        """
-        if self._kubelet is None:
-            raise NoLog(f"the kubelet of {self.name} does not run")
-        return self._kubelet.log(uid, wanted)
 
     async def run(self) -> None:
         """Run until cancelled.
@@ -83,7 +70,7 @@ class EmbeddedNode:
         api = NodeApi(self._client)
         recorder = EventRecorder(self._client, component="kubelet", host=self.name, now=utc_now)
         with hold_block() as block:
-            kubelet = self._kubelet = Kubelet(
+            kubelet = Kubelet(
                 SharedInformer(
                     ResourceListerWatcher(
                         self._client, NODE_PODS, field_selector=f"spec.nodeName={self.name}"

@@ -9,11 +9,9 @@ import asyncio
 import structlog
 
 from kruise_probe.informers.shared_informer import SharedInformer
-from kruise_probe_playground.node.container_log import ContainerLog
 from kruise_probe_playground.node.containers import Change, Container
 from kruise_probe_playground.node.pod_worker import NodeContext, PodWorker
 from kruise_probe_playground.node.pods import NodePod
-from kruise_probe_playground.pod_logs import LogOptions, NoLog
 
 log = structlog.get_logger(__name__)
 
@@ -52,16 +50,6 @@ class Kubelet:
     def on_delete(self, last_known: NodePod) -> None:
         if worker := self._workers.pop(last_known.uid, None):
             worker.gone()
-
-    def log(self, uid: str, wanted: LogOptions) -> ContainerLog:
-        """The log of a container of the pod `uid`.
-
-        Raises:
-            NoLog: there is none.
-        """
-        if worker := self._workers.get(uid):
-            return worker.log(wanted)
-        raise NoLog(f"no pod with uid {uid} runs on node {self._context.node}")
 
     def _container_changed(self, change: Change, container: Container) -> None:
         if worker := self._workers.get(container.sandbox.config.uid):

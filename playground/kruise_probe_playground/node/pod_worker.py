@@ -17,12 +17,10 @@ from kruise_probe.api.times import utc_now
 from kruise_probe.client.event_series import ObjectReference
 from kruise_probe.client.recorder import EventRecorder
 from kruise_probe_playground.node.addresses import AddressBlock, NoAddress
-from kruise_probe_playground.node.container_log import ContainerLog
 from kruise_probe_playground.node.containers import (
     Change,
     Container,
     ContainerConfig,
-    NoSuchContainer,
     Sandbox,
     SandboxConfig,
 )
@@ -39,11 +37,9 @@ from kruise_probe_playground.node.startup import wait_started
 from kruise_probe_playground.node.status import (
     Place,
     backs_off,
-    id_of_log,
     pod_full_name,
     pod_status,
 )
-from kruise_probe_playground.pod_logs import LogOptions, NoLog
 
 FIRST_RETRY_SECONDS = 0.1
 LONGEST_RETRY_SECONDS = 5.0
@@ -108,19 +104,6 @@ class PodWorker:
         key, name = self._pod.key, record.spec.name
         pod = ObjectReference(key.namespace, key.name, self._pod.uid)
         self._context.recorder.event(pod, "Warning", reason, message, container=name, probe=name)
-
-    def log(self, wanted: LogOptions) -> ContainerLog:
-        """The log of a container of this pod.
-
-        Raises:
-            NoLog: the container has not started, or was removed.
-        """
-        pod, name = self._pod.metadata.name, wanted.container
-        found = id_of_log(pod, self._written, name, previous=wanted.previous)
-        try:
-            return self._context.runtime.container(found).log
-        except NoSuchContainer:
-            raise NoLog(f'container "{name}" in pod "{pod}" is not available') from None
 
     async def run(self) -> None:
         """Run until the pod is deleted."""

@@ -23,11 +23,8 @@ from kruise_probe_playground.node.lifecycle import (
     restarts,
 )
 from kruise_probe_playground.node.pods import NodePod, PodContainer
-from kruise_probe_playground.pod_logs import NoLog
 
 Json = dict[str, Any]
-
-ID_SCHEME = "playground://"
 
 MESSAGE_BYTES = 2_048
 """The kubelet's maximum for a message from a log."""
@@ -42,7 +39,7 @@ class Place(NamedTuple):
 
 def container_id(container: Container) -> str:
     """The containerID of a pod's status."""
-    return f"{ID_SCHEME}{container.id}"
+    return f"playground://{container.id}"
 
 
 def pod_status(
@@ -202,29 +199,6 @@ def backs_off(pod: NodePod, record: ContainerRecord, records: Records) -> bool:
         and restarts(pod.spec, record.spec, code)
         and final_phase(pod.spec, records) is None
     )
-
-
-def id_of_log(pod: str, status: Json, container: str, *, previous: bool) -> str:
-    """The id of the container whose log is wanted, in the status that was written last.
-
-    Source: kubelet pkg/kubelet/kubelet_pods.go (validateContainerLogStatus).
-
-    Raises:
-        NoLog: the container has not started yet, or not twice.
-    """
-    name = f'container "{container}" in pod "{pod}"'
-    statuses = (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ()))
-    found: Json = next((each for each in statuses if each["name"] == container), {})
-    last = found.get("lastState", {}).get("terminated")
-    waiting = found.get("state", {}).get("waiting")
-    if previous and not last:
-        raise NoLog(f"previous terminated {name} not found")
-    if waiting and not last:
-        raise NoLog(f"{name} is waiting to start: {waiting['reason']}")
-    chosen = last if previous or waiting else found
-    if "containerID" not in chosen:
-        raise NoLog(f"{name} is not available")
-    return str(chosen["containerID"]).removeprefix(ID_SCHEME)
 
 
 def _waiting(reason: str, message: str = "") -> Json:

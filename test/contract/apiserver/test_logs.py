@@ -68,7 +68,9 @@ def running(name: str, *scripts: str, **spec: Any) -> Any:
 
 
 async def test_kubectl_prints_and_follows_logs(node_kubectl: Run) -> None:
-    lines = "echo one; echo two >&2; echo three"
+    lines = (
+        "exec 2>&1; echo one; echo two >&2; echo three"  # two streams have no order in containerd
+    )
     await node_kubectl(running("p", lines, f"sleep 1; {lines}; exit 1", restartPolicy="Never"))
     await node_kubectl("wait", "pod/p", "--for=jsonpath={.status.phase}=Failed", "--timeout=60s")
 

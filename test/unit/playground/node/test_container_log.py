@@ -28,7 +28,7 @@ def log_of(*chunks: bytes) -> ContainerLog:
 
 
 async def read(log: ContainerLog, **options: Any) -> bytes:
-    return b"".join([each async for each in log.read(LogOptions("main", **options))])
+    return b"".join([each async for each in log.read(LogOptions(**options))])
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ async def test_follow_returns_new_lines_until_the_container_ends() -> None:
     seen: list[bytes] = []
 
     async def follow() -> None:
-        reading = log.read(LogOptions("main", follow=True))
+        reading = log.read(LogOptions(follow=True))
         while chunk := await anext(reading, b""):
             seen.append(chunk)
 
@@ -96,7 +96,7 @@ async def test_follow_returns_new_lines_until_the_container_ends() -> None:
 
 async def test_follower_that_falls_behind_misses_only_dropped_lines() -> None:
     log = log_of(b"old\n")
-    reading = log.read(LogOptions("main", follow=True))
+    reading = log.read(LogOptions(follow=True))
     assert await anext(reading) == b"old\n"
     log.take(b"x" * MAX_LOG_BYTES + b"\n")
     log.take(b"new\n")

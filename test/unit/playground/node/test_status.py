@@ -8,8 +8,7 @@ from support.node_records import AT, container, node_pod, record, records
 
 from kruise_probe_playground.node.containers import State
 from kruise_probe_playground.node.lifecycle import ContainerRecord
-from kruise_probe_playground.node.status import MESSAGE_BYTES, Place, id_of_log, pod_status
-from kruise_probe_playground.pod_logs import NoLog
+from kruise_probe_playground.node.status import MESSAGE_BYTES, Place, pod_status
 
 PLACE = Place("127.10.1.1", "127.10.0.1")
 GATE = "example.com/gate"
@@ -168,35 +167,3 @@ def test_completed_container_has_no_message() -> None:
     completed.current.log.take(b"bye\n")
     found = status(pod, {"a": completed})["containerStatuses"][0]["state"]["terminated"]
     assert "message" not in found
-
-
-RUNNING = {
-    "name": "a",
-    "containerID": "playground://now",
-    "state": {"running": {}},
-    "lastState": {},
-}
-ENDED = {"terminated": {"containerID": "playground://before"}}
-WAITING = {"name": "a", "state": {"waiting": {"reason": "ContainerCreating"}}, "lastState": {}}
-
-
-@pytest.mark.parametrize(
-    ("written", "previous", "expected"),
-    [
-        pytest.param(RUNNING, False, "now", id="running"),
-        pytest.param(RUNNING | {"lastState": ENDED}, False, "now", id="running-again"),
-        pytest.param(RUNNING | {"lastState": ENDED}, True, "before", id="previous"),
-        pytest.param(RUNNING, True, 'previous terminated container "a" in pod "web" not found', id="no-previous"),
-        pytest.param(WAITING, False, 'container "a" in pod "web" is waiting to start: ContainerCreating', id="waiting"),
-        pytest.param(WAITING | {"lastState": ENDED}, False, "before", id="backs-off"),
-        pytest.param({"name": "b"}, False, 'container "a" in pod "web" is not available', id="no-status"),
-    ],
-)  # fmt: skip
-def test_log_is_of_the_container_that_the_status_names(
-    written: Any, previous: bool, expected: str
-) -> None:
-    try:
-        found = id_of_log("web", {"containerStatuses": [written]}, "a", previous=previous)
-    except NoLog as error:
-        found = str(error)
-    assert found == expected
