@@ -223,7 +223,9 @@ def test_values_from_a_message_follow_it(namespace: Kubectl, pods: Watched, pod:
         with namespace.watch("podprobemarkers") as markers:
             markers.until(
                 f"Degraded is {reason}",
-                lambda newest: condition(newest["game"], "Degraded").get("reason") == reason,
+                lambda newest: (
+                    condition(newest.get("game", {}), "Degraded").get("reason") == reason
+                ),
             )
 
     shows("backup", "role=backup")
@@ -275,7 +277,8 @@ def test_http_probes_by_number_and_by_name_flip_and_a_single_policy_removes_its_
         ),
     )
     message = condition(pods.newest[pod], "e2e.example.com/web-by-name")["message"]
-    assert "statuscode: 404" in message
+    assert "statuscode: 404: " in message
+    assert "Not Found" in message, "the first line of busybox's page"
 
     namespace.exec(pod, "mv /tmp/www/hidden /tmp/www/healthz")
     pods.until(
@@ -329,6 +332,40 @@ def test_transitions_are_events_of_the_pod(namespace: Kubectl, pods: Watched, po
                     for each in newest.values()
                 ),
             )
+
+
+@pytest.mark.parametrize("kind", ["pod", "podprobemarker"])
+def test_a_paused_probe_keeps_its_marks_until_the_next_result(
+    namespace: Kubectl, pods: Watched, pod: str, kind: str
+) -> None:
+    name = pod if kind == "pod" else "game"
+    idle = "e2e.example.com/idle"
+    namespace.run("annotate", kind, name, "kruise-probe.io/paused=true")
+    pods.until("paused", lambda newest: condition(newest[pod], idle).get("reason") == "ProbePaused")
+    with namespace.watch("nodepodprobes") as reports:
+        uid = pods.newest[pod]["metadata"]["uid"]
+        reports.until(
+            "no entry of the pod",
+            lambda newest: (
+                newest
+                and uid
+                not in {
+                    entry["uid"]
+                    for each in newest.values()
+                    for entry in each["spec"].get("podProbes") or []
+                }
+            ),
+        )
+    namespace.exec(pod, "rm /tmp/idle")
+    paused = pods.newest[pod]
+    assert status_of(paused, idle) == status_of(paused, "Ready") == "True"
+    assert labels(paused)["idle"] == "yes"
+
+    namespace.run("annotate", kind, name, "kruise-probe.io/paused-")
+    pods.until("idle=no", lambda newest: labels(newest[pod]).get("idle") == "no")
+    assert "reason" not in condition(pods.newest[pod], idle)
+    namespace.exec(pod, "echo idle > /tmp/idle")
+    pods.until("idle=yes", lambda newest: labels(newest[pod]).get("idle") == "yes")
 
 
 def test_the_marker_says_what_it_sees(namespace: Kubectl, pods: Watched) -> None:

@@ -16,8 +16,8 @@ from support.builders import (
 from support.fake_api import FakeApi
 from support.running_manager import running_manager, settle
 
-from kruise_probe.api.names import MANAGER_FIELD_MANAGER
-from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, NODES, PODS
+from kruise_probe.api.names import MANAGER_FIELD_MANAGER, PAUSED_ANNOTATION
+from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, NODES, PODS, Resource
 from kruise_probe.controllers.pods.write_limits import MARKS_INTERVAL_SECONDS
 
 NODE_NAMES = ("node-1", "node-2")
@@ -43,7 +43,7 @@ class EditedCluster:
     def edit(self) -> None:
         """Makes one random edit."""
         often = [self.put_marker, self.flip]
-        rarely = [self.label, self.move_ip, self.replace_pod, self.drop_marker]
+        rarely = [self.label, self.move_ip, self.replace_pod, self.drop_marker, self.pause]
         faults = [self.meddle, self.break_plan]
         self.random.choice([*often, *often, *rarely, *faults])()
 
@@ -95,6 +95,19 @@ class EditedCluster:
         self.states[key] = "Failed" if self.state(*key) == "Succeeded" else "Succeeded"
         self.daemons_report()
 
+    def pause(self) -> None:
+        """Pauses a pod or a marker, or resumes it. `come_to_rest` resumes all."""
+        value = self.random.choice(["true", "true", None])
+        if self.random.random() < 0.5:
+            self.annotate(PODS, self.random.choice(POD_NAMES), value)
+        else:
+            self.annotate(MARKERS, self.random.choice(MARKER_NAMES), value)
+
+    def annotate(self, resource: Resource[Any], name: str, value: str | None) -> None:
+        if self.api.get(resource, name) is not None:
+            change = {"metadata": {"annotations": {PAUSED_ANNOTATION: value}}}
+            self.api.edit(resource, name, change)
+
     def meddle(self) -> None:
         """Removes or overwrites what the manager wrote."""
         patch = {"metadata": {"labels": {"l1": self.random.choice([None, "?"])}}}
@@ -127,7 +140,11 @@ class EditedCluster:
                 self.api.edit(NODE_POD_PROBES, node, patch)
 
     async def come_to_rest(self) -> None:
-        """Waits until the manager has nothing to do, also after its write limits."""
+        """Ends pauses, and waits until the manager has nothing to do, also after its write limits."""
+        for name in POD_NAMES:
+            self.annotate(PODS, name, None)
+        for name in MARKER_NAMES:
+            self.annotate(MARKERS, name, None)
         for _ in range(4):
             await settle(MARKS_INTERVAL_SECONDS)
             self.daemons_report()
@@ -149,7 +166,10 @@ class EditedCluster:
         for name in POD_NAMES:
             wire = self.api.get(PODS, name)
             assert wire is not None
-            conditions = {each["type"]: each["status"] for each in wire["status"]["conditions"]}
+            conditions = {
+                each["type"]: (each["status"], each.get("reason", ""))
+                for each in wire["status"]["conditions"]
+            }
             meta = wire["metadata"]
             seen[name] = (meta["labels"], meta.get("annotations") or {}, conditions)
         for name in NODE_NAMES:
