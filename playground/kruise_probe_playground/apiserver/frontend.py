@@ -96,7 +96,9 @@ class Frontend:
                 return await self._watch(request, call)
             if call.path.subresource == "log":
                 log = open_log(self._registry, call.path.key, call.query, self._logs)
-                return await _stream(request, log, "text/plain")
+                return (
+                    await _stream(request, log, "text/plain") if log else web.Response(status=204)
+                )
             return self._respond(call)
         except Failure as failure:
             return failure_response(failure)

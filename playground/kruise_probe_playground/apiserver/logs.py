@@ -36,16 +36,17 @@ def no_nodes(container: str, wanted: LogOptions) -> AsyncIterator[bytes]:
 
 def open_log(
     registry: Registry, key: NamespacedName, query: Mapping[str, str], at_node: OpenLog
-) -> AsyncIterator[bytes]:
-    """The bytes of the log that `query` (core/v1 PodLogOptions) wants."""
+) -> AsyncIterator[bytes] | None:
+    """The bytes of the log that `query` (core/v1 PodLogOptions) wants; None for a pod without a node."""
     wanted = _options(key.name, query, registry.now())
     kinds = registry.kinds
     pod = kinds["pods"].decode(registry.get(kinds["pods"], key))
     container = _container(pod, query.get("container", ""))
     node = pod["spec"].get("nodeName")
     if not node:
-        return _nothing()
-    registry.get(kinds["nodes"], NamespacedName("", node))
+        return None
+    if NamespacedName("", node) not in registry.collection(kinds["nodes"]).objects:
+        raise failures.not_found(kinds["pods"].target(node))  # the real server's words
     previous = is_true(query.get("previous"))
     found = container_id(key.name, pod["status"], container, previous=previous)
     try:
@@ -71,11 +72,6 @@ def container_id(pod: str, status: Json, container: str, *, previous: bool) -> s
     return str(chosen["containerID"]).partition("://")[2]
 
 
-async def _nothing() -> AsyncIterator[bytes]:
-    return
-    yield b""
-
-
 def _options(pod: str, query: Mapping[str, str], now: datetime) -> LogOptions:
     problems = list(_problems(query))
     if problems:
@@ -97,7 +93,7 @@ def _problems(query: Mapping[str, str]) -> Iterator[Cause]:
             yield failures.invalid_value(name, value, message)
     if query.get("sinceTime") and query.get("sinceSeconds"):
         yield failures.forbidden_field(
-            "", "at most one of `sinceTime` or `sinceSeconds` may be specified"
+            "[]", "at most one of `sinceTime` or `sinceSeconds` may be specified"
         )
 
 
