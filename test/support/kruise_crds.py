@@ -15,6 +15,7 @@ _ADDED_KEYS = frozenset(
 _ADDED_FIELDS = {
     "status": {"conditions", "succeeded", "failed", "unknown", "nodesBehind"},
     "grpc": {"mode"},
+    "markerPolicy": {"fromMessage"},
 }
 """By the field that holds them."""
 

@@ -231,6 +231,33 @@ async def test_a_restart_changes_nothing(cluster: EmbeddedCluster) -> None:
     assert versions(cluster) == before
 
 
+@pytest.mark.parametrize(
+    ("crds", "roles"),
+    [
+        pytest.param(all_crds(), ("primary", "none"), id="our-crds"),
+        pytest.param(kruise_crds(), ("none", "none"), id="pruned-by-kruises-crd"),
+    ],
+)
+async def test_values_come_from_messages_where_the_crd_keeps_the_field(
+    cluster: EmbeddedCluster, roles: tuple[str, str]
+) -> None:
+    values = [{"label": "role", "regex": "role=(.*)"}]
+    policies = [policy_wire("Succeeded", {"role": "none"}, from_message=values)]
+    await add_pod(cluster, "web-0")
+    await add_marker(cluster, probes=[probe_wire(policies=policies)])
+    async with manager(cluster):
+        await planned(cluster, "web-0")
+        for message, role in zip(("role=primary", "starting"), roles, strict=True):
+            await write_results(cluster, {"web-0": [state_wire(message=message)]})
+            pod = await until_pod(
+                cluster,
+                "web-0",
+                f"shows {message}",
+                lambda pod, message=message: condition(pod, C).get("message") == message,
+            )
+            assert labels(pod)["role"] == role
+
+
 async def test_the_finalizer_is_added_without_losing_a_concurrent_one(
     cluster: EmbeddedCluster,
 ) -> None:
