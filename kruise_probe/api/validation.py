@@ -1,30 +1,17 @@
-"""Validation rules of markers and probes, shared by the CRDs' CEL rules, the webhook and the daemon.
+"""Validation rules of markers, shared by the CRDs' CEL rules, the webhook and the manager.
 
 Pure functions from decoded structs to field errors. The messages below are also those of the CEL rules. The CRDs'
 schemas check types and unknown fields.
 
-Source: Kruise pkg/webhook/podprobemarker/validating; kubernetes pkg/apis/core/validation (ports, headers),
+Source: Kruise pkg/webhook/podprobemarker/validating;
 apimachinery pkg/util/validation (label keys and values, qualified names).
-Differs: condition types of Kubernetes are rejected (Kruise checks the probe name instead). grpc is allowed. scheme
-and path may be absent. A policy may not write its own marker's selector keys. Lists are bounded for CEL's cost budget.
+Differs: condition types of Kubernetes are rejected (Kruise checks the probe name instead). grpc is allowed. A policy may not write its own marker's selector keys. Lists are bounded for CEL's cost budget.
 """
 
-import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final, NamedTuple
 
-import msgspec
-
 from kruise_probe.api import field_errors as field
-from kruise_probe.api.core import (
-    MAX_SECONDS,
-    MAX_TIMEOUT_SECONDS,
-    ExecAction,
-    GRPCAction,
-    HTTPGetAction,
-    Probe,
-    TCPSocketAction,
-)
 from kruise_probe.api.extraction import PatternError, PatternSizes
 from kruise_probe.api.field_errors import ErrorKind, FieldError
 from kruise_probe.api.labels import (
@@ -34,6 +21,11 @@ from kruise_probe.api.labels import (
     label_value_error,
 )
 from kruise_probe.api.meta import LabelSelector
+from kruise_probe.api.probe_validation import (
+    MAX_NAME,
+    validate_probe,
+    validate_request,
+)
 from kruise_probe.api.reserved import (
     reserved_annotation_error,
     reserved_condition_error,
@@ -53,22 +45,12 @@ MAX_MARKS: Final = 32
 """Maximum labels, and maximum annotations, of one policy."""
 MAX_FROM_MESSAGE: Final = 8
 """Maximum values from the message in one policy."""
-MAX_HEADERS: Final = 32
 MAX_SELECTOR_ITEMS: Final = 32
 """Maximum labels, expressions, and values of one expression in a selector."""
-MAX_COMMAND: Final = 128
-MAX_NAME: Final = 253
 MAX_CONTAINER_NAME: Final = 63
 MAX_LABEL_VALUE: Final = 63
-MAX_TEXT: Final = 4096
-"""Maximum characters of a path, header value or gRPC service."""
-MAX_COMMAND_BYTES: Final = 8192
-"""Maximum size of a whole command in UTF-8."""
 MAX_ANNOTATION_VALUE: Final = 8192
 MAX_CONDITION_TYPE: Final = 316
-MAX_PORT: Final = 65535
-MAX_PORT_NAME: Final = 15
-
 CEL_BOUNDS: Final = frozenset({ErrorKind.TOO_MANY, ErrorKind.TOO_LONG})
 """These limits exist for CEL's cost budget only; a larger marker that was stored earlier still works."""
 
@@ -88,51 +70,6 @@ ONE_KEY: Final = "must set either label or annotation"
 UNIQUE_KEY: Final = "must be unique in this fromMessage"
 OWN_SELECTOR_KEY: Final = (
     "is used by this marker's selector; writing it would change which pods match"
-)
-HANDLER_NEEDED: Final = "must specify a handler type: exec, httpGet, tcpSocket or grpc"
-HANDLER_EXCESS: Final = "may not specify more than 1 handler type"
-COMMAND_NEEDED: Final = "must specify the program and its arguments"
-COMMAND_TOO_LONG: Final = (
-    "must be no more than 8192 bytes in total; put a longer script into the image or a ConfigMap"
-)
-HOST: Final = (
-    "may not be set, because probes always use the pod's own IP; "
-    "set a Host header if the server needs one"
-)
-SCHEME: Final = 'supported values: "HTTP", "HTTPS"'
-MODE: Final = 'supported values: "Plaintext", "TLS"'
-HEADER_NAME: Final = (
-    "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name')"
-)
-PATH_CONTROL: Final = "must not contain control characters; write them escaped, such as %0A"
-PATH_ESCAPE: Final = "must have two hexadecimal digits after each '%'; write %25 for the character"
-PATH_START: Final = (
-    "must start with a single '/'; the text before it would be read as a scheme or host"
-)
-PORT_NAME: Final = (
-    "must be a port number, or a port name: no more than 15 characters (a-z, 0-9 and single hyphens (-)), "
-    "with at least one letter (a-z)"
-)
-
-HEADER_NAME_PATTERN: Final = "[-A-Za-z0-9]+"
-# In CEL too, therefore RE2's subset. A query needs no valid escapes: Go sends it as written.
-PATH_CONTROL_PATTERN: Final = r"[\x00-\x1f\x7f]"
-PATH_PATTERN: Final = r"([^%?#]|%[0-9A-Fa-f]{2})*([?][^#]*)?(#([^%]|%[0-9A-Fa-f]{2})*)?"
-PATH_HOST_PATTERN: Final = "^([^/?#]*:|//([^/]|$))"
-
-_TOKEN = re.compile(r"[-A-Za-z0-9!#$%&'*+.^_`|~]+")
-_HEADER_NAME = re.compile(HEADER_NAME_PATTERN)
-_PATH_CONTROL = re.compile(PATH_CONTROL_PATTERN)
-_PATH = re.compile(PATH_PATTERN)
-_PATH_HOST = re.compile(PATH_HOST_PATTERN)
-_PORT_NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
-_NUMBERS = (
-    ("initialDelaySeconds", "initial_delay_seconds", MAX_SECONDS),
-    ("timeoutSeconds", "timeout_seconds", MAX_TIMEOUT_SECONDS),
-    ("periodSeconds", "period_seconds", MAX_SECONDS),
-    ("successThreshold", "success_threshold", MAX_SECONDS),
-    ("failureThreshold", "failure_threshold", MAX_SECONDS),
-    ("terminationGracePeriodSeconds", "termination_grace_period_seconds", MAX_SECONDS),
 )
 
 
@@ -180,31 +117,6 @@ def marker_errors(
         yield field.invalid("spec.selector", None, SELECTOR_IMMUTABLE)
     yield from _selector(spec.selector or LabelSelector(), "spec.selector")
     yield from _probes(spec, allowed_labels)
-
-
-def validate_probe(probe: Probe, path: str) -> Iterator[FieldError]:
-    """Validate one probe lazily. The daemon uses it too, as a NodePodProbe may be edited by hand."""
-    yield from _handlers(probe, path)
-    for wire_name, attribute, most in _NUMBERS:
-        number = getattr(probe, attribute) or 0
-        if number < 0:
-            problem = "must be greater than or equal to 0 (0 means absent)"
-            yield field.invalid(f"{path}.{wire_name}", number, problem)
-        elif number > most:
-            problem = f"must be at most {most}"
-            if most == MAX_TIMEOUT_SECONDS:
-                problem += f"; until it is corrected, {most} is used"
-            yield field.invalid(f"{path}.{wire_name}", number, problem)
-
-
-def clamp_timeout(probe: Probe) -> Probe:
-    """Return the probe with its timeout clamped: one that was stored before the limit existed may exceed it.
-
-    `validate_probe` reports it.
-    """
-    if (probe.timeout_seconds or 0) <= MAX_TIMEOUT_SECONDS:
-        return probe
-    return msgspec.structs.replace(probe, timeout_seconds=MAX_TIMEOUT_SECONDS)
 
 
 def fields_without_effect(spec: PodProbeMarkerSpec) -> tuple[str, ...]:
@@ -281,7 +193,7 @@ def _container_probe(
     yield from field.check_length(f"{path}.containerName", probe.container_name, MAX_CONTAINER_NAME)
     yield from validate_probe(probe.probe, f"{path}.probe")
     if probe.probe.http_get is not None:
-        yield from _request(probe.probe.http_get, f"{path}.probe.httpGet")
+        yield from validate_request(probe.probe.http_get, f"{path}.probe.httpGet")
     condition_type = probe.pod_condition_type
     if not condition_type and not probe.marker_policy:
         yield field.required(path, NO_OUTPUT)
@@ -366,105 +278,3 @@ def _annotation_map(annotations: Mapping[str, str], path: str) -> Iterator[Field
         if problem := annotation_value_error(key, value):
             yield field.invalid(path, value, problem, key=key)
         yield from field.check_length(f"{path}[{field.shorten(key)}]", value, MAX_ANNOTATION_VALUE)
-
-
-def _handlers(probe: Probe, path: str) -> Iterator[FieldError]:
-    actions = {
-        "exec": probe.exec,
-        "httpGet": probe.http_get,
-        "tcpSocket": probe.tcp_socket,
-        "grpc": probe.grpc,
-    }
-    first, *others = [name for name, action in actions.items() if action is not None] or [""]
-    if not first:
-        yield field.required(path, HANDLER_NEEDED)
-    for name in others:
-        yield field.forbidden(f"{path}.{name}", f"{HANDLER_EXCESS}; {first} is already specified")
-    if probe.exec is not None:
-        yield from _exec(probe.exec, f"{path}.exec.command")
-    if probe.http_get is not None:
-        yield from _http_get(probe.http_get, f"{path}.httpGet")
-    if probe.tcp_socket is not None:
-        yield from _host_and_port(probe.tcp_socket, f"{path}.tcpSocket")
-    if probe.grpc is not None:
-        yield from _grpc(probe.grpc, f"{path}.grpc")
-
-
-def _exec(action: ExecAction, path: str) -> Iterator[FieldError]:
-    command = action.command or ()
-    if not command:
-        yield field.required(path, COMMAND_NEEDED)
-    yield from field.check_items(path, command, MAX_COMMAND)
-    for index, word in enumerate(command):
-        yield from field.check_length(f"{path}[{index}]", word, MAX_COMMAND_BYTES)
-    size = sum(len(word.encode(errors="replace")) for word in command)
-    if size > MAX_COMMAND_BYTES:
-        yield field.invalid(path, size, COMMAND_TOO_LONG)
-
-
-def _http_get(action: HTTPGetAction, path: str) -> Iterator[FieldError]:
-    yield from _host_and_port(action, path)
-    yield from field.check_length(f"{path}.path", action.path or "", MAX_TEXT)
-    if action.scheme and action.scheme not in ("HTTP", "HTTPS"):
-        yield field.not_supported(f"{path}.scheme", action.scheme, SCHEME)
-    headers = action.http_headers or ()
-    yield from field.check_items(f"{path}.httpHeaders", headers, MAX_HEADERS)
-    for index, header in enumerate(headers):
-        at = f"{path}.httpHeaders[{index}]"
-        if not _TOKEN.fullmatch(header.name):
-            yield field.invalid(f"{at}.name", header.name, HEADER_NAME)
-        yield from field.check_length(f"{at}.name", header.name, MAX_NAME)
-        yield from field.check_length(f"{at}.value", header.value, MAX_TEXT)
-
-
-def _request(action: HTTPGetAction, path: str) -> Iterator[FieldError]:
-    """Report what kubelet would send differently, and header names that Kubernetes refuses in pods.
-
-    Not part of `validate_probe`: a marker that was stored before these rules keeps being probed, as kubelet would.
-    """
-    if problem := _path_error(action.path or ""):
-        yield field.invalid(f"{path}.path", action.path, problem)
-    for index, header in enumerate(action.http_headers or ()):
-        if _TOKEN.fullmatch(header.name) and not _HEADER_NAME.fullmatch(header.name):
-            yield field.invalid(f"{path}.httpHeaders[{index}].name", header.name, HEADER_NAME)
-
-
-def _path_error(path: str) -> str | None:
-    if _PATH_CONTROL.search(path):
-        return PATH_CONTROL
-    if not _PATH.fullmatch(path):
-        return PATH_ESCAPE
-    if _PATH_HOST.match(path):
-        return PATH_START
-    return None
-
-
-def _grpc(action: GRPCAction, path: str) -> Iterator[FieldError]:
-    yield from _port(action.port, f"{path}.port")
-    yield from field.check_length(f"{path}.service", action.service or "", MAX_TEXT)
-    if action.mode and action.mode not in ("Plaintext", "TLS"):
-        yield field.not_supported(f"{path}.mode", action.mode, MODE)
-
-
-def _host_and_port(action: HTTPGetAction | TCPSocketAction, path: str) -> Iterator[FieldError]:
-    if action.host:
-        yield field.forbidden(f"{path}.host", HOST)
-    yield from _port(action.port, f"{path}.port")
-
-
-def _port(port: int | str, path: str) -> Iterator[FieldError]:
-    if isinstance(port, int):
-        if not 1 <= port <= MAX_PORT:
-            yield field.invalid(path, port, f"must be between 1 and {MAX_PORT}, inclusive")
-    elif not port_name_is_valid(port):
-        yield field.invalid(path, port, PORT_NAME)
-
-
-def port_name_is_valid(name: str) -> bool:
-    """Whether `name` is a container port name (IANA_SVC_NAME)."""
-    return (
-        len(name) <= MAX_PORT_NAME
-        and "--" not in name
-        and bool(_PORT_NAME.fullmatch(name))
-        and any(letter.isalpha() for letter in name)
-    )

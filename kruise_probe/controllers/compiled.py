@@ -22,6 +22,10 @@ from kruise_probe.api.labels import (
     label_key_error,
     label_value_error,
 )
+from kruise_probe.api.probe_validation import (
+    clamp_timeout,
+    validate_probe,
+)
 from kruise_probe.api.reserved import (
     reserved_annotation_error,
     reserved_condition_error,
@@ -38,10 +42,8 @@ from kruise_probe.api.v1alpha1 import (
 from kruise_probe.api.validation import (
     CEL_BOUNDS,
     MAX_FROM_MESSAGE,
-    clamp_timeout,
     fields_without_effect,
     marker_errors,
-    validate_probe,
 )
 
 _NO_SELECTOR: Final = Selector(())

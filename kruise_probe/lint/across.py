@@ -10,7 +10,9 @@ from pathlib import PurePath
 from typing import Final, NamedTuple
 
 from kruise_probe.api.reserved import reserved_condition_error
-from kruise_probe.api.validation import MAX_PROBES
+from kruise_probe.api.validation import (
+    MAX_PROBES,
+)
 from kruise_probe.controllers.compiled import CompiledProbe
 from kruise_probe.controllers.pods.claims import ClaimConflict, claims_of, conflicts_of
 from kruise_probe.inspection.selectors import did_you_mean, nearest, unmet, why_not

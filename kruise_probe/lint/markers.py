@@ -11,7 +11,10 @@ from kruise_probe.api.meta import DECODE_ERRORS
 from kruise_probe.api.names import GROUP
 from kruise_probe.api.resources import MARKERS
 from kruise_probe.api.v1alpha1 import PodProbeMarker
-from kruise_probe.api.validation import fields_without_effect, validate_marker
+from kruise_probe.api.validation import (
+    fields_without_effect,
+    validate_marker,
+)
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.inspection.selectors import did_you_mean
 from kruise_probe.lint.fields import Fields, homes_of

@@ -10,6 +10,7 @@ Differs: the additions above. Absent numbers get no default, as Kruise's default
 from collections.abc import Collection
 from typing import Any
 
+from kruise_probe.api import probe_validation
 from kruise_probe.api import validation as limits
 from kruise_probe.api.extraction import MAX_PATTERN
 from kruise_probe.api.names import GROUP, VERSION
@@ -192,7 +193,7 @@ def _container_probe(allowed_labels: Collection[str]) -> Schema:
         {
             "name": described(
                 "Name of the probe; unique in the marker, must not contain '#'.",
-                ruled(text(most=limits.MAX_NAME, least=1), rules.PROBE_NAME),
+                ruled(text(most=probe_validation.MAX_NAME, least=1), rules.PROBE_NAME),
             ),
             "containerName": described(
                 "Name of the container to probe: a regular container or a sidecar.",

@@ -6,7 +6,7 @@ Differs: absent numbers get no default, as Kruise's defaults differ from those o
 
 from typing import Final
 
-from kruise_probe.api import validation as limits
+from kruise_probe.api import probe_validation
 from kruise_probe.api.core import MAX_SECONDS, MAX_TIMEOUT_SECONDS
 from kruise_probe.manifests import rules
 from kruise_probe.manifests.schema import (
@@ -65,19 +65,21 @@ def probe() -> Schema:
 
 
 def _exec() -> Schema:
-    words = list_of(text(most=limits.MAX_COMMAND_BYTES), most=limits.MAX_COMMAND)
+    words = list_of(
+        text(most=probe_validation.MAX_COMMAND_BYTES), most=probe_validation.MAX_COMMAND
+    )
     command = described("Program and arguments; not run in a shell.", words)
     return ruled(record({"command": command}), *rules.COMMAND)
 
 
 def _http_get() -> Schema:
-    name = ruled(text(most=limits.MAX_NAME), rules.HEADER_NAME)
-    path = ruled(text(most=limits.MAX_TEXT), *rules.PATH)
-    scheme = ruled(text(most=limits.MAX_NAME), rules.SCHEME)
+    name = ruled(text(most=probe_validation.MAX_NAME), rules.HEADER_NAME)
+    path = ruled(text(most=probe_validation.MAX_TEXT), *rules.PATH)
+    scheme = ruled(text(most=probe_validation.MAX_NAME), rules.SCHEME)
     header = record(
         {
             "name": described("Header name.", name),
-            "value": described("Header value.", text(most=limits.MAX_TEXT)),
+            "value": described("Header value.", text(most=probe_validation.MAX_TEXT)),
         },
         required=["name", "value"],
     )
@@ -86,7 +88,7 @@ def _http_get() -> Schema:
             "host": _host(),
             "httpHeaders": described(
                 "Request headers. A Host header does not change the target of the request.",
-                list_of(header, most=limits.MAX_HEADERS),
+                list_of(header, most=probe_validation.MAX_HEADERS),
             ),
             "path": described(
                 "Path of the request, including the query.", {**path, "default": "/"}
@@ -101,12 +103,12 @@ def _http_get() -> Schema:
 
 
 def _grpc() -> Schema:
-    mode = ruled(text(most=limits.MAX_NAME), rules.MODE)
+    mode = ruled(text(most=probe_validation.MAX_NAME), rules.MODE)
     return record(
         {
-            "port": described("Port number.", int32(least=1, most=limits.MAX_PORT)),
+            "port": described("Port number.", int32(least=1, most=probe_validation.MAX_PORT)),
             "service": described(
-                "Service name in the health check request.", text(most=limits.MAX_TEXT)
+                "Service name in the health check request.", text(most=probe_validation.MAX_TEXT)
             ),
             "mode": described(
                 "TLS: uses TLS without verification. Plaintext or absent: no TLS.", mode
@@ -121,5 +123,5 @@ def _port() -> Schema:
 
 
 def _host() -> Schema:
-    schema = ruled(text(most=limits.MAX_NAME), rules.HOST)
+    schema = ruled(text(most=probe_validation.MAX_NAME), rules.HOST)
     return described("Not allowed: probes always use the pod's own IP.", schema)

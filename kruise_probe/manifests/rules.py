@@ -17,7 +17,7 @@ import json
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from kruise_probe.api import extraction, labels, reserved, validation
+from kruise_probe.api import extraction, labels, probe_validation, reserved, validation
 from kruise_probe.api.names import DELETION_COST_ANNOTATION
 from kruise_probe.api.reserved import ReservedKeys
 
@@ -263,13 +263,13 @@ PATTERN: Final = _rule("''.matches(self) || !''.matches(self)", extraction.SYNTA
 HANDLERS: Final = (
     _rule(
         "has(self.exec) || has(self.httpGet) || has(self.tcpSocket) || has(self.grpc)",
-        validation.HANDLER_NEEDED,
+        probe_validation.HANDLER_NEEDED,
         reason=REQUIRED,
     ),
     *(
         _rule(
             f"!has(self.{later}) || !({' || '.join(f'has(self.{each})' for each in earlier)})",
-            f"{validation.HANDLER_EXCESS}; keep one of {', '.join(earlier)} and {later}",
+            f"{probe_validation.HANDLER_EXCESS}; keep one of {', '.join(earlier)} and {later}",
             field=f".{later}",
             reason=FORBIDDEN,
         )
@@ -283,24 +283,34 @@ HANDLERS: Final = (
 COMMAND: Final = (
     _rule(
         "has(self.command) && self.command.size() > 0",
-        validation.COMMAND_NEEDED,
+        probe_validation.COMMAND_NEEDED,
         field=".command",
         reason=REQUIRED,
     ),
     _rule(
-        f"!has(self.command) || self.command.map(w, w.size()).sum() <= {validation.MAX_COMMAND_BYTES}",
-        validation.COMMAND_TOO_LONG,
+        f"!has(self.command) || self.command.map(w, w.size()).sum() <= {probe_validation.MAX_COMMAND_BYTES}",
+        probe_validation.COMMAND_TOO_LONG,
         field=".command",
     ),
 )
-HOST: Final = _rule("self == ''", validation.HOST, reason=FORBIDDEN)
-SCHEME: Final = _rule("self in ['', 'HTTP', 'HTTPS']", validation.SCHEME)
-MODE: Final = _rule("self in ['', 'Plaintext', 'TLS']", validation.MODE)
+HOST: Final = _rule("self == ''", probe_validation.HOST, reason=FORBIDDEN)
+SCHEME: Final = _rule("self in ['', 'HTTP', 'HTTPS']", probe_validation.SCHEME)
+MODE: Final = _rule("self in ['', 'Plaintext', 'TLS']", probe_validation.MODE)
 HEADER_NAME: Final = _rule(
-    f"self.matches({_literal(f'^{validation.HEADER_NAME_PATTERN}$')})", validation.HEADER_NAME
+    f"self.matches({_literal(f'^{probe_validation.HEADER_NAME_PATTERN}$')})",
+    probe_validation.HEADER_NAME,
 )
 PATH: Final = (
-    _rule(f"!self.matches({_literal(validation.PATH_CONTROL_PATTERN)})", validation.PATH_CONTROL),
-    _rule(f"self.matches({_literal(f'^{validation.PATH_PATTERN}$')})", validation.PATH_ESCAPE),
-    _rule(f"!self.matches({_literal(validation.PATH_HOST_PATTERN)})", validation.PATH_START),
+    _rule(
+        f"!self.matches({_literal(probe_validation.PATH_CONTROL_PATTERN)})",
+        probe_validation.PATH_CONTROL,
+    ),
+    _rule(
+        f"self.matches({_literal(f'^{probe_validation.PATH_PATTERN}$')})",
+        probe_validation.PATH_ESCAPE,
+    ),
+    _rule(
+        f"!self.matches({_literal(probe_validation.PATH_HOST_PATTERN)})",
+        probe_validation.PATH_START,
+    ),
 )

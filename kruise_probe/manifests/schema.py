@@ -6,7 +6,10 @@ Source: apiextensions/v1 JSONSchemaProps.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kruise_probe.api.validation import MAX_PORT, MAX_PORT_NAME
+from kruise_probe.api.probe_validation import (
+    MAX_PORT,
+    MAX_PORT_NAME,
+)
 
 Schema = dict[str, Any]
 

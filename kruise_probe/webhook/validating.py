@@ -11,12 +11,14 @@ from typing import Final
 
 from kruise_probe.api.field_errors import ErrorKind, FieldError, first_errors
 from kruise_probe.api.meta import DECODE_ERRORS
+from kruise_probe.api.probe_validation import (
+    validate_probe,
+)
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES
 from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbeMarker
 from kruise_probe.api.validation import (
     fields_without_effect,
     marker_errors,
-    validate_probe,
 )
 from kruise_probe.webhook.admission import (
     ALLOWED,

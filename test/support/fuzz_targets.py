@@ -30,7 +30,9 @@ from kruise_probe.api.resources import (
     Resource,
 )
 from kruise_probe.api.v1alpha1 import NodePodProbe
-from kruise_probe.api.validation import validate_marker
+from kruise_probe.api.validation import (
+    validate_marker,
+)
 from kruise_probe.client.credentials import ConfigError
 from kruise_probe.client.kubeconfig import load as load_kubeconfig
 from kruise_probe.client.watch import LineSplitter, decode_event

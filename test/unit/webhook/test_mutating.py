@@ -6,8 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from kruise_probe.api.probe_validation import (
+    MAX_COMMAND,
+)
 from kruise_probe.api.v1alpha1 import PodProbeMarker
-from kruise_probe.api.validation import MAX_COMMAND
 from kruise_probe.webhook.admission import AdmissionRequest, encode_review
 from kruise_probe.webhook.mutating import annotate_pod, looks_secret
 
