@@ -16,7 +16,7 @@ from kruise_probe.api.validation import (
 from kruise_probe.controllers.compiled import CompiledProbe
 from kruise_probe.controllers.pods.claims import ClaimConflict, claims_of, conflicts_of
 from kruise_probe.inspection.selectors import did_you_mean, nearest, unmet, why_not
-from kruise_probe.lint.findings import Finding, Rule
+from kruise_probe.lint.findings import Finding, Position, Rule
 from kruise_probe.lint.markers import WrittenMarker
 from kruise_probe.lint.matching import Matching, may_share_namespace, selecting
 from kruise_probe.lint.places import below, items_of, locate, occurrences
@@ -224,10 +224,17 @@ def _rivals(markers: Iterable[WrittenMarker]) -> Iterator[tuple[WrittenMarker, W
             yield first, second
 
 
+def _place_of(marker: WrittenMarker, conflict: ClaimConflict) -> tuple[str, Position]:
+    """Where a probe names what it writes: in `labels`, or in `label` of `fromMessage`, and so on."""
+    probe = marker.probe_path(conflict.probe)
+    field = "podConditionType" if conflict.kind == "condition type" else conflict.kind
+    places = occurrences(marker.probe_node(conflict.probe), conflict.name, probe)
+    fitting = (each for each in places if each[0].rpartition(".")[2].startswith(field))
+    return next(fitting, (probe, locate(marker.root, probe)))
+
+
 def _conflict(marker: WrittenMarker, owner: WrittenMarker, conflict: ClaimConflict) -> Finding:
-    path = marker.probe_path(conflict.probe)
-    node = marker.probe_node(conflict.probe)
-    path, position = next(occurrences(node, conflict.name, path), (path, locate(marker.root, path)))
+    path, position = _place_of(marker, conflict)
     whose = f"probe {conflict.owner_probe!r}"
     if owner is not marker:
         line = locate(owner.root, owner.probe_path(conflict.owner_probe)).line

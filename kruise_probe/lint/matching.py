@@ -6,6 +6,7 @@ namespace may be set later.
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
+from pathlib import PurePath
 from typing import Final, NamedTuple
 
 from kruise_probe.api.labels import Selector
@@ -52,7 +53,12 @@ class Matching:
         return self._selections[id(marker)]
 
     def share_pods(self, first: WrittenMarker, second: WrittenMarker) -> bool:
-        """Whether a pod that both select exists: each pod of one of them, or the pods of a template."""
+        """Whether a pod that both select exists: each pod of one of them, or the pods of a template.
+
+        Markers without a namespace that are in different folders may be of different clusters.
+        """
+        if not first.namespace and PurePath(first.file).parent != PurePath(second.file).parent:
+            return False
         one, other = (set(each.compiled.selector.requirements) for each in (first, second))
         if not one or not other:
             return False

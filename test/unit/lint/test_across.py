@@ -1,7 +1,9 @@
 """Checks across files: what is reported, and what may be in the cluster although no file has it."""
 
+from pathlib import Path
+
 import pytest
-from support.linting import lint_texts
+from support.linting import lint_paths, lint_texts
 
 from kruise_probe.lint.findings import Rule
 
@@ -241,6 +243,17 @@ def test_pod_templates_of_every_kind_are_found(kind: str, version: str) -> None:
     assert [each.rule for each in bad.findings] == [Rule.NO_CONTAINER]
 
 
+def test_markers_without_namespace_in_two_folders_do_not_conflict(tmp_path: Path) -> None:
+    for folder in ("dev", "prod"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "marker.yaml").write_text(marker(folder))
+    assert lint_paths(tmp_path).findings == ()
+
+    for folder in ("dev", "prod"):
+        (tmp_path / folder / "marker.yaml").write_text(marker(folder, namespace="games"))
+    assert [each.rule for each in lint_paths(tmp_path).findings] == [Rule.CONFLICT]
+
+
 def test_two_probes_of_one_marker_that_write_one_label_are_reported() -> None:
     text = (
         marker(labels="{a: b}")
@@ -257,3 +270,35 @@ def test_two_probes_of_one_marker_that_write_one_label_are_reported() -> None:
 
     assert finding.position == (18, 22)
     assert "label 'a' is also written by probe 'game'" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("policy", "paths"),
+    [
+        pytest.param(
+            "labels: {a/b: c}, annotations: {a/b: c}",
+            [".podConditionType", ".markerPolicy[0].labels", ".markerPolicy[0].annotations"],
+            id="one-name-in-three-places",
+        ),
+        pytest.param(
+            "fromMessage: [{annotation: x}, {label: a/b}, {annotation: a/b}]",
+            [
+                ".podConditionType",
+                ".markerPolicy[0].fromMessage[1].label",
+                ".markerPolicy[0].fromMessage[2].annotation",
+            ],
+            id="from-message",
+        ),
+    ],
+)
+def test_a_conflict_is_at_the_field_that_names_it(policy: str, paths: list[str]) -> None:
+    first, second = (
+        marker(name, condition="a/b").replace(
+            "markerPolicy: []", f"markerPolicy: [{{state: Failed, {text}}}]"
+        )
+        for name, text in (("a", "labels: {a/b: c}, annotations: {a/b: c}"), ("b", policy))
+    )
+
+    found = [each.path for each in lint_texts(first, second).findings]
+
+    assert found == [f"spec.probes[0]{each}" for each in paths]
