@@ -19,7 +19,16 @@ import msgspec
 from google.protobuf.message import DecodeError
 
 from kruise_probe.api.errors import ApiError
+from kruise_probe.api.extraction import (
+    MAX_VALUE_BYTES,
+    FromMessage,
+    PatternError,
+    PatternSizes,
+    annotation_value,
+    label_value,
+)
 from kruise_probe.api.host_port import HostPort
+from kruise_probe.api.labels import label_value_error
 from kruise_probe.api.meta import DECODE_ERRORS
 from kruise_probe.api.resources import (
     LEASES,
@@ -197,6 +206,17 @@ def marker(data: bytes) -> None:
         _use(MARKERS.decode(data))
 
 
+def message_value(data: bytes) -> None:
+    """A pattern of a marker and a message of a pod; a form feed separates them."""
+    pattern, _, message = (each.decode(errors="replace") for each in data.partition(b"\f"))
+    with suppress(PatternError):
+        source = FromMessage(pattern, None, PatternSizes().measure(pattern))
+        label = label_value(source, message)
+        assert label is None or not label_value_error(label)
+        annotation = annotation_value(source, "example.com/a", message)
+        assert annotation is None or len(annotation.encode()) <= MAX_VALUE_BYTES
+
+
 def node_pod_probe(data: bytes) -> None:
     """A stored NodePodProbe that a user edited."""
     with suppress(*DECODE_ERRORS):
@@ -258,6 +278,7 @@ TARGETS: Final[Mapping[str, Target]] = {
         admission_review,
         watch_stream,
         marker,
+        message_value,
         node_pod_probe,
         kubeconfig,
         linted_files,
