@@ -32,6 +32,9 @@ from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.controllers.selector_cycles import Cycles, cycle_text, find_cycles
 from kruise_probe.controllers.staleness import newest_result_at, observed_renewal, stale_message
 
+MAX_MESSAGE: Final = 200
+"""Maximum length of a container's last words, in characters."""
+
 RECENT: Final = timedelta(seconds=5)
 """The manager may still be processing younger changes, so they are not reported as broken."""
 
@@ -58,9 +61,10 @@ class _State(msgspec.Struct, frozen=True):
     terminated: _Stopped | None = None
 
 
-class _ContainerStatus(msgspec.Struct, frozen=True):
+class _ContainerStatus(msgspec.Struct, frozen=True, rename="camel"):
     name: str
     state: _State = _State()
+    last_state: _State = _State()
 
 
 class _PodCondition(msgspec.Struct, frozen=True):
@@ -134,9 +138,7 @@ def _project(raw: msgspec.Raw) -> SeenPod:
     others = (*(details.spec.init_containers or ()), *(details.spec.ephemeral_containers or ()))
     return SeenPod(
         pod=pod,
-        stopped={
-            each.name: _why_stopped(each.state) for each in statuses if not each.state.running
-        },
+        stopped={each.name: _why_stopped(each) for each in statuses if not each.state.running},
         running_since={
             each.name: at
             for each in statuses
@@ -154,14 +156,21 @@ def _project(raw: msgspec.Raw) -> SeenPod:
     )
 
 
-def _why_stopped(state: _State) -> str:
+def _why_stopped(status: _ContainerStatus) -> str:
+    state, last = status.state, status.last_state.terminated
     if state.terminated:
-        code = state.terminated.exit_code
-        return f"{state.terminated.reason or 'Terminated'}, exit code {code}"
+        return _end(state.terminated)
     if state.waiting and state.waiting.reason:
         detail = f": {state.waiting.message}" if state.waiting.message else ""
-        return f"{state.waiting.reason}{detail}"
+        before = f"; last attempt: {_end(last)}" if last else ""
+        return f"{state.waiting.reason}{detail}{before}"
     return "not started yet"
+
+
+def _end(ended: _Stopped) -> str:
+    lines = (ended.message or "").strip().splitlines()
+    message = f": {lines[-1][:MAX_MESSAGE]}" if lines else ""
+    return f"{ended.reason or 'Terminated'}, exit code {ended.exit_code}{message}"
 
 
 SEEN_PODS: Final = Resource("", "v1", "pods", "Pod", wire=msgspec.Raw, project=_project)

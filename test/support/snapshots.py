@@ -28,13 +28,18 @@ NOW = datetime(2026, 1, 1, 0, 1, 30, tzinfo=UTC)
 FRESH = "2026-01-01T00:01:20.000000Z"
 
 
-def seen_pod(wire: Json, *, containers: Json | None = None) -> SeenPod:
-    """`containers`: the `state` of each by name; those that are not named run."""
+def seen_pod(wire: Json, *, containers: Json | None = None, last: Json | None = None) -> SeenPod:
+    """`containers`: the `state` of each by name; those that are not named run. `last`: their `lastState`."""
     named = [each["name"] for each in wire["spec"]["containers"]]
     running = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
     started = {each["name"] for each in wire["status"]["containerStatuses"] if each.get("started")}
     statuses = [
-        {"name": name, "state": (containers or {}).get(name, running), "started": name in started}
+        {
+            "name": name,
+            "state": (containers or {}).get(name, running),
+            "lastState": (last or {}).get(name, {}),
+            "started": name in started,
+        }
         for name in named
     ]
     wire = {**wire, "status": {**wire["status"], "containerStatuses": statuses}}

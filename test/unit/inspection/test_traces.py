@@ -18,7 +18,7 @@ from support.snapshots import healthy_pod, marker, seen_pod, snapshot
 from kruise_probe.api.core import ExecAction, Probe
 from kruise_probe.daemon.identity import probe_hash
 from kruise_probe.inspection.link import Link, LinkState
-from kruise_probe.inspection.snapshot import Snapshot
+from kruise_probe.inspection.snapshot import MAX_MESSAGE, Snapshot
 from kruise_probe.inspection.traces import traces_of
 
 Json = dict[str, Any]
@@ -89,6 +89,11 @@ def test_problems_of_the_pod_come_first(pods: Json, link: str, reason: str) -> N
         pytest.param(
             {"terminated": {"reason": "Error", "exitCode": 3}}, "Error, exit code 3", id="ended"
         ),
+        pytest.param(
+            {"terminated": {"reason": "Error", "exitCode": 3, "message": "Trace\nno port\n"}},
+            "Error, exit code 3: no port",
+            id="last-words",
+        ),
         pytest.param({}, "not started yet", id="nothing-known"),
     ],
 )
@@ -98,6 +103,16 @@ def test_stopped_container_has_the_reason_from_kubelet(state: Json, says: str) -
     assert found is not None
     assert found.reason == "ContainerNotRunning"
     assert says in found.text
+
+
+def test_crash_loop_has_the_end_of_the_last_attempt() -> None:
+    waiting = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}}
+    ended = {"terminated": {"reason": "Error", "exitCode": 3, "message": "x" * 1000}}
+    seen = seen_pod(healthy_pod(), containers={"main": waiting}, last={"main": ended})
+    found = end_of(snapshot(markers=[marker()], seen=[seen]))
+    assert found is not None
+    attempt = f"last attempt: Error, exit code 3: {'x' * MAX_MESSAGE}"
+    assert found.text.endswith(f"CrashLoopBackOff: back-off 10s; {attempt}")
 
 
 @pytest.mark.parametrize(
