@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import click
 
@@ -10,6 +10,7 @@ from kruise_probe.api.errors import FatalError
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.cli.completion import complete_pods
 from kruise_probe.cli.query_options import (
+    POD_KINDS,
     QueryFlags,
     document_text,
     name_of,
@@ -37,8 +38,6 @@ It names the first broken link and what to do. Reads only. The exit code is 0 ev
 as firstBroken.
 """
 
-_POD_KINDS: Final = frozenset({"pod", "pods", "po"})
-
 
 @click.command(help=_HELP, short_help="Show why a pod is or is not probed.")
 @click.argument("pods", metavar="[POD]...", nargs=-1, shell_complete=complete_pods)
@@ -46,7 +45,7 @@ _POD_KINDS: Final = frozenset({"pod", "pods", "po"})
 def explain(pods: tuple[str, ...], **options: Any) -> None:
     flags = QueryFlags(**options)
     hint = "explain takes pods; for a marker run: kruise-probe status MARKER"
-    names = [name_of(each, _POD_KINDS, hint) for each in pods]
+    names = [name_of(each, POD_KINDS, hint) for each in pods]
     if bool(names) == bool(flags.selector):
         raise click.UsageError("name pods, or select them with -l")
     config = flags.load_config()

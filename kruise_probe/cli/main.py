@@ -33,6 +33,7 @@ _COMMANDS: Final = {
     "explain": "kruise_probe.cli.explain:explain",
     "lint": "kruise_probe.cli.lint:lint",
     "migrate": "kruise_probe.cli.migrate:migrate",
+    "try": "kruise_probe.cli.try_pod:try_pod",
     "manifests": "kruise_probe.cli.manifests:manifests",
     "completion": "kruise_probe.cli.completion:completion",
 }
@@ -116,6 +117,7 @@ Install it in a cluster:    kruise-probe manifests | kubectl apply --server-side
 Show the results:           kruise-probe status -A
 Explain a missing result:   kruise-probe explain POD
 Check files before apply:   kruise-probe lint -f FILE
+Try a marker on a pod:      kruise-probe try POD -f marker.yaml
 
 Exit codes: 0, 1 for a failure, 2 for a wrong command line.
 """

@@ -1,4 +1,4 @@
-"""Options and output shared by `status` and `explain`. The options have kubectl's names and meanings."""
+"""Options and output shared by `status`, `explain` and `try`. The options have kubectl's names and meanings."""
 
 import json
 import shutil
@@ -12,7 +12,7 @@ import msgspec
 import yaml
 
 from kruise_probe.api.labels import Selector, compile_selector
-from kruise_probe.api.names import SYSTEM_NAMESPACE
+from kruise_probe.api.names import GROUP, SYSTEM_NAMESPACE
 from kruise_probe.cli.completion import complete_namespaces
 from kruise_probe.cli.flag_types import IMPERSONATED, LABEL_KEYS, NAMESPACE, Decorator, flag
 from kruise_probe.cli.reading import config_of
@@ -39,7 +39,6 @@ class QueryFlags:
     """The parsed options of `query_flags`."""
 
     namespace: str | None
-    selector: Selector | None
     kubeconfig: str | None
     context: str
     cluster: str
@@ -49,19 +48,13 @@ class QueryFlags:
     system_namespace: str
     allowed_label_keys: frozenset[str]
     output: str
+    selector: Selector | None = None
 
     def load_config(self) -> ClusterConfig:
         return config_of(vars(self))
 
 
 _FLAGS: Final[tuple[Decorator, ...]] = (
-    click.option(
-        "-l",
-        "--selector",
-        type=LabelSelectorType(),
-        metavar="SELECTOR",
-        help="Only objects with these labels, such as app=web,tier!=test.",
-    ),
     flag(
         "--kubeconfig",
         type=click.Path(dir_okay=False),
@@ -93,10 +86,32 @@ _FLAGS: Final[tuple[Decorator, ...]] = (
 )
 
 
-def query_flags(*forms: str, namespace: str = "that of the context") -> Decorator:
+_SELECTOR: Final[Decorator] = click.option(
+    "-l",
+    "--selector",
+    type=LabelSelectorType(),
+    metavar="SELECTOR",
+    help="Only objects with these labels, such as app=web,tier!=test.",
+)
+
+POD_KINDS: Final = frozenset({"pod", "pods", "po"})
+MARKER_KINDS: Final = frozenset(
+    {
+        "podprobemarker",
+        "podprobemarkers",
+        "ppm",
+        f"podprobemarkers.{GROUP}",
+        f"podprobemarker.{GROUP}",
+    }
+)
+
+
+def query_flags(
+    *forms: str, namespace: str = "that of the context", selector: bool = True
+) -> Decorator:
     """Adds the options of `QueryFlags`; the first form of output is the default.
 
-    `namespace` describes what the command reads without -n.
+    `namespace` describes what the command reads without -n. `selector` adds -l.
     """
     in_namespace: Decorator = click.option(
         "-n",
@@ -115,7 +130,8 @@ def query_flags(*forms: str, namespace: str = "that of the context") -> Decorato
     )
 
     def add_to(command: Callable[..., Any]) -> Callable[..., Any]:
-        for add in (output, *reversed(_FLAGS), in_namespace):
+        selectors = (_SELECTOR,) if selector else ()
+        for add in (output, *reversed(_FLAGS), *selectors, in_namespace):
             command = add(command)
         return command
 

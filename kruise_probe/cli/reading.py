@@ -1,4 +1,4 @@
-"""Reads the objects for `status` and `explain` with the user's permissions, and watches them for `--watch`.
+"""Reads the objects for `status`, `explain` and `try` with the user's permissions, and watches them for `--watch`.
 
 Only markers and pods are required. A kind that the user may not list is left out with a note, because many users
 have permissions in one namespace only.
@@ -22,6 +22,7 @@ from kruise_probe.api.errors import (
     NotFound,
     Unauthorized,
 )
+from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, KubeObject, Resource
 from kruise_probe.api.times import utc_now
 from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbeMarker
@@ -107,7 +108,7 @@ def user_error(error: KubeError, config: ClusterConfig) -> FatalError:
 
 
 def config_of(params: Mapping[str, Any]) -> ClusterConfig:
-    """The configuration for the parsed options of `status` and `explain`.
+    """The configuration for the parsed options of `status`, `explain` and `try`.
 
     Raises:
         click.UsageError: --as-group without --as.
@@ -171,6 +172,38 @@ class Reader:
             leases.result(),
             allowed_labels=self._allowed_labels,
         )
+
+    async def read_pod(
+        self, name: str, *, markers_optional: bool
+    ) -> tuple[SeenPod | None, list[PodProbeMarker]]:
+        """The pod, or None if it does not exist, and the markers of its namespace.
+
+        Raises:
+            KubeError: the pod cannot be read, or the markers cannot and are not optional.
+        """
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            try:
+                markers = await self.list_all(MARKERS, self._namespace)
+            except (Forbidden, NotFound) as error:
+                if not markers_optional:
+                    raise
+                markers = []
+                missing = isinstance(error, NotFound)
+                why = "the CRDs are not installed" if missing else error.message
+                self.notes.append(f"{why}; unknown: whether other markers own the same marks")
+            try:
+                pod = await self._client.get(SEEN_PODS, NamespacedName(self._namespace, name))
+            except NotFound:
+                return None, markers
+        return pod, markers
+
+    async def pod_names(self) -> list[str]:
+        """The names of the namespace's pods, or none if the user may not list them."""
+        try:
+            async with asyncio.timeout(DEADLINE_SECONDS):
+                return [each.key.name for each in await self.list_all(SEEN_PODS, self._namespace)]
+        except Forbidden:
+            return []
 
     async def list_all(
         self, resource: Resource[T], namespace: str = "", *, name: str = ""

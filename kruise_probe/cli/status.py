@@ -16,6 +16,7 @@ from kruise_probe.api.errors import FatalError
 from kruise_probe.api.names import GROUP
 from kruise_probe.cli.completion import complete_markers
 from kruise_probe.cli.query_options import (
+    MARKER_KINDS,
     QueryFlags,
     document_text,
     name_of,
@@ -53,17 +54,6 @@ GetSnapshot = Callable[[], Snapshot]
 GetNotes = Callable[[], list[str]]
 
 
-_MARKER_KINDS: Final = frozenset(
-    {
-        "podprobemarker",
-        "podprobemarkers",
-        "ppm",
-        f"podprobemarkers.{GROUP}",
-        f"podprobemarker.{GROUP}",
-    }
-)
-
-
 class Query(NamedTuple):
     """The arguments of the command; an empty `namespace` means all, an empty `marker` too."""
 
@@ -82,7 +72,7 @@ def status(marker: str, all_namespaces: bool, watch: bool, **options: Any) -> in
     if all_namespaces and (flags.namespace or marker):
         raise click.UsageError("-A excludes -n and the name of a marker")
     name = name_of(
-        marker, _MARKER_KINDS, "status takes a marker; for a pod run: kruise-probe explain POD"
+        marker, MARKER_KINDS, "status takes a marker; for a pod run: kruise-probe explain POD"
     )
     config = flags.load_config()
     where = "" if all_namespaces else flags.namespace or config.namespace

@@ -1,4 +1,4 @@
-"""The text output of `status` and `explain`, fitted to the terminal. Pure.
+"""The text output of `status`, `explain` and `try`, fitted to the terminal. Pure.
 
 If the output is no terminal, nothing is truncated or coloured.
 """
@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kruise_probe.api.times import parse_time
+from kruise_probe.inspection.attempts import AttemptsView, AttemptView
 from kruise_probe.inspection.explanation import ExplanationView, LinkView, TraceView
 from kruise_probe.inspection.status import MarkerView, PodView, Problem, ResultView, StatusView
 
@@ -242,6 +243,51 @@ def _names(names: Iterable[str]) -> str:
     found = [each for each in names if each]
     more = f" and {len(found) - MAX_NAMES} more pods" if len(found) > MAX_NAMES else ""
     return ", ".join(found[:MAX_NAMES]) + more
+
+
+def attempts_text(view: AttemptsView, *, width: int, color: bool) -> str:
+    """The results of `try`. `width` is 0 if the output is no terminal."""
+    console = _console(width, color)
+    attempts = view.attempts
+    succeeded = sum(each.state == "Succeeded" for each in attempts)
+    summary = f"{succeeded} of {plural(len(attempts), 'probe')} succeeded"
+    place = f" on {view.node}" if view.node else ""
+    several = len({each.marker for each in attempts}) > 1
+    rows: list[tuple[str | Text, ...]] = [
+        (
+            *((each.marker,) if several else ()),
+            each.probe,
+            Text(each.state, style=_STYLES.get(each.state, "")),
+            "" if each.duration_seconds is None else f"{each.duration_seconds:.2f}s",
+            _attempt_marks(each),
+            printable(each.message),
+        )
+        for each in attempts
+    ]
+    columns = (*(("MARKER",) if several else ()), "PROBE", "STATE", "TIME", "MARKS", "MESSAGE")
+    with console.capture() as capture:
+        console.print(
+            Text.assemble((f"{view.namespace}/{view.pod}", "bold"), f"{place}: {summary}")
+        )
+        for note in view.notes:
+            console.print(Text(f"note: {printable(note)}", style="yellow"))
+        _print_lines(console, _table(columns, rows, console.width - len(INDENT)))
+    return _trimmed(capture.get())
+
+
+def _attempt_marks(attempt: AttemptView) -> str:
+    """The marks as `kubectl label` writes them: `key=value`, and `key-` for a removed one."""
+    marks = {**attempt.labels, **attempt.annotations}
+    condition = (
+        [f"{attempt.pod_condition_type.rpartition('/')[2]}={attempt.condition_status}"]
+        if attempt.pod_condition_type
+        else []
+    )
+    pairs = (
+        f"{key.rpartition('/')[2]}-" if value is None else f"{key.rpartition('/')[2]}={value}"
+        for key, value in marks.items()
+    )
+    return printable(",".join((*condition, *pairs)))
 
 
 def explanation_text(view: ExplanationView, *, wide: bool, width: int, color: bool) -> str:

@@ -62,14 +62,19 @@ class HttpConnection(asyncio.Protocol):
             and not self._transport.get_write_buffer_size()
         )
 
-    def send(self, data: bytes, *, tunnel: bool = False) -> None:
+    def send(self, data: bytes, *, tunnel: bool = False, upgrade: bool = False) -> None:
         """Write a whole request to the socket, without an await. Only for a `usable` connection."""
-        self._response = ResponseParser(tunnel=tunnel)
+        self._response = ResponseParser(tunnel=tunnel, upgrade=upgrade)
         self._streaming = False
         self.requests += not tunnel
         if self._eof or self._closed:  # closed since it was dialed; no callback follows
             self._fail(ConnectionLost("the connection was closed before the request was sent"))
         else:
+            self.transport.write(data)
+
+    def write(self, data: bytes) -> None:
+        """Write bytes of the protocol that a 101 switched to. Nothing is written to a connection that has ended."""
+        if not (self._eof or self._closed):
             self.transport.write(data)
 
     async def read_header(self) -> ResponseParser:

@@ -6,6 +6,7 @@ Source: client-go rest/request.go.
 Differs: the caller encodes the body. Only the options that this project uses exist.
 """
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
@@ -13,7 +14,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.resources import Resource
+from kruise_probe.api.resources import PODS, Resource
 
 JSON = "application/json"
 
@@ -37,6 +38,7 @@ class Request(NamedTuple):
             broke without a response.
         metadata_only: True if the response is not used. It is then requested as PartialObjectMetadata.
         compressed: True if the response may be large. It is then requested with gzip.
+        upgrade: header lines that request another protocol. A stream of its bytes follows the response.
     """
 
     method: str
@@ -47,6 +49,7 @@ class Request(NamedTuple):
     repeatable: bool = True
     metadata_only: bool = False
     compressed: bool = False
+    upgrade: str = ""
 
     def __str__(self) -> str:
         return f"{self.method} {self.subject}"
@@ -101,6 +104,19 @@ def watch(
         labelSelector=label_selector,
     )
     return Request("GET", resource.path(namespace) + query, _scope(resource, namespace))
+
+
+def pod_stream(
+    pod: NamespacedName, subresource: str, query: Sequence[tuple[str, str]], *, upgrade: str
+) -> Request:
+    """Build the request for a stream of a pod. Not repeatable: a command would run twice."""
+    return Request(
+        "GET",
+        f"{PODS.path(pod.namespace, pod.name, subresource)}?{urlencode(query, quote_via=quote)}",
+        _subject(PODS, pod, subresource),
+        repeatable=False,
+        upgrade=upgrade,
+    )
 
 
 def create(resource: Resource[Any], body: bytes, *, namespace: str, field_manager: str) -> Request:

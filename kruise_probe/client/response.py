@@ -18,6 +18,8 @@ MAX_BODY_BYTES: Final = 64 * 1024 * 1024
 MAX_DECOMPRESSED_BYTES: Final = 16 * 1024 * 1024
 """Maximum of bytes decompressed from one `feed`, against decompression bombs."""
 
+SWITCHING_PROTOCOLS: Final = 101
+
 _DECOMPRESSED_AT_ONCE: Final = 256 * 1024
 _GZIP: Final = 16 + zlib.MAX_WBITS
 
@@ -33,7 +35,8 @@ class BodyTooLarge(ResponseError):
 class ResponseParser:
     """Incremental parser of one response.
 
-    With `tunnel`, it parses a proxy's response to CONNECT: on success, that ends with its header.
+    With `tunnel`, it parses a proxy's response to CONNECT: on success, that ends with its header. With `upgrade`, it
+    accepts 101: the bytes of the other protocol are the body, until the connection ends.
 
     Attributes:
         status: HTTP status; 0 until the header is complete.
@@ -41,6 +44,7 @@ class ResponseParser:
         complete: True when the whole response was received.
         reusable: True if the connection can carry another request once this response is complete.
         pending_bytes: body bytes that were received and not yet taken.
+        upgrade_fields: header fields of a 101 that begin with `sec-websocket-`, with names in lower case.
     """
 
     __slots__ = (
@@ -55,20 +59,24 @@ class ResponseParser:
         "_problem",
         "_too_large",
         "_tunnel",
+        "_upgrade",
         "complete",
         "pending_bytes",
         "retry_after",
         "reusable",
         "status",
+        "upgrade_fields",
     )
 
-    def __init__(self, *, tunnel: bool = False) -> None:
+    def __init__(self, *, tunnel: bool = False, upgrade: bool = False) -> None:
         self.status = 0
         self.retry_after: str | None = None
         self.complete = False
         self.reusable = False
         self.pending_bytes = 0
+        self.upgrade_fields: dict[str, str] = {}
         self._tunnel = tunnel
+        self._upgrade = upgrade
         self._pieces: list[bytes] = []
         self._framing_bytes = 0
         self._header_ended = False
@@ -89,12 +97,19 @@ class ResponseParser:
         """
         if self._parser is None:
             self.reusable = False
+            if self.status == SWITCHING_PROTOCOLS:
+                self._add(data)
+                self._raise_problem()
             return
         self._framing_bytes += len(data)
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self._problem = "the server switched to another protocol"
+        except httptools.HttpParserUpgrade as switched:
+            if self.status == SWITCHING_PROTOCOLS:
+                self._parser = None
+                self._add(data[switched.args[0] :])
+            else:
+                self._problem = "the server switched to another protocol"
         except httptools.HttpParserError as error:
             self.reusable = False
             if not self.complete:
@@ -106,6 +121,9 @@ class ResponseParser:
             self._parser = None  # breaks the reference cycle
         elif self._framing_bytes > MAX_FRAMING_BYTES:
             self._problem = f"the header exceeds {MAX_FRAMING_BYTES} bytes"
+        self._raise_problem()
+
+    def _raise_problem(self) -> None:
         if self._problem:
             self._parser = None
             self._pieces.clear()
@@ -154,6 +172,8 @@ class ResponseParser:
                 self.retry_after = value.decode("latin-1")
             case b"content-encoding":
                 self._set_encoding(value.strip().lower())
+            case field if self._upgrade and field.startswith(b"sec-websocket-"):
+                self.upgrade_fields[field.decode("latin-1")] = value.decode("latin-1").strip()
             case _:
                 pass
 
@@ -161,14 +181,14 @@ class ResponseParser:
         if self.complete or self._parser is None:
             return
         status = self._parser.get_status_code()
-        if status < 200:
+        if status < 200 and not (self._upgrade and status == SWITCHING_PROTOCOLS):
             if not 100 <= status <= 199:
                 self._problem = f"{status} is not an HTTP status"
             self._interim = True
             return
         self._header_ended = True
         self.status = status
-        self.reusable = self._parser.should_keep_alive()
+        self.reusable = self._parser.should_keep_alive() and status != SWITCHING_PROTOCOLS
         if self._tunnel and status < 300:
             self.complete = self.reusable = True
 
@@ -187,7 +207,7 @@ class ResponseParser:
     def on_message_complete(self) -> None:
         if self._interim:
             self._drop_interim()
-        elif not self.complete:
+        elif not self.complete and self.status != SWITCHING_PROTOCOLS:
             self._finish()
 
     def _drop_interim(self) -> None:

@@ -7,7 +7,7 @@ Differs: one client for all kinds, typed by its resource argument. Only lists re
 large response takes less CPU than decrypting it uncompressed. The server never compresses a small one.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Generic, Literal, Self, TypeVar, overload
 
@@ -21,6 +21,7 @@ from kruise_probe.client.request import PatchType, Request
 from kruise_probe.client.sender import Sender
 from kruise_probe.client.transport import Transport
 from kruise_probe.client.watch import WatchStream
+from kruise_probe.client.websocket import Handshake, WebSocket
 
 __all__ = ["PatchType", "ResourceListerWatcher", "RestClient"]
 
@@ -146,6 +147,29 @@ class RestClient:
             yield WatchStream(
                 stream, resource, request, read_deadline_seconds=read_deadline_seconds
             )
+        finally:
+            stream.close()
+
+    @asynccontextmanager
+    async def open_pod_stream(
+        self,
+        pod: NamespacedName,
+        subresource: str,
+        query: Sequence[tuple[str, str]],
+        *,
+        protocol: str,
+    ) -> AsyncIterator[WebSocket]:
+        """Open a WebSocket to `exec` or `portforward` of a pod. Leaving the context closes it."""
+        handshake = Handshake(protocol)
+        request = requests.pod_stream(pod, subresource, query, upgrade=handshake.header_lines)
+        response = await self._sender.open_stream(request)
+        stream = response.stream
+        if stream is None:
+            raise ConnectionFailed(f"{request}: {handshake.problem(response)}")
+        try:
+            if problem := handshake.problem(response):
+                raise ConnectionFailed(f"{request}: {problem}")
+            yield WebSocket(stream, request)
         finally:
             stream.close()
 

@@ -127,7 +127,7 @@ class Sender:
                 reconnects = MAX_RECONNECTS if broken.was_new else reconnects + 1
                 self._metrics.retried(request.method, "<error>")
                 continue
-            if 200 <= response.status < 300:
+            if 200 <= response.status < 300 or response.stream is not None:
                 return response
             if (
                 response.status == 401

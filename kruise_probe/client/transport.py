@@ -9,7 +9,8 @@ Differs: HTTP/1.1 with a pool instead of one HTTP/2 connection; redirects are no
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple, Self
 
 from kruise_probe.api.errors import ConnectionFailed, ResponseTooLarge
@@ -18,7 +19,12 @@ from kruise_probe.client.dialer import Dialer, DialFailed, UntrustedServer
 from kruise_probe.client.http1 import ConnectionLost, HttpConnection
 from kruise_probe.client.pool import Pool
 from kruise_probe.client.request import Request
-from kruise_probe.client.response import BodyTooLarge, ResponseError, ResponseParser
+from kruise_probe.client.response import (
+    SWITCHING_PROTOCOLS,
+    BodyTooLarge,
+    ResponseError,
+    ResponseParser,
+)
 
 METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 
@@ -64,6 +70,10 @@ class ResponseStream:
         except ResponseError as error:
             raise ConnectionFailed(f"{self._request}: {error}") from error
 
+    def write(self, data: bytes) -> None:
+        """Send bytes of the protocol that a 101 switched to."""
+        self._connection.write(data)
+
     def close(self) -> None:
         pool, self._pool = self._pool, None
         if pool is not None:
@@ -71,12 +81,13 @@ class ResponseStream:
 
 
 class Response(NamedTuple):
-    """A response with its whole body, or with a stream after a successful `open_stream`."""
+    """A response with its whole body, or with a stream after a successful `open_stream`. `upgrade_fields`: of a 101."""
 
     status: int
     retry_after: str | None
     body: bytes
     stream: ResponseStream | None = None
+    upgrade_fields: Mapping[str, str] = MappingProxyType({})
 
 
 class Transport:
@@ -95,7 +106,7 @@ class Transport:
         self._user_agent = user_agent
         self._impersonation = _impersonation_headers(config)
         self._before_send = before_send
-        self._headers: dict[tuple[str, bool, bool, str | None], str] = {}
+        self._headers: dict[tuple[str, bool, bool, str | None, bool], str] = {}
         self._pool: Pool | None = None
 
     async def __aenter__(self) -> Self:
@@ -137,9 +148,10 @@ class Transport:
         connection = await self._send(pool, request, authorization)
         stream: ResponseStream | None = None
         try:
-            if (await connection.read_header()).status == 200:
+            header = await connection.read_header()
+            if header.status in (200, SWITCHING_PROTOCOLS):
                 stream = ResponseStream(connection, pool, request)
-                return Response(200, None, b"", stream)
+                return Response(header.status, None, b"", stream, header.upgrade_fields)
             return _response(await connection.read_response(), connection)
         except ConnectionLost as error:
             raise _connection_broken(request, error, connection) from error
@@ -166,7 +178,7 @@ class Transport:
         except BaseException:
             pool.release(connection)
             raise
-        connection.send(data)
+        connection.send(data, upgrade=bool(request.upgrade))
         return connection
 
     async def _connect(self, pool: Pool, request: Request) -> HttpConnection:
@@ -201,7 +213,7 @@ class Transport:
             length = f"Content-Length: {len(body)}\r\n"
         head = (
             f"{request.method} {self._dialer.target_prefix}{request.target} HTTP/1.1\r\n"
-            f"{self._headers_of(request, authorization)}{length}\r\n"
+            f"{self._headers_of(request, authorization)}{request.upgrade}{length}\r\n"
         ).encode("ascii")
         return head + body if body else head
 
@@ -212,6 +224,7 @@ class Transport:
             request.metadata_only,
             request.compressed,
             authorization,
+            bool(request.upgrade),
         )
         headers = self._headers.get(kind)
         if headers is None:
@@ -228,7 +241,7 @@ class Transport:
         fields = {
             "Host": self._dialer.host_header,
             "User-Agent": self._user_agent,
-            "Accept": METADATA_ONLY if request.metadata_only else "application/json",
+            "Accept": _accepted(request),
             "Accept-Encoding": "gzip" if request.compressed else None,
             "Content-Type": request.content_type or None,
             "Authorization": authorization,
@@ -238,6 +251,12 @@ class Transport:
         if self._dialer.tls is None:
             lines.append(self._dialer.proxy_authorization)
         return "".join(lines)
+
+
+def _accepted(request: Request) -> str:
+    if request.upgrade:
+        return "*/*"  # streams of pods have no JSON representation
+    return METADATA_ONLY if request.metadata_only else "application/json"
 
 
 def _impersonation_headers(config: ClusterConfig) -> list[str]:

@@ -86,6 +86,7 @@ class _Named(msgspec.Struct, frozen=True):
 class _Spec(msgspec.Struct, frozen=True, rename="camel"):
     init_containers: tuple[_Named, ...] | None = None
     ephemeral_containers: tuple[_Named, ...] | None = None
+    host_network: bool | None = None
 
 
 class _Details(msgspec.Struct, frozen=True):
@@ -94,13 +95,14 @@ class _Details(msgspec.Struct, frozen=True):
 
 
 class SeenPod(msgspec.Struct, frozen=True):
-    """A pod as the manager caches it, with fields that only `status` and `explain` need.
+    """A pod as the manager caches it, with fields that only `status`, `explain` and `try` need.
 
     Attributes:
         stopped: for each container that does not run, the reason from kubelet.
         running_since: for each running container, its start time.
         not_probed: init and ephemeral containers, which cannot be probed.
         unscheduled: the scheduler's message while the pod has no node.
+        host_network: the pod uses the network of its node.
     """
 
     pod: Pod
@@ -108,6 +110,7 @@ class SeenPod(msgspec.Struct, frozen=True):
     running_since: Mapping[str, datetime]
     not_probed: frozenset[str]
     unscheduled: str
+    host_network: bool
 
     @property
     def key(self) -> NamespacedName:
@@ -153,6 +156,7 @@ def _project(raw: msgspec.Raw) -> SeenPod:
             ),
             "",
         ),
+        host_network=bool(details.spec.host_network),
     )
 
 

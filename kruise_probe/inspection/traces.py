@@ -43,6 +43,21 @@ class ProbeTrace(NamedTuple):
 
 def traces_of(snapshot: Snapshot, seen: SeenPod, marker: CompiledMarker) -> list[ProbeTrace]:
     """The traces of all probes of a marker that selects the pod, in the marker's order."""
+    return [
+        ProbeTrace(
+            marker,
+            check.probe,
+            tuple(_links(check)),
+            check.result,
+            result_links.is_outdated(check),
+            check.claim,
+        )
+        for check in checks_of(snapshot, seen, marker)
+    ]
+
+
+def checks_of(snapshot: Snapshot, seen: SeenPod, marker: CompiledMarker) -> list[PodCheck]:
+    """What the links of each probe of a marker are computed from, in the marker's order."""
     pod = seen.pod
     markers = snapshot.markers_of(pod)
     claims = claims_of(markers)
@@ -54,26 +69,24 @@ def traces_of(snapshot: Snapshot, seen: SeenPod, marker: CompiledMarker) -> list
     conflicts = conflicts_of(marker, claims)
     by_name = {claim.name: claim for claim in claims.claims} if marker.live else {}
     source = snapshot.sources[marker.key]
-    traces = []
+    checks = []
     for probe in source.spec.probes or ():
         name = f"{marker.key.name}#{probe.name}"
-        check = PodCheck(
-            snapshot,
-            seen,
-            source,
-            marker,
-            probe,
-            by_name.pop(name, None),  # of probes with the same name, the first gets the claim
-            tuple(each for each in conflicts if each.probe == probe.name),
-            virtual,
-            results.get(name),
-            None if virtual else left_out.get(marker.key.name),
+        checks.append(
+            PodCheck(
+                snapshot,
+                seen,
+                source,
+                marker,
+                probe,
+                by_name.pop(name, None),  # of probes with the same name, the first gets the claim
+                tuple(each for each in conflicts if each.probe == probe.name),
+                virtual,
+                results.get(name),
+                None if virtual else left_out.get(marker.key.name),
+            )
         )
-        outdated = result_links.is_outdated(check)
-        traces.append(
-            ProbeTrace(marker, probe, tuple(_links(check)), check.result, outdated, check.claim)
-        )
-    return traces
+    return checks
 
 
 def _links(check: PodCheck) -> list[Link]:

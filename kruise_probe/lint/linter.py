@@ -46,6 +46,21 @@ def lint(sources: Iterable[Source], *, allowed_labels: Collection[str] = ()) -> 
     return linter.report()
 
 
+class ReadMarkers(NamedTuple):
+    """The markers of files, and what an API server would refuse in these files."""
+
+    findings: tuple[Finding, ...]
+    markers: tuple[WrittenMarker, ...]
+
+
+def read_markers(sources: Iterable[Source], *, allowed_labels: Collection[str] = ()) -> ReadMarkers:
+    """Read the markers of the files and check each alone."""
+    linter = _Linter(allowed_labels)
+    for source in sources:
+        linter.check(source)
+    return linter.read_markers()
+
+
 class _Linter:
     """Collects what the files contain."""
 
@@ -58,6 +73,10 @@ class _Linter:
         self._added = frozenset[str]()
         self._complete = True
         self._all_pods = True
+
+    def read_markers(self) -> ReadMarkers:
+        findings = [each for each in self._findings if each.rule is not Rule.NO_EFFECT]
+        return ReadMarkers(tuple(map(_shown, findings)), tuple(self._markers))
 
     def report(self) -> Report:
         known = Known(
@@ -72,10 +91,7 @@ class _Linter:
             {*self._findings, *across(known)}, key=lambda each: (order[each.file], each[1:])
         )
         return Report(
-            tuple(
-                each._replace(message=printable(each.message), path=printable(each.path))
-                for each in found
-            ),
+            tuple(map(_shown, found)),
             len(self._files),
             len(self._markers),
             len(self._templates),
@@ -136,6 +152,10 @@ class _Linter:
             self._complete = False
         else:
             self._markers.append(marker)
+
+
+def _shown(finding: Finding) -> Finding:
+    return finding._replace(message=printable(finding.message), path=printable(finding.path))
 
 
 def _path_of(flaw: Flaw, root: Node) -> str:

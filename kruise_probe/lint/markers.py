@@ -38,6 +38,7 @@ class WrittenMarker(NamedTuple):
     file: str
     root: Mapping
     namespace: str
+    source: PodProbeMarker
     compiled: CompiledMarker
     condition_types: frozenset[str]
 
@@ -135,7 +136,9 @@ class MarkerChecker:
             findings.append(Finding(file, locate(root, path), path, Rule.NO_EFFECT, NO_EFFECT))
         compiled = compile_marker(marker, allowed_labels=self._allowed)
         types = {text_of(below(each, "podConditionType")) for each in _probes(root)} - {""}
-        return Checked(findings, WrittenMarker(file, root, namespace, compiled, frozenset(types)))
+        return Checked(
+            findings, WrittenMarker(file, root, namespace, marker, compiled, frozenset(types))
+        )
 
 
 def _finding(file: str, root: Mapping, error: FieldError) -> Finding:

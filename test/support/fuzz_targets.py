@@ -45,6 +45,7 @@ from kruise_probe.api.validation import (
 from kruise_probe.client.credentials import ConfigError
 from kruise_probe.client.kubeconfig import load as load_kubeconfig
 from kruise_probe.client.watch import LineSplitter, decode_event
+from kruise_probe.client.websocket import BINARY, MessageParser, ProtocolError, encode
 from kruise_probe.controllers.compiled import compile_marker
 from kruise_probe.daemon.cri import grpc_runtime
 from kruise_probe.daemon.cri._pb import cri_pb2 as pb
@@ -72,6 +73,7 @@ Target = Callable[[bytes], object]
 
 CORPORA: Final = Path(__file__).parents[1] / "data" / "fuzz"
 
+MAX_STREAM_MESSAGE_BYTES: Final = 64
 MAX_REPLY_BYTES: Final = 64 * 1024
 """An admission response is small, whatever the request contains."""
 
@@ -200,6 +202,26 @@ def watch_stream(data: bytes) -> None:
 _WATCHED: Final[tuple[Resource[Any], ...]] = (MARKERS, NODE_POD_PROBES, PODS, NODES, LEASES)
 
 
+def websocket_messages(data: bytes) -> None:
+    """What the API server sends on a stream to a pod."""
+    whole = _read_messages([data])
+    assert whole == _read_messages(pieces(data)), "the messages depend on how they were cut"
+    encode(BINARY, data)
+
+
+def _read_messages(chunks: Any) -> object:
+    parser, found = MessageParser(MAX_STREAM_MESSAGE_BYTES), []
+    try:
+        for chunk in chunks:
+            parser.feed(chunk)
+            while message := parser.next():
+                assert len(message.payload) <= MAX_STREAM_MESSAGE_BYTES
+                found.append(message)
+    except ProtocolError as error:
+        return found, str(error)
+    return found, ""
+
+
 def marker(data: bytes) -> None:
     """A stored PodProbeMarker, under Kruise's CRD or a hand-made one."""
     with suppress(*DECODE_ERRORS):
@@ -277,6 +299,7 @@ TARGETS: Final[Mapping[str, Target]] = {
         http_request,
         admission_review,
         watch_stream,
+        websocket_messages,
         marker,
         message_value,
         node_pod_probe,

@@ -18,6 +18,8 @@ import msgspec
 from kruise_probe.daemon.cri._pb import cri_pb2 as pb
 from kruise_probe.daemon.cri._pb.cri_pb2_grpc import RuntimeServiceStub
 from kruise_probe.daemon.cri.runtime import (
+    MAX_EXEC_RESPONSE_BYTES,
+    MAX_OUTPUT_BYTES,
     ContainerDetail,
     ContainerInfo,
     ContainerNotFound,
@@ -40,12 +42,6 @@ child process keeps the command's output open."""
 
 CALL_TIMEOUT_SECONDS: Final = 5.0
 """Deadline of every call but ExecSync. A busy containerd needs up to 0.5 s."""
-
-MAX_OUTPUT_BYTES: Final = 10 * 1024
-"""How much of stdout and of stderr is kept, as in kubelet."""
-
-MAX_EXEC_RESPONSE_BYTES: Final = 1 << 20
-"""Limit of stdout and stderr together. Runtimes send up to 16 MiB of each, and many commands may end at once."""
 
 _MAX_LIST_BYTES: Final = 16 << 20
 """Limit of a list, as in kubelet."""
@@ -94,8 +90,6 @@ _NOT_RUNNING_TEXT = re.compile(
 )
 _TOO_LARGE_TEXT = re.compile(r"message larger than max")
 """The error of our limit, and of a runtime with a smaller limit."""
-_EXEC_ID = re.compile(r'(?<=\bexec) "[0-9a-f]{64}"')
-"""containerd's id of one run. It is removed, so that the same error has the same text each time."""
 _CRIO_TIMED_OUT: Final = (-1, b"command timed out")
 """Exit code and stderr of CRI-O's response for a timeout. The exit code of a command that ended is never negative."""
 
@@ -237,16 +231,14 @@ def _exec_failure(error: grpc.aio.AioRpcError, timeout_seconds: float) -> Runtim
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return _timed_out(timeout_seconds)
     if _TOO_LARGE_TEXT.search(words):
-        return ExecOutputTooLarge(
-            f"the command printed more than {MAX_EXEC_RESPONSE_BYTES} bytes; print less"
-        )
+        return ExecOutputTooLarge()
     if code in _UNAVAILABLE or _NOT_READY_TEXT.search(words):
         return RuntimeUnavailable(f"the container runtime is unavailable: {words}")
     if _NOT_RUNNING_TEXT.search(words):
         return ContainerNotRunning(words)
     if code is grpc.StatusCode.NOT_FOUND:
         return ContainerNotFound(words)
-    return ExecImpossible(_EXEC_ID.sub("", words))
+    return ExecImpossible(words)
 
 
 def _timed_out(timeout_seconds: float) -> ExecTimeout:

@@ -14,11 +14,21 @@ Differs: only the calls that the daemon needs; errors have types, where Go's hav
 """
 
 import enum
+import re
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
+
+MAX_OUTPUT_BYTES: Final = 10 * 1024
+"""How much of stdout and of stderr is kept, as in kubelet."""
+
+MAX_EXEC_RESPONSE_BYTES: Final = 1 << 20
+"""Limit of stdout and stderr together. Runtimes send up to 16 MiB of each, and many commands may end at once."""
+
+_EXEC_ID = re.compile(r'(?<=\bexec) "[0-9a-f]{64}"')
+"""containerd's id of one run."""
 
 
 class ContainerState(enum.Enum):
@@ -100,9 +110,17 @@ class ExecTimeout(RuntimeFailure):
 class ExecOutputTooLarge(RuntimeFailure):
     """The command printed too much. The response was not read, so its exit code is unknown."""
 
+    def __init__(self) -> None:
+        super().__init__(
+            f"the command printed more than {MAX_EXEC_RESPONSE_BYTES} bytes; print less"
+        )
+
 
 class ExecImpossible(RuntimeFailure):
-    """The command could not be started in this container."""
+    """The command could not be started in this container. The text has no id of a run, so it is the same each time."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(_EXEC_ID.sub("", text))
 
 
 class Runtime(Protocol):

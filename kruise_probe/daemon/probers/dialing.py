@@ -20,6 +20,7 @@ import errno
 import os
 import socket
 import struct
+from collections.abc import Callable
 from typing import Final
 
 from kruise_probe.api.host_port import HostPort
@@ -105,7 +106,7 @@ class Connection:
         if code in _CONNECTED and self._is_self_connected():
             code = errno.ECONNREFUSED
         if code not in _CONNECTED:
-            raise ProbeDialFailed(f"dial tcp {self._address}: connect: {_text_of_code(code)}")
+            raise connect_failed(self._address, code)
 
     def _is_self_connected(self) -> bool:
         """Without a listener, a socket connects to itself if its ephemeral port equals the destination port."""
@@ -202,13 +203,17 @@ class Connection:
             loop.remove_writer(descriptor)
 
 
-async def dial(address: HostPort, budget: ReadBudget) -> Connection:
+OpenSocket = Callable[[HostPort], socket.socket]
+"""Returns a socket that does not block and is to be connected to the address, see `new_socket`."""
+
+
+async def dial(address: HostPort, budget: ReadBudget, open_socket: OpenSocket) -> Connection:
     """Connect. The caller closes the connection.
 
     Raises:
         ProbeDialFailed: refused, unreachable, or the address is invalid.
     """
-    connection = prepare(address, budget)
+    connection = prepare(address, budget, open_socket)
     try:
         await connection.connect()
     except BaseException:
@@ -217,13 +222,13 @@ async def dial(address: HostPort, budget: ReadBudget) -> Connection:
     return connection
 
 
-def prepare(address: HostPort, budget: ReadBudget) -> Connection:
+def prepare(address: HostPort, budget: ReadBudget, open_socket: OpenSocket) -> Connection:
     """A connection that is not started yet.
 
     Raises:
         ProbeDialFailed: no file descriptors are left.
     """
-    return Connection(new_socket(address), address, budget)
+    return Connection(open_socket(address), address, budget)
 
 
 def new_socket(address: HostPort) -> socket.socket:
@@ -235,6 +240,11 @@ def new_socket(address: HostPort) -> socket.socket:
         raise ProbeDialFailed(f"dial tcp {address}: socket: {_text_of(error)}") from error
     tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_LINGER2, _NO_FIN_WAIT)
     return tcp
+
+
+def connect_failed(address: HostPort, code: int) -> ProbeDialFailed:
+    """The error of a connection that ended with this `errno`."""
+    return ProbeDialFailed(f"dial tcp {address}: connect: {_text_of_code(code)}")
 
 
 _newest_round: tuple[asyncio.AbstractEventLoop | None, float] = (None, 0.0)

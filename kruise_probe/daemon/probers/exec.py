@@ -8,7 +8,8 @@ Differs: Kruise drops the stdout of a failing command. A command that prints mor
 reads up to 16 MiB of each output.
 """
 
-from typing import Final
+from collections.abc import Hashable
+from typing import Final, Protocol
 
 from kruise_probe.api.core import ExecAction
 from kruise_probe.daemon.cri.runtime import (
@@ -20,7 +21,7 @@ from kruise_probe.daemon.cri.runtime import (
     RuntimeFailure,
     RuntimeUnavailable,
 )
-from kruise_probe.daemon.probers.exec_gate import ExecGate, ExecKey
+from kruise_probe.daemon.probers.exec_gate import ExecKey
 from kruise_probe.daemon.probers.exec_shares import Tenant
 from kruise_probe.daemon.probers.messages import clean_message, duration
 from kruise_probe.daemon.probers.prober import (
@@ -41,8 +42,22 @@ _REASONS: Final[dict[type[RuntimeFailure], Reason]] = {
 }
 
 
+class CommandGate(Protocol):
+    """Runs the commands of probes. The daemon's is `ExecGate`."""
+
+    async def execute(
+        self, key: ExecKey, *, tenant: Tenant, timeout_seconds: float, waiter: Hashable
+    ) -> ExecResult:
+        """Run the command of `key` and return its output. Raises: RuntimeFailure."""
+        ...
+
+    def queued_too_long(self, waiter: Hashable) -> str:
+        """Why `waiter` still waits for a place, if it has waited too long; else empty."""
+        ...
+
+
 class ExecProber(Prober):
-    """Runs a command in the container through the node's `ExecGate`."""
+    """Runs a command in the container through `gate`."""
 
     def __init__(
         self,
@@ -50,7 +65,7 @@ class ExecProber(Prober):
         *,
         timeout_seconds: float,
         period_seconds: float,
-        gate: ExecGate,
+        gate: CommandGate,
     ) -> None:
         self._command = action.command or ()
         self._timeout_seconds = timeout_seconds

@@ -11,7 +11,14 @@ from typing import Final
 
 from kruise_probe.api.core import GRPCAction
 from kruise_probe.api.host_port import HostPort
-from kruise_probe.daemon.probers.dialing import BrokenConnection, Connection, ProbeDialFailed, dial
+from kruise_probe.daemon.probers.dialing import (
+    BrokenConnection,
+    Connection,
+    OpenSocket,
+    ProbeDialFailed,
+    dial,
+    new_socket,
+)
 from kruise_probe.daemon.probers.health_call import CallResult, HealthCall
 from kruise_probe.daemon.probers.messages import clean_message, duration, quote
 from kruise_probe.daemon.probers.prober import (
@@ -33,7 +40,15 @@ _HEALTHY: Final = success("service healthy")
 class GrpcProber(Prober):
     """Calls `grpc.health.v1.Health/Check` on the pod."""
 
-    def __init__(self, action: GRPCAction, *, timeout_seconds: float, user_agent: str) -> None:
+    def __init__(
+        self,
+        action: GRPCAction,
+        *,
+        timeout_seconds: float,
+        user_agent: str,
+        open_socket: OpenSocket = new_socket,
+    ) -> None:
+        self._open_socket = open_socket
         self._port = action.port
         self._service = action.service or ""
         self._over_tls = action.mode == TLS_MODE
@@ -68,8 +83,8 @@ class GrpcProber(Prober):
 
     async def _connect(self, address: HostPort) -> Connection:
         if not self._over_tls:
-            return await dial(address, ReadBudget())
-        connection = await dial_tls(address, ReadBudget(), unverified_tls("h2"))
+            return await dial(address, ReadBudget(), self._open_socket)
+        connection = await dial_tls(address, ReadBudget(), unverified_tls("h2"), self._open_socket)
         if connection.protocol != "h2":
             connection.close()
             raise ProbeDialFailed("credentials: cannot check peer: missing selected ALPN property")

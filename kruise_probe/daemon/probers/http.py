@@ -16,8 +16,10 @@ from kruise_probe.api.core import HTTPGetAction
 from kruise_probe.daemon.probers.dialing import (
     BrokenConnection,
     Connection,
+    OpenSocket,
     ProbeDialFailed,
     dial,
+    new_socket,
     prepare,
 )
 from kruise_probe.daemon.probers.http_request import Headers
@@ -53,8 +55,16 @@ _FAILURES: Final = (ProbeDialFailed, BrokenConnection, MalformedResponse, Invali
 class HttpProber(Prober):
     """Sends GET to the pod and follows redirects to the same host."""
 
-    def __init__(self, action: HTTPGetAction, *, timeout_seconds: float, user_agent: str) -> None:
+    def __init__(
+        self,
+        action: HTTPGetAction,
+        *,
+        timeout_seconds: float,
+        user_agent: str,
+        open_socket: OpenSocket = new_socket,
+    ) -> None:
         self._action = action
+        self._open_socket = open_socket
         self._timeout_seconds = timeout_seconds
         self._headers = Headers(action.http_headers or (), user_agent=user_agent)
         self._prepared: tuple[Target, Url, bytes] | None = None
@@ -64,7 +74,9 @@ class HttpProber(Prober):
             url, request = self._prepare(target)
         except InvalidRequest as problem:
             return failure(clean_message(str(problem)))
-        return _Attempt(url, request, self._headers, self._timeout_seconds).start()
+        return _Attempt(
+            url, request, self._headers, self._timeout_seconds, self._open_socket
+        ).start()
 
     def _prepare(self, target: Target) -> tuple[Url, bytes]:
         """Return URL and request; rebuild them only when the pod's IP has changed."""
@@ -121,7 +133,15 @@ def _success(status: int, body: bytes) -> ProbeResult:
 class _Attempt(PendingResponse):
     """One attempt: `start` and `poll` do what needs no waiting, `_finish` the rest."""
 
-    def __init__(self, url: Url, request: bytes, headers: Headers, timeout_seconds: float) -> None:
+    def __init__(
+        self,
+        url: Url,
+        request: bytes,
+        headers: Headers,
+        timeout_seconds: float,
+        open_socket: OpenSocket,
+    ) -> None:
+        self._open_socket = open_socket
         self._deadline = asyncio.get_running_loop().time() + timeout_seconds
         self._headers = headers
         self._url = url
@@ -135,7 +155,7 @@ class _Attempt(PendingResponse):
         if self._url.scheme != "http" or self._headers.problem:
             return self._finish()
         try:
-            self._connection = prepare(self._url.address, self._budget)
+            self._connection = prepare(self._url.address, self._budget, self._open_socket)
             if self._connection.connect_nowait():
                 self._unsent = self._connection.send_nowait(self._unsent)
         except _FAILURES as problem:
@@ -218,9 +238,11 @@ class _Attempt(PendingResponse):
         if self._headers.problem:
             raise _Failed(self._headers.problem)
         if self._url.scheme == "https":
-            return await dial_tls(self._url.address, self._budget, unverified_tls("http/1.1"))
+            return await dial_tls(
+                self._url.address, self._budget, unverified_tls("http/1.1"), self._open_socket
+            )
         if self._url.scheme == "http":
-            return await dial(self._url.address, self._budget)
+            return await dial(self._url.address, self._budget, self._open_socket)
         raise _Failed(f"unsupported protocol scheme {quote(self._url.scheme)}")
 
     def _close(self) -> None:

@@ -8,8 +8,8 @@ the webhook.
 from typing import Final
 
 from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, Probe, TCPSocketAction
-from kruise_probe.daemon.probers.exec import ExecProber
-from kruise_probe.daemon.probers.exec_gate import ExecGate
+from kruise_probe.daemon.probers.dialing import OpenSocket, new_socket
+from kruise_probe.daemon.probers.exec import CommandGate, ExecProber
 from kruise_probe.daemon.probers.http import HttpProber
 from kruise_probe.daemon.probers.messages import clean_message
 from kruise_probe.daemon.probers.prober import Prober, ProbeResult, Target, failure
@@ -31,12 +31,15 @@ class RefusedProber(Prober):
         return self._result
 
 
-def prober_for(probe: Probe, *, gate: ExecGate, user_agent: str) -> Prober:
+def prober_for(
+    probe: Probe, *, gate: CommandGate, user_agent: str, open_socket: OpenSocket = new_socket
+) -> Prober:
     """The prober of the probe's action, with its effective timeout.
 
     Args:
         probe: may be invalid; the prober of an invalid probe fails with the reason.
         gate: runs the commands of exec probes.
+        open_socket: opens the sockets of the other probes.
         user_agent: `kruise-probe/<version>`.
     """
     timeout = float(probe.effective_timeout_seconds)
@@ -53,14 +56,18 @@ def prober_for(probe: Probe, *, gate: ExecGate, user_agent: str) -> Prober:
         case TCPSocketAction(host=str(host)) if host:
             return RefusedProber(_HOST_NOT_ALLOWED.format(field="tcpSocket.host", host=host))
         case HTTPGetAction() as action:
-            return HttpProber(action, timeout_seconds=timeout, user_agent=user_agent)
+            return HttpProber(
+                action, timeout_seconds=timeout, user_agent=user_agent, open_socket=open_socket
+            )
         case TCPSocketAction(port=port):
-            return TcpProber(port, timeout_seconds=timeout)
+            return TcpProber(port, timeout_seconds=timeout, open_socket=open_socket)
         case GRPCAction() as action:
             # Imported here, because h2 takes more than 1 MB and most nodes never use it.
             from kruise_probe.daemon.probers.grpc import GrpcProber
 
-            return GrpcProber(action, timeout_seconds=timeout, user_agent=user_agent)
+            return GrpcProber(
+                action, timeout_seconds=timeout, user_agent=user_agent, open_socket=open_socket
+            )
         case None:
             return RefusedProber(
                 "InvalidProbe: the probe has no handler; add exec, httpGet, tcpSocket or grpc"

@@ -5,6 +5,7 @@ Source: kubelet pkg/probe/http/http.go (InsecureSkipVerify); Go crypto/tls for t
 
 import contextlib
 import re
+import socket
 import ssl
 from collections.abc import Callable
 from functools import cache
@@ -14,8 +15,8 @@ from kruise_probe.api.host_port import HostPort
 from kruise_probe.daemon.probers.dialing import (
     BrokenConnection,
     Connection,
+    OpenSocket,
     ProbeDialFailed,
-    new_socket,
 )
 from kruise_probe.daemon.probers.read_budget import READ_BYTES, ReadBudget
 
@@ -48,8 +49,10 @@ class TlsConnection(Connection):
 
     __slots__ = ("_first_bytes", "_incoming", "_outgoing", "_tls")
 
-    def __init__(self, address: HostPort, budget: ReadBudget, context: ssl.SSLContext) -> None:
-        super().__init__(new_socket(address), address, budget)
+    def __init__(
+        self, tcp: socket.socket, address: HostPort, budget: ReadBudget, context: ssl.SSLContext
+    ) -> None:
+        super().__init__(tcp, address, budget)
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing)
         self._first_bytes = b""
@@ -125,13 +128,15 @@ class TlsConnection(Connection):
                 self._incoming.write_eof()
 
 
-async def dial_tls(address: HostPort, budget: ReadBudget, context: ssl.SSLContext) -> TlsConnection:
+async def dial_tls(
+    address: HostPort, budget: ReadBudget, context: ssl.SSLContext, open_socket: OpenSocket
+) -> TlsConnection:
     """Connect and do the TLS handshake. No server name is sent, because the destination is an IP.
 
     Raises:
         ProbeDialFailed: the connection or the handshake failed.
     """
-    tls = TlsConnection(address, budget, context)
+    tls = TlsConnection(open_socket(address), address, budget, context)
     try:
         await tls.connect()
     except BaseException:

@@ -12,8 +12,9 @@ from support.programs import until
 
 from kruise_probe.api.times import utc_now
 from kruise_probe.daemon.cri.containers import ContainerWatcher
-from kruise_probe.daemon.cri.grpc_runtime import MAX_OUTPUT_BYTES, GrpcRuntime
+from kruise_probe.daemon.cri.grpc_runtime import GrpcRuntime
 from kruise_probe.daemon.cri.runtime import (
+    MAX_OUTPUT_BYTES,
     ContainerNotFound,
     ContainerNotRunning,
     ContainerState,

@@ -13,12 +13,10 @@ from support.patience import PATIENCE_SECONDS
 
 from kruise_probe.daemon.cri.containers import ContainerWatcher
 from kruise_probe.daemon.cri.endpoints import NodeRuntime
-from kruise_probe.daemon.cri.grpc_runtime import (
+from kruise_probe.daemon.cri.grpc_runtime import GrpcRuntime
+from kruise_probe.daemon.cri.runtime import (
     MAX_EXEC_RESPONSE_BYTES,
     MAX_OUTPUT_BYTES,
-    GrpcRuntime,
-)
-from kruise_probe.daemon.cri.runtime import (
     ContainerNotRunning,
     ExecImpossible,
     ExecOutputTooLarge,

@@ -13,7 +13,7 @@ from support.scripted_server import serving, silent
 from support.sockets import full_backlog, time_waits
 
 from kruise_probe.api.host_port import HostPort
-from kruise_probe.daemon.probers.dialing import Connection, ProbeDialFailed, dial
+from kruise_probe.daemon.probers.dialing import Connection, ProbeDialFailed, dial, new_socket
 from kruise_probe.daemon.probers.prober import ProbeResult, Target, failure, success
 from kruise_probe.daemon.probers.read_budget import ReadBudget
 from kruise_probe.daemon.probers.tcp import TcpProber
@@ -149,7 +149,7 @@ async def test_b11_simultaneous_close_leaves_no_time_wait(is_read: bool) -> None
         served = asyncio.create_task(asyncio.to_thread(serve))
         port = listening.getsockname()[1]
         for _ in range(connections):
-            connection = await dial(HostPort("127.0.0.1", port), ReadBudget())
+            connection = await dial(HostPort("127.0.0.1", port), ReadBudget(), new_socket)
             if is_read:
                 _ = await connection.receive()
             else:
@@ -175,7 +175,7 @@ async def test_b11_server_that_closes_first_leaves_no_time_wait() -> None:
         served = asyncio.create_task(asyncio.to_thread(serve))
         port = listening.getsockname()[1]
         for _ in range(connections):
-            connection = await dial(HostPort("127.0.0.1", port), ReadBudget())
+            connection = await dial(HostPort("127.0.0.1", port), ReadBudget(), new_socket)
             while await connection.receive():
                 pass
             connection.close()

@@ -9,7 +9,8 @@ from support.builders import container_wire, state_wire
 from support.snapshots import healthy_pod, marker, snapshot
 
 from kruise_probe.cli.status import fitted
-from kruise_probe.cli.tables import age, explanation_text, status_text
+from kruise_probe.cli.tables import age, attempts_text, explanation_text, status_text
+from kruise_probe.inspection.attempts import AttemptsView, AttemptView
 from kruise_probe.inspection.explanation import explanation
 from kruise_probe.inspection.status import StatusView, status_view
 
@@ -201,3 +202,43 @@ def test_watch_says_how_many_lines_are_below_the_screen(
 )
 def test_ages_are_short(stamp: str, text: str) -> None:
     assert age(stamp, datetime(2026, 1, 1, tzinfo=UTC)) == text
+
+
+def attempts(*names: str, message: str = "fine") -> AttemptsView:
+    """The results of `try` for the probes `<marker>#<probe>`."""
+    return AttemptsView(
+        version=1, time="", notes=["a note"], namespace="default", pod="web-0", node="node-1",
+        attempts=[
+            AttemptView(
+                marker=each.partition("#")[0], probe=each.partition("#")[2], container_name="main", check="exec true",
+                state="Succeeded", message=message, duration_seconds=0.123, pod_condition_type="example.com/idle",
+                condition_status="True", labels={"example.com/role": "main", "old": None}, annotations={"cost": "-5"},
+            )
+            for each in names
+        ],
+    )  # fmt: skip
+
+
+def test_attempts_have_their_marks_as_kubectl_label_writes_them() -> None:
+    text = attempts_text(attempts("web#idle"), width=0, color=False)
+    first, note, header, row = text.splitlines()
+    assert first == "default/web-0 on node-1: 1 of 1 probe succeeded"
+    assert note == "note: a note"
+    assert header.split() == ["PROBE", "STATE", "TIME", "MARKS", "MESSAGE"]
+    assert row.split() == ["idle", "Succeeded", "0.12s", "idle=True,role=main,old-,cost=-5", "fine"]
+
+
+def test_attempts_of_several_markers_name_the_marker() -> None:
+    text = attempts_text(attempts("a#x", "b#x"), width=0, color=False)
+    assert [each.split()[:2] for each in text.splitlines()[2:]] == [
+        ["MARKER", "PROBE"],
+        ["a", "x"],
+        ["b", "x"],
+    ]
+
+
+@pytest.mark.parametrize("width", [60, 140])
+def test_attempts_fit_the_terminal_and_have_no_control_characters(width: int) -> None:
+    text = attempts_text(attempts("web#idle", message=f"\x1b[2J{LONG}"), width=width, color=False)
+    assert max(map(cell_len, text.splitlines())) <= width
+    assert "\x1b" not in text

@@ -255,3 +255,40 @@ def test_decompressed_bytes_of_one_read_are_limited() -> None:
 
     with pytest.raises(BodyTooLarge, match="one read decompresses to more than 16777216 bytes"):
         parser.feed(sized(packed, b"Content-Encoding: gzip"))
+
+
+SWITCHED = (
+    b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Accept: abc=\r\n\r\n"
+)
+
+
+@given(at=st.lists(st.integers(min_value=0), max_size=12))
+def test_bytes_after_an_accepted_upgrade_are_the_body_until_the_end(at: list[int]) -> None:
+    parser, received = ResponseParser(upgrade=True), b""
+    for portion in cut(INTERIM + SWITCHED + BODY, at):
+        parser.feed(portion)
+        received += parser.take()
+    assert (parser.status, received, parser.complete, parser.reusable) == (101, BODY, False, False)
+    assert parser.upgrade_fields == {"sec-websocket-accept": "abc="}
+    assert parser.end()
+
+
+def test_refused_upgrade_is_an_ordinary_response() -> None:
+    parser = ResponseParser(upgrade=True)
+    parser.feed(sized(BODY).replace(b"200 OK", b"403 Forbidden"))
+    assert (parser.status, parser.complete, parser.take()) == (403, True, BODY)
+
+
+def test_upgrade_without_a_request_for_it_is_an_error() -> None:
+    with pytest.raises(ResponseError, match="switched to another protocol"):
+        ResponseParser().feed(SWITCHED)
+
+
+def test_unread_bytes_after_an_upgrade_have_the_limit_of_a_body() -> None:
+    parser = ResponseParser(upgrade=True)
+    parser.feed(SWITCHED)
+    for _ in range(MAX_BODY_BYTES // (1 << 20)):
+        parser.feed(bytes(1 << 20))
+    with pytest.raises(BodyTooLarge):
+        parser.feed(b"x")

@@ -67,7 +67,7 @@ async def test_command_that_hangs_fails_at_its_timeout(looptime: float) -> None:
     ("error", "reason"),
     [
         (ExecImpossible("no such file"), "ExecImpossible"),
-        (ExecOutputTooLarge("print less"), "ExecOutputTooLarge"),
+        (ExecOutputTooLarge(), "ExecOutputTooLarge"),
         (ContainerNotRunning("exited"), "ContainerNotRunning"),
         (ContainerNotFound("gone"), "ContainerNotCreated"),
         (RuntimeUnavailable("away"), "RuntimeUnavailable"),

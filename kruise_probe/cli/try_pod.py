@@ -1,0 +1,228 @@
+"""`kruise-probe try`: runs each probe of a marker once against a live pod."""
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import click
+import msgspec
+
+from kruise_probe import version
+from kruise_probe.api.errors import FatalError
+from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.times import format_time, utc_now
+from kruise_probe.api.v1alpha1 import PodProbeMarker
+from kruise_probe.cli.completion import complete_markers, complete_pods
+from kruise_probe.cli.query_options import (
+    MARKER_KINDS,
+    POD_KINDS,
+    QueryFlags,
+    document_text,
+    name_of,
+    not_found,
+    query_flags,
+    terminal_width,
+)
+from kruise_probe.cli.reading import Reader, client_of, run
+from kruise_probe.cli.tables import attempts_text
+from kruise_probe.client.config import ClusterConfig
+from kruise_probe.client.rest import RestClient
+from kruise_probe.controllers.compiled import CompiledMarker
+from kruise_probe.daemon.probers.prober import Target
+from kruise_probe.inspection.attempts import (
+    AttemptsView,
+    Trial,
+    TrialResult,
+    attempts_view,
+    not_run,
+    obstacle_text,
+    snapshot_for,
+    trials_of,
+)
+from kruise_probe.inspection.link import Link
+from kruise_probe.inspection.selectors import did_you_mean, why_not
+from kruise_probe.inspection.snapshot import SeenPod, Snapshot
+from kruise_probe.inspection.trials import run_probe
+from kruise_probe.lint.formats import findings_text
+from kruise_probe.lint.linter import read_markers
+from kruise_probe.lint.sources import read_sources
+
+MAX_CONCURRENT: Final = 8
+EXIT_NOT_SUCCEEDED: Final = 1
+
+_HELP = """Runs each probe of a PodProbeMarker once against a running pod, and prints its result and the marks that the
+manager would write. Writes nothing.
+
+\b
+kruise-probe try game-0                      the probes of all markers that select the pod
+kruise-probe try game-0 game                 the probes of marker game
+kruise-probe try game-0 -f marker.yaml       of a marker that is not applied yet
+kruise-probe try game-0 -f - -o json         the file from standard input, the result for programs
+
+It uses your own permissions: exec probes need get and create on pods/exec, the others on pods/portforward. One
+attempt, without thresholds and initial delay. `explain` says why the condition of a pod is as it is.
+
+Exit codes: 0 if all probes succeeded; 1 if one is Failed or Unknown, and for a failure; 2 for a wrong command line.
+"""
+
+
+@dataclass(frozen=True)
+class _Query:
+    pod: str
+    marker: str
+    from_file: PodProbeMarker | None
+    namespace: str
+    flags: QueryFlags
+
+
+@click.command("try", help=_HELP, short_help="Run the probes of a marker once against a pod.")
+@click.argument("pod", shell_complete=complete_pods)
+@click.argument("marker", required=False, default="", shell_complete=complete_markers)
+@click.option(
+    "-f",
+    "--filename",
+    type=click.Path(),
+    metavar="FILE",
+    help="File with the marker, or a folder; - is standard input. Without it: the markers of the cluster.",
+)
+@query_flags("table", "json", "yaml", selector=False)
+def try_pod(pod: str, marker: str, filename: str | None, **options: Any) -> int:
+    flags = QueryFlags(**options)
+    pod_name = name_of(pod, POD_KINDS, "try takes a pod, and then a marker")
+    marker_name = name_of(marker, MARKER_KINDS, "the second argument is a marker")
+    found = None
+    if filename is not None:
+        found = _marker_of_file(filename, marker_name, flags.allowed_label_keys)
+    config = flags.load_config()
+    namespace = _namespace(flags, found, config)
+    query = _Query(pod_name, marker_name, found, namespace, flags)
+    view = run(_try(config, query), config)
+    if flags.output in ("json", "yaml"):
+        click.echo(document_text(view, flags.output), nl=False)
+    else:
+        text = attempts_text(view, width=terminal_width(), color=sys.stdout.isatty())
+        click.echo(text, nl=False)
+    return 0 if view.succeeded else EXIT_NOT_SUCCEEDED
+
+
+def _namespace(flags: QueryFlags, marker: PodProbeMarker | None, config: ClusterConfig) -> str:
+    of_file = (marker.metadata.namespace if marker else None) or ""
+    if flags.namespace and of_file and flags.namespace != of_file:
+        raise click.UsageError(
+            f"the marker of the file is in namespace {of_file}, and -n is {flags.namespace}"
+        )
+    return flags.namespace or of_file or config.namespace
+
+
+def _marker_of_file(filename: str, name: str, allowed_labels: frozenset[str]) -> PodProbeMarker:
+    """The marker called `name` in the file, or the only one.
+
+    Raises:
+        FatalError: the file has no such marker, or several.
+        click.exceptions.Exit: the API server would refuse the file; the findings are printed.
+    """
+    findings, markers = read_markers(read_sources([filename]), allowed_labels=allowed_labels)
+    if findings:
+        click.echo(findings_text(findings), err=True, nl=False)
+        raise click.exceptions.Exit(EXIT_NOT_SUCCEEDED)
+    names = [each.name for each in markers]
+    found = [each for each in markers if name in ("", each.name)]
+    if not found:
+        what = f"PodProbeMarker {name}" if name else "PodProbeMarker"
+        hint = did_you_mean(name, names) if name else ""
+        raise FatalError(f"{filename}: there is no {what}.{hint}")
+    if len(found) > 1:
+        raise FatalError(f"{filename}: has several PodProbeMarkers; name one of {', '.join(names)}")
+    if not found[0].name:
+        raise FatalError(f"{filename}: the PodProbeMarker has no name; set metadata.name")
+    return found[0].source
+
+
+async def _try(config: ClusterConfig, query: _Query) -> AttemptsView:
+    async with client_of(config) as client:
+        reader = Reader(
+            client,
+            namespace=query.namespace,
+            system_namespace=query.flags.system_namespace,
+            allowed_labels=query.flags.allowed_label_keys,
+        )
+        seen, stored = await reader.read_pod(
+            query.pod, markers_optional=query.from_file is not None
+        )
+        if seen is None:
+            raise FatalError(not_found("pod", query.namespace, query.pod, await reader.pod_names()))
+        markers = _with_marker_of_file(query, stored)
+        snapshot = snapshot_for(
+            seen, markers, allowed_labels=query.flags.allowed_label_keys, now=utc_now()
+        )
+        trials = [
+            trial
+            for marker in _chosen(query, snapshot, seen)
+            for trial in trials_of(snapshot, seen, marker)
+        ]
+        results = await _run_all(client, seen, trials)
+    return attempts_view(snapshot, seen, list(zip(trials, results, strict=True)), reader.notes)
+
+
+def _with_marker_of_file(query: _Query, stored: Sequence[PodProbeMarker]) -> list[PodProbeMarker]:
+    """The markers as if the file were applied: an existing marker keeps its age, a new one is the youngest."""
+    if query.from_file is None:
+        return list(stored)
+    name = query.from_file.metadata.name
+    existing = next((each for each in stored if each.metadata.name == name), None)
+    created = existing.metadata.creation_timestamp if existing else format_time(utc_now())
+    metadata = msgspec.structs.replace(
+        query.from_file.metadata,
+        namespace=query.namespace,
+        creation_timestamp=created,
+        deletion_timestamp=None,
+    )
+    applied = msgspec.structs.replace(query.from_file, metadata=metadata)
+    return [*(each for each in stored if each is not existing), applied]
+
+
+def _chosen(query: _Query, snapshot: Snapshot, seen: SeenPod) -> Sequence[CompiledMarker]:
+    """The markers whose probes to run.
+
+    Raises:
+        FatalError: there is no such marker, or it does not select the pod.
+    """
+    selecting = snapshot.markers_of(seen.pod)
+    name = query.from_file.metadata.name if query.from_file else query.marker
+    if not name and not selecting:
+        raise FatalError(
+            f"no PodProbeMarker selects pod {seen.key}; see: kruise-probe explain {seen.key.name}"
+        )
+    if not name:
+        return selecting
+    marker = snapshot.compiled.get(NamespacedName(query.namespace, name))
+    if marker is None:
+        names = [each.key.name for each in snapshot.markers]
+        raise FatalError(not_found("PodProbeMarker", query.namespace, name, names))
+    if marker not in selecting:
+        why = why_not(marker.selector, seen.pod.labels)
+        raise FatalError(f"PodProbeMarker {marker.key} does not select pod {seen.key}: {why}")
+    return (marker,)
+
+
+async def _run_all(client: RestClient, seen: SeenPod, trials: Sequence[Trial]) -> list[TrialResult]:
+    places = asyncio.Semaphore(MAX_CONCURRENT)
+
+    async def one(trial: Trial) -> TrialResult:
+        if isinstance(trial.probe, Link):
+            return not_run(obstacle_text(trial.probe))
+        target = Target(pod_ip=seen.pod.ip, container_id=trial.check.probe.container_name)
+        async with places:
+            return await run_probe(
+                client,
+                seen.key,
+                trial.probe,
+                target,
+                user_agent=f"kruise-probe/{version.TEXT}",
+            )
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(one(each)) for each in trials]
+    return [each.result() for each in tasks]

@@ -1,0 +1,213 @@
+"""The view of `try`: for each probe of a pod the result of one attempt, and the marks that the manager would write. Pure.
+
+`explain` says why a condition is as it is. `try` says what a probe would report now. What keeps a probe from running
+is the same link of `explain`.
+
+The structs are the format of `-o json`; the same rule of compatibility as in `status` applies.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Final, NamedTuple
+
+import msgspec
+
+from kruise_probe.api.core import Probe
+from kruise_probe.api.names import REASON_NO_ROOM
+from kruise_probe.api.pods import NOTHING_OWNED
+from kruise_probe.api.times import format_time
+from kruise_probe.api.v1alpha1 import ContainerProbeState, PodProbeMarker, ProbeState
+from kruise_probe.controllers.compiled import CompiledMarker
+from kruise_probe.controllers.nodes.plan import probes_of_marker
+from kruise_probe.controllers.pods.claims import Claims, claims_of
+from kruise_probe.controllers.pods.marking import Changes, marking
+from kruise_probe.inspection.link import Link, LinkState, PodCheck, broken
+from kruise_probe.inspection.snapshot import SeenPod, Snapshot
+from kruise_probe.inspection.spec_links import container_link, marker_link, pod_link, port_link
+from kruise_probe.inspection.status import SHAPE_VERSION, check_text
+from kruise_probe.inspection.traces import checks_of
+
+HOST_NETWORK: Final = (
+    "the pod uses the host's network: try connects to the loopback address of the node, "
+    "where a process of another pod may listen"
+)
+
+
+NO_CHANGES: Final = Changes({}, {}, [], [])
+
+
+class _View(msgspec.Struct, frozen=True, rename="camel"):
+    """Common options; every field is always printed."""
+
+
+class AttemptView(_View, frozen=True):
+    """One attempt of one probe.
+
+    Attributes:
+        state: Succeeded, Failed or Unknown.
+        duration_seconds: None for tcpSocket and for a probe that did not run.
+        condition_status: True, False or Unknown; empty without `pod_condition_type`.
+        labels, annotations: what the manager would write; None removes a key that the pod has.
+    """
+
+    marker: str
+    probe: str
+    container_name: str
+    check: str
+    state: str
+    message: str
+    duration_seconds: float | None
+    pod_condition_type: str
+    condition_status: str
+    labels: dict[str, str | None]
+    annotations: dict[str, str | None]
+
+
+class AttemptsView(_View, frozen=True):
+    """`notes`: what is unknown, and where a result may differ from the daemon's."""
+
+    version: int
+    time: str
+    notes: list[str]
+    namespace: str
+    pod: str
+    node: str
+    attempts: list[AttemptView]
+
+    @property
+    def succeeded(self) -> bool:
+        return all(each.state == ProbeState.SUCCEEDED for each in self.attempts)
+
+
+class Trial(NamedTuple):
+    """A probe to run once, or the link that keeps it from running."""
+
+    check: PodCheck
+    probe: Probe | Link
+
+
+class TrialResult(NamedTuple):
+    """The result of one attempt.
+
+    Attributes:
+        duration_seconds: None if it means nothing.
+        ran: False if the probe could not run from here. The daemon may have a result, so nothing is said of marks.
+    """
+
+    state: ProbeState
+    message: str
+    duration_seconds: float | None = None
+    ran: bool = True
+
+
+def not_run(message: str) -> TrialResult:
+    return TrialResult(ProbeState.UNKNOWN, message, ran=False)
+
+
+def snapshot_for(
+    seen: SeenPod,
+    markers: Iterable[PodProbeMarker],
+    *,
+    allowed_labels: frozenset[str],
+    now: datetime,
+) -> Snapshot:
+    """The objects that an attempt needs. Nothing is known about nodes, results and Leases."""
+    return Snapshot(
+        now=now,
+        markers=tuple(markers),
+        pods=(seen,),
+        nodes=None,
+        node_pod_probes=None,
+        leases=None,
+        allowed_labels=allowed_labels,
+    )
+
+
+def trials_of(snapshot: Snapshot, seen: SeenPod, marker: CompiledMarker) -> list[Trial]:
+    """The probes of a marker that selects the pod, as the manager would send them to the node.
+
+    A startupProbe that has not succeeded is no obstacle: the container runs.
+    """
+    pod = seen.pod
+    containers = frozenset(each.name for each in pod.containers)
+    planned = {each.name: each for each in probes_of_marker(marker, pod.containers, containers)}
+    return [
+        Trial(check, _obstacle(check) or planned[check.name].probe)
+        for check in checks_of(snapshot, seen, marker)
+    ]
+
+
+def _obstacle(check: PodCheck) -> Link | None:
+    """The first broken link that keeps the probe from running."""
+    if check.left_out is not None and check.left_out.reason != REASON_NO_ROOM:
+        return broken("NodePodProbe", check.left_out.reason, check.left_out.why)
+    if check.claim is None:
+        return marker_link(check)
+    links = (each(check) for each in (pod_link, container_link, port_link))
+    return next((each for each in links if each.state is LinkState.BROKEN), None)
+
+
+def obstacle_text(link: Link) -> str:
+    remedy = f"; {link.remedy}" if link.remedy else ""
+    return f"{link.reason}: {link.text}{remedy}"
+
+
+def attempt_view(trial: Trial, result: TrialResult, claims: Claims, now: datetime) -> AttemptView:
+    """The view of one attempt. `claims` are those of all markers that select the pod."""
+    check = trial.check
+    marks = _marks(check, result, claims, now) if result.ran else NO_CHANGES
+    condition = marks.conditions[0] if marks.conditions else None
+    return AttemptView(
+        marker=check.marker.key.name,
+        probe=check.probe.name,
+        container_name=check.probe.container_name,
+        check=check_text(check.probe.probe),
+        state=result.state,
+        message=result.message,
+        duration_seconds=result.duration_seconds,
+        pod_condition_type=condition.type if condition else "",
+        condition_status=condition.status if condition else "",
+        labels=marks.labels,
+        annotations=marks.annotations,
+    )
+
+
+def _marks(check: PodCheck, result: TrialResult, claims: Claims, now: datetime) -> Changes:
+    """All marks of the result, also those that the pod has already, and the keys that are removed from the pod."""
+    states = {check.name: ContainerProbeState(check.name, result.state, message=result.message)}
+    pod = msgspec.structs.replace(check.seen.pod, owned=NOTHING_OWNED)
+    bare = msgspec.structs.replace(pod, labels={}, annotations={}, conditions=())
+    written = marking(bare, claims, states, now=now) or NO_CHANGES
+    changed = marking(pod, claims, states, now=now) or NO_CHANGES
+    return written._replace(
+        labels=written.labels | _removed(changed.labels),
+        annotations=written.annotations | _removed(changed.annotations),
+    )
+
+
+def _removed(marks: Mapping[str, str | None]) -> dict[str, str | None]:
+    return {key: None for key, value in marks.items() if value is None}
+
+
+def attempts_view(
+    snapshot: Snapshot,
+    seen: SeenPod,
+    results: Sequence[tuple[Trial, TrialResult]],
+    notes: Sequence[str],
+) -> AttemptsView:
+    """The view of all attempts, in the order of `results`."""
+    pod = seen.pod
+    claims = claims_of(snapshot.markers_of(pod))
+    conflicts = [
+        f"{each}; that probe writes it" for trial, _ in results for each in trial.check.conflicts
+    ]
+    network = [HOST_NETWORK] if seen.host_network else []
+    return AttemptsView(
+        version=SHAPE_VERSION,
+        time=format_time(snapshot.now),
+        notes=[*notes, *network, *conflicts],
+        namespace=pod.namespace,
+        pod=pod.name,
+        node=pod.node,
+        attempts=[attempt_view(trial, result, claims, snapshot.now) for trial, result in results],
+    )

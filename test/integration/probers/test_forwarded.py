@@ -1,0 +1,247 @@
+"""Through port-forward and exec of an API server, an attempt has the daemon's state and message, letter for letter."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from support.builders import pod_wire
+from support.connections import listening
+from support.patience import PATIENCE_SECONDS
+from support.probing import result_of
+from support.scripted_pod import Exec, ScriptedPod, exited, hanging, serving_pod, status, streaming
+from support.scripted_server import answering, flooding, self_signed, serving, silent
+from support.sockets import closed_port
+
+from kruise_probe.api.core import Probe
+from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.v1alpha1 import ProbeState
+from kruise_probe.client.config import ClusterConfig
+from kruise_probe.client.rest import RestClient
+from kruise_probe.daemon.cri.runtime import ExecResult
+from kruise_probe.daemon.probers.exec import exited as result_of_exit
+from kruise_probe.daemon.probers.prober import Target
+from kruise_probe.daemon.probers.selection import prober_for
+from kruise_probe.inspection.attempts import TrialResult
+from kruise_probe.inspection.trials import run_probe
+
+KEY = NamespacedName("default", "web-0")
+POD = Target("127.0.0.1", "main")
+Json = dict[str, Any]
+
+
+def probe_of(action: Json, **numbers: int) -> Probe:
+    return msgspec.convert({**action, **numbers}, Probe)
+
+
+async def run(probe: Probe, *, port: int = 0, **more: Any) -> TrialResult:
+    """The attempt through a scripted API server, whose pod listens on `port`."""
+    ports = {port: port} if port else {}
+    scripted = ScriptedPod(pod_wire(), ports=ports, **more)
+    async with serving_pod(scripted) as pod:
+        config = ClusterConfig.plain(pod.url)
+        async with RestClient(config=config, field_manager="test", user_agent="test") as client:
+            return await run_probe(client, KEY, probe, POD, user_agent="kruise-probe/1")
+
+
+async def direct(probe: Probe) -> tuple[ProbeState, str]:
+    """State and message of the daemon's own attempt."""
+    prober = prober_for(probe, gate=Unused(), user_agent="kruise-probe/1")
+    result = await result_of(prober, POD)
+    return ProbeState.SUCCEEDED if result.succeeded else ProbeState.FAILED, result.message
+
+
+class Unused:
+    async def execute(self, *_: Any, **__: Any) -> ExecResult:
+        raise AssertionError
+
+    def queued_too_long(self, _: object) -> str:
+        raise AssertionError
+
+
+def http(port: int) -> Json:
+    return {"httpGet": {"port": port, "path": "/a b"}}
+
+
+def https(port: int) -> Json:
+    return {"httpGet": {"port": port, "scheme": "HTTPS"}}
+
+
+def tcp(port: int) -> Json:
+    return {"tcpSocket": {"port": port}}
+
+
+def grpc(port: int) -> Json:
+    return {"grpc": {"port": port}}
+
+
+def grpc_tls(port: int) -> Json:
+    return {"grpc": {"port": port, "mode": "TLS"}}
+
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfine"
+REDIRECT = b"HTTP/1.1 302 Found\r\nLocation: /there\r\n\r\n"
+
+
+def redirected(request: str) -> bytes:
+    return OK if "/there" in request else REDIRECT
+
+
+@pytest.mark.parametrize("action", [http, tcp, grpc])
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param(answering(OK), id="response"),
+        pytest.param(answering(b"HTTP/1.1 503 No\r\n\r\n"), id="failing-status"),
+        pytest.param(answering(redirected), id="redirect"),
+        pytest.param(answering(b""), id="closes"),
+        pytest.param(answering(OK[:-2]), id="truncated"),
+        pytest.param(answering(b"nonsense\r\n\r\n"), id="nonsense"),
+        pytest.param(flooding(b"", b"x" * 4096), id="endless"),
+    ],
+)
+async def test_forwarded_attempt_equals_that_of_the_daemon(
+    script: Any, action: Callable[[int], Json]
+) -> None:
+    async with serving(script) as server:
+        probe = probe_of(action(server.port), timeoutSeconds=5)
+        expected = await direct(probe)
+        found = await run(probe, port=server.port)
+    assert (found.state, found.message) == expected
+
+
+async def without_tls(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+
+async def closing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    _ = await reader.read(65536)
+    writer.close()
+
+
+@pytest.mark.parametrize("serve", [without_tls, closing])
+@pytest.mark.parametrize("action", [https, grpc_tls])
+async def test_failed_handshake_equals_that_of_the_daemon(
+    action: Callable[[int], Json], serve: Any
+) -> None:
+    async with listening(serve) as port:
+        probe = probe_of(action(port), timeoutSeconds=5)
+        expected = await direct(probe)
+        found = await run(probe, port=port)
+    assert (found.state, found.message) == expected
+
+
+@pytest.mark.parametrize("action", [http, https, tcp, grpc, grpc_tls])
+async def test_refused_connection_equals_that_of_the_daemon(action: Callable[[int], Json]) -> None:
+    with closed_port() as port:
+        probe = probe_of(action(port), timeoutSeconds=5)
+        found = await run(probe)
+        assert found.state == ProbeState.FAILED
+        assert (found.state, found.message) == await direct(probe)
+
+
+async def test_forwarded_tls_equals_that_of_the_daemon(tmp_path: Path) -> None:
+    async with serving(answering(OK), tls=self_signed(tmp_path)) as server:
+        probe = probe_of(https(server.port), timeoutSeconds=5)
+        found = await run(probe, port=server.port)
+        assert (found.state, found.message) == await direct(probe)
+    assert found.message == "fine"
+
+
+@pytest.mark.parametrize("action", [http, https, grpc])
+async def test_silent_server_is_failure_at_the_timeout(action: Callable[[int], Json]) -> None:
+    async with serving(silent()) as server:
+        probe = probe_of(action(server.port), timeoutSeconds=1)
+        found = await run(probe, port=server.port)
+        assert (found.state, found.message) == await direct(probe)
+    assert found.duration_seconds is not None
+    assert 1 <= found.duration_seconds < PATIENCE_SECONDS
+
+
+def exec_of(*command: str, **numbers: int) -> Probe:
+    return probe_of({"exec": {"command": list(command)}}, **numbers)
+
+
+@pytest.mark.parametrize(
+    ("code", "stdout", "stderr"),
+    [
+        pytest.param(0, b"  full\n", b"", id="success-is-stdout"),
+        pytest.param(1, b"out", b"bad \x1b[2J", id="failure-is-stderr"),
+        pytest.param(127, b"out", b"", id="failure-without-stderr-is-stdout"),
+        pytest.param(0, b"\xff" + b"x" * 20_000, b"", id="too-long-and-no-utf-8"),
+    ],
+)
+async def test_exit_of_a_command_equals_that_of_the_daemon(
+    code: int, stdout: bytes, stderr: bytes
+) -> None:
+    found = await run(exec_of("check"), execute=exited(code, stdout, stderr))
+    expected = result_of_exit(ExecResult(code, stdout[:10240], stderr[:10240]))
+    assert (found.state == ProbeState.SUCCEEDED) == expected.succeeded
+    assert found.message == expected.message
+
+
+@pytest.mark.parametrize(
+    ("execute", "state", "message"),
+    [
+        pytest.param(hanging, "Failed", "command timed out after 1s", id="timeout"),
+        pytest.param(
+            streaming(forever=b"\x01" + b"y\n" * 4096), "Unknown", "ExecOutputTooLarge: ", id="endless-output"
+        ),
+        pytest.param(
+            streaming(
+                b'\x03{"status":"Failure","message":"Internal error occurred: error executing command in container: failed to start exec \\"'
+                + b"0a" * 32 + b'\\": no such file"}'
+            ),
+            "Unknown", "ExecImpossible: failed to start exec: no such file", id="no-program",
+        ),
+        pytest.param(streaming(), "Unknown", "StreamFailed: the stream ended before", id="cut"),
+    ],
+)  # fmt: skip
+async def test_command_without_an_exit_code_has_the_reason_of_the_daemon(
+    execute: Exec, state: str, message: str
+) -> None:
+    found = await run(exec_of("check", timeoutSeconds=1), execute=execute)
+    assert found.state == state
+    assert found.message.startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("probe", "resource"),
+    [(exec_of("check"), "exec"), (probe_of(tcp(80)), "portforward"), (probe_of(http(80)), "portforward")],
+)  # fmt: skip
+async def test_missing_permission_is_unknown_and_says_which(probe: Probe, resource: str) -> None:
+    refusals = {resource: (403, status(403, "Forbidden", f"mary cannot get pods/{resource}"))}
+    found = await run(probe, refusals=refusals)
+    assert found.state == ProbeState.UNKNOWN
+    assert found.message == (
+        f"Forbidden: mary cannot get pods/{resource}; it needs get and create on pods/{resource}"
+    )
+
+
+async def test_api_server_without_streams_is_named() -> None:
+    text = "the server could not find the requested resource"
+    found = await run(exec_of("check"), refusals={"exec": (404, status(404, "NotFound", text))})
+    assert found.message == (
+        "StreamNotServed: this API server has no pods/exec; use one with real nodes, not the playground"
+    )
+    assert not found.ran
+
+
+async def test_cancelled_attempt_leaves_no_task_and_no_connection() -> None:
+    connected, ended = asyncio.Event(), asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        connected.set()
+        while await reader.read(4096):
+            pass
+        ended.set()
+
+    async with listening(serve) as port, asyncio.timeout(PATIENCE_SECONDS):
+        attempt = asyncio.create_task(run(probe_of(http(port), timeoutSeconds=60), port=port))
+        await connected.wait()
+        attempt.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await attempt
+        await ended.wait()

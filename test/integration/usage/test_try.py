@@ -1,0 +1,179 @@
+"""`try` as a user runs it: files, markers of the cluster, exit codes, and nothing that writes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from support.builders import marker_wire, pod_wire, policy_wire, probe_wire
+from support.scripted_pod import ScriptedPod, exited, serving_pod, status
+from support.shell import Ran, run
+
+Json = dict[str, Any]
+
+IDLE = policy_wire("Succeeded", labels={"idle": "true"}, annotations={"example.com/cost": "-5"})
+BUSY = policy_wire("Failed", labels={"busy": "true"})
+
+
+def running(**more: Any) -> Json:
+    wire = pod_wire("web-0", **more)
+    wire["status"]["containerStatuses"] = [{"name": "main", "state": {"running": {}}}]
+    return wire
+
+
+async def try_it(
+    folder: Path, arguments: str, file: Json | str | None = None, **more: Any
+) -> tuple[Ran, ScriptedPod]:
+    """Run `kruise-probe try ARGUMENTS` against a scripted API server; `file` becomes marker.yaml."""
+    more.setdefault("pod", running(labels={"app": "web", "busy": "true"}))
+    more.setdefault("execute", exited(0, b"full\x1b[2J\n"))
+    if file is not None:
+        text = file if isinstance(file, str) else yaml.safe_dump(file)
+        (folder / "marker.yaml").write_text(text)
+    async with serving_pod(ScriptedPod(**more)) as pod:
+        config = {
+            "clusters": [{"name": "c", "cluster": {"server": pod.url}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "users": [{"name": "u", "user": {}}],
+            "current-context": "c",
+        }
+        kubeconfig = folder / "config"
+        kubeconfig.write_text(json.dumps(config))
+        return await run(f"kruise-probe try {arguments}", kubeconfig=kubeconfig, folder=folder), pod
+
+
+def with_policies(name: str = "web", **more: Any) -> Json:
+    return marker_wire(name, probes=[probe_wire(policies=[IDLE, BUSY])], **more)
+
+
+async def test_table_has_state_message_and_marks_of_each_probe(tmp_path: Path) -> None:
+    ran, _ = await try_it(tmp_path, "web-0", markers=[with_policies()])
+    assert (ran.code, ran.err) == (0, "")
+    first, header, row = ran.out.splitlines()
+    assert first == "default/web-0 on node-1: 1 of 1 probe succeeded"
+    assert header.split() == ["PROBE", "STATE", "TIME", "MARKS", "MESSAGE"]
+    assert row.split()[:2] == ["healthy", "Succeeded"]
+    assert "healthy=True,idle=true,busy-,cost=-5" in row
+    assert row.endswith("full[2J")
+
+
+async def test_json_has_the_marks_and_null_for_removed_ones(tmp_path: Path) -> None:
+    ran, _ = await try_it(tmp_path, "pod/web-0 ppm/web -o json", markers=[with_policies()])
+    (attempt,) = json.loads(ran.out)["attempts"]
+    assert attempt.pop("durationSeconds") > 0
+    assert attempt == {
+        "marker": "web",
+        "probe": "healthy",
+        "containerName": "main",
+        "check": "exec true",
+        "state": "Succeeded",
+        "message": "full[2J",
+        "podConditionType": "example.com/healthy",
+        "conditionStatus": "True",
+        "labels": {"idle": "true", "busy": None},
+        "annotations": {"example.com/cost": "-5"},
+    }
+
+
+async def test_requests_only_read_and_open_streams(tmp_path: Path) -> None:
+    _, pod = await try_it(tmp_path, "web-0", markers=[with_policies()])
+    assert {each.method for each in pod.requests} == {"GET"}
+    paths = [each.path.rpartition("/")[2] for each in pod.requests]
+    assert paths == ["podprobemarkers", "web-0", "exec"]
+
+
+@pytest.mark.parametrize(
+    ("execute", "state"),
+    [pytest.param(exited(1), "Failed", id="failed"), pytest.param(None, "Unknown", id="unknown")],
+)
+async def test_exit_code_is_1_if_a_probe_does_not_succeed(
+    tmp_path: Path, execute: Any, state: str
+) -> None:
+    refusals = {} if execute else {"exec": (403, status(403, "Forbidden", "no"))}
+    ran, _ = await try_it(
+        tmp_path, "web-0", markers=[with_policies()], execute=execute, refusals=refusals
+    )
+    assert ran.code == 1
+    assert state in ran.out
+
+
+async def test_file_is_tried_as_if_it_were_applied(tmp_path: Path) -> None:
+    older = marker_wire("older", probes=[probe_wire("mine", policies=[IDLE], condition="")])
+    file = with_policies("newer")
+    del file["metadata"]["namespace"]
+    ran, _ = await try_it(tmp_path, "web-0 -f marker.yaml", file, markers=[older])
+    assert ran.code == 0
+    assert "note: label 'idle' of probe 'healthy' belongs to probe 'mine'" in ran.out
+    assert "healthy=True,busy-" in ran.out
+    assert "idle=" not in ran.out
+
+
+async def test_file_replaces_the_marker_of_the_same_name(tmp_path: Path) -> None:
+    stored = marker_wire(probes=[probe_wire("stored")])
+    ran, _ = await try_it(tmp_path, "web-0 -f - < marker.yaml", with_policies(), markers=[stored])
+    assert ran.code == 0
+    assert "stored" not in ran.out
+
+
+@pytest.mark.parametrize(
+    ("code", "note"), [(403, "no podprobemarkers here"), (404, "the CRDs are not installed")]
+)
+async def test_file_needs_no_permission_for_markers_and_no_crds(
+    tmp_path: Path, code: int, note: str
+) -> None:
+    refused = {"podprobemarkers": (code, status(code, "", "no podprobemarkers here"))}
+    ran, _ = await try_it(tmp_path, "web-0 -f marker.yaml", with_policies(), refusals=refused)
+    assert ran.code == 0
+    assert f"note: {note}; unknown: whether other markers own" in ran.out
+
+
+INVALID = with_policies() | {"spec": {"selector": {"matchLabels": {"app": "web"}}, "probes": [
+    probe_wire(handler={"httpGet": {"port": 80, "host": "example.com"}}),
+]}}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "file", "code", "error"),
+    [
+        pytest.param("", None, 2, "Missing argument 'POD'", id="no-pod"),
+        pytest.param("deployment/web", None, 2, "try takes a pod", id="another-kind"),
+        pytest.param("web-0 -f missing.yaml", None, 1, "missing.yaml:1:1: the file cannot be read: No such file", id="no-file"),
+        pytest.param("web-0 -f marker.yaml", "a: [", 1, "marker.yaml:1:5: ", id="no-yaml"),
+        pytest.param("web-0 -f marker.yaml", "a: b", 1, "there is no PodProbeMarker", id="no-marker"),
+        pytest.param(
+            "web-0 wbe -f marker.yaml", with_policies(), 1, "no PodProbeMarker wbe. Did you mean 'web'?",
+            id="another-name",
+        ),
+        pytest.param(
+            "web-0 -f marker.yaml", yaml.safe_dump_all([with_policies("a"), with_policies("b")]), 1,
+            "several PodProbeMarkers; name one of a, b", id="several-markers",
+        ),
+        pytest.param(
+            "web-0 -f marker.yaml", INVALID, 1,
+            "spec.probes[0].probe.httpGet.host: Forbidden: may not be set", id="host-is-set",
+        ),
+        pytest.param(
+            "web-0 -f marker.yaml", with_policies() | {"spec": {"selector": {"matchLabels": {"app": "web"}}, "probes": 3}}, 1,
+            "spec.probes: must be a list, but is the number 3", id="wrong-type",
+        ),
+        pytest.param(
+            "web-0 -f marker.yaml -n games", with_policies(), 2, "in namespace default, and -n is games",
+            id="another-namespace",
+        ),
+        pytest.param("web-1", None, 1, "pod default/web-1 does not exist. Did you mean 'web-0'?", id="no-such-pod"),
+        pytest.param("web-0", None, 1, "no PodProbeMarker selects pod default/web-0", id="not-selected"),
+        pytest.param("web-0 web", None, 1, "PodProbeMarker default/web does not exist", id="no-such-marker"),
+        pytest.param(
+            "web-0 -f marker.yaml", with_policies(selector={"matchLabels": {"app": "api"}}), 1,
+            "does not select pod default/web-0: ", id="file-does-not-select",
+        ),
+    ],
+)  # fmt: skip
+async def test_what_cannot_be_tried_is_one_sentence(
+    tmp_path: Path, arguments: str, file: Json | str | None, code: int, error: str
+) -> None:
+    ran, _ = await try_it(tmp_path, arguments, file)
+    assert (ran.code, ran.out) == (code, "")
+    assert error in ran.err
+    assert len(ran.err.splitlines()) == 1
