@@ -23,7 +23,13 @@ from kruise_probe.controllers.pods.claims import Claims, claims_of
 from kruise_probe.controllers.pods.marking import Changes, marking
 from kruise_probe.inspection.link import Link, LinkState, PodCheck, broken
 from kruise_probe.inspection.snapshot import SeenPod, Snapshot
-from kruise_probe.inspection.spec_links import container_link, marker_link, pod_link, port_link
+from kruise_probe.inspection.spec_links import (
+    container_link,
+    marker_link,
+    paused_text,
+    pod_link,
+    port_link,
+)
 from kruise_probe.inspection.status import SHAPE_VERSION, check_text
 from kruise_probe.inspection.traces import checks_of
 
@@ -155,7 +161,8 @@ def obstacle_text(link: Link) -> str:
 def attempt_view(trial: Trial, result: TrialResult, claims: Claims, now: datetime) -> AttemptView:
     """The view of one attempt. `claims` are those of all markers that select the pod."""
     check = trial.check
-    marks = _marks(check, result, claims, now) if result.ran else NO_CHANGES
+    writes = result.ran and not check.seen.pod.paused
+    marks = _marks(check, result, claims, now) if writes else NO_CHANGES
     condition = marks.conditions[0] if marks.conditions else None
     return AttemptView(
         marker=check.marker.key.name,
@@ -202,10 +209,17 @@ def attempts_view(
         f"{each}; that probe writes it" for trial, _ in results for each in trial.check.conflicts
     ]
     network = [HOST_NETWORK] if seen.host_network else []
+    paused = [
+        f"{paused_text(f'PodProbeMarker {marker.key}')}, and no marks are shown"
+        for marker in dict.fromkeys(trial.check.marker for trial, _ in results)
+        if marker.paused
+    ]
+    if pod.paused:
+        paused = [f"{paused_text('the pod')}, and no marks are shown"]
     return AttemptsView(
         version=SHAPE_VERSION,
         time=format_time(snapshot.now),
-        notes=[*notes, *network, *conflicts],
+        notes=[*notes, *network, *paused, *conflicts],
         namespace=pod.namespace,
         pod=pod.name,
         node=pod.node,

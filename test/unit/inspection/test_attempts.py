@@ -7,6 +7,7 @@ from support.builders import container_wire, marker_wire, pod_wire, policy_wire,
 from support.snapshots import NOW, seen_pod, snapshot
 
 from kruise_probe.api.core import Probe
+from kruise_probe.api.names import PAUSED_ANNOTATION
 from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.controllers.limits import MARKERS_PER_POD
 from kruise_probe.inspection.attempts import (
@@ -177,6 +178,41 @@ def test_mark_of_another_probe_is_a_note_and_not_a_mark() -> None:
     assert found.attempts[1].labels == {}
     assert found.attempts[1].pod_condition_type == ""
     assert "label 'idle' of probe 'other' belongs to probe 'healthy'" in " ".join(found.notes)
+
+
+def test_value_is_extracted_from_the_message() -> None:
+    policy = policy_wire(from_message=[{"label": "players", "regex": "([0-9]+) players"}])
+    there, seen = cluster(marker_wire(probes=[probe_wire(policies=[policy])]))
+    (marker,) = there.markers_of(seen.pod)
+    (trial,) = trials_of(there, seen, marker)
+    result = TrialResult(ProbeState.SUCCEEDED, "3 players, map forest")
+    (attempt,) = attempts_view(there, seen, [(trial, result)], []).attempts
+    assert attempt.labels == {"players": "3"}
+
+
+def test_policy_for_unknown_applies_to_an_attempt_without_a_result() -> None:
+    policy = policy_wire("Unknown", labels={"role": "unknown"})
+    (attempt,) = view(
+        marker_wire(probes=[probe_wire(policies=[policy])]), state=ProbeState.UNKNOWN
+    ).attempts
+    assert attempt.labels == {"role": "unknown"}
+
+
+PAUSED = {PAUSED_ANNOTATION: "true"}
+
+
+def test_paused_marker_is_tried_with_a_note_and_without_marks() -> None:
+    wire = marker_wire()
+    wire["metadata"]["annotations"] = PAUSED
+    found = view(wire)
+    assert "PodProbeMarker default/web has the annotation" in found.notes[1]
+    assert found.attempts[0].pod_condition_type == ""
+
+
+def test_paused_pod_is_tried_with_a_note_and_without_marks() -> None:
+    found = view(marker_wire(), pod=pod_with(annotations=PAUSED))
+    assert "the pod has the annotation" in found.notes[1]
+    assert found.attempts[0].pod_condition_type == ""
 
 
 def test_host_network_is_a_note() -> None:

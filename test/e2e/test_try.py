@@ -1,0 +1,262 @@
+"""`try` through a real API server, kubelet and container runtime says what the daemon then reports.
+
+It runs as a service account with the role of docs/try.md.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2
+from grpc_health.v1.health import HealthServicer
+from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
+from support.kubectl import Kubectl, Watched, condition, status_of
+from support.pages import block
+from support.patience import PATIENCE_SECONDS
+from support.real_node import kubeconfig_of
+
+Json = dict[str, Any]
+Answer = tuple[int, Json]
+
+SERVER = """
+mkdir -p /tmp/www
+echo fine > /tmp/www/healthz
+httpd -p 8080 -h /tmp/www
+exec sleep 100000
+"""
+POLICIES = [
+    {"state": "Succeeded", "labels": {"idle": "yes"}},
+    {"state": "Failed", "labels": {"busy": "yes"}},
+]
+PROBES: dict[str, Json] = {
+    "exec-succeeds": {"exec": {"command": ["sh", "-c", "echo full"]}},
+    "exec-fails": {"exec": {"command": ["sh", "-c", "echo out; echo bad >&2; exit 3"]}},
+    "exec-hangs": {"exec": {"command": ["sleep", "5"]}},
+    "http-by-name": {"httpGet": {"port": "http", "path": "/healthz"}},
+    "http-404": {"httpGet": {"port": 8080, "path": "/nothing"}},
+    "http-refused": {"httpGet": {"port": 8081}},
+    "http-without-tls": {"httpGet": {"port": 8080, "scheme": "HTTPS"}},
+    "tcp-succeeds": {"tcpSocket": {"port": "http"}},
+    "tcp-refused": {"tcpSocket": {"port": 8081}},
+    "grpc-refused": {"grpc": {"port": 8081}},
+    "grpc-of-an-http-server": {"grpc": {"port": 8080}},
+}
+
+
+def pod(name: str, **spec: Any) -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {"app": name, "busy": "yes"}},
+        "spec": {
+            "terminationGracePeriodSeconds": 1,
+            "containers": [
+                {
+                    "name": "server",
+                    "image": "kruise-probe-test:busybox",
+                    "imagePullPolicy": "IfNotPresent",
+                    "command": ["sh", "-c", SERVER],
+                    "ports": [{"name": "http", "containerPort": 8080}],
+                }
+            ],
+            **spec,
+        },
+    }
+
+
+def marker(name: str, probes: dict[str, Json], **more: Any) -> Json:
+    return {
+        "apiVersion": "apps.kruise.io/v1alpha1",
+        "kind": "PodProbeMarker",
+        "metadata": {"name": name},
+        "spec": {
+            "selector": {"matchLabels": {"app": name}},
+            "probes": [
+                {
+                    "name": each,
+                    "containerName": "server",
+                    "probe": {"periodSeconds": 1, "timeoutSeconds": 2, **action},
+                    "podConditionType": f"e2e.example.com/{each}",
+                    **more,
+                }
+                for each, action in probes.items()
+            ],
+        },
+    }
+
+
+class Trying:
+    """Runs `kruise-probe try` with a kubeconfig."""
+
+    def __init__(self, kubeconfig: str, namespace: str) -> None:
+        self._kubeconfig = kubeconfig
+        self._namespace = namespace
+
+    def run(self, *arguments: str, file: Json | None = None) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [
+                *(sys.executable, "-m", "kruise_probe", "try", "-n", self._namespace),
+                *("--kubeconfig", self._kubeconfig, *arguments),
+                *(("-f", "-") if file else ()),
+            ],
+            input=json.dumps(file) if file else "",
+            capture_output=True,
+            text=True,
+            timeout=4 * PATIENCE_SECONDS,
+            check=False,
+        )
+
+    def attempts(self, *arguments: str, file: Json | None = None) -> tuple[int, dict[str, Json]]:
+        """The exit code, and the attempts by the name of the probe."""
+        ran = self.run(*arguments, "-o", "json", file=file)
+        assert ran.stdout, ran.stderr
+        return ran.returncode, {each["probe"]: each for each in json.loads(ran.stdout)["attempts"]}
+
+
+@pytest.fixture(scope="module")
+def trying(namespace: Kubectl, admin: Kubectl, tmp_path_factory: pytest.TempPathFactory) -> Trying:
+    """As a service account with the role of the documentation."""
+    (role,) = block("try.md", "Permissions").documents
+    where = namespace.namespace
+    account = {"kind": "ServiceAccount", "name": "tester", "namespace": where}
+    namespace.apply(
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "tester"}},
+        role,
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": "tester"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role["metadata"]["name"]},
+            "subjects": [account],
+        },
+    )  # fmt: skip
+    folder = tmp_path_factory.mktemp("trying")
+    return Trying(kubeconfig_of(admin, "tester", folder, namespace=where), where)
+
+
+@pytest.fixture(scope="module")
+def pods(namespace: Kubectl) -> Iterator[Watched]:
+    namespace.apply(pod("game"))
+    with namespace.watch("pods") as watched:
+        watched.until(
+            "the pod is Ready",
+            lambda newest: "game" in newest and status_of(newest["game"], "Ready") == "True",
+            timeout=3 * PATIENCE_SECONDS,
+        )
+        yield watched
+
+
+def test_state_and_message_are_those_that_the_daemon_then_reports(
+    namespace: Kubectl, pods: Watched, trying: Trying
+) -> None:
+    before = pods.newest["game"]["metadata"]["resourceVersion"]
+    code, found = trying.attempts("game", file=marker("game", PROBES))
+    assert code == 1
+    assert namespace.get("pod", "game")["metadata"]["resourceVersion"] == before
+
+    namespace.apply(marker("game", PROBES))
+    types = {each: f"e2e.example.com/{each}" for each in PROBES}
+    pods.until(
+        "every condition",
+        lambda newest: all(status_of(newest["game"], each) for each in types.values()),
+    )
+    reported = {each: condition(pods.newest["game"], kind) for each, kind in types.items()}
+    assert {name: (each["conditionStatus"], each["message"]) for name, each in found.items()} == {
+        name: (each["status"], each.get("message", "")) for name, each in reported.items()
+    }
+    namespace.run("delete", "podprobemarker", "game", "--timeout=60s")
+
+
+def test_marks_are_shown_with_those_to_be_removed(trying: Trying, pods: Watched) -> None:
+    probe = {"full": PROBES["exec-succeeds"]}
+    code, found = trying.attempts("game", file=marker("game", probe, markerPolicy=POLICIES))
+    assert code == 0
+    assert found["full"]["labels"] == {"idle": "yes", "busy": None}
+
+
+@pytest.mark.parametrize(
+    ("command", "state", "message"),
+    [
+        pytest.param(["no-such-program"], "Unknown", "ExecImpossible: ", id="no-program"),
+        pytest.param(["yes"], "Unknown", "ExecOutputTooLarge: ", id="endless-output"),
+        pytest.param(["printf", "\\033[2Jhi"], "Succeeded", "[2Jhi", id="escape-sequence"),
+    ],
+)
+def test_hostile_commands_have_a_result_in_time(
+    trying: Trying, pods: Watched, command: list[str], state: str, message: str
+) -> None:
+    _, found = trying.attempts("game", file=marker("game", {"x": {"exec": {"command": command}}}))
+    assert found["x"]["state"] == state
+    assert found["x"]["message"].startswith(message)
+
+
+def test_missing_permission_is_named(
+    namespace: Kubectl, pods: Watched, admin: Kubectl, tmp_path: Path
+) -> None:
+    where = namespace.namespace
+    namespace.run("create", "serviceaccount", "reader")
+    rights = ("--verb=get", "--resource=pods")
+    namespace.run("create", "role", "reader", *rights)
+    namespace.run(
+        "create", "rolebinding", "reader", "--role=reader", f"--serviceaccount={where}:reader"
+    )
+    reader = Trying(kubeconfig_of(admin, "reader", tmp_path, namespace=where), where)
+    probes = {each: PROBES[each] for each in ("exec-succeeds", "tcp-succeeds")}
+    code, found = reader.attempts("game", file=marker("game", probes))
+    assert code == 1
+    for name, resource in (("exec-succeeds", "exec"), ("tcp-succeeds", "portforward")):
+        assert found[name]["state"] == "Unknown"
+        assert found[name]["message"].startswith("Forbidden: pods ")
+        assert f"get and create on pods/{resource}" in found[name]["message"]
+
+
+def test_impersonated_user_has_its_own_permissions_only(
+    admin: Kubectl, namespace: Kubectl, pods: Watched
+) -> None:
+    trying = Trying(admin.kubeconfig, namespace.namespace)
+    as_nobody = trying.run("game", "--as", "nobody", file=marker("game", PROBES))
+    assert as_nobody.returncode == 1
+    assert 'User "nobody" cannot get resource "pods"' in as_nobody.stderr
+
+
+HERE = pytest.mark.skipif(
+    not os.environ.get("KRUISE_PROBE_CRI_ENDPOINT"), reason="the node is not this machine"
+)
+
+
+@pytest.fixture
+def health_port() -> Iterator[int]:
+    """A gRPC server of this process: no image of the tests has one."""
+    servicer = HealthServicer()
+    servicer.set("", health_pb2.HealthCheckResponse.SERVING)
+    servicer.set("down", health_pb2.HealthCheckResponse.NOT_SERVING)
+    with ThreadPoolExecutor() as threads:
+        server = grpc.server(threads)
+        add_HealthServicer_to_server(servicer, server)
+        port: int = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        yield port
+        server.stop(grace=None).wait()
+
+
+@HERE
+def test_grpc_health_service_of_the_hosts_network(
+    namespace: Kubectl, trying: Trying, health_port: int
+) -> None:
+    (container,) = pod("host")["spec"]["containers"]
+    sleeping = {**container, "command": ["sleep", "100000"], "ports": []}
+    namespace.apply(pod("host", hostNetwork=True, containers=[sleeping]))
+    namespace.run("wait", "--for=condition=Ready", "pod/host", f"--timeout={PATIENCE_SECONDS:g}s")
+    serving = {"port": health_port}
+    probes = {"up": {"grpc": serving}, "down": {"grpc": {**serving, "service": "down"}}}
+    code, found = trying.attempts("host", file=marker("host", probes))
+    assert code == 1
+    assert (found["up"]["state"], found["up"]["message"]) == ("Succeeded", "service healthy")
+    assert found["down"]["message"] == 'service unhealthy (responded with "NOT_SERVING")'
