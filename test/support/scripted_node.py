@@ -510,7 +510,6 @@ class FakeRecorder:
         container: str = "",
         probe: str = "",
     ) -> None:
-        assert container
         self.events.append(Event(loop_time(), involved.name, reason, message, probe, type))
 
     @property

@@ -513,6 +513,14 @@ async def test_no_malformed_object_stops_the_daemon_or_another_probe(
         assert node.containers.subscriptions == 1
 
 
+async def test_an_unknown_probe_without_a_container_is_an_event_too(node: ScriptedNode) -> None:
+    entry = pod_of(ContainerProbe(name="m#p", container_name="", probe=Probe()))
+    node.api.put(spec_of(entry))
+    async with node.daemon():
+        await asyncio.sleep(3)
+    assert node.recorder.reasons == ["KruiseProbeUnknown"]
+
+
 async def test_b21_after_pods_have_come_and_gone_there_are_no_more_series_than_before(
     node: ScriptedNode,
 ) -> None:
