@@ -110,6 +110,7 @@ class Forwarder:
         self._pod = pod
         self._group = asyncio.TaskGroup()
         self._tasks: list[asyncio.Task[None]] = []
+        self._sockets: list[socket.socket] = []
         self._prepared: dict[HostPort, ForwardedSocket] = {}
 
     async def __aenter__(self) -> Self:
@@ -126,7 +127,11 @@ class Forwarder:
             each.close()
         for task in self._tasks:
             task.cancel()
-        await self._group.__aexit__(kind, error, trace)
+        try:
+            await self._group.__aexit__(kind, error, trace)
+        finally:
+            for ours in self._sockets:
+                ours.close()  # a task that was cancelled before it began has not closed its socket
 
     async def prepare(self, address: HostPort, *, wait_for_refusal: bool) -> None:
         """Begin the port-forward of the next socket for `address`, so that an attempt does not wait for it.
@@ -151,6 +156,7 @@ class Forwarder:
     def _open(self, tunnel: _Tunnel) -> ForwardedSocket:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
+        self._sockets.append(ours)
         self._tasks.append(self._group.create_task(self._forward(tunnel, ours)))
         return ForwardedSocket(theirs.detach(), tunnel)
 

@@ -16,6 +16,7 @@ from support.scripted_server import answering, flooding, self_signed, serving, s
 from support.sockets import closed_port
 
 from kruise_probe.api.core import Probe
+from kruise_probe.api.host_port import HostPort
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.client.config import ClusterConfig
@@ -25,6 +26,7 @@ from kruise_probe.daemon.probers.exec import exited as result_of_exit
 from kruise_probe.daemon.probers.prober import Target
 from kruise_probe.daemon.probers.selection import prober_for
 from kruise_probe.inspection.attempts import TrialResult
+from kruise_probe.inspection.forwarding import Forwarder
 from kruise_probe.inspection.trials import run_probe
 
 KEY = NamespacedName("default", "web-0")
@@ -227,6 +229,16 @@ async def test_api_server_without_streams_is_named() -> None:
         "StreamNotServed: this API server has no pods/exec; use one with real nodes, not the playground"
     )
     assert not found.ran
+
+
+async def test_forwarder_that_ends_at_once_closes_its_sockets() -> None:
+    async with serving_pod(ScriptedPod(pod_wire())) as pod:
+        config = ClusterConfig.plain(pod.url)
+        async with RestClient(config=config, field_manager="test", user_agent="test") as client:
+            async with Forwarder(client, KEY) as forwarder:
+                theirs = forwarder.open_socket(HostPort("127.0.0.1", 80))
+            with theirs:
+                assert theirs.recv(1) == b""
 
 
 async def test_cancelled_attempt_leaves_no_task_and_no_connection() -> None:

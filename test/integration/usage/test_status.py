@@ -139,7 +139,7 @@ async def test_json_of_several_pods_is_a_list(shell: Shell, ns):
 @pytest.mark.parametrize(
     ("resource", "code", "reason", "text"),
     [
-        pytest.param("pods", 403, "Forbidden", "ask for permission to list it", id="forbidden"),
+        pytest.param("pods", 403, "Forbidden", "ask for this permission", id="forbidden"),
         pytest.param("podprobemarkers", 404, "NotFound", "manifests --crds-only", id="no-crds"),
         pytest.param("pods", 401, "Unauthorized", "log in again", id="no-login"),
     ],
