@@ -29,12 +29,13 @@ _TYPES: Final = {
 
 
 class Problem(NamedTuple):
-    """A field that does not fit its schema."""
+    """A field that does not fit its schema. `parent` is the path of the mapping or list around it."""
 
     position: Position
     path: str
     rule: Rule
     message: str
+    parent: str
 
 
 class Fields:
@@ -53,23 +54,22 @@ class Fields:
     def covers(self, path: str) -> bool:
         """Whether an error at `path` may be a consequence of a problem at, above or directly below it."""
         return any(
-            path in (each.path, parent_of(each.path))
-            or path.startswith((f"{each.path}.", f"{each.path}["))
+            path in (each.path, each.parent) or path.startswith((f"{each.path}.", f"{each.path}["))
             for each in self.problems
         )
 
-    def _report(self, position: Position, path: str, rule: Rule, message: str) -> None:
+    def _report(self, problem: Problem) -> None:
         if len(self.problems) < MAX_PROBLEMS:
-            self.problems.append(Problem(position, path, rule, message))
+            self.problems.append(problem)
 
-    def _value(self, node: Node, schema: Schema, path: str) -> Any:
+    def _value(self, node: Node, schema: Schema, path: str, parent: str) -> Any:
         """The value of a node of any schema; its empty value if the type is wrong."""
         kinds = [schema["type"]] if "type" in schema else [x["type"] for x in schema["anyOf"]]
         if kinds == ["object"] and isinstance(node, Mapping):
             return self._mapping(node, schema, path)
         if kinds == ["array"] and isinstance(node, Sequence):
             return [
-                self._value(each, schema["items"], f"{path}[{index}]")
+                self._value(each, schema["items"], f"{path}[{index}]", path)
                 for index, each in enumerate(node.items)
             ]
         if isinstance(node, Scalar):
@@ -80,7 +80,7 @@ class Fields:
                 return value
         wanted = " or ".join(_TYPES[each] for each in kinds)
         message = f"must be {wanted}, but is {_description(node)}; {_remedy(node, kinds)}"
-        self._report(node.position, path, Rule.WRONG_TYPE, message)
+        self._report(Problem(node.position, path, Rule.WRONG_TYPE, message, parent))
         return _empty(schema)
 
     def _mapping(self, node: Mapping, schema: Schema, path: str) -> dict[str, Any]:
@@ -92,21 +92,23 @@ class Fields:
             where = f"{path}.{key}" if path else key
             if each is not None:
                 if not _is_null(entry.value):
-                    value[key] = self._value(entry.value, each, where)
+                    value[key] = self._value(entry.value, each, where, path)
             elif isinstance(extra, dict):
-                value[key] = self._value(entry.value, extra, f"{path}[{key}]")
+                value[key] = self._value(entry.value, extra, f"{path}[{key}]", path)
             elif extra:
                 value[key] = value_of(entry.value)
             else:
                 message = self._unknown(key, path, properties)
-                self._report(entry.key.position, where, Rule.UNKNOWN_FIELD, message)
+                at = entry.key.position
+                self._report(Problem(at, where, Rule.UNKNOWN_FIELD, message, path))
         for key in schema.get("required", ()):
             if key not in value:
                 value[key] = _empty(properties[key])
                 about = properties[key].get("description", "")
                 message = f"Required value: add this field. {about}".rstrip()
                 at = node.entries[key].key.position if key in node.entries else node.position
-                self._report(at, f"{path}.{key}" if path else key, Rule.INVALID, message)
+                where = f"{path}.{key}" if path else key
+                self._report(Problem(at, where, Rule.INVALID, message, path))
         return value
 
     def _unknown(self, key: str, path: str, properties: Table[str, Schema]) -> str:
@@ -118,13 +120,6 @@ class Fields:
             return f"{what}; it belongs to {homes[0] or 'the top level'}: check the indentation"
         known = ", ".join(sorted(properties)[:_MAX_LISTED])
         return f"{what}; the fields here are {known}"
-
-
-def parent_of(path: str) -> str:
-    """`a.b[0]` is the parent of `a.b[0].c`, and `a.b` of `a.b[0]`."""
-    if path.endswith("]"):
-        return path[: path.rindex("[")]
-    return path.rpartition(".")[0]
 
 
 def _containing(part: str, names: Iterable[str]) -> str:

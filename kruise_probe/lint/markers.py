@@ -115,7 +115,10 @@ class MarkerChecker:
 
     def check(self, file: str, root: Mapping) -> Checked:
         fields = Fields(root, self._schema, self._homes)
-        findings = [Finding(file, *each) for each in fields.problems]
+        findings = [
+            Finding(file, each.position, each.path, each.rule, each.message)
+            for each in fields.problems
+        ]
         metadata: dict[str, Any] = fields.value["metadata"]
         name, namespace = metadata.get("name", ""), metadata.get("namespace", "")
         findings += _name_findings(file, root, fields, name or metadata.get("generateName", ""))

@@ -81,6 +81,15 @@ def test_errors_that_follow_from_another_are_left_out(
     assert len(messages(in_probe, beside)) == count
 
 
+@pytest.mark.parametrize("key", ["x]", "]", "[", "a.b", "a[0]", ".", " "])
+def test_an_unknown_field_may_have_any_name(key: str) -> None:
+    text = PROBE % ("", "podConditionType: a/b")
+
+    (found,) = lint_text(text.replace("spec:", f"spec:\n  '{key}': 1")).findings
+
+    assert found.message.startswith("unknown field ")
+
+
 def test_two_objects_without_a_separator_are_named_as_such() -> None:
     text = PROBE % ("", "podConditionType: a/b")
 
