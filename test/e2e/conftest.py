@@ -22,15 +22,17 @@ collect_ignore = [] if INSTALLED else ["test_install.py"]
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "with_webhook: of an installation that has the webhook")
+    config.addinivalue_line("markers", "on_the_node: the node is the machine of the tests")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         item.add_marker(pytest.mark.timeout(600))
-    if INSTALLED != "kustomize":
-        others = [each for each in items if each.get_closest_marker("with_webhook")]
-        items[:] = [each for each in items if each not in others]
-        config.hook.pytest_deselected(items=others)
+    absent = [] if INSTALLED == "kustomize" else ["with_webhook"]
+    absent += [] if os.environ.get("KRUISE_PROBE_CRI_ENDPOINT") else ["on_the_node"]
+    others = [each for each in items if any(map(each.get_closest_marker, absent))]
+    items[:] = [each for each in items if each not in others]
+    config.hook.pytest_deselected(items=others)
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ It runs as a service account with the role of docs/try.md.
 """
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -226,11 +225,6 @@ def test_impersonated_user_has_its_own_permissions_only(
     assert 'User "nobody" cannot get resource "pods"' in as_nobody.stderr
 
 
-HERE = pytest.mark.skipif(
-    not os.environ.get("KRUISE_PROBE_CRI_ENDPOINT"), reason="the node is not this machine"
-)
-
-
 @pytest.fixture
 def health_port() -> Iterator[int]:
     """A gRPC server of this process: no image of the tests has one."""
@@ -246,7 +240,7 @@ def health_port() -> Iterator[int]:
         server.stop(grace=None).wait()
 
 
-@HERE
+@pytest.mark.on_the_node
 def test_grpc_health_service_of_the_hosts_network(
     namespace: Kubectl, trying: Trying, health_port: int
 ) -> None:
