@@ -216,7 +216,7 @@ class Reporter:
     async def _send(self, status: NodePodProbeStatus) -> NodePodProbe:
         """Send an update, or a merge patch if the update is refused.
 
-        An update uses about 0.6 of the API server's CPU time of a merge patch. But it conflicts if the manager has just
+        An update costs the API server about two thirds of a merge patch. But it conflicts if the manager has just
         changed the spec, and it needs a permission that older roles do not have.
         """
         try:

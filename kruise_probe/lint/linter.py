@@ -112,7 +112,7 @@ class _Linter:
             self._flaw(source, explain(error, source.text, lines))
 
     def _flaw(self, source: Source, flaw: Flaw, path: str = "") -> None:
-        """Report a flaw of the file. In a folder, other files than those of Kubernetes are nobody's mistake."""
+        """Report a flaw of the file. In a folder, a file that is not for Kubernetes is no finding."""
         self._complete = False
         is_template = flaw.rule is Rule.TEMPLATE
         concerned = source.mentions_markers if is_template else source.looks_like_kubernetes

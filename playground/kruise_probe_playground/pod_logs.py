@@ -9,7 +9,7 @@ class NoLog(Exception):
 
 
 class LogOptions(NamedTuple):
-    """core/v1 PodLogOptions without the choice of the container; `since` also stands for sinceSeconds."""
+    """core/v1 PodLogOptions without `container`; `since` is the time of sinceTime or sinceSeconds."""
 
     follow: bool = False
     timestamps: bool = False

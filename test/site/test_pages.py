@@ -34,7 +34,7 @@ TOO_WIDE = """
   return [...(all > width ? [`the page: ${all} px`] : []), ...wide.map(each => `${each.tagName}: ${each.innerText.slice(0, 60)}`)];
 })()
 """
-# A cell of one or two letters a line is readable by nobody.
+# A cell with one or two letters in each line cannot be read.
 NARROW_CELLS = """
 [...document.querySelectorAll("article td")]
   .filter(each => each.innerText.length > 20 && each.getBoundingClientRect().width < 90 && each.getBoundingClientRect().height > 150)
