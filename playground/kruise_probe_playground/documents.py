@@ -20,8 +20,8 @@ from kruise_probe_playground.replicas import MOST_REPLICAS
 Json = dict[str, Any]
 
 WORKLOADS: Final = frozenset({"StatefulSet", "DaemonSet"})
-IGNORED: Final = frozenset({("v1", "Service"), ("policy/v1", "PodDisruptionBudget")})
-"""Common kinds in files of pods that probes do not need."""
+IGNORED: Final = frozenset({("policy/v1", "PodDisruptionBudget")})
+"""Common kinds in files of pods that the playground does not have and probes do not need."""
 
 
 def objects_for(document: Json) -> list[Json]:
@@ -223,13 +223,14 @@ class Applier:
 
     async def _apply(self, document: Document) -> None:
         wanted = document.object
-        served = await self._kinds(wanted["apiVersion"])
+        served = await self._kinds(wanted["apiVersion"], wanted["kind"])
         kind = served.get(wanted["kind"])
         if kind is None:
             known = ", ".join(sorted(served)) or "no kind"
             raise BadFile(
                 f"{document.place}: the playground does not serve {wanted['kind']} of {wanted['apiVersion']}"
-                f" (of this version it serves {known}); write Pods and PodProbeMarkers"
+                f" (of this version it serves {known}); leave it out, or define"
+                " the kind by a CustomResourceDefinition before it"
             )
         path = _root(wanted["apiVersion"])
         if kind.namespaced:
@@ -242,8 +243,8 @@ class Applier:
             path += f"/{wanted['metadata']['name']}"
             await self._client.request_raw("PATCH", path + _STRICT, body, PatchType.MERGE)
 
-    async def _kinds(self, api_version: str) -> Mapping[str, _ServedKind]:
-        if api_version not in self._served:
+    async def _kinds(self, api_version: str, kind: str) -> Mapping[str, _ServedKind]:
+        if kind not in self._served.get(api_version, ()):  # a definition may have come meanwhile
             try:
                 answer = await self._client.get_raw(_root(api_version))
             except NotFound:

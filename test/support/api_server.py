@@ -3,8 +3,6 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from support.faults import Faults
-
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.manifests.crds import all_crds
 from kruise_probe_playground.apiserver.authentication import NO_TOKENS, Tokens
@@ -12,6 +10,7 @@ from kruise_probe_playground.apiserver.custom import Validator
 from kruise_probe_playground.apiserver.schema import Json
 from kruise_probe_playground.apiserver.server import EmbeddedApiServer
 from kruise_probe_playground.marker_rules import MARKER_VALIDATORS
+from kruise_probe_playground.testing.faults import Faults
 
 
 class ApiServer(EmbeddedApiServer):
@@ -46,9 +45,4 @@ class ApiServer(EmbeddedApiServer):
 
     def expire(self) -> None:
         """Make every resource version and continue token so far too old (410)."""
-        store = self.registry.store
-        revision = store.next_revision()
-        for each in store.collections.values():
-            each._history.clear()
-            each._history_bytes = 0
-            each.floor = revision
+        self.registry.store.expire()

@@ -12,7 +12,12 @@ import msgspec
 import yaml
 
 from kruise_probe_playground.apiserver import protobuf
-from kruise_probe_playground.apiserver.failures import Failure, bad_request, unsupported_media_type
+from kruise_probe_playground.apiserver.failures import (
+    Failure,
+    bad_request,
+    patch_failed,
+    unsupported_media_type,
+)
 from kruise_probe_playground.apiserver.kinds import Kind
 from kruise_probe_playground.apiserver.patches import PatchFailed, json_patch, merge_patch
 from kruise_probe_playground.apiserver.requests import is_true
@@ -122,8 +127,7 @@ def apply_patch(kind: Kind, old: Json, body: bytes, patch_type: PatchType) -> Js
             case _:
                 patched = merge_patch(old, patch)
     except PatchFailed as error:
-        reason = {400: "BadRequest", 422: "Invalid"}.get(error.code, "InternalError")
-        raise Failure(error.code, reason, str(error)) from error
+        raise patch_failed(error.code, str(error)) from error
     if not isinstance(patched, dict) or not isinstance(patched.get("metadata", {}), dict):
         raise bad_request("the patched value is not an object")
     return patched

@@ -1,4 +1,4 @@
-"""The built-in kinds: pods, nodes, namespaces, events, leases, service accounts, ReplicaSets.
+"""The built-in kinds. ConfigMaps, Secrets and Services are stored; nothing acts on them.
 
 Their structure is `core_schemas.json`, read once; their manners are small classes here and in `pods`.
 
@@ -6,7 +6,9 @@ Source: kubernetes pkg/registry/core, pkg/registry/coordination.
 Differs: this server's garbage collector deletes namespaces, instead of a controller manager.
 """
 
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final
@@ -14,6 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from kruise_probe_playground.apiserver import pods, printers
+from kruise_probe_playground.apiserver.definitions import DefinitionRules
 from kruise_probe_playground.apiserver.failures import Cause, invalid_value
 from kruise_probe_playground.apiserver.kinds import ALL_VERBS, Kind, Rules
 from kruise_probe_playground.apiserver.replica_sets import ReplicaSetRules
@@ -22,6 +25,10 @@ from kruise_probe_playground.apiserver.shaping import apply_defaults
 
 _CORE: Final = "io.k8s.api.core.v1."
 _BLANKS: Final[Mapping[str, Json]] = {
+    "CustomResourceDefinition": {
+        "spec": {"group": "", "names": {"plural": "", "kind": ""}, "scope": "", "versions": None},
+        "status": {"conditions": None, "acceptedNames": {}, "storedVersions": None},
+    },
     "Event": {"involvedObject": {}},
     "Namespace": {"spec": {}, "status": {}},
     "ReplicaSet": {
@@ -30,6 +37,7 @@ _BLANKS: Final[Mapping[str, Json]] = {
     },
     "Pod": {"spec": {"containers": None}, "status": {}},
 }
+_EXTENSIONS: Final = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1."
 _META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1."
 
 
@@ -68,6 +76,10 @@ class NamespaceRules(Rules):
     def prepare_for_update(self, new: Json, old: Json) -> None:
         new["spec"] = old["spec"]
 
+    def terminate(self, new: Json, now: datetime) -> bool:
+        new["status"] = {**(new.get("status") or {}), "phase": "Terminating"}
+        return True
+
 
 class EventRules(Rules):
     def validate(self, new: Json) -> Sequence[Cause]:
@@ -78,6 +90,32 @@ class EventRules(Rules):
             return ()
         why = "does not match event.namespace"
         return [invalid_value("involvedObject.namespace", involved, why)]
+
+
+class SecretRules(Rules):
+    def default(self, new: Json) -> None:
+        new.setdefault("type", "Opaque")
+        for key, text in (new.pop("stringData", None) or {}).items():
+            new.setdefault("data", {})[key] = b64encode(text.encode()).decode()
+
+
+class ServiceRules(Rules):
+    def default(self, new: Json) -> None:
+        spec = new.setdefault("spec", {})
+        spec.setdefault("type", "ClusterIP")
+        spec.setdefault("sessionAffinity", "None")
+        spec.setdefault("internalTrafficPolicy", "Cluster")
+        for port in spec.get("ports") or ():
+            port.setdefault("protocol", "TCP")
+            port["targetPort"] = port.get("targetPort") or port.get("port")
+
+    def reset_for_create(self, new: Json) -> None:
+        new["status"] = {"loadBalancer": {}}
+
+
+def _service_fields(service: Json) -> Mapping[str, str]:
+    spec = service.get("spec") or {}
+    return {"spec.clusterIP": spec.get("clusterIP", ""), "spec.type": spec.get("type", "")}
 
 
 def _event_fields(event: Json) -> Mapping[str, str]:
@@ -134,6 +172,7 @@ def _blank(schema: Schema, more: Json) -> Json:
 def builtin_kinds() -> list[Kind]:
     """All built-in kinds, in the order of discovery."""
     return [
+        _kind(f"{_CORE}ConfigMap", "configmaps", short_names=("cm",), columns=printers.CONFIG_MAPS),
         _kind(
             f"{_CORE}Event",
             "events",
@@ -178,6 +217,24 @@ def builtin_kinds() -> list[Kind]:
             select_fields=pods.select_fields,
         ),
         _kind(
+            f"{_CORE}Secret",
+            "secrets",
+            columns=printers.SECRETS,
+            rules=SecretRules(),
+            select_fields=lambda secret: {"type": secret.get("type", "")},
+        ),
+        _kind(
+            f"{_CORE}Service",
+            "services",
+            short_names=("svc",),
+            categories=("all",),
+            columns=printers.SERVICES,
+            rules=ServiceRules(),
+            subresources=("status",),
+            returns_deleted=True,
+            select_fields=_service_fields,
+        ),
+        _kind(
             f"{_CORE}ServiceAccount",
             "serviceaccounts",
             short_names=("sa",),
@@ -201,6 +258,19 @@ def builtin_kinds() -> list[Kind]:
             group="coordination.k8s.io",
             columns=printers.LEASES,
             create_on_update=True,
+            unconditional_update=False,
+        ),
+        _kind(
+            f"{_EXTENSIONS}CustomResourceDefinition",
+            "customresourcedefinitions",
+            group="apiextensions.k8s.io",
+            namespaced=False,
+            short_names=("crd", "crds"),
+            categories=("api-extensions",),
+            columns=printers.DEFINITIONS,
+            rules=DefinitionRules(),
+            subresources=("status",),
+            has_generation=True,
             unconditional_update=False,
         ),
     ]

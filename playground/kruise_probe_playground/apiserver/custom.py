@@ -1,21 +1,19 @@
-"""Kinds that CustomResourceDefinitions define, and the definitions as objects that clients may read.
+"""Kinds that CustomResourceDefinitions define.
 
-Source: apiextensions-apiserver pkg/registry/customresource (strategy, status_strategy), pkg/apiserver,
-pkg/controller/{establish,status}.
-Differs: the storage version only; functions take the place of CEL; definitions are given to the server and fixed.
+Source: apiextensions-apiserver pkg/registry/customresource (strategy, status_strategy), pkg/apiserver.
+Differs: the storage version only; functions take the place of CEL.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from datetime import datetime
+from typing import Any
 
-from kruise_probe.api.times import format_time
 from kruise_probe_playground.apiserver import builtin
 from kruise_probe_playground.apiserver.columns import Column, cell_of
+from kruise_probe_playground.apiserver.definitions import stored_version
 from kruise_probe_playground.apiserver.failures import Cause, invalid_value
-from kruise_probe_playground.apiserver.kinds import READ_VERBS, Kind, Rules
-from kruise_probe_playground.apiserver.metadata import stamp_new
-from kruise_probe_playground.apiserver.printers import DEFINITIONS, NAME
-from kruise_probe_playground.apiserver.registry import Registry
+from kruise_probe_playground.apiserver.kinds import Kind, Rules
+from kruise_probe_playground.apiserver.printers import NAME
 from kruise_probe_playground.apiserver.schema import UNTYPED, Compiler, Json, Schema
 from kruise_probe_playground.apiserver.validation import validate
 
@@ -88,13 +86,13 @@ class CustomRules(Rules):
 def custom_kind(crd: Json, validator: Validator | None = None) -> Kind:
     """The kind that a CustomResourceDefinition (v1) defines."""
     spec = crd["spec"]
-    names, version = spec["names"], _stored_version(crd)
+    names, version = spec["names"], stored_version(crd)
     openapi: Json = version["schema"]["openAPIV3Schema"]
     schema = Compiler().compile(openapi)
     schema.properties["metadata"] = builtin.object_meta()
     for key in ("apiVersion", "kind"):
         schema.properties.setdefault(key, UNTYPED)
-    has_status = "status" in version.get("subresources", {})
+    has_status = "status" in (version.get("subresources") or {})
     return Kind(
         group=spec["group"],
         version=version["name"],
@@ -122,8 +120,11 @@ def custom_kind(crd: Json, validator: Validator | None = None) -> Kind:
     )
 
 
-def _stored_version(crd: Json) -> Json:
-    return next(each for each in crd["spec"]["versions"] if each["served"] and each["storage"])
+def _cell(declared: Json) -> Callable[[Any, datetime], Any]:
+    try:
+        return cell_of(declared["jsonPath"], declared["type"])
+    except ValueError:  # the definition was accepted with a warning
+        return lambda _, __: None
 
 
 def _columns(version: Json) -> Sequence[Column]:
@@ -136,7 +137,7 @@ def _columns(version: Json) -> Sequence[Column]:
             Column(
                 name=each["name"],
                 type=each["type"],
-                cell=cell_of(each["jsonPath"], each["type"]),
+                cell=_cell(each),
                 wide=each.get("priority", 0) > 0,
                 format=each.get("format", ""),
                 description=each.get("description", ""),
@@ -144,49 +145,3 @@ def _columns(version: Json) -> Sequence[Column]:
             for each in declared
         ),
     )
-
-
-DEFINITION_KIND: Final = Kind(
-    group="apiextensions.k8s.io",
-    version="v1",
-    plural="customresourcedefinitions",
-    singular="customresourcedefinition",
-    kind="CustomResourceDefinition",
-    namespaced=False,
-    schema=UNTYPED,
-    openapi={"type": "object", "x-kubernetes-preserve-unknown-fields": True},
-    columns=DEFINITIONS,
-    rules=Rules(),
-    short_names=("crd", "crds"),
-    categories=("api-extensions",),
-    verbs=READ_VERBS,
-    has_generation=True,
-)
-
-
-def store_definition(registry: Registry, crd: Json) -> None:
-    """Store a definition with the condition Established."""
-    now = registry.now()
-    metadata = {**crd["metadata"], "generation": 1}
-    stamp_new(metadata, now)
-    spec = {"conversion": {"strategy": "None"}, **crd["spec"]}
-    conditions = [
-        {
-            "type": kind,
-            "status": "True",
-            "lastTransitionTime": format_time(now),
-            "reason": reason,
-            "message": message,
-        }
-        for kind, reason, message in (
-            ("NamesAccepted", "NoConflicts", "no conflicts found"),
-            ("Established", "InitialNamesAccepted", "the initial names have been accepted"),
-        )
-    ]
-    stored_versions = [each["name"] for each in spec["versions"] if each["storage"]]
-    status = {
-        "conditions": conditions,
-        "acceptedNames": spec["names"],
-        "storedVersions": stored_versions,
-    }
-    registry.commit(DEFINITION_KIND, {"metadata": metadata, "spec": spec, "status": status}, None)

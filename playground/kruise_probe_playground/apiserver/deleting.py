@@ -51,8 +51,11 @@ class Remover:
             raise forbidden(kind.target(stored.key.name), "this namespace may not be deleted")
         new = kind.decode(stored)
         now = self._registry.now()
-        if kind.resource == "namespaces":
-            return self._terminate_namespace(kind, stored, new, options, now)
+        if kind.rules.terminate(new, now):
+            if "deletionTimestamp" in new["metadata"] or options.dry_run:
+                return Deleted(stored, gone=False)
+            new["metadata"]["deletionTimestamp"] = format_time(now)
+            return Deleted(self._registry.commit(kind, new, stored), gone=False)
         _set_policy_finalizer(new["metadata"], options.policy)
         changed, pending = _grace(kind, new, options, now)
         if not pending and new["metadata"].get("finalizers"):
@@ -65,15 +68,6 @@ class Remover:
         if changed or kind.decode(stored) != new:
             stored = self._registry.commit(kind, new, stored)
         return Deleted(stored, gone=False)
-
-    def _terminate_namespace(
-        self, kind: Kind, stored: Stored, new: Json, options: DeleteOptions, now: datetime
-    ) -> Deleted:
-        if "deletionTimestamp" in new["metadata"] or options.dry_run:
-            return Deleted(stored, gone=False)
-        new["metadata"]["deletionTimestamp"] = format_time(now)
-        new["status"] = {**(new.get("status") or {}), "phase": "Terminating"}
-        return Deleted(self._registry.commit(kind, new, stored), gone=False)
 
 
 def _check_preconditions(kind: Kind, stored: Stored, options: DeleteOptions) -> None:

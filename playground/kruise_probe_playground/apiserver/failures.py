@@ -4,7 +4,7 @@ Source: apimachinery pkg/api/errors/errors.go and pkg/util/validation/field/erro
 Differs: only the failures of this server.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -104,6 +104,17 @@ def no_such_path() -> Failure:
     return Failure(404, "NotFound", message, details={})
 
 
+def not_offered(group: str, version: str, plural: str, offered: Iterable[str]) -> Failure:
+    """The failure for a kind that only a real cluster has."""
+    group_version = f"{group}/{version}" if group else version
+    message = (
+        "the server could not find the requested resource: the playground's API server offers no"
+        f" {plural!r} of {group_version}; it offers {', '.join(sorted(offered))}, and what you"
+        " define by CustomResourceDefinitions"
+    )
+    return Failure(404, "NotFound", message, details={})
+
+
 def method_not_allowed() -> Failure:
     message = "the server does not allow this method on the requested resource"
     return Failure(405, "MethodNotAllowed", message, details={})
@@ -177,6 +188,14 @@ def too_large_body(limit: int) -> Failure:
 
 def unsupported_media_type(message: str) -> Failure:
     return Failure(415, "UnsupportedMediaType", message, details={})
+
+
+def patch_failed(code: int, message: str) -> Failure:
+    """A patch that cannot be applied. The real server says why in its log only."""
+    if code == 422:
+        message = "the server rejected our request due to an error in our request"
+        return Failure(422, "Invalid", message, details={})
+    return Failure(code, "BadRequest" if code == 400 else "InternalError", message)
 
 
 def invalid(target: Target, causes: Sequence[Cause]) -> Failure:

@@ -50,6 +50,9 @@ _log = structlog.get_logger(__name__)
 class Frontend:
     """The handler of all requests. Knows the watches in progress, because the server closes them when it stops.
 
+    Attributes:
+        answering: while it is cleared, watches and logs send nothing, as behind a broken network.
+
     Args:
         tokens: every request but health checks needs one of them; `NO_TOKENS` accepts every request.
         authorize: whether `(user, verb, resource, namespace)` is allowed; called only with tokens.
@@ -69,9 +72,18 @@ class Frontend:
         self._authorize = authorize
         self._logs = logs
         self._handlers = Handlers(registry)
-        self._discovery = Discovery(registry.kinds.values())
-        self._openapi = OpenApi(registry.kinds.values())
+        self._described = -1
+        self._describe()
         self._watches: set[Watch] = set()
+        self.answering: Final = asyncio.Event()
+        self.answering.set()
+
+    def _describe(self) -> None:
+        """Make the documents again after a change of the kinds."""
+        if self._described != self._registry.changes_of_kinds:
+            self._described = self._registry.changes_of_kinds
+            self._discovery = Discovery(self._registry.kinds.values())
+            self._openapi = OpenApi(self._registry.kinds.values())
 
     def close_watches(self) -> None:
         """End all watches as after their timeout."""
@@ -97,7 +109,9 @@ class Frontend:
             if call.path.subresource == "log":
                 log = open_log(self._registry, call.path.key, call.query, self._logs)
                 return (
-                    await _stream(request, log, "text/plain") if log else web.Response(status=204)
+                    await self._stream(request, log, "text/plain")
+                    if log
+                    else web.Response(status=204)
                 )
             return self._respond(call)
         except Failure as failure:
@@ -113,6 +127,7 @@ class Frontend:
 
     def _document(self, request: web.Request) -> web.Response | None:
         """Respond to a request for version, discovery or OpenAPI; None for requests about objects."""
+        self._describe()
         path = request.path.strip("/")
         if path == "version":
             return _json(version())
@@ -133,8 +148,10 @@ class Frontend:
     async def _call(self, request: web.Request) -> Call:
         path = parse_path(request.rel_url.raw_path)
         kind = path and self._registry.kind_at(path.group, path.version, path.plural)
-        if path is None or kind is None:
+        if path is None:
             raise failures.no_such_path()
+        if kind is None:
+            raise failures.not_offered(path.group, path.version, path.plural, self._registry.kinds)
         query = dict(request.query)
         verb = verb_of(request.method, path, query)
         check_route(kind, path, verb)
@@ -179,27 +196,27 @@ class Frontend:
         watch = self._handlers.watch(call)
         self._watches.add(watch)
         try:
-            return await _stream(request, watch.frames(), _JSON)
+            return await self._stream(request, watch.frames(), _JSON)
         finally:
             self._watches.remove(watch)
             watch.close()
 
-
-async def _stream(
-    request: web.Request, frames: AsyncIterator[bytes], content_type: str
-) -> web.StreamResponse:
-    response = web.StreamResponse(headers={"Content-Type": content_type})
-    response.enable_chunked_encoding()
-    try:
-        await response.prepare(request)
-        async for frame in frames:
-            async with asyncio.timeout(WRITE_SECONDS):
-                await response.write(frame)
-    except (TimeoutError, ConnectionError) as error:
-        _log.debug("client ended its stream", path=request.path, error=str(error))
-        if request.transport is not None:
-            request.transport.abort()
-    return response
+    async def _stream(
+        self, request: web.Request, frames: AsyncIterator[bytes], content_type: str
+    ) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": content_type})
+        response.enable_chunked_encoding()
+        try:
+            await response.prepare(request)
+            async for frame in frames:
+                await self.answering.wait()
+                async with asyncio.timeout(WRITE_SECONDS):
+                    await response.write(frame)
+        except (TimeoutError, ConnectionError) as error:
+            _log.debug("client ended its stream", path=request.path, error=str(error))
+            if request.transport is not None:
+                request.transport.abort()
+        return response
 
 
 async def _body_of(request: web.Request) -> bytes:

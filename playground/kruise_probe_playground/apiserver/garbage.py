@@ -5,7 +5,7 @@ Differs: a sweep after each deletion instead of a graph; owners are looked up by
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -14,7 +14,7 @@ from kruise_probe_playground.apiserver.deleting import FOREGROUND, ORPHAN, Delet
 from kruise_probe_playground.apiserver.kinds import Kind
 from kruise_probe_playground.apiserver.registry import Registry
 from kruise_probe_playground.apiserver.schema import Json
-from kruise_probe_playground.apiserver.store import Scope, Stored
+from kruise_probe_playground.apiserver.store import Stored
 
 EVENT_LIFETIME: Final = timedelta(hours=1)
 MAX_EVENTS: Final = 20_000
@@ -23,6 +23,12 @@ SETTLE_SECONDS: Final = 0.1
 SWEEP_INTERVAL_SECONDS: Final = 60.0
 """Interval of sweeps without deletions."""
 
+_CONTAINERS: Final[Mapping[str, Callable[[Kind, Stored], str]]] = {
+    "namespaces": lambda kind, stored: stored.key.namespace,
+    "customresourcedefinitions.apiextensions.k8s.io": lambda kind, stored: kind.resource,
+}
+"""Kinds whose objects contain others, and the name of an object's container."""
+
 
 class GarbageCollector:
     """Sweeps one registry."""
@@ -30,7 +36,6 @@ class GarbageCollector:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._remover = Remover(registry)
-        self._served = {(each.api_version, each.kind) for each in registry.kinds.values()}
 
     async def run(self) -> None:
         """Sweep after every deletion and at an interval, until cancelled."""
@@ -53,7 +58,7 @@ class GarbageCollector:
         }
         for kind, stored in self._candidates():
             self._collect(kind, stored, uids)
-        self._empty_namespaces()
+        self._empty_containers()
         self._expire_events()
 
     def _candidates(self) -> list[tuple[Kind, Stored]]:
@@ -73,7 +78,8 @@ class GarbageCollector:
     def _knows_owners(self, kind: Kind, stored: Stored) -> bool:
         """Whether all owners are of served kinds. Whether another owner exists is unknown."""
         references = kind.decode(stored)["metadata"]["ownerReferences"]
-        return self._served.issuperset((each["apiVersion"], each["kind"]) for each in references)
+        served = {(each.api_version, each.kind) for each in self._registry.kinds.values()}
+        return served.issuperset((each["apiVersion"], each["kind"]) for each in references)
 
     def _apply_policy(self, kind: Kind, stored: Stored, decoded: Json) -> None:
         finalizers = decoded["metadata"].get("finalizers") or []
@@ -113,22 +119,31 @@ class GarbageCollector:
             del metadata["finalizers"]
             self._registry.remove(kind, decoded, stored)
 
-    def _empty_namespaces(self) -> None:
-        namespaces = self._registry.kinds["namespaces"]
-        for stored in list(self._registry.collection(namespaces).objects.values()):
-            if stored.fields.get("status.phase") == "Terminating":
-                self._empty_namespace(namespaces, stored)
+    def _empty_containers(self) -> None:
+        """Delete what terminating namespaces and definitions contain, then themselves."""
+        kinds = dict(self._registry.kinds)
+        for resource, container_of in _CONTAINERS.items():
+            container = kinds[resource]
+            for stored in [*self._registry.collection(container).objects.values()]:
+                if stored.ending:
+                    contents = [
+                        (kind, each)
+                        for kind in kinds.values()
+                        for each in self._registry.collection(kind).objects.values()
+                        if container_of(kind, each) == stored.key.name
+                    ]
+                    self._empty(container, stored, contents)
 
-    def _empty_namespace(self, namespaces: Kind, stored: Stored) -> None:
-        scope = Scope(stored.key.name)
-        remaining = 0
-        for kind in self._registry.kinds.values():
-            collection = self._registry.collection(kind)
-            for each in [one for one in collection.objects.values() if scope.matches(one)]:
-                deleted = self._remover.delete(kind, each, DeleteOptions())
-                remaining += not deleted.gone
+    def _empty(
+        self, container: Kind, stored: Stored, contents: Sequence[tuple[Kind, Stored]]
+    ) -> None:
+        remaining = [
+            each
+            for kind, each in contents
+            if not self._remover.delete(kind, each, DeleteOptions()).gone
+        ]
         if not remaining:
-            self._registry.remove(namespaces, namespaces.decode(stored), stored)
+            self._registry.remove(container, container.decode(stored), stored)
 
     def _expire_events(self) -> None:
         kind = self._registry.kinds["events"]

@@ -6,6 +6,7 @@ Differs: one version per kind.
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -71,6 +72,14 @@ class Rules:
     def validate_update(self, new: Json, old: Json) -> Sequence[Cause]:
         """Return the errors of an update; metadata is checked elsewhere."""
         return ()
+
+    def warnings(self, new: Json) -> Sequence[str]:
+        """Return what the client should know about a new object that is accepted."""
+        return ()
+
+    def terminate(self, new: Json, now: datetime) -> bool:
+        """Mark an object whose contents are deleted before itself; False for kinds without contents."""
+        return False
 
     def grace_seconds(self, stored: Json, requested: int | None) -> int | None:
         """The grace period of a deletion; None for a kind that is deleted at once."""

@@ -1,6 +1,7 @@
 """JSON merge patch and JSON patch.
 
-Source: RFC 7386 and RFC 6902; evanphx/json-patch for the errors.
+Source: RFC 7386 and RFC 6902; evanphx/json-patch v4, which allows more than the RFC: `replace` adds a missing key, a
+missing value is null, and negative indices count from the end.
 Differs: nothing.
 """
 
@@ -35,85 +36,81 @@ def json_patch(target: Any, operations: Any) -> Any:
     Raises:
         PatchFailed: the path does not exist, a test failed, or this is not a patch.
     """
-    if not isinstance(operations, list):
-        raise PatchFailed("a JSON patch is a list of operations", 400)
-    document = {"": deepcopy(target)}
+    if not isinstance(operations, list) or not all(isinstance(each, dict) for each in operations):
+        raise PatchFailed("error decoding patch: a JSON patch is a list of operations", 400)
+    document = deepcopy(target)
     for operation in operations:
         _apply(document, operation)
-    return document.get("")
-
-
-def _apply(document: dict[str, Any], operation: Any) -> None:
-    try:
-        kind, path = operation["op"], _parts(operation["path"])
-        if kind in ("add", "replace", "test"):
-            value = operation["value"]
-        elif kind in ("move", "copy"):
-            value = deepcopy(_get(document, _parts(operation["from"])))
-        elif kind == "remove":
-            value = None
-        else:
-            raise PatchFailed(f"Unexpected kind: {kind}", 422)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise PatchFailed(f"incomplete JSON patch operation {operation!r}", 400) from error
-    if kind == "test":
-        if _get(document, path) != value:
-            raise PatchFailed(f"testing value {operation['path']} failed: test failed")
-        return
-    if kind == "move":
-        _remove(document, _parts(operation["from"]))
-    if kind == "remove":
-        _remove(document, path)
-    elif kind == "replace":
-        _get(document, path)
-        _set(document, path, value, replace=True)
-    else:
-        _set(document, path, value, replace=False)
-
-
-def _parts(pointer: str) -> list[str]:
-    return [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")]
-
-
-def _missing(path: list[str]) -> PatchFailed:
-    pointer = "/".join(path)
-    return PatchFailed(f"the server rejected our request: no such path in the object: {pointer}")
-
-
-def _step(parent: Any, part: str, path: list[str]) -> Any:
-    if isinstance(parent, dict) and part in parent:
-        return parent[part]
-    if isinstance(parent, list):
-        return parent[_index(part, len(parent) - 1, path)]
-    raise _missing(path)
-
-
-def _index(part: str, highest: int, path: list[str]) -> int:
-    if not part.isdigit() or int(part) > highest:
-        raise _missing(path)
-    return int(part)
-
-
-def _get(document: Any, path: list[str]) -> Any:
-    for part in path:
-        document = _step(document, part, path)
     return document
 
 
-def _set(document: Any, path: list[str], value: Any, *, replace: bool) -> None:
-    parent = _get(document, path[:-1])
-    part = path[-1]
+def _apply(document: Any, operation: dict[str, Any]) -> None:
+    parent, key = _place(document, operation.get("path"))
+    value = operation.get("value")
+    match operation.get("op"):
+        case "add":
+            _add(parent, key, value)
+        case "remove":
+            _remove(parent, key)
+        case "replace":
+            _replace(parent, key, value)
+        case "test":
+            if _get(parent, key) != value:
+                raise PatchFailed(f"testing value {operation.get('path')} failed: test failed")
+        case "copy":
+            _add(parent, key, deepcopy(_get(*_place(document, operation.get("from")))))
+        case "move":
+            source, name = _place(document, operation.get("from"))
+            moved = _get(source, name)
+            _remove(source, name)
+            _add(*_place(document, operation.get("path")), moved)
+        case other:
+            raise PatchFailed(f"Unexpected kind: {other}")
+
+
+def _place(document: Any, pointer: Any) -> tuple[Any, str]:
+    """The container and the key in it that a pointer names."""
+    if not isinstance(pointer, str) or "/" not in pointer:
+        raise PatchFailed(f"missing path: {pointer!r}")
+    _, *parts = (part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/"))
+    for part in parts[:-1]:
+        document = _get(document, part)
+    if not isinstance(document, (dict, list)):
+        raise PatchFailed(f"doc is missing path: {pointer}: missing value")
+    return document, parts[-1]
+
+
+def _get(parent: Any, key: str) -> Any:
     if isinstance(parent, dict):
-        parent[part] = value
-    elif isinstance(parent, list) and replace:
-        parent[_index(part, len(parent) - 1, path)] = value
-    elif isinstance(parent, list):
-        parent.insert(len(parent) if part == "-" else _index(part, len(parent), path), value)
+        return parent.get(key)
+    if isinstance(parent, list):
+        return parent[_index(key, len(parent))]
+    raise PatchFailed(f"doc is missing key: {key}")
+
+
+def _index(text: str, size: int) -> int:
+    try:
+        index = int(text)
+    except ValueError:
+        raise PatchFailed(f"{text!r} is not an index") from None
+    if not -size <= index < size:
+        raise PatchFailed(f"unable to access invalid index: {text}")
+    return index % size
+
+
+def _add(parent: Any, key: str, value: Any) -> None:
+    if isinstance(parent, dict):
+        parent[key] = value
     else:
-        raise _missing(path)
+        size = len(parent) + 1
+        parent.insert(size - 1 if key == "-" else _index(key, size), value)
 
 
-def _remove(document: Any, path: list[str]) -> None:
-    parent = _get(document, path[:-1])
-    _get(parent, path[-1:])
-    del parent[path[-1] if isinstance(parent, dict) else int(path[-1])]
+def _replace(parent: Any, key: str, value: Any) -> None:
+    parent[key if isinstance(parent, dict) else _index(key, len(parent))] = value
+
+
+def _remove(parent: Any, key: str) -> None:
+    if isinstance(parent, dict) and key not in parent:
+        raise PatchFailed(f"unable to remove nonexistent key: {key}: missing value")
+    del parent[key if isinstance(parent, dict) else _index(key, len(parent))]

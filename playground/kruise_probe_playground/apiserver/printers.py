@@ -189,6 +189,32 @@ def _phase(of: Json, _: datetime) -> Any:
     return (of.get("status") or {}).get("phase") or ""
 
 
+def _ports(service: Json, _: datetime) -> str:
+    ports = service["spec"].get("ports") or ()
+    return ",".join(f"{each['port']}/{each['protocol']}" for each in ports) or _NONE
+
+
+def _selector(service: Json, _: datetime) -> str:
+    selector = service["spec"].get("selector") or {}
+    return ",".join(f"{key}={selector[key]}" for key in sorted(selector)) or _NONE
+
+
+def _data(of: Json, _: datetime) -> int:
+    return len(of.get("data") or ()) + len(of.get("binaryData") or ())
+
+
+_DATA: Final = Column("Data", "string", _data)
+CONFIG_MAPS: Final = (NAME, _DATA, AGE)
+SECRETS: Final = (NAME, Column("Type", "string", lambda secret, _: secret["type"]), _DATA, AGE)
+SERVICES: Final = (
+    NAME,
+    Column("Type", "string", lambda it, _: it["spec"]["type"]),
+    Column("Cluster-IP", "string", lambda it, _: it["spec"].get("clusterIP") or _NONE),
+    Column("External-IP", "string", lambda it, _: _NONE),
+    Column("Port(s)", "string", _ports),
+    AGE,
+    Column("Selector", "string", _selector, wide=True),
+)
 NAMESPACES: Final = (NAME, Column("Status", "string", _phase), AGE)
 SERVICE_ACCOUNTS: Final = (NAME, AGE)
 LEASES: Final = (

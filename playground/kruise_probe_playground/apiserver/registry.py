@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from random import Random
+from types import MappingProxyType
 from typing import Final
 
 from kruise_probe.api.keys import NamespacedName
@@ -31,17 +32,26 @@ class Registry:
         now: the wall clock.
         random: for generated names.
         ended: set when the garbage collector may have work; the collector clears it.
+        changes_of_kinds: increases when a kind is added, changed or removed.
+
+    Args:
+        definitions: by qualified resource, how an object of that kind defines another kind.
     """
 
-    def __init__(self, kinds: Iterable[Kind], *, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        kinds: Iterable[Kind],
+        *,
+        now: Callable[[], datetime],
+        definitions: Mapping[str, Callable[[Json], Kind]] = MappingProxyType({}),
+    ) -> None:
         self.store: Final = Store()
         self.now: Final = now
         self.random: Final = Random()
         self.ended: Final = asyncio.Event()
+        self.changes_of_kinds = 0
+        self._definitions = definitions
         self._kinds = {each.resource: each for each in kinds}
-        self._by_path = {
-            (each.group, each.version, each.plural): each for each in self._kinds.values()
-        }
 
     @property
     def kinds(self) -> Mapping[str, Kind]:
@@ -49,7 +59,8 @@ class Registry:
         return self._kinds
 
     def kind_at(self, group: str, version: str, plural: str) -> Kind | None:
-        return self._by_path.get((group, version, plural))
+        kind = self._kinds.get(f"{plural}.{group}" if group else plural)
+        return kind if kind and kind.version == version else None
 
     def collection(self, kind: Kind) -> Collection:
         return self.store.collection(kind.resource)
@@ -70,6 +81,9 @@ class Registry:
         self.collection(kind).record(Change(stored.revision, old, stored, removed=False))
         if stored.ending or (stored.owners and old is None):
             self.ended.set()
+        if kind.resource in self._definitions:
+            self._kinds[stored.key.name] = self._definitions[kind.resource](new)
+            self.changes_of_kinds += 1
         return stored
 
     def remove(self, kind: Kind, last: Json, old: Stored) -> Stored:
@@ -77,10 +91,18 @@ class Registry:
         stored = kind.encode(last, self.store.next_revision())
         self.collection(kind).record(Change(stored.revision, old, stored, removed=True))
         self.ended.set()
+        if kind.resource in self._definitions:
+            del self._kinds[stored.key.name]
+            self.changes_of_kinds += 1
         return stored
 
-    def check_namespace(self, kind: Kind, namespace: str) -> None:
-        """Fail if the namespace of a new object does not exist or is terminating."""
+    def check_parents(self, kind: Kind, namespace: str, name: str) -> None:
+        """Fail if the namespace or the definition of a new object does not exist or is terminating."""
+        for each in self._definitions:
+            definition = self.store.collection(each).objects.get(NamespacedName("", kind.resource))
+            if definition and definition.ending:
+                why = "create not allowed while custom resource definition is terminating"
+                raise failures.forbidden(kind.target(name), why)
         if not kind.namespaced:
             return
         namespaces = self._kinds[_NAMESPACES]

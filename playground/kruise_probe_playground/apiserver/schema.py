@@ -134,12 +134,12 @@ class Compiler:
         beside = {key: value for key, value in rules.items() if key != "$ref"}
         if beside:
             return self._node({**self._definitions[name], **beside}, name)
-        if name not in self._done:
-            self._done[name] = self._node(self._definitions[name], name)
-        return self._done[name]
+        return self._done.get(name) or self._node(self._definitions[name], name)
 
     def _node(self, rules: Json, name: str = "") -> Schema:
         node = Schema(rules, typed=self._typed)
+        if rules is self._definitions.get(name):
+            self._done[name] = node  # before its parts, which may refer to it
         node.zero = ZERO_VALUES.get(name, {})
         for key, each in rules.get("properties", {}).items():
             node.properties[key] = self.compile(each)

@@ -5,20 +5,14 @@ Differs: nothing.
 """
 
 import re
-from collections.abc import Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
 
+from kruise_probe.api.labels import label_key_error, label_value_error
 from kruise_probe_playground.apiserver.failures import Failure, bad_request
 
-_TERM = re.compile(
-    r"""\s*(?:
-        (?P<absent>!)\s*(?P<absent_key>[^\s=!,()<>]+)
-      | (?P<key>[^\s=!,()<>]+)
-        (?:\s*(?P<op>==|=|!=|<|>)\s*(?P<value>[^\s=!,()<>]*)
-          |\s+(?P<set>in|notin)\s*\((?P<values>[^()]*)\))?
-    )\s*(?:,|$)""",
-    re.VERBOSE,
-)
+_TOKEN = re.compile(r"\s*(?:(?P<text>[^\s=!,()<>]+)|(?P<symbol>==|!=|[=!,()<>])|$)")
+_OPERATORS = "in, notin, =, ==, !=, gt, lt"
 
 
 class _Requirement(NamedTuple):
@@ -72,48 +66,121 @@ class FieldFilter(NamedTuple):
 
 def parse_labels(text: str) -> LabelFilter:
     """Parse a label selector."""
-    found, place = [], 0
-    while place < len(text):
-        match = _TERM.match(text, place)
-        if match is None or match.end() == place:
-            raise _unparsable(text)
-        found.append(_requirement(match, text))
-        place = match.end()
-    return LabelFilter(tuple(found))
+    return LabelFilter(tuple(_Parser(text).requirements()))
 
 
-def _requirement(match: re.Match[str], text: str) -> _Requirement:
-    if match["absent"]:
-        return _Requirement(match["absent_key"], None, negated=True)
-    key = match["key"]
-    if match["set"]:
-        values = frozenset(each.strip() for each in match["values"].split(","))
-        return _Requirement(key, values, negated=match["set"] == "notin")
-    match match["op"]:
-        case None:
-            return _Requirement(key, None, negated=False)
-        case "<" | ">" as operator:
-            if not re.fullmatch(r"-?\d+", match["value"]):
-                raise _unparsable(text)
-            return _Requirement(key, None, negated=False, bound=(operator, int(match["value"])))
-        case operator:
-            return _Requirement(key, frozenset({match["value"]}), negated=operator == "!=")
+class _Parser:
+    """A selector's tokens from left to right; the last token is empty."""
+
+    def __init__(self, text: str) -> None:
+        self._tokens = [each.group().strip() for each in _TOKEN.finditer(text)]
+        if self._tokens[-1]:
+            self._tokens.append("")
+        self._at = 0
+
+    def _next(self) -> str:
+        token = self._tokens[min(self._at, len(self._tokens) - 1)]
+        self._at += 1
+        return token
+
+    def requirements(self) -> Iterator[_Requirement]:
+        token = self._next()
+        if not token:
+            return
+        while True:
+            if token != "!" and not _is_text(token):
+                raise bad_request(f"found '{token}', expected: !, identifier, or 'end of string'")
+            yield self._requirement(token)
+            after = self._next()
+            if not after:
+                return
+            if after != ",":
+                raise bad_request(f"found '{after}', expected: ',' or 'end of string'")
+            token = self._next()
+            if token != "!" and not _is_text(token):
+                raise bad_request(f"found '{token}', expected: identifier after ','")
+
+    def _requirement(self, key: str) -> _Requirement:
+        negated = key == "!"
+        if negated:
+            key = self._next()
+            if not _is_text(key):
+                raise _unparsable(f"found '{key}', expected: identifier")
+        if wrong := label_key_error(key):
+            raise _unparsable(f'<nil>: Invalid value: "{key}": {wrong}')
+        if negated:
+            return _Requirement(key, None, negated=True)
+        operator = self._next()
+        match operator:
+            case "" | ",":
+                self._at -= 1
+                return _Requirement(key, None, negated=False)
+            case "in" | "notin":
+                return _Requirement(key, self._values(key), negated=operator == "notin")
+            case "=" | "==" | "!=":
+                return _Requirement(key, self._value(key), negated=operator == "!=")
+            case "<" | ">":
+                (bound,) = self._value(key)
+                if not re.fullmatch(r"[-+]?\d+", bound):
+                    raise _unparsable(f"values[0]: Invalid value: \"{bound}\": for 'Gt', 'Lt'")
+                return _Requirement(key, None, negated=False, bound=(operator, int(bound)))
+            case _:
+                raise _unparsable(f"found '{operator}', expected: {_OPERATORS}")
+
+    def _value(self, key: str) -> frozenset[str]:
+        value = self._next()
+        if value in ("", ","):
+            self._at -= 1
+            return frozenset({""})
+        if not _is_text(value):
+            raise _unparsable(f"found '{value}', expected: identifier")
+        return _checked(key, [value])
+
+    def _values(self, key: str) -> frozenset[str]:
+        token = self._next()
+        if token != "(":
+            raise _unparsable(f"found '{token}' expected: '('")
+        values = [""]
+        while True:
+            match self._next():
+                case ")":
+                    return _checked(key, values)
+                case ",":
+                    values.append("")
+                case token if _is_text(token) and not values[-1]:
+                    values[-1] = token
+                case token:
+                    raise _unparsable(f"found '{token}', expected: ',' or ')'")
 
 
-def _unparsable(text: str) -> Failure:
-    return bad_request(f"unable to parse requirement: {text!r} is not a label selector")
+def _is_text(token: str) -> bool:
+    return bool(token) and token[0] not in "=!,()<>"
+
+
+def _checked(key: str, values: Sequence[str]) -> frozenset[str]:
+    for index, value in enumerate(values):
+        if wrong := label_value_error(value):
+            raise _unparsable(f'values[{index}][{key}]: Invalid value: "{value}": {wrong}')
+    return frozenset(values)
+
+
+def _unparsable(why: str) -> Failure:
+    return bad_request(f"unable to parse requirement: {why}")
 
 
 def parse_fields(text: str, known: Set[str]) -> FieldFilter:
     """Parse a field selector."""
     terms = []
     for part in filter(None, _split_terms(text)):
-        match = re.fullmatch(r"\s*([^=!\s]+)\s*(==|=|!=)(.*)", part, re.DOTALL)
+        match = re.fullmatch(r"(.*?)(==|=|!=)(.*)", part, re.DOTALL)
         if match is None:
             raise bad_request(f"invalid selector: '{text}'; can't understand '{part}'")
         name, operator, value = match.groups()
         if name not in known:
-            raise bad_request(f"field label not supported: {name}")
+            listed = ", ".join(f'"{each}"' for each in sorted(known))
+            raise bad_request(f'"{name}" is not a known field selector: only {listed}')
+        if not re.fullmatch(r"(?:[^\\,=]|\\[\\,=])*", value, re.DOTALL):
+            raise bad_request(f"invalid field selector: unescaped character in value: {value}")
         terms.append((name, re.sub(r"\\([\\,=])", r"\1", value), operator != "!="))
     return FieldFilter(tuple(terms))
 

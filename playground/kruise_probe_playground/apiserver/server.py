@@ -15,17 +15,12 @@ from typing import Final, NamedTuple, Self
 
 import yaml
 from aiohttp import web
-from aiohttp.typedefs import Middleware
+from aiohttp.typedefs import Handler, Middleware
 
 from kruise_probe.api.times import utc_now
 from kruise_probe_playground.apiserver.authentication import Tokens
 from kruise_probe_playground.apiserver.builtin import builtin_kinds
-from kruise_probe_playground.apiserver.custom import (
-    DEFINITION_KIND,
-    Validator,
-    custom_kind,
-    store_definition,
-)
+from kruise_probe_playground.apiserver.custom import Validator, custom_kind
 from kruise_probe_playground.apiserver.frontend import MAX_BODY_BYTES, Authorize, Frontend
 from kruise_probe_playground.apiserver.garbage import GarbageCollector
 from kruise_probe_playground.apiserver.logs import OpenLog, no_nodes
@@ -34,6 +29,7 @@ from kruise_probe_playground.apiserver.schema import Json
 from kruise_probe_playground.apiserver.writing import Editor, Options
 from kruise_probe_playground.private_files import create_private
 
+DEFINITIONS: Final = "customresourcedefinitions.apiextensions.k8s.io"
 NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease")
 
 
@@ -50,7 +46,7 @@ class EmbeddedApiServer:
     Leaving the block ends every watch and drops all objects.
 
     Args:
-        crds: the CustomResourceDefinitions to serve, as dictionaries.
+        crds: the CustomResourceDefinitions to begin with, as dictionaries.
         validators: rules beyond the CRDs' schemas, by qualified resource.
         tokens, authorize, logs: see `Frontend`.
         tls: None serves plain HTTP.
@@ -72,21 +68,26 @@ class EmbeddedApiServer:
         self._port = 0
         self._tls = tls
         self._middlewares = middlewares
-        customs = [
-            custom_kind(each, validators.get(each["metadata"]["name"])) for each in self._crds
-        ]
-        self.registry: Final = Registry([*builtin_kinds(), *customs, DEFINITION_KIND], now=utc_now)
+        self.registry: Final = Registry(
+            builtin_kinds(),
+            now=utc_now,
+            definitions={
+                DEFINITIONS: lambda crd: custom_kind(crd, validators.get(crd["metadata"]["name"]))
+            },
+        )
         self._frontend = Frontend(self.registry, tokens=tokens, authorize=authorize, logs=logs)
         self._stack = AsyncExitStack()
         self._seed()
 
     def _seed(self) -> None:
         editor = Editor(self.registry)
-        namespaces = self.registry.kinds["namespaces"]
+        namespaces, definitions = (
+            self.registry.kinds[each] for each in ("namespaces", DEFINITIONS)
+        )
         for name in NAMESPACES:
             editor.create(namespaces, "", {"metadata": {"name": name}}, Options("kube-apiserver"))
         for crd in self._crds:
-            store_definition(self.registry, crd)
+            editor.create(definitions, "", crd, Options("kube-apiserver"))
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
@@ -107,7 +108,8 @@ class EmbeddedApiServer:
 
     @asynccontextmanager
     async def _serving(self) -> AsyncIterator[None]:
-        app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=self._middlewares)
+        middlewares = (_waits(self._frontend.answering), *self._middlewares)
+        app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=middlewares)
         app.router.add_route("*", "/{path:.*}", self._frontend.handle)
         runner = web.AppRunner(
             app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1
@@ -121,7 +123,23 @@ class EmbeddedApiServer:
             yield
         finally:
             self._frontend.close_watches()
+            connections = list(runner.server.connections) if runner.server else []
+            transports = [each.transport for each in connections]
             await runner.cleanup()
+            for transport in filter(None, transports):  # TLS would wait for the client's farewell
+                transport.abort()
+            await asyncio.sleep(0)
+
+    def close_watches(self) -> None:
+        """End all watches as after their timeout."""
+        self._frontend.close_watches()
+
+    def pause(self, *, paused: bool) -> None:
+        """Answer nothing and send nothing to watches while paused."""
+        if paused:
+            self._frontend.answering.clear()
+        else:
+            self._frontend.answering.set()
 
     @property
     def url(self) -> str:
@@ -153,3 +171,12 @@ class EmbeddedApiServer:
             "current-context": name,
         }
         return yaml.safe_dump(document, sort_keys=False)
+
+
+def _waits(answering: asyncio.Event) -> Middleware:
+    @web.middleware
+    async def wait(request: web.Request, handler: Handler) -> web.StreamResponse:
+        await answering.wait()
+        return await handler(request)
+
+    return wait

@@ -85,7 +85,8 @@ def _prune_map(value: dict[str, Any], schema: Schema, unknown: list[str], path: 
         if child is None:
             unknown.append(where)
         elif each is None and _drops_null(child, schema):
-            continue
+            if schema.typed and key not in schema.properties and "string" in child.types:
+                kept[key] = ""  # Go has an entry with the zero value
         else:
             pruned = prune(each, child, unknown, where)
             if not (schema.typed and _is_omitted(pruned, key, child, schema)):

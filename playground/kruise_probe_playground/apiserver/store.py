@@ -191,6 +191,12 @@ class Collection:
             if stored is not None and str(key) > after:
                 yield stored
 
+    def expire(self, revision: int) -> None:
+        """Forget the history before `revision`."""
+        self._history.clear()
+        self._history_bytes = 0
+        self.floor = revision
+
     def watch(self, scope: Scope) -> Watcher:
         """Register a watcher; `unwatch` removes it."""
         watcher = Watcher(scope)
@@ -234,6 +240,12 @@ class Store:
     @property
     def collections(self) -> Mapping[str, Collection]:
         return self._collections
+
+    def expire(self) -> None:
+        """Make every revision and continue token so far too old, as etcd's compaction does."""
+        revision = self.next_revision()
+        for each in self._collections.values():
+            each.expire(revision)
 
     def next_revision(self) -> int:
         self.revision += 1

@@ -52,7 +52,7 @@ class Editor:
         new, unknown = _pruned(kind, sent, options)
         metadata = new.setdefault("metadata", {})
         _set_namespace(kind, metadata, namespace)
-        self._registry.check_namespace(kind, namespace)
+        self._registry.check_parents(kind, namespace, metadata.get("name") or "")
         if metadata.get("resourceVersion"):
             raise failures.bad_request("resourceVersion should not be set on objects to be created")
         meta.name_generated(metadata, self._registry.random)
@@ -67,7 +67,7 @@ class Editor:
         if key in self._registry.collection(kind).objects:
             raise failures.already_exists(kind.target(key.name))
         stored = kind.encode(new, 0) if options.dry_run else self._registry.commit(kind, new, None)
-        return Written(stored, created=True, warnings=unknown)
+        return Written(stored, created=True, warnings=[*unknown, *kind.rules.warnings(new)])
 
     @staticmethod
     def _blank(kind: Kind, new: Json) -> Json:
@@ -133,7 +133,8 @@ class Editor:
         _check(kind, new, _update_problems(kind, new, old))
         if same_but_for_times(old, new):
             return Written(stored, warnings=unknown)
-        return Written(self._store(kind, new, stored, options), warnings=unknown)
+        warnings = [*unknown, *kind.rules.warnings(new)]
+        return Written(self._store(kind, new, stored, options), warnings=warnings)
 
     def _store(self, kind: Kind, new: Json, stored: Stored, options: Options) -> Stored:
         if options.dry_run:

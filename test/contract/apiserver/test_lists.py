@@ -238,3 +238,53 @@ async def test_metadata_alone_can_be_asked_for(api: Api) -> None:
 async def test_accept_lists_are_taken_in_order(api: Api) -> None:
     accept = "application/vnd.unheard-of, application/json"
     assert (await api.get(api.path("pods"), accept=accept)).body["kind"] == "PodList"
+
+
+BAD_SELECTORS = [
+    "-a=1",
+    "a=-b-",
+    "a=1,",
+    "a in (x",
+    "a in x",
+    ",a",
+    "a,,b",
+    "=1",
+    "a b",
+    "/c",
+    "a.b/=1",
+    "a=b=c",
+    "a>x",
+    "!",
+    "a=1;b",
+    "a=(b)",
+]
+
+
+@pytest.mark.parametrize("selector", BAD_SELECTORS)
+async def test_malformed_label_selectors_are_bad_requests(api: Api, selector: str) -> None:
+    refused = await api.get(api.path("pods"), labelSelector=selector)
+    assert (refused.code, refused.body["reason"]) == (400, "BadRequest")
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        "metadata.name",
+        "foo=bar",
+        "metadata.name=a=b",
+        "metadata.name=\\c",
+        " metadata.name=c",
+        "=c",
+    ],
+)
+async def test_malformed_field_selectors_are_bad_requests(api: Api, selector: str) -> None:
+    refused = await api.get(api.path("pods"), fieldSelector=selector)
+    assert (refused.code, refused.body["reason"]) == (400, "BadRequest")
+
+
+@pytest.mark.parametrize(
+    "selector",
+    ["", " ", "a=", "a", "!z", "a in (b, c)", "a in ()", "a notin (x),b!=c", "a = b", "a=="],
+)
+async def test_unusual_label_selectors_are_accepted(api: Api, selector: str) -> None:
+    assert (await api.get(api.path("pods"), labelSelector=selector)).code == 200

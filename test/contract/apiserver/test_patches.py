@@ -180,3 +180,50 @@ async def test_a_patch_in_an_unknown_form_is_refused_before_its_object_is_missed
     refused = await api.send("PATCH", path, {}, content_type=form)
     assert (refused.code, refused.body["reason"]) == (415, "UnsupportedMediaType")
     assert (await api.merge(path, {})).code == 404
+
+
+@pytest.mark.parametrize(
+    ("operation", "labels"),
+    [
+        pytest.param(
+            {"op": "replace", "path": "/metadata/labels/b", "value": "x"},
+            {"b": "x"},
+            id="replace-of-a-missing-key",
+        ),
+        pytest.param({"op": "add", "path": "/metadata/labels/b"}, {"b": ""}, id="no-value"),
+        pytest.param(
+            {"op": "copy", "from": "/metadata/labels/z", "path": "/metadata/labels/b"},
+            {"b": ""},
+            id="copy-of-a-missing-key",
+        ),
+        pytest.param(
+            {"op": "test", "path": "/metadata/labels/z", "value": None},
+            {},
+            id="test-of-a-missing-key",
+        ),
+    ],
+)
+async def test_json_patches_allow_more_than_the_rfc(api: Api, operation: Any, labels: Any) -> None:
+    await api.create("pods", pod("p", labels={"a": "b"}))
+    patched = await api.json_patch(api.path("pods", "p"), [operation])
+    assert (patched.code, patched.meta["labels"]) == (200, {"a": "b", **labels})
+
+
+@pytest.mark.parametrize(
+    ("operation", "code"),
+    [
+        pytest.param(
+            {"op": "remove", "path": "/metadata/labels/z"}, 422, id="remove-of-a-missing-key"
+        ),
+        pytest.param({"op": "replace", "path": "/nothing/z", "value": 1}, 422, id="no-parent"),
+        pytest.param({"op": "add", "path": "", "value": {}}, 422, id="whole-document"),
+        pytest.param({"path": "/metadata"}, 422, id="no-operation"),
+        pytest.param(1, 400, id="no-object"),
+    ],
+)
+async def test_json_patches_that_cannot_be_applied_fail(
+    api: Api, operation: Any, code: int
+) -> None:
+    await api.create("pods", pod("p", labels={"a": "b"}))
+    refused = await api.json_patch(api.path("pods", "p"), [operation])
+    assert refused.code == code, refused

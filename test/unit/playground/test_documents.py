@@ -114,12 +114,12 @@ def test_deployment_becomes_a_replica_set(tmp_path: Path) -> None:
     assert found.object["spec"].keys() == {"replicas", "selector", "template"}
 
 
-def test_stateful_set_becomes_pods_and_services_are_ignored(tmp_path: Path) -> None:
+def test_stateful_set_becomes_pods_and_budgets_are_ignored(tmp_path: Path) -> None:
     template = "{metadata: {labels: {app: web}}, spec: {containers: []}}"
-    service = "apiVersion: v1\nkind: Service\nmetadata: {name: web}"
+    budget = "apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: web}"
     workload = DEPLOYMENT.replace("Deployment", "StatefulSet")
     file = written(
-        tmp_path, f"{workload}\nspec: {{replicas: 2, template: {template}}}\n---\n{service}"
+        tmp_path, f"{workload}\nspec: {{replicas: 2, template: {template}}}\n---\n{budget}"
     )
     assert [each.object for each in load([file])] == [
         {

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kruise_probe.manifests.crds import all_crds
 from kruise_probe_playground.apiserver.builtin import builtin_kinds
-from kruise_probe_playground.apiserver.custom import DEFINITION_KIND, custom_kind, store_definition
+from kruise_probe_playground.apiserver.custom import custom_kind
 from kruise_probe_playground.apiserver.failures import Failure
 from kruise_probe_playground.apiserver.handlers import (
     Call,
@@ -41,14 +41,18 @@ class Server:
     """Handlers over a registry, asked as the frontend asks them."""
 
     def __init__(self) -> None:
-        customs = [
-            custom_kind(
-                each, marker_problems if "Marker" in each["spec"]["names"]["kind"] else None
-            )
-            for each in all_crds()
-        ]
-        self.registry = Registry([*builtin_kinds(), *customs, DEFINITION_KIND], now=lambda: EPOCH)
+        self.registry = Registry(
+            builtin_kinds(),
+            now=lambda: EPOCH,
+            definitions={
+                "customresourcedefinitions.apiextensions.k8s.io": lambda crd: custom_kind(
+                    crd, marker_problems if "Marker" in crd["spec"]["names"]["kind"] else None
+                )
+            },
+        )
         self.handlers = Handlers(self.registry)
+        for each in all_crds():
+            self.ask("POST", DEFINITIONS, each)
         self.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "ns"}})
 
     def ask(
@@ -132,12 +136,9 @@ def test_finalized_namespace_is_deleted(server: Server) -> None:
     assert refusal(server, "GET", path).code == 404
 
 
-def test_definitions_are_read_only(server: Server) -> None:
-    store_definition(server.registry, all_crds()[0])
-    (shown,) = server.body("GET", DEFINITIONS, accept=TABLE)["rows"]
+def test_definitions_are_shown_as_kubectl_prints_them(server: Server) -> None:
+    shown = server.body("GET", DEFINITIONS, accept=TABLE)["rows"][-1]
     assert shown["cells"] == ["podprobemarkers.apps.kruise.io", "2026-01-02T03:04:05Z"]
-    assert refusal(server, "POST", DEFINITIONS, all_crds()[1]).code == 405
-    assert refusal(server, "DELETE", f"{DEFINITIONS}/podprobemarkers.apps.kruise.io").code == 405
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,13 @@ def test_merge_patch_is_idempotent(target: Any, patch: Any) -> None:
             {"a": [1]}, {"op": "copy", "from": "/a", "path": "/b"}, {"a": [1], "b": [1]}, id="copy"
         ),
         pytest.param({"a": 1}, {"op": "test", "path": "/a", "value": 1}, {"a": 1}, id="test"),
-        pytest.param({"a": 1}, {"op": "add", "path": "", "value": {}}, {}, id="whole-document"),
+        pytest.param({}, {"op": "replace", "path": "/a", "value": 1}, {"a": 1}, id="replace-none"),
+        pytest.param({}, {"op": "add", "path": "/a"}, {"a": None}, id="no-value"),
+        pytest.param({}, {"op": "copy", "from": "/b", "path": "/a"}, {"a": None}, id="copy-none"),
+        pytest.param({}, {"op": "test", "path": "/a", "value": None}, {}, id="test-none"),
+        pytest.param(
+            {"a": [1, 2]}, {"op": "remove", "path": "/a/-1"}, {"a": [1]}, id="from-the-end"
+        ),
         pytest.param(
             {"a/b": 1, "m~n": 2},
             {"op": "replace", "path": "/m~0n", "value": 3},
@@ -113,14 +119,13 @@ def test_json_patch_operations(target: Any, operation: Any, expected: Any) -> No
     ("operation", "code"),
     [
         pytest.param({"op": "remove", "path": "/none"}, 422, id="remove-nothing"),
-        pytest.param({"op": "replace", "path": "/none", "value": 1}, 422, id="replace-nothing"),
+        pytest.param({"op": "add", "path": "", "value": {}}, 422, id="whole-document"),
         pytest.param({"op": "add", "path": "/x/y", "value": 1}, 422, id="no-parent"),
         pytest.param({"op": "add", "path": "/list/9", "value": 1}, 422, id="beyond-the-list"),
         pytest.param({"op": "test", "path": "/a", "value": 2}, 422, id="failed-test"),
         pytest.param({"op": "add", "path": "/a/b", "value": 1}, 422, id="into-a-number"),
         pytest.param({"op": "invent", "path": "/a"}, 422, id="unknown-operation"),
-        pytest.param({"op": "add", "path": "/a"}, 400, id="no-value"),
-        pytest.param({"path": "/a"}, 400, id="no-operation"),
+        pytest.param({"path": "/a"}, 422, id="no-operation"),
         pytest.param("add", 400, id="no-object"),
     ],
 )

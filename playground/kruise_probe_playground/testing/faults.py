@@ -54,13 +54,16 @@ class Faults:
         verb: str = "",
         resource: str = "",
         times: int | None = 1,
+        retry_after_seconds: int | None = None,
         when: Callable[[Call], bool] | None = None,
     ) -> None:
         """Fail the next matching requests; all of them until `heal` with `times` None.
 
         An empty verb or resource matches all.
         """
-        self._planned.append(_Planned(verb, resource, Failure(code, reason, message), times, when))
+        details = retry_after_seconds and {"retryAfterSeconds": retry_after_seconds}
+        failure = Failure(code, reason, message, details=details or None)
+        self._planned.append(_Planned(verb, resource, failure, times, when))
 
     def heal(self) -> None:
         """Forget all planned failures."""
