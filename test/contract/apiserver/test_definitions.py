@@ -112,7 +112,7 @@ async def test_a_changed_schema_is_served(fleets: Fleets, api: Api) -> None:
 
     async def has_new_default() -> bool:
         answer = await api.post(fleets.path, fleets.fleet(), dryRun="All")
-        return bool(answer.body["spec"]["size"] == 7)
+        return bool(answer.code == 201 and answer.body["spec"]["size"] == 7)
 
     await until("the new default is served", has_new_default)
 
