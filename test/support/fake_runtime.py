@@ -89,6 +89,7 @@ class ScriptedRuntime:
     default_script: Script = field(default_factory=lambda: succeed())
     _scripts: dict[tuple[str, ...], Script] = field(default_factory=dict)
     _streams: list[asyncio.Queue[str | None]] = field(default_factory=list)
+    _started: int = 0
 
     def start(
         self,
@@ -103,7 +104,8 @@ class ScriptedRuntime:
         silently: bool = False,
     ) -> FakeContainer:
         """A new container; with `silently` without an event."""
-        number = len(self.containers)
+        number = self._started
+        self._started += 1
         sandbox_id = sandbox_id or f"sandbox-{pod_uid}"
         ips = () if host_network or not ip else (ip,)
         self.sandboxes.setdefault(sandbox_id, SandboxDetail(ips, host_network))

@@ -33,11 +33,11 @@ def name_generated(metadata: Json, random: Random) -> None:
         metadata["name"] = prefix[:58] + "".join(random.choices(_SUFFIX_LETTERS, k=5))
 
 
-def stamp_new(metadata: Json, now: datetime) -> None:
-    """Set the metadata that the server sets on a new object."""
+def stamp_new(metadata: Json, now: datetime, random: Random) -> None:
+    """Set the metadata that the server sets on a new object. `random` makes the uid."""
     for key in ("deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion", "selfLink"):
         metadata.pop(key, None)
-    metadata["uid"] = str(uuid.uuid4())
+    metadata["uid"] = str(uuid.UUID(int=random.getrandbits(128), version=4))
     metadata["creationTimestamp"] = format_time(now)
 
 

@@ -30,7 +30,7 @@ class Registry:
     Attributes:
         store: the objects.
         now: the wall clock.
-        random: for generated names.
+        random: for generated names and uids.
         ended: set when the garbage collector may have work; the collector clears it.
         changes_of_kinds: increases when a kind is added, changed or removed.
 
@@ -44,10 +44,11 @@ class Registry:
         *,
         now: Callable[[], datetime],
         definitions: Mapping[str, Callable[[Json], Kind]] = MappingProxyType({}),
+        random: Random | None = None,
     ) -> None:
         self.store: Final = Store()
         self.now: Final = now
-        self.random: Final = Random()
+        self.random: Final = random or Random()
         self.ended: Final = asyncio.Event()
         self.changes_of_kinds = 0
         self._definitions = definitions

@@ -120,8 +120,9 @@ class Collection:
         self._history: deque[Change] = deque()
         self._history_bytes = 0
         self.floor = 0
-        self._watchers: set[Watcher] = set()
-        self._triggered: dict[tuple[str, str], set[Watcher]] = {}
+        # Dictionaries instead of sets: changes reach watchers in the order of their registration.
+        self._watchers: dict[Watcher, None] = {}
+        self._triggered: dict[tuple[str, str], dict[Watcher, None]] = {}
 
     def record(self, change: Change) -> None:
         """Apply one change to objects, history and watchers."""
@@ -200,18 +201,18 @@ class Collection:
     def watch(self, scope: Scope) -> Watcher:
         """Register a watcher; `unwatch` removes it."""
         watcher = Watcher(scope)
-        self._watchers_for(scope).add(watcher)
+        self._watchers_for(scope)[watcher] = None
         return watcher
 
     def unwatch(self, watcher: Watcher) -> None:
-        self._watchers_for(watcher.scope).discard(watcher)
+        self._watchers_for(watcher.scope).pop(watcher, None)
         trigger = _trigger(watcher.scope)
         if trigger and not self._triggered.get(trigger):
             self._triggered.pop(trigger, None)
 
-    def _watchers_for(self, scope: Scope) -> set[Watcher]:
+    def _watchers_for(self, scope: Scope) -> dict[Watcher, None]:
         trigger = _trigger(scope)
-        return self._triggered.setdefault(trigger, set()) if trigger else self._watchers
+        return self._triggered.setdefault(trigger, {}) if trigger else self._watchers
 
     @property
     def watchers(self) -> list[Watcher]:

@@ -57,7 +57,7 @@ class Editor:
             raise failures.bad_request("resourceVersion should not be set on objects to be created")
         meta.name_generated(metadata, self._registry.random)
         now = self._registry.now()
-        meta.stamp_new(metadata, now)
+        meta.stamp_new(metadata, now, self._registry.random)
         kind.rules.default(new)
         kind.rules.reset_for_create(new)
         track({}, new, kind.schema, _field_writer(kind, options), now, blank=self._blank(kind, new))

@@ -1,0 +1,78 @@
+"""Whole clusters in one process, under a deterministic loop. See `support/simulation`."""
+
+import asyncio
+import gc
+import math
+import os
+from collections.abc import Iterator
+from time import monotonic
+
+import pytest
+import structlog
+from support.output import print_line
+
+SEEDS_PER_TEST = 10
+SHORT_SEEDS = 120
+HOURS = float(os.environ.get("KRUISE_PROBE_SIMULATION_HOURS", "0"))
+
+
+def pytest_sessionstart() -> None:
+    asyncio.set_event_loop(None)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        raise pytest.UsageError(
+            "test/simulation needs PYTHONHASHSEED=0, as the order of sets is part of a run; hack/test simulation sets it"
+        )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """KRUISE_PROBE_SIMULATION_SEEDS is `COUNT`, `FIRST-LAST` or `=SEED`.
+
+    With KRUISE_PROBE_SIMULATION_HOURS, one test for each processor takes seeds from FIRST on for so long.
+    """
+    if "seeds" not in metafunc.fixturenames:
+        return
+    seeds = _seeds(os.environ.get("KRUISE_PROBE_SIMULATION_SEEDS", str(SHORT_SEEDS)))
+    size = SEEDS_PER_TEST
+    if HOURS:
+        size = 10**9
+        seeds = range(seeds[0], seeds[0] + size * (os.cpu_count() or 1))
+    parts = [seeds[at : at + size] for at in range(0, len(seeds), size)]
+    metafunc.parametrize("seeds", parts, ids=[f"{each[0]}-{each[-1]}" for each in parts])
+
+
+@pytest.fixture
+def ends_at() -> float:
+    """When to stop with further seeds, by `time.monotonic`."""
+    return monotonic() + HOURS * 3600 if HOURS else math.inf
+
+
+def _seeds(text: str) -> range:
+    if text.startswith("="):
+        return range(int(text[1:]), int(text[1:]) + 1)
+    first, _, last = text.rpartition("-")
+    return range(int(first or 0), int(last) + 1 if first else int(last))
+
+
+@pytest.fixture(autouse=True)
+def no_garbage_collection() -> Iterator[None]:
+    """A collection at a random moment would end abandoned generators in the middle of a run."""
+    gc.disable()
+    yield
+    gc.enable()
+    structlog.reset_defaults()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    figures = [
+        value
+        for found in terminalreporter.stats.values()
+        for each in found
+        for name, value in getattr(each, "user_properties", ())
+        if name == "simulated" and getattr(each, "when", "") == "call"
+    ]
+    if figures:
+        seeds, steps, seconds = (sum(each) for each in zip(*figures, strict=True))
+        print_line(f"{seeds} seeds: {steps} steps, {seconds / 3600:.1f} hours of virtual time")

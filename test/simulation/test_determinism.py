@@ -1,0 +1,49 @@
+"""One seed is one run: every event at the same time, in the same order."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.simulation.plan import Plan, Step, make_plan, shrink
+from support.simulation.runner import judge
+
+TEST_FOLDER = Path(__file__).parents[1]
+
+PRINT_LOG = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from support.simulation.plan import make_plan
+from support.simulation.runner import judge
+print(*judge(make_plan(int(sys.argv[2]))).log, sep="\\n")
+"""
+
+
+@pytest.mark.parametrize("seed", [1, 5, 12])
+def test_a_seed_gives_the_same_log_here_and_in_a_new_process(seed: int) -> None:
+    first = judge(make_plan(seed))
+    judge(make_plan(seed + 1))
+    again = judge(make_plan(seed))
+    assert again == first
+    elsewhere = subprocess.run(
+        [sys.executable, "-c", PRINT_LOG, str(TEST_FOLDER), str(seed)],
+        env=os.environ,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert elsewhere.stdout.splitlines() == [str(each) for each in first.log]
+
+
+def test_different_seeds_give_different_runs() -> None:
+    assert judge(make_plan(1)).log != judge(make_plan(2)).log
+
+
+def test_shrinking_keeps_only_the_steps_that_the_failure_needs() -> None:
+    steps = tuple(Step(float(number), "label", (f"web-{number}", "web")) for number in range(12))
+
+    def fails(plan: Plan) -> bool:
+        return {steps[3], steps[8]} <= set(plan.steps)
+
+    assert shrink(Plan(0, steps), fails).steps == (steps[3], steps[8])

@@ -1,0 +1,188 @@
+"""Each oracle fails on a product that is broken in the way that it looks for, and on the whole one it does not."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from support.simulation.plan import STEADY_AT_SECONDS, Plan, Step
+from support.simulation.runner import judge, simulated
+from support.simulation.safety import Safety
+from support.simulation.world import Commit, World
+
+from kruise_probe.api.v1alpha1 import ProbeState
+from kruise_probe.controllers.leader_election import LeaderElector
+from kruise_probe.controllers.mapping.nodes import NodePodProbeEvents
+from kruise_probe.controllers.mapping.pods import PodEvents
+from kruise_probe.controllers.markers import reconciler as markers
+from kruise_probe.controllers.node_index import NodePodProbeIndex
+from kruise_probe.controllers.nodes.reconciler import NodeReconciler
+from kruise_probe.controllers.pods import marking
+from kruise_probe.daemon import supervisor
+from kruise_probe.informers.reflector import Reflector
+
+Break = Callable[[pytest.MonkeyPatch], None]
+
+EDITS = (
+    Step(1.0, "put_marker", ("way", 3)),
+    Step(1.0, "put_marker", ("gateway", 5)),
+    Step(21.0, "set_outcome", ("web-1", "way-p", 1, "bad")),
+    Step(22.0, "set_outcome", ("web-2", "gateway-p", 1, "bad")),
+)
+
+
+def replace(owner: Any, name: str, value: Any) -> Break:
+    return lambda monkeypatch: monkeypatch.setattr(owner, name, value)
+
+
+def returning(value: Any) -> Callable[..., Any]:
+    return lambda *arguments, **options: value
+
+
+def finalize_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(NodePodProbeIndex, "nodes_holding", returning(frozenset()))
+    monkeypatch.setattr(markers.MarkerReconciler, "_pod_with_stale_mark", returning(None))
+
+
+CASES: dict[str, tuple[str, tuple[Step, ...], Break]] = {
+    "results that never reach the pods": (
+        "the desired state is reached",
+        EDITS,
+        replace(NodePodProbeEvents, "on_update", returning(None)),
+    ),
+    "labels of pods that are not followed": (
+        "the desired state is reached",
+        (*EDITS, Step(25.0, "label", ("web-1", "db")), Step(26.0, "label", ("web-2", "db"))),
+        replace(PodEvents, "on_update", returning(None)),
+    ),
+    "an expired version that is not dropped": (
+        "the desired state is reached",
+        (
+            Step(5.0, "expire", ()),
+            *(Step(5.0, "cut_streams", (each,)) for each in ("manager-1", "manager-2")),
+            *EDITS,
+        ),
+        replace(Reflector, "_check_version", returning(None)),
+    ),
+    "entries that are written at every resync": (
+        "nothing is written at rest",
+        EDITS,
+        replace(NodeReconciler, "_is_current", returning(False)),
+    ),
+    "daemons that read no results back": (
+        "faults change nothing",
+        (*EDITS, Step(STEADY_AT_SECONDS + 5, "kill", ("daemon-node-1", 1.0))),
+        replace(supervisor, "result_for", returning(None)),
+    ),
+    "writes of a leader whose term has ended": (
+        "safety",
+        (
+            *EDITS[:2],
+            Step(10.0, "stop", ("manager-1", 28.0)),
+            Step(10.0, "skew", ("manager-2", 0.0)),
+            *(
+                Step(11.0 + n, "set_outcome", (f"web-{n % 4}", "way-p", n % 2, f"{n}"))
+                for n in range(30)
+            ),
+        ),
+        replace(LeaderElector, "check", returning(None)),
+    ),
+    "conditions that are True for Unknown": (
+        "safety",
+        (Step(0.0, "restart_container", ("web-1", 100.0)), *EDITS),
+        replace(marking, "CONDITION_STATUS", dict.fromkeys(ProbeState, "True")),
+    ),
+    "a finalizer that does not wait for entries and marks": (
+        "safety",
+        (EDITS[0], Step(30.0, "drop_marker", ("way",))),
+        finalize_at_once,
+    ),
+}
+
+
+def plans(steps: tuple[Step, ...]) -> list[Plan]:
+    steady = any(each.at >= STEADY_AT_SECONDS for each in steps)
+    return [Plan(seed, tuple(sorted(steps)), steady) for seed in range(6)]
+
+
+@pytest.mark.parametrize(("oracle", "steps", "break_it"), CASES.values(), ids=CASES)
+def test_an_oracle_fails_on_a_broken_product(
+    oracle: str, steps: tuple[Step, ...], break_it: Break, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quiet_seconds = 700.0 if "rest" in oracle else 1.0
+    whole = judge(plans(steps)[0], quiet_seconds=quiet_seconds)
+    assert not whole.oracle, whole
+    break_it(monkeypatch)
+    found = {judge(each, quiet_seconds=quiet_seconds).oracle for each in plans(steps)}
+    assert oracle in found
+
+
+def of_pod(**more: Any) -> dict[str, Any]:
+    pod = {"metadata": {"uid": "u", "labels": {}}, "spec": {}, "status": {"conditions": []}}
+    return pod | more
+
+
+HISTORIES: dict[str, tuple[Commit, str]] = {
+    "a daemon writes a spec": (
+        Commit(
+            1, "daemon-node-1", "nodepodprobes", "node-1", {"spec": {}}, {"spec": {"podProbes": []}}
+        ),
+        "writes the spec of node-1",
+    ),
+    "a daemon writes a pod": (
+        Commit(1, "daemon-node-1", "pods", "web-1", of_pod(), of_pod()),
+        "writes pods web-1",
+    ),
+    "a manager writes results": (
+        Commit(1, "manager-1", "nodepodprobes", "node-1", {"spec": {}}, {"spec": {}, "status": {}}),
+        "writes the status of node-1",
+    ),
+    "a manager writes the spec of a marker": (
+        Commit(
+            1,
+            "manager-1",
+            "podprobemarkers",
+            "way",
+            {"spec": {}},
+            {"spec": {"probes": []}, "metadata": {"name": "way"}},
+        ),
+        "writes the spec of marker way",
+    ),
+    "a manager writes a native condition": (
+        Commit(
+            1,
+            "manager-1",
+            "pods",
+            "web-1",
+            of_pod(),
+            of_pod(status={"conditions": [{"type": "Ready", "status": "True"}]}),
+        ),
+        "writes condition Ready of pod web-1",
+    ),
+    "a manager writes a label of the user": (
+        Commit(
+            1,
+            "manager-1",
+            "pods",
+            "web-1",
+            of_pod(),
+            of_pod(metadata={"uid": "u", "labels": {"app": "x"}}),
+        ),
+        "writes labels ['app'] of pod web-1",
+    ),
+    "a manager deletes a pod": (
+        Commit(1, "manager-1", "pods", "web-1", of_pod(), None),
+        "writes pod web-1 or its spec",
+    ),
+}
+
+
+@pytest.mark.parametrize(("commit", "problem"), HISTORIES.values(), ids=HISTORIES)
+def test_safety_names_who_writes_the_field_of_another(commit: Commit, problem: str) -> None:
+    async def check() -> list[str]:
+        safety = Safety(World(0))
+        safety.check(commit)
+        return safety.problems
+
+    with simulated(0) as loop:
+        (found,) = loop.run_until_complete(check())
+    assert problem in found

@@ -1,0 +1,149 @@
+"""What users see of a world, in a form in which two worlds can be compared."""
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from support.builders import Json
+from support.simulation.world import World
+
+from kruise_probe.api.names import REASON_PROBE_REMOVED
+from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
+from kruise_probe.api.times import parse_time
+
+OURS = "c/"
+"""Prefix of the condition types of the markers."""
+
+
+def looks(world: World) -> dict[str, Any]:
+    """Everything but times, uids and versions."""
+    pods = world.objects(PODS)
+    names = {each["metadata"]["uid"]: f"uid of {name}" for name, each in pods.items()}
+    return {
+        **{f"pod {name}": _pod(each) for name, each in pods.items()},
+        **{
+            f"nodepodprobe {name}": _plan(each, names, world)
+            for name, each in world.objects(NODE_POD_PROBES).items()
+        },
+        **{f"marker {name}": _marker(each) for name, each in world.objects(MARKERS).items()},
+        "leases": sorted(world.objects(LEASES)),
+    }
+
+
+def _pod(pod: Json) -> Json:
+    meta = pod["metadata"]
+    owned = PODS.decode(msgspec.json.encode(pod)).owned
+    return {
+        "labels": meta["labels"],
+        "annotations": meta.get("annotations") or {},
+        "conditions": {
+            each["type"]: (each["status"], each.get("reason", ""), each.get("message", ""))
+            for each in pod["status"]["conditions"]
+        },
+        "owned": {
+            part: sorted(getattr(owned, part))
+            for part in ("labels", "annotations", "condition_types")
+        },
+    }
+
+
+def _plan(plan: Json, names: dict[str, str], world: World) -> Json:
+    owners = plan["metadata"].get("ownerReferences") or ()
+    nodes = {each["metadata"]["uid"]: name for name, each in world.objects(NODES).items()}
+    entries = (plan.get("spec") or {}).get("podProbes") or ()
+    results = (plan.get("status") or {}).get("podProbeStatuses") or ()
+    return {
+        "owners": [nodes.get(each["uid"], "unknown") for each in owners],
+        "spec": sorted(
+            ({**each, "uid": names.get(each["uid"], "unknown")} for each in entries),
+            key=lambda each: str(each["name"]),
+        ),
+        "status": {
+            each["name"]: {
+                "uid": names.get(each["uid"], "unknown"),
+                **{
+                    state["name"]: (state["state"], state.get("message", ""))
+                    for state in each.get("probeStates") or ()
+                },
+            }
+            for each in results
+        },
+    }
+
+
+def _marker(marker: Json) -> Json:
+    status = marker.get("status") or {}
+    numbers = {
+        key: value
+        for key, value in status.items()
+        if isinstance(value, int) and key != "observedGeneration"
+    }
+    return {
+        "current": status.get("observedGeneration") == marker["metadata"]["generation"],
+        "finalizers": marker["metadata"].get("finalizers") or [],
+        "numbers": numbers,
+        "more": {
+            key: value
+            for key, value in status.items()
+            if isinstance(value, list | str) and key != "conditions"
+        },
+        "conditions": {
+            each["type"]: (each["status"], each.get("reason", ""), each.get("message", ""))
+            for each in status.get("conditions") or ()
+        },
+    }
+
+
+def differences(actual: Any, expected: Any, path: str = "") -> list[str]:
+    """One line for each value that differs."""
+    if isinstance(actual, dict) and isinstance(expected, dict):
+        return [
+            line
+            for key in sorted(actual.keys() | expected.keys())
+            for line in differences(
+                actual.get(key, "absent"), expected.get(key, "absent"), f"{path}/{key}"
+            )
+        ]
+    return [] if actual == expected else [f"{path}: is {actual!r}, should be {expected!r}"]
+
+
+def wrong_times(world: World) -> list[str]:
+    """Conditions whose times are not those of their result, or are in an impossible order."""
+    problems = []
+    results = {
+        (each["uid"], state["name"]): state
+        for plan in world.objects(NODE_POD_PROBES).values()
+        for each in (plan.get("status") or {}).get("podProbeStatuses") or ()
+        for state in each.get("probeStates") or ()
+    }
+    wanted = _condition_owners(world)
+    for name, pod in world.objects(PODS).items():
+        for each in pod["status"]["conditions"]:
+            if not each["type"].startswith(OURS) or each.get("reason") == REASON_PROBE_REMOVED:
+                continue
+            probed, moved = _time(each.get("lastProbeTime")), _time(each.get("lastTransitionTime"))
+            where = f"pod {name}: condition {each['type']}"
+            if moved is None or probed is None:
+                problems.append(f"{where} has no times")
+                continue
+            supporting = [
+                results[pod["metadata"]["uid"], key]
+                for key in wanted.get(each["type"], ())
+                if (pod["metadata"]["uid"], key) in results
+            ]
+            if not any(_time(state.get("lastProbeTime")) for state in supporting):
+                problems.append(f"{where} has no result")
+    return problems
+
+
+def _condition_owners(world: World) -> dict[str, list[str]]:
+    owners: dict[str, list[str]] = {}
+    for name, marker in world.objects(MARKERS).items():
+        for probe in marker["spec"]["probes"]:
+            if "podConditionType" in probe:
+                owners.setdefault(probe["podConditionType"], []).append(f"{name}#{probe['name']}")
+    return owners
+
+
+def _time(text: str | None) -> datetime | None:
+    return parse_time(text) if text else None

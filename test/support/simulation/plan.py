@@ -1,0 +1,150 @@
+"""Plans of simulations: which edits and faults happen when. A plan is made from a seed, and shrinks by leaving steps out."""
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any, NamedTuple
+
+from support.simulation.world import (
+    APPS,
+    DAEMONS,
+    MANAGERS,
+    MARKER_NAMES,
+    NODE_NAMES,
+    POD_NAMES,
+    PROBE_NAMES,
+    PROCESSES,
+    World,
+)
+
+EDITING_SECONDS = 40.0
+STEADY_AT_SECONDS = 160.0
+"""Faults of a steady plan begin then: after its edits and the longest wait that they can cause."""
+
+LONGEST_FAULT_SECONDS = 30.0
+
+
+class Step(NamedTuple):
+    """`name` is a method of `World`, called with `arguments` at virtual second `at`."""
+
+    at: float
+    name: str
+    arguments: tuple[Any, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name}({', '.join(map(repr, self.arguments))})"
+
+    def apply(self, world: World) -> None:
+        world.note("plan", str(self))
+        getattr(world, self.name)(*self.arguments)
+
+
+class Plan(NamedTuple):
+    """`seed` also decides the order of ready tasks and the latencies; so a plan and its seed are one run.
+
+    A plan is steady if its faults come after all edits have taken effect.
+    """
+
+    seed: int
+    steps: tuple[Step, ...]
+    steady: bool = False
+
+    def __str__(self) -> str:
+        return "\n".join(f"  {each.at:7.3f} {each}" for each in self.steps)
+
+
+def _put_marker(random: Random) -> tuple[Any, ...]:
+    return random.choice(MARKER_NAMES), random.randrange(10_000)
+
+
+def _outcome(random: Random) -> tuple[Any, ...]:
+    command = f"{random.choice(MARKER_NAMES)}-{random.choice(PROBE_NAMES)}"
+    output = random.choice(["fine", "bad", "foo", "a b", ""])
+    return random.choice(POD_NAMES), command, random.choice([0, 1]), output
+
+
+def _pause(random: Random) -> tuple[Any, ...]:
+    kind = random.choice(["pod", "marker"])
+    names = POD_NAMES if kind == "pod" else MARKER_NAMES
+    return kind, random.choice(names), random.choice(["true", "true", None])
+
+
+EDITS: dict[str, tuple[int, Callable[[Random], tuple[Any, ...]]]] = {
+    "put_marker": (6, _put_marker),
+    "set_outcome": (6, _outcome),
+    "drop_marker": (2, lambda r: (r.choice(MARKER_NAMES),)),
+    "label": (2, lambda r: (r.choice(POD_NAMES), r.choice(APPS))),
+    "replace_pod": (2, lambda r: (r.choice(POD_NAMES), r.choice(NODE_NAMES))),
+    "restart_container": (2, lambda r: (r.choice(POD_NAMES), r.choice([0.0, 2.0, 35.0]))),
+    "pause": (1, _pause),
+    "break_plan": (1, lambda r: (r.choice(NODE_NAMES),)),
+    "delete_plan": (1, lambda r: (r.choice(NODE_NAMES),)),
+    "recreate_node": (1, lambda r: (r.choice(NODE_NAMES), r.choice([0.0, 1.0, 20.0]))),
+    "delete_lease": (1, lambda r: (r.choice(NODE_NAMES),)),
+    "age_lease": (1, lambda r: (r.choice(NODE_NAMES),)),
+}
+
+
+def _seconds(random: Random) -> float:
+    return round(random.choice([0.1, 1.0, 5.0, 15.0, LONGEST_FAULT_SECONDS]) * random.random(), 3)
+
+
+def _chances(random: Random) -> tuple[float, ...]:
+    """Each kind of fault is used in a third of the disturbances."""
+    loss, answer, repeat, refuse, slow = (
+        random.choice([0.0, 0.0, random.choice([0.05, 0.2, 0.5])]) for _ in range(5)
+    )
+    return loss, answer, repeat, refuse, slow, random.choice([0.05, 1.0, 12.0])
+
+
+FAULTS: dict[str, tuple[int, Callable[[Random], tuple[Any, ...]]]] = {
+    "kill": (5, lambda r: (r.choice(PROCESSES), _seconds(r))),
+    "terminate": (2, lambda r: (r.choice(PROCESSES), _seconds(r))),
+    "stop": (2, lambda r: (r.choice(PROCESSES), _seconds(r))),
+    "sever": (3, lambda r: (r.choice(PROCESSES), _seconds(r), r.choice([True, False]))),
+    "cut_streams": (2, lambda r: (r.choice(PROCESSES),)),
+    "disturb": (5, lambda r: (r.choice(PROCESSES), _seconds(r) + 5, _chances(r))),
+    "lag": (2, lambda r: (r.choice([0, 1]), _seconds(r))),
+    "connect": (2, lambda r: (r.choice(PROCESSES), r.choice([0, 1]))),
+    "skew": (2, lambda r: (r.choice([*MANAGERS, *DAEMONS]), round(r.uniform(-4, 4), 3))),
+    "lose_runtime": (1, lambda r: (r.choice(NODE_NAMES), _seconds(r))),
+    "expire": (1, lambda r: ()),
+}
+
+
+def make_plan(seed: int) -> Plan:
+    """A third of all plans is steady."""
+    random = Random(seed)
+    steady = seed % 3 == 0
+    edits = _steps(random, EDITS, random.randint(3, 14))
+    faults = _steps(random, FAULTS, random.randint(int(steady), 6))
+    if steady:
+        faults = [each._replace(at=each.at + STEADY_AT_SECONDS) for each in faults]
+    first = Step(round(random.uniform(0, 3), 3), "put_marker", _put_marker(random))
+    return Plan(seed, tuple(sorted([first, *edits, *faults])), steady)
+
+
+def _steps(
+    random: Random, table: dict[str, tuple[int, Callable[[Random], tuple[Any, ...]]]], count: int
+) -> list[Step]:
+    names = random.choices(list(table), [weight for weight, _ in table.values()], k=count)
+    return [
+        Step(round(random.uniform(0, EDITING_SECONDS), 3), each, table[each][1](random))
+        for each in names
+    ]
+
+
+def shrink(plan: Plan, fails: Callable[[Plan], bool], *, runs: int = 80) -> Plan:
+    """Leave out steps while the plan still fails (delta debugging), with at most that many runs."""
+    steps: Sequence[Step] = plan.steps
+    size = max(len(steps) // 2, 1)
+    while size:
+        start = 0
+        while start < len(steps) and runs:
+            fewer = [*steps[:start], *steps[start + size :]]
+            runs -= 1
+            if fails(plan._replace(steps=tuple(fewer))):
+                steps = fewer
+            else:
+                start += size
+        size //= 2
+    return plan._replace(steps=tuple(steps))

@@ -1,0 +1,209 @@
+"""The processes of a simulation: managers and daemons, wired as the command line wires them, without HTTP servers.
+
+Every start is a new process with a new link. A kill cuts the link first and then cancels the tasks, so nothing that the
+process does while it ends can be seen from outside. What it had sent may still arrive.
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from functools import partial
+from random import Random
+
+from prometheus_client import CollectorRegistry
+from support.fake_runtime import ScriptedRuntime
+from support.simulation.loop import PROCESS
+from support.simulation.network import ApiServers, Link, Sent
+
+from kruise_probe.api.errors import FatalError
+from kruise_probe.api.names import (
+    DAEMON_FIELD_MANAGER,
+    EVENT_COMPONENT,
+    MANAGER_FIELD_MANAGER,
+    SYSTEM_NAMESPACE,
+)
+from kruise_probe.api.resources import NODE_POD_PROBES
+from kruise_probe.client.recorder import EventRecorder
+from kruise_probe.client.rest import ResourceListerWatcher
+from kruise_probe.controllers import product
+from kruise_probe.controllers.leader_election import LeaderElector
+from kruise_probe.controllers.manager import Manager
+from kruise_probe.daemon import agent
+from kruise_probe.daemon.agent import Agent, AgentOptions
+from kruise_probe.daemon.cri.containers import ContainerWatcher
+from kruise_probe.daemon.probers.exec_gate import ExecGate
+from kruise_probe.daemon.probers.selection import prober_for
+from kruise_probe.informers.shared_informer import SharedInformer
+
+RESTART_SECONDS = 1.0
+"""Until a process that ended by itself is started again, as by the kubelet."""
+
+LEASE_ID = "kruise-probe-manager"
+
+# Daemons of one process would register the same metrics.
+agent.REGISTRY = CollectorRegistry(auto_describe=False)  # type: ignore[attr-defined]
+
+
+class Surroundings:
+    """What every process of one world shares. `log` takes process and event; `on_send` sees every request."""
+
+    def __init__(
+        self,
+        servers: ApiServers,
+        random: Random,
+        *,
+        clock: Callable[[], datetime],
+        log: Callable[[str, str], None],
+        on_send: Callable[[Sent], None],
+    ) -> None:
+        self.servers = servers
+        self.random = random
+        self.clock = clock
+        self.log = log
+        self.on_send = on_send
+
+
+class Process(ABC):
+    """A program that is started, killed and started again. `skew_seconds` is the error of its clock."""
+
+    def __init__(self, name: str, around: Surroundings) -> None:
+        self.name = name
+        self.skew_seconds = 0.0
+        self.server = 0
+        self.link: Link | None = None
+        self._around = around
+        self._task: asyncio.Task[None] | None = None
+        self._ending: set[asyncio.Task[None]] = set()
+
+    @property
+    def running(self) -> bool:
+        return self._task is not None
+
+    def start(self) -> None:
+        if self._task is None:
+            token = PROCESS.set(self.name)
+            self._task = asyncio.create_task(self._keep_running())
+            PROCESS.reset(token)
+
+    def kill(self) -> None:
+        """As SIGKILL."""
+        if self.link is not None:
+            self.link.kill()
+        self._cancel()
+
+    def terminate(self) -> None:
+        """As SIGTERM. The process may still send while it ends."""
+        self._cancel()
+
+    def _cancel(self) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+
+    async def _keep_running(self) -> None:
+        while True:
+            self.link = link = Link(
+                self._around.servers,
+                self._around.random,
+                user_agent=self.name,
+                on_send=self._around.on_send,
+            )
+            link.server = self.server
+            try:
+                await self._run(link)
+            except (FatalError, BaseExceptionGroup) as error:
+                self._around.log(self.name, f"ended: {error}")
+                if isinstance(error, BaseExceptionGroup) and not _fatal(error):
+                    raise
+            finally:
+                link.kill()
+            await asyncio.sleep(RESTART_SECONDS)
+
+    def now(self) -> datetime:
+        return self._around.clock() + timedelta(seconds=self.skew_seconds)
+
+    @abstractmethod
+    async def _run(self, link: Link) -> None: ...
+
+
+def _fatal(group: BaseExceptionGroup[BaseException]) -> bool:
+    return group.split(FatalError)[1] is None
+
+
+class ManagerProcess(Process):
+    """`kruise-probe manager` with leader election."""
+
+    elector: LeaderElector | None = None
+
+    @property
+    def leads(self) -> bool:
+        return self.running and self.elector is not None and self.elector.is_leader
+
+    async def _run(self, link: Link) -> None:
+        elector = LeaderElector(
+            link.client(field_manager=MANAGER_FIELD_MANAGER),
+            namespace=SYSTEM_NAMESPACE,
+            name=LEASE_ID,
+            identity=f"{self.name}_{self._around.random.randrange(2**32):x}",
+            now=self.now,
+        )
+        client = link.client(field_manager=MANAGER_FIELD_MANAGER, before_send=elector.check)
+        recorder = EventRecorder(
+            client, component=MANAGER_FIELD_MANAGER, host=self.name, now=self.now
+        )
+        parts = product.build(
+            client, recorder, product.ManagerOptions(SYSTEM_NAMESPACE), now=self.now
+        )
+        manager = Manager(
+            services=[],
+            caches=parts.caches,
+            controllers=[recorder, *parts.controllers],
+            elector=elector,
+            cache_sync_timeout_seconds=120.0,
+        )
+        self.elector = elector
+        await manager.run()
+
+
+class DaemonProcess(Process):
+    """`kruise-probe daemon` of one node."""
+
+    def __init__(
+        self, name: str, node: str, runtime: ScriptedRuntime, around: Surroundings
+    ) -> None:
+        super().__init__(name, around)
+        self.node = node
+        self._runtime = runtime
+
+    async def _run(self, link: Link) -> None:
+        client = link.client(field_manager=DAEMON_FIELD_MANAGER)
+        informer = SharedInformer(
+            ResourceListerWatcher(
+                client, NODE_POD_PROBES, field_selector=f"metadata.name={self.node}"
+            ),
+            name="nodepodprobes",
+        )
+        gate = ExecGate(self._runtime, max_concurrent=16)
+        daemon = Agent(
+            node_name=self.node,
+            informer=informer,
+            client=client,
+            containers=ContainerWatcher(self._runtime),
+            host_addresses=_NoAddresses(),
+            prober_factory=partial(prober_for, gate=gate, user_agent="kruise-probe/simulated"),
+            recorder=EventRecorder(client, component=EVENT_COMPONENT, host=self.node, now=self.now),
+            stalled_since=lambda _: False,
+            options=AgentOptions(),
+            now=self.now,
+        )
+        async with asyncio.TaskGroup() as group:
+            group.create_task(gate.run(), name="exec gate")
+            await daemon.run()
+
+
+class _NoAddresses:
+    def refusal(self, ip: str) -> str:
+        return f"{ip} is not an address of this node"

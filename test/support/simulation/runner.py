@@ -1,0 +1,271 @@
+"""Runs plans and judges them."""
+
+import asyncio
+import random as global_random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from random import Random
+from typing import NamedTuple
+
+from support.builders import Json
+from support.simulation.looks import differences, looks, wrong_times
+from support.simulation.loop import SimulatedLoop, capture_logs
+from support.simulation.plan import EDITING_SECONDS, STEADY_AT_SECONDS, Plan, shrink
+from support.simulation.safety import Safety
+from support.simulation.world import NODE_NAMES, LogLine, World
+
+from kruise_probe.api.names import agent_lease_name
+from kruise_probe.api.resources import MARKERS, NODES, PODS
+from kruise_probe.api.times import parse_time
+
+SETTLING_SECONDS = 240.0
+"""T: so long after the last fault the desired state must hold. The longest part is a watch that delivers nothing: 70 s
+until its deadline, after a Lease that expired (60 s) and a request that hung (30 s)."""
+
+STEP_SECONDS = 15.0
+QUIET_SECONDS = 60.0
+HOUR_SECONDS = 3600.0
+LONGEST_PROBE_SECONDS = 25.0
+"""Until a new probe has its state: two periods of 10 s, and the start."""
+
+
+class Verdict(NamedTuple):
+    """`oracle` is empty for a run without a failure. `steps` counts callbacks of the loop."""
+
+    plan: Plan
+    oracle: str
+    problems: tuple[str, ...]
+    log: tuple[LogLine, ...]
+    steps: int
+    virtual_seconds: float
+
+    def __str__(self) -> str:
+        lines = [f"seed {self.plan.seed}: {self.oracle}", *self.problems, "steps:", str(self.plan)]
+        return "\n".join(lines)
+
+
+class Failed(Exception):
+    def __init__(self, oracle: str, problems: list[str]) -> None:
+        super().__init__(oracle)
+        self.oracle = oracle
+        self.problems = problems
+
+
+@contextmanager
+def simulated(seed: int) -> Iterator[SimulatedLoop]:
+    """A loop, and the global random generator seeded; both as before at the end."""
+    capture_logs()
+    state = global_random.getstate()
+    global_random.seed(seed)
+    loop = SimulatedLoop(Random(f"loop {seed}"))
+    try:
+        yield loop
+        if loop.errors:
+            raise Failed("no error is unhandled", loop.errors)
+    finally:
+        _finish(loop)
+        global_random.setstate(state)
+
+
+def _finish(loop: SimulatedLoop) -> None:
+    left = sorted(asyncio.all_tasks(loop), key=hash)
+    for each in left:
+        each.cancel()
+    if left:
+        loop.run_until_complete(asyncio.wait(left))
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()
+
+
+def judge(plan: Plan, *, quiet_seconds: float = QUIET_SECONDS) -> Verdict:
+    """Run a plan with all oracles."""
+    worlds: list[World] = []
+    oracle = ""
+    problems: tuple[str, ...] = ()
+    steps, seconds = 0, 0.0
+    try:
+        with simulated(plan.seed) as loop:
+            try:
+                _judge(loop, plan, quiet_seconds, worlds)
+            finally:
+                steps, seconds = loop.steps, loop.time()
+    except Failed as failed:
+        oracle, problems = failed.oracle, tuple(failed.problems)
+    return Verdict(plan, oracle, problems, tuple(worlds[0].log), steps, seconds)
+
+
+def _judge(loop: SimulatedLoop, plan: Plan, quiet_seconds: float, worlds: list[World]) -> None:
+    async def begin() -> World:
+        return await World(plan.seed).__aenter__()
+
+    world = loop.run_until_complete(begin())
+    worlds.append(world)
+    safety = Safety(world)
+    steady_from = loop.run_until_complete(play(world, plan))
+    expected = from_scratch(world)
+    loop.run_until_complete(_settle(world, expected))
+    if safety.problems:
+        raise Failed("safety", safety.problems)
+    if plan.steady and (flaps := history_differences(world, steady_from)):
+        raise Failed("faults change nothing", flaps)
+    if written := loop.run_until_complete(_writes_at_rest(world, safety, quiet_seconds)):
+        raise Failed("nothing is written at rest", written)
+    if safety.problems:
+        raise Failed("safety", safety.problems)
+
+
+async def _writes_at_rest(world: World, safety: Safety, seconds: float) -> list[str]:
+    """Requests that write while nothing changes, without Leases and refreshes of results."""
+    commits, sent = len(world.commits), len(safety.writes)
+    await asyncio.sleep(seconds)
+    written = [
+        f"{each.at:.3f} {each.writer} writes {each.resource} {each.name}"
+        for each in world.commits[commits:]
+        if not _is_refresh(each.old, each.new)
+    ]
+    refreshes = len(world.commits) - commits - len(written)
+    requests = list(map(str, safety.writes[sent:]))
+    return written or (requests if len(requests) != refreshes else [])
+
+
+async def play(world: World, plan: Plan) -> int:
+    """Populate the world and run the plan to its end; then heal everything.
+
+    Returns the number of commits before the first fault of a steady plan.
+    """
+    world.populate()
+    world.start()
+    steady_from = 0
+    for step in plan.steps:
+        if plan.steady and step.at >= STEADY_AT_SECONDS and not steady_from:
+            await _until(world, EDITING_SECONDS + 1.0)
+            world.finish_edits()
+            await _until(world, STEADY_AT_SECONDS)
+            steady_from = len(world.commits)
+            world.lease_gaps.begin()
+        await _until(world, step.at)
+        step.apply(world)
+    await asyncio.sleep(1.0)
+    world.note("plan", "heal")
+    world.heal()
+    world.finish_edits()
+    return steady_from or len(world.commits)
+
+
+async def _until(world: World, at: float) -> None:
+    await asyncio.sleep(max(at - world.loop.time(), 0))
+
+
+STALE_AFTER_SECONDS = 60.0 - 10.0 - 2 * 4.0
+"""A Lease that was renewed within this time is fresh by every clock: duration, renewal interval, two skewed clocks."""
+
+
+def history_differences(world: World, start: int) -> list[str]:
+    """Oracle (c): what faults changed in objects that no edit changed.
+
+    Sieve compares the numbers of changes of each object with those of a run without faults. Here that run is the time
+    before the first fault, and its number is 0. Results of a node whose Lease had expired may be Unknown meanwhile.
+    """
+    stale = {
+        node
+        for node in NODE_NAMES
+        if world.lease_gaps.longest_seconds.get(agent_lease_name(node), STALE_AFTER_SECONDS)
+        >= STALE_AFTER_SECONDS
+    }
+    found = []
+    for each in world.commits[start:]:
+        if each.resource == "pods" and each.new and each.new["spec"]["nodeName"] in stale:
+            continue
+        if each.resource == "podprobemarkers" and stale:
+            continue
+        if not _is_refresh(each.old, each.new):
+            found.append(f"{each.at:.3f} {each.writer} writes {each.resource} {each.name}")
+    return found
+
+
+async def _settle(world: World, expected: Json) -> None:
+    deadline = world.loop.time() + SETTLING_SECONDS
+    while True:
+        await asyncio.sleep(STEP_SECONDS)
+        found = [*differences(looks(world), expected), *wrong_times(world)]
+        if not found:
+            return
+        if world.loop.time() >= deadline:
+            raise Failed("the desired state is reached", found)
+
+
+def from_scratch(world: World) -> Json:
+    """The end state of a new cluster with the desired objects of `world`, without faults."""
+    desired = _Desired(world.objects(PODS), world.objects(MARKERS), dict(world.outcomes))
+    with simulated(0) as loop:
+        return loop.run_until_complete(_build(desired))
+
+
+class _Desired(NamedTuple):
+    pods: dict[str, Json]
+    markers: dict[str, Json]
+    outcomes: dict[tuple[str, str], tuple[int, str]]
+
+
+async def _build(desired: _Desired) -> Json:
+    async with World(0, managers=1) as world:
+        world.outcomes = desired.outcomes
+        for name in NODE_NAMES:
+            world.request("POST", NODES.path(), {"metadata": {"name": name}})
+        for name, pod in desired.pods.items():
+            world.create_pod(name, pod["spec"]["nodeName"], pod["metadata"]["labels"]["app"])
+        for name, marker in desired.markers.items():
+            if "deletionTimestamp" in marker["metadata"]:
+                continue
+            world.moved_clock = parse_time(marker["metadata"]["creationTimestamp"])
+            body = {
+                "apiVersion": MARKERS.api_version,
+                "kind": MARKERS.kind,
+                "metadata": {"name": name},
+                "spec": marker["spec"],
+            }
+            world.request("POST", MARKERS.path("default"), body)
+        world.moved_clock = None
+        world.start()
+        count = -1
+        while count != len(world.commits) or world.loop.time() < LONGEST_PROBE_SECONDS:
+            count = len(world.commits)
+            await asyncio.sleep(10.0)
+        return looks(world)
+
+
+def _is_refresh(old: Json | None, new: Json | None) -> bool:
+    """Whether a NodePodProbe was only written with newer times."""
+    if old is None or new is None or new["kind"] != "NodePodProbe" or old["spec"] != new["spec"]:
+        return False
+
+    def content(of: Json) -> list[tuple[object, ...]]:
+        return [
+            (
+                each["uid"],
+                state["name"],
+                state["state"],
+                state.get("message"),
+                state.get("lastTransitionTime"),
+            )
+            for each in (of.get("status") or {}).get("podProbeStatuses") or ()
+            for state in each.get("probeStates") or ()
+        ]
+
+    return content(old) == content(new)
+
+
+def shrunk(verdict: Verdict, judge_again: Callable[[Plan], Verdict] = judge) -> Verdict:
+    """The verdict of the shortest plan found that fails by the same oracle."""
+    best = verdict
+
+    def fails(plan: Plan) -> bool:
+        nonlocal best
+        again = judge_again(plan)
+        if again.oracle == verdict.oracle:
+            best = again
+            return True
+        return False
+
+    shrink(verdict.plan, fails)
+    return best

@@ -1,0 +1,125 @@
+"""Oracle (d): what must hold at every step, whatever fails."""
+
+from support.builders import Json
+from support.simulation.network import WRITES, Sent
+from support.simulation.world import DAEMONS, MANAGERS, Commit, World
+
+from kruise_probe.api.resources import MARKERS, PODS
+
+OURS = "c/"
+"""Prefix of the condition types of the markers of a simulation."""
+
+
+class Safety:
+    """Observes a world; `problems` has one line for each violation, `writes` every writing request but those of Leases."""
+
+    def __init__(self, world: World) -> None:
+        self.problems: list[str] = []
+        self.writes: list[Sent] = []
+        self._world = world
+        self._succeeded: set[tuple[str, str]] = set()
+        self._conditions: dict[str, set[str]] = {}
+        world.on_send = self._sent
+        world.on_commit = self.check
+
+    def _report(self, problem: str) -> None:
+        self.problems.append(f"{self._world.loop.time():.3f} {problem}")
+
+    def _sent(self, sent: Sent) -> None:
+        """One leader writes."""
+        if sent.verb not in WRITES or sent.resource == "leases":
+            return
+        self.writes.append(sent)
+        if sent.process not in MANAGERS:
+            return
+        for each in self._world.managers:
+            if each.name != sent.process and each.leads:
+                self._report(f"{sent.process} writes {sent.resource} while {each.name} leads")
+
+    def check(self, commit: Commit) -> None:
+        old, new = commit.old or {}, commit.new or {}
+        if commit.resource == "nodepodprobes":
+            self._note_results(new)
+        if commit.resource == "podprobemarkers" and new:
+            self._note_conditions(new)
+        if commit.writer in DAEMONS:
+            self._check_daemon(commit, old, new)
+        elif commit.writer in MANAGERS:
+            self._check_manager(commit, old, new)
+
+    def _note_results(self, plan: Json) -> None:
+        for each in (plan.get("status") or {}).get("podProbeStatuses") or ():
+            for state in each.get("probeStates") or ():
+                if state["state"] == "Succeeded":
+                    self._succeeded.add((each["uid"], state["name"]))
+
+    def _note_conditions(self, marker: Json) -> None:
+        for probe in marker["spec"]["probes"]:
+            if condition := probe.get("podConditionType"):
+                key = f"{marker['metadata']['name']}#{probe['name']}"
+                self._conditions.setdefault(condition, set()).add(key)
+
+    def _check_daemon(self, commit: Commit, old: Json, new: Json) -> None:
+        if commit.resource == "leases":
+            return
+        if commit.resource != "nodepodprobes" or not new or not old:
+            self._report(f"{commit.writer} writes {commit.resource} {commit.name}")
+        elif old.get("spec") != new.get("spec"):
+            self._report(f"{commit.writer} writes the spec of {commit.name}")
+
+    def _check_manager(self, commit: Commit, old: Json, new: Json) -> None:
+        if commit.resource == "nodes":
+            self._report(f"{commit.writer} writes node {commit.name}")
+        elif commit.resource == "nodepodprobes" and old and new:
+            if old.get("status") != new.get("status"):
+                self._report(f"{commit.writer} writes the status of {commit.name}")
+        elif commit.resource == "podprobemarkers" and old:
+            self._check_marker(commit, old, new)
+        elif commit.resource == "pods":
+            self._check_pod(commit, old, new)
+
+    def _check_marker(self, commit: Commit, old: Json, new: Json) -> None:
+        if new:
+            if old["spec"] != new["spec"]:
+                self._report(f"{commit.writer} writes the spec of marker {commit.name}")
+            return
+        live = {
+            probe.get("podConditionType")
+            for each in self._world.objects(MARKERS).values()
+            for probe in each["spec"]["probes"]
+        }
+        dropped = {each.get("podConditionType") for each in old["spec"]["probes"]} - live - {None}
+        for name, pod in self._world.objects(PODS).items():
+            for each in pod["status"]["conditions"]:
+                if each["type"] in dropped and each.get("reason") != "ProbeRemoved":
+                    self._report(f"marker {commit.name} is gone, and pod {name} has {each['type']}")
+
+    def _check_pod(self, commit: Commit, old: Json, new: Json) -> None:
+        if not old or not new or old["spec"] != new["spec"]:
+            self._report(f"{commit.writer} writes pod {commit.name} or its spec")
+            return
+        before, after = _conditions(old), _conditions(new)
+        for kind in sorted(before.keys() | after.keys()):
+            if before.get(kind) == after.get(kind):
+                continue
+            if not kind.startswith(OURS):
+                self._report(f"{commit.writer} writes condition {kind} of pod {commit.name}")
+            elif kind in after and after[kind]["status"] == "True":
+                uid = new["metadata"]["uid"]
+                if not any((uid, key) in self._succeeded for key in self._conditions.get(kind, ())):
+                    self._report(
+                        f"{kind} of pod {commit.name} is True, and no result was Succeeded"
+                    )
+        for part in ("labels", "annotations"):
+            written = _changed(old["metadata"].get(part) or {}, new["metadata"].get(part) or {})
+            foreign = [each for each in written if each[:1] not in ("l", "a") or each == "app"]
+            if foreign:
+                self._report(f"{commit.writer} writes {part} {foreign} of pod {commit.name}")
+
+
+def _conditions(pod: Json) -> dict[str, Json]:
+    return {each["type"]: each for each in pod["status"].get("conditions") or ()}
+
+
+def _changed(old: Json, new: Json) -> list[str]:
+    return [key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)]
