@@ -14,7 +14,7 @@ from kruise_probe.api.errors import Conflict, Forbidden, NotFound
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.resources import Resource
 from kruise_probe.client.request import PatchType
-from kruise_probe.webhook.cert_rotator import VALIDATING, CertRotator
+from kruise_probe.webhook.cert_rotator import MUTATING, VALIDATING, CertRotator
 from kruise_probe.webhook.cert_watcher import WebhookTls
 from kruise_probe.webhook.rotation import RotationTimes
 
@@ -24,13 +24,16 @@ TIMES = RotationTimes(timedelta(minutes=60), timedelta(minutes=50), timedelta(se
 
 
 class Store:
-    """One Secret and one validating configuration, with resource versions; `forbidden` refuses all requests, `bare` has no Secret."""
+    """One Secret with resource versions, and webhook configurations by their kind.
+
+    `forbidden` refuses all requests, `bare` has no Secret. An install has both configurations, or one of the two.
+    """
 
     def __init__(self) -> None:
         self.data: dict[str, str] = {}
         self.version = 1
-        self.bundle = ""
-        self.bundles: list[str] = []
+        self.configurations: dict[str, dict[str, str]] = {VALIDATING.kind: {"w": "", "w2": ""}}
+        self.writes: list[tuple[str, list[str]]] = []
         self.forbidden = False
         self.bare = False
         self.always_conflicts = False
@@ -45,10 +48,13 @@ class Store:
             raise NotFound('secrets "certs" not found')
         if key == SECRET:
             return resource.decode(msgspec.json.encode({"metadata": metadata, "data": self.data}))
-        if resource is not VALIDATING:
+        if resource.kind not in self.configurations or key.name != "kruise-probe":
             raise NotFound("no such configuration")
-        webhook = {"name": "w", "clientConfig": {"caBundle": self.bundle}}
-        return resource.decode(msgspec.json.encode({"metadata": metadata, "webhooks": [webhook]}))
+        webhooks = [
+            {"name": name, "clientConfig": {"caBundle": bundle}}
+            for name, bundle in self.configurations[resource.kind].items()
+        ]
+        return resource.decode(msgspec.json.encode({"metadata": metadata, "webhooks": webhooks}))
 
     async def patch(
         self,
@@ -64,8 +70,9 @@ class Store:
         self.patches += 1
         if key != SECRET:
             assert patch_type is PatchType.STRATEGIC_MERGE
-            self.bundle = patch["webhooks"][0]["clientConfig"]["caBundle"]
-            self.bundles.append(self.bundle)
+            written = {each["name"]: each["clientConfig"]["caBundle"] for each in patch["webhooks"]}
+            self.configurations[resource.kind].update(written)
+            self.writes.append((resource.kind, list(written)))
             return None
         if self.always_conflicts or patch["metadata"]["resourceVersion"] != str(self.version):
             raise Conflict("the object has been modified")
@@ -73,6 +80,12 @@ class Store:
         merged = {**self.data, **patch["data"]}
         self.data = {name: text for name, text in merged.items() if text is not None}
         return None
+
+    @property
+    def bundle(self) -> str:
+        """The bundle that all webhooks have."""
+        (only,) = {text for each in self.configurations.values() for text in each.values()}
+        return only
 
 
 def rotator(store: Store) -> tuple[CertRotator, WebhookTls]:
@@ -145,10 +158,28 @@ async def test_an_edited_bundle_is_corrected(store: Store) -> None:
     made, _ = rotator(store)
     async with background(made.run()):
         await asyncio.sleep(5)
-        right, store.bundle = store.bundle, "AAAA"
+        right = store.bundle
+        store.configurations[VALIDATING.kind]["w2"] = "AAAA"
+        store.writes.clear()
         await asyncio.sleep(15)
 
         assert store.bundle == right
+        assert store.writes == [(VALIDATING.kind, ["w2"])], "the other webhook was right"
+
+
+@pytest.mark.parametrize("kinds", [[VALIDATING], [MUTATING], [VALIDATING, MUTATING]])
+async def test_every_webhook_of_both_kinds_trusts_the_ca(
+    store: Store, kinds: list[Resource[Any]]
+) -> None:
+    """The mutating one too, which calls the webhook for serverless pods: without a bundle each call would fail."""
+    store.configurations = {kind.kind: {"w": "", "w2": ""} for kind in kinds}
+    made, _ = rotator(store)
+    async with background(made.run()):
+        await asyncio.sleep(60)
+
+        assert base64.b64decode(store.bundle) == base64.b64decode(store.data["ca.crt"])
+        assert store.writes == [(kind.kind, ["w", "w2"]) for kind in kinds], "once each"
+        assert made.last_error == ""
 
 
 async def test_a_failed_round_is_reported_and_retried(store: Store) -> None:

@@ -1,15 +1,20 @@
-"""Client certificates that the webhook requires."""
+"""Certificates that others keep as files, and client certificates that the webhook requires."""
 
+import asyncio
 import ssl
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from prometheus_client import REGISTRY
+from structlog.testing import capture_logs
+from support.background import background
 
 from kruise_probe.api.errors import FatalError
 from kruise_probe.api.times import utc_now
-from kruise_probe.serving.certificates import issue_certificate
-from kruise_probe.webhook.cert_watcher import WebhookTls
+from kruise_probe.serving.certificates import IssuedCertificate, expires_at, issue_certificate
+from kruise_probe.webhook.cert_watcher import POLL_SECONDS, CertWatcher, WebhookTls
 
 FLAG = "--webhook-client-ca-file"
 
@@ -36,3 +41,72 @@ def test_the_error_of_a_bad_ca_file_has_flag_and_remedy(tmp_path: Path, text: st
 
     with pytest.raises(FatalError, match=rf"{FLAG}={path}: cannot load .*PEM file of the CA"):
         WebhookTls().require_client_certificates(path, flag=FLAG)
+
+
+def issued(hours: int = 1) -> IssuedCertificate:
+    return issue_certificate(["x"], now=utc_now(), lifetime=timedelta(hours=hours))
+
+
+def write_pair(folder: Path, pair: IssuedCertificate) -> None:
+    (folder / "tls.crt").write_bytes(pair.certificate)
+    (folder / "tls.key").write_bytes(pair.key)
+
+
+@pytest.fixture
+def in_this_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading a file in a thread takes real time, which virtual time would pass over."""
+
+    async def run(read: Callable[[], bytes]) -> bytes:
+        return read()
+
+    monkeypatch.setattr(asyncio, "to_thread", run)
+
+
+@pytest.mark.usefixtures("in_this_thread")
+async def test_files_are_loaded_at_once_and_again_when_they_change(tmp_path: Path) -> None:
+    tls = WebhookTls()
+    watcher = CertWatcher(tmp_path, tls)
+    first, second = issued(), issued()
+    write_pair(tmp_path, first)
+    async with background(watcher.run()):
+        await asyncio.sleep(0.1)
+        assert (watcher.last_error, tls._loaded_pem) == ("", first.certificate + b"\n" + first.key)
+        write_pair(tmp_path, second)
+        await asyncio.sleep(POLL_SECONDS)
+        assert tls._loaded_pem == second.certificate + b"\n" + second.key
+
+
+@pytest.mark.usefixtures("in_this_thread")
+async def test_an_unreadable_pair_is_reported_once_and_the_last_one_stays(tmp_path: Path) -> None:
+    tls = WebhookTls()
+    watcher = CertWatcher(tmp_path, tls)
+    assert str(tmp_path) in watcher.last_error
+    with capture_logs() as logs:
+        async with background(watcher.run()):
+            await asyncio.sleep(3.5 * POLL_SECONDS)
+            assert "tls.crt" in watcher.last_error
+            assert [entry["log_level"] for entry in logs] == ["warning"]
+            pair = issued()
+            write_pair(tmp_path, pair)
+            await asyncio.sleep(POLL_SECONDS)
+            loaded = tls._loaded_pem
+            assert watcher.last_error == ""
+            (tmp_path / "tls.key").write_text("no key")
+            await asyncio.sleep(POLL_SECONDS)
+
+    assert watcher.last_error
+    assert tls._loaded_pem == loaded
+    assert [entry["log_level"] for entry in logs] == ["warning", "info", "warning"]
+
+
+def test_metrics_have_the_loaded_certificate() -> None:
+    def reads() -> float:
+        return REGISTRY.get_sample_value("certwatcher_read_certificate_total") or 0.0
+
+    before, tls, pair = reads(), WebhookTls(), issued(hours=7)
+    pem = pair.certificate + pair.key
+
+    assert [tls.load(pem), tls.load(pem)] == [True, False]
+    assert reads() == before + 1
+    expires = "kruise_probe_webhook_certificate_expires_timestamp_seconds"
+    assert REGISTRY.get_sample_value(expires) == expires_at(pem).timestamp()

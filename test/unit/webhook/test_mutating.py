@@ -10,7 +10,12 @@ from kruise_probe.api.probe_validation import (
     MAX_COMMAND,
 )
 from kruise_probe.api.v1alpha1 import PodProbeMarker
-from kruise_probe.webhook.admission import AdmissionRequest, encode_review
+from kruise_probe.webhook.admission import (
+    ALLOWED,
+    MAX_VALUES,
+    AdmissionRequest,
+    encode_review,
+)
 from kruise_probe.webhook.mutating import annotate_pod, looks_secret
 
 Json = dict[str, Any]
@@ -195,3 +200,59 @@ def test_without_other_headers_the_probe_has_none() -> None:
     found = annotations_of(pod(), marker("m", probe("p", "a.example/p", probe=http)))
 
     assert "httpHeaders" not in found[PROBES]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"operation": "UPDATE"}, id="update"),
+        pytest.param({"operation": "DELETE"}, id="delete"),
+        pytest.param({"sub_resource": "ephemeralcontainers"}, id="subresource"),
+        pytest.param({"object": msgspec.Raw(b'{"spec": 1}')}, id="undecodable"),
+        pytest.param({"object": msgspec.Raw(b"[" + b"1," * 40_000 + b"1]")}, id="too-many-values"),
+    ],
+)
+def test_only_a_new_pod_that_can_be_read_is_changed(change: Json) -> None:
+    request = msgspec.structs.replace(pod(), **change)
+
+    assert annotate_pod(request, [marker("m", probe("p", "a.example/p"))]) == ALLOWED
+
+
+def test_a_pod_of_too_many_values_is_not_decoded() -> None:
+    """It would be annotated otherwise: the limit decides, not whether it can be decoded."""
+    many = {f"k{number}": "v" for number in range(MAX_VALUES)}
+
+    assert annotate_pod(pod(annotations=many), [marker("m", probe("p", "a.example/p"))]) == ALLOWED
+
+
+@pytest.mark.parametrize("annotations", [None, {}, {"a": "b"}])
+def test_annotations_are_added_with_and_without_others(annotations: Json | None) -> None:
+    request = pod() if annotations is None else pod(annotations=annotations)
+    patch = annotate_pod(request, [marker("m", probe("p", "a.example/p"))]).patch
+    paths = [each["path"] for each in patch]
+
+    assert all(each["op"] == "add" for each in patch)
+    if annotations is None:
+        assert paths == ["/metadata/annotations"], "there is no map yet to add to"
+    else:
+        assert paths == [
+            f"/metadata/annotations/kruise.io~1{name}"
+            for name in ("podprobe", "podprobemarker-list")
+        ]
+
+
+def test_a_marker_with_an_invalid_selector_selects_nothing_and_hides_no_other() -> None:
+    bad = msgspec.convert(
+        {
+            "metadata": {"name": "bad"},
+            "spec": {
+                "selector": {
+                    "matchExpressions": [{"key": "app", "operator": "Near", "values": ["a"]}]
+                },
+                "probes": [probe("x", "a.example/x")],
+            },
+        },
+        PodProbeMarker,
+    )
+
+    assert annotations_of(pod(), bad, marker("good", probe("p", "a.example/p")))[MARKERS] == "good"

@@ -48,8 +48,9 @@ def test_the_first_step_issues_a_certificate() -> None:
 
 
 def test_a_certificate_is_replaced_in_three_settled_steps() -> None:
-    day = timedelta(days=7, seconds=1)
+    day = timedelta(days=7)
 
+    assert step(INITIAL, day - timedelta(seconds=1)) is None
     both = step(INITIAL, day)
     assert both is not None
     assert both.following is not None
@@ -69,7 +70,7 @@ def test_a_certificate_is_replaced_in_three_settled_steps() -> None:
 
 
 def test_an_expired_or_misnamed_certificate_is_replaced_at_once() -> None:
-    expired = step(INITIAL, timedelta(days=11))
+    expired = step(INITIAL, TIMES.lifetime)
     other = next_state(INITIAL, names=["other.svc"], now=START, times=TIMES)
 
     assert expired is not None

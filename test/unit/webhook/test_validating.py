@@ -14,9 +14,11 @@ from kruise_probe.api.validation import (
 from kruise_probe.webhook.admission import (
     MAX_VALUES,
     AdmissionRequest,
+    AdmissionResponse,
     BadReview,
     decode_review,
     encode_review,
+    has_too_many_values,
 )
 from kruise_probe.webhook.validating import review_marker, review_node_pod_probe
 
@@ -212,3 +214,55 @@ def test_a_number_out_of_range_in_a_node_pod_probe_gets_a_warning() -> None:
     (warning,) = review_node_pod_probe(review("UPDATE", node)).warnings
 
     assert warning.startswith("the daemon will clamp spec.podProbes[0].probes[0].probe.timeout")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"operation": "DELETE"}, id="delete"),
+        pytest.param({"operation": "CONNECT"}, id="connect"),
+        pytest.param({"sub_resource": "status"}, id="status"),
+    ],
+)
+def test_requests_that_change_no_probe_of_a_node_get_no_warning(change: Json) -> None:
+    bad = {"metadata": {"name": "n"}, "spec": {"podProbes": 7}}
+    request = review("UPDATE", bad)
+    assert review_node_pod_probe(request).warnings
+    assert review_node_pod_probe(msgspec.structs.replace(request, **change)).warnings == ()
+
+
+@pytest.mark.parametrize(
+    "old",
+    [
+        pytest.param({**marker(GOOD), "spec": {"probes": "none"}}, id="of-another-schema"),
+        pytest.param({**marker(GOOD), "x": [1] * (MAX_VALUES + 2)}, id="of-too-many-values"),
+    ],
+)
+def test_an_old_marker_that_cannot_be_read_excuses_no_error(old: Json) -> None:
+    bad = marker({**GOOD, "probes": [{**GOOD["probes"][0], "containerName": ""}]})
+
+    assert response(review("UPDATE", bad, old))["allowed"] is False
+    assert response(review("UPDATE", marker(GOOD), old))["allowed"] is True
+
+
+@pytest.mark.parametrize(("commas", "allowed"), [(MAX_VALUES, True), (MAX_VALUES + 1, False)])
+def test_the_limit_of_values_is_inclusive(commas: int, allowed: bool) -> None:
+    assert has_too_many_values(msgspec.Raw(b"," * commas)) is not allowed
+
+
+def test_a_denial_brackets_several_errors_and_not_one() -> None:
+    one = {**GOOD, "probes": [{**GOOD["probes"][0], "containerName": ""}]}
+    two = {**GOOD, "probes": [{**GOOD["probes"][0], "containerName": "", "name": ""}]}
+    single, several = (response(review("CREATE", marker(each)))["status"] for each in (one, two))
+
+    assert "is invalid: spec.probes[0]" in single["message"]
+    assert "is invalid: [spec.probes[0]" in several["message"]
+    assert several["message"].endswith("]")
+    assert (len(single["details"]["causes"]), len(several["details"]["causes"])) == (1, 2)
+
+
+def test_a_review_without_warnings_has_no_such_field() -> None:
+    request = review("CREATE", marker(GOOD))
+    encoded = json.loads(encode_review(request, AdmissionResponse()))
+
+    assert encoded["response"] == {"uid": "u", "allowed": True}

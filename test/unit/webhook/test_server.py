@@ -1,0 +1,168 @@
+"""What the webhook answers to reviews, without its sockets, and which parts a manager gets."""
+
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from prometheus_client import REGISTRY
+from support.marker_table import GOOD
+
+from kruise_probe.api.errors import FatalError
+from kruise_probe.api.times import utc_now
+from kruise_probe.api.v1alpha1 import PodProbeMarker
+from kruise_probe.manifests.webhook import (
+    MUTATE_PODS,
+    VALIDATE_MARKERS,
+    VALIDATE_NODE_POD_PROBES,
+)
+from kruise_probe.serving.certificates import issue_certificate
+from kruise_probe.serving.http_messages import HttpRequest, HttpResponse
+from kruise_probe.webhook.cert_rotator import CertRotator
+from kruise_probe.webhook.cert_watcher import CertWatcher
+from kruise_probe.webhook.server import Webhook, WebhookOptions, build_webhook
+
+Json = dict[str, Any]
+POD = {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "main"}]}}
+PROBE = {
+    "name": "p",
+    "containerName": "main",
+    "podConditionType": "a.example/p",
+    "probe": {"exec": {"command": ["x"]}},
+}
+MARKER = msgspec.convert(
+    {
+        "metadata": {"name": "m", "namespace": "n"},
+        "spec": {"selector": {"matchLabels": {"app": "a"}}, "probes": [PROBE]},
+    },
+    PodProbeMarker,
+)
+
+
+class Built:
+    """A webhook whose cache has one marker, in namespace n."""
+
+    def __init__(self, *, serverless: bool = True, **options: Any) -> None:
+        self.webhook: Webhook = build_webhook(
+            None,  # type: ignore[arg-type]  # sends no request before it runs
+            WebhookOptions("127.0.0.1:0", "kruise-system", serverless, **options),
+            markers_of=lambda namespace: [MARKER] if namespace == "n" else [],
+            now=utc_now,
+        )
+
+    async def post(self, path: str, body: bytes) -> HttpResponse:
+        return await self.webhook.server._router(HttpRequest("POST", path, body=body))
+
+    async def review(self, path: str, document: Json, **more: str) -> Json:
+        request = {"uid": "u-1", "operation": "CREATE", "object": document, **more}
+        response = await self.post(path, json.dumps({"request": request}).encode())
+        assert (response.status, response.content_type) == (200, "application/json")
+        found: Json = json.loads(response.body)["response"]
+        assert found["uid"] == "u-1"
+        return found
+
+
+@pytest.fixture
+def built() -> Iterator[Built]:
+    yield from running()
+
+
+def running(**options: Any) -> Iterator[Built]:
+    made = Built(**options)
+    try:
+        yield made
+    finally:
+        made.webhook.server.close()
+
+
+def sample(name: str, **labels: str) -> float:
+    return REGISTRY.get_sample_value(name, labels) or 0.0
+
+
+async def test_each_path_reviews_its_own_kind(built: Built) -> None:
+    bad = {"metadata": {"name": "m"}, "spec": {**GOOD, "probes": []}}
+
+    assert (await built.review(VALIDATE_MARKERS, {"metadata": {"name": "m"}, "spec": GOOD}))[
+        "allowed"
+    ]
+    assert not (await built.review(VALIDATE_MARKERS, bad))["allowed"]
+    assert (await built.review(VALIDATE_NODE_POD_PROBES, bad))["allowed"]
+    assert "patch" in await built.review(MUTATE_PODS, POD, namespace="n")
+
+
+async def test_a_pod_gets_the_markers_of_its_own_namespace_only(built: Built) -> None:
+    assert await built.review(MUTATE_PODS, POD, namespace="other") == {
+        "uid": "u-1",
+        "allowed": True,
+    }
+
+
+@pytest.mark.parametrize("serverless", [True, False])
+async def test_pods_are_unchanged_without_the_feature_gate(serverless: bool) -> None:
+    for built in running(serverless=serverless):
+        response = await built.review(MUTATE_PODS, POD, namespace="n")
+        assert ("patch" in response) == serverless
+
+
+async def test_an_allowed_label_key_is_allowed() -> None:
+    policy = [
+        {"state": "Succeeded", "labels": {"app.kubernetes.io/x": "y", "kubernetes.io/x": "y"}}
+    ]
+    probes = [{**PROBE, "markerPolicy": policy}]
+    spec = {"selector": {"matchLabels": {"app": "a"}}, "probes": probes}
+    document = {"metadata": {"name": "m"}, "spec": spec}
+    for allowed in (frozenset[str](), frozenset({"kubernetes.io/x"})):
+        for built in running(allowed_labels=allowed):
+            assert (await built.review(VALIDATE_MARKERS, document))["allowed"] == bool(allowed)
+
+
+async def test_a_body_that_is_not_a_review_is_a_bad_request(built: Built) -> None:
+    labels = {"webhook": VALIDATE_MARKERS}
+    name = "controller_runtime_webhook_requests_total"
+    bad, good = (sample(name, **labels, code=code) for code in ("400", "200"))
+    response = await built.post(VALIDATE_MARKERS, b"{}")
+
+    assert response.status == 400
+    assert b"AdmissionReview" in response.body
+    assert sample(name, **labels, code="400") == bad + 1
+    assert sample(name, **labels, code="200") == good
+
+
+async def test_requests_and_their_latency_are_counted(built: Built) -> None:
+    labels = {"webhook": MUTATE_PODS}
+    latency = "controller_runtime_webhook_latency_seconds"
+    count = sample("controller_runtime_webhook_requests_total", **labels, code="200")
+    observed, total = (sample(f"{latency}_{each}", **labels) for each in ("count", "sum"))
+    await built.review(MUTATE_PODS, POD, namespace="n")
+
+    assert sample("controller_runtime_webhook_requests_total", **labels, code="200") == count + 1
+    assert sample(f"{latency}_count", **labels) == observed + 1
+    assert 0 <= sample(f"{latency}_sum", **labels) - total < 60
+
+
+def test_certificates_come_from_a_folder_or_from_the_secret(tmp_path: Path) -> None:
+    for built in running():
+        assert isinstance(built.webhook.certificates, CertRotator)
+        assert "kruise-system/" in built.webhook.certificates.last_error
+    for built in running(certificate_folder=str(tmp_path)):
+        assert isinstance(built.webhook.certificates, CertWatcher)
+
+
+def test_not_ready_before_there_is_a_certificate(built: Built) -> None:
+    assert built.webhook.check() == built.webhook.certificates.last_error
+    issued = issue_certificate(["x"], now=utc_now(), lifetime=timedelta(hours=1))
+    built.webhook.tls.load(issued.certificate + issued.key)
+
+    assert built.webhook.check() is None
+
+
+def test_a_client_ca_that_cannot_be_loaded_stops_the_manager(tmp_path: Path) -> None:
+    with pytest.raises(FatalError, match="--webhook-client-ca-file"):
+        Built(client_ca_file=str(tmp_path / "none.crt"))
+
+
+def test_the_port_is_bound_before_the_manager_starts(built: Built) -> None:
+    assert built.webhook.server.port > 0
