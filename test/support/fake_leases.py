@@ -13,6 +13,9 @@ from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.resources import EventType, Resource, WatchEvent
 from kruise_probe.client.request import PatchType
 
+Watcher = asyncio.Queue[tuple[float, WatchEvent[Lease]]]
+"""Events, each with the loop time at which the server sent it."""
+
 
 class FakeLeases:
     """The server's state: at most one Lease, a version counter, and the watches."""
@@ -21,7 +24,7 @@ class FakeLeases:
         self.stored: dict[str, Any] | None = None
         self.version = 0
         self.writes = 0
-        self._watchers: set[asyncio.Queue[WatchEvent[Lease]]] = set()
+        self._watchers: set[Watcher] = set()
 
     @property
     def holder(self) -> str:
@@ -63,14 +66,15 @@ class FakeLeases:
 
     def _tell(self, kind: EventType, lease: Lease) -> None:
         for watcher in self._watchers:
-            watcher.put_nowait(WatchEvent(kind, lease, lease.resource_version))
+            event = WatchEvent(kind, lease, lease.resource_version)
+            watcher.put_nowait((asyncio.get_running_loop().time(), event))
 
-    def subscribe(self) -> asyncio.Queue[WatchEvent[Lease]]:
-        watcher: asyncio.Queue[WatchEvent[Lease]] = asyncio.Queue()
+    def subscribe(self) -> Watcher:
+        watcher: Watcher = asyncio.Queue()
         self._watchers.add(watcher)
         return watcher
 
-    def unsubscribe(self, watcher: asyncio.Queue[WatchEvent[Lease]]) -> None:
+    def unsubscribe(self, watcher: Watcher) -> None:
         self._watchers.discard(watcher)
 
 
@@ -146,7 +150,7 @@ class LeaseLink:
             self._leases.unsubscribe(watcher)
 
     async def _events(
-        self, watcher: asyncio.Queue[WatchEvent[Lease]], timeout_seconds: float
+        self, watcher: Watcher, timeout_seconds: float
     ) -> AsyncIterator[WatchEvent[Lease]]:
         if self._leases.stored is not None:
             lease = self._leases.read()
@@ -154,8 +158,8 @@ class LeaseLink:
         try:
             async with asyncio.timeout(timeout_seconds):
                 while True:
-                    event = await watcher.get()
-                    await self._back()
+                    sent_at, event = await watcher.get()
+                    await self._back(since=sent_at)
                     yield event
         except TimeoutError:
             return
@@ -165,13 +169,15 @@ class LeaseLink:
         if self.refusing:
             raise ServerError("the server is unwell", code=500)
 
-    async def _back(self) -> None:
-        await self._pass()
+    async def _back(self, *, since: float | None = None) -> None:
+        await self._pass(since)
         if self.losing_answers:
             raise ConnectionFailed("the connection was reset")
 
-    async def _pass(self) -> None:
-        await asyncio.sleep(self.latency_seconds)
+    async def _pass(self, since: float | None = None) -> None:
+        """What was sent `since` then is on its way while earlier messages arrive."""
+        now = asyncio.get_running_loop().time()
+        await asyncio.sleep((now if since is None else since) + self.latency_seconds - now)
         await self._way.wait()
 
 

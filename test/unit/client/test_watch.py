@@ -136,8 +136,10 @@ class OneChunk:
 
     def __init__(self, data: bytes) -> None:
         self._chunks = [data, b""]
+        self.deadlines: list[float] = []
 
     async def read_chunk(self, *, deadline_seconds: float) -> bytes:
+        self.deadlines.append(deadline_seconds)
         return self._chunks.pop(0)
 
 

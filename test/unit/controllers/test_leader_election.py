@@ -4,10 +4,11 @@ import asyncio
 import itertools
 from collections.abc import Callable
 from datetime import timedelta
+from typing import NamedTuple
 
 import looptime
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 from support.fake_leases import FakeLeases, LeaseLink
@@ -17,10 +18,28 @@ from kruise_probe.api.times import utc_now
 from kruise_probe.controllers.leader_election import LeaderElector, LeadershipLost, NotLeader
 
 
+class Durations(NamedTuple):
+    """Seconds."""
+
+    lease: float
+    renew_deadline: float
+    retry_period: float
+
+
+DEFAULT_DURATIONS = Durations(15.0, 10.0, 2.0)
+
+
 class Process:
     """One candidate process: its elector, its link, its (skewed) wall clock and how its run ended."""
 
-    def __init__(self, leases: FakeLeases, name: str, *, skew: timedelta = timedelta()) -> None:
+    def __init__(
+        self,
+        leases: FakeLeases,
+        name: str,
+        *,
+        skew: timedelta = timedelta(),
+        durations: Durations = DEFAULT_DURATIONS,
+    ) -> None:
         self.link = LeaseLink(leases)
         self.name = name
         self.led = 0
@@ -32,6 +51,9 @@ class Process:
             namespace="kruise-system",
             name="manager",
             identity=name,
+            lease_duration_seconds=durations.lease,
+            renew_deadline_seconds=durations.renew_deadline,
+            retry_period_seconds=durations.retry_period,
             now=lambda: utc_now() + skew,
         )
         self.task: asyncio.Task[None] | None = None
@@ -150,6 +172,68 @@ async def test_a_leader_that_cannot_renew_stops_before_another_may_lead() -> Non
     assert 7.9 <= took <= 10.1
     assert leases.holder == "one"
     await one.stop()
+
+
+@pytest.mark.parametrize("latency_seconds", [0.001, 0.5, 1.0])
+async def test_a_term_counts_from_the_sending_of_its_renewal(latency_seconds: float) -> None:
+    """Not from its response: others count from when the server stored it, which is before the response arrives."""
+    leases = FakeLeases()
+    one = Process(leases, "one").start()
+    await until(lambda: one.leads, within_seconds=1)
+    one.link.latency_seconds = latency_seconds
+    await asyncio.sleep(20)
+    writes = leases.writes
+    await until(lambda: leases.writes > writes, within_seconds=12)
+    sent_at = asyncio.get_running_loop().time() - latency_seconds
+    await asyncio.sleep(latency_seconds + 0.1)
+    one.link.reachable = False
+    await until(lambda: not one.leads, within_seconds=11)
+    led_for = asyncio.get_running_loop().time() - sent_at
+    await one.stop()
+
+    assert 9.8 <= led_for <= 10.1
+
+
+@st.composite
+def legal_durations(draw: st.DrawFn) -> Durations:
+    renew_deadline = draw(st.floats(1.5, 30.0))
+    lease = draw(st.integers(int(renew_deadline) + 1, int(renew_deadline) + 20))
+    return Durations(lease, renew_deadline, draw(st.floats(0.2, renew_deadline / 1.25)))
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    durations=legal_durations(),
+    share=st.floats(0.0, 0.1),
+    cut_after=st.floats(0.0, 20.0),
+)
+@example(Durations(15, 14.0, 2.0), 0.1, 2.0)
+def test_with_any_legal_durations_and_latency_there_is_one_leader(
+    durations: Durations, share: float, cut_after: float
+) -> None:
+    """`share` is the latency each way, as a part of the renew deadline; a renewal and a retry have half of it."""
+
+    async def play() -> None:
+        leases = FakeLeases()
+        old = Process(leases, "old", durations=durations)
+        new = Process(leases, "new", durations=durations)
+        old.link.latency_seconds = share * durations.renew_deadline
+        old.start()
+        await until(lambda: old.leads, within_seconds=100)
+        new.start()
+        await asyncio.sleep(cut_after)
+        # The next renewal is stored, and its response arrives. After that, nothing does.
+        writes = leases.writes
+        await until(lambda: leases.writes > writes or not old.leads, within_seconds=100)
+        await asyncio.sleep(old.link.latency_seconds + 0.01)
+        old.link.reachable = False
+        await until(lambda: new.leads, within_seconds=durations.lease * 2 + 5)
+        assert not old.leads, "two leaders"
+        await old.stop()
+        await new.stop()
+
+    with asyncio.Runner(loop_factory=looptime.new_event_loop) as runner:
+        runner.run(play())
 
 
 async def test_work_that_is_fenced_raises_leadership_lost() -> None:

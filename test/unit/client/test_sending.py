@@ -1,0 +1,406 @@
+"""The client from `get` to the bytes of its connections: deadlines, retries and limits, on virtual time."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from prometheus_client import REGISTRY
+from support.background import background
+from support.fake_transport import FakeTransport
+
+from kruise_probe.api.errors import (
+    ApiError,
+    ConnectionFailed,
+    ServerError,
+    TooManyRequests,
+    Unauthorized,
+)
+from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.resources import LEASES
+from kruise_probe.client.config import ClusterConfig
+from kruise_probe.client.http1 import HttpConnection
+from kruise_probe.client.pool import Pool
+from kruise_probe.client.rest import RestClient
+from kruise_probe.client.sender import MAX_RETRIES
+from kruise_probe.client.transport import ConnectionBroken
+
+KEY = NamespacedName("n", "l")
+LEASE = json.dumps({"metadata": {"name": "l", "namespace": "n", "resourceVersion": "7"}}).encode()
+BOOKMARK = b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"7"}}}\n'
+STREAM = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def answer(status: int, body: bytes = b"", **fields: str) -> bytes:
+    lines = [f"HTTP/1.1 {status} X", f"Content-Length: {len(body)}"]
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in fields.items()]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+OK = answer(200, LEASE)
+
+
+class Connection(FakeTransport):
+    """The server's end of a connection; each write of the client is one request."""
+
+    def __init__(self, protocol: HttpConnection, server: "Server") -> None:
+        self._server = server
+        self.requests = 0
+        super().__init__(protocol)
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        super().write(data)
+        self.requests += 1
+        self._server.received(self, bytes(data))
+
+
+class Server:
+    """Calls `respond` for each request, which answers on the connection now or later, or never.
+
+    Attributes:
+        requests: heads and bodies, with the loop times of their arrival.
+    """
+
+    def __init__(self) -> None:
+        self.connections: list[Connection] = []
+        self.requests: list[tuple[float, str]] = []
+        self.script: list[bytes | type[Exception] | None] = []
+        self.default: bytes | None = OK
+        self.delay_seconds = 0.0
+
+    @property
+    def times(self) -> list[float]:
+        return [round(at, 3) for at, _ in self.requests]
+
+    async def dial(self, on_lost: Callable[[HttpConnection], None]) -> HttpConnection:
+        connection = HttpConnection(on_lost)
+        self.connections.append(Connection(connection, self))
+        return connection
+
+    def received(self, connection: Connection, data: bytes) -> None:
+        loop = asyncio.get_running_loop()
+        self.requests.append((loop.time(), data.decode()))
+        response = self.script.pop(0) if self.script else self.default
+        if isinstance(response, bytes):
+            loop.call_later(self.delay_seconds, connection.receive, response)
+        elif response is not None:
+            loop.call_soon(connection.abort)
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server()
+
+
+@asynccontextmanager
+async def client_of(
+    server: Server, config: ClusterConfig | None = None, **options: Any
+) -> AsyncIterator[RestClient]:
+    config = config or ClusterConfig.plain("http://api")
+    client = RestClient(config=config, field_manager="m", user_agent="u/1", **options)
+    async with client:
+        client._transport._pool = Pool(server.dial, lambda: config.credentials.version)
+        yield client
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+@pytest.mark.parametrize("bookmarks_at", [[], [69.0], [10.0, 79.0]])
+async def test_c1_a_watch_without_data_for_70_s_is_an_error(
+    server: Server, bookmarks_at: list[float]
+) -> None:
+    """The product's own deadline, which no caller sets."""
+    server.default = STREAM
+    async with client_of(server) as client:
+        async with client.watch(LEASES, timeout_seconds=300) as events:
+            chunk = b"%x\r\n%s\r\n" % (len(BOOKMARK), BOOKMARK)
+            for at in bookmarks_at:
+                asyncio.get_running_loop().call_at(at, server.connections[0].receive, chunk)
+                await anext(events)
+            with pytest.raises(ConnectionFailed, match="no data for 70 s"):
+                await anext(events)
+        assert now() == pytest.approx(max(bookmarks_at, default=0.0) + 70.0)
+        assert server.connections[0].closing, "it is not kept for another request"
+
+
+async def test_every_request_ends_within_30_s(server: Server) -> None:
+    server.default = None
+    async with client_of(server) as client:
+        with pytest.raises(ConnectionFailed, match="http://api did not respond within 30 s"):
+            await client.get(LEASES, KEY)
+        assert now() == 30
+        with pytest.raises(ConnectionFailed, match="30 s"):
+            async with client.watch(LEASES, timeout_seconds=300):
+                pass
+        assert now() == 60
+        assert all(each.closing for each in server.connections)
+
+
+async def test_a_request_on_a_connection_that_the_server_has_closed_is_repeated(
+    server: Server,
+) -> None:
+    async with client_of(server) as client:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(4):
+                group.create_task(client.get(LEASES, KEY))
+        server.script = [OSError] * 2
+        await client.get(LEASES, KEY)
+        assert len(server.requests) == 4 + 3
+        server.script = [OSError] * 3
+        with pytest.raises(ConnectionBroken):
+            await client.get(LEASES, KEY)
+
+
+async def test_after_a_new_connection_broke_one_repetition_remains(server: Server) -> None:
+    server.script = [OSError, OSError]
+    async with client_of(server) as client:
+        with pytest.raises(ConnectionBroken):
+            await client.get(LEASES, KEY)
+        assert len(server.requests) == 2
+        server.script = [OSError]
+        await client.get(LEASES, KEY)
+        assert len(server.requests) == 4
+
+
+async def test_a_creation_is_never_repeated(server: Server) -> None:
+    """It may have taken effect."""
+    server.script = [OSError]
+    async with client_of(server) as client:
+        with pytest.raises(ConnectionBroken):
+            await client.create(LEASES, b"{}", namespace="n")
+        assert len(server.requests) == 1
+
+
+async def test_retry_after_is_waited_for_and_counted(server: Server) -> None:
+    labels = {"code": "429", "verb": "GET", "host": "api"}
+
+    def retries() -> float:
+        return REGISTRY.get_sample_value("rest_client_request_retries_total", labels) or 0.0
+
+    before = retries()
+    server.script = [answer(429, Retry_After="3"), answer(429, Retry_After="3")]
+    async with client_of(server) as client:
+        await client.get(LEASES, KEY)
+    first, second, third = server.times
+
+    assert 3 <= second - first <= 3.6
+    assert 3 <= third - second <= 3.6
+    assert retries() == before + 2
+
+
+async def test_a_server_that_always_asks_to_wait_gets_a_bounded_number_of_requests(
+    server: Server,
+) -> None:
+    server.default = answer(429, Retry_After="0")
+    async with client_of(server) as client:
+        with pytest.raises(TooManyRequests):
+            await client.get(LEASES, KEY)
+        assert 5 < len(server.requests) <= MAX_RETRIES + 1
+        assert now() < 30
+
+
+async def test_a_server_error_is_returned_and_quotes_a_page_of_a_proxy(server: Server) -> None:
+    server.default = answer(502, b"<html>\n  bad gateway </html>" + b"x" * 1000)
+    async with client_of(server) as client:
+        with pytest.raises(ServerError, match=r"GET leases n/l: .*<html> bad gateway </html>x+$"):
+            await client.get(LEASES, KEY)
+    assert len(server.requests) == 1
+
+
+class Rotating:
+    """A token that is replaced when the server refuses it."""
+
+    version = 0
+
+    def __init__(self, *renewals: bool) -> None:
+        self.token = 1
+        self._renewals = [*renewals]
+        self.rejected: list[str | None] = []
+
+    def authorization(self) -> str | None:
+        return f"Bearer t{self.token}"
+
+    async def renew(self, rejected: str | None, since: int = 0) -> bool:
+        self.rejected.append(rejected)
+        renewed = self._renewals.pop(0)
+        self.token += renewed
+        return renewed
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("responses", "renewals", "tokens", "raises"),
+    [
+        pytest.param([401], [True], ["t1", "t2"], False, id="renewed"),
+        pytest.param([401], [False], ["t1"], True, id="nothing-newer"),
+        pytest.param([401, 401], [True, True], ["t1", "t2"], True, id="once-only"),
+    ],
+)
+async def test_after_a_401_a_request_is_repeated_once_with_renewed_credentials(
+    server: Server,
+    responses: list[int],
+    renewals: list[bool],
+    tokens: list[str],
+    raises: bool,
+) -> None:
+    credentials = Rotating(*renewals)
+    server.script = [answer(status) for status in responses]
+    config = replace(ClusterConfig.plain("http://api"), credentials=credentials)
+    async with client_of(server, config) as client:
+        try:
+            await client.get(LEASES, KEY)
+        except Unauthorized:
+            assert raises
+        else:
+            assert not raises
+    sent = [
+        head.partition("Authorization: Bearer ")[2].partition("\r\n")[0]
+        for _, head in server.requests
+    ]
+
+    assert sent == tokens
+    assert credentials.rejected == ["Bearer t1"]
+    assert len(server.connections) == len(sent), "each on a connection of its own"
+
+
+async def test_requests_in_flight_are_limited_and_watches_do_not_count(server: Server) -> None:
+    server.delay_seconds = 5.0
+    async with client_of(server, max_in_flight=2) as client:
+        server.script = [STREAM, STREAM, STREAM]
+        async with (
+            client.watch(LEASES, timeout_seconds=300),
+            client.watch(LEASES, timeout_seconds=300),
+            client.watch(LEASES, timeout_seconds=300),
+            asyncio.TaskGroup() as group,
+        ):
+            began = now()
+            for _ in range(5):
+                group.create_task(client.get(LEASES, KEY))
+    assert [at - began for at, _ in server.requests[3:]] == pytest.approx([0, 0, 5, 5, 10])
+
+
+@pytest.mark.parametrize(
+    ("burst", "times"),
+    [
+        pytest.param(0, [0, 0.5, 1.0, 1.5], id="no-burst"),
+        pytest.param(3, [0, 0, 0, 0.5], id="burst"),
+    ],
+)
+async def test_the_rate_of_requests_is_limited(
+    server: Server, burst: int, times: list[float]
+) -> None:
+    async with client_of(server, qps=2.0, burst=burst) as client:
+        for _ in range(4):
+            await client.get(LEASES, KEY)
+    assert server.times == pytest.approx(times)
+
+
+async def test_without_a_rate_there_is_no_limit(server: Server) -> None:
+    async with client_of(server) as client:
+        for _ in range(50):
+            await client.get(LEASES, KEY)
+    assert server.times == [0] * 50
+    assert len(server.connections) == 1
+
+
+async def test_a_fenced_write_is_not_sent_and_its_connection_is_kept(server: Server) -> None:
+    def refuse() -> None:
+        raise ApiError("fenced")
+
+    async with client_of(server, before_send=refuse) as client:
+        await client.get(LEASES, KEY)
+        for write in (
+            client.create(LEASES, b"{}", namespace="n"),
+            client.replace(LEASES, KEY, b"{}"),
+            client.delete(LEASES, KEY),
+        ):
+            with pytest.raises(ApiError, match="fenced"):
+                await write
+        await client.get(LEASES, KEY)
+    assert [head.split()[0] for _, head in server.requests] == ["GET", "GET"]
+    assert len(server.connections) == 1
+
+
+async def test_a_list_that_repeats_its_continue_token_is_an_error(server: Server) -> None:
+    server.default = answer(200, b'{"metadata":{"resourceVersion":"7","continue":"c"},"items":[]}')
+    async with client_of(server) as client:
+        page = await client.list_page(LEASES)
+        assert page.continue_token == "c"
+        with pytest.raises(ConnectionFailed, match="repeated the continue token"):
+            await client.list_page(LEASES, continue_token="c")
+
+
+@pytest.mark.parametrize("status", [200, 201, 299])
+async def test_every_status_of_success_is_success(server: Server, status: int) -> None:
+    server.default = answer(status, LEASE)
+    async with client_of(server) as client:
+        assert (await client.get(LEASES, KEY)).resource_version == "7"
+
+
+@pytest.mark.parametrize("status", [199 + 101, 302, 404])
+async def test_any_other_status_is_an_error(server: Server, status: int) -> None:
+    server.default = answer(status, LEASE)
+    async with client_of(server) as client:
+        with pytest.raises(ApiError):
+            await client.get(LEASES, KEY)
+
+
+async def test_a_body_that_is_no_object_is_an_error(server: Server) -> None:
+    server.default = answer(200, b"[]")
+    async with client_of(server) as client:
+        with pytest.raises(ConnectionFailed, match="GET leases n/l: the response is not a Lease"):
+            await client.get(LEASES, KEY)
+        with pytest.raises(ConnectionFailed, match="GET leases: the response is not a list"):
+            await client.list_page(LEASES)
+
+
+async def test_requests_are_counted_by_code_and_timed(server: Server) -> None:
+    def requests(code: str) -> float:
+        labels = {"code": code, "method": "GET", "host": "api"}
+        return REGISTRY.get_sample_value("rest_client_requests_total", labels) or 0.0
+
+    def seconds() -> float:
+        labels = {"verb": "GET", "host": "api"}
+        return REGISTRY.get_sample_value("rest_client_request_duration_seconds_sum", labels) or 0.0
+
+    before = requests("200"), requests("<error>"), seconds()
+    server.delay_seconds = 2.0
+    server.script = [OSError, OK]
+    async with client_of(server) as client:
+        await client.get(LEASES, KEY)
+
+    assert requests("200") == before[0] + 1
+    assert requests("<error>") == before[1] + 1
+    assert seconds() - before[2] == pytest.approx(2.0)
+
+
+async def test_leaving_the_client_ends_requests_in_flight(server: Server) -> None:
+    server.default = None
+    failed: list[str] = []
+
+    async def get(client: RestClient) -> None:
+        try:
+            await client.create(LEASES, b"{}", namespace="n")
+        except ConnectionFailed as error:
+            failed.append(str(error))
+
+    async with client_of(server) as client:
+        pool = client._transport._pool
+        assert pool is not None
+        async with background(get(client)):
+            await asyncio.sleep(1)
+            await pool.close()
+            await asyncio.sleep(0)
+    assert len(failed) == 1
+
+
+async def test_a_client_that_was_not_entered_says_so() -> None:
+    client = RestClient(config=ClusterConfig.plain("http://api"), field_manager="m", user_agent="u")
+    with pytest.raises(RuntimeError, match="async with"):
+        await client.get(LEASES, KEY)
