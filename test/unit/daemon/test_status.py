@@ -170,7 +170,15 @@ def test_newer_probe_times_are_detected() -> None:
 
 
 def test_the_oldest_probe_time_decides_the_refresh() -> None:
-    assert oldest_probe_at(of()) == NOON.replace(microsecond=0)
+    """Of all states of all pods; those without a time do not count."""
+    times = ["2026-11-21T12:00:00Z", None, "2026-11-21T11:00:00Z", "2026-11-21T11:30:00Z"]
+    pods = tuple(pod for time in times for pod in of(last_probe_time=time).pod_probe_statuses or ())
+    for order in (pods, pods[::-1], pods[2:] + pods[:2]):
+        oldest = oldest_probe_at(NodePodProbeStatus(order))
+        assert oldest == NOON.replace(hour=11, microsecond=0)
+    states = tuple(state for pod in pods for state in pod.probe_states or ())
+    together = NodePodProbeStatus((PodProbeStatus("pod", "default", "uid", states),))
+    assert oldest_probe_at(together) == NOON.replace(hour=11, microsecond=0)
     assert oldest_probe_at(of(last_probe_time=None)) is None
     assert oldest_probe_at(None) is None
 

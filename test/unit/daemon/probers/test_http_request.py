@@ -1,10 +1,16 @@
 """What is sent. Expected bytes were compared with what kubelet 1.36's own prober sends."""
 
-import pytest
+import socket
 
-from kruise_probe.api.core import HTTPHeader
+import pytest
+from support.probing import result_of
+
+from kruise_probe.api.core import HTTPGetAction, HTTPHeader
 from kruise_probe.api.host_port import HostPort
+from kruise_probe.daemon.probers.dialing import ProbeDialFailed
+from kruise_probe.daemon.probers.http import HttpProber
 from kruise_probe.daemon.probers.http_request import Headers
+from kruise_probe.daemon.probers.prober import CouldNotProbe, Target
 from kruise_probe.daemon.probers.urls import InvalidRequest, Url
 
 POD = HostPort("10.0.0.1", 80)
@@ -206,3 +212,33 @@ def test_https_sends_no_referer_to_http() -> None:
 
 def test_ipv6_addresses_are_in_brackets() -> None:
     assert Url.of_action("HTTP", HostPort("fd00::1", 80), "/x").text == "http://[fd00::1]:80/x"
+
+
+async def test_a_prepared_request_does_not_outlive_the_ip_of_its_pod() -> None:
+    """Address and Host header follow the pod; nothing is sent to whoever has the old address now."""
+    dialled: list[str] = []
+
+    def refuse(address: HostPort) -> socket.socket:
+        dialled.append(str(address))
+        raise ProbeDialFailed(f"dial tcp {address}: connect: connection refused")
+
+    action = HTTPGetAction(port=80, path="/ready")
+    prober = HttpProber(action, timeout_seconds=1, user_agent="u", open_socket=refuse)
+    for ip in ("10.0.0.1", "10.0.0.1", "10.0.0.2", "fd00::1", "10.0.0.1"):
+        result = await result_of(prober, Target(ip, "c"))
+        host = str(HostPort(ip, 80))
+        assert dialled.pop() == host
+        assert host in result.message
+        _, request = prober._prepare(Target(ip, "c"))
+        assert f"\r\nHost: {host}\r\n".encode() in request
+    with pytest.raises(CouldNotProbe):
+        prober.probe(Target("", "c"))
+    assert not dialled
+
+
+async def test_a_request_is_prepared_once_for_each_ip() -> None:
+    prober = HttpProber(HTTPGetAction(port=80), timeout_seconds=1, user_agent="u")
+    first = prober._prepare(Target("10.0.0.1", "c1"))
+
+    assert prober._prepare(Target("10.0.0.1", "c2"))[1] is first[1]
+    assert prober._prepare(Target("10.0.0.2", "c2"))[1] is not first[1]
