@@ -22,24 +22,14 @@ from benchmarks import hollow, procfs
 from benchmarks.reporting import Row, emit, interpreter, machine_speed
 from kruise_probe.api.errors import Status, error_of
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.resources import (
-    LEASES,
-    MARKERS,
-    NODE_POD_PROBES,
-    NODES,
-    PODS,
-    EventType,
-    KubeObject,
-    ListPage,
-    Resource,
-    WatchEvent,
-)
+from kruise_probe.api.kinds import EventType, KubeObject, ListPage, Resource, WatchEvent
+from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.api.times import utc_now
-from kruise_probe.cli.process import tune_garbage_collector
 from kruise_probe.client.request import PatchType
 from kruise_probe.controllers.caches import BY_NODE, Informers
 from kruise_probe.controllers.product import ManagerOptions, build_over
 from kruise_probe.informers.shared_informer import SharedInformer
+from kruise_probe.manager.process import tune_garbage_collector
 
 T = TypeVar("T", bound=KubeObject)
 

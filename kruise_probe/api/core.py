@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from kruise_probe.api.kinds import Resource, as_is
 from kruise_probe.api.meta import ApiObject
 
 MAX_TIMEOUT_SECONDS: Final = 3600
@@ -118,3 +119,8 @@ class Event(ApiObject, frozen=True):
     """core/v1 Event. Events are written from JSON templates; only name and count are read from the response."""
 
     count: int | None = None
+
+
+NODES: Final = Resource("", "v1", "nodes", "Node", wire=Node, project=as_is, namespaced=False)
+EVENTS: Final = Resource("", "v1", "events", "Event", wire=Event, project=as_is)
+LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease", wire=Lease, project=as_is)

@@ -169,6 +169,13 @@ def error_of(
     )
 
 
+def first_of(error: BaseException) -> BaseException:
+    """The error itself, or the first error of a group."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
 def retry_after_seconds(error: BaseException | None) -> float:
     """Return the Retry-After of `error` with jitter, or 0.0 without one.
 

@@ -24,7 +24,6 @@ from kruise_probe.cli.flag_types import (
     flag,
 )
 from kruise_probe.cli.options import add_cache_checks, probing_enabled, shared_flags
-from kruise_probe.cli.process import run_until_signalled
 from kruise_probe.client.config import ClusterConfig, load_config
 from kruise_probe.client.recorder import EventRecorder
 from kruise_probe.client.rest import ResourceListerWatcher, RestClient
@@ -37,6 +36,7 @@ from kruise_probe.daemon.node_addresses import NodeAddresses
 from kruise_probe.daemon.probers.exec_gate import ExecGate
 from kruise_probe.daemon.probers.selection import prober_for
 from kruise_probe.informers.shared_informer import SharedInformer
+from kruise_probe.manager.process import run_until_signalled
 from kruise_probe.serving.authorization import MAX_REVIEWS, MetricsGuard
 from kruise_probe.serving.exposition import MetricsHandler
 from kruise_probe.serving.health import Checks, health_handlers
@@ -126,7 +126,7 @@ def daemon(**flags: Any) -> None:
     except ValueError as error:
         raise click.UsageError(f"--cri-endpoint: {error}") from error
     configure_logs(format=parsed.log_format, level=parsed.log_level)
-    run_until_signalled(run_daemon(parsed, runtime))
+    run_until_signalled(run_daemon(parsed, runtime), program="kruise-probe")
 
 
 async def run_daemon(flags: DaemonFlags, runtime: NodeRuntime) -> None:

@@ -1,15 +1,10 @@
-"""Classification of failures: the first error of a group, and errors of writing the output."""
+"""Errors of writing the output."""
 
 import traceback
 
 import click
 
-
-def first_of(error: BaseException) -> BaseException:
-    """The error itself, or the first error of a group."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
+from kruise_probe.api.errors import first_of
 
 
 def output_failure(error: BaseException) -> OSError | None:

@@ -28,14 +28,14 @@ from kruise_probe.cli.flag_types import (
     flag,
 )
 from kruise_probe.cli.options import add_cache_checks, probing_enabled, shared_flags
-from kruise_probe.cli.process import run_until_signalled
 from kruise_probe.client.config import ClusterConfig, load_config
 from kruise_probe.client.recorder import EventRecorder
 from kruise_probe.client.rest import RestClient
 from kruise_probe.client.threads import run_in_daemon_thread
 from kruise_probe.controllers import product
-from kruise_probe.controllers.leader_election import JITTER_FACTOR, LeaderElector
-from kruise_probe.controllers.manager import Manager, Runnable
+from kruise_probe.manager.leader_election import JITTER_FACTOR, LeaderElector
+from kruise_probe.manager.process import run_until_signalled
+from kruise_probe.manager.runnables import Runnable, Runnables
 from kruise_probe.serving.authorization import MAX_REVIEWS, MetricsGuard
 from kruise_probe.serving.exposition import MetricsHandler
 from kruise_probe.serving.health import Checks, health_handlers
@@ -210,7 +210,7 @@ def manager(**flags: Any) -> None:
     parsed = ManagerFlags(**flags)
     check_durations(parsed)
     configure_logs(format=parsed.log_format, level=parsed.log_level)
-    run_until_signalled(run_manager(parsed))
+    run_until_signalled(run_manager(parsed), program="kruise-probe")
 
 
 def check_durations(flags: ManagerFlags) -> None:
@@ -265,7 +265,7 @@ async def run_manager(flags: ManagerFlags) -> None:
             for cache in parts.informers if enabled else ():
                 add_cache_checks(ready, cache)
             services += _webhook(election_client, flags, parts, ready)
-            manager = Manager(
+            manager = Runnables(
                 services=services,
                 caches=parts.caches if enabled else (),
                 controllers=[recorder, *parts.controllers] if enabled else [_Idle()],

@@ -6,8 +6,9 @@ from typing import Any, Final
 import click
 
 from kruise_probe.api.errors import NotFound
+from kruise_probe.api.kinds import Resource
 from kruise_probe.api.names import LEADER_ELECTION_ID
-from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, Resource
+from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES
 from kruise_probe.cli.query_options import QueryFlags, document_text, query_flags
 from kruise_probe.cli.reading import DEADLINE_SECONDS, Reader, T, client_of, run
 from kruise_probe.cli.tables import plural, printable

@@ -21,12 +21,13 @@ from kruise_probe.api.errors import (
     KubeError,
     NotFound,
     Unauthorized,
+    first_of,
 )
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, KubeObject, Resource
+from kruise_probe.api.kinds import KubeObject, Resource
+from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES
 from kruise_probe.api.times import utc_now
 from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbeMarker
-from kruise_probe.cli.failures import first_of
 from kruise_probe.client.config import ClusterConfig, ConfigOverrides, load_config
 from kruise_probe.client.rest import ResourceListerWatcher, RestClient
 from kruise_probe.informers.shared_informer import SharedInformer

@@ -9,7 +9,7 @@ Differs: callers encode the bodies, as each kind of write has its own patch.
 from typing import Any, Protocol, TypeVar
 
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.resources import KubeObject, Resource
+from kruise_probe.api.kinds import KubeObject, Resource
 from kruise_probe.client.request import PatchType
 
 T = TypeVar("T", bound=KubeObject)

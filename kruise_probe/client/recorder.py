@@ -21,6 +21,7 @@ from typing import Protocol
 import structlog
 from cachetools import LRUCache
 
+from kruise_probe.api.core import EVENTS
 from kruise_probe.api.errors import (
     AlreadyExists,
     ApiError,
@@ -31,7 +32,6 @@ from kruise_probe.api.errors import (
     retry_after_seconds,
 )
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.resources import EVENTS
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS
 from kruise_probe.client.event_series import (
     EventSeries,

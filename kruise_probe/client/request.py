@@ -14,9 +14,13 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.resources import PODS, Resource
+from kruise_probe.api.kinds import Resource, as_is
+from kruise_probe.api.meta import ApiObject
 
 JSON = "application/json"
+
+_PODS = Resource("", "v1", "pods", "Pod", wire=ApiObject, project=as_is)
+"""Only its paths are used."""
 
 
 class PatchType(StrEnum):
@@ -112,8 +116,8 @@ def pod_stream(
     """Build the request for a stream of a pod. Not repeatable: a command would run twice."""
     return Request(
         "GET",
-        f"{PODS.path(pod.namespace, pod.name, subresource)}?{urlencode(query, quote_via=quote)}",
-        _subject(PODS, pod, subresource),
+        f"{_PODS.path(pod.namespace, pod.name, subresource)}?{urlencode(query, quote_via=quote)}",
+        _subject(_PODS, pod, subresource),
         repeatable=False,
         upgrade=upgrade,
     )

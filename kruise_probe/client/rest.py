@@ -13,8 +13,8 @@ from typing import Any, Generic, Literal, Self, TypeVar, overload
 
 from kruise_probe.api.errors import ConnectionFailed
 from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.kinds import KubeObject, ListPage, Resource
 from kruise_probe.api.meta import DECODE_ERRORS
-from kruise_probe.api.resources import KubeObject, ListPage, Resource
 from kruise_probe.client import request as requests
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.request import PatchType, Request

@@ -14,14 +14,8 @@ from typing import Final, Generic, Self, TypeVar
 import msgspec
 
 from kruise_probe.api.errors import ConnectionFailed, Status, error_of
+from kruise_probe.api.kinds import EventType, KubeObject, Resource, WatchEvent, undecodable_of
 from kruise_probe.api.meta import DECODE_ERRORS
-from kruise_probe.api.resources import (
-    EventType,
-    KubeObject,
-    Resource,
-    WatchEvent,
-    undecodable_of,
-)
 from kruise_probe.client.request import Request
 from kruise_probe.client.transport import ConnectionBroken, ResponseStream
 

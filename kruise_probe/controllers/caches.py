@@ -14,13 +14,7 @@ from typing import Any, Final, NamedTuple
 from kruise_probe.api.core import Lease, Node
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.pods import Pod
-from kruise_probe.api.resources import (
-    LEASES,
-    MARKERS,
-    NODE_POD_PROBES,
-    NODES,
-    PODS,
-)
+from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.api.v1alpha1 import (
     NodePodProbe,
     PodProbeMarker,
@@ -29,7 +23,6 @@ from kruise_probe.client.rest import ResourceListerWatcher, RestClient
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.controllers.marked_pods import MarkedPods
 from kruise_probe.controllers.matching import Matching
-from kruise_probe.controllers.mutation_cache import MutationCache
 from kruise_probe.controllers.node_index import NodePodProbeIndex, ProbesChange
 from kruise_probe.controllers.selector_cycles import SelectorCycles
 from kruise_probe.controllers.serverless import is_virtual
@@ -39,6 +32,7 @@ from kruise_probe.controllers.staleness import (
     newest_result_at,
     stale_message,
 )
+from kruise_probe.informers.mutation_cache import MutationCache
 from kruise_probe.informers.shared_informer import SharedInformer
 
 BY_NODE: Final = "node"

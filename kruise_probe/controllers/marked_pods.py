@@ -15,8 +15,8 @@ import msgspec
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.pods import NOTHING_OWNED, Owned, Pod
 from kruise_probe.controllers.compiled import CompiledMarker
-from kruise_probe.controllers.mutation_cache import MutationCache
 from kruise_probe.controllers.pods.marking import Changes
+from kruise_probe.informers.mutation_cache import MutationCache
 
 
 class MarkedPods:

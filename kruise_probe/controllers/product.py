@@ -11,7 +11,6 @@ from typing import NamedTuple
 from kruise_probe.client.rest import RestClient
 from kruise_probe.controllers.caches import Caches, Informers, build_informers
 from kruise_probe.controllers.daemon_leases import LeaseEvents, LeaseReconciler
-from kruise_probe.controllers.manager import Cache, Runnable
 from kruise_probe.controllers.mapping.markers import MarkerEvents
 from kruise_probe.controllers.mapping.nodes import NodeEvents, NodePodProbeEvents
 from kruise_probe.controllers.mapping.pods import PodEvents
@@ -21,6 +20,7 @@ from kruise_probe.controllers.pods.reconciler import PodReconciler
 from kruise_probe.controllers.pods.write_limits import WriteLimits
 from kruise_probe.controllers.queues import Queues
 from kruise_probe.controllers.writes import Writer, WriteResults
+from kruise_probe.manager.runnables import Cache, Runnable
 from kruise_probe.workqueue.controller import Controller
 
 

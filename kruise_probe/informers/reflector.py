@@ -30,7 +30,7 @@ from kruise_probe.api.errors import (
     Unauthorized,
     retry_after_seconds,
 )
-from kruise_probe.api.resources import EventType, KubeObject, ListPage, WatchEvent
+from kruise_probe.api.kinds import EventType, KubeObject, ListPage, WatchEvent
 from kruise_probe.informers.backoff import Backoff
 from kruise_probe.informers.replica import Replica
 from kruise_probe.informers.store import is_older

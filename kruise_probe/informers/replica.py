@@ -22,7 +22,7 @@ import structlog
 from prometheus_client import Counter
 
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.resources import EventType, KubeObject, Undecodable, WatchEvent
+from kruise_probe.api.kinds import EventType, KubeObject, Undecodable, WatchEvent
 from kruise_probe.informers.store import Store, is_older
 
 T = TypeVar("T", bound=KubeObject)

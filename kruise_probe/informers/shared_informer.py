@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final, Generic, TypeVar
 
-from kruise_probe.api.resources import KubeObject
+from kruise_probe.api.kinds import KubeObject
 from kruise_probe.informers.reflector import ListerWatcher, Reflector
 from kruise_probe.informers.replica import EventHandler, Handlers, Replica
 from kruise_probe.informers.store import Indexer, IndexFunc, Store

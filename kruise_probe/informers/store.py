@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 import structlog
 
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.resources import KubeObject
+from kruise_probe.api.kinds import KubeObject
 
 T = TypeVar("T", bound=KubeObject)
 

@@ -15,6 +15,7 @@ import msgspec
 from kruise_probe.api.core import MAX_TIMEOUT_SECONDS
 from kruise_probe.api.field_errors import first_errors
 from kruise_probe.api.keys import NamespacedName, ProbeName
+from kruise_probe.api.kinds import Resource, as_is
 from kruise_probe.api.meta import ApiObject
 from kruise_probe.api.names import GROUP
 from kruise_probe.api.probe_validation import (
@@ -25,7 +26,6 @@ from kruise_probe.api.reserved import (
     reserved_condition_error,
     reserved_label_error,
 )
-from kruise_probe.api.resources import Resource, as_is
 from kruise_probe.api.v1alpha1 import (
     NodePodProbe,
     PodContainerProbe,

@@ -17,10 +17,10 @@ import msgspec
 
 from kruise_probe.api.core import Lease, Node
 from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.kinds import Resource
 from kruise_probe.api.names import LEADER_ELECTION_ID, SHARED_PORTS_ANNOTATION, agent_lease_name
 from kruise_probe.api.pods import Pod, PodWire
 from kruise_probe.api.pods import project as project_pod
-from kruise_probe.api.resources import Resource
 from kruise_probe.api.times import parse_time
 from kruise_probe.api.v1alpha1 import (
     ContainerProbeState,

@@ -19,8 +19,8 @@ import structlog
 
 from kruise_probe.api.errors import Conflict, KubeError, NotFound
 from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.kinds import Resource, as_is
 from kruise_probe.api.meta import ApiObject
-from kruise_probe.api.resources import Resource, as_is
 from kruise_probe.client.interfaces import Getter, Patcher
 from kruise_probe.client.request import PatchType
 from kruise_probe.webhook.cert_watcher import WebhookTls

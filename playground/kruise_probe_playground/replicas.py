@@ -16,10 +16,10 @@ import msgspec
 import structlog
 
 from kruise_probe.api.errors import KubeError, NotFound
+from kruise_probe.api.kinds import Resource
 from kruise_probe.api.labels import is_deletion_cost
 from kruise_probe.api.meta import ApiObject
 from kruise_probe.api.names import DELETION_COST_ANNOTATION
-from kruise_probe.api.resources import Resource
 from kruise_probe.api.times import utc_now
 from kruise_probe.client.event_series import ObjectReference
 from kruise_probe.client.recorder import EventRecorder

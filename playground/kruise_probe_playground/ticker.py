@@ -5,8 +5,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from kruise_probe.api.kinds import Resource
 from kruise_probe.api.meta import ApiObject
-from kruise_probe.api.resources import Resource
 from kruise_probe_playground.rows import PodRow, ProbeRow
 
 

@@ -16,17 +16,9 @@ from support.fake_source import FakeSource
 
 from kruise_probe.api.errors import AlreadyExists, Conflict, Invalid, NotFound
 from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.kinds import KubeObject, Resource, WatchEvent
 from kruise_probe.api.names import MANAGER_FIELD_MANAGER
-from kruise_probe.api.resources import (
-    LEASES,
-    MARKERS,
-    NODE_POD_PROBES,
-    NODES,
-    PODS,
-    KubeObject,
-    Resource,
-    WatchEvent,
-)
+from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.client.request import PatchType
 
 T = TypeVar("T", bound=KubeObject)

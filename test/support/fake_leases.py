@@ -10,7 +10,7 @@ import msgspec
 from kruise_probe.api.core import Lease
 from kruise_probe.api.errors import AlreadyExists, Conflict, ConnectionFailed, NotFound, ServerError
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.resources import EventType, Resource, WatchEvent
+from kruise_probe.api.kinds import EventType, Resource, WatchEvent
 from kruise_probe.client.request import PatchType
 
 Watcher = asyncio.Queue[tuple[float, WatchEvent[Lease]]]

@@ -17,8 +17,8 @@ import msgspec
 
 from kruise_probe.api.errors import ConnectionFailed, Expired, Invalid
 from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.kinds import EventType, KubeObject, ListPage, Undecodable, WatchEvent
 from kruise_probe.api.meta import ApiObject, ObjectMeta
-from kruise_probe.api.resources import EventType, KubeObject, ListPage, Undecodable, WatchEvent
 
 T = TypeVar("T", bound=KubeObject)
 

@@ -28,16 +28,10 @@ from kruise_probe.api.extraction import (
     label_value,
 )
 from kruise_probe.api.host_port import HostPort
+from kruise_probe.api.kinds import Resource
 from kruise_probe.api.labels import label_value_error
 from kruise_probe.api.meta import DECODE_ERRORS
-from kruise_probe.api.resources import (
-    LEASES,
-    MARKERS,
-    NODE_POD_PROBES,
-    NODES,
-    PODS,
-    Resource,
-)
+from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.api.v1alpha1 import NodePodProbe
 from kruise_probe.api.validation import (
     validate_marker,

@@ -9,7 +9,7 @@ from typing import Any
 from support.patience import PATIENCE_SECONDS
 
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.resources import Resource
+from kruise_probe.api.kinds import Resource
 from kruise_probe.client.rest import ResourceListerWatcher, RestClient
 from kruise_probe.informers.shared_informer import SharedInformer
 

@@ -13,8 +13,9 @@ from support.running_manager import running_manager, settle
 from support.scripted_node import ScriptedNode
 
 from kruise_probe.api.core import Probe
+from kruise_probe.api.kinds import Resource
 from kruise_probe.api.names import SERVERLESS_MARKERS_ANNOTATION, SERVERLESS_PROBES_ANNOTATION
-from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, NODES, PODS, Resource
+from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.api.v1alpha1 import NodePodProbe
 from kruise_probe.daemon.probers.prober import ProbeResult, Target
 from kruise_probe.webhook.admission import AdmissionRequest

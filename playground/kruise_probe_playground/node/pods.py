@@ -10,9 +10,9 @@ from typing import Final
 import msgspec
 
 from kruise_probe.api.core import Probe
+from kruise_probe.api.kinds import Resource
 from kruise_probe.api.meta import ApiObject, ObjectMeta
 from kruise_probe.api.pods import PodCondition
-from kruise_probe.api.resources import Resource
 
 DEFAULT_GRACE_SECONDS = 30
 

@@ -40,7 +40,8 @@ from kruise_probe.api.errors import (
     Unauthorized,
 )
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.resources import LEASES, PODS, EventType
+from kruise_probe.api.kinds import EventType
+from kruise_probe.api.resources import LEASES, PODS
 from kruise_probe.client import sender
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.credentials import TokenFile

@@ -23,7 +23,7 @@ from kruise_probe.api.errors import (
     TooManyRequests,
 )
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.resources import Resource
+from kruise_probe.api.kinds import Resource
 from kruise_probe.client import recorder as recorders
 from kruise_probe.client.event_series import BURST, REFILL_SECONDS, ObjectReference, event_name
 from kruise_probe.client.recorder import EventRecorder

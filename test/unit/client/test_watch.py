@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kruise_probe.api.errors import Expired, Forbidden, ServerError
-from kruise_probe.api.resources import LEASES, PODS, EventType
+from kruise_probe.api.kinds import EventType
+from kruise_probe.api.resources import LEASES, PODS
 from kruise_probe.client import watch as watches
 from kruise_probe.client.request import Request
 from kruise_probe.client.transport import ResponseStream

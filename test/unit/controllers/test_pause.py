@@ -18,8 +18,9 @@ from support.builders import (
 from support.fake_api import FakeApi
 from support.running_manager import loop_clock, running_manager, settle
 
+from kruise_probe.api.kinds import Resource
 from kruise_probe.api.names import PAUSED_ANNOTATION
-from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS, Resource
+from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.api.times import format_micro_time
 
 Json = dict[str, Any]

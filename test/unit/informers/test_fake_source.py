@@ -7,8 +7,8 @@ from support.fake_source import READ_DEADLINE_SECONDS, FakeSource, thing
 
 from kruise_probe.api.errors import ConnectionFailed, Expired, Invalid
 from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.kinds import EventType, WatchEvent
 from kruise_probe.api.meta import ApiObject
-from kruise_probe.api.resources import EventType, WatchEvent
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from support.background import background
 
 from kruise_probe.api.errors import Conflict, Forbidden, NotFound
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.resources import Resource
+from kruise_probe.api.kinds import Resource
 from kruise_probe.client.request import PatchType
 from kruise_probe.webhook.cert_rotator import MUTATING, VALIDATING, CertRotator
 from kruise_probe.webhook.cert_watcher import WebhookTls

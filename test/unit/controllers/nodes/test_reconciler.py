@@ -18,14 +18,8 @@ from support.fake_api import FakeApi, Write
 from support.running_manager import running_manager, settle
 
 from kruise_probe.api.errors import ServerError
-from kruise_probe.api.resources import (
-    MARKERS,
-    NODE_POD_PROBES,
-    NODES,
-    PODS,
-    KubeObject,
-    Resource,
-)
+from kruise_probe.api.kinds import KubeObject, Resource
+from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES, NODES, PODS
 
 Json = dict[str, Any]
 T = TypeVar("T", bound=KubeObject)

@@ -7,7 +7,7 @@ import pytest
 from support.builders import pod
 
 from kruise_probe.api.pods import Pod
-from kruise_probe.controllers.mutation_cache import LONGEST_LAG_SECONDS, MutationCache
+from kruise_probe.informers.mutation_cache import LONGEST_LAG_SECONDS, MutationCache
 from kruise_probe.informers.store import Store
 
 

@@ -16,7 +16,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from cachetools import TTLCache
 
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.resources import KubeObject
+from kruise_probe.api.kinds import KubeObject
 from kruise_probe.informers.store import Indexer, is_older
 
 T = TypeVar("T", bound=KubeObject)

@@ -1,4 +1,4 @@
-"""The manager: starts and stops services, caches, leader election and controllers.
+"""Everything that a manager runs: starts and stops services, caches, leader election and controllers.
 
 Start order, with reasons:
 
@@ -60,7 +60,7 @@ class ManagerError(FatalError):
     """Why a manager ended by itself, in one line."""
 
 
-class Manager:
+class Runnables:
     """Owns every task of the process while `run` runs. Not safe to run twice.
 
     Attributes:

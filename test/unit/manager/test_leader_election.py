@@ -15,7 +15,7 @@ from support.fake_leases import FakeLeases, LeaseLink
 
 from kruise_probe.api.errors import ConnectionFailed
 from kruise_probe.api.times import utc_now
-from kruise_probe.controllers.leader_election import LeaderElector, LeadershipLost, NotLeader
+from kruise_probe.manager.leader_election import LeaderElector, LeadershipLost, NotLeader
 
 
 class Durations(NamedTuple):

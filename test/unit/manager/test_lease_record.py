@@ -8,7 +8,7 @@ import pytest
 from kruise_probe.api.core import Lease, LeaseSpec
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.meta import ObjectMeta
-from kruise_probe.controllers.lease_record import Candidate, Observation, observe, release
+from kruise_probe.manager.lease_record import Candidate, Observation, observe, release
 
 AT = datetime(2026, 11, 21, 10, 0, 0, 250_000, tzinfo=UTC)
 

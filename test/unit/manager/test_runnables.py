@@ -3,7 +3,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from kruise_probe.controllers.manager import Elector, Manager, ManagerError
+from kruise_probe.manager.runnables import Elector, ManagerError, Runnables
 
 
 class Part:
@@ -97,8 +97,8 @@ class Parts:
         self.controller = Part("nodes", self.journal)
         self.elector: Elector | None = Election(self.journal)
 
-    def manager(self) -> Manager:
-        return Manager(
+    def manager(self) -> Runnables:
+        return Runnables(
             services=[self.service],
             caches=[self.cache],
             controllers=[self.controller],
@@ -116,7 +116,7 @@ def parts() -> Parts:
     return Parts()
 
 
-async def run_and_stop(manager: Manager, *, after: float = 10) -> float:
+async def run_and_stop(manager: Runnables, *, after: float = 10) -> float:
     """Runs the manager, cancels it, and returns the seconds until it ended."""
     time = asyncio.get_running_loop().time
     running = asyncio.create_task(manager.run())
@@ -263,7 +263,7 @@ async def test_caches_that_do_not_sync_in_time_are_reported_with_the_error(
 
 async def test_a_failing_controller_stops_the_others(parts: Parts) -> None:
     journal = parts.journal
-    manager = Manager(
+    manager = Runnables(
         services=[],
         caches=[],
         controllers=[

@@ -20,14 +20,14 @@ from typing import Protocol
 import structlog
 from prometheus_client import Gauge
 
-from kruise_probe.api.core import Lease
+from kruise_probe.api.core import LEASES, Lease
 from kruise_probe.api.errors import Conflict, FatalError, KubeError, NotFound
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.resources import LEASES, EventType, Resource, WatchEvent
+from kruise_probe.api.kinds import EventType, Resource, WatchEvent
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS
 from kruise_probe.client.interfaces import Creator, Getter, Patcher
 from kruise_probe.client.request import PatchType
-from kruise_probe.controllers.lease_record import Candidate, Observation, observe, release
+from kruise_probe.manager.lease_record import Candidate, Observation, observe, release
 
 log = structlog.get_logger(__name__)
 

@@ -4,7 +4,8 @@ SIGTERM and SIGINT cancel the main task, which shuts down gracefully. After `GRA
 tasks are left, so that a hung call never exceeds the termination grace period.
 
 Source: controller-runtime pkg/manager/signals; kopf's `ultimate_exiting_timeout` for the hard end.
-Differs: a second signal exits at once with 128 + its number, as shells expect.
+Differs: only a second SIGINT exits at once, with 128 + its number, as a second Ctrl-C should. A second SIGTERM is
+ignored: supervisors repeat it, and an exit in the middle would not release the Lease.
 """
 
 import asyncio
@@ -17,8 +18,7 @@ from typing import Any, Final, NoReturn
 
 import structlog
 
-from kruise_probe.api.errors import FatalError
-from kruise_probe.cli.failures import first_of
+from kruise_probe.api.errors import FatalError, first_of
 
 GRACE_SECONDS: Final = 4.5
 """Maximum seconds from the signal to the exit; the documentation promises five."""
@@ -32,10 +32,11 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
-def run_until_signalled(main: Coroutine[Any, Any, None]) -> None:
+def run_until_signalled(main: Coroutine[Any, Any, None], *, program: str) -> None:
     """Run `main` on a new event loop until it ends or a signal cancels it.
 
-    If tasks are left, the process exits here and this function does not return.
+    If tasks are left, the process exits here and this function does not return. `program` begins the line on stderr
+    that then reports the failure.
 
     Raises:
         FatalError: `main` failed for a reason that the user can fix.
@@ -56,7 +57,7 @@ def run_until_signalled(main: Coroutine[Any, Any, None]) -> None:
             fatal = first_of(error)
             if not isinstance(fatal, FatalError):
                 raise
-            _exit_if_hanging(loop, 1, str(fatal))
+            _exit_if_hanging(loop, 1, f"{program}: {fatal}")
             raise fatal from None
         _log.info("stopped")
         _exit_if_hanging(loop, 0)
@@ -76,7 +77,9 @@ class _Stopping:
 
     def on_signal(self, number: signal.Signals) -> None:
         if self.signalled:
-            _exit(128 + number)
+            if number is signal.SIGINT:
+                _exit(128 + number)
+            return
         self.signalled = True
         _log.info("stopping", signal=number.name)
         self._task.cancel()
@@ -90,7 +93,7 @@ class _Stopping:
 def _exit_if_hanging(loop: asyncio.AbstractEventLoop, code: int, message: str = "") -> None:
     if any(not task.done() for task in asyncio.all_tasks(loop)):
         if message:
-            print(f"kruise-probe: {message}", file=sys.stderr)
+            sys.stderr.write(f"{message}\n")
         _exit(code)
 
 
