@@ -4,6 +4,9 @@ The names are those of client-go and controller-runtime, in asyncio. Import them
 behind it may change. It knows nothing of probes; the product is written with it, like any other operator.
 """
 
+from msgspec.structs import replace
+
+from kruise_probe.api.core import Lease, LeaseSpec, Node
 from kruise_probe.api.errors import (
     AlreadyExists,
     ApiError,
@@ -16,21 +19,53 @@ from kruise_probe.api.errors import (
     NotFound,
 )
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.kinds import KubeObject, Resource, as_is
-from kruise_probe.api.meta import ApiObject, LabelSelector, ObjectMeta, OwnerReference
+from kruise_probe.api.kinds import (
+    KubeObject,
+    Resource,
+    Unstructured,
+    as_is,
+    kind,
+    resource_of,
+    untyped,
+)
+from kruise_probe.api.meta import ApiObject, Condition, LabelSelector, ObjectMeta, OwnerReference
 from kruise_probe.api.times import utc_now
+from kruise_probe.client.client import Client, merge_diff, retry_on_conflict
 from kruise_probe.client.config import ClusterConfig, load_config
 from kruise_probe.client.event_series import ObjectReference
 from kruise_probe.client.recorder import EventRecorder
-from kruise_probe.client.request import PatchType
+from kruise_probe.client.request import PatchType, Propagation
 from kruise_probe.client.rest import ResourceListerWatcher, RestClient
 from kruise_probe.informers.mutation_cache import MutationCache
 from kruise_probe.informers.replica import EventHandler
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.informers.store import Indexer
+from kruise_probe.manager.builder import Builder, Reconciler
 from kruise_probe.manager.leader_election import LeaderElector, LeadershipLost, NotLeader
+from kruise_probe.manager.manager import LeaderElection, Manager
+from kruise_probe.manager.object_changes import (
+    AlreadyOwned,
+    add_finalizer,
+    controller_of,
+    get_condition,
+    has_finalizer,
+    remove_finalizer,
+    set_condition,
+    set_controller_reference,
+)
+from kruise_probe.manager.predicates import (
+    ANNOTATIONS_CHANGED,
+    DELETION,
+    GENERATION_CHANGED,
+    LABELS_CHANGED,
+    RESOURCE_VERSION_CHANGED,
+    Predicate,
+    objects,
+    updates,
+)
 from kruise_probe.manager.process import run_until_signalled
 from kruise_probe.manager.runnables import ManagerError, Runnable, Runnables
+from kruise_probe.manager.sources import OWNER_INDEX
 from kruise_probe.workqueue.controller import Controller, Result, TerminalError
 from kruise_probe.workqueue.priority import Priority
 from kruise_probe.workqueue.queue import WorkQueue
@@ -42,11 +77,21 @@ from kruise_probe.workqueue.rate_limiters import (
 )
 
 __all__ = [
+    "ANNOTATIONS_CHANGED",
+    "DELETION",
+    "GENERATION_CHANGED",
+    "LABELS_CHANGED",
+    "OWNER_INDEX",
+    "RESOURCE_VERSION_CHANGED",
     "AlreadyExists",
+    "AlreadyOwned",
     "ApiError",
     "ApiObject",
     "BucketRateLimiter",
+    "Builder",
+    "Client",
     "ClusterConfig",
+    "Condition",
     "Conflict",
     "ConnectionFailed",
     "Controller",
@@ -60,20 +105,28 @@ __all__ = [
     "KubeError",
     "KubeObject",
     "LabelSelector",
+    "LeaderElection",
     "LeaderElector",
     "LeadershipLost",
+    "Lease",
+    "LeaseSpec",
+    "Manager",
     "ManagerError",
     "MaxOfRateLimiter",
     "MutationCache",
     "NamespacedName",
+    "Node",
     "NotFound",
     "NotLeader",
     "ObjectMeta",
     "ObjectReference",
     "OwnerReference",
     "PatchType",
+    "Predicate",
     "Priority",
+    "Propagation",
     "RateLimiter",
+    "Reconciler",
     "Resource",
     "ResourceListerWatcher",
     "RestClient",
@@ -82,9 +135,25 @@ __all__ = [
     "Runnables",
     "SharedInformer",
     "TerminalError",
+    "Unstructured",
     "WorkQueue",
+    "add_finalizer",
     "as_is",
+    "controller_of",
+    "get_condition",
+    "has_finalizer",
+    "kind",
     "load_config",
+    "merge_diff",
+    "objects",
+    "remove_finalizer",
+    "replace",
+    "resource_of",
+    "retry_on_conflict",
     "run_until_signalled",
+    "set_condition",
+    "set_controller_reference",
+    "untyped",
+    "updates",
     "utc_now",
 ]

@@ -34,13 +34,19 @@ def share(cache: dict[_K, _V], key: _K, part: _V) -> _V:
     return part
 
 
-class OwnerReference(msgspec.Struct, frozen=True, rename={"api_version": "apiVersion"}, gc=False):
-    """Reference to an owner; the garbage collector deletes the object with its owner."""
+class OwnerReference(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
+    """Reference to an owner; the garbage collector deletes the object with its owner.
+
+    At most one owner of an object has `controller`. A foreground deletion of the owner waits for objects with
+    `block_owner_deletion`.
+    """
 
     api_version: str
     kind: str
     name: str
     uid: str
+    controller: bool | None = None
+    block_owner_deletion: bool | None = None
 
     @property
     def is_node(self) -> bool:
@@ -52,7 +58,7 @@ def with_node_owner(
 ) -> tuple[OwnerReference, ...] | None:
     """The owner references that make `node` the only Node among them; None if it already is."""
     nodes = [each for each in present if each.is_node]
-    if nodes == [node]:
+    if [(each.name, each.uid) for each in nodes] == [(node.name, node.uid)]:
         return None
     return (*(each for each in present if each not in nodes), node)
 
@@ -61,6 +67,7 @@ class ObjectMeta(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     """Object metadata. Times stay strings (see `times`); `generation` changes with the spec only."""
 
     name: str = ""
+    generate_name: str | None = None
     namespace: str | None = None
     uid: str = ""
     resource_version: str = ""
@@ -94,6 +101,17 @@ class ApiObject(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True,
     def deleting(self) -> bool:
         """Whether deletion was requested (finalizers may still delay it)."""
         return bool(self.metadata.deletion_timestamp)
+
+
+class Condition(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
+    """metav1.Condition; `status` is True, False or Unknown."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+    observed_generation: int | None = None
 
 
 class LabelSelectorRequirement(

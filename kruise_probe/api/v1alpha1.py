@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from kruise_probe.api.core import Probe
-from kruise_probe.api.meta import DECODE_ERRORS, ApiObject, LabelSelector, share
+from kruise_probe.api.meta import DECODE_ERRORS, ApiObject, Condition, LabelSelector, share
 from kruise_probe.api.names import PAUSED_ANNOTATION
 
 T = TypeVar("T")
@@ -62,17 +62,6 @@ class PodContainerProbe(_Wire, frozen=True):
 class PodProbeMarkerSpec(_Wire, frozen=True):
     selector: LabelSelector | None = None
     probes: tuple[PodContainerProbe, ...] | None = None
-
-
-class Condition(_Wire, frozen=True):
-    """metav1.Condition, in a marker's status."""
-
-    type: str
-    status: str
-    reason: str = ""
-    message: str = ""
-    last_transition_time: str | None = None
-    observed_generation: int | None = None
 
 
 class PodProbeMarkerStatus(_Wire, frozen=True):

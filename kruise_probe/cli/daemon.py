@@ -23,7 +23,7 @@ from kruise_probe.cli.flag_types import (
     Duration,
     flag,
 )
-from kruise_probe.cli.options import add_cache_checks, probing_enabled, shared_flags
+from kruise_probe.cli.options import probing_enabled, shared_flags
 from kruise_probe.client.config import ClusterConfig, load_config
 from kruise_probe.client.recorder import EventRecorder
 from kruise_probe.client.rest import ResourceListerWatcher, RestClient
@@ -36,6 +36,7 @@ from kruise_probe.daemon.node_addresses import NodeAddresses
 from kruise_probe.daemon.probers.exec_gate import ExecGate
 from kruise_probe.daemon.probers.selection import prober_for
 from kruise_probe.informers.shared_informer import SharedInformer
+from kruise_probe.manager.cache_checks import add_cache_checks
 from kruise_probe.manager.process import run_until_signalled
 from kruise_probe.serving.authorization import MAX_REVIEWS, MetricsGuard
 from kruise_probe.serving.exposition import MetricsHandler

@@ -27,12 +27,13 @@ from kruise_probe.cli.flag_types import (
     bool_flag,
     flag,
 )
-from kruise_probe.cli.options import add_cache_checks, probing_enabled, shared_flags
+from kruise_probe.cli.options import probing_enabled, shared_flags
 from kruise_probe.client.config import ClusterConfig, load_config
 from kruise_probe.client.recorder import EventRecorder
 from kruise_probe.client.rest import RestClient
 from kruise_probe.client.threads import run_in_daemon_thread
 from kruise_probe.controllers import product
+from kruise_probe.manager.cache_checks import add_cache_checks
 from kruise_probe.manager.leader_election import JITTER_FACTOR, LeaderElector
 from kruise_probe.manager.process import run_until_signalled
 from kruise_probe.manager.runnables import Runnable, Runnables

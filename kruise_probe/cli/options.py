@@ -1,7 +1,7 @@
-"""What manager and daemon share: flags, feature gates that enable them, readiness of their caches."""
+"""What manager and daemon share: flags, and feature gates that enable them."""
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 import click
 import structlog
@@ -14,12 +14,6 @@ from kruise_probe.cli.feature_gates import (
     describe_gates,
 )
 from kruise_probe.cli.flag_types import GATES, NAMESPACE, bool_flag, flag
-from kruise_probe.client.rest import READ_DEADLINE_SECONDS
-from kruise_probe.informers.shared_informer import SharedInformer
-from kruise_probe.serving.health import Checks, inactivity_check
-
-MAX_INACTIVITY_SECONDS: Final = 2 * READ_DEADLINE_SECONDS
-"""A watch without activity for this long has failed to reconnect at least once; the process is not ready."""
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -71,18 +65,3 @@ def probing_enabled(gates: FeatureGates) -> bool:
     if off:
         _log.warning("nothing to do: a feature gate is off", gates=off)
     return not off
-
-
-def add_cache_checks(ready: Checks, informer: SharedInformer[Any]) -> None:
-    """Not ready before the cache has synced, nor while its watch is silent for too long."""
-    name = informer.name
-    ready.add(
-        f"cache {name}",
-        lambda: (
-            None
-            if informer.has_synced
-            else f"not synced: {informer.last_error or 'no response yet'}"
-        ),
-    )
-    check = inactivity_check(informer.seconds_since_activity, limit_seconds=MAX_INACTIVITY_SECONDS)
-    ready.add(f"watch {name}", check)

@@ -1,7 +1,7 @@
 """A series of equal events, written as one Event with a count. No I/O.
 
 Source: client-go tools/record/events_cache.go and util/eventutil.go (names).
-Differs: the message is not part of the series key. A series over budget is written later, not dropped.
+Differs: a caller may choose another key than the message. A series over budget is written later, not dropped.
 """
 
 from datetime import datetime
@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from kruise_probe.api.kinds import KubeObject, resource_of
 from kruise_probe.api.times import format_time
 from kruise_probe.api.token_bucket import TokenBucket
 
@@ -24,8 +25,18 @@ def new_budget() -> TokenBucket:
     return TokenBucket(burst=BURST, interval_seconds=REFILL_SECONDS)
 
 
+DEFAULT_NAMESPACE = "default"
+"""Namespace of events about cluster-scoped objects."""
+
+MAX_SIMILAR = 10
+SIMILAR_SECONDS = 600.0
+"""Different messages of one object, type and reason in this time; further ones are one series. client-go's values."""
+
+COMBINED = "(combined from similar events): "
+
+
 class ObjectReference(NamedTuple):
-    """The pod, or another namespaced object, that an event is about: core/v1 ObjectReference."""
+    """The pod, or another object, that an event is about: core/v1 ObjectReference."""
 
     namespace: str
     name: str
@@ -33,14 +44,45 @@ class ObjectReference(NamedTuple):
     api_version: str = "v1"
     kind: str = "Pod"
 
+    @classmethod
+    def of(cls, obj: KubeObject) -> "ObjectReference":
+        """The reference to an object of a declared kind. Raises LookupError for another one."""
+        resource = resource_of(obj)
+        return cls(*obj.key, obj.uid, resource.api_version, resource.kind)
+
+    @property
+    def event_namespace(self) -> str:
+        return self.namespace or DEFAULT_NAMESPACE
+
 
 class SeriesKey(NamedTuple):
-    """Identity of a series: object, type, reason and probe."""
+    """Identity of a series: object, type, reason, and a probe or the message."""
 
     uid: str
     type: str
     reason: str
     probe: str
+
+
+class SimilarEvents:
+    """The messages of one object, type and reason, and the budget that their series share."""
+
+    def __init__(self, now: datetime) -> None:
+        self.budget = new_budget()
+        self._since = now
+        self._messages: set[str] = set()
+
+    def admit(self, message: str, now: datetime) -> bool:
+        """Whether the message has a series of its own."""
+        if (now - self._since).total_seconds() > SIMILAR_SECONDS:
+            self._since = now
+            self._messages.clear()
+        if message in self._messages:
+            return True
+        if len(self._messages) >= MAX_SIMILAR:
+            return False
+        self._messages.add(message)
+        return True
 
 
 class EventSource(NamedTuple):
@@ -90,7 +132,7 @@ class EventSeries(msgspec.Struct, eq=False):
             {
                 "apiVersion": "v1",
                 "kind": "Event",
-                "metadata": {"name": self.name, "namespace": self.involved.namespace},
+                "metadata": {"name": self.name, "namespace": self.involved.event_namespace},
                 "involvedObject": involved,
                 "reason": self.key.reason,
                 "type": self.key.type,

@@ -1,11 +1,11 @@
 """Event recorder. Repeated events on an object are aggregated into one Event with a count.
 
-A series is identified by (object uid, type, reason, probe). Its first occurrence creates an Event. Later ones
+A series is identified by (object uid, type, reason, message), or by a probe instead of the message. Its first occurrence creates an Event. Later ones
 update its count, lastTimestamp and message, which `kubectl describe` shows as `x2 over 47s`. Failures and
 recoveries are separate series, so failures never use up the budget of a recovery.
 
 Source: client-go tools/record/event.go and events_cache.go.
-Differs: occurrences over budget are aggregated instead of dropped. An event that cannot be written does not
+Differs: series of one object, type and reason share a budget if the message identifies them. Occurrences over budget are aggregated instead of dropped. An event that cannot be written does not
 block others.
 """
 
@@ -32,12 +32,15 @@ from kruise_probe.api.errors import (
     retry_after_seconds,
 )
 from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.kinds import KubeObject
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS
 from kruise_probe.client.event_series import (
+    COMBINED,
     EventSeries,
     EventSource,
     ObjectReference,
     SeriesKey,
+    SimilarEvents,
     event_name,
     new_budget,
 )
@@ -74,6 +77,7 @@ class EventRecorder:
         self._source = EventSource(component, host)
         self._now = now
         self._series: LRUCache[SeriesKey, EventSeries] = LRUCache(MAX_SERIES)
+        self._similar: LRUCache[tuple[str, str, str], SimilarEvents] = LRUCache(MAX_SERIES)
         self._ready: deque[EventSeries] = deque()
         self._later: list[tuple[float, int, EventSeries]] = []
         self._order = count()
@@ -84,30 +88,41 @@ class EventRecorder:
 
     def event(
         self,
-        involved: ObjectReference,
+        involved: ObjectReference | KubeObject,
         type: str,
         reason: str,
         message: str,
         *,
         container: str = "",
-        probe: str = "",
+        probe: str | None = None,
     ) -> None:
         """Record one occurrence. Never blocks and never raises.
 
         Args:
-            involved: the object of the event; the Event is created in its namespace.
+            involved: the object of the event, of a declared kind; the Event is created in its namespace.
             type: `Normal` or `Warning`.
             reason: one CamelCase word.
-            message: replaces the Event's previous message.
+            message: identifies the series, unless `probe` does; then it replaces the Event's previous message.
             container: container for `involvedObject.fieldPath`; may be empty.
-            probe: probe of the series; may be empty.
+            probe: probe of the series.
         """
-        key = SeriesKey(involved.uid, type, reason, probe)
+        if not isinstance(involved, ObjectReference):
+            involved = ObjectReference.of(involved)
+        now = self._now()
+        if probe is None:
+            similar = self._similar_to((involved.uid, type, reason), now)
+            budget = similar.budget
+            if similar.admit(message, now):
+                key = SeriesKey(involved.uid, type, reason, message)
+            else:
+                key, message = SeriesKey(involved.uid, type, reason, COMBINED), COMBINED + message
+        else:
+            budget = new_budget()
+            key = SeriesKey(involved.uid, type, reason, probe)
         series = self._series.get(key)
         if series is None:
-            now = self._now()
             name = event_name(involved.name, now, next(self._order))
-            series = EventSeries(key, involved, name, container, now, now, new_budget())
+            series = EventSeries(key, involved, name, container, now, now, budget)
         if not series.pending and self._pending >= MAX_PENDING:
             EVENTS_DROPPED.labels("queue_full").inc()
             return
@@ -115,6 +130,12 @@ class EventRecorder:
         series.record(message, self._now())
         if not series.pending:
             self._enqueue(series)
+
+    def _similar_to(self, kind_of_event: tuple[str, str, str], now: datetime) -> SimilarEvents:
+        similar = self._similar.get(kind_of_event)
+        if similar is None:
+            similar = self._similar[kind_of_event] = SimilarEvents(now)
+        return similar
 
     async def run(self) -> None:
         """Write events until cancelled."""
@@ -183,13 +204,13 @@ class EventRecorder:
             return
         body = series.encode_event(self._source)
         try:
-            await self._client.create(EVENTS, body, namespace=series.involved.namespace)
+            await self._client.create(EVENTS, body, namespace=series.involved.event_namespace)
         except AlreadyExists:
             await self._patch(series)
         series.created = True
 
     async def _patch(self, series: EventSeries) -> bool:
-        key = NamespacedName(series.involved.namespace, series.name)
+        key = NamespacedName(series.involved.event_namespace, series.name)
         body = series.encode_patch()
         try:
             await self._client.patch(EVENTS, key, body, patch_type=PatchType.MERGE)

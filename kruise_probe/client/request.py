@@ -29,6 +29,15 @@ class PatchType(StrEnum):
     MERGE = "application/merge-patch+json"
     STRATEGIC_MERGE = "application/strategic-merge-patch+json"
     JSON = "application/json-patch+json"
+    APPLY = "application/apply-patch+yaml"
+
+
+class Propagation(StrEnum):
+    """What happens to the dependents of a deleted object; without one, the default of its kind."""
+
+    BACKGROUND = "Background"
+    FOREGROUND = "Foreground"
+    ORPHAN = "Orphan"
 
 
 class Request(NamedTuple):
@@ -59,8 +68,12 @@ class Request(NamedTuple):
         return f"{self.method} {self.subject}"
 
 
-def get(resource: Resource[Any], key: NamespacedName) -> Request:
-    return Request("GET", resource.path(key.namespace, key.name), _subject(resource, key))
+def get(resource: Resource[Any], key: NamespacedName, *, subresource: str = "") -> Request:
+    return Request(
+        "GET",
+        resource.path(key.namespace, key.name, subresource),
+        _subject(resource, key, subresource),
+    )
 
 
 def list_page(
@@ -163,11 +176,16 @@ def patch(
     subresource: str,
     field_manager: str,
     metadata_only: bool,
+    force: bool = False,
 ) -> Request:
-    """Build a patch. Merge patches are idempotent and therefore repeatable; JSON patches are not."""
+    """Build a patch. `force`: a server-side apply takes fields from other managers.
+
+    Merge patches are idempotent and therefore repeatable; JSON patches are not.
+    """
     return Request(
         "PATCH",
-        resource.path(key.namespace, key.name, subresource) + _query(fieldManager=field_manager),
+        resource.path(key.namespace, key.name, subresource)
+        + _query(fieldManager=field_manager, force="true" if force else ""),
         _subject(resource, key, subresource),
         body,
         patch_type,
@@ -176,13 +194,25 @@ def patch(
     )
 
 
-def delete(resource: Resource[Any], key: NamespacedName, *, uid: str) -> Request:
-    """Build a delete. With `uid`, an object recreated under the same name is not deleted: 409."""
+def delete(
+    resource: Resource[Any],
+    key: NamespacedName,
+    *,
+    uid: str = "",
+    resource_version: str = "",
+    propagation: Propagation | None = None,
+    metadata_only: bool = True,
+) -> Request:
+    """Build a delete. An object with another uid or resource version is not deleted: 409."""
+    preconditions = {"uid": uid, "resourceVersion": resource_version}
+    options = {
+        "preconditions": {name: value for name, value in preconditions.items() if value},
+        "propagationPolicy": propagation,
+    }
+    options = {name: value for name, value in options.items() if value}
     body = (
-        msgspec.json.encode(
-            {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
-        )
-        if uid
+        msgspec.json.encode({"apiVersion": "v1", "kind": "DeleteOptions", **options})
+        if options
         else None
     )
     return Request(
@@ -191,7 +221,7 @@ def delete(resource: Resource[Any], key: NamespacedName, *, uid: str) -> Request
         _subject(resource, key),
         body,
         JSON if body else "",
-        metadata_only=True,
+        metadata_only=metadata_only,
     )
 
 

@@ -11,13 +11,15 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Generic, Literal, Self, TypeVar, overload
 
+import msgspec
+
 from kruise_probe.api.errors import ConnectionFailed
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import KubeObject, ListPage, Resource
 from kruise_probe.api.meta import DECODE_ERRORS
 from kruise_probe.client import request as requests
 from kruise_probe.client.config import ClusterConfig
-from kruise_probe.client.request import PatchType, Request
+from kruise_probe.client.request import PatchType, Propagation, Request
 from kruise_probe.client.sender import Sender
 from kruise_probe.client.transport import Transport
 from kruise_probe.client.watch import WatchStream
@@ -67,14 +69,14 @@ class RestClient:
     async def __aexit__(self, *reason: object) -> None:
         await self._transport.__aexit__(*reason)
 
-    async def get(self, resource: Resource[T], key: NamespacedName) -> T:
+    async def get(self, resource: Resource[T], key: NamespacedName, *, subresource: str = "") -> T:
         """Get one object.
 
         Raises:
             KubeError: from every method of this class. ApiError is an error response; ConnectionFailed is
                 no usable response.
         """
-        request = requests.get(resource, key)
+        request = requests.get(resource, key, subresource=subresource)
         return _decode(resource, await self._send(request), request)
 
     async def list_page(
@@ -198,6 +200,7 @@ class RestClient:
         *,
         patch_type: PatchType,
         subresource: str = "",
+        force: bool = False,
         decode: Literal[True] = True,
     ) -> T: ...
     @overload
@@ -209,6 +212,7 @@ class RestClient:
         *,
         patch_type: PatchType,
         subresource: str = "",
+        force: bool = False,
         decode: Literal[False],
     ) -> None: ...
     async def patch(
@@ -219,9 +223,10 @@ class RestClient:
         *,
         patch_type: PatchType,
         subresource: str = "",
+        force: bool = False,
         decode: bool = True,
     ) -> T | None:
-        """Patch the object. With `decode=False`, only metadata is requested and the response is not decoded."""
+        """Patch the object. `force` is for a server-side apply. With `decode=False`, only metadata is requested and the response is not decoded."""
         request = requests.patch(
             resource,
             key,
@@ -230,6 +235,7 @@ class RestClient:
             subresource=subresource,
             field_manager=self._field_manager,
             metadata_only=not decode,
+            force=force,
         )
         response = await self._send(request)
         return _decode(resource, response, request) if decode else None
@@ -237,6 +243,31 @@ class RestClient:
     async def delete(self, resource: Resource[Any], key: NamespacedName, *, uid: str = "") -> None:
         """Delete the object; finalizers may delay it. With `uid`, raises Conflict for another object."""
         await self._send(requests.delete(resource, key, uid=uid))
+
+    async def delete_object(
+        self,
+        resource: Resource[T],
+        key: NamespacedName,
+        *,
+        uid: str = "",
+        resource_version: str = "",
+        propagation: Propagation | None = None,
+    ) -> T | None:
+        """Delete the object. Return it if finalizers or a grace period keep it, or None if it is gone.
+
+        Raises:
+            Conflict: it has another uid or resource version.
+        """
+        request = requests.delete(
+            resource,
+            key,
+            uid=uid,
+            resource_version=resource_version,
+            propagation=propagation,
+            metadata_only=False,
+        )
+        body = await self._send(request)
+        return None if _is_status(body) else _decode(resource, body, request)
 
     async def get_raw(self, target: str) -> bytes:
         """Return the body of `GET target` (path and query)."""
@@ -304,6 +335,17 @@ class ResourceListerWatcher(Generic[T]):
             field_selector=self._field_selector,
             label_selector=self._label_selector,
         )
+
+
+class _OfKind(msgspec.Struct):
+    kind: str = ""
+
+
+def _is_status(body: bytes) -> bool:
+    try:
+        return msgspec.json.decode(body, type=_OfKind).kind == "Status"
+    except DECODE_ERRORS:
+        return False
 
 
 def _decode(resource: Resource[T], body: bytes, request: Request) -> T:

@@ -3,6 +3,8 @@
 Between the response to a patch and its watch event the store is stale. A reconcile that reads the stale object
 repeats the write. So this cache returns the response until the store has caught up.
 
+The same holds for a deletion: until its event arrives, the cache hides the object.
+
 The response to a patch may also arrive after the event of the object's deletion. A tombstone then keeps the
 cache from returning the deleted object for a minute.
 
@@ -11,6 +13,7 @@ Differs: the informer's event drops an entry, not only its time-to-live; deletio
 """
 
 import asyncio
+from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from cachetools import TTLCache
@@ -48,11 +51,18 @@ class MutationCache(Generic[T]):
             MAX_TOMBSTONES, LONGEST_LAG_SECONDS, lambda: asyncio.get_running_loop().time()
         )
 
+        self._removed: TTLCache[NamespacedName, str] = TTLCache(
+            MAX_TOMBSTONES, LONGEST_LAG_SECONDS, lambda: asyncio.get_running_loop().time()
+        )
+        """The uids of the objects that we deleted and the store still has."""
+
     def __len__(self) -> int:
         return len(self._written)
 
     def get(self, key: NamespacedName) -> T | None:
         stored = self._store.get(key)
+        if self._removed and stored is not None and self._removed.get(key) == stored.uid:
+            return None
         entry = self._written.get(key)
         if entry is None:
             return stored
@@ -62,6 +72,34 @@ class MutationCache(Generic[T]):
         ):
             return stored
         return written
+
+    def list(self, namespace: str = "") -> Collection[T]:
+        """Return all objects, or those of one namespace."""
+        found = self._overlaid(self._store.list(), lambda obj: True)
+        return [each for each in found if not namespace or each.key.namespace == namespace]
+
+    def by_index(self, name: str, value: Hashable) -> Collection[T]:
+        """Return the objects with `value` in index `name`.
+
+        Raises:
+            KeyError: the index does not exist.
+        """
+        return self._overlaid(
+            self._store.by_index(name, value),
+            lambda obj: value in self._store.index_values(name, obj),
+        )
+
+    def _overlaid(self, stored: Collection[T], included: Callable[[T], bool]) -> Collection[T]:
+        if not self._written and not self._removed:
+            return stored
+        found = {each.key: each for each in stored}
+        for key in {*self._removed, *self._written}:
+            current = self.get(key)
+            if current is not None and included(current):
+                found[key] = current
+            else:
+                found.pop(key, None)
+        return tuple(found.values())
 
     def wrote(self, obj: T) -> None:
         """Remember the server's response to a write, unless a tombstone covers it."""
@@ -74,7 +112,7 @@ class MutationCache(Generic[T]):
         while self._written[oldest := next(iter(self._written))][1] < now:
             del self._written[oldest]
 
-    def unseen(self) -> list[T]:
+    def unseen(self) -> Sequence[T]:
         """Written objects of which the store still holds an older version. Objects missing from the store are gone."""
         now = asyncio.get_running_loop().time()
         return [
@@ -90,6 +128,13 @@ class MutationCache(Generic[T]):
         entry = self._written.get(obj.key)
         return entry is not None and entry[0].resource_version == obj.resource_version
 
+    def removed(self, obj: T) -> None:
+        """Hide an object that we deleted until its event arrives."""
+        self.forget(obj.key)
+        stored = self._store.get(obj.key)
+        if stored is not None:
+            self._removed[obj.key] = stored.uid
+
     def observe(self, obj: T) -> None:
         """Drop the written object that the event of `obj` reports or replaces."""
         entry = self._written.get(obj.key)
@@ -103,4 +148,5 @@ class MutationCache(Generic[T]):
     def deleted(self, last_known: T) -> None:
         """Leave a tombstone. It covers every version with this uid, and older objects of the same name."""
         self.forget(last_known.key)
+        self._removed.pop(last_known.key, None)
         self._tombstones[last_known.key] = _Tombstone(last_known.uid, last_known.resource_version)

@@ -86,6 +86,14 @@ class SharedInformer(Generic[T]):
             self._handlers.replay(handler, obj)
         self._handlers.add(handler)
 
+    def add_index(self, name: str, index_func: IndexFunc[T]) -> None:
+        """Add an index to the lister.
+
+        Raises:
+            ValueError: the informer has run, or has another index of this name.
+        """
+        self._store.add_index(name, index_func)
+
     async def run(self) -> None:
         """List and watch until cancelled. Cancelling does not clear the store."""
         async with asyncio.TaskGroup() as group:

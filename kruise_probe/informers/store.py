@@ -58,6 +58,21 @@ class Indexer(Generic[T]):
     def keys(self) -> Collection[NamespacedName]:
         return tuple(self._objects)
 
+    def add_index(self, name: str, index_func: IndexFunc[T]) -> None:
+        """Add an index.
+
+        Raises:
+            ValueError: the store has objects, or another index of this name.
+        """
+        if self._objects or self._indexers.get(name, index_func) is not index_func:
+            raise ValueError(f"index {name}: add each index once, before the informer runs")
+        self._indexers[name] = index_func
+        self._indices[name] = {}
+
+    def index_values(self, name: str, obj: T) -> frozenset[Hashable]:
+        """Return the values of `obj` in index `name`; none if the index function fails for it."""
+        return self._values(name, self._indexers[name], obj)
+
     def by_index(self, name: str, value: Hashable) -> Collection[T]:
         """Return the objects with `value` in index `name`.
 
@@ -66,6 +81,13 @@ class Indexer(Generic[T]):
         """
         found = self._indices[name].get(value)
         return tuple(found.values()) if found else ()
+
+    def _values(self, name: str, index_func: IndexFunc[T], obj: T) -> frozenset[Hashable]:
+        try:
+            return frozenset(index_func(obj))
+        except Exception:  # noqa: BLE001 - one bad object must not stop the informer
+            _log.exception("index function failed", index=name, object=str(obj.key))
+            return frozenset()
 
 
 class Store(Indexer[T]):
@@ -94,13 +116,6 @@ class Store(Indexer[T]):
                 for value in self._values(name, index_func, obj):
                     _discard(index, value, key)
         return obj
-
-    def _values(self, name: str, index_func: IndexFunc[T], obj: T) -> frozenset[Hashable]:
-        try:
-            return frozenset(index_func(obj))
-        except Exception:  # noqa: BLE001 - one bad object must not stop the informer
-            _log.exception("index function failed", index=name, object=str(obj.key))
-            return frozenset()
 
 
 def _discard(

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from kruise_probe.api.core import ExecAction, GRPCAction, HTTPGetAction, Probe, TCPSocketAction
+from kruise_probe.api.meta import Condition
 from kruise_probe.api.names import (
     LEFT_OUT_REASONS,
     MARKER_FINALIZER,
@@ -17,7 +18,7 @@ from kruise_probe.api.names import (
     REASON_PAUSED,
 )
 from kruise_probe.api.times import format_time
-from kruise_probe.api.v1alpha1 import Condition, PodContainerProbe, PodProbeMarker, ProbeState
+from kruise_probe.api.v1alpha1 import PodContainerProbe, PodProbeMarker, ProbeState
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.markers.conditions import (
     INVALID_SPEC,

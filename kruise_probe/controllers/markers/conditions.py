@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Final
 
 from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.meta import Condition
 from kruise_probe.api.names import (
     PAUSED_ANNOTATION,
     REASON_AGENT_STALE,
@@ -21,7 +22,6 @@ from kruise_probe.api.names import (
     REASON_TOO_MANY_MARKERS,
 )
 from kruise_probe.api.times import format_time
-from kruise_probe.api.v1alpha1 import Condition
 from kruise_probe.controllers.limits import ENTRY_BYTES, MARKERS_PER_POD
 from kruise_probe.controllers.markers.counts import StatusCounts
 from kruise_probe.controllers.pods.claims import ClaimConflict

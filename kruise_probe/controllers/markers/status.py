@@ -12,7 +12,8 @@ from typing import Any, Final
 import msgspec
 
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.v1alpha1 import Condition, PodProbeMarker, PodProbeMarkerStatus, ProbeState
+from kruise_probe.api.meta import Condition
+from kruise_probe.api.v1alpha1 import PodProbeMarker, PodProbeMarkerStatus, ProbeState
 from kruise_probe.controllers.markers.conditions import (
     conflict,
     degraded,

@@ -1,6 +1,5 @@
 """Every YAML and every command of the pages that people read, on the playground."""
 
-import asyncio
 import os
 import re
 import shutil
@@ -11,8 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 from support.pages import ROOT, Block, block, blocks, blocks_of
-from support.patience import PATIENCE_SECONDS
-from support.shell import Ran, environment, run
+from support.shell import Ran, run
 
 from kruise_probe.api.names import REASON_AGENT_STALE
 from kruise_probe.manifests.alerts import alert_groups
@@ -184,25 +182,3 @@ async def test_the_alerts_fire_when_they_should(shell, tmp_path):
     shutil.copy(ROOT / "test" / "data" / "alerts-test.yaml", tmp_path)
     ran = await shell("promtool check rules alerts.yaml && promtool test rules alerts-test.yaml")
     assert ran.code == 0, ran.out + ran.err
-
-
-async def test_the_example_controller_counts_pods(playground, ns, tmp_path):
-    (tmp_path / "counter.py").write_text(block("library.md", "As a library", "python").text)
-    await ns.apply(block("recipes.md", "Readiness gate: traffic when the cache is warm").text)
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "counter.py",
-        cwd=tmp_path,
-        env=environment(playground.kubeconfig),
-        stdout=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    try:
-        assert process.stdout
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            async for line in process.stdout:
-                if line == b"shop: 1 running\n":
-                    break
-            else:
-                raise AssertionError("it ended without having counted")
-    finally:
-        process.kill()
-        await process.communicate()

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from prometheus_client import REGISTRY
 
-from kruise_probe.api.core import Event
+from kruise_probe.api.core import Event, Node
 from kruise_probe.api.errors import (
     AlreadyExists,
     ConnectionFailed,
@@ -24,8 +24,16 @@ from kruise_probe.api.errors import (
 )
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import Resource
+from kruise_probe.api.meta import ObjectMeta
 from kruise_probe.client import recorder as recorders
-from kruise_probe.client.event_series import BURST, REFILL_SECONDS, ObjectReference, event_name
+from kruise_probe.client.event_series import (
+    BURST,
+    COMBINED,
+    MAX_SIMILAR,
+    REFILL_SECONDS,
+    ObjectReference,
+    event_name,
+)
 from kruise_probe.client.recorder import EventRecorder
 from kruise_probe.client.request import PatchType
 
@@ -140,6 +148,41 @@ async def test_repeated_event_increments_the_count() -> None:
     assert (event["count"], event["message"]) == (2, "exit 2")
     assert event["firstTimestamp"] == "2026-11-21T10:00:00Z"
     assert event["lastTimestamp"] == "2026-11-21T10:00:47Z"
+
+
+async def test_without_a_probe_the_message_identifies_a_series() -> None:
+    events = FakeEvents()
+    async with running(events) as recorder:
+        for message in ("now 3", "now 5", "now 3"):
+            recorder.event(POD, "Normal", "Scaled", message)
+        await recorder.flush()
+
+    found = sorted((each["message"], each["count"]) for each in events.stored.values())
+    assert found == [("now 3", 2), ("now 5", 1)]
+
+
+async def test_many_messages_of_one_reason_are_combined() -> None:
+    events = FakeEvents()
+    async with running(events) as recorder:
+        for number in range(MAX_SIMILAR + 5):
+            recorder.event(POD, "Normal", "Scaled", f"now {number}")
+        await recorder.flush()
+
+    assert len(events.stored) == MAX_SIMILAR + 1
+    (combined,) = [each for each in events.stored.values() if each["count"] > 1]
+    assert (combined["message"], combined["count"]) == (f"{COMBINED}now {MAX_SIMILAR + 4}", 5)
+    assert events.writes <= BURST
+
+
+async def test_events_about_nodes_are_in_the_default_namespace() -> None:
+    events = FakeEvents()
+    async with running(events) as recorder:
+        recorder.event(Node(ObjectMeta("node-1", uid="u")), "Normal", "Seen", "hello")
+        await recorder.flush()
+
+    involved = events.only["involvedObject"]
+    assert (involved["kind"], involved["name"], involved["namespace"]) == ("Node", "node-1", "")
+    assert events.only["metadata"]["namespace"] == "default"
 
 
 async def test_probe_reason_and_pod_identify_a_series() -> None:

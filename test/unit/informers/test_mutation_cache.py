@@ -123,3 +123,35 @@ class TestAfterADeletion:
         cache.wrote(at("7"))
         cache.deleted(at("8"))
         assert cache.get(pod().key) is None
+
+
+async def test_an_object_that_we_deleted_is_hidden_until_its_event() -> None:
+    store, cache = caches()
+    store.put(at("5"))
+    cache.wrote(at("6"))
+    cache.removed(at("6"))
+    assert cache.get(pod().key) is None
+    assert cache.list() == []
+    store.remove(pod().key)
+    cache.deleted(at("6"))
+    store.put(at("9", uid="successor"))
+    cache.observe(at("9", uid="successor"))
+    assert cache.list() == [at("9", uid="successor")]
+
+
+async def test_a_successor_of_an_object_that_we_deleted_is_shown() -> None:
+    store, cache = caches()
+    store.put(at("5"))
+    cache.removed(at("5"))
+    store.put(at("9", uid="successor"))
+    assert cache.get(pod().key) == at("9", uid="successor")
+
+
+async def test_lists_and_indexes_contain_what_was_written() -> None:
+    store: Store[Pod] = Store({"ip": lambda each: [each.ip]})
+    cache = MutationCache(store)
+    store.put(at("5", "old"))
+    cache.wrote(at("7", "new"))
+    assert [each.ip for each in cache.list()] == ["new"]
+    assert [each.ip for each in cache.by_index("ip", "new")] == ["new"]
+    assert not cache.by_index("ip", "old")

@@ -17,7 +17,8 @@ from support.builders import (
 )
 
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.v1alpha1 import Condition, PodProbe, PodProbeMarkerStatus
+from kruise_probe.api.meta import Condition
+from kruise_probe.api.v1alpha1 import PodProbe, PodProbeMarkerStatus
 from kruise_probe.controllers.compiled import compile_marker
 from kruise_probe.controllers.markers.counts import PodObservation, StatusCounts
 from kruise_probe.controllers.markers.status import (

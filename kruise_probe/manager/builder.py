@@ -1,0 +1,163 @@
+"""Builder: wires one controller of a manager.
+
+Source: controller-runtime pkg/builder.
+Differs: the keys of a controller may have any type: with `watches` alone, the map functions choose it. A controller that
+fills its queue by itself passes it to `queue` and its handlers to `handles`.
+"""
+
+from collections.abc import Awaitable, Callable, Hashable, Iterable
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.kinds import KubeObject, Resource, resource_of
+from kruise_probe.informers.shared_informer import SharedInformer
+from kruise_probe.manager.predicates import Predicate
+from kruise_probe.manager.runnables import Runnable
+from kruise_probe.manager.sources import (
+    OWNER_INDEX,
+    EnqueueKeys,
+    controller_uids,
+    keys_of_owner,
+    own_key,
+)
+from kruise_probe.workqueue.controller import RECONCILE_TIMEOUT_SECONDS, Controller, Result
+from kruise_probe.workqueue.priority import GroupOf, Priority, one_group
+from kruise_probe.workqueue.queue import WorkQueue
+from kruise_probe.workqueue.rate_limiters import RateLimiter
+
+T = TypeVar("T", bound=KubeObject)
+K = TypeVar("K", bound=Hashable)
+K_contra = TypeVar("K_contra", bound=Hashable, contravariant=True)
+
+
+class Registry(Protocol):
+    """What a builder needs of a `Manager`."""
+
+    def informer(self, kind: type[T] | Resource[T]) -> SharedInformer[T]: ...
+    def index(
+        self, kind: type[T] | Resource[T], name: str, index_func: Callable[[T], Iterable[Hashable]]
+    ) -> None: ...
+    def add_controller(self, controller: Runnable) -> None: ...
+
+
+class Reconciler(Protocol[K_contra]):
+    """Acts on one key; see `workqueue.controller` for its contract."""
+
+    async def reconcile(self, key: K_contra, /) -> Result | None: ...
+
+
+class Builder(Generic[K]):
+    """Describes a controller; `complete` adds it to the manager. Keys are `NamespacedName` unless `watches` maps to others.
+
+    The name is the plural of the kind that `for_` names, unless `named` sets it. One worker, unless `workers` sets more.
+    """
+
+    def __init__(self, manager: Registry) -> None:
+        self._manager = manager
+        self._name = ""
+        self._for: Resource[Any] | None = None
+        self._workers = 1
+        self._timeout_seconds = RECONCILE_TIMEOUT_SECONDS
+        self._rate_limiter: RateLimiter[K] | None = None
+        self._group_of: GroupOf[K] = one_group
+        self._sources: list[Callable[[WorkQueue[K]], None]] = []
+
+    def named(self, name: str) -> Self:
+        """Name the controller, for logs and metrics."""
+        self._name = name
+        return self
+
+    def workers(self, count: int) -> Self:
+        """Reconcile up to `count` keys at a time."""
+        self._workers = count
+        return self
+
+    def rate_limiter(self, limiter: RateLimiter[K]) -> Self:
+        """Set the delays of retries; by default `default_controller_rate_limiter()`."""
+        self._rate_limiter = limiter
+        return self
+
+    def timeout(self, seconds: float) -> Self:
+        """Set the timeout of one reconcile."""
+        self._timeout_seconds = seconds
+        return self
+
+    def fair_by(self, group_of: GroupOf[K]) -> Self:
+        """Let groups of keys, such as namespaces, take turns."""
+        self._group_of = group_of
+        return self
+
+    def for_(
+        self,
+        kind: type[T] | Resource[T],
+        *,
+        predicates: Iterable[Predicate] = (),
+        priority: Priority = Priority.NORMAL,
+    ) -> "Builder[NamespacedName]":
+        """Reconcile the objects of `kind`. The key is that of the object."""
+        self._for = resource_of(kind)
+        keyed: Builder[NamespacedName] = self  # type: ignore[assignment]  # for_ decides the type of the keys
+        return keyed.watches(kind, own_key, predicates=predicates, priority=priority)
+
+    def owns(
+        self,
+        kind: type[T] | Resource[T],
+        *,
+        predicates: Iterable[Predicate] = (),
+        priority: Priority = Priority.NORMAL,
+    ) -> "Builder[NamespacedName]":
+        """Reconcile the controller of each object of `kind`, if it is of the kind that `for_` names.
+
+        Raises:
+            ValueError: `for_` was not called before.
+        """
+        if self._for is None:
+            raise ValueError("call for_() before owns()")
+        self._manager.index(kind, OWNER_INDEX, controller_uids)
+        keyed: Builder[NamespacedName] = self  # type: ignore[assignment]  # for_ has decided it
+        return keyed.watches(
+            kind, keys_of_owner(self._for), predicates=predicates, priority=priority
+        )
+
+    def watches(
+        self,
+        kind: type[T] | Resource[T],
+        map_fn: Callable[[T], Iterable[K]],
+        *,
+        predicates: Iterable[Predicate] = (),
+        priority: Priority = Priority.NORMAL,
+    ) -> Self:
+        """Reconcile the keys that `map_fn` returns for each changed object of `kind`, before and after the change."""
+        informer = self._manager.informer(kind)
+        filters = tuple(predicates)
+        self._sources.append(
+            lambda queue: informer.add_event_handler(EnqueueKeys(queue, map_fn, filters, priority))
+        )
+        return self
+
+    def complete(
+        self,
+        reconciler: Reconciler[K] | Callable[[K], Awaitable[Result | None]],
+        *,
+        queue: WorkQueue[K] | None = None,
+    ) -> Controller[K]:
+        """Add the controller to the manager. `queue` replaces its own queue, for a product that fills it by itself.
+
+        Raises:
+            ValueError: it has no name, or `queue` and options of a queue.
+        """
+        if queue is None:
+            name = self._name or (self._for.plural if self._for else "")
+            if not name:
+                raise ValueError("a controller without for_() needs named()")
+            queue = WorkQueue(name=name, rate_limiter=self._rate_limiter, group_of=self._group_of)
+        for connect in self._sources:
+            connect(queue)
+        controller = Controller(
+            queue=queue,
+            reconcile=reconciler if callable(reconciler) else reconciler.reconcile,
+            workers=self._workers,
+            timeout_seconds=self._timeout_seconds,
+        )
+        self._manager.add_controller(controller)
+        return controller

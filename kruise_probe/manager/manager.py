@@ -1,0 +1,254 @@
+"""The manager of an operator: its client, caches, controllers, leader election, health and metrics.
+
+Source: controller-runtime pkg/manager and pkg/cluster.
+Differs: `client` reads from the server, `cache` from the informers; there is no client that guesses. The writes of
+`client` are visible in `cache` at once. With leader election, every write is fenced: leadership is checked in the step
+that sends it.
+"""
+
+import os
+import socket
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import AsyncExitStack
+from datetime import datetime
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar
+
+from kruise_probe.api.kinds import KubeObject, Resource, resource_of
+from kruise_probe.api.times import utc_now
+from kruise_probe.client.client import Client
+from kruise_probe.client.config import ClusterConfig, load_config
+from kruise_probe.client.recorder import EventRecorder
+from kruise_probe.client.rest import ResourceListerWatcher, RestClient
+from kruise_probe.informers.mutation_cache import MutationCache
+from kruise_probe.informers.reflector import ListerWatcher
+from kruise_probe.informers.shared_informer import SharedInformer
+from kruise_probe.manager.cache_checks import add_cache_checks
+from kruise_probe.manager.leader_election import LeaderElector
+from kruise_probe.manager.process import run_until_signalled
+from kruise_probe.manager.runnables import Runnable, Runnables
+from kruise_probe.serving.exposition import MetricsHandler
+from kruise_probe.serving.health import Checks, health_handlers
+from kruise_probe.serving.http_server import Handler
+from kruise_probe.serving.server import HttpServer
+from kruise_probe.serving.stalls import StallDetector
+
+T = TypeVar("T", bound=KubeObject)
+
+
+class LeaderElection(NamedTuple):
+    """Options of leader election; the durations are those of client-go.
+
+    Attributes:
+        namespace: of the Lease; by default that of the manager, or of its pod or kubeconfig.
+        lease: name of the Lease; by default the manager's name.
+    """
+
+    namespace: str = ""
+    lease: str = ""
+    lease_duration_seconds: float = 15.0
+    renew_deadline_seconds: float = 10.0
+    retry_period_seconds: float = 2.0
+
+
+class Manager:
+    """Owns everything that an operator runs. The constructor starts nothing; `run` or `start` may be called once.
+
+    Args:
+        config: the API server; by default as `load_config` finds it.
+        name: field manager of writes, component of events, and name of the Lease.
+        namespace: the only namespace to watch; empty for all.
+        leader_election: True, or options, to act only while this process holds the Lease.
+        health_addr, metrics_addr: such as `:8081`; 0 disables the server.
+        resync_seconds: interval at which every object is enqueued again; 0 is never.
+        qps, burst: limits of requests per second; 0 is none.
+        source: builds the source of an informer; tests may replace it.
+
+    Attributes:
+        client: reads from the server and writes.
+        rest: the same for bytes.
+        unfenced: sends writes in a standby, too; for the Lease, or a webhook's certificates.
+        events: records events.
+        health, ready: checks of /healthz and /readyz. `ready` has two for each informer.
+    """
+
+    def __init__(
+        self,
+        config: ClusterConfig | None = None,
+        *,
+        name: str,
+        namespace: str = "",
+        leader_election: bool | LeaderElection = False,
+        health_addr: str = "0",
+        metrics_addr: str = "0",
+        resync_seconds: float = 0.0,
+        cache_sync_timeout_seconds: float = 120.0,
+        user_agent: str = "",
+        qps: float = 0.0,
+        burst: int = 0,
+        source: Callable[[Resource[Any], str], ListerWatcher[Any]] | None = None,
+        now: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self.name: Final = name
+        self.namespace: Final = namespace
+        self.config: Final = config if config is not None else load_config()
+        self.health: Final = Checks()
+        self.ready: Final = Checks()
+        rest_client = partial(
+            RestClient,
+            config=self.config,
+            field_manager=name,
+            user_agent=user_agent or name,
+            qps=qps,
+            burst=burst,
+        )
+        self._now = now
+        self.unfenced: Final = rest_client()
+        self.elector: Final = self._elector(leader_election)
+        before_send = self.elector.check if self.elector else None
+        self.rest: Final = rest_client(before_send=before_send)
+        self.client: Final = Client(self.rest)
+        self.events: Final = EventRecorder(
+            self.rest, component=name, host=socket.gethostname(), now=now
+        )
+        self._source = source or self._lister_watcher
+        self._resync_seconds = resync_seconds
+        self._cache_sync_timeout_seconds = cache_sync_timeout_seconds
+        self._addresses = {"health_addr": health_addr, "metrics_addr": metrics_addr}
+        self._informers: dict[tuple[Resource[Any], str], SharedInformer[Any]] = {}
+        self._caches: dict[Resource[Any], MutationCache[Any]] = {}
+        self._services: list[Runnable] = []
+        self._controllers: list[Runnable] = []
+
+    @property
+    def informers(self) -> Sequence[SharedInformer[Any]]:
+        return tuple(self._informers.values())
+
+    @property
+    def controllers(self) -> Sequence[Runnable]:
+        return tuple(self._controllers)
+
+    def informer(
+        self, kind: type[T] | Resource[T], namespace: str | None = None
+    ) -> SharedInformer[T]:
+        """Return the informer of a kind; it is shared. `namespace` replaces that of the manager."""
+        resource = resource_of(kind)
+        namespace = self.namespace if namespace is None else namespace
+        namespace = namespace if resource.namespaced else ""
+        found = self._informers.get((resource, namespace))
+        if found is None:
+            found = self._informers[resource, namespace] = SharedInformer(
+                self._source(resource, namespace),
+                name=resource.plural,
+                resync_seconds=self._resync_seconds,
+            )
+            add_cache_checks(self.ready, found)
+        return found
+
+    def cache(self, kind: type[T] | Resource[T]) -> MutationCache[T]:
+        """Return the cache of a kind: the informer's objects, and our own writes before their events arrive."""
+        resource = resource_of(kind)
+        found = self._caches.get(resource)
+        if found is None:
+            informer = self.informer(resource)
+            found = self._caches[resource] = MutationCache(informer.lister)
+            informer.add_event_handler(_Follow(found))
+            self.client.observe_writes(resource, found)
+        return found
+
+    def index(
+        self,
+        kind: type[T] | Resource[T],
+        name: str,
+        index_func: Callable[[T], Iterable[Hashable]],
+    ) -> None:
+        """Add a field index, for `cache(kind).by_index(name, value)`. Call it before the manager runs."""
+        self.informer(kind).add_index(name, index_func)
+
+    def add_controller(self, controller: Runnable) -> None:
+        """Run it while this process leads."""
+        self._controllers.append(controller)
+
+    def add_service(self, service: Runnable) -> None:
+        """Run it from the start, in a standby too."""
+        self._services.append(service)
+
+    def run(self) -> None:
+        """Run on a new event loop until SIGTERM or SIGINT; then release the Lease and return.
+
+        Raises:
+            FatalError: a runnable ended or failed, caches did not sync in time, or the Lease was lost.
+        """
+        run_until_signalled(self.start(), program=self.name)
+
+    async def start(self) -> None:
+        """Run until cancelled. A hung task does not delay that; see `Runnables.hung`.
+
+        Raises:
+            FatalError: as `run`.
+        """
+        services = [*self._servers(), *self._services]
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self.unfenced)
+            await stack.enter_async_context(self.rest)
+            await Runnables(
+                services=services,
+                caches=self.informers,
+                controllers=[self.events, *self._controllers],
+                elector=self.elector,
+                cache_sync_timeout_seconds=self._cache_sync_timeout_seconds,
+            ).run()
+
+    def _servers(self) -> list[Runnable]:
+        """The HTTP servers and what they report, bound at once: a port in use is the first error."""
+        handlers: dict[str, dict[str, Handler]] = {
+            "health_addr": health_handlers(health=self.health, ready=self.ready),
+            "metrics_addr": {"/metrics": MetricsHandler()},
+        }
+        servers = [
+            HttpServer(address, flag=flag, handlers=handlers[flag])
+            for flag, address in self._addresses.items()
+            if address != "0"
+        ]
+        for each in servers:
+            each.bind()
+        if not servers:
+            return []
+        stalls = StallDetector()
+        self.health.add("loop", stalls.check)
+        self.ready.add("loop", stalls.check)
+        return [stalls, *servers]
+
+    def _elector(self, options: bool | LeaderElection) -> LeaderElector | None:
+        if options is False:
+            return None
+        chosen = LeaderElection() if options is True else options
+        return LeaderElector(
+            self.unfenced,
+            namespace=chosen.namespace or self.namespace or self.config.namespace,
+            name=chosen.lease or self.name,
+            identity=f"{socket.gethostname()}_{os.getpid()}_{os.urandom(4).hex()}",
+            lease_duration_seconds=chosen.lease_duration_seconds,
+            renew_deadline_seconds=chosen.renew_deadline_seconds,
+            retry_period_seconds=chosen.retry_period_seconds,
+            now=self._now,
+        )
+
+    def _lister_watcher(self, resource: Resource[Any], namespace: str) -> ListerWatcher[Any]:
+        return ResourceListerWatcher(self.rest, resource, namespace=namespace)
+
+
+class _Follow:
+    """Drops written objects from a cache when their events arrive."""
+
+    def __init__(self, cache: MutationCache[Any]) -> None:
+        self._cache = cache
+
+    def on_add(self, obj: Any, is_initial: bool) -> None:
+        self._cache.observe(obj)
+
+    def on_update(self, old: Any, new: Any) -> None:
+        self._cache.observe(new)
+
+    def on_delete(self, last_known: Any) -> None:
+        self._cache.deleted(last_known)

@@ -1,0 +1,82 @@
+"""Finalizers, controller references and conditions."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from kruise_probe.runtime import (
+    AlreadyOwned,
+    ApiObject,
+    Condition,
+    ObjectMeta,
+    add_finalizer,
+    controller_of,
+    get_condition,
+    has_finalizer,
+    kind,
+    remove_finalizer,
+    set_condition,
+    set_controller_reference,
+)
+
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+LATER = datetime(2026, 1, 2, tzinfo=UTC)
+
+
+@kind("example.com/v1")
+class Fleet(ApiObject, frozen=True):
+    pass
+
+
+def fleet(uid: str = "u1", namespace: str = "default") -> Fleet:
+    return Fleet(ObjectMeta("f", namespace=namespace, uid=uid))
+
+
+POD = ApiObject(ObjectMeta("p", namespace="default"))
+
+
+def test_a_finalizer_is_added_once_and_removed() -> None:
+    added = add_finalizer(POD, "a/b")
+    assert has_finalizer(added, "a/b")
+    assert add_finalizer(added, "a/b") is added
+    assert remove_finalizer(added, "a/b").metadata.finalizers == ()
+    assert remove_finalizer(POD, "a/b") is POD
+
+
+def test_the_controller_of_an_object_is_set_once() -> None:
+    owned = set_controller_reference(fleet(), POD)
+    reference = controller_of(owned)
+    assert reference is not None
+    assert (reference.api_version, reference.kind, reference.uid) == (
+        "example.com/v1",
+        "Fleet",
+        "u1",
+    )
+    assert set_controller_reference(fleet(), owned) == owned
+    with pytest.raises(AlreadyOwned, match="default/p: Fleet f is already its controller"):
+        set_controller_reference(fleet(uid="u2"), owned)
+
+
+def test_an_owner_in_another_namespace_is_refused() -> None:
+    with pytest.raises(ValueError, match="in another namespace"):
+        set_controller_reference(fleet(namespace="other"), POD)
+    assert controller_of(set_controller_reference(fleet(namespace=""), POD))
+
+
+def test_the_transition_time_changes_with_the_status_only() -> None:
+    first = set_condition(None, Condition("Ready", "False", "Starting"), now=lambda: BEGIN)
+    same = set_condition(first, Condition("Ready", "False", "Pulling"), now=lambda: LATER)
+    moved = set_condition(same, Condition("Ready", "True", "Up"), now=lambda: LATER)
+    times = [get_condition(each, "Ready") for each in (first, same, moved)]
+    assert [(each.reason, each.last_transition_time) for each in times if each] == [
+        ("Starting", "2026-01-01T00:00:00Z"),
+        ("Pulling", "2026-01-01T00:00:00Z"),
+        ("Up", "2026-01-02T00:00:00Z"),
+    ]
+
+
+def test_other_conditions_keep_their_places() -> None:
+    both = (Condition("A", "True"), Condition("B", "True"))
+    changed = set_condition(both, Condition("A", "False"), now=lambda: BEGIN)
+    assert [each.type for each in changed] == ["A", "B"]
+    assert changed[1] is both[1]

@@ -1,0 +1,62 @@
+"""Which events predicates accept."""
+
+import pytest
+
+from kruise_probe.runtime import (
+    ANNOTATIONS_CHANGED,
+    DELETION,
+    GENERATION_CHANGED,
+    LABELS_CHANGED,
+    ApiObject,
+    ObjectMeta,
+    Predicate,
+    objects,
+    updates,
+)
+
+NEVER = Predicate(create=lambda obj: False, update=lambda old, new: False, delete=lambda obj: False)
+OLD = ApiObject(ObjectMeta("a", generation=1, labels={"x": "1"}))
+RELABELED = ApiObject(ObjectMeta("a", generation=1, labels={"x": "2"}))
+EDITED = ApiObject(ObjectMeta("a", generation=2, labels={"x": "1"}))
+ANNOTATED = ApiObject(ObjectMeta("a", generation=1, labels={"x": "1"}, annotations={"y": "1"}))
+DELETING = ApiObject(
+    ObjectMeta("a", generation=2, labels={"x": "1"}, deletion_timestamp="2026-01-01T00:00:00Z")
+)
+LABELED_ONE = objects(lambda obj: obj.metadata.labels.get("x") == "1")
+
+
+@pytest.mark.parametrize(
+    ("predicate", "accepted"),
+    [
+        pytest.param(GENERATION_CHANGED, {"edited", "deleting"}, id="generation"),
+        pytest.param(LABELS_CHANGED, {"relabeled"}, id="labels"),
+        pytest.param(ANNOTATIONS_CHANGED, {"annotated"}, id="annotations"),
+        pytest.param(DELETION, {"deleting"}, id="deletion"),
+        pytest.param(
+            LABELS_CHANGED | GENERATION_CHANGED, {"relabeled", "edited", "deleting"}, id="or"
+        ),
+        pytest.param(GENERATION_CHANGED & ~DELETION, {"edited"}, id="and-not"),
+        pytest.param(LABELED_ONE, {"relabeled", "edited", "annotated", "deleting"}, id="objects"),
+        pytest.param(NEVER, set(), id="never"),
+    ],
+)
+def test_updates_that_are_accepted(predicate: Predicate, accepted: set[str]) -> None:
+    after = {"relabeled": RELABELED, "edited": EDITED, "annotated": ANNOTATED, "deleting": DELETING}
+    assert {name for name, new in after.items() if predicate.update(OLD, new)} == accepted
+
+
+@pytest.mark.parametrize(
+    ("predicate", "create", "delete"),
+    [
+        pytest.param(GENERATION_CHANGED, True, True, id="changes-accept-both"),
+        pytest.param(DELETION, False, True, id="deletion"),
+        pytest.param(~updates(lambda old, new: True), False, False, id="not"),
+        pytest.param(LABELED_ONE, True, True, id="objects"),
+        pytest.param(LABELED_ONE & NEVER, False, False, id="and"),
+        pytest.param(LABELED_ONE | NEVER, True, True, id="or"),
+    ],
+)
+def test_creations_and_deletions_that_are_accepted(
+    predicate: Predicate, create: bool, delete: bool
+) -> None:
+    assert (predicate.create(OLD), predicate.delete(OLD)) == (create, delete)
