@@ -24,12 +24,11 @@ from kruise_probe.api.errors import Status, error_of
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import EventType, KubeObject, ListPage, Resource, WatchEvent
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
-from kruise_probe.api.times import utc_now
 from kruise_probe.client.request import PatchType
-from kruise_probe.controllers.caches import BY_NODE, Informers
-from kruise_probe.controllers.product import ManagerOptions, build_over
-from kruise_probe.informers.shared_informer import SharedInformer
+from kruise_probe.controllers.caches import Informers
+from kruise_probe.controllers.product import ManagerOptions, build
 from kruise_probe.manager.process import tune_garbage_collector
+from kruise_probe.runtime import ClusterConfig, Manager
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -215,15 +214,13 @@ async def _one_size(nodes: int, pods: int) -> Row:
     tune_garbage_collector()
     before = procfs.resident_mb(os.getpid())
 
-    def informer(resource: Resource[Any]) -> SharedInformer[Any]:
-        by_node = {BY_NODE: lambda pod: (pod.node,)} if resource is PODS else None
-        return SharedInformer(served[resource], name=resource.plural, indexers=by_node)
-
-    informers = Informers(*(map(informer, (MARKERS, PODS, NODES, NODE_POD_PROBES, LEASES))))
     writer = _Writer(pod_bytes, served[NODE_POD_PROBES], marker)
-    product = build_over(
-        informers, writer, _NoEvents(), ManagerOptions("kruise-system"), now=utc_now
+    manager = Manager(
+        ClusterConfig.plain("http://127.0.0.1:1"),
+        name="benchmark",
+        source=lambda resource, namespace: served[resource],
     )
+    informers = build(manager, ManagerOptions("kruise-system"), writer=writer, recorder=_NoEvents())
     row: Row = {"benchmark": "scale", "nodes": nodes, "pods": pods}
     cpu, wall = time.process_time(), time.perf_counter()
     stalls = _Stalls()
@@ -233,7 +230,7 @@ async def _one_size(nodes: int, pods: int) -> Row:
             await each.wait_for_sync()
         row["list_cpu_s"] = round(time.process_time() - cpu, 2)
         row["list_us_per_pod"] = round((time.process_time() - cpu) / pods * 1e6, 1)
-        tasks += [group.create_task(each.run()) for each in product.controllers]
+        tasks += [group.create_task(each.run()) for each in manager.controllers]
         await _until(lambda: writer.writes.get("nodepodprobes", 0) >= nodes)
         row["planned_wall_s"] = round(time.perf_counter() - wall, 2)
         await _quiet()

@@ -1,12 +1,9 @@
 """`kruise-probe manager`: its flags, and how the manager is built from them."""
 
-import asyncio
-import os
-import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import click
 import structlog
@@ -29,14 +26,14 @@ from kruise_probe.cli.flag_types import (
 )
 from kruise_probe.cli.options import probing_enabled, shared_flags
 from kruise_probe.client.config import ClusterConfig, load_config
-from kruise_probe.client.recorder import EventRecorder
 from kruise_probe.client.rest import RestClient
 from kruise_probe.client.threads import run_in_daemon_thread
 from kruise_probe.controllers import product
-from kruise_probe.manager.cache_checks import add_cache_checks
-from kruise_probe.manager.leader_election import JITTER_FACTOR, LeaderElector
+from kruise_probe.controllers.caches import Informers
+from kruise_probe.manager.leader_election import JITTER_FACTOR
 from kruise_probe.manager.process import run_until_signalled
-from kruise_probe.manager.runnables import Runnable, Runnables
+from kruise_probe.manager.runnables import Runnable
+from kruise_probe.runtime import LeaderElection, Manager
 from kruise_probe.serving.authorization import MAX_REVIEWS, MetricsGuard
 from kruise_probe.serving.exposition import MetricsHandler
 from kruise_probe.serving.health import Checks, health_handlers
@@ -86,6 +83,7 @@ class ManagerFlags:
 
 
 _WORKERS = Count(min=1)
+USER_AGENT: Final = f"{MANAGER_FIELD_MANAGER}/{version.TEXT}"
 
 
 _HELP = """Writes the probes of PodProbeMarkers to NodePodProbes, and their results to pods.
@@ -251,38 +249,27 @@ async def run_manager(flags: ManagerFlags) -> None:
     services = [stalls, *_servers(flags, health, ready, guard if flags.metrics_secure else metrics)]
     config = await run_in_daemon_thread(partial(load_config, flags.kubeconfig))
     _log.info("starting", version=version.TEXT, server=config.server)
-    identity = f"{socket.gethostname()}_{os.getpid()}_{os.urandom(4).hex()}"
-    async with _client(config, flags) as election_client, _review_client(config) as reviewer:
+    async with _review_client(config) as reviewer:
         guard.connect(reviewer)
-        elector = (
-            _elector(election_client, flags, identity) if flags.enable_leader_election else None
+        manager = Manager(
+            config,
+            name=MANAGER_FIELD_MANAGER,
+            namespace=flags.namespace,
+            leader_election=_election(flags) if flags.enable_leader_election else False,
+            resync_seconds=flags.sync_period,
+            cache_sync_timeout_seconds=flags.controller_cache_sync_timeout,
+            health=health,
+            ready=ready,
+            user_agent=USER_AGENT,
+            qps=flags.rest_config_qps,
+            burst=flags.rest_config_burst,
         )
-        async with _client(config, flags, elector) as client:
-            recorder = EventRecorder(
-                client, component=MANAGER_FIELD_MANAGER, host=socket.gethostname(), now=utc_now
-            )
-            parts = product.build(client, recorder, _options(flags), now=utc_now)
-            enabled = probing_enabled(flags.feature_gates)
-            for cache in parts.informers if enabled else ():
-                add_cache_checks(ready, cache)
-            services += _webhook(election_client, flags, parts, ready)
-            manager = Runnables(
-                services=services,
-                caches=parts.caches if enabled else (),
-                controllers=[recorder, *parts.controllers] if enabled else [_Idle()],
-                elector=elector,
-                cache_sync_timeout_seconds=flags.controller_cache_sync_timeout,
-            )
-            await manager.run()
-
-
-class _Idle:
-    """Runs instead of the controllers if a feature gate is off: stays healthy and does nothing."""
-
-    name = "idle"
-
-    async def run(self) -> None:
-        await asyncio.get_running_loop().create_future()
+        enabled = probing_enabled(flags.feature_gates)
+        informers = product.build(manager, _options(flags)) if enabled else None
+        services += _webhook(manager, flags, informers)
+        for each in services:
+            manager.add_service(each)
+        await manager.start()
 
 
 def _servers(
@@ -307,9 +294,9 @@ def _servers(
 
 
 def _webhook(
-    client: RestClient, flags: ManagerFlags, parts: product.Product, ready: Checks
+    manager: Manager, flags: ManagerFlags, informers: Informers | None
 ) -> Sequence[Runnable]:
-    """The webhook, if enabled. It also serves in a standby, so `client` must not check leadership."""
+    """The webhook, if enabled. It also serves in a standby, so its client does not check leadership."""
     if not flags.webhook_addr:
         return ()
     # lazy: cryptography takes 10 MB
@@ -323,28 +310,14 @@ def _webhook(
         allowed_labels=flags.allowed_label_keys,
         client_ca_file=flags.webhook_client_ca_file,
     )
-    markers = parts.informers.markers
+    markers = informers.markers.lister.list if informers else tuple[PodProbeMarker, ...]
 
     def markers_of(namespace: str) -> Iterator[PodProbeMarker]:
-        return (each for each in markers.lister.list() if each.key.namespace == namespace)
+        return (each for each in markers() if each.key.namespace == namespace)
 
-    webhook = build_webhook(client, options, markers_of=markers_of, now=utc_now)
-    ready.add("webhook", webhook.check)
+    webhook = build_webhook(manager.unfenced, options, markers_of=markers_of, now=utc_now)
+    manager.ready.add("webhook", webhook.check)
     return webhook.certificates, webhook.server
-
-
-def _client(
-    config: ClusterConfig, flags: ManagerFlags, elector: LeaderElector | None = None
-) -> RestClient:
-    """A client of the API server; with an elector, it sends writes only while this process leads."""
-    return RestClient(
-        config=config,
-        field_manager=MANAGER_FIELD_MANAGER,
-        user_agent=f"{MANAGER_FIELD_MANAGER}/{version.TEXT}",
-        qps=flags.rest_config_qps,
-        burst=flags.rest_config_burst,
-        before_send=elector.check if elector else None,
-    )
 
 
 def _review_client(config: ClusterConfig) -> RestClient:
@@ -352,32 +325,27 @@ def _review_client(config: ClusterConfig) -> RestClient:
     return RestClient(
         config=config,
         field_manager=MANAGER_FIELD_MANAGER,
-        user_agent=f"{MANAGER_FIELD_MANAGER}/{version.TEXT}",
+        user_agent=USER_AGENT,
         max_in_flight=2 * MAX_REVIEWS,
     )
 
 
-def _elector(client: RestClient, flags: ManagerFlags, identity: str) -> LeaderElector:
-    return LeaderElector(
-        client,
+def _election(flags: ManagerFlags) -> LeaderElection:
+    return LeaderElection(
         namespace=flags.election_namespace,
-        name=flags.leader_election_id,
-        identity=identity,
+        lease=flags.leader_election_id,
         lease_duration_seconds=flags.leader_election_lease_duration,
         renew_deadline_seconds=flags.leader_election_renew_deadline,
         retry_period_seconds=flags.leader_election_retry_period,
-        now=utc_now,
     )
 
 
 def _options(flags: ManagerFlags) -> product.ManagerOptions:
     return product.ManagerOptions(
         system_namespace=flags.system_namespace,
-        namespace=flags.namespace,
         allowed_labels=flags.allowed_label_keys,
         serverless=flags.feature_gates.enabled(SERVERLESS),
         marker_workers=flags.podprobemarker_workers,
         node_workers=flags.nodepodprobe_workers,
-        resync_seconds=flags.sync_period,
         message_update_interval_seconds=flags.message_update_interval,
     )

@@ -9,17 +9,11 @@ Differs: keeps derived indexes beside the stores; reads our own writes before th
 
 from collections.abc import Callable, Collection
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from kruise_probe.api.core import Lease, Node
-from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
-from kruise_probe.api.v1alpha1 import (
-    NodePodProbe,
-    PodProbeMarker,
-)
-from kruise_probe.client.rest import ResourceListerWatcher, RestClient
+from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbeMarker
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.controllers.marked_pods import MarkedPods
 from kruise_probe.controllers.matching import Matching
@@ -32,8 +26,7 @@ from kruise_probe.controllers.staleness import (
     newest_result_at,
     stale_message,
 )
-from kruise_probe.informers.mutation_cache import MutationCache
-from kruise_probe.informers.shared_informer import SharedInformer
+from kruise_probe.runtime import Lease, Manager, MutationCache, NamespacedName, Node, SharedInformer
 
 BY_NODE: Final = "node"
 
@@ -52,29 +45,15 @@ class Informers(NamedTuple):
     leases: SharedInformer[Lease]
 
 
-def build_informers(
-    client: RestClient, *, namespace: str, system_namespace: str, resync_seconds: float
-) -> Informers:
-    """Create the informers over one client; an empty `namespace` means all namespaces."""
-
-    def lister(resource: Any, of: str = "") -> Any:
-        return ResourceListerWatcher(client, resource, namespace=of)
-
+def informers_of(manager: Manager, *, system_namespace: str) -> Informers:
+    """Return the informers; the manager owns them."""
+    manager.index(PODS, BY_NODE, _node_of_pod)
     return Informers(
-        markers=SharedInformer(
-            lister(MARKERS, namespace), name="podprobemarkers", resync_seconds=resync_seconds
-        ),
-        pods=SharedInformer(
-            lister(PODS, namespace),
-            name="pods",
-            indexers={BY_NODE: _node_of_pod},
-            resync_seconds=resync_seconds,
-        ),
-        nodes=SharedInformer(lister(NODES), name="nodes", resync_seconds=resync_seconds),
-        node_pod_probes=SharedInformer(
-            lister(NODE_POD_PROBES), name="nodepodprobes", resync_seconds=resync_seconds
-        ),
-        leases=SharedInformer(lister(LEASES, system_namespace), name="leases"),
+        markers=manager.informer(MARKERS),
+        pods=manager.informer(PODS),
+        nodes=manager.informer(NODES),
+        node_pod_probes=manager.informer(NODE_POD_PROBES),
+        leases=manager.informer(LEASES, system_namespace),
     )
 
 

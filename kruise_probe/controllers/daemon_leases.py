@@ -12,13 +12,11 @@ from typing import Final
 
 from prometheus_client import Gauge
 
-from kruise_probe.api.core import Lease
 from kruise_probe.api.names import node_of_agent_lease
 from kruise_probe.controllers.caches import Caches
 from kruise_probe.controllers.mapping.nodes import enqueue_pods_on
 from kruise_probe.controllers.queues import Queues
-from kruise_probe.workqueue.controller import Result
-from kruise_probe.workqueue.priority import Priority
+from kruise_probe.runtime import Lease, Priority, Result
 
 MARGIN_SECONDS: Final = 0.1
 """Added to the expiry, so that rounding never fires the timer before it."""

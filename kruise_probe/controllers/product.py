@@ -1,15 +1,14 @@
-"""Wiring of a manager: five informers, the event handlers, four controllers and the queues between them.
+"""Wiring of the product: five informers, the event handlers, four controllers and the queues between them.
 
-Source: controller-runtime pkg/builder; Kruise pkg/controller/controllers.go.
-Differs: everything is wired by hand in one place.
+Source: Kruise pkg/controller/controllers.go.
+Differs: the queues are shared, because an event or a reconcile enqueues keys of several controllers.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime
 from typing import NamedTuple
 
-from kruise_probe.client.rest import RestClient
-from kruise_probe.controllers.caches import Caches, Informers, build_informers
+from kruise_probe.controllers.caches import Caches, Informers, informers_of
 from kruise_probe.controllers.daemon_leases import LeaseEvents, LeaseReconciler
 from kruise_probe.controllers.mapping.markers import MarkerEvents
 from kruise_probe.controllers.mapping.nodes import NodeEvents, NodePodProbeEvents
@@ -20,70 +19,43 @@ from kruise_probe.controllers.pods.reconciler import PodReconciler
 from kruise_probe.controllers.pods.write_limits import WriteLimits
 from kruise_probe.controllers.queues import Queues
 from kruise_probe.controllers.writes import Writer, WriteResults
-from kruise_probe.manager.runnables import Cache, Runnable
-from kruise_probe.workqueue.controller import Controller
+from kruise_probe.runtime import Builder, Manager, NamespacedName, utc_now
 
 
 class ManagerOptions(NamedTuple):
     """Options of the command line.
 
     Attributes:
-        namespace: the only namespace to manage; empty for all.
         allowed_labels: reserved label keys that policies may write.
         serverless: gate `EnablePodProbeMarkerOnServerless`.
         marker_workers, node_workers: concurrent reconciles of markers and of nodes.
         pod_workers: concurrent reconciles of pods; they keep as many requests in flight as the client allows.
         message_update_interval_seconds: between writes of one pod that change only messages, after a burst.
-        resync_seconds: the resync period; 0 disables the resync.
     """
 
     system_namespace: str
-    namespace: str = ""
     allowed_labels: frozenset[str] = frozenset()
     serverless: bool = False
     marker_workers: int = 4
     node_workers: int = 48
     pod_workers: int = 48
     message_update_interval_seconds: float = 10.0
-    resync_seconds: float = 600.0
-
-
-class Product(NamedTuple):
-    """Parts of a `Manager`. Readiness checks use `caches` too; only the leader runs `controllers`."""
-
-    informers: Informers
-    caches: Sequence[Cache]
-    controllers: Sequence[Runnable]
 
 
 def build(
-    client: RestClient,
-    recorder: WarningRecorder,
+    manager: Manager,
     options: ManagerOptions,
     *,
-    now: Callable[[], datetime],
-) -> Product:
-    """Wire everything over one client; start nothing. Call it within the running loop."""
-    informers = build_informers(
-        client,
-        namespace=options.namespace,
-        system_namespace=options.system_namespace,
-        resync_seconds=options.resync_seconds,
-    )
-    return build_over(informers, client, recorder, options, now=now)
-
-
-def build_over(
-    informers: Informers,
-    writer: Writer,
-    recorder: WarningRecorder,
-    options: ManagerOptions,
-    *,
-    now: Callable[[], datetime],
-) -> Product:
-    """Wire everything over the given informers; see `build`."""
+    writer: Writer | None = None,
+    recorder: WarningRecorder | None = None,
+    now: Callable[[], datetime] = utc_now,
+) -> Informers:
+    """Add the controllers to `manager`; start nothing. Tests may replace the writer and the recorder."""
+    writer, recorder = writer or manager.rest, recorder or manager.events
+    serverless = options.serverless
+    informers = informers_of(manager, system_namespace=options.system_namespace)
     caches = Caches(
-        informers, namespace=options.namespace, allowed_labels=options.allowed_labels, now=now
+        informers, namespace=manager.namespace, allowed_labels=options.allowed_labels, now=now
     )
     queues = Queues()
     limits = WriteLimits(message_interval_seconds=options.message_update_interval_seconds)
@@ -97,33 +69,15 @@ def build_over(
 
     nodes = NodeReconciler(caches, writer, queues, results=results)
     pods = PodReconciler(
-        caches,
-        writer,
-        queues,
-        limits=limits,
-        results=results,
-        serverless=options.serverless,
-        now=now,
+        caches, writer, queues, limits=limits, results=results, serverless=serverless, now=now
     )
     markers = MarkerReconciler(
-        caches,
-        writer,
-        queues,
-        results=results,
-        recorder=recorder,
-        serverless=options.serverless,
-        now=now,
+        caches, writer, queues, results=results, recorder=recorder, serverless=serverless, now=now
     )
     leases = LeaseReconciler(caches, queues, now=now)
-    return Product(
-        informers=informers,
-        caches=tuple(informers),
-        controllers=(
-            Controller(queue=queues.nodes, reconcile=nodes.reconcile, workers=options.node_workers),
-            Controller(queue=queues.pods, reconcile=pods.reconcile, workers=options.pod_workers),
-            Controller(
-                queue=queues.markers, reconcile=markers.reconcile, workers=options.marker_workers
-            ),
-            Controller(queue=queues.leases, reconcile=leases.reconcile, workers=1),
-        ),
-    )
+    keyed, named = Builder[NamespacedName](manager), Builder[str](manager)
+    named.workers(options.node_workers).complete(nodes, queue=queues.nodes)
+    keyed.workers(options.pod_workers).complete(pods, queue=queues.pods)
+    keyed.workers(options.marker_workers).complete(markers, queue=queues.markers)
+    named.workers(1).complete(leases, queue=queues.leases)
+    return informers

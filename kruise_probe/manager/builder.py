@@ -141,10 +141,15 @@ class Builder(Generic[K]):
         *,
         queue: WorkQueue[K] | None = None,
     ) -> Controller[K]:
-        """Add the controller to the manager. `queue` replaces its own queue, for a product that fills it by itself.
+        """Add the controller to the manager.
+
+        Args:
+            reconciler: a function of a key, or an object with the method `reconcile`.
+            queue: replaces the controller's own queue and names it. Others may fill it, such as event handlers that
+                serve several controllers.
 
         Raises:
-            ValueError: it has no name, or `queue` and options of a queue.
+            ValueError: the controller has no name.
         """
         if queue is None:
             name = self._name or (self._for.plural if self._for else "")

@@ -61,6 +61,7 @@ class Manager:
         leader_election: True, or options, to act only while this process holds the Lease.
         health_addr, metrics_addr: such as `:8081`; 0 disables the server.
         resync_seconds: interval at which every object is enqueued again; 0 is never.
+        health, ready: replace the checks, if other servers already report them.
         qps, burst: limits of requests per second; 0 is none.
         source: builds the source of an informer; tests may replace it.
 
@@ -83,6 +84,8 @@ class Manager:
         metrics_addr: str = "0",
         resync_seconds: float = 0.0,
         cache_sync_timeout_seconds: float = 120.0,
+        health: Checks | None = None,
+        ready: Checks | None = None,
         user_agent: str = "",
         qps: float = 0.0,
         burst: int = 0,
@@ -92,8 +95,8 @@ class Manager:
         self.name: Final = name
         self.namespace: Final = namespace
         self.config: Final = config if config is not None else load_config()
-        self.health: Final = Checks()
-        self.ready: Final = Checks()
+        self.health: Final = health or Checks()
+        self.ready: Final = ready or Checks()
         rest_client = partial(
             RestClient,
             config=self.config,

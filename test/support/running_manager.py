@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 from support.fake_api import FakeApi
 
+from kruise_probe.api.names import MANAGER_FIELD_MANAGER
 from kruise_probe.client.event_series import ObjectReference
-from kruise_probe.controllers.caches import BY_NODE, Informers
-from kruise_probe.controllers.product import ManagerOptions, Product, build_over
-from kruise_probe.informers.shared_informer import SharedInformer
+from kruise_probe.controllers.caches import Informers, informers_of
+from kruise_probe.controllers.product import ManagerOptions, build
+from kruise_probe.runtime import ClusterConfig, Manager
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -38,19 +39,19 @@ def loop_clock() -> datetime:
     return START + timedelta(seconds=asyncio.get_running_loop().time())
 
 
-def informers_over(api: FakeApi) -> Informers:
-    sources = api.sources
-    return Informers(
-        markers=SharedInformer(sources["podprobemarkers"], name="podprobemarkers"),
-        pods=SharedInformer(
-            sources["pods"],
-            name="pods",
-            indexers={BY_NODE: lambda pod: (pod.node,) if pod.node else ()},
-        ),
-        nodes=SharedInformer(sources["nodes"], name="nodes"),
-        node_pod_probes=SharedInformer(sources["nodepodprobes"], name="nodepodprobes"),
-        leases=SharedInformer(sources["leases"], name="leases"),
+def manager_over(api: FakeApi, *, namespace: str = "") -> Manager:
+    """A manager whose informers read the fake API server. Its client has no server."""
+    return Manager(
+        ClusterConfig.plain("http://127.0.0.1:1"),
+        name=MANAGER_FIELD_MANAGER,
+        namespace=namespace,
+        source=lambda resource, namespace: api.sources[resource.plural],
+        now=loop_clock,
     )
+
+
+def informers_over(api: FakeApi) -> Informers:
+    return informers_of(manager_over(api), system_namespace="kruise-system")
 
 
 @asynccontextmanager
@@ -63,22 +64,24 @@ async def running_manager(
 ) -> AsyncIterator[RecordingRecorder]:
     """Runs the controllers on the fake API server; yields the recorded events."""
     recorder = RecordingRecorder()
-    options = ManagerOptions("kruise-system", namespace=namespace, serverless=serverless)
-    async with running(build_over(informers_over(api), api, recorder, options, now=now)):
+    options = ManagerOptions("kruise-system", serverless=serverless)
+    manager = manager_over(api, namespace=namespace)
+    build(manager, options, writer=api, recorder=recorder, now=now)
+    async with running(manager):
         yield recorder
 
 
 @asynccontextmanager
-async def running(product: Product) -> AsyncIterator[None]:
+async def running(manager: Manager) -> AsyncIterator[None]:
     """Caches first, then controllers; all cancelled at the end."""
     ended = asyncio.Event()
 
     async def run() -> None:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(each.run()) for each in product.caches]
-            for cache in product.caches:
+            tasks = [group.create_task(each.run()) for each in manager.informers]
+            for cache in manager.informers:
                 await cache.wait_for_sync()
-            tasks += [group.create_task(each.run()) for each in product.controllers]
+            tasks += [group.create_task(each.run()) for each in manager.controllers]
             started.set()
             await ended.wait()
             for each in tasks:

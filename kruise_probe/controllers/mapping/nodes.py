@@ -1,13 +1,12 @@
 """Event handlers of Nodes and NodePodProbes: nodes that come and go, new results, and specs that others edited."""
 
-from kruise_probe.api.core import Node
 from kruise_probe.api.v1alpha1 import NodePodProbe
 from kruise_probe.controllers.caches import Caches
 from kruise_probe.controllers.node_index import ProbesChange
 from kruise_probe.controllers.pods.write_limits import WriteLimits
 from kruise_probe.controllers.queues import Queues
 from kruise_probe.controllers.serverless import is_virtual
-from kruise_probe.workqueue.priority import Priority
+from kruise_probe.runtime import Node, Priority
 
 
 class NodeEvents:

@@ -15,14 +15,10 @@ from typing import Final, Protocol
 
 import msgspec
 
-from kruise_probe.api.errors import Conflict, KubeError, NotFound
-from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.names import MARKER_FINALIZER
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import MARKERS
 from kruise_probe.api.v1alpha1 import PodProbeMarker, PodProbeMarkerStatus
-from kruise_probe.client.event_series import ObjectReference
-from kruise_probe.client.request import PatchType
 from kruise_probe.controllers.caches import Caches
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.limits import left_out_of
@@ -43,7 +39,15 @@ from kruise_probe.controllers.pods.values import InvalidValue, invalid_values
 from kruise_probe.controllers.queues import Queues
 from kruise_probe.controllers.serverless import is_virtual, states_of
 from kruise_probe.controllers.writes import Writer, WriteResults
-from kruise_probe.workqueue.controller import Result
+from kruise_probe.runtime import (
+    Conflict,
+    KubeError,
+    NamespacedName,
+    NotFound,
+    ObjectReference,
+    PatchType,
+    Result,
+)
 
 CATCH_UP_SECONDS: Final = 0.2
 """Requeue delay after a conflict with another writer of the marker."""

@@ -11,11 +11,8 @@ from typing import Final
 
 from prometheus_client import Counter, Histogram
 
-from kruise_probe.api.errors import KubeError
-from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import PODS
-from kruise_probe.client.request import PatchType
 from kruise_probe.controllers.caches import Caches
 from kruise_probe.controllers.limits import NOTHING_LEFT_OUT, left_out_of
 from kruise_probe.controllers.marked_pods import sets_mark_of
@@ -33,7 +30,7 @@ from kruise_probe.controllers.pods.write_limits import WriteCause, WriteLimits, 
 from kruise_probe.controllers.queues import Queues
 from kruise_probe.controllers.serverless import is_virtual, states_of
 from kruise_probe.controllers.writes import NO_REFUSALS, Refusals, Writer, WriteResults
-from kruise_probe.workqueue.controller import Result
+from kruise_probe.runtime import KubeError, NamespacedName, PatchType, Result
 
 CONTESTED_SECONDS: Final = 1.0
 """Requeue delay of a pod if the response to our patch shows that another client reverted it."""

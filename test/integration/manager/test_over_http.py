@@ -29,10 +29,9 @@ from support.watched import annotations, condition, labels
 from kruise_probe.api.errors import Conflict
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.names import MANAGER_FIELD_MANAGER, MARKER_FINALIZER
-from kruise_probe.api.times import utc_now
-from kruise_probe.client.rest import RestClient
 from kruise_probe.controllers.product import ManagerOptions, build
 from kruise_probe.manifests.crds import all_crds
+from kruise_probe.runtime import Manager
 
 C = "example.com/healthy"
 BOTH = [
@@ -57,12 +56,10 @@ async def cluster(crds: list[Json], tmp_path: Path) -> AsyncIterator[EmbeddedClu
 
 @asynccontextmanager
 async def manager(cluster: EmbeddedCluster, *, namespace: str = "") -> AsyncIterator[None]:
-    async with RestClient(
-        config=cluster.upstream, field_manager=MANAGER_FIELD_MANAGER, user_agent="test"
-    ) as client:
-        options = ManagerOptions("kruise-system", namespace=namespace)
-        async with running(build(client, RecordingRecorder(), options, now=utc_now)):
-            yield
+    manager = Manager(cluster.upstream, name=MANAGER_FIELD_MANAGER, namespace=namespace)
+    build(manager, ManagerOptions("kruise-system"), recorder=RecordingRecorder())
+    async with manager.rest, running(manager):
+        yield
 
 
 async def add_pod(
