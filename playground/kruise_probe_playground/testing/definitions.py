@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 import yaml
 
+from kruise_probe.api.kinds import KubeObject, resource_of
 from kruise_probe_playground.apiserver.schema import Json
 
 Source = Json | Path | str | type[msgspec.Struct]
@@ -45,12 +46,28 @@ def read_definitions(source: Source) -> Iterator[Json]:
     if isinstance(source, dict):
         yield source
     elif isinstance(source, type):
-        yield definition_of(source)
+        yield _declared(source) or definition_of(source)
     else:
         found = [each for path in _files(Path(source)) for each in _in_file(path)]
         if not found:
             raise ValueError(f"{source}: contains no {_KIND}")
         yield from found
+
+
+def _declared(struct: type[msgspec.Struct]) -> Json | None:
+    """The definition of a struct that `kruise_probe.runtime.kind` declares, with the names that it gives."""
+    try:
+        resource = resource_of(cast(type[KubeObject], struct))
+    except LookupError:
+        return None
+    return definition_of(
+        struct,
+        group=resource.group,
+        version=resource.version,
+        kind=resource.kind,
+        plural=resource.plural,
+        namespaced=resource.namespaced,
+    )
 
 
 def _files(path: Path) -> Sequence[Path]:

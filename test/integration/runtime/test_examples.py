@@ -1,4 +1,4 @@
-"""The controllers of docs/library.md, on the embedded API server."""
+"""The controllers of docs/library.md, on the API server of the test kit."""
 
 import asyncio
 import os
@@ -14,14 +14,11 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from support.api_server import ApiServer
 from support.pages import ROOT, block, blocks
 from support.programs import until
-from support.raw_api import RawApi
 
-from kruise_probe.api.errors import NotFound
-from kruise_probe.client.rest import RestClient
-from kruise_probe.runtime import ClusterConfig, Manager
+from kruise_probe.runtime import Manager, PatchType, RestClient, load_config
+from kruise_probe_playground.testing.kube_api import KubeApi
 
 EXAMPLES = {
     "buckets": block("library.md", "Finalizer, status and events", "python").text,
@@ -31,60 +28,32 @@ EXAMPLES = {
 MAIN = next(each.text for each in blocks("python") if "manager.run()" in each.text)
 MOST_LINES = 45
 
-
-def definition(kind: str) -> dict[str, Any]:
-    plural = f"{kind.lower()}s"
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.example.com"},
-        "spec": {
-            "group": "example.com",
-            "names": {"kind": kind, "plural": plural, "singular": kind.lower()},
-            "scope": "Namespaced",
-            "versions": [
-                {
-                    "name": "v1",
-                    "served": True,
-                    "storage": True,
-                    "subresources": {"status": {}},
-                    "schema": {"openAPIV3Schema": schema},
-                }
-            ],
-        },
-    }
+BUCKETS, FLEETS = "buckets.example.com", "fleets.example.com"
+LEASES = "leases.coordination.k8s.io"
 
 
-def example(name: str) -> ModuleType:
+def module_of(name: str) -> ModuleType:
     module = ModuleType(name)
     sys.modules[name] = module  # msgspec resolves annotations there
     exec(compile(EXAMPLES[name], f"{name}.py", "exec"), module.__dict__)
     return module
 
 
-@pytest.fixture
-async def server() -> AsyncIterator[ApiServer]:
-    async with ApiServer(
-        crds=[definition("Bucket"), definition("Fleet")], validators={}
-    ) as running:
-        yield running
+MODULES = {name: module_of(name) for name in EXAMPLES}
 
 
 @pytest.fixture
-async def api(server: ApiServer) -> AsyncIterator[RawApi]:
-    config = ClusterConfig.plain(server.url)
-    async with RestClient(config=config, field_manager="kubectl", user_agent="test") as client:
-        yield RawApi(client)
+def kube_crds() -> list[Any]:
+    return [MODULES["buckets"].Bucket, MODULES["fleets"].Fleet]
 
 
 @asynccontextmanager
-async def running(server: ApiServer, name: str, *arguments: Any) -> AsyncIterator[Manager]:
-    manager = Manager(ClusterConfig.plain(server.url), name=name)
-    example(name).setup(manager, *arguments)
+async def running(kubeconfig: Path, name: str, *arguments: Any) -> AsyncIterator[None]:
+    manager = Manager(load_config(str(kubeconfig)), name=name)
+    MODULES[name].setup(manager, *arguments)
     task = asyncio.create_task(manager.start())
     try:
-        yield manager
+        yield
     finally:
         task.cancel()
         await asyncio.wait([task])
@@ -92,22 +61,36 @@ async def running(server: ApiServer, name: str, *arguments: Any) -> AsyncIterato
             task.result()
 
 
-BUCKETS = "/apis/example.com/v1/namespaces/default/buckets"
-FLEETS = "/apis/example.com/v1/namespaces/default/fleets"
-PODS = "/api/v1/namespaces/default/pods"
-BUCKET = {"apiVersion": "example.com/v1", "kind": "Bucket", "metadata": {"name": "b"}}
+def custom(kind: str, name: str, **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "example.com/v1",
+        "kind": kind,
+        "metadata": {"name": name},
+        "spec": spec,
+    }
 
 
-async def test_a_bucket_has_a_folder_a_condition_and_an_event(server, api, tmp_path):
-    async with running(server, "buckets", tmp_path):
-        await api.create(BUCKETS, BUCKET)
+async def send(kubeconfig: Path, method: str, path: str, body: bytes | None = None) -> None:
+    config = load_config(str(kubeconfig))
+    async with RestClient(config=config, field_manager="kubectl", user_agent="test") as client:
+        await client.request_raw(method, path, body, PatchType.MERGE)
 
-        async def ready() -> bool:
-            bucket = await api.get(f"{BUCKETS}/b")
-            return bool(bucket.get("status", {}).get("conditions"))
 
-        await until("the condition", ready)
-        bucket = await api.get(f"{BUCKETS}/b")
+async def delete(kubeconfig: Path, path: str) -> None:
+    await send(kubeconfig, "DELETE", path)
+
+
+def has_status(obj: Any) -> bool:
+    return bool(obj and obj.get("status"))
+
+
+async def test_a_bucket_has_a_folder_a_condition_and_an_event(
+    kube_api: KubeApi, kubeconfig: Path, tmp_path: Path
+) -> None:
+    async with running(kubeconfig, "buckets", tmp_path):
+        kube_api.create(custom("Bucket", "b"))
+        bucket = await kube_api.until(BUCKETS, "b", has_status)
+        assert bucket
         folder = tmp_path / bucket["metadata"]["uid"]
         assert folder.is_dir()
         (condition,) = bucket["status"]["conditions"]
@@ -115,85 +98,72 @@ async def test_a_bucket_has_a_folder_a_condition_and_an_event(server, api, tmp_p
         assert condition["lastTransitionTime"]
 
         async def recorded() -> bool:
-            return any(each["reason"] == "Created" for each in server.objects("events"))
+            return bool(kube_api.objects("events"))
 
-        await until("the event", recorded)
+        await until("an event", recorded)
+        (event,) = kube_api.objects("events")
+        assert (event["reason"], event["involvedObject"]["kind"]) == ("Created", "Bucket")
 
-        await api.delete(f"{BUCKETS}/b")
-
-        async def gone() -> bool:
-            try:
-                await api.get(f"{BUCKETS}/b")
-            except NotFound:
-                return True
-            return False
-
-        await until("the end of the bucket", gone)
+        await delete(kubeconfig, "/apis/example.com/v1/namespaces/default/buckets/b")
+        await kube_api.until(BUCKETS, "b", lambda obj: obj is None)
         assert not folder.exists()
 
 
-async def test_a_fleet_has_as_many_pods_as_it_wants_and_never_more(server, api):
-    fleet = {**BUCKET, "kind": "Fleet", "metadata": {"name": "f"}}
-    async with running(server, "fleets"):
-        await api.create(FLEETS, {**fleet, "spec": {"replicas": 3, "image": "nginx"}})
+async def test_a_fleet_has_as_many_pods_as_it_wants_and_never_more(
+    kube_api: KubeApi, kubeconfig: Path
+) -> None:
+    def pods() -> list[Any]:
+        found = kube_api.objects("pods")
+        return [each for each in found if "deletionTimestamp" not in each["metadata"]]
 
-        def pods() -> list[Any]:
-            return [
-                each
-                for each in server.objects("pods")
-                if "deletionTimestamp" not in each["metadata"]
-            ]
-
-        async def three() -> bool:
-            return len(pods()) == 3
-
-        await until("three pods", three)
-        await api.delete(f"{PODS}/{pods()[0]['metadata']['name']}")
-        await until("three pods", three)
-
+    async def until_pods(count: int) -> None:
         async def counted() -> bool:
-            found = await api.get(f"{FLEETS}/f")
-            return found.get("status") == {"replicas": 3}
+            return len(pods()) == count
 
-        await until("the status", counted)
+        await until(f"{count} pods", counted)
+
+    async with running(kubeconfig, "fleets"):
+        kube_api.create(custom("Fleet", "f", replicas=3, image="nginx"))
+        await until_pods(3)
+        lost = pods()[0]["metadata"]["name"]
+        await delete(kubeconfig, f"/api/v1/namespaces/default/pods/{lost}")
+        await until_pods(3)
+        await kube_api.until(FLEETS, "f", lambda obj: obj["status"] == {"replicas": 3})  # type: ignore[index]
         (owner,) = pods()[0]["metadata"]["ownerReferences"]
         assert (owner["kind"], owner["controller"]) == ("Fleet", True)
+        path = "/apis/example.com/v1/namespaces/default/fleets/f"
+        await send(kubeconfig, "PATCH", path, b'{"spec":{"replicas":1}}')
+        await until_pods(1)
+        assert kube_api.requests["create", "pods", 201] == 4, "three, and one for the deleted one"
 
-        await api.merge(f"{FLEETS}/f", {"spec": {"replicas": 1}})
 
-        async def one() -> bool:
-            return len(pods()) == 1
-
-        await until("one pod", one)
-        assert server.faults.requests["create", "pods", 201] == 4, (
-            "three, and one for the deleted one"
+async def test_a_node_is_annotated_by_its_pods_and_its_lease(
+    kube_api: KubeApi, kubeconfig: Path
+) -> None:
+    async def until_shown(pods: str, leased: str) -> None:
+        expected = {"example.com/pods": pods, "example.com/leased": leased}
+        await kube_api.until(
+            "nodes",
+            "node-1",
+            lambda obj: obj["metadata"].get("annotations") == expected,  # type: ignore[index]
         )
 
-
-async def test_a_node_is_annotated_by_its_pods_and_its_lease(server, api):
-    async with running(server, "node_load"):
-        await api.create("/api/v1/nodes", {"metadata": {"name": "node-1"}})
-
-        async def annotated(pods: str, leased: str) -> None:
-            async def shown() -> bool:
-                node = await api.get("/api/v1/nodes/node-1")
-                found = node["metadata"].get("annotations", {})
-                return (found.get("example.com/pods"), found.get("example.com/leased")) == (
-                    pods,
-                    leased,
-                )
-
-            await until("the annotations", shown)
-
-        await annotated("0", "False")
+    async with running(kubeconfig, "node_load"):
+        kube_api.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}})
+        await until_shown("0", "False")
         spec = {"nodeName": "node-1", "containers": [{"name": "main", "image": "nginx"}]}
-        await api.create(PODS, {"metadata": {"name": "web-0"}, "spec": spec})
-        await annotated("1", "False")
-        leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
-        await api.create(
-            leases, {"metadata": {"name": "node-1"}, "spec": {"holderIdentity": "node-1"}}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web-0"}, "spec": spec}
+        kube_api.create(pod)
+        await until_shown("1", "False")
+        kube_api.create(
+            {
+                "apiVersion": "coordination.k8s.io/v1",
+                "kind": "Lease",
+                "metadata": {"name": "node-1", "namespace": "kube-node-lease"},
+                "spec": {"holderIdentity": "node-1"},
+            }
         )
-        await annotated("1", "True")
+        await until_shown("1", "True")
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -201,31 +171,31 @@ def test_an_example_is_short(name: str) -> None:
     assert len(EXAMPLES[name].splitlines()) <= MOST_LINES
 
 
-async def test_two_signals_do_not_keep_the_lease(server, api, tmp_path):
+async def test_two_signals_do_not_keep_the_lease(
+    kube_api: KubeApi, kubeconfig: Path, tmp_path: Path
+) -> None:
     """The program of the page, as a process."""
     (tmp_path / "buckets.py").write_text(EXAMPLES["buckets"])
     (tmp_path / "main.py").write_text(MAIN.replace(":8081", "0").replace(":8080", "0"))
-    server.write_kubeconfig(tmp_path / "kubeconfig")
-    lease = "/apis/coordination.k8s.io/v1/namespaces/default/leases/buckets"
-    await api.create(BUCKETS, BUCKET)
+    kube_api.create(custom("Bucket", "b"))
     process = await asyncio.create_subprocess_exec(
         sys.executable, "main.py", tmp_path / "folders",
         cwd=tmp_path,
-        env={**os.environ, "KUBECONFIG": str(tmp_path / "kubeconfig")},
+        env={**os.environ, "KUBECONFIG": str(kubeconfig)},
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
     )  # fmt: skip
     try:
-
-        async def works() -> bool:
-            return bool((await api.get(f"{BUCKETS}/b")).get("status"))
-
-        await until("the bucket's status", works)
-        assert (await api.get(lease))["spec"]["holderIdentity"]
+        await kube_api.until(BUCKETS, "b", has_status, seconds=60)
+        lease = kube_api.object(LEASES, "buckets")
+        assert lease
+        assert lease["spec"]["holderIdentity"]
         process.send_signal(signal.SIGTERM)
         process.send_signal(signal.SIGTERM)
         assert await process.wait() == 0
-        assert not (await api.get(lease))["spec"].get("holderIdentity")
+        lease = kube_api.object(LEASES, "buckets")
+        assert lease
+        assert not lease["spec"].get("holderIdentity")
     finally:
         if process.returncode is None:
             process.kill()
