@@ -42,10 +42,12 @@ class LeaderElection(NamedTuple):
     Attributes:
         namespace: of the Lease; by default that of the manager, or of its pod or kubeconfig.
         lease: name of the Lease; by default the manager's name.
+        identity: holder of the Lease, unique; by default of the host name, the process and a random number.
     """
 
     namespace: str = ""
     lease: str = ""
+    identity: str = ""
     lease_duration_seconds: float = 15.0
     renew_deadline_seconds: float = 10.0
     retry_period_seconds: float = 2.0
@@ -63,7 +65,9 @@ class Manager:
         resync_seconds: interval at which every object is enqueued again; 0 is never.
         health, ready: replace the checks, if other servers already report them.
         qps, burst: limits of requests per second; 0 is none.
+        hostname: of events and the Lease; by default that of the machine.
         source: builds the source of an informer; tests may replace it.
+        new_client: builds the clients; tests may replace it.
 
     Attributes:
         client: reads from the server and writes.
@@ -89,7 +93,9 @@ class Manager:
         user_agent: str = "",
         qps: float = 0.0,
         burst: int = 0,
+        hostname: str = "",
         source: Callable[[Resource[Any], str], ListerWatcher[Any]] | None = None,
+        new_client: Callable[..., RestClient] = RestClient,
         now: Callable[[], datetime] = utc_now,
     ) -> None:
         self.name: Final = name
@@ -98,7 +104,7 @@ class Manager:
         self.health: Final = health or Checks()
         self.ready: Final = ready or Checks()
         rest_client = partial(
-            RestClient,
+            new_client,
             config=self.config,
             field_manager=name,
             user_agent=user_agent or name,
@@ -106,14 +112,13 @@ class Manager:
             burst=burst,
         )
         self._now = now
+        self._hostname = hostname or socket.gethostname()
         self.unfenced: Final = rest_client()
         self.elector: Final = self._elector(leader_election)
         before_send = self.elector.check if self.elector else None
         self.rest: Final = rest_client(before_send=before_send)
         self.client: Final = Client(self.rest)
-        self.events: Final = EventRecorder(
-            self.rest, component=name, host=socket.gethostname(), now=now
-        )
+        self.events: Final = EventRecorder(self.rest, component=name, host=self._hostname, now=now)
         self._source = source or self._lister_watcher
         self._resync_seconds = resync_seconds
         self._cache_sync_timeout_seconds = cache_sync_timeout_seconds
@@ -230,7 +235,7 @@ class Manager:
             self.unfenced,
             namespace=chosen.namespace or self.namespace or self.config.namespace,
             name=chosen.lease or self.name,
-            identity=f"{socket.gethostname()}_{os.getpid()}_{os.urandom(4).hex()}",
+            identity=chosen.identity or f"{self._hostname}_{os.getpid()}_{os.urandom(4).hex()}",
             lease_duration_seconds=chosen.lease_duration_seconds,
             renew_deadline_seconds=chosen.renew_deadline_seconds,
             retry_period_seconds=chosen.retry_period_seconds,

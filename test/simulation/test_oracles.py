@@ -10,7 +10,6 @@ from support.simulation.safety import Safety
 from support.simulation.world import Commit, World
 
 from kruise_probe.api.v1alpha1 import ProbeState
-from kruise_probe.controllers.leader_election import LeaderElector
 from kruise_probe.controllers.mapping.nodes import NodePodProbeEvents
 from kruise_probe.controllers.mapping.pods import PodEvents
 from kruise_probe.controllers.markers import reconciler as markers
@@ -19,6 +18,7 @@ from kruise_probe.controllers.nodes.reconciler import NodeReconciler
 from kruise_probe.controllers.pods import marking
 from kruise_probe.daemon import supervisor
 from kruise_probe.informers.reflector import Reflector
+from kruise_probe.manager.leader_election import LeaderElector
 
 Break = Callable[[pytest.MonkeyPatch], None]
 

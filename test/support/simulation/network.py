@@ -203,9 +203,9 @@ class Link:
         self._world = Context()
 
     def client(
-        self, *, field_manager: str, before_send: Callable[[], None] | None = None
+        self, *, field_manager: str, before_send: Callable[[], None] | None = None, **_: object
     ) -> RestClient:
-        """A client of the product over this link."""
+        """A client of the product over this link, with its own configuration; a `Manager`'s `new_client`."""
         client = RestClient(config=CONFIG, field_manager=field_manager, user_agent=self._agent)
         bound = _BoundLink(self, before_send)
         client._transport = client._sender._transport = bound

@@ -14,7 +14,7 @@ from random import Random
 from prometheus_client import CollectorRegistry
 from support.fake_runtime import ScriptedRuntime
 from support.simulation.loop import PROCESS
-from support.simulation.network import ApiServers, Link, Sent
+from support.simulation.network import CONFIG, ApiServers, Link, Sent
 
 from kruise_probe.api.errors import FatalError
 from kruise_probe.api.names import (
@@ -27,14 +27,13 @@ from kruise_probe.api.resources import NODE_POD_PROBES
 from kruise_probe.client.recorder import EventRecorder
 from kruise_probe.client.rest import ResourceListerWatcher
 from kruise_probe.controllers import product
-from kruise_probe.controllers.leader_election import LeaderElector
-from kruise_probe.controllers.manager import Manager
 from kruise_probe.daemon import agent
 from kruise_probe.daemon.agent import Agent, AgentOptions
 from kruise_probe.daemon.cri.containers import ContainerWatcher
 from kruise_probe.daemon.probers.exec_gate import ExecGate
 from kruise_probe.daemon.probers.selection import prober_for
 from kruise_probe.informers.shared_informer import SharedInformer
+from kruise_probe.runtime import LeaderElection, LeaderElector, Manager
 
 RESTART_SECONDS = 1.0
 """Until a process that ended by itself is started again, as by the kubelet."""
@@ -143,29 +142,19 @@ class ManagerProcess(Process):
         return self.running and self.elector is not None and self.elector.is_leader
 
     async def _run(self, link: Link) -> None:
-        elector = LeaderElector(
-            link.client(field_manager=MANAGER_FIELD_MANAGER),
-            namespace=SYSTEM_NAMESPACE,
-            name=LEASE_ID,
-            identity=f"{self.name}_{self._around.random.randrange(2**32):x}",
+        identity = f"{self.name}_{self._around.random.randrange(2**32):x}"
+        manager = Manager(
+            CONFIG,
+            name=MANAGER_FIELD_MANAGER,
+            leader_election=LeaderElection(SYSTEM_NAMESPACE, LEASE_ID, identity),
+            hostname=self.name,
+            resync_seconds=600.0,
+            new_client=link.client,
             now=self.now,
         )
-        client = link.client(field_manager=MANAGER_FIELD_MANAGER, before_send=elector.check)
-        recorder = EventRecorder(
-            client, component=MANAGER_FIELD_MANAGER, host=self.name, now=self.now
-        )
-        parts = product.build(
-            client, recorder, product.ManagerOptions(SYSTEM_NAMESPACE), now=self.now
-        )
-        manager = Manager(
-            services=[],
-            caches=parts.caches,
-            controllers=[recorder, *parts.controllers],
-            elector=elector,
-            cache_sync_timeout_seconds=120.0,
-        )
-        self.elector = elector
-        await manager.run()
+        product.build(manager, product.ManagerOptions(SYSTEM_NAMESPACE), now=self.now)
+        self.elector = manager.elector
+        await manager.start()
 
 
 class DaemonProcess(Process):

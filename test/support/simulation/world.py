@@ -19,8 +19,9 @@ from support.simulation.loop import SimulatedLoop
 from support.simulation.network import QUIET, ApiServers, Chances, Sent
 from support.simulation.processes import DaemonProcess, ManagerProcess, Process, Surroundings
 
+from kruise_probe.api.kinds import Resource
 from kruise_probe.api.names import PAUSED_ANNOTATION, SYSTEM_NAMESPACE, agent_lease_name
-from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS, Resource
+from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.api.times import format_time
 from kruise_probe.client.request import JSON, PatchType, Request
 from kruise_probe.daemon.cri.runtime import ContainerState, ExecResult, RuntimeUnavailable
