@@ -277,9 +277,11 @@ def _is_in_file(sources: list[Source], file: str, position: Position) -> None:
 
 def playground_protobuf(data: bytes) -> None:
     """A body that a client sends to the playground's API server as protobuf."""
-    for parse in (protobuf.read_metadata, protobuf.read_delete_options):
+    for kind in ("Namespace", "ConfigMap", "Secret", "ServiceAccount", "Pod"):
         with suppress(ValueError):
-            parse(data)
+            protobuf.read_object(kind, data)
+    with suppress(ValueError):
+        protobuf.read_delete_options(data)
 
 
 TARGETS: Final[Mapping[str, Target]] = {

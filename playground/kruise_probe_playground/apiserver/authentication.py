@@ -18,7 +18,8 @@ from kruise_probe_playground.apiserver.schema import Json
 AUTHENTICATED: Final = "system:authenticated"
 TOKEN_REVIEWS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
 ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-REVIEW_PATHS: Final = frozenset({TOKEN_REVIEWS, ACCESS_REVIEWS})
+SELF_REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+REVIEW_PATHS: Final = frozenset({TOKEN_REVIEWS, ACCESS_REVIEWS, SELF_REVIEWS})
 
 
 class User(NamedTuple):
@@ -80,12 +81,20 @@ def _is_loopback(host: str) -> bool:
 class _Attributes(msgspec.Struct):
     path: str = ""
     verb: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+
+    @property
+    def what(self) -> str:
+        return self.path or "/".join(filter(None, (self.resource, self.subresource)))
 
 
 class _Spec(msgspec.Struct, rename="camel"):
     token: str = ""
     user: str = ""
-    non_resource_attributes: _Attributes = msgspec.field(default_factory=_Attributes)
+    non_resource_attributes: _Attributes | None = None
+    resource_attributes: _Attributes | None = None
 
 
 class _Review(msgspec.Struct):
@@ -93,9 +102,14 @@ class _Review(msgspec.Struct):
 
 
 def review_response(
-    path: str, body: bytes, *, tokens: Tokens, allows: Callable[[str, str, str], bool]
+    path: str,
+    body: bytes,
+    user: str,
+    *,
+    tokens: Tokens,
+    allows: Callable[[str, str, str, str], bool],
 ) -> Json:
-    """Return the review with its status; `allows` decides about (user, verb, path)."""
+    """Return the review that `user` sent with its status; `allows` decides about (user, verb, resource or path, namespace)."""
     try:
         spec = msgspec.json.decode(body, type=_Review).spec
         sent: Json = msgspec.json.decode(body)
@@ -103,8 +117,10 @@ def review_response(
         raise bad_request(f"the body is not a review: {error}") from error
     if path == TOKEN_REVIEWS:
         return {**sent, "status": _token_status(spec.token, tokens)}
-    attributes = spec.non_resource_attributes
-    return {**sent, "status": {"allowed": allows(spec.user, attributes.verb, attributes.path)}}
+    asked = spec.non_resource_attributes or spec.resource_attributes or _Attributes()
+    whom = user if path == SELF_REVIEWS else spec.user
+    allowed = allows(whom, asked.verb, asked.what, asked.namespace)
+    return {**sent, "status": {"allowed": allowed}}
 
 
 def _token_status(token: str, tokens: Tokens) -> Json:

@@ -4,7 +4,8 @@ Source: apiserver pkg/endpoints/handlers/{create,update,patch}.go.
 Differs: only the protobuf that kubectl sends; no server-side apply.
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Any, Final
 
@@ -20,7 +21,6 @@ from kruise_probe_playground.apiserver.failures import (
 )
 from kruise_probe_playground.apiserver.kinds import Kind
 from kruise_probe_playground.apiserver.patches import PatchFailed, json_patch, merge_patch
-from kruise_probe_playground.apiserver.requests import is_true
 from kruise_probe_playground.apiserver.schema import Json
 from kruise_probe_playground.apiserver.strategic import strategic_merge_patch
 
@@ -42,11 +42,12 @@ def media_type(content_type: str) -> str:
     return content_type.partition(";")[0].strip().lower()
 
 
-def read_object(kind: Kind, body: bytes, content_type: str) -> Json:
-    """Decode the object of a create or an update."""
-    if media_type(content_type) == protobuf.MEDIA_TYPE and kind.kind in protobuf.METADATA_ONLY:
+def read_object(kind: Kind, body: bytes, content_type: str, doubled: list[str]) -> Json:
+    """Decode the object of a create or an update; append the paths of keys that it has twice to `doubled`."""
+    if media_type(content_type) == protobuf.MEDIA_TYPE:
         return _read_protobuf(kind, body)
     sent = read_json(body, content_type, kind.kind)
+    doubled += doubled_keys(body)
     if not isinstance(sent.get("metadata") or {}, dict):
         raise unrecognized(kind.kind, "json: cannot unmarshal metadata into an object", body)
     if kind.custom and not sent.get("kind"):
@@ -88,6 +89,35 @@ def _decode(body: bytes, content_type: str, kind: str) -> Any:
     raise unknown_format()
 
 
+def doubled_keys(body: bytes) -> Sequence[str]:
+    """The paths of keys that a JSON object has twice; YAML is read with the last value."""
+    found: list[tuple[Json, str]] = []
+
+    def collect(pairs: Sequence[tuple[str, Any]]) -> Json:
+        made = dict(pairs)
+        if len(made) < len(pairs):
+            names = [name for name, _ in pairs]
+            found.extend((made, name) for name in made if names.count(name) > 1)
+        return made
+
+    try:
+        document = json.loads(body, object_pairs_hook=collect)
+    except (ValueError, RecursionError):
+        return ()
+    return [f"{path}{name}" for made, name in found for path in _paths_to(document, made)]
+
+
+def _paths_to(value: Any, wanted: Json, path: str = "") -> Iterator[str]:
+    if value is wanted:
+        yield path
+    elif isinstance(value, dict):
+        for key, each in value.items():
+            yield from _paths_to(each, wanted, f"{path}{key}.")
+    elif isinstance(value, list):
+        for index, each in enumerate(value):
+            yield from _paths_to(each, wanted, f"{path[:-1]}[{index}].")
+
+
 def unknown_format() -> Failure:
     return unsupported_media_type(
         "the body of the request was in an unknown format - accepted media types include:"
@@ -96,10 +126,14 @@ def unknown_format() -> Failure:
 
 
 def _read_protobuf(kind: Kind, body: bytes) -> Json:
+    """Decode it completely, or refuse it with what the client can do about it."""
     try:
-        return protobuf.read_metadata(body)
+        return protobuf.read_object(kind.kind, body)
     except (ValueError, KeyError) as error:
-        raise unrecognized(kind.kind, str(error), b"") from error
+        raise unsupported_media_type(
+            f"the playground's API server cannot decode this protobuf ({error}); send application/json: in Go,"
+            ' rest.Config.ContentType = "application/json"'
+        ) from error
 
 
 def unrecognized(kind: str, why: str, body: bytes) -> Failure:
@@ -166,11 +200,3 @@ def read_binding(body: bytes) -> str:
         return msgspec.json.decode(body, type=_Binding).target.name
     except msgspec.MsgspecError as error:
         raise unrecognized("Binding", str(error), body) from error
-
-
-def wants_dry_run(query: Mapping[str, str]) -> bool:
-    """Whether the request is a dry run."""
-    value = query.get("dryRun", "")
-    if value not in ("", "All"):
-        raise bad_request(f'dryRun: Unsupported value: "{value}": supported values: "All"')
-    return is_true(value) if value else False

@@ -6,6 +6,7 @@ Source: kubernetes pkg/registry/core, pkg/registry/coordination.
 Differs: this server's garbage collector deletes namespaces, instead of a controller manager.
 """
 
+import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -15,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kruise_probe_playground.apiserver import pods, printers
+from kruise_probe_playground.apiserver import failures, pods, printers
 from kruise_probe_playground.apiserver.definitions import DefinitionRules
 from kruise_probe_playground.apiserver.failures import Cause, invalid_value
 from kruise_probe_playground.apiserver.kinds import ALL_VERBS, Kind, Rules
@@ -36,6 +37,7 @@ _BLANKS: Final[Mapping[str, Json]] = {
         "status": {"replicas": 0},
     },
     "Pod": {"spec": {"containers": None}, "status": {}},
+    "Service": {"spec": {}, "status": {"loadBalancer": {}}},
 }
 _EXTENSIONS: Final = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1."
 _META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1."
@@ -76,6 +78,10 @@ class NamespaceRules(Rules):
     def prepare_for_update(self, new: Json, old: Json) -> None:
         new["spec"] = old["spec"]
 
+    def companions(self, new: Json) -> Sequence[tuple[str, Json]]:
+        metadata = {"name": "default", "namespace": new["metadata"]["name"]}
+        return [("serviceaccounts", {"metadata": metadata})]
+
     def terminate(self, new: Json, now: datetime) -> bool:
         new["status"] = {**(new.get("status") or {}), "phase": "Terminating"}
         return True
@@ -92,7 +98,54 @@ class EventRules(Rules):
         return [invalid_value("involvedObject.namespace", involved, why)]
 
 
-class SecretRules(Rules):
+class DataRules(Rules):
+    """ConfigMaps and Secrets."""
+
+    def validate(self, new: Json) -> Sequence[Cause]:
+        data, binary = new.get("data") or {}, new.get("binaryData") or {}
+        why = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'"
+        wanted = _KEYS_OF_SECRETS.get(new.get("type", ""), ())
+        if "username" in wanted and data.keys() & set(wanted):  # one of them is enough
+            wanted = ()
+        return [
+            *(
+                invalid_value(f"{part}[{key}]", key, why)
+                for part in ("data", "binaryData")
+                for key in new.get(part) or ()
+                if not _DATA_KEY.fullmatch(key)
+            ),
+            *(
+                invalid_value(f"data[{key}]", key, "duplicate of key present in binaryData")
+                for key in sorted(data.keys() & binary.keys())
+            ),
+            *(failures.required(f"data[{key}]") for key in wanted if key not in data),
+        ]
+
+    def validate_update(self, new: Json, old: Json) -> Sequence[Cause]:
+        found = list(self.validate(new))
+        if new.get("type") != old.get("type"):
+            found.append(invalid_value("type", new.get("type"), "field is immutable"))
+        if old.get("immutable"):
+            why = "field is immutable when `immutable` is set"
+            changed = [
+                key
+                for key in ("immutable", "data", "binaryData")
+                if new.get(key) != old.get(key) and (new.get(key) or old.get(key))
+            ]
+            found += [failures.forbidden_field(key, why) for key in changed]
+        return found
+
+
+_DATA_KEY: Final = re.compile(r"(?!\.\.?$)[-._a-zA-Z0-9]{1,253}")
+_KEYS_OF_SECRETS: Final = {
+    "kubernetes.io/tls": ("tls.crt", "tls.key"),
+    "kubernetes.io/basic-auth": ("username", "password"),
+    "kubernetes.io/ssh-auth": ("ssh-privatekey",),
+    "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
+}
+
+
+class SecretRules(DataRules):
     def default(self, new: Json) -> None:
         new.setdefault("type", "Opaque")
         for key, text in (new.pop("stringData", None) or {}).items():
@@ -109,8 +162,23 @@ class ServiceRules(Rules):
             port.setdefault("protocol", "TCP")
             port["targetPort"] = port.get("targetPort") or port.get("port")
 
-    def reset_for_create(self, new: Json) -> None:
+    def prepare_for_create(self, new: Json) -> None:
         new["status"] = {"loadBalancer": {}}
+
+    def validate(self, new: Json) -> Sequence[Cause]:
+        spec = new["spec"]
+        if (
+            not spec.get("ports")
+            and spec["type"] != "ExternalName"
+            and spec.get("clusterIP") != "None"
+        ):
+            return [failures.required("spec.ports")]
+        several = len(spec.get("ports") or ()) > 1
+        return [
+            failures.required(f"spec.ports[{index}].name")
+            for index, port in enumerate(spec.get("ports") or ())
+            if several and not port.get("name")
+        ]
 
 
 def _service_fields(service: Json) -> Mapping[str, str]:
@@ -172,13 +240,20 @@ def _blank(schema: Schema, more: Json) -> Json:
 def builtin_kinds() -> list[Kind]:
     """All built-in kinds, in the order of discovery."""
     return [
-        _kind(f"{_CORE}ConfigMap", "configmaps", short_names=("cm",), columns=printers.CONFIG_MAPS),
+        _kind(
+            f"{_CORE}ConfigMap",
+            "configmaps",
+            short_names=("cm",),
+            columns=printers.CONFIG_MAPS,
+            rules=DataRules(),
+        ),
         _kind(
             f"{_CORE}Event",
             "events",
             short_names=("ev",),
             columns=printers.EVENTS,
             rules=EventRules(),
+            plain_finalizers=True,
             create_on_update=True,
             select_fields=_event_fields,
         ),
@@ -230,6 +305,7 @@ def builtin_kinds() -> list[Kind]:
             categories=("all",),
             columns=printers.SERVICES,
             rules=ServiceRules(),
+            create_on_update=True,
             subresources=("status",),
             returns_deleted=True,
             select_fields=_service_fields,

@@ -115,6 +115,7 @@ def custom_kind(crd: Json, validator: Validator | None = None) -> Kind:
             has_status=has_status,
         ),
         custom=True,
+        plain_finalizers=True,
         has_generation=True,
         unconditional_update=False,
     )

@@ -19,7 +19,13 @@ from kruise_probe_playground.apiserver.bodies import (
     unrecognized,
 )
 from kruise_probe_playground.apiserver.deleting import DeleteOptions
-from kruise_probe_playground.apiserver.failures import Target, invalid, invalid_value, unsupported
+from kruise_probe_playground.apiserver.failures import (
+    Target,
+    bad_request,
+    invalid,
+    invalid_value,
+    unsupported,
+)
 
 _POLICIES: Final = ("Foreground", "Background", "Orphan")
 _DRY_RUN: Final = "All"
@@ -31,6 +37,7 @@ class _Preconditions(msgspec.Struct, rename="camel"):
 
 
 class _DeleteOptions(msgspec.Struct, rename="camel"):
+    kind: str = "DeleteOptions"
     grace_period_seconds: int | None = None
     orphan_dependents: bool | None = None
     propagation_policy: str | None = None
@@ -66,6 +73,10 @@ def read_delete_options(
             sent.grace_period_seconds = int(grace)
     except (msgspec.MsgspecError, yaml.YAMLError, ValueError) as error:
         raise unrecognized("DeleteOptions", str(error), body) from error
+    if sent.kind not in ("", "DeleteOptions"):
+        raise bad_request(
+            f'no kind "{sent.kind}" is registered for the internal version of DeleteOptions'
+        )
     if sent.propagation_policy is None:
         sent.propagation_policy = query.get("propagationPolicy")
     if not sent.dry_run and query.get("dryRun"):

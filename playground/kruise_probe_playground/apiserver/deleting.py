@@ -73,15 +73,16 @@ class Remover:
 def _check_preconditions(kind: Kind, stored: Stored, options: DeleteOptions) -> None:
     if options.uid and options.uid != stored.uid:
         raise conflict(
-            kind.target(stored.key.name),
-            f"Precondition failed: UID in precondition: {options.uid}, UID in object meta: {stored.uid}",
+            kind.target(stored.key.name)._replace(resource=kind.kind),
+            f"the UID in the precondition ({options.uid}) does not match the UID in record ({stored.uid})."
+            " The object might have been deleted and then recreated",
         )
     version = str(stored.revision)
     if options.resource_version and options.resource_version != version:
         raise conflict(
-            kind.target(stored.key.name),
-            f"Precondition failed: ResourceVersion in precondition: {options.resource_version},"
-            f" ResourceVersion in object meta: {version}",
+            kind.target(stored.key.name)._replace(resource=kind.kind),
+            f"the ResourceVersion in the precondition ({options.resource_version}) does not match the"
+            f" ResourceVersion in record ({version}). The object might have been modified",
         )
 
 

@@ -44,7 +44,7 @@ class Target(NamedTuple):
 
 
 class Failure(Exception):
-    """A failed request: `status` is the body of the response, `code` its HTTP status."""
+    """A failed request: `status` is the body of the response, `code` its HTTP status, `warnings` its headers."""
 
     def __init__(
         self,
@@ -56,6 +56,7 @@ class Failure(Exception):
         metadata: Json | None = None,
     ) -> None:
         self.code = code
+        self.warnings: Sequence[str] = ()
         self.retry_after_seconds: int | None = (details or {}).get("retryAfterSeconds")
         self.status: Json = {
             "kind": "Status",

@@ -5,7 +5,7 @@ Differs: the only authentication is a table of bearer tokens; requests of web pa
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Final
 
 import msgspec
@@ -15,6 +15,7 @@ from aiohttp import web
 from kruise_probe_playground.apiserver import failures
 from kruise_probe_playground.apiserver.authentication import (
     REVIEW_PATHS,
+    SELF_REVIEWS,
     Tokens,
     check_no_web_page,
     review_response,
@@ -177,20 +178,17 @@ class Frontend:
 
     async def _review(self, request: web.Request, user: str) -> web.Response:
         _, _, group, _, resource = request.path.split("/")
-        if not self._allows(user, "create", resource):
+        if request.path != SELF_REVIEWS and not self._allows(user, "create", resource):
             why = f'User "{user}" cannot create resource "{resource}" in API group "{group}" at the cluster scope'
             raise failures.forbidden(Target(group, resource, ""), why)
         review = review_response(
-            request.path, await _body_of(request), tokens=self._tokens, allows=self._allows
+            request.path, await _body_of(request), user, tokens=self._tokens, allows=self._allows
         )
         return web.json_response(review, status=201)
 
     def _respond(self, call: Call) -> web.Response:
         code, body, warnings = self._handlers.respond(call)
-        response = web.Response(status=code, body=body, content_type=_JSON)
-        for each in warnings:
-            response.headers.add("Warning", f'299 - "{_quoted(each)}"')
-        return response
+        return _with_warnings(web.Response(status=code, body=body, content_type=_JSON), warnings)
 
     async def _watch(self, request: web.Request, call: Call) -> web.StreamResponse:
         watch = self._handlers.watch(call)
@@ -233,8 +231,11 @@ def _json(document: object) -> web.Response:
     return web.Response(body=msgspec.json.encode(document), content_type=_JSON)
 
 
-def _quoted(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"')
+def _with_warnings(response: web.Response, warnings: Iterable[str]) -> web.Response:
+    for each in warnings:
+        quoted = each.replace("\\", "\\\\").replace('"', '\\"')
+        response.headers.add("Warning", f'299 - "{quoted}"')
+    return response
 
 
 def failure_response(failure: Failure) -> web.Response:
@@ -243,4 +244,4 @@ def failure_response(failure: Failure) -> web.Response:
     response = web.Response(status=failure.code, body=body, content_type=_JSON)
     if failure.retry_after_seconds is not None:
         response.headers["Retry-After"] = str(failure.retry_after_seconds)
-    return response
+    return _with_warnings(response, failure.warnings)

@@ -5,7 +5,7 @@ Differs: a sweep after each deletion instead of a graph; owners are looked up by
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -51,13 +51,13 @@ class GarbageCollector:
     def sweep(self) -> None:
         """Make one pass over all objects. Its deletions may trigger another one."""
         self._registry.ended.clear()
-        uids = {
-            stored.uid
+        present = {
+            stored.uid: stored
             for collection in self._registry.store.collections.values()
             for stored in collection.objects.values()
         }
         for kind, stored in self._candidates():
-            self._collect(kind, stored, uids)
+            self._collect(kind, stored, present)
         self._empty_containers()
         self._expire_events()
 
@@ -69,30 +69,36 @@ class GarbageCollector:
             if stored.owners or stored.ending
         ]
 
-    def _collect(self, kind: Kind, stored: Stored, uids: set[str]) -> None:
-        if stored.owners and uids.isdisjoint(stored.owners) and self._knows_owners(kind, stored):
-            self._remover.delete(kind, stored, DeleteOptions(policy="Background"))
+    def _collect(self, kind: Kind, stored: Stored, present: Mapping[str, Stored]) -> None:
+        """Delete an object without owners, or remove its references to owners that are gone."""
+        gone = {each for each in stored.owners if not _is_owner(present.get(each), stored)}
+        if gone and self._knows_owners(kind, stored):
+            policy = "Background" if not stored.ending else ""
+            if gone == set(stored.owners):
+                self._remover.delete(kind, stored, DeleteOptions(policy=policy))
+            else:
+                self._disown(kind, stored, gone)
         elif stored.ending:
             self._apply_policy(kind, stored, kind.decode(stored))
 
     def _knows_owners(self, kind: Kind, stored: Stored) -> bool:
         """Whether all owners are of served kinds. Whether another owner exists is unknown."""
-        references = kind.decode(stored)["metadata"]["ownerReferences"]
         served = {(each.api_version, each.kind) for each in self._registry.kinds.values()}
+        references = kind.decode(stored)["metadata"]["ownerReferences"]
         return served.issuperset((each["apiVersion"], each["kind"]) for each in references)
 
     def _apply_policy(self, kind: Kind, stored: Stored, decoded: Json) -> None:
         finalizers = decoded["metadata"].get("finalizers") or []
         if ORPHAN in finalizers:
             for each_kind, each in list(self._dependents(stored.uid)):
-                self._disown(each_kind, each, stored.uid)
+                self._disown(each_kind, each, {stored.uid})
             self._drop_finalizer(kind, stored, decoded, ORPHAN)
         elif FOREGROUND in finalizers:
             dependents = list(self._dependents(stored.uid))
             for each_kind, each in dependents:
                 if not each.ending:
                     self._remover.delete(each_kind, each, DeleteOptions(policy="Foreground"))
-            if not list(self._dependents(stored.uid)):
+            if not any(_blocks(*each, stored.uid) for each in self._dependents(stored.uid)):
                 self._drop_finalizer(kind, stored, decoded, FOREGROUND)
 
     def _dependents(self, uid: str) -> Iterator[tuple[Kind, Stored]]:
@@ -100,11 +106,11 @@ class GarbageCollector:
             if uid in stored.owners:
                 yield kind, stored
 
-    def _disown(self, kind: Kind, stored: Stored, uid: str) -> None:
+    def _disown(self, kind: Kind, stored: Stored, uids: Set[str]) -> None:
         decoded = kind.decode(stored)
         metadata = decoded["metadata"]
         metadata["ownerReferences"] = [
-            each for each in metadata["ownerReferences"] if each["uid"] != uid
+            each for each in metadata["ownerReferences"] if each["uid"] not in uids
         ]
         if not metadata["ownerReferences"]:
             del metadata["ownerReferences"]
@@ -163,3 +169,14 @@ def _older(kind: Kind, stored: Stored, limit: datetime) -> bool:
         event["metadata"]["creationTimestamp"]
     )
     return seen is not None and seen < limit
+
+
+def _is_owner(owner: Stored | None, dependent: Stored) -> bool:
+    """Whether this object may own the dependent: it exists, in the same namespace or in none."""
+    return owner is not None and owner.key.namespace in ("", dependent.key.namespace)
+
+
+def _blocks(kind: Kind, dependent: Stored, uid: str) -> bool:
+    """Whether the foreground deletion of its owner waits for this dependent."""
+    references = kind.decode(dependent)["metadata"].get("ownerReferences") or ()
+    return any(each["uid"] == uid and each.get("blockOwnerDeletion") for each in references)

@@ -16,13 +16,12 @@ from kruise_probe_playground.apiserver.bodies import (
     read_binding,
     read_json,
     read_object,
-    wants_dry_run,
 )
 from kruise_probe_playground.apiserver.delete_options import read_delete_options
 from kruise_probe_playground.apiserver.deleting import Deleted, Remover
 from kruise_probe_playground.apiserver.failures import Cause, Target
 from kruise_probe_playground.apiserver.kinds import SUBRESOURCE_VERBS, Kind
-from kruise_probe_playground.apiserver.listing import Page, list_page, scope_of
+from kruise_probe_playground.apiserver.listing import list_page, scope_of
 from kruise_probe_playground.apiserver.presenting import Presenter, presenter_for
 from kruise_probe_playground.apiserver.registry import Registry
 from kruise_probe_playground.apiserver.replica_sets import scale_of, scaled
@@ -37,6 +36,7 @@ from kruise_probe_playground.apiserver.watching import Watch
 from kruise_probe_playground.apiserver.writing import Editor, Options, Written
 
 _MAX_MANAGER: Final = 128
+_VALIDATIONS: Final = ("Ignore", "Strict", "Warn")
 
 
 class Call(NamedTuple):
@@ -156,8 +156,7 @@ class Handlers:
     def _create(self, call: Call) -> Response:
         if call.path.subresource == "binding":
             return self._bind(call)
-        options = _options(call, "CreateOptions")
-        sent = read_object(call.kind, call.body, call.headers.get("content-type", ""))
+        sent, options = _sent(call, "CreateOptions")
         return self._written(
             call, self._editor.create(call.kind, call.path.namespace, sent, options)
         )
@@ -183,8 +182,7 @@ class Handlers:
         return Response(201, msgspec.json.encode(created))
 
     def _update(self, call: Call) -> Response:
-        options = _options(call, "UpdateOptions")
-        sent = read_object(call.kind, call.body, call.headers.get("content-type", ""))
+        sent, options = _sent(call, "UpdateOptions")
         if call.path.subresource == "finalize":
             return self._finalize(call, sent)
         subresource = call.path.subresource
@@ -198,7 +196,7 @@ class Handlers:
         try:
             spec = prune(sent, call.kind.schema, []).get("spec") or {}
         except WrongType as error:
-            raise failures.bad_request(f"json: {error}") from error
+            raise failures.bad_request(str(error)) from error
         namespace["spec"] = {"finalizers": spec.get("finalizers") or []}
         ended = "deletionTimestamp" in namespace["metadata"]
         if ended and not namespace["spec"]["finalizers"]:
@@ -208,9 +206,9 @@ class Handlers:
         return Response(200, call.kind.whole(stored))
 
     def _patch(self, call: Call) -> Response:
-        options = _options(call, "PatchOptions")
         kind, key = call.kind, call.path.key
         patch_type = patch_type_of(kind, call.headers.get("content-type", ""))
+        options = _options(call, "PatchOptions")
         stored = self._registry.get(kind, key)
         patched = apply_patch(kind, kind.decode(stored), call.body, patch_type)
         name = (patched.get("metadata") or {}).get("name")
@@ -260,10 +258,16 @@ class Handlers:
         query = parse_list_query(call.query)
         scope = scope_of(call.kind, call.path.namespace, query)
         page = list_page(self._registry, call.kind, scope, query)
-        deleted = [self._remover.delete(call.kind, each, options).stored for each in page.items]
-        return Response(
-            200, self._presenter(call).page(Page(deleted, self._registry.store.revision))
-        )
+        for each in page.items:
+            self._remover.delete(call.kind, each, options)
+        return Response(200, self._presenter(call).page(page))
+
+
+def _sent(call: Call, kind: str) -> tuple[Json, Options]:
+    options = _options(call, kind)
+    doubled: list[str] = []
+    sent = read_object(call.kind, call.body, call.headers.get("content-type", ""), doubled)
+    return sent, options._replace(doubled=doubled)
 
 
 def _options(call: Call, kind: str) -> Options:
@@ -272,11 +276,16 @@ def _options(call: Call, kind: str) -> Options:
         message = f"Too long: may not be more than {_MAX_MANAGER} bytes"
         cause = Cause("FieldValueTooLong", message, "fieldManager")
         raise failures.invalid(Target("meta.k8s.io", "", kind), [cause])
-    return Options(
-        manager or "unknown",
-        wants_dry_run(call.query),
-        call.query.get("fieldValidation") or "Warn",
-    )
+    validation = call.query.get("fieldValidation") or "Warn"
+    dry_run = call.query.get("dryRun", "")
+    causes = []
+    if dry_run not in ("", "All"):
+        causes.append(failures.unsupported("dryRun", [dry_run], ["All"]))
+    if validation not in _VALIDATIONS:
+        causes.append(failures.unsupported("fieldValidation", validation, ["", *_VALIDATIONS]))
+    if causes:
+        raise failures.invalid(Target("meta.k8s.io", "", kind), causes)
+    return Options(manager or "unknown", bool(dry_run), validation)
 
 
 def _from_user_agent(agent: str) -> str:

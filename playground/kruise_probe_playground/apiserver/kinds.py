@@ -77,6 +77,10 @@ class Rules:
         """Return what the client should know about a new object that is accepted."""
         return ()
 
+    def companions(self, new: Json) -> Sequence[tuple[str, Json]]:
+        """Return the resource and the object of each object that a controller creates beside a new one."""
+        return ()
+
     def terminate(self, new: Json, now: datetime) -> bool:
         """Mark an object whose contents are deleted before itself; False for kinds without contents."""
         return False
@@ -107,6 +111,7 @@ class Kind:
         custom: defined by a CustomResourceDefinition.
         returns_deleted: the response to an immediate deletion is the object, not a Status.
         dns_label_name: names are DNS labels, not subdomains.
+        plain_finalizers: finalizers need no domain.
     """
 
     group: str
@@ -129,6 +134,7 @@ class Kind:
     create_on_update: bool = False
     returns_deleted: bool = False
     dns_label_name: bool = False
+    plain_finalizers: bool = False
     verbs: Sequence[str] = ALL_VERBS
     blank: Json = field(default_factory=dict)
     select_fields: Callable[[Json], Mapping[str, str]] = no_fields

@@ -13,7 +13,7 @@ from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.times import parse_time
 from kruise_probe_playground.apiserver import failures
 from kruise_probe_playground.apiserver.failures import Cause, Target, bad_request
-from kruise_probe_playground.apiserver.pods import CONTAINER_LISTS
+from kruise_probe_playground.apiserver.pod_validation import CONTAINER_LISTS
 from kruise_probe_playground.apiserver.registry import Registry
 from kruise_probe_playground.apiserver.requests import is_true, number
 from kruise_probe_playground.apiserver.schema import Json

@@ -2,71 +2,20 @@
 
 Source: kubernetes pkg/apis/core/v1/defaults.go, pkg/registry/core/pod/strategy.go,
 pkg/apis/core/validation/validation.go (ValidatePodSpec, ValidatePodUpdate).
-Differs: no admission plugins, so no priority, default tolerations or token volume; of the spec only containers, ports,
-readiness gates and the restart policy are validated.
+Differs: no admission plugins, so no priority, default tolerations or token volume.
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Final
 
-from kruise_probe.api.labels import is_deletion_cost, label_key_error
+from kruise_probe.api.labels import is_deletion_cost
 from kruise_probe.api.names import DELETION_COST_ANNOTATION
-from kruise_probe_playground.apiserver import failures
 from kruise_probe_playground.apiserver.failures import Cause, forbidden_field, invalid_value
+from kruise_probe_playground.apiserver.formats import amount
 from kruise_probe_playground.apiserver.kinds import Rules
+from kruise_probe_playground.apiserver.pod_validation import CONTAINER_LISTS, spec_problems
 from kruise_probe_playground.apiserver.schema import Json
-
-CONTAINER_LISTS: Final = ("initContainers", "containers", "ephemeralContainers")
-_RESTART_POLICIES: Final = ("Always", "Never", "OnFailure")
-_CONTAINER_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-
-
-def spec_problems(spec: Json) -> Iterator[Cause]:
-    """What is wrong with the spec of a pod."""
-    if not spec.get("containers"):
-        yield failures.required("spec.containers")
-    names: set[str] = set()
-    for list_name in CONTAINER_LISTS:
-        for index, each in enumerate(spec.get(list_name) or ()):
-            yield from _container_problems(each, f"spec.{list_name}[{index}]", names)
-    for index, gate in enumerate(spec.get("readinessGates") or ()):
-        condition = gate.get("conditionType") or ""
-        wrong = label_key_error(condition)
-        if wrong is not None:
-            yield failures.invalid_value(
-                f"spec.readinessGates[{index}].conditionType", condition, wrong
-            )
-    policy = spec.get("restartPolicy")
-    if policy not in _RESTART_POLICIES:
-        yield failures.unsupported("spec.restartPolicy", policy, _RESTART_POLICIES)
-
-
-def _container_problems(container: Json, path: str, names: set[str]) -> Iterator[Cause]:
-    name = container.get("name") or ""
-    if not name:
-        yield failures.required(f"{path}.name")
-    elif len(name) > 63 or not _CONTAINER_NAME.fullmatch(name):
-        yield failures.invalid_value(
-            f"{path}.name",
-            name,
-            "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and"
-            " must start and end with an alphanumeric character",
-        )
-    elif name in names:
-        yield failures.duplicate(f"{path}.name", name)
-    names.add(name)
-    if not container.get("image"):
-        yield failures.required(f"{path}.image")
-    for index, port in enumerate(container.get("ports") or ()):
-        number = port.get("containerPort")
-        if not number:
-            yield failures.required(f"{path}.ports[{index}].containerPort")
-        elif not 1 <= number <= 65535:
-            detail = "must be between 1 and 65535, inclusive"
-            yield failures.invalid_value(f"{path}.ports[{index}].containerPort", number, detail)
-
 
 _SPEC_DEFAULTS: Final[Json] = {
     "restartPolicy": "Always",
@@ -152,6 +101,16 @@ class PodRules(Rules):
         _keep_observed_generations(status, before)
         if new.get("spec") != old.get("spec"):
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+
+    def warnings(self, new: Json) -> Sequence[str]:
+        return [
+            f'spec.{name}[{at}].env[{place}]: hides previous definition of "{each["name"]}", which may be dropped'
+            " when using apply"
+            for name in CONTAINER_LISTS
+            for at, container in enumerate(new["spec"].get(name) or ())
+            for place, each in enumerate(container.get("env") or ())
+            if each["name"] in [before["name"] for before in container["env"][:place]]
+        ]
 
     def validate(self, new: Json) -> Sequence[Cause]:
         return [*_cost_problems(new), *spec_problems(new.get("spec") or {})]
@@ -239,7 +198,18 @@ def default_probe(probe: Json) -> None:
 
 
 def _quality_of_service(spec: Json) -> str:
-    resources = [each.get("resources") or {} for each in spec.get("containers") or ()]
+    resources = [
+        {
+            part: {
+                name: each
+                for name, each in named.items()
+                if name in ("cpu", "memory") and amount(each)
+            }
+            for part, named in (each.get("resources") or {}).items()
+            if part in ("requests", "limits")
+        }
+        for each in spec.get("containers") or ()
+    ]
     if not any(each.get("requests") or each.get("limits") for each in resources):
         return "BestEffort"
     guaranteed = all(

@@ -1,47 +1,120 @@
-"""Decodes the protobuf that kubectl sends: `kubectl create namespace`, `create serviceaccount`, `drain`.
+"""Decodes the protobuf that kubectl sends: `create namespace`, `create configmap`, `drain` and the like.
 
-Only the metadata of an object is decoded, because these commands set nothing else. `drain` and Go's typed clients send
-DeleteOptions.
+A message is decoded completely, or refused: a field that the tables do not have is an error. Go's typed clients can be told
+to send JSON.
 
-Source: apimachinery pkg/runtime/serializer/protobuf (envelope), meta/v1/generated.proto (field numbers).
+Source: apimachinery pkg/runtime/serializer/protobuf (envelope), meta/v1 and core/v1 generated.proto (field numbers).
 Differs: every other body is refused.
 """
 
-from collections.abc import Iterator
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Any, Final
 
+from kruise_probe.api.times import format_time
 from kruise_probe_playground.apiserver.schema import Json
 
 MEDIA_TYPE: Final = "application/vnd.kubernetes.protobuf"
-METADATA_ONLY: Final = frozenset({"Namespace", "ServiceAccount"})
-"""Kinds that can be decoded."""
 
 _MAGIC: Final = b"k8s\x00"
 _TYPE_FIELD: Final = 1
 _RAW_FIELD: Final = 2
 _KIND_FIELD: Final = 2
-_METADATA_FIELD: Final = 1
-_TEXTS: Final = {1: "name", 2: "generateName", 3: "namespace"}
 _PRECONDITIONS: Final = {1: "uid", 2: "resourceVersion"}
-_MAPS: Final = {11: "labels", 12: "annotations"}
+
+_MESSAGES: Final[Mapping[str, Mapping[int, tuple[str, str]]]] = {
+    "ObjectMeta": {
+        1: ("name", "text"),
+        2: ("generateName", "text"),
+        3: ("namespace", "text"),
+        4: ("selfLink", "text"),
+        5: ("uid", "text"),
+        6: ("resourceVersion", "text"),
+        7: ("generation", "number"),
+        8: ("creationTimestamp", "Time"),
+        11: ("labels", "map"),
+        12: ("annotations", "map"),
+        14: ("finalizers", "list"),
+    },
+    "Namespace": {
+        1: ("metadata", "ObjectMeta"),
+        2: ("spec", "NamespaceSpec"),
+        3: ("status", "NamespaceStatus"),
+    },
+    "NamespaceSpec": {1: ("finalizers", "list")},
+    "NamespaceStatus": {1: ("phase", "text")},
+    "ServiceAccount": {
+        1: ("metadata", "ObjectMeta"),
+        4: ("automountServiceAccountToken", "boolean"),
+    },
+    "ConfigMap": {
+        1: ("metadata", "ObjectMeta"),
+        2: ("data", "map"),
+        3: ("binaryData", "bytes"),
+        4: ("immutable", "boolean"),
+    },
+    "Secret": {
+        1: ("metadata", "ObjectMeta"),
+        2: ("data", "bytes"),
+        3: ("type", "text"),
+        4: ("stringData", "map"),
+        5: ("immutable", "boolean"),
+    },
+}
+"""Name and type of each field number; `map` and `bytes` are maps of text and of bytes, `list` is one of text."""
 
 
-def read_metadata(body: bytes) -> Json:
-    """Decode an object: its metadata only.
+def read_object(kind: str, body: bytes) -> Json:
+    """Decode an object of one of the kinds that kubectl sends.
 
     Raises:
-        ValueError: not Kubernetes protobuf.
+        ValueError: not Kubernetes protobuf, another kind, or a field that is not decoded.
     """
-    metadata: Json = {}
-    for number, value in _texts(_message(_fields(_raw(body)), _METADATA_FIELD)):
-        if number in _TEXTS and value:
-            metadata[_TEXTS[number]] = value.decode()
-        elif number in _MAPS:
-            entry = dict(_texts(value))
-            metadata.setdefault(_MAPS[number], {})[entry.get(1, b"").decode()] = entry.get(
-                2, b""
-            ).decode()
-    return {"metadata": metadata}
+    if kind not in _MESSAGES:
+        raise ValueError(f"a {kind}")
+    sent = _kind_of(body)
+    if sent != kind:
+        raise ValueError(f"the body is of kind {sent!r}")
+    return _decode(kind, _raw(body))
+
+
+def _decode(message: str, data: bytes) -> Json:
+    decoded: Json = {}
+    for number, value in _fields(data):
+        if number not in _MESSAGES[message]:
+            raise ValueError(f"{message} has the field {number}")
+        name, kind = _MESSAGES[message][number]
+        if (kind in ("number", "boolean")) != isinstance(value, int):
+            raise ValueError(f"{message}.{name} has the wrong type")
+        if kind == "list":
+            decoded.setdefault(name, []).append(value.decode())
+        elif kind in ("map", "bytes"):
+            entry = dict(_fields(value))
+            text = entry.get(2, b"")
+            text = b64encode(text) if kind == "bytes" else text
+            decoded.setdefault(name, {})[entry.get(1, b"").decode()] = text.decode()
+        else:
+            decoded[name] = _DECODERS[kind](value) if kind in _DECODERS else _decode(kind, value)
+    return {key: value for key, value in decoded.items() if value not in ("", 0) or value is False}
+
+
+def _decode_time(data: bytes) -> str:
+    seconds = dict(_fields(data)).get(1, 0)
+    return format_time(datetime.fromtimestamp(seconds, UTC)) if seconds < 1 << 62 else ""
+
+
+_DECODERS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "text": bytes.decode,
+    "number": int,
+    "boolean": bool,
+    "Time": _decode_time,
+}
+
+
+def _kind_of(body: bytes) -> str:
+    kind = _message(_fields(_message(_fields(_unwrapped(body)), _TYPE_FIELD)), _KIND_FIELD)
+    return kind.decode(errors="replace")
 
 
 def read_delete_options(body: bytes) -> Json:
@@ -50,9 +123,9 @@ def read_delete_options(body: bytes) -> Json:
     Raises:
         ValueError: not Kubernetes protobuf, or another kind.
     """
-    kind = _message(_fields(_message(_fields(_unwrapped(body)), _TYPE_FIELD)), _KIND_FIELD)
-    if kind not in (b"", b"DeleteOptions"):
-        raise ValueError(f"the body is of kind {kind.decode(errors='replace')!r}")
+    kind = _kind_of(body)
+    if kind not in ("", "DeleteOptions"):
+        raise ValueError(f"the body is of kind {kind!r}")
     options: Json = {}
     for number, value in _fields(_raw(body)):
         match number, value:

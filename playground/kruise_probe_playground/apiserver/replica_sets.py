@@ -14,7 +14,8 @@ from kruise_probe.api.meta import LabelSelector
 from kruise_probe_playground.apiserver import failures
 from kruise_probe_playground.apiserver.failures import Cause, Target, invalid_value
 from kruise_probe_playground.apiserver.kinds import Rules
-from kruise_probe_playground.apiserver.pods import default_spec, spec_problems
+from kruise_probe_playground.apiserver.pod_validation import spec_problems
+from kruise_probe_playground.apiserver.pods import default_spec
 from kruise_probe_playground.apiserver.schema import Json
 
 _NOT_NEGATIVE: Final = "must be greater than or equal to 0"

@@ -6,8 +6,10 @@ Source: apiextensions-apiserver pkg/apiserver/schema; kube-openapi pkg/schemacon
 Differs: no CEL, no x-kubernetes-embedded-resource; a value of unknown type counts as untyped.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
+
+from kruise_probe_playground.apiserver.formats import DECODERS
 
 Json = dict[str, Any]
 ListType = Literal["atomic", "set", "map"]
@@ -35,6 +37,31 @@ ZERO_VALUES: Final[Mapping[str, Json]] = {
 """Fields without `omitempty`, which Go always writes."""
 
 
+_POINTER: Final = {"x-pointer": True}
+_NOT_NEGATIVE: Final = {"minimum": 0}
+_POSITIVE: Final = {"minimum": 1}
+LIMITS: Final[Mapping[str, Mapping[str, Json]]] = {
+    "io.k8s.api.core.v1.Probe": {
+        "initialDelaySeconds": _NOT_NEGATIVE,
+        "timeoutSeconds": _NOT_NEGATIVE,
+        "periodSeconds": _NOT_NEGATIVE,
+        "successThreshold": _NOT_NEGATIVE,
+        "failureThreshold": _NOT_NEGATIVE,
+        "terminationGracePeriodSeconds": _POSITIVE,
+    },
+    "io.k8s.api.core.v1.PodSpec": {"activeDeadlineSeconds": {"minimum": 1, "maximum": 2**31 - 1}},
+    "io.k8s.api.coordination.v1.LeaseSpec": {
+        "leaseDurationSeconds": _POSITIVE,
+        "leaseTransitions": _NOT_NEGATIVE,
+        "acquireTime": _POINTER,
+        "holderIdentity": _POINTER,
+        "renewTime": _POINTER,
+    },
+    "io.k8s.api.core.v1.ServicePort": {"port": {"minimum": 1, "maximum": 65535}},
+}
+"""What Go knows of fields and OpenAPI does not say: limits, and pointers, whose zero values are stored."""
+
+
 class Schema:
     """One node of a compiled schema. Immutable once compiled; shared between objects.
 
@@ -46,10 +73,12 @@ class Schema:
         keys: the keys of a list of type map.
         merge_key: the key for strategic merge patches; "" for lists of scalars.
         zero: see `ZERO_VALUES`.
+        decode: brings a string of a built-in kind into its stored form; see `DECODERS`.
     """
 
     __slots__ = (
         "atomic_map",
+        "decode",
         "default",
         "extra",
         "has_defaults",
@@ -90,6 +119,7 @@ class Schema:
         )
         self.atomic_map: bool = rules.get("x-kubernetes-map-type") == "atomic"
         self.zero: Json = {}
+        self.decode: Callable[[Any], str] | None = None
         self.has_defaults = False
 
     def child(self, key: str) -> "Schema | None":
@@ -141,8 +171,11 @@ class Compiler:
         if rules is self._definitions.get(name):
             self._done[name] = node  # before its parts, which may refer to it
         node.zero = ZERO_VALUES.get(name, {})
+        if self._typed:
+            node.decode = DECODERS.get(name) or DECODERS.get(rules.get("format", ""))
+        limits = LIMITS.get(name, {})
         for key, each in rules.get("properties", {}).items():
-            node.properties[key] = self.compile(each)
+            node.properties[key] = self.compile({**each, **limits.get(key, {})})
         node.extra = self._extra(rules, node)
         if "items" in rules:
             node.items = self.compile(rules["items"])

@@ -22,17 +22,11 @@ _GO_NAMES = {"integer": "number", "boolean": "bool"}
 
 
 class WrongType(Exception):
-    """A field of a built-in kind has a value of the wrong type.
+    """A field of a built-in kind has a value that Go cannot decode; `path` is dotted."""
 
-    Attributes:
-        path: dotted, without list indexes, as Go's decoder reports it.
-    """
-
-    def __init__(self, path: str, found: str, wanted: str) -> None:
+    def __init__(self, path: str, why: str) -> None:
         self.path = path
-        self.found = found
-        self.wanted = wanted
-        super().__init__(f"cannot unmarshal {found} into Go struct field {path} of type {wanted}")
+        super().__init__(why)
 
 
 def type_name(value: Any) -> str:
@@ -65,7 +59,15 @@ def prune(value: Any, schema: Schema, unknown: list[str], path: str = "") -> Any
     """
     if schema.typed and not is_of(value, schema.types):
         found = type_name(value)
-        raise WrongType(path, _GO_NAMES.get(found, found), "/".join(schema.types))
+        found = _GO_NAMES.get(found, found)
+        wanted = "/".join(schema.types)
+        why = f"json: cannot unmarshal {found} into Go struct field {path} of type {wanted}"
+        raise WrongType(path, why)
+    if schema.decode is not None and value:
+        try:
+            return schema.decode(value)
+        except ValueError as error:
+            raise WrongType(path, str(error)) from error
     if isinstance(value, dict):
         return _prune_map(value, schema, unknown, path)
     if isinstance(value, list) and schema.items is not None:
@@ -104,6 +106,8 @@ def _drops_null(child: Schema, parent: Schema) -> bool:
 def _is_omitted(value: Any, key: str, child: Schema, parent: Schema) -> bool:
     """Whether Go omits the value: an empty optional string, list or map."""
     if value or key in parent.required or key not in parent.properties:
+        return False
+    if "x-pointer" in child.rules:
         return False
     if isinstance(value, dict):
         return "additionalProperties" in child.rules

@@ -1,4 +1,4 @@
-"""Validation of custom resources by the schema of their definition.
+"""Validation by schema: of custom resources by all keywords, of built-in kinds by enumerations and limits.
 
 Source: apiextensions-apiserver pkg/apiserver/validation; kube-openapi pkg/validation (the wording).
 Differs: only the keywords of this project's schemas; no CEL, no ratcheting of unchanged values.
@@ -44,8 +44,9 @@ def _type_problem(value: Any, schema: Schema, path: str) -> Cause:
 
 
 def _map_problems(value: dict[str, Any], schema: Schema, path: str) -> Iterator[Cause]:
-    for key in sorted(schema.required - value.keys()):
-        yield failures.required(f"{path}.{key}" if path else key)
+    if not schema.typed:  # Go has zero values instead
+        for key in sorted(schema.required - value.keys()):
+            yield failures.required(f"{path}.{key}" if path else key)
     for key, each in value.items():
         child = schema.child(key)
         if child is not None:
@@ -78,7 +79,7 @@ def _list_problems(value: list[Any], schema: Schema, path: str) -> Iterator[Caus
 
 
 def _duplicate_problems(value: list[Any], schema: Schema, path: str) -> Iterator[Cause]:
-    if schema.list_type == "atomic":
+    if schema.list_type == "atomic" or schema.typed:
         return
     seen: list[Any] = []
     for index, each in enumerate(value):
@@ -105,7 +106,7 @@ def _text_problems(value: str, schema: Schema, path: str) -> Iterator[Cause]:
     pattern = schema.rules.get("pattern")
     if pattern is not None and not re.search(pattern, value):
         yield failures.invalid_value(path, value, f"{path} in body should match '{pattern}'")
-    if schema.rules.get("format") == "date-time" and not _is_time(value):
+    if schema.rules.get("format") == "date-time" and not schema.typed and not _is_time(value):
         yield failures.invalid_value(
             path, value, f'{path} in body must be of type date-time: "{value}"'
         )

@@ -7,7 +7,8 @@ Source: apiserver pkg/endpoints/handlers/{create,update,patch}.go, pkg/registry/
 Differs: no admission, no conversion.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import msgspec
@@ -23,14 +24,16 @@ from kruise_probe_playground.apiserver.registry import Registry
 from kruise_probe_playground.apiserver.schema import Json
 from kruise_probe_playground.apiserver.shaping import WrongType, apply_defaults, prune
 from kruise_probe_playground.apiserver.store import Stored
+from kruise_probe_playground.apiserver.validation import validate
 
 
 class Options(NamedTuple):
-    """`field_validation` is Ignore, Warn or Strict."""
+    """`field_validation` is Ignore, Warn or Strict; `doubled` are the paths of keys that the body has twice."""
 
     manager: str = "unknown"
     dry_run: bool = False
     field_validation: str = "Warn"
+    doubled: Sequence[str] = ()
 
 
 class Written(NamedTuple):
@@ -50,6 +53,12 @@ class Editor:
     def create(self, kind: Kind, namespace: str, sent: Json, options: Options) -> Written:
         """Store a new object."""
         new, unknown = _pruned(kind, sent, options)
+        with _warning(unknown):
+            return self._create(kind, namespace, new, options, unknown)
+
+    def _create(
+        self, kind: Kind, namespace: str, new: Json, options: Options, unknown: list[str]
+    ) -> Written:
         metadata = new.setdefault("metadata", {})
         _set_namespace(kind, metadata, namespace)
         self._registry.check_parents(kind, namespace, metadata.get("name") or "")
@@ -60,14 +69,23 @@ class Editor:
         meta.stamp_new(metadata, now, self._registry.random)
         kind.rules.default(new)
         kind.rules.reset_for_create(new)
+        unknown += meta.warnings(metadata, kind)
         track({}, new, kind.schema, _field_writer(kind, options), now, blank=self._blank(kind, new))
         kind.rules.prepare_for_create(new)
-        _check(kind, new, [*meta.problems(metadata, kind), *kind.rules.validate(new)])
+        _check(
+            kind,
+            new,
+            [*meta.problems(metadata, kind), *_by_schema(kind, new, {}), *kind.rules.validate(new)],
+        )
+        unknown += kind.rules.warnings(new)
         key = NamespacedName(namespace, metadata["name"])
         if key in self._registry.collection(kind).objects:
             raise failures.already_exists(kind.target(key.name))
         stored = kind.encode(new, 0) if options.dry_run else self._registry.commit(kind, new, None)
-        return Written(stored, created=True, warnings=[*unknown, *kind.rules.warnings(new)])
+        for resource, each in () if options.dry_run else kind.rules.companions(new):
+            companion = self._registry.kinds[resource]
+            self.create(companion, each["metadata"]["namespace"], each, options)
+        return Written(stored, created=True, warnings=unknown)
 
     @staticmethod
     def _blank(kind: Kind, new: Json) -> Json:
@@ -117,6 +135,19 @@ class Editor:
         """Store `sent`, a whole or patched object, in place of `stored`."""
         old = kind.decode(stored)
         new, unknown = _pruned(kind, sent, options, old, patched=patched)
+        with _warning(unknown):
+            return self._update(kind, stored, subresource, (old, new), options, unknown)
+
+    def _update(
+        self,
+        kind: Kind,
+        stored: Stored,
+        subresource: str,
+        states: tuple[Json, Json],
+        options: Options,
+        unknown: list[str],
+    ) -> Written:
+        old, new = states
         metadata = new.setdefault("metadata", {})
         _set_namespace(kind, metadata, stored.key.namespace)
         version = metadata.get("resourceVersion")
@@ -127,14 +158,15 @@ class Editor:
         kind.rules.reset_for_update(new, old, subresource)
         metadata = new["metadata"]
         meta.carry_over(metadata, old["metadata"])
+        unknown += meta.warnings(metadata, kind)
         writer = _field_writer(kind, options, subresource)
         track(old, new, kind.schema, writer, self._registry.now())
         kind.rules.prepare_for_update(new, old)
         _check(kind, new, _update_problems(kind, new, old))
         if same_but_for_times(old, new):
             return Written(stored, warnings=unknown)
-        warnings = [*unknown, *kind.rules.warnings(new)]
-        return Written(self._store(kind, new, stored, options), warnings=warnings)
+        unknown += kind.rules.warnings(new)
+        return Written(self._store(kind, new, stored, options), warnings=unknown)
 
     def _store(self, kind: Kind, new: Json, stored: Stored, options: Options) -> Stored:
         if options.dry_run:
@@ -146,6 +178,16 @@ class Editor:
         return self._registry.commit(kind, new, stored)
 
 
+@contextmanager
+def _warning(warnings: Sequence[str]) -> Iterator[None]:
+    """Failures have the warnings of the body, too."""
+    try:
+        yield
+    except Failure as failure:
+        failure.warnings = warnings
+        raise
+
+
 def _field_writer(kind: Kind, options: Options, subresource: str = "") -> FieldWriter:
     return FieldWriter(options.manager, "Update", kind.api_version, subresource)
 
@@ -154,8 +196,20 @@ def _update_problems(kind: Kind, new: Json, old: Json) -> list[Cause]:
     return [
         *meta.problems(new["metadata"], kind),
         *meta.update_problems(new["metadata"], old["metadata"]),
+        *_by_schema(kind, new, old),
         *kind.rules.validate_update(new, old),
     ]
+
+
+def _by_schema(kind: Kind, new: Json, old: Json) -> Iterator[Cause]:
+    """The errors of a built-in kind's parts that have changed; rules validate custom resources."""
+    if not kind.custom:
+        changed = {
+            key: each
+            for key, each in new.items()
+            if key not in ("metadata", "status") and each != old.get(key)
+        }
+        yield from validate(changed, kind.schema, "")
 
 
 def _check(kind: Kind, new: Json, causes: Sequence[Cause]) -> None:
@@ -187,8 +241,11 @@ def _pruned(
     try:
         new: Json = prune(changed, kind.schema, unknown)
     except WrongType as error:
-        raise _undecodable(kind, sent, f"json: {error}", patched=patched) from error
-    problems = [f'unknown field "{each}"' for each in unknown]
+        raise _undecodable(kind, sent, str(error), patched=patched) from error
+    below = tuple(f"{each}." for each in unknown)
+    doubled = [each for each in options.doubled if not each.startswith(below)]
+    problems = [f'duplicate field "{each}"' for each in doubled]
+    problems += [f'unknown field "{each}"' for each in unknown]
     if problems and options.field_validation == "Strict":
         why = f"strict decoding error: {', '.join(problems)}"
         raise _undecodable(kind, sent, why, patched=patched)

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 import pytest
 from support.contract_api import PROTOBUF, Answer, Api, marker, node_pod_probe, pod
 from support.patience import PATIENCE_SECONDS
+from support.programs import until
 
 FINALIZER = "example.com/held"
 
@@ -348,3 +349,75 @@ async def test_a_pod_that_finished_its_grace_can_still_report(api: Api) -> None:
     patched = await api.strategic(api.path("pods", "p") + "/status", patch)
     assert patched.body["status"]["phase"] == "Failed"
     assert "deletionTimestamp" in patched.meta
+
+
+async def owner_and_dependent(api: Api, **reference: object) -> tuple[str, str]:
+    """The paths of an owner, and of a dependent that a finalizer holds."""
+    owner = await api.create("configmaps", {"metadata": {"name": "owner"}})
+    dependent = {
+        "name": "dependent",
+        "finalizers": ["example.com/hold"],
+        "ownerReferences": [
+            {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "name": "owner",
+                "uid": owner.meta["uid"],
+                **reference,
+            }
+        ],
+    }
+    await api.create("configmaps", {"metadata": dependent})
+    return api.path("configmaps", "owner"), api.path("configmaps", "dependent")
+
+
+async def test_a_foreground_deletion_does_not_wait_for_dependents_that_do_not_block(
+    api: Api,
+) -> None:
+    owner, dependent = await owner_and_dependent(api, blockOwnerDeletion=False)
+    await api.delete(owner, propagationPolicy="Foreground")
+    await api.until_gone(owner)
+    await api.merge(dependent, {"metadata": {"finalizers": None}})
+    await api.until_gone(dependent)
+
+
+async def test_a_foreground_deletion_waits_for_dependents_that_block(api: Api) -> None:
+    owner, dependent = await owner_and_dependent(api, blockOwnerDeletion=True)
+    await api.delete(owner, propagationPolicy="Foreground")
+
+    async def is_ending() -> bool:
+        return "deletionTimestamp" in (await api.get(dependent)).meta
+
+    await until("the dependent is being deleted", is_ending)
+    assert (await api.get(owner)).code == 200
+    await api.merge(dependent, {"metadata": {"finalizers": None}})
+    await api.until_gone(owner)
+
+
+async def test_a_reference_to_one_of_two_owners_goes_with_it(api: Api) -> None:
+    owners = [
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "name": name,
+            "uid": (await api.create("configmaps", {"metadata": {"name": name}})).meta["uid"],
+        }
+        for name in "ab"
+    ]
+    await api.create("configmaps", {"metadata": {"name": "both", "ownerReferences": owners}})
+    await api.delete(api.path("configmaps", "a"))
+
+    async def has_one_owner() -> bool:
+        return len((await api.get(api.path("configmaps", "both"))).meta["ownerReferences"]) == 1
+
+    await until("the reference is removed", has_one_owner)
+
+
+async def test_an_owner_in_another_namespace_does_not_keep_its_dependent(api: Api) -> None:
+    elsewhere = api.path("configmaps", namespace="default")
+    name = f"owner-{api.unique}"
+    owner = await api.post(elsewhere, {"metadata": {"name": name}})
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": owner.meta["uid"]}
+    await api.create("configmaps", {"metadata": {"name": "d", "ownerReferences": [reference]}})
+    await api.until_gone(api.path("configmaps", "d"))
+    await api.delete(f"{elsewhere}/{name}")

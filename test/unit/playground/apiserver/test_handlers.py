@@ -144,7 +144,7 @@ def test_definitions_are_shown_as_kubectl_prints_them(server: Server) -> None:
 @pytest.mark.parametrize(
     ("query", "code"),
     [
-        pytest.param({"dryRun": "Some"}, 400, id="dry-run"),
+        pytest.param({"dryRun": "Some"}, 422, id="dry-run"),
         pytest.param({"fieldManager": "x" * 129}, 422, id="long-field-manager"),
     ],
 )

@@ -115,7 +115,9 @@ async def test_negative_grace_period_is_one_second(world: World) -> None:
 
 async def test_failed_precondition_contains_both_uids(world: World) -> None:
     stored = world.create("pods", pod())
-    with pytest.raises(Failure, match=f"UID in precondition: x, UID in object meta: {stored.uid}"):
+    with pytest.raises(
+        Failure, match=rf"precondition \(x\) does not match the UID in record \({stored.uid}\)"
+    ):
         world.delete("pods", stored, uid="x")
 
 
@@ -144,9 +146,33 @@ async def test_recreated_node_does_not_own_old_dependents(world: World) -> None:
     assert world.get(NODE_POD_PROBES, "n") is None
 
 
-async def test_foreground_deletion_waits_for_dependents(world: World) -> None:
+async def test_foreground_deletion_does_not_wait_for_dependents_that_do_not_block(
+    world: World,
+) -> None:
     node = world.create("nodes", {"metadata": {"name": "n"}})
     held = {"name": "n", "ownerReferences": [owned_by("Node", node)], "finalizers": ["x.io/f"]}
+    world.create(NODE_POD_PROBES, {"metadata": held})
+    assert not world.delete("nodes", node, policy="Foreground")
+    world.collector.sweep()
+    assert world.get("nodes", "n") is None
+    assert world.get(NODE_POD_PROBES, "n")
+
+
+async def test_reference_to_a_deleted_owner_is_removed(world: World) -> None:
+    node = world.create("nodes", {"metadata": {"name": "n"}})
+    other = world.create("nodes", {"metadata": {"name": "o"}})
+    owners = [owned_by("Node", node), owned_by("Node", other)]
+    world.create(NODE_POD_PROBES, {"metadata": {"name": "n", "ownerReferences": owners}})
+    world.delete("nodes", node)
+    world.collector.sweep()
+    kept = (world.get(NODE_POD_PROBES, "n") or {})["metadata"]["ownerReferences"]
+    assert [each["uid"] for each in kept] == [other.uid]
+
+
+async def test_foreground_deletion_waits_for_dependents(world: World) -> None:
+    node = world.create("nodes", {"metadata": {"name": "n"}})
+    owner = {**owned_by("Node", node), "blockOwnerDeletion": True}
+    held = {"name": "n", "ownerReferences": [owner], "finalizers": ["x.io/f"]}
     dependent = world.create(NODE_POD_PROBES, {"metadata": held})
     assert not world.delete("nodes", node, policy="Foreground")
     world.collector.sweep()

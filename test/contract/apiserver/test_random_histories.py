@@ -1,0 +1,172 @@
+"""Random histories of requests to both servers: every answer and every watch event is the same.
+
+A difference shrinks to the shortest history that has it. KRUISE_PROBE_HISTORY_REQUESTS is how many requests are sent.
+"""
+
+import asyncio
+import os
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from support.api_server import ApiServer
+from support.contract_api import Api, Target, target_of
+from support.histories import Client, differences, normal
+from support.history_steps import CLUSTER_SCOPED, SENTINELS, Step, histories
+
+from kruise_probe.manifests.crds import all_crds
+
+KUBECONFIG_VARIABLE = "KRUISE_PROBE_CONTRACT_KUBECONFIG"
+REQUESTS = int(os.environ.get("KRUISE_PROBE_HISTORY_REQUESTS", "400"))
+STEPS = 25
+PER_HISTORY = 13
+"""Requests of a history, on average."""
+SELECTORS = ("", "l=x", "!l", "l!=x")
+
+
+@pytest.fixture(scope="module")
+def runner() -> Any:
+    kubeconfig = os.environ.get(KUBECONFIG_VARIABLE)
+    if not kubeconfig:
+        pytest.skip(f"no real API server: {KUBECONFIG_VARIABLE} is not set")
+    with asyncio.Runner() as runner:
+        stack, real, embedded = runner.run(_open(target_of(Path(kubeconfig))))
+        yield runner, real, embedded
+        runner.run(stack.aclose())
+
+
+async def _open(real: Target) -> tuple[AsyncExitStack, Any, Any]:
+    stack = AsyncExitStack()
+    server = await stack.enter_async_context(ApiServer())
+    session = await stack.enter_async_context(aiohttp.ClientSession())
+    api = Api(session, real)
+    for crd in all_crds():
+        await api.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
+    return stack, (session, real), (session, Target(server.url, Path()))
+
+
+async def _begin(session: aiohttp.ClientSession, target: Target) -> Client:
+    """A client in a namespace of its own, which has what controllers put there."""
+    api = Api(session, target)
+    await api.post(api.path("namespaces"), {"metadata": {"name": api.namespace}})
+    account, authority = ({"metadata": {"name": name}} for name in ("default", "kube-root-ca.crt"))
+    await api.post(api.path("serviceaccounts"), account)
+    await api.post(api.path("configmaps"), authority)
+    return Client(api)
+
+
+async def _run(real: Any, embedded: Any, history: Sequence[Step]) -> list[str]:
+    clients = [await _begin(*each) for each in (real, embedded)]
+    try:
+        async with AsyncExitStack() as stack:
+            watches = [await _watches(stack, client, history) for client in clients]
+            for number, step in enumerate(history):
+                answers = [await client.send(step) for client in clients]
+                if found := differences(*answers):
+                    return [f"step {number}: {step}", *found]
+            for client, kind in product(clients, sorted({each.kind for each in history})):
+                for number, labels in enumerate(SENTINELS):
+                    body = {**_least(kind), "metadata": {"labels": labels}}
+                    await client.send(Step("create", kind, f"zz{number}", body))
+            heard = [
+                [await _heard(client, each) for each in some]
+                for client, some in zip(clients, watches, strict=True)
+            ]
+            return [f"watches {each}" for each in differences(*heard)]
+    finally:
+        for client in clients:
+            await _end(client)
+
+
+async def _watches(stack: AsyncExitStack, client: Client, history: Sequence[Step]) -> list[Any]:
+    opened = []
+    for kind in sorted({each.kind for each in history}):
+        path = client.path(Step("list", kind), named=False)
+        listed = await client.api.get(path, limit=1)
+        for selector in SELECTORS:
+            own = f"contract={client.api.unique}" if kind in CLUSTER_SCOPED else ""
+            query = {"labelSelector": ",".join(filter(None, (own, selector)))}
+            stream = client.api.watch(path, resourceVersion=listed.revision, **query)
+            opened.append((kind, selector, await stack.enter_async_context(stream)))
+    return opened
+
+
+async def _heard(client: Client, watch: Any) -> Any:
+    """The events of a watch until that of a sentinel, which is created last."""
+    kind, selector, stream = watch
+    events = []
+    while True:
+        event = await stream.next()
+        if event["type"] == "ERROR" or "zz" in event["object"]["metadata"]["name"]:
+            break
+        if event["object"]["metadata"]["name"] not in ("kube-root-ca.crt", "default"):
+            events.append([event["type"], normal(event["object"], client.api)])
+    return {"of": f"{kind} {selector}", "events": events}
+
+
+def _least(kind: str) -> dict[str, Any]:
+    containers = {
+        "containers": [{"name": "c", "image": "i"}],
+        "automountServiceAccountToken": False,
+    }
+    bodies: dict[str, dict[str, Any]] = {
+        "pods": {"spec": {**containers, "schedulerName": "nobody"}},
+        "services": {"spec": {"clusterIP": "None", "ports": [{"port": 80}]}},
+        "events": {"involvedObject": {"namespace": "{ns}"}},
+        "podprobemarkers": {
+            "apiVersion": "apps.kruise.io/v1alpha1",
+            "kind": "PodProbeMarker",
+            "spec": {
+                "selector": {"matchLabels": {"a": "b"}},
+                "probes": [
+                    {
+                        "name": "p",
+                        "containerName": "c",
+                        "podConditionType": "a.b/c",
+                        "probe": {"exec": {"command": ["true"]}},
+                    }
+                ],
+            },
+        },
+        "nodepodprobes": {
+            "apiVersion": "apps.kruise.io/v1alpha1",
+            "kind": "NodePodProbe",
+            "spec": {},
+        },
+    }
+    return bodies.get(kind, {})
+
+
+async def _end(client: Client) -> None:
+    api = client.api
+    for path, bodies in client.seen.items():
+        if bodies[-1]["metadata"].get("finalizers"):
+            await api.merge(path, {"metadata": {"finalizers": None}})
+    await api.delete(api.path("pods"), gracePeriodSeconds=0)
+    await api.delete(api.path("namespaces", api.namespace))
+    for resource in CLUSTER_SCOPED:
+        await api.delete(api.path(resource), labelSelector=f"contract={api.unique}")
+
+
+def test_random_histories_have_the_same_answers(runner: Any) -> None:
+    loop, real, embedded = runner
+
+    @settings(
+        max_examples=max(1, REQUESTS // PER_HISTORY),
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate, Phase.shrink],
+        print_blob=False,
+        database=None,
+    )
+    @given(histories(STEPS))
+    def check(history: list[Step]) -> None:
+        found = loop.run(_run(real, embedded, history))
+        assert not found, "\n".join(found)
+
+    check()

@@ -1,0 +1,201 @@
+"""Sends random histories to a server, and compares what remains of answers without identity, times and versions."""
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from support.contract_api import Api, Json
+from support.history_steps import CLUSTER_SCOPED, Step
+
+
+@dataclass
+class Client:
+    """Sends steps to one server and remembers what it has seen of each object."""
+
+    api: Api
+    seen: dict[str, list[Json]] = field(default_factory=dict)
+    requests: int = 0
+
+    def name_of(self, step: Step) -> str:
+        prefixed = step.kind in CLUSTER_SCOPED and step.name
+        return f"{self.api.namespace}-{step.name}" if prefixed else step.name
+
+    def path(self, step: Step, *, named: bool = True) -> str:
+        path = self.api.path(step.kind, self.name_of(step) if named else "")
+        return f"{path}/{step.subresource}" if step.subresource else path
+
+    async def send(self, step: Step) -> Any:
+        """The answer, normalised."""
+        query = dict(step.query)
+        if step.kind in CLUSTER_SCOPED and step.verb in ("list", "deletecollection"):
+            query["labelSelector"] = ",".join(
+                filter(None, [f"contract={self.api.unique}", query.get("labelSelector")])
+            )
+        if step.verb == "list" and step.pages:
+            return await self._pages(step, query)
+        method, named, body_of = {
+            "get": ("GET", True, _as_is),
+            "list": ("GET", False, _as_is),
+            "create": ("POST", False, self._named),
+            "update": ("PUT", True, self._updated),
+            "patch": ("PATCH", True, self._preconditioned),
+            "delete": ("DELETE", True, _as_is),
+            "deletecollection": ("DELETE", False, _as_is),
+        }[step.verb]
+        self.requests += 1
+        answer = await self.api.send(
+            method,
+            self.path(step, named=named),
+            self._filled(body_of(step)),
+            content_type=step.form,
+            **query,
+        )
+        if named or step.verb == "create":
+            self._remember(step, answer.body)
+        warnings = sorted(answer.headers.getall("Warning", []))
+        return normal((answer.code, answer.body, warnings), self.api)
+
+    async def _pages(self, step: Step, query: Json) -> Any:
+        found, token = [], ""
+        while True:
+            self.requests += 1
+            more = {"continue": token} if token else {}
+            answer = await self.api.get(
+                self.path(step, named=False), **query, limit=step.pages, **more
+            )
+            found.append(normal((answer.code, answer.body, []), self.api))
+            token = answer.body["metadata"].get("continue", "")
+            if not token:
+                return found
+
+    def _remember(self, step: Step, body: Json) -> None:
+        if body.get("metadata", {}).get("uid"):
+            self.seen.setdefault(self.path(Step("get", step.kind, step.name)), []).append(body)
+
+    def _known(self, step: Step, which: str) -> Json:
+        seen = self.seen.get(self.path(Step("get", step.kind, step.name))) or [{"metadata": {}}]
+        return seen[0] if which == "stale" else seen[-1]
+
+    def _named(self, step: Step) -> Any:
+        body = dict(step.body or {})
+        body["metadata"] = {**(body.get("metadata") or {}), "name": self.name_of(step)}
+        return self._owned(step, body)
+
+    def _owned(self, step: Step, body: Json) -> Json:
+        """Objects without a namespace have a label of the test, by which they are found."""
+        if step.kind in CLUSTER_SCOPED:
+            labels = body["metadata"].get("labels") or {}
+            body["metadata"] = {
+                **body["metadata"],
+                "labels": {**labels, "contract": self.api.unique},
+            }
+        return body
+
+    def _updated(self, step: Step) -> Any:
+        known = self._known(step, "current")
+        body = {
+            **known,
+            **{key: each for key, each in (step.body or {}).items() if each is not None},
+        }
+        metadata = {**known["metadata"], **((step.body or {}).get("metadata") or {})}
+        metadata["name"] = self.name_of(step)
+        metadata.pop("resourceVersion", None)
+        if step.version:
+            known_version = self._known(step, step.version)["metadata"].get("resourceVersion")
+            metadata |= {"resourceVersion": known_version} if known_version else {}
+        return self._owned(step, {**body, "metadata": metadata})
+
+    def _preconditioned(self, step: Step) -> Any:
+        if isinstance(step.body, list) or not (step.version or step.uid):
+            return step.body
+        body = dict(step.body or {})
+        metadata = dict(body.get("metadata") or {})
+        if step.version:
+            known = self._known(step, step.version)["metadata"].get("resourceVersion")
+            metadata |= {"resourceVersion": known} if known else {}
+        if step.uid:
+            right = self._known(step, "current")["metadata"].get("uid", "none")
+            metadata["uid"] = right if step.uid == "right" else "wrong"
+        return {**body, "metadata": metadata}
+
+    def _filled(self, body: Any) -> Any:
+        if isinstance(body, dict):
+            return {key: self._filled(each) for key, each in body.items()}
+        if isinstance(body, list):
+            return [self._filled(each) for each in body]
+        return self.api.namespace if body == "{ns}" else body
+
+
+def _as_is(step: Step) -> Any:
+    return step.body
+
+
+ADMITTED = frozenset({"tolerations", "priority", "preemptionPolicy"})
+ALLOCATED = frozenset({"clusterIPs", "ipFamilies", "ipFamilyPolicy"})
+UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+TIME = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$")
+GIVEN_TIME = re.compile(r"^2026-01-02")
+
+
+def normal(value: Any, api: Api) -> Any:
+    """Without what differs between any two servers, and without sentences."""
+    if isinstance(value, tuple):
+        code, body, warnings = value
+        return {"code": code, "body": _body(body, api), "warnings": normal(warnings, api)}
+    if isinstance(value, dict):
+        kept = {
+            key: each for key, each in value.items() if key not in ADMITTED and key not in ALLOCATED
+        }
+        if kept.get("managedFields"):
+            kept["managedFields"] = sorted(
+                kept["managedFields"], key=lambda each: str({**each, "time": ""})
+            )
+        for key in ("resourceVersion", "continue"):
+            if kept.get(key):
+                kept[key] = key
+        return {key: normal(each, api) for key, each in kept.items()}
+    if isinstance(value, list):
+        return [normal(each, api) for each in value]
+    if isinstance(value, str):
+        value = UUID.sub("uid", value.replace(api.namespace, "ns").replace(api.unique, "unique"))
+        return "time" if TIME.match(value) and not GIVEN_TIME.match(value) else value
+    return value
+
+
+def _body(body: Any, api: Api) -> Any:
+    if body.get("kind") == "Status" and body.get("status") == "Failure":
+        details = body.get("details") or {}
+        causes = {(each.get("reason"), each.get("field")) for each in details.get("causes", ())}
+        causes.discard(("FieldValueInvalid", "<nil>"))  # "some validation rules were not checked"
+        kept = {key: details.get(key) for key in ("name", "group", "kind")}
+        return normal(
+            {"reason": body.get("reason"), **kept, "causes": sorted(map(str, causes))}, api
+        )
+    if "items" in body:
+        items = [
+            {"metadata": {"name": each["metadata"]["name"]}} if _is_given(each) else each
+            for each in body["items"]
+        ]
+        return normal({**body, "items": items}, api)
+    return normal(body, api)
+
+
+def _is_given(each: Json) -> bool:
+    """Whether controllers of the real cluster make it in every namespace."""
+    return each["metadata"]["name"] in ("kube-root-ca.crt", "default")
+
+
+def differences(real: Any, embedded: Any, path: str = "") -> list[str]:
+    """Where two normalised answers differ, path by path."""
+    if isinstance(real, dict) and isinstance(embedded, dict):
+        return [
+            found
+            for key in sorted(real.keys() | embedded.keys())
+            for found in differences(
+                real.get(key, "(absent)"), embedded.get(key, "(absent)"), f"{path}.{key}"
+            )
+        ]
+    if isinstance(real, list) and isinstance(embedded, list) and len(real) == len(embedded):
+        pairs = enumerate(zip(real, embedded, strict=True))
+        return [found for at, (a, b) in pairs for found in differences(a, b, f"{path}[{at}]")]
+    return [] if real == embedded else [f"{path}: real {real!r}, embedded {embedded!r}"]

@@ -1,0 +1,424 @@
+"""Random histories of requests to an API server: which steps there are, and what they send.
+
+A step is data: it names objects by letters, and versions and uids by what a client would know of them, so that the same step
+can be sent to two servers.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import strategies as st
+from support.contract_api import JSON_PATCH, MERGE, STRATEGIC, Json
+
+NAMES = ("a", "b", "c", "d")
+CUSTOM = ("podprobemarkers", "nodepodprobes")
+CLUSTER_SCOPED = ("nodepodprobes",)
+KINDS = (
+    "pods",
+    "configmaps",
+    "secrets",
+    "services",
+    "serviceaccounts",
+    "leases",
+    "events",
+    *CUSTOM,
+)
+"""Without nodes and ReplicaSets, which controllers of the real cluster change."""
+SENTINELS: tuple[Json, ...] = ({"l": "x"}, {})
+
+
+@dataclass(frozen=True)
+class Step:
+    """One request.
+
+    Attributes:
+        version: the resourceVersion that the body has: "" for none, or `current` or `stale`.
+        uid: the same for the uid: `right` or `wrong`.
+        pages: for a list: read it in pages of this size.
+    """
+
+    verb: str
+    kind: str
+    name: str = ""
+    body: Any = None
+    form: str = "application/json"
+    query: tuple[tuple[str, str], ...] = ()
+    subresource: str = ""
+    version: str = ""
+    uid: str = ""
+    pages: int = 0
+
+    def __repr__(self) -> str:
+        told = [f"{self.verb} {self.kind}/{self.name}/{self.subresource}".rstrip("/")]
+        told += [f"?{'&'.join(map('='.join, self.query))}"] if self.query else []
+        told += [f"{self.form.split('/')[1]} {self.body}"] if self.body is not None else []
+        told += [
+            f"{key}={value}" for key in ("version", "uid", "pages") if (value := getattr(self, key))
+        ]
+        return " ".join(told)
+
+
+def rarely(usual: st.SearchStrategy[Any], odd: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.one_of(*[usual] * 6, odd)
+
+
+LABELS = rarely(
+    st.sampled_from([None, {}, {"l": "x"}, {"l": "y"}, {"l": "x", "m": "z"}, {"n/o": ""}]),
+    st.sampled_from([{"-l": "x"}, {"l": "-x"}, {"l": "x" * 64}, {"l": None}, {"": "x"}]),
+)
+FINALIZERS = rarely(
+    st.sampled_from([None, None, None, [], ["a.b/c"], ["a.b/c", "d.e/f"]]),
+    st.sampled_from(
+        [["nodomain"], ["bad name"], ["a.b/c", "a.b/c"], ["orphan", "foregroundDeletion"]]
+    ),
+)
+METADATA = st.fixed_dictionaries(
+    {},
+    optional={
+        "labels": LABELS,
+        "annotations": st.sampled_from([None, {}, {"a": "1"}, {"a": "2", "b/c": ""}, {"-": "x"}]),
+        "finalizers": FINALIZERS,
+        "generation": st.just(7),
+        "creationTimestamp": st.just(None),
+        "managedFields": st.just([]),
+    },
+)
+
+QUANTITIES = st.sampled_from(["1", "0.5", "500m", "2", "100Mi", "0", "x", "-1"])
+PROBES = st.fixed_dictionaries(
+    {},
+    optional={
+        "exec": st.just({"command": ["true"]}),
+        "tcpSocket": st.sampled_from([{"port": 80}, {"port": 0}, {"port": "http"}]),
+        "httpGet": st.sampled_from([{"port": 80}, {"port": 80, "path": "/x", "scheme": "HTTPS"}]),
+        "grpc": st.just({"port": 1}),
+        "periodSeconds": st.sampled_from([0, 1, -1, 5]),
+        "successThreshold": st.sampled_from([0, 1, 2]),
+        "timeoutSeconds": st.sampled_from([None, 3]),
+        "unknown": st.just(1),
+    },
+)
+CONTAINERS = st.lists(
+    st.fixed_dictionaries(
+        {"name": rarely(st.sampled_from(["c", "d"]), st.sampled_from(["", "C"]))},
+        optional={
+            "image": st.sampled_from(["i", "i:1", "j:latest", ""]),
+            "command": st.sampled_from([[], ["x"], None]),
+            "env": st.sampled_from(
+                [[], [{"name": "A", "value": "1"}], [{"name": "A"}, {"name": "A", "value": "2"}]]
+            ),
+            "ports": st.sampled_from(
+                [
+                    [{"containerPort": 80}],
+                    [{"containerPort": 80, "name": "http"}],
+                    [{"containerPort": 0}],
+                ]
+            ),
+            "imagePullPolicy": st.sampled_from(["Always", "Sometimes", ""]),
+            "readinessProbe": PROBES,
+            "livenessProbe": PROBES,
+            "resources": st.fixed_dictionaries(
+                {},
+                optional={
+                    "limits": st.dictionaries(st.sampled_from(["cpu", "memory"]), QUANTITIES),
+                    "requests": st.dictionaries(st.sampled_from(["cpu"]), QUANTITIES),
+                },
+            ),
+        },
+    ),
+    min_size=1,
+    max_size=2,
+)
+POD_SPECS = st.one_of(
+    st.just({"containers": [{"name": "c", "image": "i"}]}),
+    st.just({"containers": [{"name": "c", "image": "i"}], "nodeName": "nowhere"}),
+    st.fixed_dictionaries(
+        {"containers": CONTAINERS},
+        optional={
+            "nodeName": st.just("nowhere"),
+            "restartPolicy": st.sampled_from(["Always", "Never", "Sometimes"]),
+            "terminationGracePeriodSeconds": st.sampled_from([0, 5]),
+            "readinessGates": st.sampled_from(
+                [[{"conditionType": "a.b/c"}], [{"conditionType": "-"}]]
+            ),
+            "nodeSelector": st.sampled_from([{}, {"a": "b"}, {"-": "b"}]),
+            "hostname": st.sampled_from(["h", "H", ""]),
+            "containerz": st.just([]),
+        },
+    ),
+).map(
+    lambda spec: {
+        **spec,
+        "schedulerName": "nobody",
+        "automountServiceAccountToken": False,
+    }
+)
+CONDITIONS = st.lists(
+    st.fixed_dictionaries(
+        {"type": st.sampled_from(["Ready", "a.b/c"]), "status": st.sampled_from(["True", "False"])},
+        optional={
+            "reason": st.sampled_from(["R", ""]),
+            "lastTransitionTime": st.sampled_from([None, "2026-01-02T03:04:05Z", "bad"]),
+        },
+    ),
+    max_size=2,
+    unique_by=lambda each: each["type"],
+)
+POD_STATUS = st.fixed_dictionaries(
+    {},
+    optional={
+        "phase": st.sampled_from(["Running", "Pending", "Succeeded"]),
+        "message": st.sampled_from(["m", ""]),
+        "conditions": CONDITIONS,
+    },
+)
+TEXTS = st.dictionaries(
+    rarely(st.sampled_from(["k", "l.m"]), st.sampled_from(["", "a b"])),
+    rarely(st.sampled_from(["v", "", "w"]), st.sampled_from([None, 1])),
+    max_size=2,
+)
+BASE64 = st.dictionaries(
+    st.sampled_from(["k", "l"]), st.sampled_from(["", "eA==", "!"]), max_size=2
+)
+MICRO_TIMES = st.sampled_from(["2026-01-02T03:04:05.123456Z", "2026-01-02T03:04:05Z", None])
+PROBE_ENTRIES = st.fixed_dictionaries(
+    {
+        "name": st.sampled_from(["p", "q"]),
+        "containerName": st.just("c"),
+        "podConditionType": st.sampled_from(["a.b/c", "a.b/d"]),
+        "probe": st.sampled_from(
+            [{"exec": {"command": ["true"]}}, {"tcpSocket": {"port": 1}}, {"httpGet": {"port": 80}}]
+        ),
+    }
+)
+
+PARTS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
+    "pods": {"spec": POD_SPECS, "status": POD_STATUS},
+    "configmaps": {
+        "data": TEXTS,
+        "binaryData": BASE64,
+        "immutable": st.sampled_from([False, True]),
+    },
+    "secrets": {
+        "data": BASE64,
+        "stringData": TEXTS,
+        "type": st.sampled_from(["Opaque", "x", "kubernetes.io/tls", ""]),
+    },
+    "services": {
+        "spec": st.fixed_dictionaries(
+            {"clusterIP": st.just("None"), "selector": st.sampled_from([{"a": "b"}, {"c": "d"}])},
+            optional={
+                "ports": st.sampled_from(
+                    [[{"port": 80}], [{"port": 80, "name": "x"}, {"port": 81}], [{"port": 0}]]
+                ),
+            },
+        )
+    },
+    "serviceaccounts": {"automountServiceAccountToken": st.sampled_from([True, False, None])},
+    "leases": {
+        "spec": st.fixed_dictionaries(
+            {},
+            optional={
+                "holderIdentity": st.sampled_from(["", "x", "y"]),
+                "leaseDurationSeconds": st.sampled_from([15, 0, -1]),
+                "leaseTransitions": st.sampled_from([0, 1, -1]),
+                "renewTime": MICRO_TIMES,
+                "acquireTime": MICRO_TIMES,
+            },
+        )
+    },
+    "events": {
+        "involvedObject": st.sampled_from(
+            [{"namespace": "{ns}"}, {"namespace": "{ns}", "name": "p"}, {}]
+        ),
+        "reason": st.sampled_from(["R", ""]),
+        "count": st.sampled_from([1, 2]),
+        "lastTimestamp": st.sampled_from(["2026-01-02T03:04:05Z", None, "x"]),
+    },
+    "podprobemarkers": {
+        "spec": st.fixed_dictionaries(
+            {
+                "selector": st.sampled_from(
+                    [{"matchLabels": {"a": "b"}}, {"matchLabels": {"c": "d"}}]
+                )
+            },
+            optional={
+                "probes": st.lists(PROBE_ENTRIES, max_size=2),
+                "unknown": st.just({"a": None}),
+            },
+        ),
+        "status": st.sampled_from([{}, {"matchedPods": 1}, {"matchedPods": "x"}, {"zzz": 1}]),
+    },
+    "nodepodprobes": {
+        "spec": st.sampled_from([{}, {"podProbes": []}, {"podProbes": None}]),
+        "status": st.sampled_from([{}, {"podProbeStatuses": []}]),
+    },
+}
+HAVE_STATUS = frozenset({"pods", *CUSTOM})
+API_VERSIONS = {
+    "leases": ("coordination.k8s.io/v1", "Lease"),
+    "podprobemarkers": ("apps.kruise.io/v1alpha1", "PodProbeMarker"),
+    "nodepodprobes": ("apps.kruise.io/v1alpha1", "NodePodProbe"),
+}
+MANAGERS = st.sampled_from([(), (("fieldManager", "a"),), (("fieldManager", "b"),)])
+WRITING = st.builds(
+    lambda manager, more: (*manager, *more),
+    MANAGERS,
+    rarely(
+        st.just(()),
+        st.sampled_from(
+            [
+                (("dryRun", "All"),),
+                (("fieldValidation", "Strict"),),
+                (("fieldValidation", "Ignore"),),
+                (("dryRun", "Some"),),
+            ]
+        ),
+    ),
+)
+LABEL_SELECTORS = ("", "l=x", "l!=x", "l", "!l", "l in (x,y)", "l notin (x)", "l=x,m", "l=")
+BAD_LABEL_SELECTORS = ("l=x,", "-l=x", "l in x", "l=-x-")
+READING = st.builds(
+    lambda labels, fields: tuple(
+        each for each in (("labelSelector", labels), ("fieldSelector", fields)) if each[1]
+    ),
+    rarely(st.sampled_from(LABEL_SELECTORS), st.sampled_from(BAD_LABEL_SELECTORS)),
+    rarely(
+        st.just(""),
+        st.sampled_from(
+            ["metadata.name=a", "metadata.name!=a", "metadata.name=a,", "foo=bar", "a"]
+        ),
+    ),
+)
+POINTERS = st.sampled_from(
+    [
+        "/metadata/labels",
+        "/metadata/labels/l",
+        "/metadata/annotations/a",
+        "/metadata/finalizers",
+        "/metadata/finalizers/0",
+        "/metadata/finalizers/-",
+        "/metadata/name",
+        "/spec/nothing",
+        "/data/k",
+        "/nothing/below",
+        "",
+    ]
+)
+OPERATIONS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "op": rarely(
+                st.sampled_from(["add", "replace", "remove", "test", "copy", "move"]),
+                st.just("zap"),
+            ),
+            "path": POINTERS,
+        },
+        optional={
+            "value": st.sampled_from(["x", {"l": "x"}, ["a.b/c"], None, 1]),
+            "from": POINTERS,
+        },
+    ),
+    max_size=3,
+)
+
+
+def whole(kind: str) -> st.SearchStrategy[Json]:
+    version, name = API_VERSIONS.get(kind, ("v1", ""))
+    typed = {"apiVersion": version, "kind": name} if name else {}
+    return st.fixed_dictionaries({"metadata": METADATA}, optional=PARTS[kind]).map(
+        lambda body: {**typed, **body}
+    )
+
+
+def changes(kind: str) -> st.SearchStrategy[Json]:
+    """A merge patch; null removes a part."""
+    parts = {
+        key: rarely(each, st.none()) for key, each in {**PARTS[kind], "metadata": METADATA}.items()
+    }
+    return st.fixed_dictionaries({}, optional=parts)
+
+
+def steps_of(kind: str) -> st.SearchStrategy[Step]:
+    name = st.sampled_from(NAMES)
+    place = st.just(kind)
+    version = st.sampled_from(["", "", "current", "stale"])
+    subresource = st.sampled_from(["", "", "status"] if kind in HAVE_STATUS else [""])
+    create = st.builds(Step, st.just("create"), place, name, whole(kind), query=WRITING)
+    patches = [
+        st.builds(
+            Step,
+            st.just("patch"),
+            place,
+            name,
+            body,
+            st.just(form),
+            WRITING,
+            subresource,
+            version if form != JSON_PATCH else st.just(""),
+            st.sampled_from(["", "", "right", "wrong"]) if form != JSON_PATCH else st.just(""),
+        )
+        for form, body in (
+            (MERGE, changes(kind)),
+            (STRATEGIC, changes(kind)),
+            (JSON_PATCH, OPERATIONS),
+        )
+    ]
+    others = [
+        st.builds(Step, st.just("get"), place, name),
+        st.builds(Step, st.just("list"), place, query=READING, pages=st.sampled_from([0, 0, 1, 2])),
+        st.builds(
+            Step,
+            st.just("update"),
+            place,
+            name,
+            changes(kind),
+            query=WRITING,
+            subresource=subresource,
+            version=version,
+        ),
+        st.builds(
+            Step,
+            st.just("delete"),
+            place,
+            name,
+            rarely(
+                st.sampled_from([None, {}, {"propagationPolicy": "Background"}]),
+                st.sampled_from(
+                    [
+                        {"kind": "Pod", "apiVersion": "v1"},
+                        {"propagationPolicy": "X"},
+                        {"dryRun": ["All"]},
+                        {"preconditions": {"uid": "x"}},
+                        {"preconditions": {"resourceVersion": "1"}},
+                    ]
+                ),
+            ),
+            query=st.sampled_from(
+                [(), (), (("gracePeriodSeconds", "0"),), (("gracePeriodSeconds", "5"),)]
+            ),
+        ),
+    ]
+    # The selectors spare what controllers of the real cluster make.
+    others.append(
+        st.builds(
+            Step,
+            st.just("deletecollection"),
+            place,
+            query=st.sampled_from([(("labelSelector", "l=x"),), (("labelSelector", "l=y"),)]),
+        )
+    )
+    return st.one_of(create, *patches, *others)
+
+
+@st.composite
+def histories(draw: st.DrawFn, most: int) -> list[Step]:
+    """Steps on one to three kinds; they begin with creations, so that most of them find an object."""
+    kinds = draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=2, unique=True))
+    first = [
+        draw(st.builds(Step, st.just("create"), st.just(kind), st.just(name), whole(kind)))
+        for kind in kinds
+        for name in NAMES[:2]
+    ]
+    steps = st.one_of([steps_of(each) for each in kinds])
+    return first + draw(st.lists(steps, min_size=1, max_size=most))
