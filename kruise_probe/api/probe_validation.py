@@ -47,6 +47,10 @@ MODE: Final = 'supported values: "Plaintext", "TLS"'
 HEADER_NAME: Final = (
     "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name')"
 )
+HEADER_VALUE: Final = (
+    "must not contain line breaks or other control characters; "
+    "text of a YAML block ends with a line break unless it starts with '|-' or '>-'"
+)
 PATH_CONTROL: Final = "must not contain control characters; write them escaped, such as %0A"
 PATH_ESCAPE: Final = "must have two hexadecimal digits after each '%'; write %25 for the character"
 PATH_START: Final = (
@@ -58,6 +62,8 @@ PORT_NAME: Final = (
 )
 
 HEADER_NAME_PATTERN: Final = "[-A-Za-z0-9]+"
+HEADER_VALUE_CONTROL_PATTERN: Final = r"[\x00-\x08\x0a-\x1f\x7f]"
+"""What Go's net/http refuses to send in a header value (httpguts.ValidHeaderFieldValue)."""
 # In CEL too, therefore RE2's subset. A query needs no valid escapes: Go sends it as written.
 PATH_CONTROL_PATTERN: Final = r"[\x00-\x1f\x7f]"
 PATH_PATTERN: Final = r"([^%?#]|%[0-9A-Fa-f]{2})*([?][^#]*)?(#([^%]|%[0-9A-Fa-f]{2})*)?"
@@ -65,6 +71,7 @@ PATH_HOST_PATTERN: Final = "^([^/?#]*:|//([^/]|$))"
 
 _TOKEN = re.compile(r"[-A-Za-z0-9!#$%&'*+.^_`|~]+")
 _HEADER_NAME = re.compile(HEADER_NAME_PATTERN)
+_HEADER_VALUE_CONTROL = re.compile(HEADER_VALUE_CONTROL_PATTERN)
 _PATH_CONTROL = re.compile(PATH_CONTROL_PATTERN)
 _PATH = re.compile(PATH_PATTERN)
 _PATH_HOST = re.compile(PATH_HOST_PATTERN)
@@ -154,15 +161,19 @@ def _http_get(action: HTTPGetAction, path: str) -> Iterator[FieldError]:
 
 
 def validate_request(action: HTTPGetAction, path: str) -> Iterator[FieldError]:
-    """Report what kubelet would send differently, and header names that Kubernetes refuses in pods.
+    """Report what kubelet would send differently or not at all, and header names that Kubernetes refuses in pods.
 
     Not part of `validate_probe`: a marker that was stored before these rules keeps being probed, as kubelet would.
     """
     if problem := _path_error(action.path or ""):
         yield field.invalid(f"{path}.path", action.path, problem)
     for index, header in enumerate(action.http_headers or ()):
+        at = f"{path}.httpHeaders[{index}]"
         if _TOKEN.fullmatch(header.name) and not _HEADER_NAME.fullmatch(header.name):
-            yield field.invalid(f"{path}.httpHeaders[{index}].name", header.name, HEADER_NAME)
+            yield field.invalid(f"{at}.name", header.name, HEADER_NAME)
+        if found := _HEADER_VALUE_CONTROL.search(header.value):
+            # Not the whole value, which may be a credential.
+            yield field.invalid(f"{at}.value", found[0], HEADER_VALUE)
 
 
 def _path_error(path: str) -> str | None:

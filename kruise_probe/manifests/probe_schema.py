@@ -74,12 +74,13 @@ def _exec() -> Schema:
 
 def _http_get() -> Schema:
     name = ruled(text(most=probe_validation.MAX_NAME), rules.HEADER_NAME)
+    value = ruled(text(most=probe_validation.MAX_TEXT), rules.HEADER_VALUE)
     path = ruled(text(most=probe_validation.MAX_TEXT), *rules.PATH)
     scheme = ruled(text(most=probe_validation.MAX_NAME), rules.SCHEME)
     header = record(
         {
             "name": described("Header name.", name),
-            "value": described("Header value.", text(most=probe_validation.MAX_TEXT)),
+            "value": described("Header value.", value),
         },
         required=["name", "value"],
     )

@@ -300,6 +300,11 @@ HEADER_NAME: Final = _rule(
     f"self.matches({_literal(f'^{probe_validation.HEADER_NAME_PATTERN}$')})",
     probe_validation.HEADER_NAME,
 )
+# HEADER_VALUE_CONTROL_PATTERN as RE2 writes it: more than 20 characters are over the cost budget.
+_HEADER_VALUE_CONTROL: Final = "[^\\t[:^cntrl:]]"
+HEADER_VALUE: Final = _rule(
+    f"!self.matches({_literal(_HEADER_VALUE_CONTROL)})", probe_validation.HEADER_VALUE
+)
 PATH: Final = (
     _rule(
         f"!self.matches({_literal(probe_validation.PATH_CONTROL_PATTERN)})",

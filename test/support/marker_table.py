@@ -441,7 +441,7 @@ def _good_handlers() -> Iterator[Row]:
     for path in PATHS:
         yield Row(f"path-{path}", edited(PROBE, {"httpGet": {"port": 1, "path": path}}))
     for header in ("Host", "X-Header-Name", "-", "1"):
-        headers = [{"name": header, "value": "Wert é"}]
+        headers = [{"name": header, "value": "Wert é\tx"}]
         yield Row(
             f"header-{header}", edited(PROBE, {"httpGet": {"port": 1, "httpHeaders": headers}})
         )
@@ -646,6 +646,13 @@ def _bad_headers() -> Iterator[Row]:
     yield _probe_row(
         "header-value-long", {"httpGet": {"port": 1, "httpHeaders": long}}, f"{headers}[0].value"
     )
+    for character in ("\n", "\r", "\0", "\x08", "\x1f", "\x7f"):
+        bad = [{"name": "A", "value": "a"}, {"name": "B", "value": f"token{character}"}]
+        yield _probe_row(
+            f"header-value-with-{character!r}",
+            {"httpGet": {"port": 1, "httpHeaders": bad}},
+            f"{headers}[1].value",
+        )
 
 
 def _bad_handlers() -> Iterator[Row]:

@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from kruise_probe.api.core import HTTPHeader
+from kruise_probe.api.probe_validation import HEADER_VALUE_CONTROL_PATTERN
 from kruise_probe.daemon.probers import messages
 from kruise_probe.daemon.probers.urls import Url
 
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-_NOT_IN_A_VALUE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_NOT_IN_A_VALUE = re.compile(HEADER_VALUE_CONTROL_PATTERN)
 _HOST_HEADER = re.compile(r"[A-Za-z0-9!$%&()*+,\-.:;=\[\]'_~]*")
 _ZONE = re.compile(r"%[^\]]*(?=\][^\]]*$)")
 _BLANKS: Final = " \t"

@@ -22,6 +22,7 @@ FILES = [
     ("empty-selector", 6, 3, Rule.INVALID, "spec.selector", "must not be empty; set matchLabels"),
     ("field-outside-of-its-parent", 15, 5, Rule.UNKNOWN_FIELD, f"{PROBE}.periodSeconds", "it belongs to spec.probes[].probe: check the indentation"),
     ("handler-in-lower-case", 13, 7, Rule.UNKNOWN_FIELD, f"{PROBE}.probe.httpget", "Did you mean 'httpGet'?"),
+    ("header-with-line-break", 17, 11, Rule.INVALID, f"{PROBE}.probe.httpGet.httpHeaders[0].value", "starts with '|-' or '>-'"),
     ("host", 14, 9, Rule.INVALID, f"{PROBE}.probe.httpGet.host", "set a Host header"),
     ("init-container", 11, 5, Rule.NO_CONTAINER, f"{PROBE}.containerName", "'setup' of Deployment game is an init container"),
     ("key-of-the-selector", 20, 9, Rule.INVALID, f"{PROBE}.markerPolicy[0].labels", "key 'app' is used by this marker's selector"),

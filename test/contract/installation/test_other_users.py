@@ -1,0 +1,184 @@
+"""`status` and `explain` as another user: contexts and impersonation, on a real kube-apiserver with RBAC."""
+
+import json
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+from support.kubectl import Kubectl
+from support.pages import block
+from support.patience import PATIENCE_SECONDS
+
+from kruise_probe.manifests.crds import all_crds
+
+Json = dict[str, Any]
+MARKER: Json = {
+    "apiVersion": "apps.kruise.io/v1alpha1",
+    "kind": "PodProbeMarker",
+    "metadata": {"name": "game"},
+    "spec": {
+        "selector": {"matchLabels": {"app": "game"}},
+        "probes": [
+            {
+                "name": "idle",
+                "containerName": "server",
+                "probe": {"exec": {"command": ["true"]}},
+                "podConditionType": "example.com/idle",
+            }
+        ],
+    },
+}
+POD: Json = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "game-0", "labels": {"app": "game"}},
+    # No node: the scheduler leaves a pod with a gate alone.
+    "spec": {"schedulingGates": [{"name": "example.com/never"}], "containers": [{"name": "server", "image": "x"}]},
+}  # fmt: skip
+
+
+class Stage(NamedTuple):
+    admin: Kubectl
+    """kubectl in the namespace of the marker."""
+    token: str
+    """Of the service account `viewer`, which has the role of the documentation."""
+    group: str
+    """A group with the same role."""
+
+    @property
+    def namespace(self) -> str:
+        return self.admin.namespace
+
+
+@pytest.fixture(scope="module")
+def stage(admin: Kubectl) -> Iterator[Stage]:
+    unique = uuid.uuid4().hex[:8]
+    group = f"viewers-{unique}"
+    admin.apply(*all_crds())
+    admin.until_established()
+    kubectl = Kubectl(admin.kubeconfig, namespace=f"contract-{unique}")
+    kubectl.run("create", "namespace", kubectl.namespace)
+    try:
+        for each in ("default", "viewer"):
+            account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": each}}
+            kubectl.apply(account)
+        (role,) = block("status.md", "Permissions").documents
+        role["metadata"]["name"] = group
+        admin.apply(role)
+        viewers = (f"--group={group}", f"--serviceaccount={kubectl.namespace}:viewer")
+        admin.run("create", "clusterrolebinding", group, f"--clusterrole={group}", *viewers)
+        kubectl.apply(MARKER, POD)
+        yield Stage(kubectl, kubectl.run("create", "token", "viewer").strip(), group)
+    finally:
+        admin.run("delete", "clusterrolebinding,clusterrole", group, "--ignore-not-found")
+        admin.run("delete", "namespace", kubectl.namespace, "--wait=false")
+
+
+@pytest.fixture
+def kubeconfig(stage: Stage, tmp_path: Path) -> Path:
+    """The context `admin` is current; `viewer` has the token, and the namespace of the marker."""
+    shown = stage.admin.run("config", "view", "--raw", "--flatten", "--minify", "-o", "json")
+    config = json.loads(shown)
+    (cluster,), (user,) = config["clusters"], config["users"]
+    elsewhere = {"server": "https://127.0.0.1:1"}
+    config["clusters"] = [
+        {**cluster, "name": "real"},
+        {"name": "elsewhere", "cluster": elsewhere},
+    ]
+    config["users"] = [
+        {**user, "name": "admin"},
+        {"name": "viewer", "user": {"token": stage.token}},
+    ]
+    viewer = {"cluster": "real", "user": "viewer", "namespace": stage.namespace}
+    config["contexts"] = [
+        {"name": "admin", "context": {"cluster": "real", "user": "admin"}},
+        {"name": "viewer", "context": viewer},
+        {"name": "viewer-elsewhere", "context": {**viewer, "cluster": "elsewhere"}},
+    ]
+    config["current-context"] = "admin"
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+    path.chmod(0o600)
+    return path
+
+
+def run(kubeconfig: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "kruise_probe", *arguments, "--kubeconfig", str(kubeconfig)],
+        capture_output=True,
+        text=True,
+        timeout=2 * PATIENCE_SECONDS,
+        check=False,
+    )
+
+
+def assert_both_read(kubeconfig: Path, *options: str) -> None:
+    status = run(kubeconfig, "status", "game", "-o", "json", *options)
+    explained = run(kubeconfig, "explain", "game-0", "-o", "json", *options)
+
+    assert status.stdout, status.stderr
+    (marker,) = json.loads(status.stdout)["markers"]
+    assert marker["name"] == "game"
+    assert json.loads(status.stdout)["notes"] == []
+    assert explained.stdout, explained.stderr
+    (matching,) = json.loads(explained.stdout)["matching"]
+    assert matching["marker"] == "game"
+
+
+def assert_both_fail(kubeconfig: Path, *options: str, text: str) -> None:
+    for command in (("status", "game"), ("explain", "game-0")):
+        done = run(kubeconfig, *command, *options)
+
+        assert (done.returncode, done.stdout) == (1, ""), done
+        assert text in done.stderr
+
+
+def test_a_context_chooses_user_and_namespace(kubeconfig: Path) -> None:
+    assert_both_read(kubeconfig, "--context", "viewer")
+
+
+def test_a_cluster_replaces_that_of_the_context(kubeconfig: Path) -> None:
+    assert_both_read(kubeconfig, "--context", "viewer-elsewhere", "--cluster", "real")
+    assert_both_fail(
+        kubeconfig, "--context", "viewer-elsewhere", text="cannot connect to 127.0.0.1:1"
+    )
+
+
+def test_a_user_replaces_that_of_the_context(stage: Stage, kubeconfig: Path) -> None:
+    """The viewer may not impersonate: so its token was used, not the certificate of the context."""
+    options = ("--user", "viewer", "-n", stage.namespace)
+
+    assert_both_read(kubeconfig, *options)
+    assert_both_fail(
+        kubeconfig, *options, "--as", "jane", text=f'{stage.namespace}:viewer" cannot impersonate'
+    )
+
+
+def test_an_impersonated_group_gives_its_permissions(stage: Stage, kubeconfig: Path) -> None:
+    assert_both_read(
+        kubeconfig, "-n", stage.namespace, "--as", "jane", "--as-group", stage.group
+    )  # fmt: skip
+
+
+def test_an_impersonated_user_without_permission_is_named(stage: Stage, kubeconfig: Path) -> None:
+    refused = 'User "jane" cannot list resource'
+
+    assert_both_fail(kubeconfig, "-n", stage.namespace, "--as", "jane", text=refused)
+
+
+def test_what_an_impersonated_user_may_not_read_is_a_note(stage: Stage, kubeconfig: Path) -> None:
+    rules = ("--verb=get,list", "--resource=pods,podprobemarkers.apps.kruise.io")
+    stage.admin.run("create", "role", "reader", *rules)
+    stage.admin.run("create", "rolebinding", "reader", "--role=reader", "--user=mary")
+
+    done = run(kubeconfig, "status", "game", "-n", stage.namespace, "--as", "mary", "-o", "json")
+
+    assert done.stdout, done.stderr
+    notes = " ".join(json.loads(done.stdout)["notes"])
+    for each in ("nodes", "nodepodprobes", "leases"):
+        assert f"no permission to list {each};" in notes
