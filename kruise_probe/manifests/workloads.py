@@ -108,7 +108,7 @@ def manager(install: Install) -> Manifest:
             *ports,
         ],
         "livenessProbe": _probe("/healthz", "health", initialDelaySeconds=20),
-        "readinessProbe": _probe("/readyz", "health"),
+        "readinessProbe": _readiness("health"),
         "resources": {
             "requests": {"cpu": "50m", "memory": "128Mi"},
             "limits": {"memory": "512Mi"},
@@ -183,7 +183,7 @@ def daemon(install: Install) -> Manifest:
             _field("POD_NAMESPACE", "metadata.namespace"),
         ],
         "livenessProbe": _probe("/healthz", DAEMON_PORT, host="127.0.0.1", initialDelaySeconds=20),
-        "readinessProbe": _probe("/readyz", DAEMON_PORT, host="127.0.0.1"),
+        "readinessProbe": _readiness(DAEMON_PORT, host="127.0.0.1"),
         "resources": {
             "requests": {"cpu": "20m", "memory": "64Mi"},
             "limits": {"memory": "256Mi"},
@@ -276,6 +276,11 @@ def _locked_down() -> Manifest:
 
 def _field(name: str, path: str) -> Manifest:
     return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+def _readiness(port: str | int, *, host: str = "") -> Manifest:
+    """Ready 2 s after the start: the kubelet's first attempt comes before the process listens. Unready after 30 s."""
+    return _probe("/readyz", port, host=host, periodSeconds=2, failureThreshold=15)
 
 
 def _probe(path: str, port: str | int, *, host: str = "", **numbers: int) -> Manifest:
