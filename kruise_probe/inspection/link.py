@@ -117,7 +117,7 @@ _REMEDIES: Final = {
     "MarkerNew": "look again in a few seconds",
     "ResultNew": "look again in a few seconds",
     "ValueNew": "look again after the manager's --message-update-interval",
-    "ValueInvalid": "correct regex in the marker, or what the probe prints; a label has at most 63 characters",
+    "ValueInvalid": "correct regex in the marker, or what the probe prints; a label has at most 63 letters, digits, '-', '_' and '.'",
     "NoDaemon": "check that the DaemonSet has a pod on this node, and the node's taints: "
     "kubectl -n kruise-system get pods -o wide; "
     "if kruise-probe runs in another namespace, set --system-namespace",
