@@ -12,7 +12,7 @@ import structlog
 from support.output import print_line
 
 SEEDS_PER_TEST = 10
-SHORT_SEEDS = 120
+SHORT_SEEDS = 60
 HOURS = float(os.environ.get("KRUISE_PROBE_SIMULATION_HOURS", "0"))
 
 

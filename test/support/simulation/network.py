@@ -40,12 +40,13 @@ CONFIG = ClusterConfig.plain("http://simulated")
 
 
 class Sent(NamedTuple):
-    """A request at the moment when a process sends it. `verb` and `resource` as in roles."""
+    """A request at the moment when a process sends it. `verb` and `resource` as in roles; `version` of a list or watch."""
 
     process: str
     verb: str
     resource: str
     name: str
+    version: str
 
 
 class ApiServers:
@@ -281,7 +282,8 @@ class Link:
         call = self._servers.call(request, self._agent)
         if check is not None and call.verb in WRITES:
             check()
-        sent = Sent(self.process, call.verb, call.resource, call.path.name)
+        version = call.query.get("resourceVersion", "")
+        sent = Sent(self.process, call.verb, call.resource, call.path.name, version)
         if not self.dead:
             self._on_send(sent)
         return sent

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import partial
 from random import Random
+from typing import NoReturn
 
 from prometheus_client import CollectorRegistry
 from support.fake_runtime import ScriptedRuntime
@@ -17,6 +18,7 @@ from support.simulation.loop import PROCESS
 from support.simulation.network import CONFIG, ApiServers, Link, Sent
 
 from kruise_probe.api.errors import FatalError
+from kruise_probe.api.host_port import HostPort
 from kruise_probe.api.names import (
     DAEMON_FIELD_MANAGER,
     EVENT_COMPONENT,
@@ -30,6 +32,7 @@ from kruise_probe.controllers import product
 from kruise_probe.daemon import agent
 from kruise_probe.daemon.agent import Agent, AgentOptions
 from kruise_probe.daemon.cri.containers import ContainerWatcher
+from kruise_probe.daemon.probers.dialing import ProbeDialFailed
 from kruise_probe.daemon.probers.exec_gate import ExecGate
 from kruise_probe.daemon.probers.selection import prober_for
 from kruise_probe.informers.shared_informer import SharedInformer
@@ -182,7 +185,12 @@ class DaemonProcess(Process):
             client=client,
             containers=ContainerWatcher(self._runtime),
             host_addresses=_NoAddresses(),
-            prober_factory=partial(prober_for, gate=gate, user_agent="kruise-probe/simulated"),
+            prober_factory=partial(
+                prober_for,
+                gate=gate,
+                user_agent="kruise-probe/simulated",
+                open_socket=_refuse,
+            ),
             recorder=EventRecorder(client, component=EVENT_COMPONENT, host=self.node, now=self.now),
             stalled_since=lambda _: False,
             options=AgentOptions(),
@@ -191,6 +199,11 @@ class DaemonProcess(Process):
         async with asyncio.TaskGroup() as group:
             group.create_task(gate.run(), name="exec gate")
             await daemon.run()
+
+
+def _refuse(address: HostPort) -> NoReturn:
+    """No pod of a simulation listens on a port."""
+    raise ProbeDialFailed(f"dial tcp {address}: connect: connection refused")
 
 
 class _NoAddresses:

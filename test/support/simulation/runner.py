@@ -77,8 +77,13 @@ def _finish(loop: SimulatedLoop) -> None:
     loop.close()
 
 
-def judge(plan: Plan, *, quiet_seconds: float = QUIET_SECONDS) -> Verdict:
-    """Run a plan with all oracles."""
+def judge(
+    plan: Plan,
+    *,
+    quiet_seconds: float = QUIET_SECONDS,
+    watch: Callable[[World], None] = lambda world: None,
+) -> Verdict:
+    """Run a plan with all oracles. `watch` gets the world before it is populated."""
     worlds: list[World] = []
     oracle = ""
     problems: tuple[str, ...] = ()
@@ -86,7 +91,7 @@ def judge(plan: Plan, *, quiet_seconds: float = QUIET_SECONDS) -> Verdict:
     try:
         with simulated(plan.seed) as loop:
             try:
-                _judge(loop, plan, quiet_seconds, worlds)
+                _judge(loop, plan, quiet_seconds, worlds, watch)
             finally:
                 steps, seconds = loop.steps, loop.time()
     except Failed as failed:
@@ -94,13 +99,20 @@ def judge(plan: Plan, *, quiet_seconds: float = QUIET_SECONDS) -> Verdict:
     return Verdict(plan, oracle, problems, tuple(worlds[0].log), steps, seconds)
 
 
-def _judge(loop: SimulatedLoop, plan: Plan, quiet_seconds: float, worlds: list[World]) -> None:
+def _judge(
+    loop: SimulatedLoop,
+    plan: Plan,
+    quiet_seconds: float,
+    worlds: list[World],
+    watch: Callable[[World], None],
+) -> None:
     async def begin() -> World:
         return await World(plan.seed).__aenter__()
 
     world = loop.run_until_complete(begin())
     worlds.append(world)
     safety = Safety(world)
+    watch(world)
     steady_from = loop.run_until_complete(play(world, plan))
     expected = from_scratch(world)
     loop.run_until_complete(_settle(world, expected))
@@ -194,11 +206,11 @@ async def _settle(world: World, expected: Json) -> None:
             raise Failed("the desired state is reached", found)
 
 
-def from_scratch(world: World) -> Json:
-    """The end state of a new cluster with the desired objects of `world`, without faults."""
+def from_scratch(world: World, seconds: float = LONGEST_PROBE_SECONDS) -> Json:
+    """The end state of a new cluster with the desired objects of `world`, without faults, after at least `seconds`."""
     desired = _Desired(world.objects(PODS), world.objects(MARKERS), dict(world.outcomes))
     with simulated(0) as loop:
-        return loop.run_until_complete(_build(desired))
+        return loop.run_until_complete(_build(desired, seconds))
 
 
 class _Desired(NamedTuple):
@@ -207,7 +219,7 @@ class _Desired(NamedTuple):
     outcomes: dict[tuple[str, str], tuple[int, str]]
 
 
-async def _build(desired: _Desired) -> Json:
+async def _build(desired: _Desired, seconds: float) -> Json:
     async with World(0, managers=1) as world:
         world.outcomes = desired.outcomes
         for name in NODE_NAMES:
@@ -228,7 +240,7 @@ async def _build(desired: _Desired) -> Json:
         world.moved_clock = None
         world.start()
         count = -1
-        while count != len(world.commits) or world.loop.time() < LONGEST_PROBE_SECONDS:
+        while count != len(world.commits) or world.loop.time() < seconds:
             count = len(world.commits)
             await asyncio.sleep(10.0)
         return looks(world)

@@ -26,7 +26,9 @@ class Safety:
         self.problems.append(f"{self._world.loop.time():.3f} {problem}")
 
     def _sent(self, sent: Sent) -> None:
-        """One leader writes."""
+        """One leader writes, and nobody reads a state of any age: with version 0, a server may answer from the past."""
+        if sent.verb in ("list", "watch") and sent.version == "0":
+            self._report(f"{sent.process} reads {sent.resource} at version 0")
         if sent.verb not in WRITES or sent.resource == "leases":
             return
         self.writes.append(sent)

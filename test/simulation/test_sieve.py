@@ -1,0 +1,42 @@
+"""Sieve's plans: intermediate, unobserved and stale states."""
+
+import pytest
+from support.output import print_line
+from support.simulation.plan import Plan, Step
+from support.simulation.runner import judge
+from support.simulation.sieve import HISTORY, SUPERSEDED, KillAfterWrite, stale, unobserved
+from support.simulation.world import DAEMONS, MANAGERS
+
+QUIET_SECONDS = 20.0
+
+
+@pytest.mark.parametrize("processes", [MANAGERS, DAEMONS], ids=["managers", "daemons"])
+@pytest.mark.parametrize("part", range(4))
+def test_a_kill_after_any_write_ends_as_from_scratch(processes: tuple[str, ...], part: int) -> None:
+    """Each part has every fourth write. The history ends when there is no such write any more."""
+    number = part + 1
+    while True:
+        kill = KillAfterWrite(number, processes)
+        verdict = judge(Plan(number, HISTORY), quiet_seconds=QUIET_SECONDS, watch=kill.watch)
+        assert not verdict.oracle, f"write {number}: {verdict}"
+        if not kill.killed:
+            break
+        number += 4
+    print_line(f"part {part}: killed after each fourth of {number} writes")
+    assert number > 8
+
+
+@pytest.mark.parametrize("lists", [False, True], ids=["held", "listed again"])
+@pytest.mark.parametrize("edits", SUPERSEDED.values(), ids=SUPERSEDED)
+@pytest.mark.parametrize("processes", [MANAGERS, DAEMONS], ids=["managers", "daemons"])
+def test_a_state_that_nobody_observed_leaves_nothing(
+    processes: tuple[str, ...], edits: tuple[Step, Step], lists: bool
+) -> None:
+    verdict = judge(unobserved(edits, processes, lists=lists), quiet_seconds=QUIET_SECONDS)
+    assert not verdict.oracle, verdict
+
+
+@pytest.mark.parametrize("plan", [pytest.param(plan, id=name) for name, plan in stale()])
+def test_a_restart_against_a_frozen_server_ends_as_from_scratch(plan: Plan) -> None:
+    verdict = judge(plan, quiet_seconds=QUIET_SECONDS)
+    assert not verdict.oracle, verdict
