@@ -146,8 +146,7 @@ class Replica(Generic[T]):
 
     def _put(self, obj: T) -> None:
         key = obj.key
-        if self._undecodable:
-            self._undecodable.pop(key, None)
+        self._undecodable.pop(key, None)
         old = self._store.get(key)
         if old is not None and old.uid != obj.uid:
             self._remove(key)

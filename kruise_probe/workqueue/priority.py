@@ -76,7 +76,7 @@ class _Band(OrderedDict[Hashable, OrderedDict[K, float]]):
         key, _ = keys.popitem(last=False)
         if not keys:
             del self[group]
-        elif len(self) > 1:
+        else:
             self.move_to_end(group)
         self.size -= 1
         return key

@@ -1,9 +1,11 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from prometheus_client import REGISTRY
+from structlog.testing import capture_logs
 from support.fake_source import FakeSource, thing
 
 from kruise_probe.api.errors import (
@@ -577,3 +579,122 @@ class TestCancellation:
         async with asyncio.timeout(2), running(informer, for_seconds=1):
             pass
         assert source.open_watches == 0
+
+
+class TestEnds:
+    """How an attempt ended decides what comes next, and how it is logged."""
+
+    async def test_a_watch_that_the_server_ends_in_time_is_no_failure(
+        self, source: FakeSource[ApiObject], informer: Informer
+    ) -> None:
+        with capture_logs() as logs:
+            async with running(informer, for_seconds=3600):
+                assert len(source.requests) >= 6
+                assert informer.watches == len(source.requests)
+        assert informer.last_error == ""
+        assert not [entry for entry in logs if entry["log_level"] != "debug"]
+
+    async def test_a_streaming_list_that_does_not_complete_in_time_says_so(
+        self, source: FakeSource[ApiObject], informer: Informer
+    ) -> None:
+        source.ends_initial_events = False
+        with capture_logs() as logs:
+            async with running(informer, for_seconds=120):
+                pass
+        assert {"the streaming list did not complete in time"} >= {
+            entry["reason"] for entry in logs if entry["event"] == "relisting"
+        }
+        assert logs
+
+    async def test_a_timeout_of_the_client_is_not_taken_for_an_incomplete_list(
+        self, source: FakeSource[ApiObject], informer: Informer
+    ) -> None:
+        real = source.watch
+
+        @asynccontextmanager
+        async def broken(**options: Any) -> AsyncIterator[Any]:
+            async with real(**options):
+
+                async def events() -> AsyncIterator[Any]:
+                    raise TimeoutError("of the socket")
+                    yield
+
+                yield events()
+
+        source.watch = broken  # type: ignore[method-assign]
+        async with running(informer):
+            assert informer.last_error == "of the socket"
+
+    async def test_only_streaming_lists_in_a_row_that_do_not_complete_disable_them(
+        self, source: FakeSource[ApiObject], informer: Informer
+    ) -> None:
+        """Each incomplete list is followed by a complete one, so streams stay in use."""
+        async with running(informer):
+            for _ in range(6):
+                source.ends_initial_events = False
+                source.compact()
+                source.drop_watches(Expired("too old"))
+                await asyncio.sleep(5)
+                source.ends_initial_events = True
+                source.drop_watches()
+                await asyncio.sleep(200)
+                assert_equal_to(source, informer)
+        assert {each.verb for each in source.requests} == {"watch"}
+
+    async def test_an_undecodable_object_of_a_streaming_list_keeps_its_last_good_version(
+        self, source: FakeSource[ApiObject], informer: Informer
+    ) -> None:
+        async with running(informer):
+            good = source.objects[NamespacedName("ns", "a")]
+            source.put_broken(NamespacedName("ns", "a"))
+            source.compact()
+            source.drop_watches(Expired("too old"))
+            await asyncio.sleep(60)
+            assert source.lists == 2
+            assert informer.lister.get(good.key) is good
+
+    async def test_a_server_whose_versions_expire_at_once_gets_few_lists(
+        self, source: FakeSource[ApiObject], informer: Informer
+    ) -> None:
+        source.streams = False
+        watches = 0
+
+        def expire() -> None:
+            nonlocal watches
+            watches += 1
+            if watches > 1:
+                raise Expired("too old resource version")
+
+        source.on_watch = expire
+        async with running(informer, for_seconds=10):
+            assert source.lists <= 10
+        async with running(informer, for_seconds=600):
+            assert source.lists <= 80
+
+    @pytest.mark.parametrize(
+        ("error", "level", "event"),
+        [
+            pytest.param(Expired("too old"), "info", "relisting", id="expired"),
+            pytest.param(ConnectionFailed("reset"), "warning", "watch failed", id="connection"),
+            pytest.param(Forbidden("no"), "warning", "watch failed", id="forbidden"),
+            pytest.param(OSError("no route"), "warning", "watch failed", id="os"),
+            pytest.param(TimeoutError("late"), "warning", "watch failed", id="timeout"),
+            pytest.param(KeyError("bug"), "error", "reflector failed", id="bug"),
+        ],
+    )
+    async def test_the_kind_of_error_decides_how_it_is_logged(
+        self,
+        source: FakeSource[ApiObject],
+        informer: Informer,
+        error: Exception,
+        level: str,
+        event: str,
+    ) -> None:
+        with capture_logs() as logs:
+            async with running(informer):
+                source.on_watch = failing(error)
+                source.drop_watches(ConnectionFailed("first"))
+                await asyncio.sleep(10)
+        shown = [(entry["log_level"], entry["event"]) for entry in logs]
+        assert (level, event) in shown
+        assert informer.last_error == ""

@@ -1,6 +1,7 @@
 from typing import NamedTuple
 
 import pytest
+from prometheus_client import REGISTRY
 from support.fake_source import stamp, thing
 
 from kruise_probe.api.keys import NamespacedName
@@ -238,6 +239,34 @@ def test_an_undecodable_version_is_logged_once(
         setup.broken_event(EventType.MODIFIED, broken("a", version))
         setup.relist(broken=(broken("a", version),))
     assert capsys.readouterr().out.count("object does not decode") == 2
+
+
+def test_a_version_is_logged_again_after_a_good_one(
+    setup: Setup, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Such as after a restore of the API server: the object broke twice."""
+    for obj in (at("a", 1), at("a", 3)):
+        setup.relist(obj)
+        setup.relist(broken=(broken("a", 2),))
+    assert capsys.readouterr().out.count("object does not decode") == 2
+    assert setup.versions == {"a": "3"}, "the last good version is kept"
+
+
+def test_undecodable_objects_of_lists_are_counted(setup: Setup) -> None:
+    def count() -> float:
+        labels = {"informer": "things"}
+        name = "kruise_probe_informer_undecodable_total"
+        return REGISTRY.get_sample_value(name, labels) or 0.0
+
+    before = count()
+    setup.relist(broken=(broken("a", 1), broken("b", 1)))
+    assert count() == before + 2
+
+
+def test_the_deletion_of_an_unknown_object_calls_no_handler(setup: Setup) -> None:
+    setup.relist()
+    setup.event(EventType.DELETED, at("a", 1))
+    assert setup.take() == []
 
 
 def test_a_resync_reports_only_objects_that_are_still_stored(setup: Setup) -> None:

@@ -283,6 +283,33 @@ async def test_cancelled_workers_mark_their_keys_done(queue: WorkQueue[str]) -> 
     assert queue.metrics.processing == {}
 
 
+async def test_reconciles_of_one_slice_do_not_yield_to_the_event_loop(
+    queue: WorkQueue[str],
+) -> None:
+    """No virtual time passes, so all of them are within one slice: a yield for each would double their cost."""
+    served = 0
+    seen: set[int] = set()
+
+    async def reconcile(_key: str) -> None:
+        nonlocal served
+        served += 1
+
+    async def look() -> None:
+        while served < 1000:
+            seen.add(served)
+            await asyncio.sleep(0)
+
+    for number in range(1000):
+        queue.add(str(number))
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(controller(queue, reconcile).run())
+        group.create_task(look())
+        await asyncio.sleep(0.001)
+        running.cancel()
+    assert served == 1000
+    assert len(seen) < 10
+
+
 async def test_a_burst_of_quick_reconciles_yields_to_the_event_loop(
     queue: WorkQueue[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -151,3 +151,30 @@ def test_no_group_has_two_turns_before_another_has_its_first(steps: list[str | N
             if ready[group]:
                 turns_since[group] = Counter()
     assert len(fifo) == sum(map(len, ready.values()))
+
+
+@pytest.mark.parametrize("now", [0.0, 1e6])
+def test_lower_bands_get_every_eighth_turn_and_every_second_once_overdue(now: float) -> None:
+    """At any uptime: only how long a key has waited counts."""
+    keys = [(f"high-{n}", HIGH) for n in range(40)] + [(f"low-{n}", LOW) for n in range(40)]
+    fresh = "".join(key[0] for key in drain(fifo_of(*keys, now=now), now)[:24])
+    almost = "".join(
+        key[0] for key in drain(fifo_of(*keys, now=now), now + OVERDUE_SECONDS - 0.1)[:24]
+    )
+    overdue = "".join(key[0] for key in drain(fifo_of(*keys, now=now), now + OVERDUE_SECONDS)[:24])
+
+    assert FAIR_TURN_AFTER == 7, "the picture below"
+    assert fresh == almost == "hhhhhhhl" * 3
+    assert overdue == "hl" * 12
+
+
+def test_turns_are_counted_anew_after_a_time_without_lower_keys() -> None:
+    fifo = fifo_of(*((f"high-{n}", HIGH) for n in range(30)), ("low-a", LOW))
+    for _ in range(FAIR_TURN_AFTER - 1):
+        assert fifo.pop(0.0).startswith("high")
+    assert [fifo.pop(0.0)[:3] for _ in range(2)] == ["hig", "low"]
+    for _ in range(3):
+        fifo.push("low-b", LOW, 0.0)
+        assert [fifo.pop(0.0)[:3] for _ in range(3)] == ["hig"] * 3
+        fifo._bands[LOW].take(fifo._group_of("low-b"), "low-b")
+        fifo.pop(0.0)

@@ -61,7 +61,8 @@ async def test_a_key_that_always_fails_is_retried_every_30_s() -> None:
     limiter = default_controller_rate_limiter()
     delays = [limiter.when("a") for _ in range(20)]
     assert delays[:3] == pytest.approx([0.005, 0.01, 0.02])
-    assert delays[-1] == MAX_DELAY_SECONDS
+    assert delays[-1] == MAX_DELAY_SECONDS == 30, "as its name says, and as a reflector's backoff"
+    assert [limiter.when("a") for _ in range(2000)][-1] == 30
 
 
 async def test_retries_of_thousands_of_keys_are_spread_over_time() -> None:
