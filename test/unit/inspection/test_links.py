@@ -1,0 +1,323 @@
+"""What each link of a probe says, also those that are OK: they are what `explain` prints."""
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+from support.builders import (
+    condition_wire,
+    container_wire,
+    node_wire,
+    policy_wire,
+    probe_wire,
+    state_wire,
+)
+from support.snapshots import healthy_pod, marker, snapshot
+
+from kruise_probe.api.resources import MARKERS
+from kruise_probe.inspection.explanation import MAX_UNMATCHED, explanation
+from kruise_probe.inspection.link import LinkState
+from kruise_probe.inspection.status import status_view
+from kruise_probe.inspection.traces import traces_of
+
+Json = dict[str, Any]
+ORDER = [
+    "marker",
+    "pod",
+    "container",
+    "port",
+    "manager",
+    "NodePodProbe",
+    "daemon",
+    "result",
+    "condition",
+    "marks",
+]
+RENEWED, EXPIRED = "2026-01-01T00:01:20.000000Z", "2026-01-01T00:01:00.000000Z"
+GOOD = policy_wire("Succeeded", {"good": "yes"}, {"note": "fine"})
+NAMED_PORT: Json = {"httpGet": {"port": "web"}}
+
+
+def texts(**there: Any) -> dict[str, str]:
+    """The texts of the first probe's links, by their names."""
+    return {each.name: each.text for each in links(**there)}
+
+
+def links(**there: Any) -> list[Any]:
+    built = snapshot(**{"markers": [marker()], "pods": [healthy_pod()], **there})
+    compiled = next(each for each in built.compiled.values() if each.key.name == "web")
+    return list(traces_of(built, built.pods[0], compiled)[0].links)
+
+
+def test_a_working_probe_has_every_link_in_the_order_of_the_data() -> None:
+    found = links()
+
+    assert [each.name for each in found] == ORDER
+    assert {each.state for each in found} == {LinkState.OK}
+    assert not any(each.reason or each.remedy for each in found)
+
+
+@pytest.mark.parametrize(
+    ("there", "link", "text"),
+    [
+        pytest.param({}, "marker", "default/web selects app=web", id="marker"),
+        pytest.param({}, "pod", "Running on node-1, 127.1.0.1", id="pod"),
+        pytest.param({"pods": [healthy_pod(ip="")]}, "pod", "Running on node-1, no address yet", id="no-ip"),
+        pytest.param({}, "container", "main is running", id="container"),
+        pytest.param({}, "port", "", id="no-port"),
+        pytest.param({}, "manager", "", id="no-lease-of-a-manager"),
+        pytest.param({"led": RENEWED}, "manager", "manager-1 is the leader", id="leader"),
+        pytest.param(
+            {"led": EXPIRED},
+            "manager",
+            f"no manager has renewed its Lease since {EXPIRED} (last leader: manager-1); nothing is left to write",
+            id="no-leader-and-nothing-to-do",
+        ),
+        pytest.param({"forbidden": ["leases"]}, "manager", "unknown: no permission to list leases", id="manager-forbidden"),
+        pytest.param({"forbidden": ["leases"]}, "daemon", "unknown: no permission to list leases", id="daemon-forbidden"),
+        pytest.param({}, "NodePodProbe", "node-1 contains the probe", id="entry"),
+        pytest.param(
+            {"forbidden": ["nodepodprobes"]}, "NodePodProbe", "unknown: no permission to list nodepodprobes", id="entry-forbidden",
+        ),
+        pytest.param({"forbidden": ["nodepodprobes"]}, "result", "unknown: no permission to list nodepodprobes", id="result-forbidden"),
+        pytest.param({}, "daemon", "the daemon on node-1 is running", id="daemon"),
+        pytest.param({"states": [state_wire(message="all good")]}, "result", "Succeeded: all good", id="message"),
+        pytest.param({"states": [state_wire(message="")]}, "result", "Succeeded", id="no-message"),
+        pytest.param({}, "condition", "example.com/healthy is True", id="condition"),
+        pytest.param({"markers": [marker(probes=[probe_wire(condition=None)])]}, "condition", "", id="no-condition-wanted"),
+        pytest.param({}, "marks", "", id="no-policy"),
+        pytest.param(
+            {
+                "markers": [marker(probes=[probe_wire(policies=[policy_wire("Failed", {"bad": "yes"})])])],
+            },
+            "marks",
+            "no marks in state Succeeded",
+            id="no-marks-in-this-state",
+        ),
+        pytest.param(
+            {
+                "markers": [marker(probes=[probe_wire(policies=[GOOD])])],
+                "pods": [healthy_pod(labels={"app": "web", "good": "yes"}, annotations={"note": "fine"})],
+            },
+            "marks",
+            "good=yes, note=fine",
+            id="marks",
+        ),
+    ],
+)  # fmt: skip
+def test_a_link_that_is_ok_says_what_it_found(there: Json, link: str, text: str) -> None:
+    assert texts(**there)[link] == text
+
+
+def named_port(*ports: Json) -> Json:
+    return {
+        "markers": [marker(probes=[probe_wire(handler=NAMED_PORT)])],
+        "pods": [healthy_pod(containers=[{**container_wire(), "ports": list(ports)}])],
+    }
+
+
+def test_a_named_port_is_shown_with_its_number() -> None:
+    assert texts(**named_port({"name": "web", "containerPort": 8080}))["port"] == "web is 8080"
+
+
+def test_an_unknown_port_name_lists_those_that_exist() -> None:
+    assert texts(**named_port())["port"] == "container main has no port named web, only none"
+    (last,) = links(**named_port({"name": "wbe", "containerPort": 1}))[-1:]
+    assert (last.name, last.reason, last.state) == ("port", "PortNameUnknown", LinkState.BROKEN)
+    assert last.text.startswith("container main has no port named web, only wbe")
+
+
+@pytest.mark.parametrize(
+    ("there", "reason"),
+    [
+        pytest.param({"planned": False}, "EntryMissing", id="entry-missing"),
+        pytest.param({"states": [], "now": None}, "NoResultYet", id="initial-delay"),
+        pytest.param({"markers": [marker(deleting=True, finalizers=["a/b"])]}, "MarkerDeleting", id="deleting"),
+        pytest.param({"pods": [healthy_pod(conditions=[])]}, "ConditionBehind", id="no-condition"),
+    ],
+)  # fmt: skip
+def test_a_trace_ends_with_the_first_link_that_is_not_ok(there: Json, reason: str) -> None:
+    if "now" in there:
+        probe = probe_wire(initialDelaySeconds=1000)
+        there = {"states": [], "markers": [marker(probes=[probe])]}
+    found = links(**there)
+
+    assert found[-1].reason == reason
+    assert all(each.state is LinkState.OK for each in found[:-1])
+    assert found[-1].text
+    assert found[-1].remedy
+
+
+def test_an_initial_delay_says_when_it_ends() -> None:
+    probe = probe_wire(initialDelaySeconds=1000)
+    last = links(states=[], markers=[marker(probes=[probe])])[-1]
+
+    # The container has run for 90 seconds.
+    assert (last.state, last.text) == (
+        LinkState.WAITING,
+        "No result yet; initialDelaySeconds ends in 911 s",
+    )
+
+
+@pytest.mark.parametrize(
+    ("other", "link", "kind"),
+    [
+        pytest.param(probe_wire(name="p", condition="example.com/healthy"), "condition", "condition type", id="condition"),
+        pytest.param(
+            probe_wire(name="p", condition="x.com/p", policies=[policy_wire("Failed", {"good": "no"})]), "marks", "label", id="label",
+        ),
+        pytest.param(
+            probe_wire(name="p", condition="x.com/p", policies=[policy_wire("Failed", {}, {"note": "no"})]), "marks", "annotation", id="annotation",
+        ),
+    ],
+)  # fmt: skip
+def test_a_conflict_with_an_older_marker_is_named(other: Json, link: str, kind: str) -> None:
+    older = marker(name="older", created="2020-01-01T00:00:00Z", probes=[other])
+    younger = marker(probes=[probe_wire(policies=[GOOD])])
+    last = links(markers=[older, younger])[-1]
+
+    assert (last.name, last.reason, last.state) == (link, "Conflict", LinkState.BROKEN)
+    assert kind in last.text
+    assert "older" in last.text
+
+
+@pytest.mark.parametrize(
+    ("condition", "shown"),
+    [
+        pytest.param(("Synced", "False"), True, id="not-synced"),
+        pytest.param(("Degraded", "True"), True, id="degraded"),
+        pytest.param(("Synced", "True"), False, id="synced"),
+        pytest.param(("Degraded", "False"), False, id="not-degraded"),
+    ],
+)
+def test_a_missing_entry_has_the_reason_of_the_markers_status(
+    condition: tuple[str, str], shown: bool
+) -> None:
+    said = condition_wire(*condition, reason="Whatever", message="etcd is full")
+    status = {"observedGeneration": 1, "conditions": [said]}
+    last = links(planned=False, markers=[marker(status=status)])[-1]
+
+    assert ("the marker's status says: etcd is full" in last.text) == shown
+
+
+def test_an_entry_of_an_earlier_version_is_behind_and_another_probe_does_not_count() -> None:
+    """The entry has a probe of the same marker that is as it should be, and an old one."""
+    two = [probe_wire(), probe_wire(name="second", condition="x.com/b")]
+    built = snapshot(markers=[marker(probes=two)], pods=[healthy_pod()])
+    newer = marker(
+        probes=[probe_wire(), probe_wire(name="second", condition="x.com/b", periodSeconds=77)],
+        created="2025-01-01T00:00:00Z",
+    )
+    changed = snapshot(markers=[newer], pods=[healthy_pod()])
+    mixed = replace(changed, node_pod_probes=built.node_pod_probes)
+    (compiled,) = mixed.compiled.values()
+    first, second = traces_of(mixed, mixed.pods[0], compiled)
+
+    assert first.end is None or first.end.name != "NodePodProbe"
+    assert second.end is not None
+    assert (second.end.name, second.end.reason) == ("NodePodProbe", "EntryBehind")
+
+
+# The view of one pod
+
+
+def view_of(**there: Any) -> Any:
+    built = snapshot(**{"markers": [marker()], "pods": [healthy_pod()], **there})
+    return explanation(built, built.pods[0], [])
+
+
+@pytest.mark.parametrize(
+    ("markers", "states", "summary"),
+    [
+        pytest.param([], None, "no PodProbeMarker selects this pod", id="none"),
+        pytest.param([marker()], None, "1 of 1 probes works (1 Succeeded)", id="one"),
+        pytest.param([marker(), marker(name="b", probes=[probe_wire(condition="x.com/b")])], [], "0 of 2 probes work", id="without-results"),
+    ],
+)  # fmt: skip
+def test_the_summary_counts_probes_that_work(
+    markers: list[Json], states: list[Json] | None, summary: str
+) -> None:
+    assert view_of(markers=markers, states=states).summary == summary
+
+
+def test_a_pod_that_is_being_deleted_is_terminating() -> None:
+    assert view_of().phase == "Running"
+    assert view_of(pods=[healthy_pod(deleting=True)]).phase == "Terminating"
+
+
+def test_links_without_text_are_left_out_unless_they_need_action() -> None:
+    (probe,) = view_of().matching[0].probes
+    shown = [each.link for each in probe.links]
+
+    assert shown == [name for name in ORDER if name not in ("port", "manager", "marks")]
+    assert (probe.first_broken, probe.reason) == ("", "")
+
+
+@pytest.mark.parametrize("others", [0, 1, MAX_UNMATCHED, MAX_UNMATCHED + 1])
+def test_markers_that_do_not_match_are_counted_beyond_the_limit(others: int) -> None:
+    far = [
+        marker(name=f"far-{number:02}", selector={"matchLabels": {"tier": "x"}})
+        for number in range(others)
+    ]
+    view = view_of(markers=[marker(), *far])
+
+    assert len(view.not_matching) == min(others, MAX_UNMATCHED)
+    assert view.strangers_left_out == others - len(view.not_matching)
+
+
+def test_markers_of_other_namespaces_are_listed_if_they_would_select_the_pod() -> None:
+    built = snapshot(markers=[marker()], pods=[healthy_pod()])
+    others = [
+        marker(name="same-labels", namespace="b"),
+        marker(name="same-labels", namespace="a"),
+        marker(name="other-labels", namespace="a", selector={"matchLabels": {"tier": "x"}}),
+        marker(name="here"),
+    ]
+    decoded = [MARKERS.decode(msgspec.json.encode(each)) for each in others]
+
+    assert explanation(built, built.pods[0], [], others=decoded).elsewhere == [
+        "a/same-labels",
+        "b/same-labels",
+    ]
+    assert view_of(markers=[marker(), *others[:2]]).not_matching == []
+
+
+@pytest.mark.parametrize(
+    ("pods", "says"),
+    [
+        pytest.param([], "no pod of namespace default has app=web", id="no-pods"),
+        pytest.param([healthy_pod(labels={"app": "wbe"})], "; nearest is pod web-0: ", id="a-near-one"),
+    ],
+)  # fmt: skip
+def test_a_marker_without_pods_names_the_nearest(pods: list[Json], says: str) -> None:
+    built = snapshot(markers=[marker()], pods=pods)
+    (only,) = status_view(built, built.markers, []).markers
+    (problem,) = [each for each in only.problems if each.reason == "NoPods"]
+
+    assert says in problem.message
+    assert (problem.severity, problem.link) == ("waiting", "selector")
+    assert ("nearest" in problem.message) == bool(pods)
+
+
+def test_virtual_nodes_have_no_port_and_no_daemon() -> None:
+    built = snapshot(
+        markers=[marker()],
+        pods=[healthy_pod(annotations={"kruise.io/podprobe": "[]"})],
+        node=node_wire(labels={"type": "virtual-kubelet"}),
+        renewed=None,
+    )
+    (compiled,) = built.compiled.values()
+    (trace,) = traces_of(built, built.pods[0], compiled)
+
+    assert [each.name for each in trace.links] == [
+        "marker",
+        "pod",
+        "container",
+        "provider",
+        "manager",
+        "condition",
+        "marks",
+    ]
+    shown = {each.name: each.text for each in trace.links}
+    assert (shown["container"], shown["provider"]) == ("main", "the provider has set the condition")
