@@ -31,6 +31,7 @@ from kruise_probe.api.v1alpha1 import (
     PodProbeStatus,
     ProbeState,
 )
+from kruise_probe.daemon import metrics
 from kruise_probe.daemon.reporter import Reporter
 from kruise_probe.daemon.results import PublishedResult, Results
 
@@ -543,3 +544,94 @@ async def test_results_that_were_read_back_are_refreshed_when_they_are_due() -> 
             r.put_again(0)
             await asyncio.sleep(1)
         assert r.write_times == [pytest.approx(300, abs=2)]
+
+
+async def test_the_backoff_doubles_from_a_quarter_of_a_second_and_starts_anew_after_a_success() -> (
+    None
+):
+    async with reporting() as r:
+        tries: list[float] = []
+
+        async def fail(_: str) -> None:
+            tries.append(loop_time())
+            raise ConnectionFailed("refused")
+
+        failures = metrics.STATUS_WRITE_FAILURES._value.get()
+        for state in ("Failed", "Succeeded"):
+            tries.clear()
+            r.api.fail = fail
+            r.put(0, state)
+            await asyncio.sleep(60)
+            for number, gap in enumerate(gaps(tries)):
+                longest = min(0.25 * 2**number, 10.0)
+                assert longest / 2 <= gap <= longest + 0.001
+            failures += len(tries)
+            assert metrics.STATUS_WRITE_FAILURES._value.get() == failures
+            r.api.fail = None
+            await asyncio.sleep(11)
+            assert r.api.state("pod/m#p0") == state
+
+
+async def test_the_first_success_after_failures_is_logged_with_their_number() -> None:
+    async with reporting() as r:
+
+        async def fail(_: str) -> None:
+            raise ConnectionFailed("refused")
+
+        with capture_logs() as logs:
+            r.put(0, "Failed")
+            await asyncio.sleep(1)
+            assert logs == []
+            r.api.fail = fail
+            r.put(0, "Succeeded")
+            await asyncio.sleep(1)
+            r.api.fail = None
+            await asyncio.sleep(5)
+            r.put(0, "Failed")
+            await asyncio.sleep(1)
+        failed, again = logs
+        assert (failed["log_level"], failed["error"]) == ("warning", "refused")
+        assert (again["event"], again["failures"] >= 2) == ("status is written again", True)
+
+
+@pytest.mark.parametrize(
+    ("age", "due"),
+    [
+        pytest.param(0, 600, id="just-probed"),
+        pytest.param(300, 300, id="half"),
+        pytest.param(570, 60, id="almost-due"),
+        pytest.param(100_000, 60, id="overdue"),
+        pytest.param(-1000, 600, id="from-the-future"),
+        pytest.param(None, 600, id="never-probed"),
+    ],
+)
+async def test_a_status_of_an_earlier_daemon_is_refreshed_by_its_age(
+    age: int | None, due: float
+) -> None:
+    """Not in the first minute: probes run first after a start."""
+    probed_at = None if age is None else EPOCH - timedelta(seconds=age)
+    time = None if probed_at is None else format_time(probed_at)
+    state = ContainerProbeState("m#p0", "Succeeded", time)
+    kept = NodePodProbeStatus((PodProbeStatus("pod", "default", "uid-pod", (state,)),))
+    async with reporting(status=kept) as r:
+        r.results.restore(
+            key(0), PublishedResult(ProbeState.SUCCEEDED, "", "c1", "h1", probed_at, None)
+        )
+        for _ in range(700):
+            r.put_again(0)
+            await asyncio.sleep(1)
+        assert r.write_times[0] == pytest.approx(due, abs=2)
+        assert len(r.write_times) <= 2
+
+
+async def test_own_refreshes_are_up_to_a_twentieth_late() -> None:
+    """So that nodes that started together drift apart."""
+    async with reporting() as r:
+        r.put(0)
+        for _ in range(7000):
+            r.put_again(0)
+            await asyncio.sleep(1)
+        assert len(r.write_times) >= 11
+        between = gaps(r.write_times)
+        assert all(599.9 <= each <= 632 for each in between)
+        assert len({round(each) for each in between}) > 1

@@ -170,7 +170,8 @@ def test_e2_the_time_to_join_folded_lines_is_linear() -> None:
         assert parse_head(head).location == "/x" + " y" * lines
         return time.process_time() - began
 
-    few = min(seconds(10_000) for _ in range(3))
+    # Some machines count processor time in steps of a few milliseconds.
+    few = max(min(seconds(10_000) for _ in range(3)), 0.005)
     assert seconds(160_000) < 64 * few
 
 
