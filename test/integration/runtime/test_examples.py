@@ -7,58 +7,26 @@ import subprocess
 import sys
 import sysconfig
 import zipfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
-from support.pages import ROOT, block, blocks
+from support.library import EXAMPLES, MAIN, MODULES, running
+from support.pages import ROOT
 from support.programs import until
 
-from kruise_probe.runtime import Manager, PatchType, RestClient, load_config
+from kruise_probe.runtime import PatchType, RestClient, load_config
 from kruise_probe_playground.testing.kube_api import KubeApi
 
-EXAMPLES = {
-    "buckets": block("library.md", "Finalizer, status and events", "python").text,
-    "fleets": block("library.md", "Owned pods", "python").text,
-    "node_load": block("library.md", "Three kinds joined", "python").text,
-}
-MAIN = next(each.text for each in blocks("python") if "manager.run()" in each.text)
 MOST_LINES = 45
 
 BUCKETS, FLEETS = "buckets.example.com", "fleets.example.com"
 LEASES = "leases.coordination.k8s.io"
 
 
-def module_of(name: str) -> ModuleType:
-    module = ModuleType(name)
-    sys.modules[name] = module  # msgspec resolves annotations there
-    exec(compile(EXAMPLES[name], f"{name}.py", "exec"), module.__dict__)
-    return module
-
-
-MODULES = {name: module_of(name) for name in EXAMPLES}
-
-
 @pytest.fixture
 def kube_crds() -> list[Any]:
     return [MODULES["buckets"].Bucket, MODULES["fleets"].Fleet]
-
-
-@asynccontextmanager
-async def running(kubeconfig: Path, name: str, *arguments: Any) -> AsyncIterator[None]:
-    manager = Manager(load_config(str(kubeconfig)), name=name)
-    MODULES[name].setup(manager, *arguments)
-    task = asyncio.create_task(manager.start())
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
-        if not task.cancelled():
-            task.result()
 
 
 def custom(kind: str, name: str, **spec: Any) -> dict[str, Any]:
