@@ -74,6 +74,7 @@ class Manager:
         rest: the same for bytes.
         unfenced: sends writes in a standby, too; for the Lease, or a webhook's certificates.
         events: records events.
+        servers: of health and metrics, once `start` has bound them.
         health, ready: checks of /healthz and /readyz. `ready` has two for each informer.
     """
 
@@ -125,6 +126,7 @@ class Manager:
         self._addresses = {"health_addr": health_addr, "metrics_addr": metrics_addr}
         self._informers: dict[tuple[Resource[Any], str], SharedInformer[Any]] = {}
         self._caches: dict[Resource[Any], MutationCache[Any]] = {}
+        self.servers: Sequence[HttpServer] = ()
         self._services: list[Runnable] = []
         self._controllers: list[Runnable] = []
 
@@ -213,19 +215,19 @@ class Manager:
             "health_addr": health_handlers(health=self.health, ready=self.ready),
             "metrics_addr": {"/metrics": MetricsHandler()},
         }
-        servers = [
+        self.servers = [
             HttpServer(address, flag=flag, handlers=handlers[flag])
             for flag, address in self._addresses.items()
             if address != "0"
         ]
-        for each in servers:
+        for each in self.servers:
             each.bind()
-        if not servers:
+        if not self.servers:
             return []
         stalls = StallDetector()
         self.health.add("loop", stalls.check)
         self.ready.add("loop", stalls.check)
-        return [stalls, *servers]
+        return [stalls, *self.servers]
 
     def _elector(self, options: bool | LeaderElection) -> LeaderElector | None:
         if options is False:
