@@ -23,6 +23,7 @@ from kruise_probe.api.kinds import KubeObject
 from kruise_probe.informers.store import Indexer, is_older
 
 T = TypeVar("T", bound=KubeObject)
+V = TypeVar("V")
 
 LONGEST_LAG_SECONDS: Final = 60.0
 """Time-to-live of a written object whose event never arrives, and of a tombstone."""
@@ -51,17 +52,15 @@ class MutationCache(Generic[T]):
             MAX_TOMBSTONES, LONGEST_LAG_SECONDS, lambda: asyncio.get_running_loop().time()
         )
 
-        self._removed: TTLCache[NamespacedName, str] = TTLCache(
-            MAX_TOMBSTONES, LONGEST_LAG_SECONDS, lambda: asyncio.get_running_loop().time()
-        )
-        """The uids of the objects that we deleted and the store still has."""
+        self._removed: dict[NamespacedName, tuple[str, float]] = {}
+        """The uids of the objects that we deleted and the store still has, as `_written`."""
 
     def __len__(self) -> int:
         return len(self._written)
 
     def get(self, key: NamespacedName) -> T | None:
         stored = self._store.get(key)
-        if self._removed and stored is not None and self._removed.get(key) == stored.uid:
+        if self._removed and stored is not None and self._hides(key, stored.uid):
             return None
         entry = self._written.get(key)
         if entry is None:
@@ -109,8 +108,7 @@ class MutationCache(Generic[T]):
         now = asyncio.get_running_loop().time()
         self._written.pop(obj.key, None)
         self._written[obj.key] = (obj, now + LONGEST_LAG_SECONDS)
-        while self._written[oldest := next(iter(self._written))][1] < now:
-            del self._written[oldest]
+        _drop_expired(self._written, now)
 
     def unseen(self) -> Sequence[T]:
         """Written objects of which the store still holds an older version. Objects missing from the store are gone."""
@@ -133,7 +131,14 @@ class MutationCache(Generic[T]):
         self.forget(obj.key)
         stored = self._store.get(obj.key)
         if stored is not None:
-            self._removed[obj.key] = stored.uid
+            now = asyncio.get_running_loop().time()
+            self._removed.pop(obj.key, None)
+            self._removed[obj.key] = (stored.uid, now + LONGEST_LAG_SECONDS)
+            _drop_expired(self._removed, now)
+
+    def _hides(self, key: NamespacedName, uid: str) -> bool:
+        removed, expires_at = self._removed.get(key, ("", 0.0))
+        return removed == uid and expires_at >= asyncio.get_running_loop().time()
 
     def observe(self, obj: T) -> None:
         """Drop the written object that the event of `obj` reports or replaces."""
@@ -150,3 +155,8 @@ class MutationCache(Generic[T]):
         self.forget(last_known.key)
         self._removed.pop(last_known.key, None)
         self._tombstones[last_known.key] = _Tombstone(last_known.uid, last_known.resource_version)
+
+
+def _drop_expired(entries: dict[NamespacedName, tuple[V, float]], now: float) -> None:
+    while entries[oldest := next(iter(entries))][1] < now:
+        del entries[oldest]

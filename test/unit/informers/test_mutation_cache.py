@@ -147,6 +147,14 @@ async def test_a_successor_of_an_object_that_we_deleted_is_shown() -> None:
     assert cache.get(pod().key) == at("9", uid="successor")
 
 
+async def test_an_object_whose_deletion_is_never_reported_is_shown_again() -> None:
+    store, cache = caches()
+    store.put(at("5"))
+    cache.removed(at("5"))
+    await asyncio.sleep(LONGEST_LAG_SECONDS + 1)
+    assert cache.get(pod().key) == at("5")
+
+
 async def test_lists_and_indexes_contain_what_was_written() -> None:
     store: Store[Pod] = Store({"ip": lambda each: [each.ip]})
     cache = MutationCache(store)
