@@ -17,11 +17,11 @@ MAX_SECONDS: Final = 2**31 - 1
 """Maximum of every other number of a probe, including thresholds."""
 
 
-class Handler(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
+class ProbeAction(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
     """Base of the four probe actions."""
 
 
-class ExecAction(Handler, frozen=True):
+class ExecAction(ProbeAction, frozen=True):
     command: tuple[str, ...] | None = None
 
 
@@ -30,7 +30,7 @@ class HTTPHeader(msgspec.Struct, frozen=True, gc=False):
     value: str = ""
 
 
-class HTTPGetAction(Handler, frozen=True):
+class HTTPGetAction(ProbeAction, frozen=True):
     """HTTP action. `port` is a number or the name of a container port; validation rejects `host`."""
 
     port: int | str
@@ -39,13 +39,17 @@ class HTTPGetAction(Handler, frozen=True):
     scheme: str | None = None
     http_headers: tuple[HTTPHeader, ...] | None = msgspec.field(default=None, name="httpHeaders")
 
+    def with_defaults(self) -> "HTTPGetAction":
+        """The action with the scheme and path defaults of our CRD, which Kruise's CRD lacks."""
+        return msgspec.structs.replace(self, scheme=self.scheme or "HTTP", path=self.path or "/")
 
-class TCPSocketAction(Handler, frozen=True):
+
+class TCPSocketAction(ProbeAction, frozen=True):
     port: int | str
     host: str | None = None
 
 
-class GRPCAction(Handler, frozen=True):
+class GRPCAction(ProbeAction, frozen=True):
     """gRPC action. `mode: TLS` is KEP-4939's: TLS without verification."""
 
     port: int

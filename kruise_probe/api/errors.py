@@ -19,6 +19,8 @@ import msgspec
 MAX_RETRY_AFTER_SECONDS: Final = 60.0
 """Maximum Retry-After that a requeue honors, so that a faulty proxy cannot delay a node's results for a day."""
 
+MAX_LINE: Final = 200
+
 RETRY_AFTER_JITTER: Final = 0.2
 """A Retry-After is extended by up to this share, so that clients do not retry at the same time. It is never shortened,
 because it is the minimum."""
@@ -174,6 +176,11 @@ def first_of(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
+
+
+def first_line(text: str) -> str:
+    """The first line of an error, shortened to `MAX_LINE` characters: for conditions and one-line messages."""
+    return text.partition("\n")[0][:MAX_LINE]
 
 
 def retry_after_seconds(error: BaseException | None) -> float:

@@ -5,13 +5,15 @@ schemas check types and unknown fields.
 
 Source: Kruise pkg/webhook/podprobemarker/validating;
 apimachinery pkg/util/validation (label keys and values, qualified names).
-Differs: condition types of Kubernetes are rejected (Kruise checks the probe name instead). grpc is allowed. A policy may not write its own marker's selector keys. Lists are bounded for CEL's cost budget.
+Differs: condition types of Kubernetes are rejected (Kruise checks the probe name instead). grpc is allowed. A policy may
+not write its own marker's selector keys. Lists are bounded for CEL's cost budget.
 """
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from kruise_probe.api import field_errors as field
+from kruise_probe.api.core import Probe
 from kruise_probe.api.extraction import PatternError, PatternSizes
 from kruise_probe.api.field_errors import ErrorKind, FieldError
 from kruise_probe.api.labels import (
@@ -170,6 +172,11 @@ def _probes(spec: PodProbeMarkerSpec, allowed_labels: Collection[str]) -> Iterat
     rules = _PolicyRules(_selector_keys(spec.selector), allowed_labels, PatternSizes())
     for index, each in enumerate(probes):
         yield from _container_probe(each, f"{path}[{index}]", rules)
+
+
+def is_valid_probe(probe: Probe) -> bool:
+    """Whether a probe may run: it breaks no rule, except a limit of `CEL_BOUNDS`."""
+    return all(each.kind in CEL_BOUNDS for each in validate_probe(probe, ""))
 
 
 def _selector_keys(selector: LabelSelector | None) -> frozenset[str]:

@@ -1,6 +1,6 @@
 """Shell completion: the script that `kruise-probe completion` prints, kubectl's protocol, and names of API objects.
 
-An error while names are read results in no completions, because a shell cannot show errors there.
+An error while reading names gives no completions, because a shell cannot show errors there.
 """
 
 import asyncio

@@ -41,7 +41,7 @@ from kruise_probe.manager.process import run_until_signalled
 from kruise_probe.serving.authorization import MAX_REVIEWS, MetricsGuard
 from kruise_probe.serving.exposition import MetricsHandler
 from kruise_probe.serving.health import Checks, health_handlers
-from kruise_probe.serving.http_server import Handler
+from kruise_probe.serving.http_server import HttpHandler
 from kruise_probe.serving.logs import configure_logs
 from kruise_probe.serving.server import HttpServer
 from kruise_probe.serving.stalls import StallDetector
@@ -98,7 +98,7 @@ NO_WORK_SECONDS: Final = 10.0
     "--cri-endpoint",
     multiple=True,
     metavar="unix:///…",
-    help="Socket of the container runtime; several sockets are tried in order.  [default: the known places]",
+    help="Socket of the container runtime; several sockets are tried in order.  [default: the sockets of known runtimes]",
 )
 @flag(
     "--max-concurrent-execs",
@@ -135,7 +135,7 @@ async def run_daemon(flags: DaemonFlags, runtime: NodeRuntime) -> None:
     health, ready, stalls = Checks(), Checks(), StallDetector()
     health.add("loop", stalls.check)
     ready.add("loop", stalls.check)
-    metrics: Handler = MetricsHandler()
+    metrics: HttpHandler = MetricsHandler()
     guard = MetricsGuard(metrics)
     tls = ServerTls(required=False) if flags.metrics_secure else None
     server = HttpServer(
@@ -160,10 +160,10 @@ async def run_daemon(flags: DaemonFlags, runtime: NodeRuntime) -> None:
             group.create_task(SelfSignedCertificate(tls).run(), name="self-signed certificate")
         group.create_task(stalls.run(), name="stall detector")
         if probing_enabled(flags.feature_gates):
-            await _probe(flags, config, runtime, ready, stalls)
+            await _run_agent(flags, config, runtime, ready, stalls)
 
 
-async def _probe(
+async def _run_agent(
     flags: DaemonFlags,
     config: ClusterConfig,
     runtime: NodeRuntime,

@@ -23,7 +23,7 @@ from kruise_probe.cli.tables import explanation_text
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.inspection.explanation import ExplanationsView, ExplanationView, explanation
 from kruise_probe.inspection.snapshot import SeenPod, Snapshot, natural_order
-from kruise_probe.inspection.status import SHAPE_VERSION
+from kruise_probe.inspection.status import JSON_VERSION
 
 _HELP = """Explains which PodProbeMarkers select a pod and why others do not. For each probe it checks every link from the
 marker through NodePodProbe and daemon to the result and the marks.
@@ -52,7 +52,7 @@ def explain(pods: tuple[str, ...], **options: Any) -> None:
     views = run(_explain(config, flags, names), config)
     if flags.output in ("json", "yaml"):
         single = len(names) == 1
-        document = views[0] if single else ExplanationsView(version=SHAPE_VERSION, items=views)
+        document = views[0] if single else ExplanationsView(version=JSON_VERSION, items=views)
         click.echo(document_text(document, flags.output), nl=False)
         return
     color, width, wide = sys.stdout.isatty(), terminal_width(), flags.output == "wide"

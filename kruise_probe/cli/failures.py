@@ -1,4 +1,4 @@
-"""Errors of writing the output."""
+"""Recognizes errors of writing the output."""
 
 import traceback
 

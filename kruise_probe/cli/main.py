@@ -85,7 +85,7 @@ def _command_of_other_distribution(name: str) -> click.Command:
 
     def fail() -> None:
         raise click.ClickException(
-            f"{name} is not installed: it is a distribution of its own; run: pip install {distribution}"
+            f"{name} is a separate distribution and not installed; run: pip install {distribution}"
         )
 
     return click.Command(

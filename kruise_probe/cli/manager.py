@@ -37,7 +37,7 @@ from kruise_probe.runtime import LeaderElection, Manager
 from kruise_probe.serving.authorization import MAX_REVIEWS, MetricsGuard
 from kruise_probe.serving.exposition import MetricsHandler
 from kruise_probe.serving.health import Checks, health_handlers
-from kruise_probe.serving.http_server import Handler
+from kruise_probe.serving.http_server import HttpHandler
 from kruise_probe.serving.logs import configure_logs
 from kruise_probe.serving.server import HttpServer
 from kruise_probe.serving.stalls import StallDetector
@@ -244,7 +244,7 @@ async def run_manager(flags: ManagerFlags) -> None:
     stalls = StallDetector()
     health.add("loop", stalls.check)
     ready.add("loop", stalls.check)
-    metrics: Handler = MetricsHandler()
+    metrics: HttpHandler = MetricsHandler()
     guard = MetricsGuard(metrics)
     services = [stalls, *_servers(flags, health, ready, guard if flags.metrics_secure else metrics)]
     config = await run_in_daemon_thread(partial(load_config, flags.kubeconfig))
@@ -273,7 +273,7 @@ async def run_manager(flags: ManagerFlags) -> None:
 
 
 def _servers(
-    flags: ManagerFlags, health: Checks, ready: Checks, metrics: Handler
+    flags: ManagerFlags, health: Checks, ready: Checks, metrics: HttpHandler
 ) -> list[Runnable]:
     """The HTTP servers, already bound, so that a port in use is the first error that the user sees."""
     tls = ServerTls(required=False) if flags.metrics_secure else None

@@ -1,4 +1,4 @@
-"""What manager and daemon share: flags, and feature gates that enable them."""
+"""Flags of both manager and daemon, and the feature gates that enable them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +14,7 @@ from kruise_probe.cli.feature_gates import (
     describe_gates,
 )
 from kruise_probe.cli.flag_types import GATES, NAMESPACE, bool_flag, flag
+from kruise_probe.serving.logs import FORMATS, LEVELS
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -35,17 +36,17 @@ _SHARED = (
     bool_flag(
         "--metrics-secure",
         default=False,
-        help="/metrics over TLS too, and only for bearer tokens whose user may get it.",
+        help="Serve /metrics over HTTP and HTTPS, to bearer tokens whose user may get the path /metrics.",
     ),
     flag(
         "--log-format",
-        type=click.Choice(["text", "json"]),
+        type=click.Choice(FORMATS),
         default="text",
         help="json: one object per line.",
     ),
     flag(
         "--log-level",
-        type=click.Choice(["debug", "info", "warning", "error"]),
+        type=click.Choice(LEVELS),
         default="info",
         help="Lowest level to log.",
     ),

@@ -1,4 +1,4 @@
-"""Options and output shared by `status`, `explain` and `try`. The options have kubectl's names and meanings."""
+"""Options and output shared by `status`, `explain`, `try` and `migrate`. The options have kubectl's names and meanings."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Reads the objects for `status`, `explain` and `try` with the user's permissions, and watches them for `--watch`.
+"""Reads the objects for `status`, `explain`, `try` and `migrate` with the user's permissions; watches them for `--watch`.
 
 Only markers and pods are required. A kind that the user may not list is left out with a note, because many users
 have permissions in one namespace only.
@@ -109,7 +109,7 @@ def user_error(error: KubeError, config: ClusterConfig) -> FatalError:
 
 
 def config_of(params: Mapping[str, Any]) -> ClusterConfig:
-    """The configuration for the parsed options of `status`, `explain` and `try`.
+    """The configuration for the parsed options of `query_flags`.
 
     Raises:
         click.UsageError: --as-group without --as.
@@ -264,7 +264,7 @@ class Reader:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(each()) for each in following.runs]
             try:
-                await following.synced()
+                await following.wait_for_sync()
                 yield following
             finally:
                 for task in tasks:
@@ -310,7 +310,7 @@ class Following:
     def runs(self) -> list[Callable[[], Coroutine[Any, Any, None]]]:
         return [each.run for each in self._followed]
 
-    async def synced(self) -> None:
+    async def wait_for_sync(self) -> None:
         """Wait until all informers have synced.
 
         Raises:
@@ -329,7 +329,7 @@ class Following:
             raise
 
     def notes(self) -> list[str]:
-        """Why the objects may be stale, or empty. Only one line, because watches usually fail for the same reason."""
+        """Why the objects may be stale: at most one line, because watches usually fail for the same reason."""
         return [f"not current, retrying: {error}" for error in self._errors()[:1]]
 
     def _errors(self) -> list[str]:

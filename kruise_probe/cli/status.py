@@ -54,7 +54,7 @@ GetSnapshot = Callable[[], Snapshot]
 GetNotes = Callable[[], list[str]]
 
 
-class Query(NamedTuple):
+class StatusQuery(NamedTuple):
     """The arguments of the command; an empty `namespace` means all, an empty `marker` too."""
 
     namespace: str
@@ -76,11 +76,11 @@ def status(marker: str, all_namespaces: bool, watch: bool, **options: Any) -> in
     )
     config = flags.load_config()
     where = "" if all_namespaces else flags.namespace or config.namespace
-    query = Query(where, name, flags)
+    query = StatusQuery(where, name, flags)
     return run(_watch(config, query) if watch else _once(config, query), config)
 
 
-async def _once(config: ClusterConfig, query: Query) -> int:
+async def _once(config: ClusterConfig, query: StatusQuery) -> int:
     async with client_of(config) as client:
         reader = _reader(client, query)
         view = _view(await reader.read(), query, reader.notes)
@@ -93,7 +93,7 @@ async def _once(config: ClusterConfig, query: Query) -> int:
     return 0
 
 
-async def _watch(config: ClusterConfig, query: Query) -> int:
+async def _watch(config: ClusterConfig, query: StatusQuery) -> int:
     """Run until a signal. In screen mode, restore the terminal and return 128 + the signal's number."""
     async with client_of(config) as client:
         reader = _reader(client, query)
@@ -117,7 +117,7 @@ async def _watch(config: ClusterConfig, query: Query) -> int:
     return 0
 
 
-def _reader(client: RestClient, query: Query) -> Reader:
+def _reader(client: RestClient, query: StatusQuery) -> Reader:
     return Reader(
         client,
         namespace=query.namespace,
@@ -126,14 +126,18 @@ def _reader(client: RestClient, query: Query) -> Reader:
     )
 
 
-def _on_screen(console: Console, query: Query) -> bool:
+def _on_screen(console: Console, query: StatusQuery) -> bool:
     """Whether to draw in place; a dumb terminal has no alternate screen."""
     capable = sys.stdout.isatty() and not console.is_dumb_terminal
     return capable and query.flags.output in ("table", "wide")
 
 
 async def _show_screen(
-    console: Console, snapshot: GetSnapshot, changed: asyncio.Event, query: Query, notes: GetNotes
+    console: Console,
+    snapshot: GetSnapshot,
+    changed: asyncio.Event,
+    query: StatusQuery,
+    notes: GetNotes,
 ) -> None:
     """Draw until cancelled.
 
@@ -165,7 +169,7 @@ def fitted(lines: list[str], height: int) -> list[str]:
 
 
 async def _print_changes(
-    snapshot: GetSnapshot, changed: asyncio.Event, query: Query, notes: GetNotes
+    snapshot: GetSnapshot, changed: asyncio.Event, query: StatusQuery, notes: GetNotes
 ) -> None:
     """Print every change until cancelled; a new time alone is no change. JSON is one line per change."""
     shown: StatusView | None = None
@@ -193,7 +197,7 @@ async def _wait_for_update(changed: asyncio.Event) -> None:
 
 
 def _view(
-    snapshot: Snapshot, query: Query, notes: list[str], *, missing_is_fatal: bool = True
+    snapshot: Snapshot, query: StatusQuery, notes: list[str], *, missing_is_fatal: bool = True
 ) -> StatusView:
     selector = query.flags.selector
     markers = [
@@ -208,7 +212,7 @@ def _view(
     return status_view(snapshot, markers, notes)
 
 
-def _text(view: StatusView, query: Query) -> str:
+def _text(view: StatusView, query: StatusQuery) -> str:
     if query.flags.output == "name":
         return "".join(f"podprobemarker.{GROUP}/{each.name}\n" for each in view.markers)
     if query.flags.output in ("json", "yaml"):

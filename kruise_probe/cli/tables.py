@@ -1,6 +1,6 @@
 """The text output of `status`, `explain` and `try`, fitted to the terminal. Pure.
 
-If the output is no terminal, nothing is truncated or coloured.
+If the output is not a terminal, nothing is truncated or coloured.
 """
 
 import io
@@ -61,7 +61,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def status_text(view: StatusView, *, wide: bool, width: int, color: bool) -> str:
-    """The tables of all markers; `width` is 0 if the output is no terminal."""
+    """The tables of all markers; `width` is 0 if the output is not a terminal."""
     console = _console(width, color)
     now = parse_time(view.time)
     assert now is not None, "our own stamp"
@@ -246,7 +246,7 @@ def _names(names: Iterable[str]) -> str:
 
 
 def attempts_text(view: AttemptsView, *, width: int, color: bool) -> str:
-    """The results of `try`. `width` is 0 if the output is no terminal."""
+    """The results of `try`. `width` is 0 if the output is not a terminal."""
     console = _console(width, color)
     attempts = view.attempts
     succeeded = sum(each.state == "Succeeded" for each in attempts)
@@ -291,7 +291,7 @@ def _attempt_marks(attempt: AttemptView) -> str:
 
 
 def explanation_text(view: ExplanationView, *, wide: bool, width: int, color: bool) -> str:
-    """The explanation of one pod; `wide` shows every link. `width` is 0 if the output is no terminal."""
+    """The explanation of one pod; `wide` shows every link. `width` is 0 if the output is not a terminal."""
     console = _console(width, color)
     with console.capture() as capture:
         console.print(Text.assemble((f"{view.namespace}/{view.pod}", "bold"), f": {view.summary}"))
@@ -302,7 +302,7 @@ def explanation_text(view: ExplanationView, *, wide: bool, width: int, color: bo
         if view.readiness_gates:
             _print_links(console, view.readiness_gates, indent=2)
         for each in view.elsewhere:
-            text = f"{each} would, but a marker selects pods of its own namespace only"
+            text = f"PodProbeMarker {each} has a selector for its labels, but a marker selects only pods of its own namespace"
             remedy = f"create it in namespace {view.namespace}"
             console.print(Text.assemble(f"  {text}", (f" -> {remedy}", "cyan")))
         for match in view.matching:
@@ -364,5 +364,5 @@ def _print_not_matching(console: Console, view: ExplanationView) -> None:
                 Text.assemble((each.marker, "bold"), f": {each.why}"), (0, 0, 0, 2), expand=False
             )
         )
-    if view.strangers_left_out:
-        console.print(f"  and {view.strangers_left_out} more")
+    if view.more_not_matching:
+        console.print(f"  and {view.more_not_matching} more")

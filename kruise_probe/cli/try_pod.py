@@ -36,8 +36,8 @@ from kruise_probe.inspection.attempts import (
     Trial,
     TrialResult,
     attempts_view,
+    blocking_text,
     not_run,
-    obstacle_text,
     snapshot_for,
     trials_of,
 )
@@ -69,7 +69,7 @@ Exit codes: 0 if all probes succeeded; 1 if one is Failed or Unknown, and for a 
 
 
 @dataclass(frozen=True)
-class _Query:
+class _TryQuery:
     pod: str
     marker: str
     from_file: PodProbeMarker | None
@@ -97,7 +97,7 @@ def try_pod(pod: str, marker: str, filename: str | None, **options: Any) -> int:
         found = _marker_of_file(filename, marker_name, flags.allowed_label_keys)
     config = flags.load_config()
     namespace = _namespace(flags, found, config)
-    query = _Query(pod_name, marker_name, found, namespace, flags)
+    query = _TryQuery(pod_name, marker_name, found, namespace, flags)
     view = run(_try(config, query), config)
     if flags.output in ("json", "yaml"):
         click.echo(document_text(view, flags.output), nl=False)
@@ -140,7 +140,7 @@ def _marker_of_file(filename: str, name: str, allowed_labels: frozenset[str]) ->
     return found[0].source
 
 
-async def _try(config: ClusterConfig, query: _Query) -> AttemptsView:
+async def _try(config: ClusterConfig, query: _TryQuery) -> AttemptsView:
     async with client_of(config) as client:
         reader = Reader(
             client,
@@ -166,7 +166,9 @@ async def _try(config: ClusterConfig, query: _Query) -> AttemptsView:
     return attempts_view(snapshot, seen, list(zip(trials, results, strict=True)), reader.notes)
 
 
-def _with_marker_of_file(query: _Query, stored: Sequence[PodProbeMarker]) -> list[PodProbeMarker]:
+def _with_marker_of_file(
+    query: _TryQuery, stored: Sequence[PodProbeMarker]
+) -> list[PodProbeMarker]:
     """The markers as if the file were applied: an existing marker keeps its age, a new one is the youngest."""
     if query.from_file is None:
         return list(stored)
@@ -183,7 +185,7 @@ def _with_marker_of_file(query: _Query, stored: Sequence[PodProbeMarker]) -> lis
     return [*(each for each in stored if each is not existing), applied]
 
 
-def _chosen(query: _Query, snapshot: Snapshot, seen: SeenPod) -> Sequence[CompiledMarker]:
+def _chosen(query: _TryQuery, snapshot: Snapshot, seen: SeenPod) -> Sequence[CompiledMarker]:
     """The markers whose probes to run.
 
     Raises:
@@ -212,7 +214,7 @@ async def _run_all(client: RestClient, seen: SeenPod, trials: Sequence[Trial]) -
 
     async def one(trial: Trial) -> TrialResult:
         if isinstance(trial.probe, Link):
-            return not_run(obstacle_text(trial.probe))
+            return not_run(blocking_text(trial.probe))
         target = Target(pod_ip=seen.pod.ip, container_id=trial.check.probe.container_name)
         async with places:
             return await run_probe(

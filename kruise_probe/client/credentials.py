@@ -15,7 +15,7 @@ import structlog
 from kruise_probe.api.errors import FatalError
 from kruise_probe.client.threads import run_in_daemon_thread
 
-log = structlog.get_logger(__name__)
+_log = structlog.get_logger(__name__)
 
 REREAD_SECONDS = 60.0
 """How often a token file is checked. kubelet replaces a token long before it expires."""
@@ -168,12 +168,12 @@ class ReloadedCredentials:
         try:
             self._replace(await run_in_daemon_thread(self._load))
         except ConfigError as error:
-            log.warning("credentials could not be renewed", error=str(error))
+            _log.warning("credentials could not be renewed", error=str(error))
 
     def _on_reloaded(self, task: asyncio.Task[None]) -> None:
         self._renewing = None
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("credentials could not be renewed", exc_info=error)
+            _log.error("credentials could not be renewed", exc_info=error)
 
     def _is_current(self, authorization: str | None, version: int) -> bool:
         return (self._identity.authorization, self.version) == (authorization, version)
@@ -182,5 +182,5 @@ class ReloadedCredentials:
         if found.certificate_file and found[1:] != self._identity[1:]:
             self._use_certificate(found)
             self.version += 1
-            log.info("client certificate reloaded", file=found.certificate_file)
+            _log.info("client certificate reloaded", file=found.certificate_file)
         self._identity = found

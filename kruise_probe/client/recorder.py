@@ -48,7 +48,7 @@ from kruise_probe.client.interfaces import Creator, Patcher
 from kruise_probe.client.metrics import EVENTS_DROPPED, EVENTS_PENDING
 from kruise_probe.client.request import PatchType
 
-log = structlog.get_logger(__name__)
+_log = structlog.get_logger(__name__)
 
 MAX_SERIES = 4096
 """Size of the LRU cache of series, as in client-go. An evicted series starts again with a new Event."""
@@ -234,7 +234,7 @@ class EventRecorder:
         failure = (series.involved.namespace, error.code if isinstance(error, ApiError) else 0)
         expected = failure in self._logged or "being terminated" in str(error)
         self._logged[failure] = True
-        log_line = log.debug if expected else log.warning
+        log_line = _log.debug if expected else _log.warning
         log_line(
             "event not written",
             object=f"{series.involved.namespace}/{series.involved.name}",

@@ -11,7 +11,7 @@ import structlog
 
 from kruise_probe.client.credentials import ConfigError
 
-log = structlog.get_logger(__name__)
+_log = structlog.get_logger(__name__)
 
 
 def tls_context(ca_file: Path | None, *, origin: str, verify: bool = True) -> ssl.SSLContext:
@@ -80,10 +80,10 @@ class CAFile:
             try:
                 self._context.load_verify_locations(cadata=content)
             except ssl.SSLError as error:
-                log.warning("new CA file is invalid", file=str(self._path), error=str(error))
+                _log.warning("new CA file is invalid", file=str(self._path), error=str(error))
             else:
                 self.version += 1
-                log.info("CA file reloaded", file=str(self._path))
+                _log.info("CA file reloaded", file=str(self._path))
         return self.version > since
 
 

@@ -24,7 +24,6 @@ from kruise_probe.api.labels import (
 )
 from kruise_probe.api.probe_validation import (
     clamp_timeout,
-    validate_probe,
 )
 from kruise_probe.api.reserved import (
     reserved_annotation_error,
@@ -43,6 +42,7 @@ from kruise_probe.api.validation import (
     CEL_BOUNDS,
     MAX_FROM_MESSAGE,
     fields_without_effect,
+    is_valid_probe,
     marker_errors,
 )
 
@@ -184,7 +184,7 @@ def _probes(
 
 def _is_valid(probe: PodContainerProbe) -> bool:
     named = bool(probe.name) and "#" not in probe.name and bool(probe.container_name)
-    return named and all(each.kind in CEL_BOUNDS for each in validate_probe(probe.probe, ""))
+    return named and is_valid_probe(probe.probe)
 
 
 def _condition_type(condition_type: str | None) -> str:
@@ -268,9 +268,7 @@ def _planned(marker: str, probe: PodContainerProbe) -> tuple[ContainerProbe, str
     match filled.handler:
         case HTTPGetAction() as action:
             port = action.port
-            http_get = msgspec.structs.replace(
-                action, scheme=action.scheme or "HTTP", path=action.path or "/", host=None
-            )
+            http_get = msgspec.structs.replace(action.with_defaults(), host=None)
             filled = msgspec.structs.replace(filled, http_get=http_get)
         case TCPSocketAction() as action:
             port = action.port

@@ -1,5 +1,6 @@
-"""The logic of `status` and `explain`: takes objects, returns views.
+"""The logic of `status`, `explain`, `try` and `migrate`: computes views from objects.
 
-Knows neither how objects are read nor how views are printed. It calls the controllers' own decision functions for
-the desired state, so its answers match what the manager does.
+Reads no objects and prints no views; only `trials` and `forwarding` do I/O. The desired state comes from the
+controllers' own decision functions, and attempts from the daemon's probers, so the output matches what manager and
+daemon do.
 """

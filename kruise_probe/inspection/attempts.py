@@ -1,7 +1,7 @@
 """The view of `try`: for each probe of a pod the result of one attempt, and the marks that the manager would write. Pure.
 
-`explain` says why a condition is as it is. `try` says what a probe would report now. What keeps a probe from running
-is the same link of `explain`.
+`explain` gives the reason for the current condition of a pod. `try` shows what a probe would report now. If a probe
+cannot run, its message is that of the broken link of `explain`.
 
 The structs are the format of `-o json`; the same rule of compatibility as in `status` applies.
 """
@@ -30,7 +30,7 @@ from kruise_probe.inspection.spec_links import (
     pod_link,
     port_link,
 )
-from kruise_probe.inspection.status import SHAPE_VERSION, check_text
+from kruise_probe.inspection.status import JSON_VERSION, View, check_text
 from kruise_probe.inspection.traces import checks_of
 
 HOST_NETWORK: Final = (
@@ -42,11 +42,7 @@ HOST_NETWORK: Final = (
 NO_CHANGES: Final = Changes({}, {}, [], [])
 
 
-class _View(msgspec.Struct, frozen=True, rename="camel"):
-    """Common options; every field is always printed."""
-
-
-class AttemptView(_View, frozen=True):
+class AttemptView(View, frozen=True):
     """One attempt of one probe.
 
     Attributes:
@@ -69,7 +65,7 @@ class AttemptView(_View, frozen=True):
     annotations: dict[str, str | None]
 
 
-class AttemptsView(_View, frozen=True):
+class AttemptsView(View, frozen=True):
     """`notes`: what is unknown, and where a result may differ from the daemon's."""
 
     version: int
@@ -86,7 +82,7 @@ class AttemptsView(_View, frozen=True):
 
 
 class Trial(NamedTuple):
-    """A probe to run once, or the link that keeps it from running."""
+    """A probe to run once, or the broken link that blocks it."""
 
     check: PodCheck
     probe: Probe | Link
@@ -96,8 +92,8 @@ class TrialResult(NamedTuple):
     """The result of one attempt.
 
     Attributes:
-        duration_seconds: None if it means nothing.
-        ran: False if the probe could not run from here. The daemon may have a result, so nothing is said of marks.
+        duration_seconds: None if it was not measured.
+        ran: False if the probe could not run from here. The daemon may still have a result, so no marks are shown.
     """
 
     state: ProbeState
@@ -117,7 +113,7 @@ def snapshot_for(
     allowed_labels: frozenset[str],
     now: datetime,
 ) -> Snapshot:
-    """The objects that an attempt needs. Nothing is known about nodes, results and Leases."""
+    """A snapshot of one pod and its markers, without nodes, results and Leases."""
     return Snapshot(
         now=now,
         markers=tuple(markers),
@@ -132,19 +128,19 @@ def snapshot_for(
 def trials_of(snapshot: Snapshot, seen: SeenPod, marker: CompiledMarker) -> list[Trial]:
     """The probes of a marker that selects the pod, as the manager would send them to the node.
 
-    A startupProbe that has not succeeded is no obstacle: the container runs.
+    A startupProbe that has not succeeded blocks no attempt, because the container runs.
     """
     pod = seen.pod
     containers = frozenset(each.name for each in pod.containers)
     planned = {each.name: each for each in probes_of_marker(marker, pod.containers, containers)}
     return [
-        Trial(check, _obstacle(check) or planned[check.name].probe)
+        Trial(check, _blocking_link(check) or planned[check.name].probe)
         for check in checks_of(snapshot, seen, marker)
     ]
 
 
-def _obstacle(check: PodCheck) -> Link | None:
-    """The first broken link that keeps the probe from running."""
+def _blocking_link(check: PodCheck) -> Link | None:
+    """The first broken link that blocks the probe."""
     if check.left_out is not None and check.left_out.reason != REASON_NO_ROOM:
         return broken("NodePodProbe", check.left_out.reason, check.left_out.why)
     if check.claim is None:
@@ -153,7 +149,7 @@ def _obstacle(check: PodCheck) -> Link | None:
     return next((each for each in links if each.state is LinkState.BROKEN), None)
 
 
-def obstacle_text(link: Link) -> str:
+def blocking_text(link: Link) -> str:
     remedy = f"; {link.remedy}" if link.remedy else ""
     return f"{link.reason}: {link.text}{remedy}"
 
@@ -217,7 +213,7 @@ def attempts_view(
     if pod.paused:
         paused = [f"{paused_text('the pod')}, and no marks are shown"]
     return AttemptsView(
-        version=SHAPE_VERSION,
+        version=JSON_VERSION,
         time=format_time(snapshot.now),
         notes=[*notes, *network, *paused, *conflicts],
         namespace=pod.namespace,

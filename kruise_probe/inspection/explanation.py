@@ -17,18 +17,14 @@ from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.inspection.link import Link, LinkState
 from kruise_probe.inspection.selectors import selector_text, unmet, why_not
 from kruise_probe.inspection.snapshot import SeenPod, Snapshot
-from kruise_probe.inspection.status import SHAPE_VERSION, check_text
+from kruise_probe.inspection.status import JSON_VERSION, View, check_text
 from kruise_probe.inspection.traces import ProbeTrace, readiness_gates_of, traces_of
 
 MAX_UNMATCHED: Final = 10
-"""Maximum markers that are listed as not selecting the pod, closest first."""
+"""Maximum listed markers that do not select the pod, closest first."""
 
 
-class _View(msgspec.Struct, frozen=True, rename="camel"):
-    """Common options; every field is always printed."""
-
-
-class LinkView(_View, frozen=True):
+class LinkView(View, frozen=True):
     """`state` is ok, waiting or broken."""
 
     link: str
@@ -38,7 +34,7 @@ class LinkView(_View, frozen=True):
     remedy: str
 
 
-class TraceView(_View, frozen=True):
+class TraceView(View, frozen=True):
     """`first_broken` is the first link that is not ok, or empty; it may be waiting."""
 
     probe: str
@@ -49,13 +45,13 @@ class TraceView(_View, frozen=True):
     reason: str
 
 
-class MatchView(_View, frozen=True):
+class MatchView(View, frozen=True):
     marker: str
     selector: str
     probes: list[TraceView]
 
 
-class UnmatchedView(_View, frozen=True):
+class UnmatchedView(View, frozen=True):
     """A marker that does not select the pod, and why."""
 
     marker: str
@@ -63,7 +59,7 @@ class UnmatchedView(_View, frozen=True):
     why: str
 
 
-class ExplanationView(_View, frozen=True):
+class ExplanationView(View, frozen=True):
     """`summary` is the answer in one line; `elsewhere` are markers of other namespaces that would select the pod."""
 
     version: int
@@ -76,12 +72,12 @@ class ExplanationView(_View, frozen=True):
     summary: str
     matching: list[MatchView]
     not_matching: list[UnmatchedView]
-    strangers_left_out: int
+    more_not_matching: int = msgspec.field(name="strangersLeftOut")
     readiness_gates: list[LinkView]
     elsewhere: list[str]
 
 
-class ExplanationsView(_View, frozen=True):
+class ExplanationsView(View, frozen=True):
     """The format of -o json for several pods."""
 
     version: int
@@ -108,7 +104,7 @@ def explanation(
         key=lambda each: (_distance(each.selector, seen), each.key),
     )
     return ExplanationView(
-        version=SHAPE_VERSION,
+        version=JSON_VERSION,
         time=format_time(snapshot.now),
         notes=notes,
         namespace=pod.namespace,
@@ -132,7 +128,7 @@ def explanation(
             )
             for each in not_matching[:MAX_UNMATCHED]
         ],
-        strangers_left_out=max(len(not_matching) - MAX_UNMATCHED, 0),
+        more_not_matching=max(len(not_matching) - MAX_UNMATCHED, 0),
         readiness_gates=[_link_view(each) for each in readiness_gates_of(snapshot, seen)],
         elsewhere=sorted(
             str(each.key)
@@ -159,7 +155,11 @@ def _summary(traces: Sequence[ProbeTrace]) -> str:
 def _why_not(snapshot: Snapshot, marker: CompiledMarker, seen: SeenPod) -> str:
     why = why_not(marker.selector, seen.pod.labels)
     cycle = snapshot.cycle_through(marker.key)
-    return f"{why}; it may select the pod and leave it again and again: {cycle}" if cycle else why
+    return (
+        f"{why}; labels that probes write select and deselect the pod repeatedly: {cycle}"
+        if cycle
+        else why
+    )
 
 
 def _distance(selector: Selector, seen: SeenPod) -> tuple[int, int]:

@@ -4,7 +4,7 @@ A prober gets one end of a socket pair. Tasks move bytes between the other end a
 daemon's own, with its deadlines and its read budget.
 
 Differs: the runtime connects to the loopback address of the pod's network namespace, where the daemon connects to
-the pod's IP. A port-forward reports a refused connection, but confirms none.
+the pod's IP. A port-forward reports a refused connection, but does not confirm an accepted one.
 """
 
 import asyncio
@@ -78,7 +78,7 @@ class ForwardedSocket(socket.socket):
         return self._tunnel.errno
 
     def getsockname(self) -> tuple[str, int]:
-        return ("", 0)  # so that it is no connection to itself
+        return ("", 0)  # probers treat a connection whose two addresses are equal as one to itself
 
     def recv(self, size: int, flags: int = 0) -> bytes:
         """Receive as from the pod.

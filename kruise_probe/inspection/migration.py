@@ -18,9 +18,7 @@ from kruise_probe.api.keys import NamespacedName, ProbeName
 from kruise_probe.api.kinds import Resource, as_is
 from kruise_probe.api.meta import ApiObject
 from kruise_probe.api.names import GROUP
-from kruise_probe.api.probe_validation import (
-    MAX_COMMAND_BYTES,
-)
+from kruise_probe.api.probe_validation import MAX_COMMAND_BYTES
 from kruise_probe.api.reserved import (
     reserved_annotation_error,
     reserved_condition_error,
@@ -32,9 +30,7 @@ from kruise_probe.api.v1alpha1 import (
     PodProbeMarker,
     ProbeState,
 )
-from kruise_probe.api.validation import (
-    marker_errors,
-)
+from kruise_probe.api.validation import marker_errors
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.controllers.selector_cycles import Cycles, cycle_text, find_cycles
 

@@ -30,7 +30,7 @@ MIN_GRACE_SECONDS: Final = 30
 FIRST_PROBE_SECONDS: Final = 10
 """Maximum delay of the first probe of a running container; the daemon spreads first probes over it."""
 VALUES_DELAYED: Final = timedelta(seconds=15)
-"""How long a value from a message may be older than the result: the default of --message-update-interval, and half."""
+"""How long a value may be older than the message that it is from: 1.5 times the default of --message-update-interval."""
 EXEC_STUCK: Final = "ExecStuck"
 """In the message of a command that times out every time, so that the daemon runs it less often."""
 
@@ -187,8 +187,8 @@ def _values_link(
                 *_differences("annotation", wrong_annotations, values.annotations, pod.annotations),
             ]
         )
-        only_values = all(map(claim.label_is_from_message, wrong_labels)) and all(
-            map(claim.annotation_is_from_message, wrong_annotations)
+        only_values = all(claim.is_from_message("labels", each) for each in wrong_labels) and all(
+            claim.is_from_message("annotations", each) for each in wrong_annotations
         )
         if only_values and snapshot.is_recent(result.last_probe_time, within=VALUES_DELAYED):
             return waiting("marks", "ValueNew", f"{text}; the message is a few seconds old")

@@ -1,6 +1,6 @@
-"""All objects that findings are computed from, read at one time.
+"""All objects that the views are computed from, as they were at one time.
 
-A kind that the user may not list is None. Nothing is concluded from its absence.
+A kind that the user may not list is None; it is not treated as empty.
 
 Source: no counterpart.
 """
@@ -33,7 +33,7 @@ from kruise_probe.controllers.selector_cycles import Cycles, cycle_text, find_cy
 from kruise_probe.controllers.staleness import newest_result_at, observed_renewal, stale_message
 
 MAX_MESSAGE: Final = 200
-"""Maximum length of a container's last words, in characters."""
+"""Maximum characters of a container's termination message."""
 
 RECENT: Final = timedelta(seconds=5)
 """The manager may still be processing younger changes, so they are not reported as broken."""
@@ -163,15 +163,15 @@ def _project(raw: msgspec.Raw) -> SeenPod:
 def _why_stopped(status: _ContainerStatus) -> str:
     state, last = status.state, status.last_state.terminated
     if state.terminated:
-        return _end(state.terminated)
+        return _termination_text(state.terminated)
     if state.waiting and state.waiting.reason:
         detail = f": {state.waiting.message}" if state.waiting.message else ""
-        before = f"; last attempt: {_end(last)}" if last else ""
+        before = f"; last attempt: {_termination_text(last)}" if last else ""
         return f"{state.waiting.reason}{detail}{before}"
     return "not started yet"
 
 
-def _end(ended: _Stopped) -> str:
+def _termination_text(ended: _Stopped) -> str:
     lines = (ended.message or "").strip().splitlines()
     message = f": {lines[-1][:MAX_MESSAGE]}" if lines else ""
     return f"{ended.reason or 'Terminated'}, exit code {ended.exit_code}{message}"

@@ -108,7 +108,7 @@ def port_link(check: PodCheck) -> Link:
 
 
 def manager_link(check: PodCheck) -> Link:
-    """Never broken by itself: without leader election a working manager renews no Lease. See `without_manager`."""
+    """Never broken by itself: without leader election a working manager renews no Lease. See `missing_manager_link`."""
     snapshot = check.snapshot
     if snapshot.leases is None:
         return ok("manager", "unknown: no permission to list leases")
@@ -117,7 +117,7 @@ def manager_link(check: PodCheck) -> Link:
     return ok("manager", f"{snapshot.leader} is the leader" if snapshot.leader else "")
 
 
-def without_manager(check: PodCheck, end: Link) -> Link | None:
+def missing_manager_link(check: PodCheck, end: Link) -> Link | None:
     """The broken link of the manager, if `end` waits for a write of a manager and none leads."""
     problem = check.snapshot.manager_problem
     if not problem or end.reason not in _WRITTEN_BY_MANAGER:

@@ -32,16 +32,16 @@ from kruise_probe.inspection.snapshot import SeenPod, Snapshot
 from kruise_probe.inspection.spec_links import paused_text
 from kruise_probe.inspection.traces import ProbeTrace, readiness_gates_of, traces_of
 
-SHAPE_VERSION: Final = 1
+JSON_VERSION: Final = 1
 PENDING: Final = "Pending"
 """The state of a probe that has no result yet."""
 
 
-class _View(msgspec.Struct, frozen=True, rename="camel"):
-    """Common options; every field is always printed."""
+class View(msgspec.Struct, frozen=True, rename="camel"):
+    """Base of the structs for `-o json`: every field is always printed."""
 
 
-class Problem(_View, frozen=True):
+class Problem(View, frozen=True):
     """`severity` is `broken` or `waiting`; `link` is the link of the trace; pod and probe may be empty."""
 
     severity: str
@@ -54,7 +54,7 @@ class Problem(_View, frozen=True):
     node: str
 
 
-class ProbeView(_View, frozen=True):
+class ProbeView(View, frozen=True):
     """A probe of the marker, with effective numbers."""
 
     name: str
@@ -68,7 +68,7 @@ class ProbeView(_View, frozen=True):
     pod_condition_type: str
 
 
-class ResultView(_View, frozen=True):
+class ResultView(View, frozen=True):
     """The newest result; `state` is Succeeded, Failed, Unknown or Pending, times are RFC 3339 or empty.
 
     `labels` and `annotations` are those of the pod that this probe owns. `outdated`: the result is that of the probe
@@ -85,7 +85,7 @@ class ResultView(_View, frozen=True):
     outdated: bool
 
 
-class PodView(_View, frozen=True):
+class PodView(View, frozen=True):
     name: str
     uid: str
     node: str
@@ -95,7 +95,7 @@ class PodView(_View, frozen=True):
     annotations: dict[str, str]
 
 
-class CountsView(_View, frozen=True):
+class CountsView(View, frozen=True):
     """Probed pods by state. A pod is failed if any probe is Failed, succeeded if all are, otherwise unknown."""
 
     pods: int
@@ -104,7 +104,7 @@ class CountsView(_View, frozen=True):
     unknown: int
 
 
-class MarkerView(_View, frozen=True):
+class MarkerView(View, frozen=True):
     namespace: str
     name: str
     selector: str
@@ -115,7 +115,7 @@ class MarkerView(_View, frozen=True):
     problems: list[Problem]
 
 
-class StatusView(_View, frozen=True):
+class StatusView(View, frozen=True):
     """`notes` name the kinds that could not be read, and what is unknown without them."""
 
     version: int
@@ -129,7 +129,7 @@ def status_view(
 ) -> StatusView:
     """The view of `markers`, sorted by namespace and name."""
     return StatusView(
-        version=SHAPE_VERSION,
+        version=JSON_VERSION,
         time=format_time(snapshot.now),
         notes=list(notes),
         markers=[
@@ -231,20 +231,20 @@ def _reported_problems(
 ) -> list[Problem]:
     """Problems from the marker's conditions, unless a broken link reports the same problem.
 
-    A marker's status may be one second old. If NodePodProbes can be read, nodes that are behind are found there.
+    A marker's status may be one second old, so nodes that are behind are found in NodePodProbes if these can be read.
     """
-    seen = frozenset() if snapshot.node_pod_probes is None else _FOUND_IN_REPORTS
+    covered = frozenset() if snapshot.node_pod_probes is None else _VISIBLE_IN_NODE_POD_PROBES
     return [
         _problem(LinkState.BROKEN, "marker", each.reason, each.message, remedy_of(each.reason))
         for each in (marker.status and marker.status.conditions) or ()
         if each.status == _BAD_STATUS.get(each.type)
-        and each.reason not in seen
+        and each.reason not in covered
         and not links & _REPORTED_BY_LINKS.get(each.reason, frozenset())
         and not snapshot.is_recent(each.last_transition_time)
     ]
 
 
-_FOUND_IN_REPORTS: Final = frozenset({"NodesBehind"})
+_VISIBLE_IN_NODE_POD_PROBES: Final = frozenset({"NodesBehind"})
 _BAD_STATUS: Final = {"Synced": "False", "Degraded": "True", "Conflict": "True"}
 _REPORTED_BY_LINKS: Final = {
     "NodesBehind": frozenset({"NodePodProbe", "marker", "manager"}),
@@ -306,8 +306,8 @@ def _select(values: Mapping[str, str], keys: Set[str]) -> dict[str, str]:
 def _result_view(snapshot: Snapshot, seen: SeenPod, trace: ProbeTrace) -> ResultView:
     """The node's result; Unknown if it is stale.
 
-    A completed or paused pod is in no NodePodProbe, and without permission none can be read. Then the condition on the pod is the
-    last result, if this probe owns it.
+    Without a result in a NodePodProbe (the pod is completed or paused, or the user may not read NodePodProbes), the result
+    is that of the pod's condition, if this probe owns it.
     """
     state, since, at, message = PENDING, "", "", ""
     end = trace.end
@@ -377,8 +377,8 @@ def check_text(probe: Probe) -> str:
         case ExecAction() as action:
             return " ".join(f"exec {' '.join(action.command or ())}".split())
         case HTTPGetAction() as action:
-            scheme = (action.scheme or "HTTP").lower()
-            return f"http-get {scheme}://:{action.port}{action.path or '/'}"
+            action = action.with_defaults()
+            return f"http-get {str(action.scheme).lower()}://:{action.port}{action.path}"
         case TCPSocketAction() as action:
             return f"tcp-socket :{action.port}"
         case GRPCAction() as action:

@@ -1,6 +1,6 @@
 """The links of one probe of one pod, from the marker to the marks, and the readiness gates of a pod. Pure.
 
-Links follow the order in which a result is made. The first link that is not OK ends the trace, because later links
+Links are in the order in which a result comes about. The first link that is not OK ends the trace, because later links
 depend on it. The manager's own functions compute the desired state of each link.
 
 Source: no counterpart.
@@ -95,7 +95,7 @@ def _links(check: PodCheck) -> list[Link]:
         links.append(link_of(check))
         if links[-1].state is not LinkState.OK:
             break
-    manager = spec_links.without_manager(check, links[-1])
+    manager = spec_links.missing_manager_link(check, links[-1])
     if manager is None:
         return links
     return [*takewhile(lambda each: each.name != manager.name, links), manager]

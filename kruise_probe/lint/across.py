@@ -1,7 +1,7 @@
 """Checks across files: markers against pod templates, and markers against each other.
 
-Good files must have no findings. So a missing thing is reported only if all files could be read (`Known.complete`), and
-only for pods that a marker certainly selects.
+Correct files must have no findings. Something missing is reported only if all files could be read
+(`FileContents.complete`), and only for pods that a marker certainly selects.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,15 +10,13 @@ from pathlib import PurePath
 from typing import Final, NamedTuple
 
 from kruise_probe.api.reserved import reserved_condition_error
-from kruise_probe.api.validation import (
-    MAX_PROBES,
-)
+from kruise_probe.api.validation import MAX_PROBES
 from kruise_probe.controllers.compiled import CompiledProbe
 from kruise_probe.controllers.pods.claims import ClaimConflict, claims_of, conflicts_of
 from kruise_probe.inspection.selectors import did_you_mean, nearest, unmet, why_not
 from kruise_probe.lint.findings import Finding, Position, Rule
 from kruise_probe.lint.markers import WrittenMarker
-from kruise_probe.lint.matching import Matching, may_share_namespace, selecting
+from kruise_probe.lint.matching import Selections, may_share_namespace, selecting
 from kruise_probe.lint.places import below, items_of, locate, occurrences
 from kruise_probe.lint.scalars import text_of
 from kruise_probe.lint.templates import PodTemplate
@@ -37,12 +35,12 @@ MAX_PAIRS: Final = 10_000
 MAX_CONFLICTS: Final = 100
 
 
-class Known(NamedTuple):
+class FileContents(NamedTuple):
     """What the files contain.
 
     Attributes:
-        complete: whether all files could be read, so that what is missing in them is really missing.
-        all_pods: whether each object shows its pods; False if a custom resource may have others.
+        complete: whether all files could be read. If not, a missing object may be in another file.
+        all_pods: whether all pods are in `templates`; False if a custom resource may create others.
         added_containers: containers that SidecarSets add.
     """
 
@@ -53,20 +51,20 @@ class Known(NamedTuple):
     added_containers: frozenset[str]
 
 
-def across(known: Known) -> Iterator[Finding]:
+def across_files(contents: FileContents) -> Iterator[Finding]:
     """The findings that concern more than one object."""
-    matching = Matching(known.markers, known.templates)
-    if known.complete and matching.complete:
-        yield from _pods_and_containers(known, matching)
-        yield from _gates(known, matching)
-    yield from islice(_conflicts(known.markers, matching), MAX_CONFLICTS)
+    selections = Selections(contents.markers, contents.templates)
+    if contents.complete and selections.complete:
+        yield from _pods_and_containers(contents, selections)
+        yield from _gates(contents, selections)
+    yield from islice(_conflicts(contents.markers, selections), MAX_CONFLICTS)
 
 
-def _pods_and_containers(known: Known, matching: Matching) -> Iterator[Finding]:
+def _pods_and_containers(contents: FileContents, selections: Selections) -> Iterator[Finding]:
     unmatched: list[WrittenMarker] = []
-    added = INJECTED_CONTAINERS | known.added_containers
-    for marker in known.markers:
-        possible, certain = matching.of(marker)
+    added = INJECTED_CONTAINERS | contents.added_containers
+    for marker in contents.markers:
+        possible, certain = selections.of(marker)
         if not possible:
             unmatched.append(marker)
         elif certain:
@@ -77,16 +75,16 @@ def _pods_and_containers(known: Known, matching: Matching) -> Iterator[Finding]:
                 elif probe.container not in added:
                     yield _no_container(marker, probe, possible)
     for marker in unmatched[:MAX_NEAREST]:
-        yield from _no_pod(marker, known)
+        yield from _no_pod(marker, contents)
 
 
-def _no_pod(marker: WrittenMarker, known: Known) -> Iterator[Finding]:
+def _no_pod(marker: WrittenMarker, contents: FileContents) -> Iterator[Finding]:
     selector = marker.compiled.selector
-    templates = [each for each in known.templates if may_share_namespace(marker, each)]
+    templates = [each for each in contents.templates if may_share_namespace(marker, each)]
     if not templates or not selector.requirements:
         return
     near = nearest(selector, (each.pod for each in templates))
-    if near is None and not (known.all_pods and _is_beside(marker, templates)):
+    if near is None and not (contents.all_pods and _is_beside(marker, templates)):
         return
     closest = min(
         templates,
@@ -147,10 +145,10 @@ def _port(
     yield Finding(marker.file, locate(marker.root, path), path, Rule.NO_PORT, message)
 
 
-def _gates(known: Known, matching: Matching) -> Iterator[Finding]:
-    """Readiness gates that a probe was meant to write. Others belong to load balancers and other controllers."""
-    for template, index, gate in islice(_unwritten_gates(known, matching), MAX_GATES):
-        near = [each for each in known.markers if may_share_namespace(each, template)]
+def _gates(contents: FileContents, selections: Selections) -> Iterator[Finding]:
+    """Readiness gates whose name resembles a condition of a probe. Other gates may belong to other controllers."""
+    for template, index, gate in islice(_unwritten_gates(contents, selections), MAX_GATES):
+        near = [each for each in contents.markers if may_share_namespace(each, template)]
         if why := _why_unwritten(gate, template, near):
             path = f"spec.readinessGates[{index}].conditionType"
             whole = f"{template.path}.{path}" if template.path else path
@@ -158,9 +156,11 @@ def _gates(known: Known, matching: Matching) -> Iterator[Finding]:
             yield Finding(template.file, position, whole, Rule.READINESS_GATE, why)
 
 
-def _unwritten_gates(known: Known, matching: Matching) -> Iterator[tuple[PodTemplate, int, str]]:
-    by_template = selecting(known.markers, matching)
-    for template in known.templates:
+def _unwritten_gates(
+    contents: FileContents, selections: Selections
+) -> Iterator[tuple[PodTemplate, int, str]]:
+    by_template = selecting(contents.markers, selections)
+    for template in contents.templates:
         gates = items_of(below(template.root, "spec", "readinessGates"))
         markers = by_template.get(id(template), ()) if gates else ()
         written = {name for each in markers for name in each.condition_types}
@@ -194,13 +194,13 @@ def _remedy(wrong: str, names: Iterable[str], otherwise: str) -> str:
     return f".{close}" if close else f"; {otherwise}"
 
 
-def _conflicts(markers: Sequence[WrittenMarker], matching: Matching) -> Iterator[Finding]:
-    """Names that two probes write on pods that both select. The manager's own rule decides which one may."""
+def _conflicts(markers: Sequence[WrittenMarker], selections: Selections) -> Iterator[Finding]:
+    """Names that two probes write on pods that both select. The manager's own rule decides which probe owns the name."""
     for marker in markers:
         for each in conflicts_of(marker.compiled, claims_of((marker.compiled,))):
             yield _conflict(marker, marker, each)
-    for first, second in _rivals(markers):
-        if matching.share_pods(first, second):
+    for first, second in _pairs_with_a_common_name(markers):
+        if selections.share_pods(first, second):
             claims = claims_of((first.compiled, second.compiled))
             for loser, owner in ((first, second), (second, first)):
                 for each in conflicts_of(loser.compiled, claims):
@@ -208,7 +208,9 @@ def _conflicts(markers: Sequence[WrittenMarker], matching: Matching) -> Iterator
                         yield _conflict(loser, owner, each)
 
 
-def _rivals(markers: Iterable[WrittenMarker]) -> Iterator[tuple[WrittenMarker, WrittenMarker]]:
+def _pairs_with_a_common_name(
+    markers: Iterable[WrittenMarker],
+) -> Iterator[tuple[WrittenMarker, WrittenMarker]]:
     """Pairs of different markers of one namespace that write a common name."""
     by_name: dict[tuple[str, str, str], dict[str, WrittenMarker]] = {}
     for each in markers:

@@ -1,18 +1,17 @@
-"""Fields of a marker against its schema: unknown fields, wrong types and missing fields, each at its node.
+"""Checks the fields of a marker against its schema: unknown fields, wrong types and missing fields, each at its node.
 
-The result is a plain value that decodes into the marker's structs, so that the rules are checked too: a wrong value is
-left out or replaced by an empty one. Rules that such a value breaks are not reported again (`Fields.covers`).
+The result is a plain value that decodes into the marker's structs, so that the rules are checked too. A wrong value is
+left out or replaced by an empty one. Rules that such a value breaks are not reported again (`FieldCheck.covers`).
 
 Source: apiextensions-apiserver pkg/apiserver/validation; kubectl's strict field validation.
 """
 
-from collections.abc import Iterable, Iterator
-from collections.abc import Mapping as Table
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from kruise_probe.inspection.selectors import did_you_mean
 from kruise_probe.lint.findings import Position, Rule
-from kruise_probe.lint.nodes import Mapping, Node, Scalar, Sequence
+from kruise_probe.lint.nodes import MappingNode, ScalarNode, SequenceNode, YamlNode
 from kruise_probe.lint.scalars import scalar_value, value_of
 
 Schema = dict[str, Any]
@@ -28,7 +27,7 @@ _TYPES: Final = {
 }
 
 
-class Problem(NamedTuple):
+class FieldProblem(NamedTuple):
     """A field that does not fit its schema. `parent` is the path of the mapping or list around it."""
 
     position: Position
@@ -38,17 +37,19 @@ class Problem(NamedTuple):
     parent: str
 
 
-class Fields:
-    """Checks one object against its JSON Schema. `homes` are the schema's `homes_of`.
+class FieldCheck:
+    """Checks one object against its JSON Schema.
+
+    `parents`: by name, where the schema has a field of that name (`parents_of`).
 
     Attributes:
         problems: at most MAX_PROBLEMS.
-        value: the plain object without them.
+        value: the plain object without the fields that have problems.
     """
 
-    def __init__(self, root: Mapping, schema: Schema, homes: dict[str, list[str]]) -> None:
-        self._homes = homes
-        self.problems: list[Problem] = []
+    def __init__(self, root: MappingNode, schema: Schema, parents: dict[str, list[str]]) -> None:
+        self._parents = parents
+        self.problems: list[FieldProblem] = []
         self.value: dict[str, Any] = self._mapping(root, schema, "")
 
     def covers(self, path: str) -> bool:
@@ -58,21 +59,21 @@ class Fields:
             for each in self.problems
         )
 
-    def _report(self, problem: Problem) -> None:
+    def _report(self, problem: FieldProblem) -> None:
         if len(self.problems) < MAX_PROBLEMS:
             self.problems.append(problem)
 
-    def _value(self, node: Node, schema: Schema, path: str, parent: str) -> Any:
+    def _value(self, node: YamlNode, schema: Schema, path: str, parent: str) -> Any:
         """The value of a node of any schema; its empty value if the type is wrong."""
         kinds = [schema["type"]] if "type" in schema else [x["type"] for x in schema["anyOf"]]
-        if kinds == ["object"] and isinstance(node, Mapping):
+        if kinds == ["object"] and isinstance(node, MappingNode):
             return self._mapping(node, schema, path)
-        if kinds == ["array"] and isinstance(node, Sequence):
+        if kinds == ["array"] and isinstance(node, SequenceNode):
             return [
                 self._value(each, schema["items"], f"{path}[{index}]", path)
                 for index, each in enumerate(node.items)
             ]
-        if isinstance(node, Scalar):
+        if isinstance(node, ScalarNode):
             value = scalar_value(node)
             if isinstance(value, float) and value.is_integer():
                 value = int(value)
@@ -80,11 +81,11 @@ class Fields:
                 return value
         wanted = " or ".join(_TYPES[each] for each in kinds)
         message = f"must be {wanted}, but is {_description(node)}; {_remedy(node, kinds)}"
-        self._report(Problem(node.position, path, Rule.WRONG_TYPE, message, parent))
+        self._report(FieldProblem(node.position, path, Rule.WRONG_TYPE, message, parent))
         return _empty(schema)
 
-    def _mapping(self, node: Mapping, schema: Schema, path: str) -> dict[str, Any]:
-        properties: Table[str, Schema] = schema.get("properties", {})
+    def _mapping(self, node: MappingNode, schema: Schema, path: str) -> dict[str, Any]:
+        properties: Mapping[str, Schema] = schema.get("properties", {})
         extra = schema.get("additionalProperties", True)
         value: dict[str, Any] = {}
         for key, entry in node.entries.items():
@@ -100,7 +101,7 @@ class Fields:
             else:
                 message = self._unknown(key, path, properties)
                 at = entry.key.position
-                self._report(Problem(at, where, Rule.UNKNOWN_FIELD, message, path))
+                self._report(FieldProblem(at, where, Rule.UNKNOWN_FIELD, message, path))
         for key in schema.get("required", ()):
             if key not in value:
                 value[key] = _empty(properties[key])
@@ -108,16 +109,16 @@ class Fields:
                 message = f"Required value: add this field. {about}".rstrip()
                 at = node.entries[key].key.position if key in node.entries else node.position
                 where = f"{path}.{key}" if path else key
-                self._report(Problem(at, where, Rule.INVALID, message, path))
+                self._report(FieldProblem(at, where, Rule.INVALID, message, path))
         return value
 
-    def _unknown(self, key: str, path: str, properties: Table[str, Schema]) -> str:
+    def _unknown(self, key: str, path: str, properties: Mapping[str, Schema]) -> str:
         what = f"unknown field {key!r}"
         if close := did_you_mean(key, properties) or _containing(key, properties):
             return f"{what}.{close}"
-        homes = [each for each in self._homes.get(key, ()) if each != _template_of(path)]
-        if len(homes) == 1:
-            return f"{what}; it belongs to {homes[0] or 'the top level'}: check the indentation"
+        parents = [each for each in self._parents.get(key, ()) if each != _template_of(path)]
+        if len(parents) == 1:
+            return f"{what}; it belongs to {parents[0] or 'the top level'}: check the indentation"
         known = ", ".join(sorted(properties)[:_MAX_LISTED])
         return f"{what}; the fields here are {known}"
 
@@ -132,7 +133,7 @@ def _containing(part: str, names: Iterable[str]) -> str:
     return f" Did you mean {found[0]!r}?" if len(found) == 1 else ""
 
 
-def homes_of(schema: Schema) -> dict[str, list[str]]:
+def parents_of(schema: Schema) -> dict[str, list[str]]:
     """By name, the places where a field of the spec may be: `port` in `spec.probes[].probe.grpc` and others."""
     places: dict[str, list[str]] = {}
     for name, place in _places(schema, ""):
@@ -157,8 +158,8 @@ def _template_of(path: str) -> str:
     )
 
 
-def _is_null(node: Node) -> bool:
-    return isinstance(node, Scalar) and scalar_value(node) is None
+def _is_null(node: YamlNode) -> bool:
+    return isinstance(node, ScalarNode) and scalar_value(node) is None
 
 
 def _is_of(value: object, kinds: list[str]) -> bool:
@@ -169,10 +170,10 @@ def _is_of(value: object, kinds: list[str]) -> bool:
     )
 
 
-def _description(node: Node) -> str:
-    if isinstance(node, Mapping):
+def _description(node: YamlNode) -> str:
+    if isinstance(node, MappingNode):
         return "a mapping"
-    if isinstance(node, Sequence):
+    if isinstance(node, SequenceNode):
         return "a list"
     value = scalar_value(node)
     if value is None:
@@ -186,17 +187,17 @@ def _description(node: Node) -> str:
     )
 
 
-def _remedy(node: Node, kinds: list[str]) -> str:
-    if isinstance(node, Scalar):
+def _remedy(node: YamlNode, kinds: list[str]) -> str:
+    if isinstance(node, ScalarNode):
         if "string" in kinds:
             return f'write "{_short(node.text)}" in quotes'
         if "array" in kinds:
             return "write a list: one item per line, each after '- '"
         if "integer" in kinds and node.text.isdecimal():
             return f"write {_short(node.text)} without quotes"
-    if isinstance(node, Sequence) and "object" in kinds:
+    if isinstance(node, SequenceNode) and "object" in kinds:
         return "remove the '-' before its fields"
-    if isinstance(node, Mapping) and "array" in kinds:
+    if isinstance(node, MappingNode) and "array" in kinds:
         return "begin each item with '- '"
     if "integer" in kinds:
         return "write a whole number, such as 5"

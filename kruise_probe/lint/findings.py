@@ -1,4 +1,4 @@
-"""What lint reports: a rule, a place in a file, and a message that says what is wrong and what to do."""
+"""A finding of lint: a rule, a position in a file, and a message that says what is wrong and what to do."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -50,7 +50,7 @@ class Position(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """One finding. `path` is the field of the object; empty if the file as a whole is concerned."""
+    """One finding. `path` is the field of the object; empty for a finding about the whole file."""
 
     file: str
     position: Position
@@ -63,7 +63,7 @@ MAX_TEXT: Final = 1000
 """Maximum characters of a message and of a path."""
 
 
-def printable(text: str) -> str:
+def escaped(text: str) -> str:
     """Shorten `text`, and escape control characters and lone surrogates: it comes from a file."""
     text = text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…"
     if text.isprintable():

@@ -11,8 +11,8 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from kruise_probe import version
-from kruise_probe.lint.findings import SUMMARIES, Finding, Rule, printable
-from kruise_probe.lint.linter import Report
+from kruise_probe.lint.findings import SUMMARIES, Finding, Rule, escaped
+from kruise_probe.lint.linter import LintReport
 
 JSON_VERSION: Final = 1
 """Within a version, fields of the JSON output may be added, but do not change."""
@@ -21,7 +21,7 @@ _SARIF_SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 _DOCUMENTATION: Final = "https://github.com/kruise-probe/kruise-probe/blob/main/docs/lint.md"
 
 
-def as_text(report: Report) -> str:
+def as_text(report: LintReport) -> str:
     """One line for each finding."""
     return findings_text(report.findings)
 
@@ -29,13 +29,13 @@ def as_text(report: Report) -> str:
 def findings_text(findings: Iterable[Finding]) -> str:
     """One line for each finding: `file:line:column: path: message [rule]`."""
     return "".join(
-        f"{printable(each.file)}:{each.position.line}:{each.position.column}: "
+        f"{escaped(each.file)}:{each.position.line}:{each.position.column}: "
         f"{each.path}{': ' if each.path else ''}{each.message} [{each.rule}]\n"
         for each in findings
     )
 
 
-def summary(report: Report) -> str:
+def summary(report: LintReport) -> str:
     """What was checked, for standard error."""
     findings = _counted(len(report.findings), "finding").capitalize()
     return (
@@ -48,7 +48,7 @@ def _counted(number: int, noun: str) -> str:
     return f"{number or 'no'} {noun}{'' if number == 1 else 's'}"
 
 
-def as_json(report: Report) -> str:
+def as_json(report: LintReport) -> str:
     return _dump(
         {
             "version": JSON_VERSION,
@@ -70,7 +70,7 @@ def as_json(report: Report) -> str:
     )
 
 
-def as_sarif(report: Report) -> str:
+def as_sarif(report: LintReport) -> str:
     rules = list(Rule)
     driver = {
         "name": "kruise-probe",

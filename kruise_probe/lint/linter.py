@@ -6,8 +6,8 @@ from typing import Final, NamedTuple
 
 import yaml
 
-from kruise_probe.lint.across import Known, across
-from kruise_probe.lint.findings import Finding, Rule, printable
+from kruise_probe.lint.across import FileContents, across_files
+from kruise_probe.lint.findings import Finding, Rule, escaped
 from kruise_probe.lint.markers import (
     MarkerChecker,
     WrittenMarker,
@@ -15,12 +15,20 @@ from kruise_probe.lint.markers import (
     kind_findings,
     looks_like_marker,
 )
-from kruise_probe.lint.nodes import Document, Flaw, Lines, Malformed, Mapping, Node, documents
+from kruise_probe.lint.nodes import (
+    Document,
+    Flaw,
+    Lines,
+    Malformed,
+    MappingNode,
+    YamlNode,
+    documents,
+)
 from kruise_probe.lint.places import items_of, path_to
 from kruise_probe.lint.scalars import text_of
 from kruise_probe.lint.sources import Source
-from kruise_probe.lint.syntax import explain
-from kruise_probe.lint.templates import PodTemplate, workload
+from kruise_probe.lint.syntax import syntax_flaw
+from kruise_probe.lint.templates import PodTemplate, described_pods
 
 _KUSTOMIZATIONS: Final = frozenset({"kustomization.yaml", "kustomization.yml"})
 _PLAIN_KUSTOMIZATION: Final = frozenset(
@@ -29,7 +37,7 @@ _PLAIN_KUSTOMIZATION: Final = frozenset(
 """Fields of a kustomization that change neither labels nor containers."""
 
 
-class Report(NamedTuple):
+class LintReport(NamedTuple):
     """The findings in the order of the files, and what was checked."""
 
     findings: tuple[Finding, ...]
@@ -38,7 +46,7 @@ class Report(NamedTuple):
     templates: int
 
 
-def lint(sources: Iterable[Source], *, allowed_labels: Collection[str] = ()) -> Report:
+def lint(sources: Iterable[Source], *, allowed_labels: Collection[str] = ()) -> LintReport:
     """Check all files. `allowed_labels` as the manager's --allowed-label-keys."""
     linter = _Linter(allowed_labels)
     for source in sources:
@@ -62,7 +70,7 @@ def read_markers(sources: Iterable[Source], *, allowed_labels: Collection[str] =
 
 
 class _Linter:
-    """Collects what the files contain."""
+    """Checks files one by one, and collects their markers and pod templates."""
 
     def __init__(self, allowed_labels: Collection[str]) -> None:
         self._checker = MarkerChecker(allowed_labels)
@@ -78,8 +86,8 @@ class _Linter:
         findings = [each for each in self._findings if each.rule is not Rule.NO_EFFECT]
         return ReadMarkers(tuple(map(_shown, findings)), tuple(self._markers))
 
-    def report(self) -> Report:
-        known = Known(
+    def report(self) -> LintReport:
+        contents = FileContents(
             self._markers,
             self._templates,
             self._complete,
@@ -88,9 +96,10 @@ class _Linter:
         )
         order = {name: number for number, name in enumerate(self._files)}
         found = sorted(
-            {*self._findings, *across(known)}, key=lambda each: (order[each.file], each[1:])
+            {*self._findings, *across_files(contents)},
+            key=lambda each: (order[each.file], each[1:]),
         )
-        return Report(
+        return LintReport(
             tuple(map(_shown, found)),
             len(self._files),
             len(self._markers),
@@ -109,10 +118,10 @@ class _Linter:
         except Malformed as error:
             self._flaw(source, Flaw(error.position, Rule.SYNTAX, error.message))
         except yaml.YAMLError as error:
-            self._flaw(source, explain(error, source.text, lines))
+            self._flaw(source, syntax_flaw(error, source.text, lines))
 
     def _flaw(self, source: Source, flaw: Flaw, path: str = "") -> None:
-        """Report a flaw of the file. In a folder, a file that is not for Kubernetes is no finding."""
+        """Add a flaw of the file to the findings. A file of a folder that is not for Kubernetes has none."""
         self._complete = False
         is_template = flaw.rule is Rule.TEMPLATE
         concerned = source.mentions_markers if is_template else source.looks_like_kubernetes
@@ -131,7 +140,7 @@ class _Linter:
             for each in objects:
                 self._object(source.name, each)
 
-    def _object(self, file: str, root: Mapping) -> None:
+    def _object(self, file: str, root: MappingNode) -> None:
         wrong = list(kind_findings(file, root))
         self._findings += wrong
         if is_marker(root):
@@ -139,13 +148,13 @@ class _Linter:
         elif wrong:
             self._complete = False
         else:
-            found = workload(file, root)
+            found = described_pods(file, root)
             self._templates += found.templates
             self._added |= found.added_containers
             self._complete &= found.readable
             self._all_pods &= found.shows_all_pods
 
-    def _marker(self, file: str, root: Mapping) -> None:
+    def _marker(self, file: str, root: MappingNode) -> None:
         findings, marker = self._checker.check(file, root)
         self._findings += findings
         if marker is None:
@@ -155,17 +164,17 @@ class _Linter:
 
 
 def _shown(finding: Finding) -> Finding:
-    return finding._replace(message=printable(finding.message), path=printable(finding.path))
+    return finding._replace(message=escaped(finding.message), path=escaped(finding.path))
 
 
-def _path_of(flaw: Flaw, root: Node) -> str:
+def _path_of(flaw: Flaw, root: YamlNode) -> str:
     parent = path_to(root, flaw.mapping) if flaw.mapping else None
     return f"{parent}.{flaw.key}".strip(".") if parent is not None else ""
 
 
-def _objects(root: Node) -> Iterator[Mapping]:
+def _objects(root: YamlNode) -> Iterator[MappingNode]:
     """The Kubernetes objects of a document, also the items of lists. Other YAML has none."""
-    if not isinstance(root, Mapping):
+    if not isinstance(root, MappingNode):
         return
     kind = text_of(root.get("kind"))
     if kind.endswith("List") and root.get("items"):
@@ -175,9 +184,9 @@ def _objects(root: Node) -> Iterator[Mapping]:
         yield root
 
 
-def _changes_labels(name: str, root: Node) -> bool:
-    """Whether this is a kustomization that may change labels or containers, or that reads files elsewhere."""
-    if PurePath(name).name not in _KUSTOMIZATIONS or not isinstance(root, Mapping):
+def _changes_labels(name: str, root: YamlNode) -> bool:
+    """Whether this is a kustomization that may change labels or containers, or reads files of other folders."""
+    if PurePath(name).name not in _KUSTOMIZATIONS or not isinstance(root, MappingNode):
         return False
     resources = [text_of(each) for each in items_of(root.get("resources"))]
     elsewhere = any(each.startswith("..") or "://" in each or "?" in each for each in resources)

@@ -17,9 +17,9 @@ from kruise_probe.api.validation import (
 )
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.inspection.selectors import did_you_mean
-from kruise_probe.lint.fields import Fields, homes_of
+from kruise_probe.lint.fields import FieldCheck, parents_of
 from kruise_probe.lint.findings import Finding, Position, Rule
-from kruise_probe.lint.nodes import Mapping, Node
+from kruise_probe.lint.nodes import MappingNode, YamlNode
 from kruise_probe.lint.places import below, items_of, locate
 from kruise_probe.lint.scalars import text_of
 from kruise_probe.manifests.json_schema import marker_json_schema
@@ -36,7 +36,7 @@ class WrittenMarker(NamedTuple):
     """
 
     file: str
-    root: Mapping
+    root: MappingNode
     namespace: str
     source: PodProbeMarker
     compiled: CompiledMarker
@@ -50,7 +50,7 @@ class WrittenMarker(NamedTuple):
         """The path of the first probe of this name."""
         return f"spec.probes[{self._index(name)}]"
 
-    def probe_node(self, name: str) -> Node:
+    def probe_node(self, name: str) -> YamlNode:
         """The first probe of this name."""
         return _probes(self.root)[self._index(name)]
 
@@ -58,7 +58,7 @@ class WrittenMarker(NamedTuple):
         return [text_of(below(each, "name")) for each in _probes(self.root)].index(name)
 
 
-def _probes(root: Mapping) -> tuple[Node, ...]:
+def _probes(root: MappingNode) -> tuple[YamlNode, ...]:
     return items_of(below(root, "spec", "probes"))
 
 
@@ -69,25 +69,25 @@ class Checked(NamedTuple):
     marker: WrittenMarker | None
 
 
-def is_marker(root: Mapping) -> bool:
+def is_marker(root: MappingNode) -> bool:
     """Whether the object is a PodProbeMarker, whatever its apiVersion."""
     return text_of(root.get("kind")) == MARKERS.kind
 
 
-def looks_like_marker(root: Mapping) -> bool:
+def looks_like_marker(root: MappingNode) -> bool:
     """Whether the object has `spec.probes` with a `containerName`."""
     return any(below(each, "containerName") for each in _probes(root))
 
 
-def _is_meant(root: Mapping, kind: str, version: str) -> bool:
-    """Whether an object of another kind is meant as a PodProbeMarker. Other groups may have similar kinds."""
+def _is_misspelled(root: MappingNode, kind: str, version: str) -> bool:
+    """Whether an object of another kind is a misspelled PodProbeMarker. Other API groups may have similar kinds."""
     ours = version.startswith(f"{GROUP}/")
     if kind and version and not ours:
         return False
     return looks_like_marker(root) or (ours and bool(did_you_mean(kind, [MARKERS.kind])))
 
 
-def kind_findings(file: str, root: Mapping) -> Iterator[Finding]:
+def kind_findings(file: str, root: MappingNode) -> Iterator[Finding]:
     """A misspelled kind of our group, and a PodProbeMarker of another apiVersion."""
     kind, version = text_of(root.get("kind")), text_of(root.get("apiVersion"))
     if kind == MARKERS.kind:
@@ -95,7 +95,7 @@ def kind_findings(file: str, root: Mapping) -> Iterator[Finding]:
             message = f"{version} has no kind {kind}; write apiVersion: {MARKERS.api_version}"
             at = locate(root, "apiVersion")
             yield Finding(file, at, "apiVersion", Rule.UNKNOWN_KIND, message)
-    elif _is_meant(root, kind, version):
+    elif _is_misspelled(root, kind, version):
         what = (
             f"{version or 'an object without apiVersion'} has no kind {kind!r}"
             if kind
@@ -111,10 +111,10 @@ class MarkerChecker:
     def __init__(self, allowed_labels: Collection[str] = ()) -> None:
         self._allowed = allowed_labels
         self._schema = marker_json_schema(allowed_labels)
-        self._homes = homes_of(self._schema)
+        self._parents = parents_of(self._schema)
 
-    def check(self, file: str, root: Mapping) -> Checked:
-        fields = Fields(root, self._schema, self._homes)
+    def check(self, file: str, root: MappingNode) -> Checked:
+        fields = FieldCheck(root, self._schema, self._parents)
         findings = [
             Finding(file, each.position, each.path, each.rule, each.message)
             for each in fields.problems
@@ -144,12 +144,14 @@ class MarkerChecker:
         )
 
 
-def _finding(file: str, root: Mapping, error: FieldError) -> Finding:
+def _finding(file: str, root: MappingNode, error: FieldError) -> Finding:
     position = locate(root, error.path, key=error.key, item=error.value)
     return Finding(file, position, error.path, Rule.INVALID, error.message)
 
 
-def _name_findings(file: str, root: Mapping, fields: Fields, name: str) -> Iterator[Finding]:
+def _name_findings(
+    file: str, root: MappingNode, fields: FieldCheck, name: str
+) -> Iterator[Finding]:
     path = "metadata.name"
     if fields.covers(path):
         return

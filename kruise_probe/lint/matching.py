@@ -1,7 +1,7 @@
-"""Which markers select which pod templates: certainly, or possibly.
+"""Which markers select which pod templates, certainly or possibly.
 
-The files may not be all that is in the cluster. A label that a controller or a probe sets may have any value, and an absent
-namespace may be set later.
+The cluster may have objects that are not in the files. A controller or a probe may set a label to any value, and
+`kubectl -n` may set an absent namespace.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,7 +31,7 @@ class Selection(NamedTuple):
     certain: frozenset[int]
 
 
-class Matching:
+class Selections:
     """The selections of all markers, found through an index of labels.
 
     Attributes:
@@ -53,7 +53,7 @@ class Matching:
         return self._selections[id(marker)]
 
     def share_pods(self, first: WrittenMarker, second: WrittenMarker) -> bool:
-        """Whether a pod that both select exists: each pod of one of them, or the pods of a template.
+        """Whether both select a common pod, because one selector includes the other or both select one template.
 
         Markers without a namespace that are in different folders may be of different clusters.
         """
@@ -99,11 +99,11 @@ def may_share_namespace(marker: WrittenMarker, template: PodTemplate) -> bool:
 
 
 def selecting(
-    markers: Iterable[WrittenMarker], matching: Matching
+    markers: Iterable[WrittenMarker], selections: Selections
 ) -> Mapping[int, Sequence[WrittenMarker]]:
     """By the id of a template, the markers that may select it."""
     found: dict[int, list[WrittenMarker]] = {}
     for marker in markers:
-        for template in matching.of(marker).possible:
+        for template in selections.of(marker).possible:
             found.setdefault(id(template), []).append(marker)
     return found

@@ -31,7 +31,7 @@ TOO_MANY_VALUES: Final = f"the file has more than {MAX_VALUES:,} values with ali
 
 
 class Malformed(Exception):
-    """The text is YAML that is not supported: too deep, too large, a cyclic or unknown alias."""
+    """The YAML is not supported: it is too deep or too large, or has a cyclic or unknown alias."""
 
     def __init__(self, position: Position, message: str) -> None:
         super().__init__(message)
@@ -39,7 +39,7 @@ class Malformed(Exception):
         self.message = message
 
 
-class Scalar(NamedTuple):
+class ScalarNode(NamedTuple):
     """A scalar as it is written. `plain` means without quotes, so that it may be a number, a boolean or null."""
 
     position: Position
@@ -50,14 +50,14 @@ class Scalar(NamedTuple):
     depth: int = 0
 
 
-class Sequence(NamedTuple):
+class SequenceNode(NamedTuple):
     position: Position
-    items: "tuple[Node, ...]"
+    items: "tuple[YamlNode, ...]"
     size: int
     depth: int
 
 
-class Mapping(NamedTuple):
+class MappingNode(NamedTuple):
     """A mapping. Keys that are not scalars are left out."""
 
     position: Position
@@ -65,21 +65,21 @@ class Mapping(NamedTuple):
     size: int
     depth: int
 
-    def get(self, key: str) -> "Node | None":
+    def get(self, key: str) -> "YamlNode | None":
         entry = self.entries.get(key)
         return entry.value if entry else None
 
 
-Node = Scalar | Sequence | Mapping
+YamlNode = ScalarNode | SequenceNode | MappingNode
 
 
 class Entry(NamedTuple):
-    key: Scalar
-    value: Node
+    key: ScalarNode
+    value: YamlNode
 
 
 class Flaw(NamedTuple):
-    """What keeps a file, or a part of a document, from being checked.
+    """The reason why a file, or part of a document, cannot be checked.
 
     Attributes:
         mapping: the position of the mapping with the key; None if it is not about a key.
@@ -94,7 +94,7 @@ class Flaw(NamedTuple):
 
 
 class Document(NamedTuple):
-    root: Node
+    root: YamlNode
     flaws: tuple[Flaw, ...]
 
 
@@ -133,7 +133,7 @@ class _Open:
         self.position = position
         self.anchor = anchor
         self.is_mapping = is_mapping
-        self.children: list[Node] = []
+        self.children: list[YamlNode] = []
 
 
 _TEMPLATE_KEY: Final = "{{"
@@ -154,7 +154,7 @@ class _Composer:
 
     def _start(self) -> None:
         self._open: list[_Open] = []
-        self._anchors: dict[str, Node | None] = {}
+        self._anchors: dict[str, YamlNode | None] = {}
         self._flaws: list[Flaw] = []
 
     def feed(self, event: Any) -> Document | None:
@@ -162,9 +162,9 @@ class _Composer:
         if isinstance(event, (yaml.SequenceStartEvent, yaml.MappingStartEvent)):
             self._begin(event)
             return None
-        node: Node
+        node: YamlNode
         if isinstance(event, yaml.ScalarEvent):
-            node = Scalar(self._at(event), event.value, not event.style, event.tag or "")
+            node = ScalarNode(self._at(event), event.value, not event.style, event.tag or "")
             anchor = event.anchor
         elif isinstance(event, yaml.AliasEvent):
             node, anchor = self._aliased(event), None
@@ -189,7 +189,7 @@ class _Composer:
         is_mapping = isinstance(event, yaml.MappingStartEvent)
         self._open.append(_Open(position, event.anchor, is_mapping=is_mapping))
 
-    def _aliased(self, event: Any) -> Node:
+    def _aliased(self, event: Any) -> YamlNode:
         if event.anchor not in self._anchors:
             message = f"the alias *{event.anchor} has no anchor &{event.anchor}; define it above"
             raise Malformed(self._at(event), message)
@@ -200,7 +200,7 @@ class _Composer:
         self._values += node.size - 1
         return node
 
-    def _add(self, node: Node, position: Position) -> Document | None:
+    def _add(self, node: YamlNode, position: Position) -> Document | None:
         self._values += 1
         if self._values > MAX_VALUES:
             raise Malformed(position, TOO_MANY_VALUES)
@@ -213,16 +213,16 @@ class _Composer:
         self._start()
         return document
 
-    def _closed(self, closed: _Open) -> Node:
+    def _closed(self, closed: _Open) -> YamlNode:
         children = closed.children
         size = 1 + sum(each.size for each in children)
         depth = 1 + max((each.depth for each in children), default=0)
         if not closed.is_mapping:
-            return Sequence(closed.position, tuple(children), size, depth)
+            return SequenceNode(closed.position, tuple(children), size, depth)
         entries: dict[str, Entry] = {}
-        merged: list[Node] = []
+        merged: list[YamlNode] = []
         for key, value in zip(children[::2], children[1::2], strict=True):
-            if not isinstance(key, Scalar):
+            if not isinstance(key, ScalarNode):
                 if len(self._flaws) < MAX_FLAWS:
                     self._flaws.append(self._complex_key(key, closed.position))
             elif key.plain and key.text == _MERGE_KEY:
@@ -241,19 +241,19 @@ class _Composer:
                 entries[key.text] = Entry(key, value)
         for each in merged:
             self._merge(each, entries)
-        return Mapping(closed.position, entries, size, depth)
+        return MappingNode(closed.position, entries, size, depth)
 
-    def _complex_key(self, key: Node, mapping: Position) -> Flaw:
+    def _complex_key(self, key: YamlNode, mapping: Position) -> Flaw:
         """`name: {{ .Values.name }}` is a mapping whose key is a mapping."""
         start = self._lines.offset(key.position) - 1
         if self._text.startswith(_TEMPLATE_KEY, max(start, 0)):
             return Flaw(self._lines.at(start), Rule.TEMPLATE, OPEN_TEMPLATE, mapping)
         return Flaw(key.position, Rule.SYNTAX, _COMPLEX_KEY, mapping)
 
-    def _merge(self, value: Node, entries: dict[str, Entry]) -> None:
+    def _merge(self, value: YamlNode, entries: dict[str, Entry]) -> None:
         """Add the entries of a merge key's value. Explicit and earlier entries win."""
-        for each in value.items if isinstance(value, Sequence) else (value,):
-            if not isinstance(each, Mapping):
+        for each in value.items if isinstance(value, SequenceNode) else (value,):
+            if not isinstance(each, MappingNode):
                 raise Malformed(
                     each.position, "the value of << is not a mapping; use an alias of one"
                 )

@@ -7,7 +7,7 @@ Differs: a time stays text, as it does after kubectl's conversion to JSON.
 import re
 from typing import Any, Final
 
-from kruise_probe.lint.nodes import Mapping, Node, Scalar, Sequence
+from kruise_probe.lint.nodes import MappingNode, ScalarNode, SequenceNode, YamlNode
 
 _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
 _BOOLEANS: Final = {
@@ -26,7 +26,7 @@ _TEXT_TAGS: Final = frozenset({"tag:yaml.org,2002:str", "!", "tag:yaml.org,2002:
 Plain = str | int | float | bool | None
 
 
-def scalar_value(node: Scalar) -> Plain:
+def scalar_value(node: ScalarNode) -> Plain:
     """The value of a scalar: text, number, boolean or None."""
     if not node.plain or node.tag in _TEXT_TAGS:
         return node.text
@@ -53,16 +53,16 @@ def _integer(match: re.Match[str]) -> int:
     return -value if match["sign"] == "-" else value
 
 
-def value_of(node: Node) -> Any:
+def value_of(node: YamlNode) -> Any:
     """The node as plain Python values."""
-    if isinstance(node, Mapping):
+    if isinstance(node, MappingNode):
         return {key: value_of(entry.value) for key, entry in node.entries.items()}
-    if isinstance(node, Sequence):
+    if isinstance(node, SequenceNode):
         return [value_of(each) for each in node.items]
     return scalar_value(node)
 
 
-def text_of(node: Node | None) -> str:
+def text_of(node: YamlNode | None) -> str:
     """The text of a scalar that is a string; empty for anything else."""
-    value = scalar_value(node) if isinstance(node, Scalar) else None
+    value = scalar_value(node) if isinstance(node, ScalarNode) else None
     return value if isinstance(value, str) else ""

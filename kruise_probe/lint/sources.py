@@ -24,10 +24,10 @@ _FORBIDDEN: Final = re.compile(
 
 
 class Source(NamedTuple):
-    """One file. `flaw` says why there is no text.
+    """One file. If it has no usable text, `flaw` is the reason.
 
     Attributes:
-        raw: what was read, even if it is no text.
+        raw: the bytes of the file, even if they are not text.
         named: the user named this file; otherwise it was found in a folder.
     """
 
@@ -96,7 +96,7 @@ def _unreadable(name: str, message: str) -> Source:
 
 
 def decoded(name: str, raw: bytes) -> Source:
-    """The source with these bytes; it has a flaw if they are too many, or no text."""
+    """Decode the bytes of a file; the source has a flaw if they are too many or not text."""
     if len(raw) > MAX_FILE_BYTES:
         message = f"the file is larger than {MAX_FILE_BYTES // 1024 // 1024} MiB; split the file"
         return Source(name, "", raw, flaw=Flaw(Position(1, 1), Rule.UNREADABLE, message))

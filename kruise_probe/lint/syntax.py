@@ -1,4 +1,4 @@
-"""Sentences for YAML errors: what the parser says, at the place where the mistake is, and what to do."""
+"""Messages for YAML errors: what the parser reports, at the position of the mistake, and what to do."""
 
 import re
 from typing import Final
@@ -26,7 +26,7 @@ _REMEDIES: Final = (
 _CORRECT_IT: Final = "correct the YAML here"
 
 
-def explain(error: yaml.YAMLError, text: str, lines: Lines) -> Flaw:
+def syntax_flaw(error: yaml.YAMLError, text: str, lines: Lines) -> Flaw:
     """Describe a syntax error. If a template's expression precedes it, the file is a template."""
     problem = str(getattr(error, "problem", "") or error)
     context = str(getattr(error, "context", "") or "")
@@ -53,7 +53,7 @@ def _indented_with_tab(written: list[str], position: Position) -> bool:
 
 
 def _second_colon(written: list[str], position: Position) -> Flaw:
-    """A colon that begins no value: the second one of its line, or the line before has none."""
+    """Describe an unexpected colon: its line has another one before it, or the previous line lacks one."""
     line = written[position.line - 1]
     if re.search(r":\s", line[: position.column - 1]):
         message = "a second ': ' in one line; quote the text that contains it"

@@ -1,4 +1,4 @@
-"""Pod templates in any object: a Pod, or whatever has a `template` with containers, also in kinds of other projects."""
+"""Pod templates of any object: a Pod, or any mapping with `spec.containers`, also in custom resources."""
 
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -8,7 +8,7 @@ import msgspec
 from kruise_probe.api.meta import DECODE_ERRORS
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.resources import PODS
-from kruise_probe.lint.nodes import Mapping, Node, Sequence
+from kruise_probe.lint.nodes import MappingNode, SequenceNode, YamlNode
 from kruise_probe.lint.places import below, items_of
 from kruise_probe.lint.scalars import text_of, value_of
 
@@ -31,18 +31,18 @@ class PodTemplate(NamedTuple):
     file: str
     place: str
     namespace: str
-    root: Mapping
+    root: MappingNode
     path: str
     pod: Pod
     init_containers: frozenset[str]
 
 
-class Workload(NamedTuple):
-    """What an object says about pods.
+class DescribedPods(NamedTuple):
+    """The pods that an object describes.
 
     Attributes:
         readable: False if a template cannot be decoded.
-        shows_all_pods: False if it may have pods that are not in `templates`.
+        shows_all_pods: False if it may create pods that are not in `templates`.
         added_containers: names of containers that it adds to other pods.
     """
 
@@ -52,12 +52,12 @@ class Workload(NamedTuple):
     added_containers: frozenset[str] = frozenset()
 
 
-def workload(file: str, root: Mapping) -> Workload:
-    """What an object says about pods. A custom resource without a template may have pods that no file shows."""
+def described_pods(file: str, root: MappingNode) -> DescribedPods:
+    """The pods that an object describes. A custom resource without a template may create pods that no file contains."""
     kind, version = text_of(root.get("kind")), text_of(root.get("apiVersion"))
     if kind == SIDECAR_SET:
         names = [_name(each) for each in _containers(root.get("spec"))]
-        return Workload(added_containers=frozenset(names))
+        return DescribedPods(added_containers=frozenset(names))
     place = f"{kind} {text_of(below(root, 'metadata', 'name'))}".rstrip()
     namespace = text_of(below(root, "metadata", "namespace"))
     found, readable = [], True
@@ -69,7 +69,7 @@ def workload(file: str, root: Mapping) -> Workload:
             found.append(
                 PodTemplate(file, place, namespace, node, path, pod, _init_containers(node, pod))
             )
-    return Workload(tuple(found), readable, bool(found) or _is_built_in(version))
+    return DescribedPods(tuple(found), readable, bool(found) or _is_built_in(version))
 
 
 def _is_built_in(version: str) -> bool:
@@ -77,10 +77,10 @@ def _is_built_in(version: str) -> bool:
     return not slash or "." not in group or group.endswith(_BUILT_IN_GROUPS)
 
 
-def _templates(node: Node, path: str) -> Iterator[tuple[str, Mapping]]:
+def _templates(node: YamlNode, path: str) -> Iterator[tuple[str, MappingNode]]:
     """The outermost mappings with `spec.containers`."""
-    if isinstance(node, Mapping):
-        if isinstance(below(node, "spec", "containers"), Sequence):
+    if isinstance(node, MappingNode):
+        if isinstance(below(node, "spec", "containers"), SequenceNode):
             yield path, node
             return
         children = [
@@ -94,7 +94,7 @@ def _templates(node: Node, path: str) -> Iterator[tuple[str, Mapping]]:
         yield from _templates(each, where)
 
 
-def _pod(template: Mapping) -> Pod | None:
+def _pod(template: MappingNode) -> Pod | None:
     """The template as the manager decodes a pod; None if it does not decode."""
     spec = template.get("spec")
     fields = ("containers", "initContainers", "readinessGates")
@@ -108,20 +108,20 @@ def _pod(template: Mapping) -> Pod | None:
         return None
 
 
-def _plain(node: Node | None) -> object:
+def _plain(node: YamlNode | None) -> object:
     return value_of(node) if node else None
 
 
-def _containers(spec: Node | None) -> list[Node]:
+def _containers(spec: YamlNode | None) -> list[YamlNode]:
     if spec is None:
         return []
     return [*items_of(below(spec, "containers")), *items_of(below(spec, "initContainers"))]
 
 
-def _name(container: Node) -> str:
+def _name(container: YamlNode) -> str:
     return text_of(below(container, "name"))
 
 
-def _init_containers(template: Mapping, pod: Pod) -> frozenset[str]:
+def _init_containers(template: MappingNode, pod: Pod) -> frozenset[str]:
     names = (_name(each) for each in _containers(template.get("spec")))
     return frozenset(each for each in names if each and pod.container(each) is None)

@@ -29,7 +29,7 @@ from kruise_probe.client.interfaces import Creator, Getter, Patcher
 from kruise_probe.client.request import PatchType
 from kruise_probe.manager.lease_record import Candidate, Observation, observe, release
 
-log = structlog.get_logger(__name__)
+_log = structlog.get_logger(__name__)
 
 MASTER_STATUS = Gauge(
     "leader_election_master_status",
@@ -127,7 +127,7 @@ class LeaderElector:
             LeadershipLost: the term has ended, or another holds the Lease; `lead` was cancelled and has ended.
         """
         await self._acquire()
-        log.info("became leader", lease=str(self._key), identity=self._candidate.identity)
+        _log.info("became leader", lease=str(self._key), identity=self._candidate.identity)
         self._status.set(1)
         try:
             await self._lead_and_renew(lead)
@@ -193,7 +193,7 @@ class LeaderElector:
         before = self._observed
         self._observed = observe(before, lease, asyncio.get_running_loop().time())
         if self._observed.holder and (before is None or before.holder != self._observed.holder):
-            log.info("leader changed", lease=str(self._key), holder=self._observed.holder)
+            _log.info("leader changed", lease=str(self._key), holder=self._observed.holder)
         self._changed.set()
 
     async def _wait_for_change(self) -> None:
@@ -307,9 +307,9 @@ class LeaderElector:
                 await self._write_release()
         except (KubeError, TimeoutError) as error:
             text = str(error) or "no response in time"
-            log.warning("lease not released", lease=str(self._key), error=text)
+            _log.warning("lease not released", lease=str(self._key), error=text)
         else:
-            log.info("lease released", lease=str(self._key))
+            _log.info("lease released", lease=str(self._key))
 
     async def _write_release(self) -> None:
         """Release the Lease. Retry if a cancelled renewal was applied and has changed the resourceVersion.
@@ -330,7 +330,7 @@ class LeaderElector:
         """Log a new error as a warning; log a repeated error, or a lost race, at debug level."""
         text = str(error) or "no response in time"
         expected = isinstance(error, Conflict) or text == self._last_error
-        log_event = log.debug if expected else log.warning
+        log_event = _log.debug if expected else _log.warning
         self._last_error = text
         log_event(event, lease=str(self._key), error=text)
 

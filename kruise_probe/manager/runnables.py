@@ -20,7 +20,7 @@ from typing import Final, Protocol
 
 import structlog
 
-from kruise_probe.api.errors import FatalError
+from kruise_probe.api.errors import FatalError, first_of
 
 STOP_LEADING_SECONDS: Final = 3.0
 """Timeout for reconciles to end and the Lease to be released; the release takes two seconds at most."""
@@ -149,7 +149,7 @@ class Runnables:
         except ManagerError:
             raise
         except Exception as error:
-            raise ManagerError(f"leader election failed: {_first_line(error)}") from error
+            raise ManagerError(f"leader election failed: {_reason(error)}") from error
         raise ManagerError("leader election ended")
 
     async def _lead(self) -> None:
@@ -177,7 +177,7 @@ class _Stage:
         done, pending = await asyncio.wait(self.tasks, timeout=self._stop_seconds)
         for task in done:
             if not task.cancelled() and (error := task.exception()) is not None:
-                _log.debug("ended with an error", error=_first_line(error))
+                _log.debug("ended with an error", error=_reason(error))
         hung = sorted(task.get_name() for task in pending)
         if hung:
             _log.warning("tasks did not stop in time", hung=hung, waited_seconds=self._stop_seconds)
@@ -188,12 +188,9 @@ def _name_of(runnable: object) -> str:
     return str(getattr(runnable, "name", type(runnable).__name__))
 
 
-def _first_line(error: BaseException) -> str:
-    """Return the first line of an error; of a group, of its first error."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    lines = str(error).splitlines()
-    return lines[0] if lines else type(error).__name__
+def _reason(error: BaseException) -> str:
+    first = first_of(error)
+    return str(first).partition("\n")[0] or type(first).__name__
 
 
 async def _guard(runnable: Runnable) -> None:
@@ -205,7 +202,7 @@ async def _guard(runnable: Runnable) -> None:
     try:
         await runnable.run()
     except Exception as error:
-        raise ManagerError(f"{_name_of(runnable)} failed: {_first_line(error)}") from error
+        raise ManagerError(f"{_name_of(runnable)} failed: {_reason(error)}") from error
     raise ManagerError(f"{_name_of(runnable)} ended")
 
 

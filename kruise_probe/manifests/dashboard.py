@@ -22,7 +22,7 @@ _OWN_METRIC: Final = "kruise_probe_loop_lag_seconds"
 JOBS: Final = 'job=~"$job"'
 
 
-class Query(NamedTuple):
+class PromQuery(NamedTuple):
     """A PromQL query and the legend of its series."""
 
     expression: str
@@ -35,7 +35,7 @@ class Panel(NamedTuple):
     title: str
     description: str
     unit: str
-    queries: tuple[Query, ...]
+    queries: tuple[PromQuery, ...]
     kind: str = "timeseries"
 
     @property
@@ -44,17 +44,17 @@ class Panel(NamedTuple):
 
 
 def _stat(title: str, description: str, expression: str) -> Panel:
-    return Panel(title, description, "short", (Query(expression),), "stat")
+    return Panel(title, description, "short", (PromQuery(expression),), "stat")
 
 
-def _rate(metric: str, by: str, legend: str, more: str = "") -> Query:
+def _rate(metric: str, by: str, legend: str, more: str = "") -> PromQuery:
     selector = f"{{{JOBS}{more}}}"
-    return Query(f"sum by ({by}) (rate({metric}{selector}[$__rate_interval]))", legend)
+    return PromQuery(f"sum by ({by}) (rate({metric}{selector}[$__rate_interval]))", legend)
 
 
-def _quantile(quantile: str, histogram: str, by: str = "", legend: str = "") -> Query:
+def _quantile(quantile: str, histogram: str, by: str = "", legend: str = "") -> PromQuery:
     grouped = f"sum by (le{by and ', '}{by}) (rate({histogram}_bucket{{{JOBS}}}[$__rate_interval]))"
-    return Query(
+    return PromQuery(
         f"histogram_quantile({quantile}, {grouped})", legend or f"p{quantile.removeprefix('0.')}"
     )
 
@@ -80,7 +80,7 @@ PANELS: Final = (
         "Probes by state",
         "Unknown: no result, because the container does not run or the probe cannot run.",
         "short",
-        (Query(f"sum by (state) (kruise_probe_probes{{{JOBS}}})", "{{state}}"),),
+        (PromQuery(f"sum by (state) (kruise_probe_probes{{{JOBS}}})", "{{state}}"),),
     ),
     Panel(
         "Result to condition",
@@ -102,7 +102,7 @@ PANELS: Final = (
         "Duration of the ten slowest probes, 99th percentile.",
         "s",
         (
-            Query(
+            PromQuery(
                 f"topk(10, {_quantile('0.99', 'prober_probe_duration_seconds', 'namespace, pod, probe').expression})",
                 "{{namespace}}/{{pod}} {{probe}}",
             ),
@@ -119,11 +119,11 @@ PANELS: Final = (
         "Commands of exec probes in flight, and the time they waited for a place.",
         "short",
         (
-            Query(f"sum(kruise_probe_exec_in_flight{{{JOBS}}})", "in flight"),
+            PromQuery(f"sum(kruise_probe_exec_in_flight{{{JOBS}}})", "in flight"),
             _quantile(
                 "0.99", "kruise_probe_exec_queue_seconds", legend="queue time p99, in seconds"
             ),
-            Query(
+            PromQuery(
                 f"sum(kruise_probe_exec_queued_probes{{{JOBS}}})", "Unknown, queued for too long"
             ),
         ),
@@ -132,7 +132,7 @@ PANELS: Final = (
         "Workqueue depth",
         "Keys in the manager's queues.",
         "short",
-        (Query(f"sum by (name) (workqueue_depth{{{JOBS}}})", "{{name}}"),),
+        (PromQuery(f"sum by (name) (workqueue_depth{{{JOBS}}})", "{{name}}"),),
     ),
     Panel(
         "Workqueue latency",
@@ -171,7 +171,7 @@ PANELS: Final = (
         "Event loop",
         "The longest delay of the last 15 seconds. Above 5 seconds, a process is not ready.",
         "s",
-        (Query(f"max by (instance) ({_OWN_METRIC}{{{JOBS}}})", "{{instance}}"),),
+        (PromQuery(f"max by (instance) ({_OWN_METRIC}{{{JOBS}}})", "{{instance}}"),),
     ),
 )
 

@@ -14,7 +14,7 @@ from cachetools import LRUCache
 
 from kruise_probe.api.errors import ConnectionFailed, KubeError
 from kruise_probe.serving.http_messages import HttpRequest, HttpResponse
-from kruise_probe.serving.http_server import Handler
+from kruise_probe.serving.http_server import HttpHandler
 
 TOKEN_REVIEWS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
 ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
@@ -81,7 +81,7 @@ class MetricsGuard:
     caches, so a flood of invalid tokens does not evict valid ones.
     """
 
-    def __init__(self, handler: Handler) -> None:
+    def __init__(self, handler: HttpHandler) -> None:
         self._client: ReviewClient | None = None
         self._handler = handler
         self._allowed: LRUCache[bytes, Decision] = LRUCache(MAX_CACHED)

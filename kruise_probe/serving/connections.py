@@ -1,6 +1,6 @@
 """The open connections of a server, and which one to close if there are too many or their bodies are too large.
 
-Decides only; the server closes connections.
+Only decides; the server closes connections.
 """
 
 import asyncio

@@ -10,18 +10,18 @@ Differs: the response contains the reasons, as they hold no secrets.
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kruise_probe.serving.http_messages import HttpRequest, HttpResponse
-from kruise_probe.serving.http_server import Handler
+from kruise_probe.serving.http_server import HttpHandler
 
 Check = Callable[[], str | Awaitable[str | None] | None]
 """Returns a problem or None. An exception also counts as a problem."""
 
-PING = "ping"
+PING: Final = "ping"
 """The only check of an endpoint without checks, as in Go."""
 
-CHECK_SECONDS = 2.0
+CHECK_SECONDS: Final = 2.0
 """Deadline of an asynchronous check. Our manifests set probe timeouts above kubelet's default of one second."""
 
 
@@ -145,7 +145,7 @@ class HealthEndpoint:
         return HttpResponse.of_text(f"{name} failed: {result.problem}\n", status=503)
 
 
-def health_handlers(*, health: Checks, ready: Checks) -> dict[str, Handler]:
+def health_handlers(*, health: Checks, ready: Checks) -> dict[str, HttpHandler]:
     """Return the handlers of /healthz and /readyz, and of the paths of single checks below them."""
     healthz, readyz = HealthEndpoint("healthz", health), HealthEndpoint("readyz", ready)
     return {"/healthz": healthz, "/healthz/": healthz, "/readyz": readyz, "/readyz/": readyz}

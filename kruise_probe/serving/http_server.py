@@ -36,7 +36,7 @@ from kruise_probe.serving.http_messages import (
 )
 from kruise_probe.serving.tls import ServerTls
 
-Handler = Callable[[HttpRequest], Awaitable[HttpResponse]]
+HttpHandler = Callable[[HttpRequest], Awaitable[HttpResponse]]
 
 READ_SECONDS: Final = 10.0
 """Separate deadlines for the TLS handshake, the request head (from its first byte) and the body."""
@@ -58,7 +58,7 @@ ACCEPTS_A_STEP_WHEN_FULL: Final = 4
 ACCEPT_AGAIN_SECONDS: Final = 1.0
 """Pause after a failed accept, as when the process has no file descriptors left."""
 
-log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 class HttpListener:
@@ -70,7 +70,7 @@ class HttpListener:
     def __init__(
         self,
         listening: socket.socket,
-        handler: Handler,
+        handler: HttpHandler,
         *,
         limits: Limits,
         tls: ServerTls | None = None,
@@ -123,7 +123,7 @@ class HttpListener:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                log.warning(
+                _log.warning(
                     "cannot accept connections; trying again",
                     error=str(error),
                     retry_seconds=ACCEPT_AGAIN_SECONDS,
@@ -173,8 +173,8 @@ class HttpListener:
                 await self._refuse(connection, error)
         except OSError:
             pass  # closed or reset by the client, timed out, or not TLS
-        except Exception:
-            log.exception("serving a connection failed")
+        except Exception:  # noqa: BLE001 - one connection never ends the server
+            _log.exception("serving a connection failed")
 
     async def _serve_requests(self, connection: OpenConnection) -> None:
         """Serve requests one after the other, until a response or the client closes the connection.
@@ -281,8 +281,8 @@ class HttpListener:
                 return await self._handler(request)
         except TimeoutError:
             return HttpResponse.of_status(503)
-        except Exception:
-            log.exception("request failed", method=request.method, path=request.path)
+        except Exception:  # noqa: BLE001 - the client gets a response
+            _log.exception("request failed", method=request.method, path=request.path)
             return HttpResponse.of_status(500)
 
     async def _send(

@@ -15,16 +15,16 @@ import structlog
 from kruise_probe.serving.address import BindAddress, BindError, listen
 from kruise_probe.serving.connections import Limits
 from kruise_probe.serving.http_messages import HttpRequest, HttpResponse
-from kruise_probe.serving.http_server import Handler, HttpListener
+from kruise_probe.serving.http_server import HttpHandler, HttpListener
 from kruise_probe.serving.tls import ServerTls
 
 DEFAULT_LIMITS: Final = Limits()
 
-log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 class HttpServer:
-    """Serves handlers by path at one address. `method` is the only one that they accept; GET includes HEAD.
+    """Serves handlers by path at one address. They accept only `method`; GET includes HEAD.
 
     A path that ends with a slash is a prefix. Call `bind` before anything starts, so that a port in use is the first
     message in the log. `run` serves until cancelled, then closes the port.
@@ -35,7 +35,7 @@ class HttpServer:
         address: str,
         *,
         flag: str,
-        handlers: Mapping[str, Handler],
+        handlers: Mapping[str, HttpHandler],
         method: str = "GET",
         limits: Limits = DEFAULT_LIMITS,
         tls: ServerTls | None = None,
@@ -88,7 +88,7 @@ class HttpServer:
             await asyncio.get_running_loop().create_future()
             return
         listener = HttpListener(self._socket, self._router, limits=self._limits, tls=self._tls)
-        log.info("listening", address=str(self.address), paths=self._router.paths)
+        _log.info("listening", address=str(self.address), paths=self._router.paths)
         try:
             await listener.run()
         finally:
@@ -96,9 +96,9 @@ class HttpServer:
 
 
 class Router:
-    """Handler that dispatches by path. Unknown paths return 404, other methods 405."""
+    """Dispatches requests by path. Unknown paths return 404, other methods 405."""
 
-    def __init__(self, method: str, handlers: Mapping[str, Handler]) -> None:
+    def __init__(self, method: str, handlers: Mapping[str, HttpHandler]) -> None:
         self._methods = ("GET", "HEAD") if method == "GET" else (method,)
         self._handlers = dict(handlers)
 
@@ -114,7 +114,7 @@ class Router:
             return HttpResponse.of_status(405, Allow=", ".join(self._methods))
         return await handler(request)
 
-    def _of_prefix(self, path: str) -> Handler | None:
+    def _of_prefix(self, path: str) -> HttpHandler | None:
         for prefix, handler in self._handlers.items():
             if prefix.endswith("/") and path.startswith(prefix):
                 return handler

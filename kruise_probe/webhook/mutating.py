@@ -13,20 +13,17 @@ from typing import Any, Final
 
 import msgspec
 
-from kruise_probe.api.core import HTTPGetAction, Probe
+from kruise_probe.api.core import Probe
 from kruise_probe.api.labels import compile_selector
 from kruise_probe.api.meta import DECODE_ERRORS
 from kruise_probe.api.names import SERVERLESS_MARKERS_ANNOTATION, SERVERLESS_PROBES_ANNOTATION
 from kruise_probe.api.probe_validation import (
     clamp_timeout,
-    validate_probe,
 )
 from kruise_probe.api.reserved import reserved_condition_error
 from kruise_probe.api.resources import PODS
 from kruise_probe.api.v1alpha1 import PodContainerProbe, PodProbeMarker
-from kruise_probe.api.validation import (
-    CEL_BOUNDS,
-)
+from kruise_probe.api.validation import is_valid_probe
 from kruise_probe.webhook.admission import (
     ALLOWED,
     AdmissionRequest,
@@ -53,7 +50,7 @@ _annotated = msgspec.json.Decoder(_Annotated)
 def annotate_pod(request: AdmissionRequest, markers: Iterable[PodProbeMarker]) -> AdmissionResponse:
     """Return the patch for a new pod; `markers` are those of its namespace.
 
-    Never denies a pod: a pod without annotations is better than none.
+    Never denies a pod: a pod without probes is better than a missing pod.
     """
     if request.operation != "CREATE" or request.sub_resource:
         return ALLOWED
@@ -100,7 +97,7 @@ def _is_valid(probe: PodContainerProbe) -> bool:
     """Whether a provider may run the probe and set its condition."""
     if probe.pod_condition_type and reserved_condition_error(probe.pod_condition_type):
         return False
-    return all(each.kind in CEL_BOUNDS for each in validate_probe(clamp_timeout(probe.probe), ""))
+    return is_valid_probe(clamp_timeout(probe.probe))
 
 
 def _without_duplicates(
@@ -117,22 +114,17 @@ def _without_duplicates(
 
 
 def _without_policies(probe: PodContainerProbe) -> PodContainerProbe:
-    return msgspec.structs.replace(probe, marker_policy=None, probe=_with_defaults(probe.probe))
+    return msgspec.structs.replace(probe, marker_policy=None, probe=_for_provider(probe.probe))
 
 
-def _with_defaults(written: Probe) -> Probe:
-    """Set the scheme and path defaults of our CRD, which Kruise's CRD lacks, and drop headers that look secret."""
+def _for_provider(written: Probe) -> Probe:
+    """Clamp the timeout, set the defaults of httpGet, and drop headers that look secret."""
     probe = clamp_timeout(written)
     action = probe.http_get
     if action is None:
         return probe
     headers = tuple(each for each in action.http_headers or () if not looks_secret(each.name))
-    completed: HTTPGetAction = msgspec.structs.replace(
-        action,
-        scheme=action.scheme or "HTTP",
-        path=action.path or "/",
-        http_headers=headers or None,
-    )
+    completed = msgspec.structs.replace(action.with_defaults(), http_headers=headers or None)
     return msgspec.structs.replace(probe, http_get=completed)
 
 

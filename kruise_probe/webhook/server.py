@@ -25,7 +25,7 @@ from kruise_probe.manifests.webhook import (
 from kruise_probe.manifests.workloads import WEBHOOK_SECRET
 from kruise_probe.serving.connections import Limits
 from kruise_probe.serving.http_messages import HttpRequest, HttpResponse
-from kruise_probe.serving.http_server import Handler
+from kruise_probe.serving.http_server import HttpHandler
 from kruise_probe.serving.server import HttpServer
 from kruise_probe.webhook.admission import (
     ALLOWED,
@@ -66,7 +66,7 @@ _LATENCY: Final = Histogram(
     ["webhook"],
 )
 
-Review = Callable[[AdmissionRequest], AdmissionResponse]
+AdmissionHandler = Callable[[AdmissionRequest], AdmissionResponse]
 MarkersOf = Callable[[str], Iterable[PodProbeMarker]]
 
 
@@ -155,7 +155,9 @@ def _certificates(
     )
 
 
-def review_server(address: str, tls: WebhookTls, reviews: dict[str, Review]) -> HttpServer:
+def review_server(
+    address: str, tls: WebhookTls, reviews: dict[str, AdmissionHandler]
+) -> HttpServer:
     """Build a server that decides about admission reviews, by path."""
     return HttpServer(
         address,
@@ -167,7 +169,7 @@ def review_server(address: str, tls: WebhookTls, reviews: dict[str, Review]) -> 
     )
 
 
-def _handler(path: str, review: Review) -> Handler:
+def _handler(path: str, review: AdmissionHandler) -> HttpHandler:
     latency = _LATENCY.labels(path)
 
     async def handle(request: HttpRequest) -> HttpResponse:

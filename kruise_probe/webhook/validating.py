@@ -11,9 +11,7 @@ from typing import Final
 
 from kruise_probe.api.field_errors import ErrorKind, FieldError, first_errors
 from kruise_probe.api.meta import DECODE_ERRORS
-from kruise_probe.api.probe_validation import (
-    validate_probe,
-)
+from kruise_probe.api.probe_validation import validate_probe
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES
 from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbeMarker
 from kruise_probe.api.validation import (
@@ -60,10 +58,10 @@ def review_marker(
     )
     if errors:
         return invalid(MARKERS.kind, marker.metadata.name, errors)
-    idle = fields_without_effect(marker.spec)
+    unused = fields_without_effect(marker.spec)
     return AdmissionResponse(
         warnings=[
-            f"{each} has no effect: probes of a marker never restart a container" for each in idle
+            f"{each} has no effect: probes of a marker never restart a container" for each in unused
         ]
     )
 

@@ -10,9 +10,7 @@ import msgspec
 
 from kruise_probe.api.names import GROUP
 from kruise_probe.api.v1alpha1 import PodProbeMarkerSpec
-from kruise_probe.api.validation import (
-    validate_marker,
-)
+from kruise_probe.api.validation import validate_marker
 from kruise_probe_playground.apiserver.custom import Validator
 from kruise_probe_playground.apiserver.failures import Cause, invalid_value
 from kruise_probe_playground.apiserver.schema import Json

@@ -28,7 +28,7 @@ GRACE_SECONDS = 5.0
 USAGE_EXIT_CODE = 2
 LOG_TAIL_BYTES = 4_096
 
-log = structlog.get_logger(__name__)
+_log = structlog.get_logger(__name__)
 
 
 class ChildFailed(Exception):

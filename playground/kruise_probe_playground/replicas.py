@@ -34,7 +34,7 @@ RETRY_SECONDS: Final = 0.5
 _PHASES: Final = {"Pending": 0, "Unknown": 1, "Running": 2}
 _FINISHED: Final = ("Succeeded", "Failed")
 
-log = structlog.get_logger(__name__)
+_log = structlog.get_logger(__name__)
 
 
 class _Spec(msgspec.Struct, frozen=True):
@@ -125,7 +125,7 @@ class ReplicaSetController:
         except NotFound:
             return
         except KubeError as error:
-            log.warning("ReplicaSet was not reconciled", key=str(known.key), error=str(error))
+            _log.warning("ReplicaSet was not reconciled", key=str(known.key), error=str(error))
             await asyncio.sleep(RETRY_SECONDS)
             self._changed.set()
 

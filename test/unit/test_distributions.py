@@ -79,8 +79,8 @@ def test_a_missing_playground_says_what_to_install(
     assert run(arguments, {}) == 1
 
     assert capsys.readouterr().err == (
-        "kruise-probe: playground is not installed: it is a distribution of its own;"
-        " run: pip install kruise-probe-playground\n"
+        "kruise-probe: playground is a separate distribution and not installed; "
+        "run: pip install kruise-probe-playground\n"
     )
 
 

@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from prometheus_client import Gauge
 
+from kruise_probe.api.errors import AlreadyExists, Conflict, KubeError, NotFound, first_line
 from kruise_probe.api.meta import with_node_owner
 from kruise_probe.api.names import LEFT_OUT_REASONS, REASON_NO_ROOM
 from kruise_probe.api.pods import Pod
@@ -103,7 +104,7 @@ class NodeReconciler:
                     return again
         except KubeError as error:
             before = self._results.node(name)
-            self._record(name, before._replace(error=_first_line(error)), markers)
+            self._record(name, before._replace(error=first_line(str(error))), markers)
             raise
         self._behind.pop(name, None)
         self._record(name, result, markers)
@@ -284,7 +285,3 @@ def _left_out(
 
 def _owner(node: Node) -> OwnerReference:
     return OwnerReference("v1", "Node", node.metadata.name, node.uid)
-
-
-def _first_line(error: KubeError) -> str:
-    return str(error).partition("\n")[0][:200]

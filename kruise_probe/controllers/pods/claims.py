@@ -9,7 +9,7 @@ Differs: Kruise lets the last result win and only logs a conflict of condition t
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from cachetools import LRUCache, cached
 
@@ -28,6 +28,8 @@ NAME_BYTES: Final = 128
 """Upper estimates of the cache memory of a claim, and of each name in it, without their strings."""
 
 WantedItems = tuple[tuple[str, MarkValue], ...]
+MarkField = Literal["labels", "annotations"]
+"""The two kinds of marks with keys: the name of their attribute."""
 
 
 class WantedMarks(NamedTuple):
@@ -53,30 +55,19 @@ class Claim(NamedTuple):
     paused: bool
     estimated_bytes: int
 
-    def writes_label(self, key: str, value: str) -> bool:
-        """Whether the claim may set the label to `value` in any state."""
-        return any(_may_set(each.labels, key, value) for each in self.wanted.values())
+    def may_write(self, field: MarkField, key: str, value: str) -> bool:
+        """Whether the claim may set the key to `value` in any state. A value from a message may be any."""
+        return any((key, value) in getattr(each, field) for each in self.wanted.values()) or (
+            self.is_from_message(field, key)
+        )
 
-    def writes_annotation(self, key: str, value: str) -> bool:
-        """Whether the claim may set the annotation to `value` in any state."""
-        return any(_may_set(each.annotations, key, value) for each in self.wanted.values())
-
-    def label_is_from_message(self, key: str) -> bool:
-        """Whether the label has a value from the message in any state."""
-        return any(_is_from_message(each.labels, key) for each in self.wanted.values())
-
-    def annotation_is_from_message(self, key: str) -> bool:
-        """Whether the annotation has a value from the message in any state."""
-        return any(_is_from_message(each.annotations, key) for each in self.wanted.values())
-
-
-def _may_set(items: WantedItems, key: str, value: str) -> bool:
-    """A value from a message may be any."""
-    return (key, value) in items or _is_from_message(items, key)
-
-
-def _is_from_message(items: WantedItems, key: str) -> bool:
-    return any(name == key and isinstance(value, FromMessage) for name, value in items)
+    def is_from_message(self, field: MarkField, key: str) -> bool:
+        """Whether the key has a value from the message in any state."""
+        return any(
+            name == key and isinstance(value, FromMessage)
+            for each in self.wanted.values()
+            for name, value in getattr(each, field)
+        )
 
 
 class ClaimConflict(NamedTuple):
@@ -108,15 +99,10 @@ class Claims(NamedTuple):
     labels: Owners
     annotations: Owners
 
-    def label_is_from_message(self, key: str) -> bool:
-        """Whether the owner of the label takes its value from the message in any state."""
-        owner = self.labels.get(key)
-        return owner is not None and owner.label_is_from_message(key)
-
-    def annotation_is_from_message(self, key: str) -> bool:
-        """Like `label_is_from_message`, for an annotation."""
-        owner = self.annotations.get(key)
-        return owner is not None and owner.annotation_is_from_message(key)
+    def is_from_message(self, field: MarkField, key: str) -> bool:
+        """Whether the owner of the key takes its value from the message in any state."""
+        owner = getattr(self, field).get(key)
+        return owner is not None and owner.is_from_message(field, key)
 
 
 NO_CLAIMS: Final = Claims((), {}, {}, {})
@@ -260,7 +246,7 @@ def _uncontested(probe: CompiledProbe, marker: CompiledMarker) -> Claim:
     )
 
 
-def _wanted_items(policies: Mapping[str, Marks], state: str, field: str) -> WantedItems:
+def _wanted_items(policies: Mapping[str, Marks], state: str, field: MarkField) -> WantedItems:
     """The values of this state's policy, and None for keys that only policies of other states name."""
     present: Mapping[str, MarkValue] = getattr(policies.get(state, NO_MARKS), field)
     absent = {key: None for each in policies.values() for key in getattr(each, field)}

@@ -221,11 +221,11 @@ def _remove_stale_marks(pod: Pod, claims: Claims, changes: Changes) -> None:
     owned = pod.owned
     for key in owned.labels & pod.labels.keys() - changes.labels.keys():
         owner = claims.labels.get(key)
-        if owner is None or not owner.writes_label(key, pod.labels[key]):
+        if owner is None or not owner.may_write("labels", key, pod.labels[key]):
             changes.labels[key] = None
     for key in owned.annotations & pod.annotations.keys() - changes.annotations.keys():
         owner = claims.annotations.get(key)
-        if owner is None or not owner.writes_annotation(key, pod.annotations[key]):
+        if owner is None or not owner.may_write("annotations", key, pod.annotations[key]):
             changes.annotations[key] = None
     for condition_type in sorted(owned.condition_types - claims.condition_types.keys()):
         current = pod.condition(condition_type)

@@ -11,20 +11,18 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from kruise_probe.api.errors import (
-    ApiError,
     BadRequest,
     Conflict,
     Forbidden,
     Invalid,
     KubeError,
     NotFound,
+    first_line,
 )
 from kruise_probe.api.keys import ProbeName
 from kruise_probe.api.pods import Pod, PodCondition
 from kruise_probe.controllers.pods.claims import Claims, WantedItems
 from kruise_probe.controllers.pods.marking import Changes
-
-MAX_REFUSAL_CHARS: Final = 200
 
 EVERY_MARKER: Final = ""
 """In place of a marker's name: the refused changes belong to several markers."""
@@ -112,10 +110,6 @@ def refusal(error: KubeError) -> str:
     """The short reason of a permanent refusal; empty for a transient error."""
     match error:
         case BadRequest() | Forbidden() | Invalid() if not pod_is_gone(error):
-            return f"{error.code} {_first_line(error)}"
+            return f"{error.code} {first_line(error.message)}"
         case _:
             return ""
-
-
-def _first_line(error: ApiError) -> str:
-    return error.message.partition("\n")[0][:MAX_REFUSAL_CHARS]

@@ -80,8 +80,8 @@ def _only_messages(pod: Pod, changes: Changes, claims: Claims) -> bool:
     """Whether only messages, and labels and annotations with values from messages, change."""
     return (
         not changes.deleted
-        and all(map(claims.label_is_from_message, changes.labels))
-        and all(map(claims.annotation_is_from_message, changes.annotations))
+        and all(claims.is_from_message("labels", each) for each in changes.labels)
+        and all(claims.is_from_message("annotations", each) for each in changes.annotations)
         and all(_same_but_message(pod.condition(each.type), each) for each in changes.conditions)
     )
 

@@ -29,7 +29,7 @@ from kruise_probe.daemon.cri.runtime import (
 )
 from kruise_probe.daemon.cri.status_cache import StatusCache
 
-log = structlog.get_logger(__name__)
+_log = structlog.get_logger(__name__)
 
 LIST_INTERVAL_SECONDS: Final = 1.0
 """Between two lists while there are subscribers and no event stream is trusted."""
@@ -195,7 +195,7 @@ class ContainerWatcher:
         if self._stream_is_trusted and not ids_with_events.issuperset(
             ids_changed(before.values(), self._newest.values())
         ):
-            log.debug("the event stream missed a container; listing every second")
+            _log.debug("the event stream missed a container; listing every second")
             self._stream_is_trusted = False
         self._details.forget_others({container.id for container in self._newest.values()})
         self._sandboxes.forget_others({container.sandbox_id for container in self._newest.values()})
@@ -277,9 +277,9 @@ class ContainerWatcher:
             return
         changed, self.available = available != self.available, available
         if not available:
-            log.warning("container runtime is unavailable; probes wait for it", error=problem)
+            _log.warning("container runtime is unavailable; probes wait for it", error=problem)
         else:
-            log.info("container runtime is available")
+            _log.info("container runtime is available")
         if not changed:
             return
         self._notify(list(self._subscribers))
@@ -300,7 +300,7 @@ class ContainerWatcher:
             except NotSupported:
                 pause = STREAM_RETRY_SECONDS
             except RuntimeFailure as failure:
-                log.debug("the event stream broke", error=str(failure))
+                _log.debug("the event stream broke", error=str(failure))
             self._stream_is_trusted = False
             self._wake.set()
             await asyncio.sleep(pause)

@@ -23,7 +23,7 @@ from kruise_probe.daemon.cri.runtime import (
     SandboxDetail,
 )
 
-log = structlog.get_logger(__name__)
+_log = structlog.get_logger(__name__)
 
 _BELOW_RUN: Final = (
     "k3s/containerd/containerd.sock",  # k3s and RKE2
@@ -163,7 +163,7 @@ class NodeRuntime:
         await self._open.aclose()
         self._current = await self._open.enter_async_context(self._connect(endpoint))
         version = await self._current.version()
-        log.info(
+        _log.info(
             "found the container runtime",
             endpoint=endpoint,
             runtime=version.name,

@@ -14,7 +14,7 @@ import structlog
 
 from kruise_probe.daemon.cri.runtime import RuntimeFailure
 
-log = structlog.get_logger(__name__)
+_log = structlog.get_logger(__name__)
 
 RETRY_SECONDS: Final = 1.0
 """Delay from a failure to the next call for the same id."""
@@ -66,7 +66,7 @@ class StatusCache(Generic[S]):
                 self._statuses[id] = await self._call(id)
             self._failures.pop(id, None)
         except RuntimeFailure as failure:
-            log.debug("status call failed", id=id, error=str(failure))
+            _log.debug("status call failed", id=id, error=str(failure))
             self._failures[id] = failure
             self._on_change(id)
             await asyncio.sleep(RETRY_SECONDS)

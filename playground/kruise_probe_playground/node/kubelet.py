@@ -13,7 +13,7 @@ from kruise_probe_playground.node.containers import Change, Container
 from kruise_probe_playground.node.pod_worker import NodeContext, PodWorker
 from kruise_probe_playground.node.pods import NodePod
 
-log = structlog.get_logger(__name__)
+_log = structlog.get_logger(__name__)
 
 
 class Kubelet:
@@ -59,5 +59,5 @@ class Kubelet:
 async def _guarded(worker: PodWorker, pod: NodePod) -> None:
     try:
         await worker.run()
-    except Exception:
-        log.exception("pod worker failed", pod=str(pod.key))
+    except Exception:  # noqa: BLE001 - one pod never stops another
+        _log.exception("pod worker failed", pod=str(pod.key))

@@ -44,7 +44,7 @@ from kruise_probe_playground.node.status import (
 FIRST_RETRY_SECONDS = 0.1
 LONGEST_RETRY_SECONDS = 5.0
 
-log = structlog.get_logger(__name__)
+_log = structlog.get_logger(__name__)
 
 
 class NodeContext(NamedTuple):
@@ -130,7 +130,7 @@ class PodWorker:
         except (KubeError, OSError, NoAddress) as error:
             self._failures += 1
             seconds = min(FIRST_RETRY_SECONDS * 2.0**self._failures, LONGEST_RETRY_SECONDS)
-            log.warning("pod sync failed", pod=str(self._pod.key), error=str(error))
+            _log.warning("pod sync failed", pod=str(self._pod.key), error=str(error))
             return loop_time + seconds
         self._failures = 0
         return actions.wake_deadline
@@ -273,7 +273,7 @@ class PodWorker:
             except KubeError as error:
                 failures += 1
                 seconds = min(FIRST_RETRY_SECONDS * 2.0**failures, LONGEST_RETRY_SECONDS)
-                log.warning("pod was not deleted", pod=str(self._pod.key), error=str(error))
+                _log.warning("pod was not deleted", pod=str(self._pod.key), error=str(error))
                 await _wait(self._gone, asyncio.get_running_loop().time() + seconds)
             else:
                 return

@@ -19,7 +19,7 @@ RETRY_SECONDS = 0.5
 _OURS = (None, "", "default-scheduler")
 """Pods with another scheduler name are ignored."""
 
-log = structlog.get_logger(__name__)
+_log = structlog.get_logger(__name__)
 
 
 class Scheduler:
@@ -66,7 +66,7 @@ class Scheduler:
             except (NotFound, Conflict):
                 return
             except KubeError as error:
-                log.warning("pod was not bound", pod=str(pod.key), error=str(error))
+                _log.warning("pod was not bound", pod=str(pod.key), error=str(error))
                 await asyncio.sleep(RETRY_SECONDS)
             else:
                 return

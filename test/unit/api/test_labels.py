@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 from kruise_probe.api.labels import compile_selector
 from kruise_probe.api.meta import LabelSelector, LabelSelectorRequirement
 from kruise_probe.api.v1alpha1 import PodProbeMarkerSpec
-from kruise_probe.api.validation import (
-    validate_marker,
-)
+from kruise_probe.api.validation import validate_marker
 
 KEYS = st.sampled_from(["a", "b", "c"])
 VALUES = st.sampled_from(["1", "2", "3"])

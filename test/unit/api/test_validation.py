@@ -11,9 +11,7 @@ from support.marker_table import GOOD, INVALID, ROWS, VALID, Row, edited
 from kruise_probe.api.field_errors import MAX_ERRORS, FieldError
 from kruise_probe.api.host_port import HostPort
 from kruise_probe.api.v1alpha1 import PodProbeMarkerSpec
-from kruise_probe.api.validation import (
-    validate_marker,
-)
+from kruise_probe.api.validation import validate_marker
 from kruise_probe.daemon.probers.urls import Url
 
 

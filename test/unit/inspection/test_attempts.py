@@ -16,8 +16,8 @@ from kruise_probe.inspection.attempts import (
     Trial,
     TrialResult,
     attempts_view,
+    blocking_text,
     not_run,
-    obstacle_text,
     snapshot_for,
     trials_of,
 )
@@ -107,10 +107,10 @@ CRASHED = {"terminated": {"reason": "Error", "exitCode": 1}}
         pytest.param(marker_wire(), pod_with(node=""), "PodNotScheduled: ", id="not-scheduled"),
     ],
 )  # fmt: skip
-def test_obstacle_is_the_broken_link_of_explain(marker: Json, pod: SeenPod, text: str) -> None:
+def test_a_blocked_probe_has_the_broken_link_of_explain(marker: Json, pod: SeenPod, text: str) -> None:
     first, *_ = trials(marker, pod=pod)
     assert isinstance(first.probe, Link)
-    assert obstacle_text(first.probe).startswith(text)
+    assert blocking_text(first.probe).startswith(text)
 
 
 def test_init_container_is_not_probed() -> None:

@@ -280,7 +280,7 @@ def test_closest_markers_that_do_not_match_are_listed() -> None:
     there = snapshot(markers=[*far, near], pods=[healthy_pod()])
     view = explanation(there, there.pods[0], [])
     assert view.not_matching[0].marker == "zzz"
-    assert (len(view.not_matching), view.strangers_left_out) == (MAX_UNMATCHED, 4)
+    assert (len(view.not_matching), view.more_not_matching) == (MAX_UNMATCHED, 4)
 
 
 def entangled() -> list[Json]:

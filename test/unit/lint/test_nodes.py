@@ -15,9 +15,9 @@ from kruise_probe.lint.nodes import (
     MAX_VALUES,
     Lines,
     Malformed,
-    Mapping,
-    Node,
-    Sequence,
+    MappingNode,
+    SequenceNode,
+    YamlNode,
     documents,
 )
 from kruise_probe.lint.scalars import value_of
@@ -106,7 +106,7 @@ def test_explicit_keys_take_precedence_over_merged_ones() -> None:
 def test_only_line_feeds_count_as_lines() -> None:
     text = "a: é\u2028\nb: 1\r\nc: 2\n"
     (document,) = documents(text, Lines(text))
-    assert isinstance(document.root, Mapping)
+    assert isinstance(document.root, MappingNode)
 
     assert [each.key.position.line for each in document.root.entries.values()] == [1, 2, 3]
 
@@ -132,12 +132,12 @@ def test_json_is_read_as_written_and_each_key_is_at_its_position(
         assert lines[line - 1][column - 1 :].startswith(json.dumps(key, ensure_ascii=False))
 
 
-def _keys(node: Node) -> list[tuple[str, tuple[int, int]]]:
+def _keys(node: YamlNode) -> list[tuple[str, tuple[int, int]]]:
     found: list[tuple[str, tuple[int, int]]] = []
-    if isinstance(node, Mapping):
+    if isinstance(node, MappingNode):
         for key, entry in node.entries.items():
             found += [(key, entry.key.position), *_keys(entry.value)]
-    elif isinstance(node, Sequence):
+    elif isinstance(node, SequenceNode):
         for each in node.items:
             found += _keys(each)
     return found

@@ -7,9 +7,7 @@ import msgspec
 import pytest
 
 from kruise_probe.api.resources import MARKERS
-from kruise_probe.api.validation import (
-    validate_marker,
-)
+from kruise_probe.api.validation import validate_marker
 from kruise_probe_playground.documents import SAMPLE, BadFile, load
 
 DEPLOYMENT = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, namespace: shop}"

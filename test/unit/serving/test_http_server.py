@@ -23,7 +23,7 @@ from kruise_probe.serving.http_server import (
     READ_SECONDS,
     STOP_SECONDS,
     WRITE_SECONDS,
-    Handler,
+    HttpHandler,
     HttpListener,
 )
 from kruise_probe.serving.tls import ServerTls
@@ -105,7 +105,7 @@ class Served:
 
 @asynccontextmanager
 async def serving(
-    handler: Handler,
+    handler: HttpHandler,
     *,
     max_connections: int = 5,
     all_bodies_bytes: int = 10 * MAX_BODY,
