@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,10 +18,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Whatever says that it cannot run here has failed in CI."""
     report = yield
     if report.skipped and os.environ.get("CI") == "true":
+        assert isinstance(report.longrepr, tuple), "a skip has a file, a line and a reason"
         _, _, reason = report.longrepr
         report.outcome = "failed"
         report.longrepr = f"{reason} (with CI=true that is a failure)"

@@ -8,7 +8,7 @@ import asyncio
 import os
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -219,12 +219,13 @@ class _Run:
         self._add(self._row("no daemon", None, self._options.seconds, used, 0.0))
         async with self._daemon() as daemon:
             await self._load(daemon, "idle", [], per_second=0)
-            for name, run in (
-                ("mixed", lambda: self._tcp_and_http(daemon, 300)),
-                ("exec", lambda: self._exec(daemon, 15)),
-                ("flips", lambda: self._flips(daemon, 100)),
-                ("tcp", lambda: self._tcp_at_rates(daemon)),
-            ):
+            runs: dict[str, Callable[[], Awaitable[None]]] = {
+                "mixed": lambda: self._tcp_and_http(daemon, 300),
+                "exec": lambda: self._exec(daemon, 15),
+                "flips": lambda: self._flips(daemon, 100),
+                "tcp": lambda: self._tcp_at_rates(daemon),
+            }
+            for name, run in runs.items():
                 if name in self._options.loads:
                     await run()
 
@@ -252,8 +253,8 @@ class _Run:
             ]
             pod = self._pods[number]
             namespace = hollow.NAMESPACE
-            entry = spec_entry(pod.name, pod.uid, probes, namespace=namespace, ip=self._host)
-            pod_probes.append(entry)
+            found = spec_entry(pod.name, pod.uid, probes, namespace=namespace, ip=self._host)
+            pod_probes.append(found)
         body = msgspec.json.encode({"spec": {"podProbes": pod_probes or None}})
         path = f"{node_pod_probe_path(NODE)}?fieldManager=kruise-probe-manager"
         await self._api.call(Request("PATCH", path, body, MERGE))

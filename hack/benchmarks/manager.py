@@ -13,7 +13,7 @@ import asyncio
 import os
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -289,7 +289,7 @@ class _Run:
         manager: Measured,
         phase: str,
         act: Callable[[], Awaitable[None]],
-        goal: Callable[[], Awaitable[float]] | None,
+        goal: Callable[[], Coroutine[Any, Any, float]] | None,
     ) -> None:
         before = await self._on.api.usage()
         loop = asyncio.get_running_loop()
@@ -401,13 +401,13 @@ class _Run:
             )
             await asyncio.sleep(max(0.0, next_at - loop.time()))
 
-    def _listed(self, period_seconds: int) -> Callable[[], Awaitable[float]]:
+    def _listed(self, period_seconds: int) -> Callable[[], Coroutine[Any, Any, float]]:
         return lambda: self._on.nodes.until(
             lambda each: each.lists(self._per_node.get(each.metadata.name, 0), period_seconds),
             of=set(self._per_node),
         )
 
-    def _shown(self, status: str) -> Callable[[], Awaitable[float]]:
+    def _shown(self, status: str) -> Callable[[], Coroutine[Any, Any, float]]:
         return lambda: self._on.pods.until(lambda each: each.shows(status))
 
     async def _gone(self) -> float:

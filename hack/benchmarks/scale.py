@@ -204,7 +204,7 @@ async def _one_size(nodes: int, pods: int) -> Row:
         b'{"metadata":{"name":"%s","uid":"n%d","resourceVersion":"2"}}' % (node_name(n).encode(), n)
         for n in range(nodes)
     ]
-    served = {
+    served: dict[Resource[Any], _Served[Any]] = {
         PODS: _Served(PODS, list(pod_bytes.values())),
         NODES: _Served(NODES, node_bytes),
         MARKERS: _Served(MARKERS, [msgspec.json.encode(marker)]),

@@ -117,12 +117,12 @@ def _marker(port: int) -> dict[str, Any]:
     healthy["probe"] = _each_second(
         {"httpGet": {"port": port, "path": "/healthy", "scheme": "HTTP"}}
     )
-    door = {
+    door: dict[str, Any] = {
         "name": "open",
         "containerName": "main",
         "podConditionType": "bench.kruise-probe.io/open",
     }
-    door |= {"probe": _each_second({"tcpSocket": {"port": port}})}
+    door["probe"] = _each_second({"tcpSocket": {"port": port}})
     marker["spec"]["probes"] = [idle, healthy, door]
     return marker
 

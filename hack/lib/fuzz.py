@@ -84,7 +84,7 @@ def run(name: str, *options: str) -> int:
 
 
 def inside(name: str, options: list[str]) -> int:
-    import atheris
+    import atheris  # type: ignore[import-untyped]  # no stubs
 
     sys.path.insert(0, str(ROOT / "test"))
     with atheris.instrument_imports(

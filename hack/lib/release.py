@@ -226,6 +226,8 @@ def _run(arguments: argparse.Namespace) -> None:
             check_bill(arguments.bill, arguments.constraints, DISTRIBUTIONS)
         case "krew":
             print(krew(arguments.version, arguments.archives), end="")
+        case _:
+            raise AssertionError("argparse knows all steps")
 
 
 def main() -> int:

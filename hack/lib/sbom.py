@@ -40,8 +40,9 @@ def bill(name: str, version: str) -> dict[str, Any]:
 
 
 def component(distribution: Distribution) -> dict[str, Any]:
-    about = distribution.metadata
-    licence = about.get("License-Expression") or about.get("License") or ""
+    about = {key: distribution.metadata[key] for key in distribution.metadata}
+    expression = about.get("License-Expression", "")
+    licence = expression or about.get("License", "")
     described: dict[str, Any] = {
         "type": "library",
         "bom-ref": purl(distribution),
@@ -51,7 +52,7 @@ def component(distribution: Distribution) -> dict[str, Any]:
     }
     # Some distributions have the whole text of the licence in this field.
     if licence and "\n" not in licence:
-        kind = "expression" if about.get("License-Expression") else "license"
+        kind = "expression" if expression else "license"
         described["licenses"] = [{kind: licence if kind == "expression" else {"name": licence}}]
     return described
 

@@ -8,7 +8,7 @@ under its own service account.
 import os
 import subprocess
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 from support.kubectl import Kubectl
@@ -78,7 +78,9 @@ def namespace(admin: Kubectl, product: dict[str, Running]) -> Iterator[Kubectl]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     running = getattr(item, "funcargs", {}).get("product") or {}
     if report.when == "call" and report.failed:

@@ -249,7 +249,10 @@ def test_grpc_health_service_of_the_hosts_network(
     namespace.apply(pod("host", hostNetwork=True, containers=[sleeping]))
     namespace.run("wait", "--for=condition=Ready", "pod/host", f"--timeout={PATIENCE_SECONDS:g}s")
     serving = {"port": health_port}
-    probes = {"up": {"grpc": serving}, "down": {"grpc": {**serving, "service": "down"}}}
+    probes: dict[str, Any] = {
+        "up": {"grpc": serving},
+        "down": {"grpc": {**serving, "service": "down"}},
+    }
     code, found = trying.attempts("host", file=marker("host", probes))
     assert code == 1
     assert (found["up"]["state"], found["up"]["message"]) == ("Succeeded", "service healthy")

@@ -120,12 +120,12 @@ async def test_e4_old_markers_that_grow_displace_no_probe_of_another_namespace(
 
     def uncounted() -> int:
         attacker, report = (
-            watched.pods.newest("web", ns.namespace),
-            watched.node_pod_probes.newest(NODE),
+            watched.pods.current("web", ns.namespace),
+            watched.node_pod_probes.current(NODE),
         )
         return MARKERS * PROBES - len(held(report, ns.namespace)) - unknown(attacker, "NoRoom")
 
-    await watched.wait("each probe runs or says that it does not", uncounted)
+    await watched.wait_while("each probe runs or says that it does not", uncounted)
     youngest = f"m{MARKERS - 1:02}"
     await watched.markers.until(
         "reports it",
@@ -155,11 +155,11 @@ async def test_e4_a_displaced_probe_is_unknown_until_there_is_room_again(
     assert labels(pod)["checked"] == "yes"
 
     def unequal() -> bool:
-        report = watched.node_pod_probes.newest(NODE)
+        report = watched.node_pod_probes.current(NODE)
         mine, theirs = (len(held(report, each.namespace)) for each in (ns, victim))
         return abs(mine - theirs) > PROBES + 1
 
-    await watched.wait("both have about half", unequal)
+    await watched.wait_while("both have about half", unequal)
 
     for number in range(MARKERS // 2):
         await victim.playground.api.delete(victim.marker_path(f"m{number:02}"))
@@ -187,7 +187,7 @@ async def test_e4_an_entry_over_its_limit_is_left_out_and_others_run(
         name="large",
         namespace=ns.namespace,
     )
-    report = watched.node_pod_probes.newest(NODE)
+    report = watched.node_pod_probes.current(NODE)
     assert held(report, ns.namespace) == ["marker#checked"]
     assert held(report, victim.namespace) == ["marker#checked"]
     assert "64 KiB" in await explain(ns)

@@ -96,7 +96,7 @@ async def test_e9_the_managers_memory_is_linear_in_markers_and_the_limit_is_repo
             await manager.until("counts what is left out", _counts(manager))
             sys.stdout.write(f"peak {before_mb:.0f} -> {manager.peak_mb:.0f} MB\n")
             assert manager.peak_mb - before_mb < GROWTH_MB
-            entry = watched.node_pod_probes.newest(node_name(0))["spec"]["podProbes"][0]
+            entry = watched.node_pod_probes.current(node_name(0))["spec"]["podProbes"][0]
             assert len(entry["probes"]) == 1 + (CONSIDERED - 1) * PROBES
 
             for number in range(2):
@@ -117,6 +117,6 @@ def _counts(manager: Any) -> Any:
     expected = (MARKERS + 1 - CONSIDERED) * PROBES
 
     async def counts() -> bool:
-        return await manager.metric("kruise_probe_probes_left_out") == expected
+        return bool(await manager.metric("kruise_probe_probes_left_out") == expected)
 
     return counts

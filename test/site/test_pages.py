@@ -86,7 +86,7 @@ async def site(folder: Path) -> AsyncIterator[Site]:
 
 
 @pytest.mark.parametrize("name", PAGES)
-async def test_a_page_fits_each_width_without_errors(site: Site, name: str):
+async def test_a_page_fits_each_width_without_errors(site: Site, name: str) -> None:
     for width in WIDTHS:
         await site.browser.open(site.page(name), width)
         assert await site.browser.evaluate(TOO_WIDE) == [], width
@@ -95,7 +95,9 @@ async def test_a_page_fits_each_width_without_errors(site: Site, name: str):
 
 
 @pytest.mark.parametrize("name", PAGES)
-async def test_every_link_within_the_site_leads_to_a_page_and_an_anchor(site: Site, name: str):
+async def test_every_link_within_the_site_leads_to_a_page_and_an_anchor(
+    site: Site, name: str
+) -> None:
     page = f"/dev/{name}.html"
     links = re.findall(r'<a [^>]*?href="([^"]*)"', (site.folder / page[1:]).read_text())
     assert len(links) > len(PAGES)
@@ -111,13 +113,13 @@ async def test_every_link_within_the_site_leads_to_a_page_and_an_anchor(site: Si
 
 
 @pytest.mark.parametrize("start", ["index", "zh/index"])
-async def test_the_start_page_links_to_what_readers_look_for(site: Site, start: str):
+async def test_the_start_page_links_to_what_readers_look_for(site: Site, start: str) -> None:
     text = (site.folder / f"dev/{start}.html").read_text()
     article = text[text.index("<article") : text.index("</article")]
     assert {Path(each).stem for each in re.findall(r'href="([^"]*)"', article)} >= LOOKED_FOR
 
 
-async def test_the_search_finds_a_page_by_a_word_in_it(site: Site):
+async def test_the_search_finds_a_page_by_a_word_in_it(site: Site) -> None:
     await site.browser.open(site.page("index"), DESKTOP)
     await site.browser.evaluate("document.querySelector('.md-search__button').click()")
     await site.browser.until(f"{SEARCH}('input').length")
@@ -125,14 +127,14 @@ async def test_the_search_finds_a_page_by_a_word_in_it(site: Site):
     await site.browser.until(f"{SEARCH}('a[href*=troubleshooting]').length")
 
 
-async def test_code_can_be_copied_and_pages_edited(site: Site):
+async def test_code_can_be_copied_and_pages_edited(site: Site) -> None:
     await site.browser.open(site.page("install"), DESKTOP)
     assert await site.browser.until("document.querySelector('article pre button') !== null")
     edit = await site.browser.evaluate("document.querySelector('a[rel=edit]').href")
     assert edit == "https://github.com/kruise-probe/kruise-probe/edit/main/docs/install.md"
 
 
-async def test_the_version_menu_lists_releases_first(site: Site):
+async def test_the_version_menu_lists_releases_first(site: Site) -> None:
     await site.browser.open(site.page("install"), DESKTOP)
     menu = (
         "[...document.querySelectorAll('.md-version__link')].map(each => each.textContent.trim())"
@@ -142,7 +144,7 @@ async def test_the_version_menu_lists_releases_first(site: Site):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_the_page_follows_the_readers_color_scheme(site: Site, scheme: str):
+async def test_the_page_follows_the_readers_color_scheme(site: Site, scheme: str) -> None:
     wanted = [{"name": "prefers-color-scheme", "value": scheme}]
     await site.browser.call("Emulation.setEmulatedMedia", features=wanted)
     await site.browser.open(site.page("index"), DESKTOP)

@@ -89,8 +89,8 @@ class Chaos:
                 name = node_name(random.randrange(self.scale.nodes))
                 await api.merge(node_pod_probe_path(name), {"spec": {"podProbes": None}})
             case _:
-                change = {"labels": {LABEL: "meddled"}, "annotations": {"other": str(self.edits)}}
-                await api.merge(path, {"metadata": change})
+                meddled = {"labels": {LABEL: "meddled"}, "annotations": {"other": str(self.edits)}}
+                await api.merge(path, {"metadata": meddled})
 
     async def edit_marker(self, random: Random) -> None:
         """The second marker comes and goes; the first has another condition every now and then."""
@@ -272,7 +272,7 @@ async def converged(chaos: Chaos) -> None:
         chaos.watched = watched
         daemons = Daemons(chaos.stage.api, watched, chaos.result_of)
         answering = group.create_task(daemons.follow())
-        await watched.wait(
+        await watched.wait_while(
             "all is as the objects say",
             lambda: chaos.differs() or daemons.behind(),
             seconds=CONVERGED_SECONDS,

@@ -102,7 +102,7 @@ def victim(number: int) -> Object:
 
 
 def victims_marker() -> Object:
-    handlers = {
+    handlers: dict[str, Object] = {
         "exec": {"exec": {"command": ["test", "-f", "/tmp/www/ok"]}},
         "http": {"httpGet": {"port": 8080, "path": "/ok"}},
     }
@@ -110,7 +110,7 @@ def victims_marker() -> Object:
         {
             "name": name,
             "containerName": "main",
-            "probe": {**handler, "periodSeconds": PERIODS[name], "timeoutSeconds": 1},
+            "probe": handler | {"periodSeconds": PERIODS[name], "timeoutSeconds": 1},
             "markerPolicy": [
                 {"state": "Succeeded", "labels": {f"{LABEL}{name}": "up"}},
                 {"state": "Failed", "labels": {f"{LABEL}{name}": "down"}},
@@ -190,8 +190,10 @@ async def strangers(*ports: int, count: int) -> AsyncIterator[None]:
     """Connections from outside to every port that the programs listen on."""
     async with AsyncExitStack() as stack:
         for port in ports:
-            await stack.enter_async_context(background(hold_connections(port, count=count)))
-            await stack.enter_async_context(background(pipeline_metrics(port, count=count // 4)))
+            _ = await stack.enter_async_context(background(hold_connections(port, count=count)))
+            _ = await stack.enter_async_context(
+                background(pipeline_metrics(port, count=count // 4))
+            )
         yield
 
 
@@ -237,8 +239,8 @@ async def test_victims_keep_their_probes_beside_attackers_of_every_kind(
             for each in cluster.attackers:
                 await asyncio.to_thread(each.apply, *markers(crowd=crowd))
             windows = await measured_windows(seconds)
-        for each in both:
-            assert each.running, each.tail()
+        for process in both:
+            assert process.running, process.tail()
         report(flips, health, pods, windows, manager, daemon)
         check(flips, health, pods, windows, manager, daemon, limits)
 

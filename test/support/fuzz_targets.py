@@ -33,9 +33,7 @@ from kruise_probe.api.labels import label_value_error
 from kruise_probe.api.meta import DECODE_ERRORS
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.api.v1alpha1 import NodePodProbe
-from kruise_probe.api.validation import (
-    validate_marker,
-)
+from kruise_probe.api.validation import validate_marker
 from kruise_probe.client.credentials import ConfigError
 from kruise_probe.client.kubeconfig import load as load_kubeconfig
 from kruise_probe.client.watch import LineSplitter, decode_event

@@ -125,7 +125,7 @@ class Watched:
     def until(
         self,
         what: str,
-        holds: Callable[[dict[str, Object]], object],
+        holds: Callable[..., object],
         *,
         timeout: float = PATIENCE_SECONDS,
     ) -> float:

@@ -3,7 +3,7 @@
 import textwrap
 from pathlib import Path
 
-from kruise_probe.lint.linter import Report, lint
+from kruise_probe.lint.linter import LintReport, lint
 from kruise_probe.lint.sources import Source, read_sources
 
 DATA = Path(__file__).parents[1] / "data" / "lint"
@@ -11,11 +11,11 @@ BROKEN = DATA / "broken"
 GOOD = DATA / "good"
 
 
-def lint_paths(*paths: Path, allowed: frozenset[str] = frozenset()) -> Report:
+def lint_paths(*paths: Path, allowed: frozenset[str] = frozenset()) -> LintReport:
     return lint(read_sources(map(str, paths)), allowed_labels=allowed)
 
 
-def lint_texts(*texts: str) -> Report:
+def lint_texts(*texts: str) -> LintReport:
     """Checks texts as the files 1.yaml, 2.yaml and so on."""
     sources = (
         Source(f"{number}.yaml", textwrap.dedent(text))
@@ -24,5 +24,5 @@ def lint_texts(*texts: str) -> Report:
     return lint(sources)
 
 
-def lint_text(text: str) -> Report:
+def lint_text(text: str) -> LintReport:
     return lint_texts(text)

@@ -212,7 +212,7 @@ async def history_with_a_kill(
     async with asyncio.TaskGroup() as group:
         group.create_task(strike(playground, kill))
         group.create_task(history.run())
-    await watched.wait(f"the end of {namespace} after {kill}", history.differs)
+    await watched.wait_while(f"the end of {namespace} after {kill}", history.differs)
     await history.clean()
     return kill
 

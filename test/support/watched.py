@@ -77,13 +77,19 @@ class WatchedKind:
         found = self.informer.lister.get(NamespacedName(namespace, name))
         return found.raw if found else None
 
+    def current(self, name: str, namespace: str = "") -> Json:
+        """As `newest`, for an object that exists."""
+        found = self.newest(name, namespace)
+        assert found is not None, f"{self.kind} {name} does not exist"
+        return found
+
     def all(self) -> list[Json]:
         return [each.raw for each in self.informer.lister.list()]
 
     async def until(
         self,
         what: str,
-        holds: Callable[[Json], bool],
+        holds: Callable[..., object],
         *,
         name: str,
         namespace: str = "",
@@ -95,7 +101,7 @@ class WatchedKind:
         def check() -> bool:
             newest = self.newest(name, namespace)
             found[:] = [newest] if newest else []
-            return newest is not None and holds(newest)
+            return newest is not None and bool(holds(newest))
 
         await self.wait(f"{self.kind} {name}: {what}", check, seconds=seconds, show=found)
         return found[0]
@@ -112,7 +118,7 @@ class WatchedKind:
     async def wait(
         self,
         what: str,
-        holds: Callable[[], bool],
+        holds: Callable[..., object],
         *,
         seconds: float = PATIENCE_SECONDS,
         show: object = None,
@@ -146,7 +152,7 @@ class WatchedObjects:
             client, _resource(group, version, "nodepodprobes", "NodePodProbe", namespaced=False)
         )
 
-    async def wait(
+    async def wait_while(
         self, what: str, differs: Callable[[], object], *, seconds: float = PATIENCE_SECONDS
     ) -> None:
         """Returns once `differs` is empty; checks it after each change."""

@@ -134,7 +134,7 @@ async def test_a_deleted_definition_takes_its_objects_with_it(fleets: Fleets, ap
     await fleets.until_answers(404)
 
 
-BAD = {
+BAD: dict[str, tuple[dict[str, Any], str]] = {
     "name": ({"metadata": {"name": "x.example.com"}}, "metadata.name"),
     "no-plural": ({"spec": {"names": {"kind": "Fleet"}}}, "spec.names.plural"),
     "scope": ({"spec": {"scope": "Everywhere"}}, "spec.scope"),

@@ -19,7 +19,7 @@ def official(api: Api) -> Any:
 
 async def test_pods_are_created_patched_listed_and_deleted(api: Api, official: Any) -> None:
     def work() -> None:
-        core = client.CoreV1Api(official)
+        core: Any = client.CoreV1Api(official)
         created = core.create_namespaced_pod(api.namespace, pod("p", labels={"app": "a"}))
         assert created.metadata.uid
         patch = {"status": {"conditions": [{"type": "example.com/x", "status": "True"}]}}
@@ -42,11 +42,11 @@ async def test_pods_are_created_patched_listed_and_deleted(api: Api, official: A
 
 async def test_a_watch_yields_events(api: Api, official: Any) -> None:
     def work() -> list[tuple[str, str]]:
-        core = client.CoreV1Api(official)
+        core: Any = client.CoreV1Api(official)
         core.create_namespaced_pod(api.namespace, pod("a"))
         core.create_namespaced_pod(api.namespace, pod("b"))
-        seen = []
-        stream = watch.Watch()
+        seen: list[tuple[str, str]] = []
+        stream: Any = watch.Watch()
         for event in stream.stream(core.list_namespaced_pod, api.namespace, timeout_seconds=10):
             seen.append((event["type"], event["object"].metadata.name))
             if len(seen) == 2:
@@ -62,7 +62,7 @@ async def test_a_watch_yields_events(api: Api, official: Any) -> None:
 
 async def test_custom_objects_have_both_halves(api: Api, official: Any) -> None:
     def work() -> None:
-        custom = client.CustomObjectsApi(official)
+        custom: Any = client.CustomObjectsApi(official)
         custom.create_namespaced_custom_object(*GROUP, api.namespace, "podprobemarkers", marker())
         changed = custom.patch_namespaced_custom_object_status(
             *GROUP, api.namespace, "podprobemarkers", "m",
@@ -84,11 +84,11 @@ async def test_custom_objects_have_both_halves(api: Api, official: Any) -> None:
 
 async def test_leases_and_events(api: Api, official: Any) -> None:
     def work() -> None:
-        leases = client.CoordinationV1Api(official)
+        leases: Any = client.CoordinationV1Api(official)
         spec = client.V1LeaseSpec(holder_identity="me", lease_duration_seconds=15)
         lease = client.V1Lease(metadata=client.V1ObjectMeta(name="l"), spec=spec)
         assert leases.create_namespaced_lease(api.namespace, lease).spec.holder_identity == "me"
-        core = client.CoreV1Api(official)
+        core: Any = client.CoreV1Api(official)
         event = client.CoreV1Event(
             metadata=client.V1ObjectMeta(name="e"),
             involved_object=client.V1ObjectReference(kind="Pod", name="p", namespace=api.namespace),

@@ -74,10 +74,10 @@ async def run_locally(call: ExecCall, folder: Path) -> ExecResult:
 @asynccontextmanager
 async def scripted_subject(folder: Path) -> AsyncIterator[Subject]:
     scripted = ScriptedRuntime(default_script=lambda call: run_locally(call, folder))
-    for name in ("main", "ended"):
-        container = scripted.start("contract", name)
-        container.created_at = container.started_at = utc_now()
-    scripted.stop(container, exit_code=3)
+    containers = [scripted.start("contract", name) for name in ("main", "ended")]
+    for each in containers:
+        each.created_at = each.started_at = utc_now()
+    scripted.stop(containers[1], exit_code=3)
     async with served(scripted) as endpoint, GrpcRuntime(endpoint) as runtime:
         yield Subject(runtime, "contract", "default")
 

@@ -96,7 +96,7 @@ async def test_sandbox_status_has_the_pods_address(subject: Subject) -> None:
 
     sandbox = await subject.runtime.sandbox_status(sandbox_id)
 
-    assert ip_address(sandbox.ips[0])
+    ip_address(sandbox.ips[0])  # raises ValueError if it is none
     assert not sandbox.host_network
 
 

@@ -55,7 +55,7 @@ def second_api_server(plane: ControlPlane, folder: Path) -> Iterator[Kubectl]:
         "--authorization-mode": ("--authorization-config", str(folder / "authorization.yaml")),
         "--secure-port": ("--secure-port", str(SECOND_PORT)),
     }
-    command, values = [], iter(given)
+    command, values = list[str](), iter(given)
     for each in values:
         if each in replaced:
             next(values)

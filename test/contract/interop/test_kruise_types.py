@@ -73,7 +73,7 @@ def go(tmp_path_factory: pytest.TempPathFactory) -> Go:
     if not shutil.which("go"):
         pytest.skip("what Go makes of our objects is asked of a Go program, and there is no Go")
     program = tmp_path_factory.mktemp("interop") / "kruise"
-    build = ["go", "build", "-trimpath", "-buildvcs=false", "-o", program, "."]
+    build = ["go", "build", "-trimpath", "-buildvcs=false", "-o", str(program), "."]
     static = os.environ | {"CGO_ENABLED": "0"}
     subprocess.run(build, cwd=HERE / "kruise", check=True, timeout=BUILD_SECONDS, env=static)
     return Go(program)

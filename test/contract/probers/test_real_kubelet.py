@@ -250,7 +250,7 @@ async def test_refused_connection_equals_the_kubelets(kubelet: Kubelet) -> None:
         assert (name_of(ours), ours.message) == (theirs["result"], theirs["message"])
 
 
-class Health(HealthServicer):
+class Health(HealthServicer):  # type: ignore[misc]  # no stubs
     """Answers from its table; `act` comes first."""
 
     def __init__(self, act: Callable[[Any], Any] | None = None) -> None:

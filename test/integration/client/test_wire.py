@@ -65,7 +65,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[socket.socket]:
     made: list[socket.socket] = []
 
     class Remembered(socket.socket):
-        def connect(self, address: object) -> None:
+        def connect(self, address: Any) -> None:
             made.append(self)
             super().connect(address)
 

@@ -163,7 +163,7 @@ async def test_workers_sync_period_and_readiness_of_the_manager(cluster: Any) ->
         assert workers["nodepodprobe"] == 5
 
         async def looked_at_again() -> bool:
-            return await manager.metric("controller_runtime_reconcile_total") >= 40
+            return bool(await manager.metric("controller_runtime_reconcile_total") >= 40)
 
         await manager.until("it looks at everything again and again", looked_at_again)
         assert cluster.server.faults.count(code=409) == 0

@@ -3,6 +3,7 @@
 import asyncio
 import signal
 
+from support.embedded_cluster import EmbeddedCluster
 from support.managers import (
     LEASE_SECONDS,
     LONG_LEASE_SECONDS,
@@ -13,7 +14,7 @@ from support.managers import (
 from support.patience import PATIENCE_SECONDS
 
 
-async def test_c11_a_leader_that_is_stopped_hands_over_at_once(cluster):
+async def test_c11_a_leader_that_is_stopped_hands_over_at_once(cluster: EmbeddedCluster) -> None:
     """The time it takes is measured by `hack/soak`; here, that it is not the lease's."""
     async with two_managers(cluster, cluster.folder, lease_seconds=LONG_LEASE_SECONDS) as (
         old,
@@ -28,14 +29,18 @@ async def test_c11_a_leader_that_is_stopped_hands_over_at_once(cluster):
         assert_one_after_the_other(old, new)
 
 
-async def test_c11_a_leader_that_is_killed_is_followed_after_its_lease(cluster):
+async def test_c11_a_leader_that_is_killed_is_followed_after_its_lease(
+    cluster: EmbeddedCluster,
+) -> None:
     async with two_managers(cluster, cluster.folder) as (old, new):
         await old.program.kill()
         await first_work(new, seconds=LEASE_SECONDS + PATIENCE_SECONDS)
         assert_one_after_the_other(old, new)
 
 
-async def test_d5_a_leader_that_was_paused_writes_nothing_when_it_wakes_up_and_ends(cluster):
+async def test_d5_a_leader_that_was_paused_writes_nothing_when_it_wakes_up_and_ends(
+    cluster: EmbeddedCluster,
+) -> None:
     async with two_managers(cluster, cluster.folder) as (old, new):
         old.program.send(signal.SIGSTOP)
         await first_work(new, seconds=LEASE_SECONDS + PATIENCE_SECONDS)
@@ -46,7 +51,9 @@ async def test_d5_a_leader_that_was_paused_writes_nothing_when_it_wakes_up_and_e
         assert_one_after_the_other(old, new)
 
 
-async def test_d5_a_leader_that_loses_the_api_server_stops_before_another_begins(cluster):
+async def test_d5_a_leader_that_loses_the_api_server_stops_before_another_begins(
+    cluster: EmbeddedCluster,
+) -> None:
     async with two_managers(cluster, cluster.folder) as (old, new):
         old.proxy.black_hole()
         await first_work(new, seconds=LEASE_SECONDS + PATIENCE_SECONDS)
@@ -56,7 +63,9 @@ async def test_d5_a_leader_that_loses_the_api_server_stops_before_another_begins
         assert_one_after_the_other(old, new)
 
 
-async def test_d5_a_lease_that_cannot_be_renewed_costs_the_leadership_and_the_process(cluster):
+async def test_d5_a_lease_that_cannot_be_renewed_costs_the_leadership_and_the_process(
+    cluster: EmbeddedCluster,
+) -> None:
     async with two_managers(cluster, cluster.folder) as (old, new):
         old.proxy.fail(
             500, reason="InternalError", when=lambda seen: seen.writes and seen.about_leases

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 from support.background import background
+from support.embedded_cluster import EmbeddedCluster
 from support.hollow import ANNOTATION, CONDITION, LABEL, node_name, pod_name, probe
 from support.raw_api import node_pod_probe_path, pod_path
 from support.watched import annotations, condition, labels
@@ -43,8 +44,8 @@ async def all_reports(cluster: Any, count: int) -> None:
 
 
 async def test_a1_marker_edited_while_messages_of_a_thousand_pods_change_meets_no_conflict(
-    cluster,
-):
+    cluster: EmbeddedCluster,
+) -> None:
     nodes, pods = 250, 1_000
     await cluster.hollow.add_nodes(nodes)
     await cluster.hollow.add_pods(pods, nodes=nodes)
@@ -80,7 +81,9 @@ async def test_a1_marker_edited_while_messages_of_a_thousand_pods_change_meets_n
     assert set(patched.values()) <= {1, 2}, "one write for each node and change"
 
 
-async def test_a2_a_node_whose_writes_fail_for_ever_delays_no_other_and_is_named(cluster):
+async def test_a2_a_node_whose_writes_fail_for_ever_delays_no_other_and_is_named(
+    cluster: EmbeddedCluster,
+) -> None:
     await cluster.hollow.add_nodes(10)
     await cluster.hollow.add_pods(20, nodes=10)
     bad = node_name(3)
@@ -109,7 +112,9 @@ async def test_a2_a_node_whose_writes_fail_for_ever_delays_no_other_and_is_named
         await all_pods(cluster, "all are marked", is_good)
 
 
-async def test_a6_a_list_that_fails_during_a_deletion_keeps_the_finalizer(cluster):
+async def test_a6_a_list_that_fails_during_a_deletion_keeps_the_finalizer(
+    cluster: EmbeddedCluster,
+) -> None:
     await cluster.hollow.add_nodes(2)
     await cluster.hollow.add_pods(4, nodes=2)
     async with cluster.manager(), background(cluster.daemons.follow()):
@@ -123,7 +128,7 @@ async def test_a6_a_list_that_fails_during_a_deletion_keeps_the_finalizer(cluste
             "pods were asked for",
             lambda: cluster.proxy.count(lambda seen: seen.code == 500, since=began).total() >= 2,
         )
-        marker = cluster.watched.markers.newest("marker", "default")
+        marker = cluster.watched.markers.current("marker", "default")
         assert marker["metadata"]["finalizers"] == [MARKER_FINALIZER]
         assert not cluster.proxy.writes(since=began), "nothing is written on half the truth"
         assert all(is_good(each) for each in cluster.watched.pods.all())
@@ -134,8 +139,8 @@ async def test_a6_a_list_that_fails_during_a_deletion_keeps_the_finalizer(cluste
 
 
 async def test_a38_fifty_label_edits_a_second_by_another_client_are_kept_and_so_are_ours(
-    cluster,
-):
+    cluster: EmbeddedCluster,
+) -> None:
     await cluster.hollow.add_nodes(1)
     await cluster.hollow.add_pods(1, nodes=1)
     enough = 100
@@ -174,13 +179,16 @@ async def test_a38_fifty_label_edits_a_second_by_another_client_are_kept_and_so_
                 )
             editing = False
     pod = cluster.server.object("pods", pod_name(0), "default")
+    assert pod is not None
     others = {key: value for key, value in labels(pod).items() if key.startswith("other/")}
     assert others == {f"other/{each % 40}": str(each) for each in range(max(0, edits - 40), edits)}
     assert labels(pod)["app"] == "web"
     assert cluster.server.faults.count(code=409) == 0
 
 
-async def test_a7_a_deleted_marker_leaves_pods_as_they_were_before_it(cluster):
+async def test_a7_a_deleted_marker_leaves_pods_as_they_were_before_it(
+    cluster: EmbeddedCluster,
+) -> None:
     await cluster.hollow.add_nodes(2)
     await cluster.hollow.add_pods(6, nodes=2)
     before = {
@@ -200,7 +208,9 @@ async def test_a7_a_deleted_marker_leaves_pods_as_they_were_before_it(cluster):
     assert after == before
 
 
-async def test_a31_a_node_deleted_while_its_key_waits_stays_without_a_report(cluster):
+async def test_a31_a_node_deleted_while_its_key_waits_stays_without_a_report(
+    cluster: EmbeddedCluster,
+) -> None:
     await cluster.hollow.add_nodes(3)
     await cluster.hollow.add_pods(3, nodes=3)
     doomed = node_name(1)
@@ -232,8 +242,8 @@ async def test_a31_a_node_deleted_while_its_key_waits_stays_without_a_report(clu
 
 
 async def test_a37_results_are_unknown_while_the_daemon_does_not_renew_its_lease(
-    cluster,
-):
+    cluster: EmbeddedCluster,
+) -> None:
     await cluster.hollow.add_nodes(2)
     await cluster.hollow.add_pods(4, nodes=2)
     for number in range(2):
@@ -251,12 +261,14 @@ async def test_a37_results_are_unknown_while_the_daemon_does_not_renew_its_lease
         )
         assert condition(stale, CONDITION)["reason"] == "ProbeAgentStale"
         assert labels(stale)[LABEL] == "good", "marks are kept"
-        assert is_good(cluster.watched.pods.newest(pod_name(1), "default")), "the other is well"
+        assert is_good(cluster.watched.pods.current(pod_name(1), "default")), "the other is well"
         await cluster.daemons.renew_lease(silent, seconds=3600)
         await all_pods(cluster, "good again", is_good)
 
 
-async def test_c14_whatever_was_missed_while_watches_broke_is_made_good(cluster):
+async def test_c14_whatever_was_missed_while_watches_broke_is_made_good(
+    cluster: EmbeddedCluster,
+) -> None:
     await cluster.hollow.add_nodes(4)
     await cluster.hollow.add_pods(12, nodes=4)
     async with cluster.manager() as manager, background(cluster.daemons.follow()):
@@ -281,7 +293,9 @@ async def test_c14_whatever_was_missed_while_watches_broke_is_made_good(cluster)
         assert manager.running
 
 
-async def test_c12_a_server_that_asks_to_wait_is_obeyed_and_nothing_is_lost(cluster):
+async def test_c12_a_server_that_asks_to_wait_is_obeyed_and_nothing_is_lost(
+    cluster: EmbeddedCluster,
+) -> None:
     await cluster.hollow.add_nodes(2)
     await cluster.hollow.add_pods(4, nodes=2)
     cluster.proxy.fail(

@@ -7,6 +7,7 @@ import copy
 import secrets
 import sys
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -183,7 +184,7 @@ async def test_d12_random_markers_and_results_stop_no_manager_and_delay_no_other
     api, watched, hollow = cluster.api, cluster.watched, cluster.hollow
     await hollow.add_nodes(2)
     await hollow.add_pods(4, nodes=2)
-    uid = watched.pods.newest(pod_name(0), "default")["metadata"]["uid"]
+    uid = watched.pods.current(pod_name(0), "default")["metadata"]["uid"]
     accepted = []
     async with cluster.manager() as manager:
         await hollow.add_marker(probe(), name="good")
@@ -197,7 +198,7 @@ async def test_d12_random_markers_and_results_stop_no_manager_and_delay_no_other
                 except ApiError:
                     continue
             status = ("True", "Succeeded") if batch % 2 else ("False", "Failed")
-            daemons.result_of = lambda pod, name, state=status[1]: (state, "")
+            daemons.result_of = partial(_result, status[1])
             for number in range(2):
                 report = await watched.node_pod_probes.until(
                     "asks for the good one", _asks_for_good, name=node_name(number)
@@ -224,6 +225,10 @@ async def test_d12_random_markers_and_results_stop_no_manager_and_delay_no_other
             await watched.markers.until_gone(name, "default")
         assert manager.running, manager.tail()
         assert not manager.says("Traceback"), manager.tail()
+
+
+def _result(state: str, _pod: str, _probe: str) -> tuple[str, str]:
+    return state, ""
 
 
 def _markers() -> str:

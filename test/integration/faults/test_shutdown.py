@@ -92,7 +92,7 @@ async def test_c13_a_daemon_ends_in_time(cluster: Any, daemon: Any, trouble: str
         before = scripted.calls["ListContainers"]
 
         async def asked() -> bool:
-            return scripted.calls["ListContainers"] > before
+            return bool(scripted.calls["ListContainers"] > before)
 
         await program.until("a list hangs", asked)
     code, seconds = await program.terminate()

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from support.background import background
+from support.embedded_cluster import EmbeddedCluster
 from support.hollow import CONDITION, node_name, probe
 from support.proxy import Seen
 from support.watched import condition
@@ -23,8 +24,8 @@ async def all_good(cluster: Any) -> None:
 
 
 async def test_c3_c4_watches_that_end_at_once_cause_ten_requests_in_ten_seconds(
-    cluster,
-):
+    cluster: EmbeddedCluster,
+) -> None:
     """Watches of pods and markers end at once, those of node reports and Leases are always too old."""
     ending, gone = ("pods", "podprobemarkers"), ("nodepodprobes", "leases")
     await cluster.hollow.add_nodes(2)
@@ -58,7 +59,9 @@ def is_list_of_pods(seen: Seen) -> bool:
 
 
 @pytest.mark.parametrize("trouble", ["reset", "expired", "errors", "paused"])
-async def test_changes_during_an_outage_are_made_good_exactly(cluster, trouble):
+async def test_changes_during_an_outage_are_made_good_exactly(
+    cluster: EmbeddedCluster, trouble: str
+) -> None:
     await cluster.hollow.add_nodes(3)
     await cluster.hollow.add_pods(9, nodes=3)
     async with cluster.manager() as manager, background(cluster.daemons.follow()):
@@ -70,6 +73,8 @@ async def test_changes_during_an_outage_are_made_good_exactly(cluster, trouble):
                 cluster.proxy.pause()
             case "errors":
                 cluster.proxy.fail(500, reason="InternalError")
+            case _:
+                pass
         cluster.proxy.reset()
         await cluster.hollow.remove_pod("pod-4")
         await cluster.hollow.add_pods(3, nodes=3, first=20)
@@ -95,7 +100,7 @@ async def test_changes_during_an_outage_are_made_good_exactly(cluster, trouble):
         entries = {
             entry["name"]
             for number in range(3)
-            for entry in cluster.watched.node_pod_probes.newest(node_name(number))["spec"][
+            for entry in cluster.watched.node_pod_probes.current(node_name(number))["spec"][
                 "podProbes"
             ]
         }

@@ -99,7 +99,7 @@ async def write_results(cluster: EmbeddedCluster, results: dict[str, list[Json]]
 
 
 async def until_pod(
-    cluster: EmbeddedCluster, name: str, what: str, holds: Callable[[Json], bool]
+    cluster: EmbeddedCluster, name: str, what: str, holds: Callable[..., object]
 ) -> Json:
     return await cluster.watched.pods.until(what, holds, name=name, namespace="default")
 

@@ -1,9 +1,11 @@
 """Rows of the table in test/README.md that only the whole product can show."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 from support import programs
+from support.namespaces import PlaygroundNamespace
 from support.proxy import faulty_proxy
 from support.raw_api import node_pod_probe_path
 from support.watched import condition
@@ -22,7 +24,7 @@ def is_status(status: str) -> Any:
     return lambda pod: condition(pod, KIND).get("status") == status
 
 
-async def test_a10_a_host_in_a_node_report_is_never_dialled(ns):
+async def test_a10_a_host_in_a_node_report_is_never_dialled(ns: PlaygroundNamespace) -> None:
     """Whoever can write a NodePodProbe cannot make the node talk to somebody else."""
     dialled = 0
 
@@ -69,7 +71,9 @@ async def test_a10_a_host_in_a_node_report_is_never_dialled(ns):
     assert dialled == 0
 
 
-async def test_a29_a_daemon_watches_one_object_and_asks_for_no_pod(ns, tmp_path):
+async def test_a29_a_daemon_watches_one_object_and_asks_for_no_pod(
+    ns: PlaygroundNamespace, tmp_path: Path
+) -> None:
     playground = ns.playground
     await ns.pod()
     await playground.kill_daemon()
@@ -92,7 +96,9 @@ async def test_a29_a_daemon_watches_one_object_and_asks_for_no_pod(ns, tmp_path)
         playground.start_daemon()
 
 
-async def test_a25_a_probe_waits_for_the_startup_probe_of_its_container(ns):
+async def test_a25_a_probe_waits_for_the_startup_probe_of_its_container(
+    ns: PlaygroundNamespace,
+) -> None:
     started = {"exec": {"command": ["test", "-e", "started"]}, "periodSeconds": 1}
     main = {
         **{"name": "main", "image": "none", "command": ["sleep", "1000"]},
@@ -108,7 +114,7 @@ async def test_a25_a_probe_waits_for_the_startup_probe_of_its_container(ns):
         "has the free one's result", lambda each: condition(each, "example.com/free")
     )
     assert not condition(pod, KIND)
-    report = ns.watched.node_pod_probes.newest("node-0")
+    report = ns.watched.node_pod_probes.current("node-0")
     asked = [
         each["name"]
         for entry in report["spec"]["podProbes"]
@@ -120,7 +126,9 @@ async def test_a25_a_probe_waits_for_the_startup_probe_of_its_container(ns):
     await ns.until("has the gated one's result", is_status("True"))
 
 
-async def test_a42_a_sidecars_named_port_is_probed_across_its_restarts(ns):
+async def test_a42_a_sidecars_named_port_is_probed_across_its_restarts(
+    ns: PlaygroundNamespace,
+) -> None:
     serve = (
         "import socket,os;s=socket.create_server((os.environ['POD_IP'],7001))\nwhile 1:s.accept()"
     )
@@ -134,7 +142,10 @@ async def test_a42_a_sidecars_named_port_is_probed_across_its_restarts(ns):
     await ns.until("succeeds", is_status("True"))
     node = ns.playground.nodes[0]
     for restarts in range(1, 3):
-        node.container(ns.namespace, "web", "side").process.kill_group()
+        container = node.container(ns.namespace, "web", "side")
+        assert container is not None
+        assert container.process is not None
+        container.process.kill_group()
         await ns.until(
             f"restart {restarts}",
             lambda pod, restarts=restarts: (

@@ -94,7 +94,7 @@ def start(short_folder: Path) -> Iterator[Callable[..., Command]]:
         each.process.communicate()
 
 
-def test_check_observes_both_states_of_each_sample_probe(start):
+def test_check_observes_both_states_of_each_sample_probe(start: Callable[..., Command]) -> None:
     code, out, err = start("--check", "--check-timeout=120s").end()
 
     result = json.loads(out)
@@ -108,14 +108,16 @@ def test_check_observes_both_states_of_each_sample_probe(start):
     assert all(states == ["Succeeded", "Failed"] for states in result["seen"].values())
 
 
-def test_check_timeout_reports_what_is_missing(start):
+def test_check_timeout_reports_what_is_missing(start: Callable[..., Command]) -> None:
     code, out, err = start("--check", "--check-timeout=1500ms").end()
     assert code == 1
     assert json.loads(out)["ok"] is False
     assert "incomplete after 1.5 s" in err
 
 
-def test_check_of_other_files_needs_one_result_of_each_probe(start, short_folder):
+def test_check_of_other_files_needs_one_result_of_each_probe(
+    start: Callable[..., Command], short_folder: Path
+) -> None:
     file = short_folder / "own.yaml"
     file.write_text(OWN)
     code, out, err = start("--check", "-f", str(file)).end()
@@ -123,7 +125,9 @@ def test_check_of_other_files_needs_one_result_of_each_probe(start, short_folder
     assert json.loads(out)["seen"] == {"own/down": ["Failed"], "own/up": ["Succeeded"]}
 
 
-def test_check_names_the_broken_link_that_explain_knows(start, short_folder):
+def test_check_names_the_broken_link_that_explain_knows(
+    start: Callable[..., Command], short_folder: Path
+) -> None:
     (short_folder / "own.yaml").write_text(
         OWN.replace("containerName: main", "containerName: mian")
     )
@@ -133,7 +137,9 @@ def test_check_names_the_broken_link_that_explain_knows(start, short_folder):
     assert "-> correct containerName in the marker" in err
 
 
-def test_lines_name_the_folder_of_a_container(start, short_folder):
+def test_lines_name_the_folder_of_a_container(
+    start: Callable[..., Command], short_folder: Path
+) -> None:
     file = short_folder / "own.yaml"
     file.write_text(OWN)
     start("-f", str(file)).read_until("kruise-probe explain own; cd ")
@@ -171,7 +177,9 @@ spec: {containers: [{name: main, image: none, command: [sleep, "1000"]}]}
     ],
 )
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_no_process_or_file_is_left_after_any_end(start, number, moment):
+def test_no_process_or_file_is_left_after_any_end(
+    start: Callable[..., Command], number: int, moment: str
+) -> None:
     playground = start()
     if moment:
         playground.read_until(moment)
@@ -190,7 +198,9 @@ def test_no_process_or_file_is_left_after_any_end(start, number, moment):
 
 
 @pytest.mark.parametrize("relative", [False, True], ids=["absolute", "relative"])
-def test_kubeconfig_out_is_written_and_removed_at_the_end(start, short_folder, relative):
+def test_kubeconfig_out_is_written_and_removed_at_the_end(
+    start: Callable[..., Command], short_folder: Path, relative: bool
+) -> None:
     kubeconfig = short_folder / "kubeconfig"
     asked = kubeconfig.name if relative else str(kubeconfig)
     playground = start("--kubeconfig-out", asked, "--no-sample", cwd=short_folder)
@@ -225,7 +235,9 @@ def test_kubeconfig_out_is_written_and_removed_at_the_end(start, short_folder, r
         ),
     ],
 )
-def test_invalid_file_is_one_line_with_its_place(start, short_folder, content, complaint):
+def test_invalid_file_is_one_line_with_its_place(
+    start: Callable[..., Command], short_folder: Path, content: str, complaint: str
+) -> None:
     file = short_folder / "bad.yaml"
     file.write_text(content)
     playground = start("-f", str(file))
@@ -245,14 +257,16 @@ def test_invalid_file_is_one_line_with_its_place(start, short_folder, content, c
         pytest.param(["--check", "--no-sample"], "nothing to check", id="nothing-to-check"),
     ],
 )
-def test_usage_error_exits_with_2(start, arguments, complaint):
+def test_usage_error_exits_with_2(
+    start: Callable[..., Command], arguments: list[str], complaint: str
+) -> None:
     code, out, err = start(*arguments).end()
     assert (code, out) == (2, "")
     assert err.count("\n") == 1
     assert complaint in err
 
 
-def test_pods_are_distributed_to_all_nodes(start):
+def test_pods_are_distributed_to_all_nodes(start: Callable[..., Command]) -> None:
     code, out, err = start("--check", "--nodes=2").end()
     assert (code, err) == (0, "")
     assert json.loads(out)["ok"] is True

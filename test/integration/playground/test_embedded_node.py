@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.namespaces import PlaygroundNamespace
 from support.programs import until
 from support.watched import condition
 
@@ -30,7 +31,7 @@ def phase_is(phase: str) -> Any:
 REST = "while :; do sleep 1; done"
 
 
-async def has_made(ns: Any, name: str) -> None:
+async def has_made(ns: PlaygroundNamespace, name: str) -> None:
     """Returns once the container's program has come to where it makes a file of that name."""
 
     async def made() -> bool:
@@ -39,7 +40,7 @@ async def has_made(ns: Any, name: str) -> None:
     await until(f"it has made {name}", made)
 
 
-async def test_a_pod_is_scheduled_runs_and_says_so(ns):
+async def test_a_pod_is_scheduled_runs_and_says_so(ns: PlaygroundNamespace) -> None:
     pod = await ns.pod()
     pod = await ns.until("is ready", lambda it: condition(it, "Ready").get("status") == "True")
 
@@ -58,7 +59,7 @@ def total_memory() -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("MemTotal:"))
 
 
-async def test_a_node_says_what_this_machine_has(ns):
+async def test_a_node_says_what_this_machine_has(ns: PlaygroundNamespace) -> None:
     node = await ns.playground.api.get("/api/v1/nodes/node-0")
 
     capacity = node["status"]["capacity"]
@@ -66,7 +67,9 @@ async def test_a_node_says_what_this_machine_has(ns):
     assert node["status"]["allocatable"] == capacity
 
 
-async def test_two_pods_have_two_addresses_and_can_bind_the_same_port(ns):
+async def test_two_pods_have_two_addresses_and_can_bind_the_same_port(
+    ns: PlaygroundNamespace,
+) -> None:
     program = (
         'import os, socket, time; s = socket.create_server((os.environ["POD_IP"], 7001));'
         ' open("bound", "w").write(os.environ["POD_IP"]); time.sleep(1000)'
@@ -78,17 +81,17 @@ async def test_two_pods_have_two_addresses_and_can_bind_the_same_port(ns):
     assert pods[0]["status"]["podIP"] != pods[1]["status"]["podIP"]
 
 
-async def read_file(ns: Any, file: str, pod: str = "web") -> str:
+async def read_file(ns: PlaygroundNamespace, file: str, pod: str = "web") -> str:
     """What a file in the container's folder says, once it says anything."""
     node = ns.playground.nodes[0]
     script = f"until [ -s {file} ]; do sleep 0.02; done; cat {file}"
-    found = await node.runtime.exec_sync(
-        node.container(ns.namespace, pod, "main"), ["sh", "-c", script], timeout_seconds=10
-    )
+    container = node.container(ns.namespace, pod, "main")
+    assert container is not None
+    found = await node.runtime.exec_sync(container, ["sh", "-c", script], timeout_seconds=10)
     return found.stdout.decode()
 
 
-async def test_the_environment_is_the_pods_own(ns):
+async def test_the_environment_is_the_pods_own(ns: PlaygroundNamespace) -> None:
     container = shell(
         "main",
         f'echo "$POD_NAME $HOSTNAME $NODE $APP $GREETING $0" > out.new; mv out.new out; {REST}',
@@ -106,7 +109,9 @@ async def test_the_environment_is_the_pods_own(ns):
     )
 
 
-async def test_a_container_that_ends_is_started_again_with_a_new_id(ns):
+async def test_a_container_that_ends_is_started_again_with_a_new_id(
+    ns: PlaygroundNamespace,
+) -> None:
     pod = await ns.pod()
     first = status_of(pod)["containerID"]
     await ns.playground.nodes[0].kill_container(ns.namespace, "web", "main")
@@ -117,7 +122,7 @@ async def test_a_container_that_ends_is_started_again_with_a_new_id(ns):
     assert status_of(pod)["lastState"]["terminated"]["containerID"] == first
 
 
-async def test_a_container_that_keeps_ending_backs_off(ns):
+async def test_a_container_that_keeps_ending_backs_off(ns: PlaygroundNamespace) -> None:
     await ns.pod(command=["sh", "-c", "exit 3"])
     pod = await ns.until(
         "backs off",
@@ -138,13 +143,17 @@ async def test_a_container_that_keeps_ending_backs_off(ns):
         ),
     ],
 )
-async def test_a_pod_ends_as_its_restart_policy_says(ns, policy, script, phase):
+async def test_a_pod_ends_as_its_restart_policy_says(
+    ns: PlaygroundNamespace, policy: str, script: str, phase: str
+) -> None:
     await ns.pod(containers=[shell("main", script)], restartPolicy=policy)
     pod = await ns.until(f"is {phase}", phase_is(phase))
     assert condition(pod, "Ready")["status"] == "False"
 
 
-async def test_init_containers_run_one_after_the_other_and_sidecars_stay(ns):
+async def test_init_containers_run_one_after_the_other_and_sidecars_stay(
+    ns: PlaygroundNamespace,
+) -> None:
     pod = await ns.pod(
         initContainers=[
             shell("first", "echo first >> ../order"),
@@ -161,7 +170,9 @@ async def test_init_containers_run_one_after_the_other_and_sidecars_stay(ns):
     assert order.read_text().split()[:2] == ["first", "second"]
 
 
-async def test_a_failing_init_container_keeps_the_pod_from_starting(ns):
+async def test_a_failing_init_container_keeps_the_pod_from_starting(
+    ns: PlaygroundNamespace,
+) -> None:
     await ns.pod(initContainers=[shell("broken", "exit 1")], containers=[shell("main", REST)])
     pod = await ns.until(
         "tries again", lambda it: status_of(it, "broken", init=True).get("restartCount", 0) >= 2
@@ -171,7 +182,9 @@ async def test_a_failing_init_container_keeps_the_pod_from_starting(ns):
     assert status_of(pod)["state"]["waiting"]["reason"] == "PodInitializing"
 
 
-async def test_a_container_counts_as_started_once_its_startup_probe_succeeds(ns):
+async def test_a_container_counts_as_started_once_its_startup_probe_succeeds(
+    ns: PlaygroundNamespace,
+) -> None:
     startup = {"exec": {"command": ["test", "-e", "up"]}, "periodSeconds": 1}
     await ns.pod(containers=[shell("main", REST, startupProbe={**startup, "failureThreshold": 30})])
     pod = await ns.until("runs", phase_is("Running"))
@@ -200,7 +213,9 @@ async def test_a_container_counts_as_started_once_its_startup_probe_succeeds(ns)
         ),
     ],
 )
-async def test_what_the_node_cannot_do_stands_in_the_status(ns, container, reason, message):
+async def test_what_the_node_cannot_do_stands_in_the_status(
+    ns: PlaygroundNamespace, container: Json, reason: str, message: str
+) -> None:
     await ns.pod(containers=[container])
     pod = await ns.until("waits", lambda it: status_of(it)["state"].get("waiting"))
     assert status_of(pod)["state"]["waiting"]["reason"] == reason
@@ -208,7 +223,7 @@ async def test_what_the_node_cannot_do_stands_in_the_status(ns, container, reaso
     assert pod["status"]["phase"] == "Pending"
 
 
-async def test_a_command_that_is_not_there_is_named(ns):
+async def test_a_command_that_is_not_there_is_named(ns: PlaygroundNamespace) -> None:
     await ns.pod(command=["/no/such/program"])
     pod = await ns.until("has failed", lambda it: status_of(it)["lastState"].get("terminated"))
     ended = status_of(pod)["lastState"]["terminated"]
@@ -216,12 +231,15 @@ async def test_a_command_that_is_not_there_is_named(ns):
     assert "/no/such/program" in ended["message"]
 
 
-async def test_a_deleted_pod_is_asked_to_end_and_leaves_no_process_and_no_folder(ns):
+async def test_a_deleted_pod_is_asked_to_end_and_leaves_no_process_and_no_folder(
+    ns: PlaygroundNamespace,
+) -> None:
     trap = "trap 'echo asked > ../asked; exit 0' TERM"
     await ns.pod(command=["sh", "-c", f"{trap}; (setsid sleep 1000 &); touch ready; {REST}"])
     await has_made(ns, "ready")
     node = ns.playground.nodes[0]
     container = node.container(ns.namespace, "web", "main")
+    assert container is not None
     removed, asked = asyncio.Event(), []
 
     def note(change: Change, changed: Container) -> None:
@@ -258,7 +276,9 @@ def processes_of(container_id: str) -> list[str]:
     return found
 
 
-async def test_a_pod_that_ignores_sigterm_is_killed_after_its_grace(ns):
+async def test_a_pod_that_ignores_sigterm_is_killed_after_its_grace(
+    ns: PlaygroundNamespace,
+) -> None:
     command = ["sh", "-c", f"trap '' TERM; touch deaf; {REST}"]
     await ns.pod(command=command, terminationGracePeriodSeconds=1)
 
@@ -270,7 +290,9 @@ async def test_a_pod_that_ignores_sigterm_is_killed_after_its_grace(ns):
     assert loop.time() - began > 0.9
 
 
-async def test_a_pod_deleted_by_force_can_come_back_under_its_name_at_once(ns):
+async def test_a_pod_deleted_by_force_can_come_back_under_its_name_at_once(
+    ns: PlaygroundNamespace,
+) -> None:
     first = await ns.pod(command=["sh", "-c", f"trap '' TERM; touch deaf; {REST}"])
     await has_made(ns, "deaf")
     await ns.playground.api.delete(ns.pod_path(), grace_seconds=0)
@@ -280,7 +302,9 @@ async def test_a_pod_deleted_by_force_can_come_back_under_its_name_at_once(ns):
     await ns.until("is ready", lambda it: condition(it, "Ready").get("status") == "True")
 
 
-async def test_conditions_of_others_stay_when_the_node_writes_its_own(ns):
+async def test_conditions_of_others_stay_when_the_node_writes_its_own(
+    ns: PlaygroundNamespace,
+) -> None:
     await ns.pod()
     mine = {"type": "example.com/mine", "status": "True", "reason": "Test"}
     pod = await ns.until("is ready", lambda it: condition(it, "Ready").get("status") == "True")
@@ -301,15 +325,20 @@ async def test_conditions_of_others_stay_when_the_node_writes_its_own(ns):
         pytest.param({"name": "main", "image": "nginx"}, "Failed", "Error: container 'main' has no command", id="no-command"),
     ],
 )  # fmt: skip
-async def test_event_says_what_keeps_a_container_from_starting(ns, container, reason, message):
+async def test_event_says_what_keeps_a_container_from_starting(
+    ns: PlaygroundNamespace, container: Json, reason: str, message: str
+) -> None:
     await ns.pod(containers=[container])
 
-    async def recorded() -> list[Json]:
+    found: list[Json] = []
+
+    async def recorded() -> bool:
         events = await ns.playground.api.get(f"/api/v1/namespaces/{ns.namespace}/events")
-        return [each for each in events["items"] if each["reason"] == reason]
+        found.extend(each for each in events["items"] if each["reason"] == reason)
+        return bool(found)
 
     await until("the event is there", recorded)
-    event = (await recorded())[0]
+    event = found[0]
     assert event["message"].startswith(message)
     assert (event["type"], event["source"]["component"]) == ("Warning", "kubelet")
     assert event["involvedObject"]["fieldPath"] == "spec.containers{main}"

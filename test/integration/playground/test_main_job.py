@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from support.namespaces import PlaygroundNamespace
 from support.raw_api import node_pod_probe_path
 from support.watched import annotations, condition, labels, results_of
 
@@ -61,7 +62,9 @@ async def serving(ip: str, port: int, answer: Callable[[], int]) -> AsyncIterato
     await runner.cleanup()
 
 
-async def test_exec_results_stand_on_the_pod_as_condition_labels_annotations_and_events(ns):
+async def test_exec_results_stand_on_the_pod_as_condition_labels_annotations_and_events(
+    ns: PlaygroundNamespace,
+) -> None:
     await ns.pod()
     (ns.folder() / "state").write_text("good\n")
     await ns.marker(probe(EXEC, *BOTH))
@@ -97,7 +100,9 @@ def has_event(ns: Any, pod: Json, reason: str, message: str) -> bool:
     )
 
 
-async def test_a_message_that_changes_while_the_state_stays_moves_no_transition_time(ns):
+async def test_a_message_that_changes_while_the_state_stays_moves_no_transition_time(
+    ns: PlaygroundNamespace,
+) -> None:
     await ns.pod()
     (ns.folder() / "state").write_text("good one\n")
     await ns.marker(probe(EXEC))
@@ -116,7 +121,7 @@ async def test_a_message_that_changes_while_the_state_stays_moves_no_transition_
 
 
 @pytest.mark.parametrize("port", [pytest.param(7000, id="number"), pytest.param("game", id="name")])
-async def test_tcp_follows_the_port(ns, port):
+async def test_tcp_follows_the_port(ns: PlaygroundNamespace, port: int | str) -> None:
     ports = [{"name": "game", "containerPort": 7000}]
     container = {"name": "main", "image": "none", "command": ["sleep", "1000"], "ports": ports}
     pod = await ns.pod(containers=[container])
@@ -130,7 +135,7 @@ async def test_tcp_follows_the_port(ns, port):
 
 
 @pytest.mark.parametrize("port", [pytest.param(8000, id="number"), pytest.param("web", id="name")])
-async def test_http_follows_the_answer(ns, port):
+async def test_http_follows_the_answer(ns: PlaygroundNamespace, port: int | str) -> None:
     ports = [{"name": "web", "containerPort": 8000}]
     container = {"name": "main", "image": "none", "command": ["sleep", "1000"], "ports": ports}
     pod = await ns.pod(containers=[container])
@@ -144,7 +149,9 @@ async def test_http_follows_the_answer(ns, port):
     assert condition(pod, KIND)["message"] == "HTTP probe failed with statuscode: 503: code 503"
 
 
-async def test_with_a_single_policy_the_opposite_result_takes_the_marks_away(ns):
+async def test_with_a_single_policy_the_opposite_result_takes_the_marks_away(
+    ns: PlaygroundNamespace,
+) -> None:
     await ns.pod()
     (ns.folder() / "state").write_text("good")
     only = policy("Succeeded", labels={"game/open": "yes"}, annotations={"game/since": "now"})
@@ -159,7 +166,7 @@ async def test_with_a_single_policy_the_opposite_result_takes_the_marks_away(ns)
     assert labels(pod)["app"] == "web"
 
 
-async def test_a_readiness_gate_makes_the_pod_ready_and_not_ready(ns):
+async def test_a_readiness_gate_makes_the_pod_ready_and_not_ready(ns: PlaygroundNamespace) -> None:
     await ns.pod(readinessGates=[{"conditionType": KIND}])
     await ns.until("is not ready", is_status("False", "Ready"))
     (ns.folder() / "state").write_text("good")
@@ -171,7 +178,9 @@ async def test_a_readiness_gate_makes_the_pod_ready_and_not_ready(ns):
     assert condition(pod, "Ready")["reason"] == "ReadinessGatesNotReady"
 
 
-async def test_a_deleted_marker_takes_its_marks_and_entries_with_it(ns):
+async def test_a_deleted_marker_takes_its_marks_and_entries_with_it(
+    ns: PlaygroundNamespace,
+) -> None:
     await ns.pod()
     (ns.folder() / "state").write_text("good")
     await ns.marker(probe(EXEC, *BOTH))
@@ -194,7 +203,7 @@ def entries(report: Json, pod: Json) -> list[Json]:
 
 
 @pytest.mark.parametrize("of", ["marker", "pod"])
-async def test_a_paused_probe_keeps_its_marks_and_resumes(ns, of: str):
+async def test_a_paused_probe_keeps_its_marks_and_resumes(ns: PlaygroundNamespace, of: str) -> None:
     await ns.pod()
     (ns.folder() / "state").write_text("good")
     await ns.marker(probe(EXEC, *BOTH))
@@ -226,7 +235,7 @@ async def test_a_paused_probe_keeps_its_marks_and_resumes(ns, of: str):
     assert "reason" not in condition(pod, KIND)
 
 
-async def test_a_pod_that_is_no_longer_selected_loses_its_marks(ns):
+async def test_a_pod_that_is_no_longer_selected_loses_its_marks(ns: PlaygroundNamespace) -> None:
     await ns.pod()
     (ns.folder() / "state").write_text("good")
     await ns.marker(probe(EXEC, *BOTH))
@@ -238,7 +247,7 @@ async def test_a_pod_that_is_no_longer_selected_loses_its_marks(ns):
     assert condition(pod, KIND) == {}
 
 
-async def test_a_container_that_was_restarted_is_probed_anew(ns):
+async def test_a_container_that_was_restarted_is_probed_anew(ns: PlaygroundNamespace) -> None:
     await ns.pod()
     (ns.folder() / "state").write_text("good")
     await ns.marker(probe(EXEC))
@@ -252,7 +261,7 @@ async def test_a_container_that_was_restarted_is_probed_anew(ns):
     await ns.until("succeeds", is_status("True"))
 
 
-async def test_an_edited_probe_takes_effect(ns):
+async def test_an_edited_probe_takes_effect(ns: PlaygroundNamespace) -> None:
     await ns.pod()
     (ns.folder() / "state").write_text("good")
     await ns.marker(probe({**EXEC, "periodSeconds": 3600}))
@@ -262,7 +271,7 @@ async def test_an_edited_probe_takes_effect(ns):
     await ns.until("fails", is_status("False"))
 
 
-async def test_a_node_report_emptied_by_hand_is_repaired(ns):
+async def test_a_node_report_emptied_by_hand_is_repaired(ns: PlaygroundNamespace) -> None:
     pod = await ns.pod()
     await ns.marker(probe(EXEC))
     await ns.until("has a result", lambda pod: condition(pod, KIND))
@@ -272,12 +281,16 @@ async def test_a_node_report_emptied_by_hand_is_repaired(ns):
     )
 
 
-async def test_a_marker_that_breaks_the_rules_is_refused_with_the_field(ns):
+async def test_a_marker_that_breaks_the_rules_is_refused_with_the_field(
+    ns: PlaygroundNamespace,
+) -> None:
     with pytest.raises(Invalid, match=r"spec\.probes\[0\]"):
         await ns.marker(probe({**EXEC, "tcpSocket": {"port": 1}}))
 
 
-async def test_daemon_and_manager_come_back_from_a_kill_without_flapping(ns):
+async def test_daemon_and_manager_come_back_from_a_kill_without_flapping(
+    ns: PlaygroundNamespace,
+) -> None:
     await ns.pod()
     (ns.folder() / "state").write_text("good")
     await ns.marker(probe(EXEC, *BOTH))

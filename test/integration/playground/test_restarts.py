@@ -3,13 +3,17 @@
 import secrets
 from random import Random
 
+from support.playground import Playground
 from support.restarts import SteadyProbes, history_with_a_kill
+from support.watched import WatchedObjects
 
 KILLS = 5
 RESTARTS = 2
 
 
-async def test_a_kill_at_any_point_comes_to_the_same_end(playground, watched):
+async def test_a_kill_at_any_point_comes_to_the_same_end(
+    playground: Playground, watched: WatchedObjects
+) -> None:
     seed = secrets.randbelow(2**32)
     random = Random(seed)
     for number in range(KILLS):
@@ -18,8 +22,8 @@ async def test_a_kill_at_any_point_comes_to_the_same_end(playground, watched):
 
 
 async def test_a21_a_daemon_killed_under_steady_probes_and_a_runtime_away_change_nothing(
-    playground, watched
-):
+    playground: Playground, watched: WatchedObjects
+) -> None:
     steady = SteadyProbes(playground, watched, pods=3)
     async with steady.standing():
         written = await steady.restart_the_daemon(RESTARTS)

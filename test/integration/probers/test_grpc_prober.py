@@ -23,7 +23,7 @@ Status = health_pb2.HealthCheckResponse
 POD = Target("127.0.0.1", "")
 
 
-class Scripted(HealthServicer):
+class Scripted(HealthServicer):  # type: ignore[misc]  # no stubs
     """Answers from its table, or does what `act` does."""
 
     def __init__(self, act: Callable[[Any], Any] | None = None) -> None:

@@ -6,6 +6,7 @@ import socket
 import ssl
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -252,7 +253,7 @@ READING = "context deadline exceeded (Client.Timeout or context cancellation whi
         ),
     ],
 )
-async def test_too_slow_is_failure_in_time(script: object, message: str) -> None:
+async def test_too_slow_is_failure_in_time(script: Any, message: str) -> None:
     loop = asyncio.get_running_loop()
     async with serving(script) as server:
         started_at = loop.time()

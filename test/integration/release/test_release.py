@@ -40,7 +40,11 @@ def ran(*command: str | Path) -> str:
 def pythons() -> list[str]:
     """The oldest and the newest Python of this machine that the project supports."""
     found = dict[tuple[int, int], str]()
-    for each in [sys.executable, *PYENV, *(f"python3.{minor}" for minor in range(11, 16))]:
+    for each in [
+        sys.executable,
+        *map(str, PYENV),
+        *(f"python3.{minor}" for minor in range(11, 16)),
+    ]:
         program = shutil.which(each)
         code = "import sys, venv, ensurepip; print(*sys.version_info[:2])"
         done = run(program, "-c", code) if program else None

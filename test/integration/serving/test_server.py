@@ -28,9 +28,11 @@ async def serving(checks: Checks, *, tls: bool = False) -> AsyncIterator[str]:
     )
     server.bind()
     async with AsyncExitStack() as running:
-        await running.enter_async_context(background(server.run()))
+        _ = await running.enter_async_context(background(server.run()))
         if server_tls:
-            await running.enter_async_context(background(SelfSignedCertificate(server_tls).run()))
+            _ = await running.enter_async_context(
+                background(SelfSignedCertificate(server_tls).run())
+            )
         yield f"http://{server.address}"
 
 

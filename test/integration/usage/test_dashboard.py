@@ -15,7 +15,9 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from support import programs
 from support.patience import PATIENCE_SECONDS
+from support.playground import Playground
 from support.shell import run
+from support.usage_namespace import UsageNamespace
 
 from kruise_probe.manifests.dashboard import PANELS, dashboard
 
@@ -75,10 +77,13 @@ def series_of(text: str, **target: str) -> Iterable[dict[str, str]]:
     shutil.which("promtool") is None and os.environ.get("CI") != "true",
     reason="promtool is not installed (Debian: prometheus)",
 )
-async def test_every_query_finds_what_is_exposed(playground, ns, tmp_path):
+async def test_every_query_finds_what_is_exposed(
+    playground: Playground, ns: UsageNamespace, tmp_path: Path
+) -> None:
     await ns.apply(MARKER)
     await ns.pod("seen", lambda pod: "example.com/seen" in str(pod["status"]))
     node = playground.node_of("seen", ns.namespace)
+    assert node is not None
     daemon = programs.address_of(playground.daemons[node.name].log, "/metrics")
     async with elected_manager(playground.kubeconfig, ns.namespace, tmp_path) as manager:
         shown = [

@@ -3,12 +3,15 @@
 import asyncio
 import socket
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
+from support.playground import Playground
 from support.programs import until
 from support.raw_api import marker_path, node_pod_probe_path, pod_path
 from support.shell import environment, run
+from support.usage_namespace import UsageNamespace
 
 from kruise_probe.api.names import LEADER_ELECTION_ID, SYSTEM_NAMESPACE
 
@@ -118,7 +121,9 @@ ENDED = "  restartPolicy: Never"
         ),
     ],
 )  # fmt: skip
-async def test_the_first_broken_link_is_named(ns, documents, link, reason, text, remedy):
+async def test_the_first_broken_link_is_named(
+    ns: UsageNamespace, documents: list[str], link: str, reason: str, text: str, remedy: str
+) -> None:
     for each in documents:
         await ns.apply(each)
 
@@ -130,7 +135,7 @@ async def test_the_first_broken_link_is_named(ns, documents, link, reason, text,
     assert all(each.state == "ok" for each in trace.links[:-1])
 
 
-async def test_working_probe_shows_all_links(ns):
+async def test_working_probe_shows_all_links(ns: UsageNamespace) -> None:
     await ns.apply(pod())
     await ns.apply(marker(result="markerPolicy: [{state: Succeeded, labels: {state: good}}]"))
     trace = await ns.explained("web", "")
@@ -165,7 +170,9 @@ async def test_working_probe_shows_all_links(ns):
         ),
     ],
 )
-async def test_unmet_requirement_of_a_marker_is_named(ns, selector, why):
+async def test_unmet_requirement_of_a_marker_is_named(
+    ns: UsageNamespace, selector: str, why: str
+) -> None:
     await ns.apply(pod())
     await ns.apply(marker(selector=selector))
     view = await ns.until(
@@ -176,10 +183,11 @@ async def test_unmet_requirement_of_a_marker_is_named(ns, selector, why):
     assert [(each.marker, each.why) for each in view.not_matching] == [("marker", why)]
 
 
-async def test_node_without_a_daemon_is_named(ns, playground):
-    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"{ns.namespace}-node"}}
+async def test_node_without_a_daemon_is_named(ns: UsageNamespace, playground: Playground) -> None:
+    name = f"{ns.namespace}-node"
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
     await playground.api.create("/api/v1/nodes", node)
-    await ns.apply(pod().replace("node-0", node["metadata"]["name"]))
+    await ns.apply(pod().replace("node-0", name))
     await ns.apply(marker())
     await playground.api.merge(
         pod_path("web", ns.namespace, "status"),
@@ -189,11 +197,13 @@ async def test_node_without_a_daemon_is_named(ns, playground):
     trace = await ns.explained("web", "NoDaemon")
 
     assert trace.first_broken == "daemon"
-    assert node["metadata"]["name"] in trace.links[-1].text
+    assert name in trace.links[-1].text
     assert "DaemonSet" in trace.links[-1].remedy
 
 
-async def test_virtual_node_without_the_protocol_is_named(ns, playground):
+async def test_virtual_node_without_the_protocol_is_named(
+    ns: UsageNamespace, playground: Playground
+) -> None:
     name = f"{ns.namespace}-virtual"
     metadata = {"name": name, "labels": {"type": "virtual-kubelet"}}
     await playground.api.create(
@@ -206,7 +216,7 @@ async def test_virtual_node_without_the_protocol_is_named(ns, playground):
     assert "EnablePodProbeMarkerOnServerless" in trace.links[-1].remedy
 
 
-async def test_stale_daemon_is_named(ns, playground):
+async def test_stale_daemon_is_named(ns: UsageNamespace, playground: Playground) -> None:
     await ns.apply(pod().replace("node-0", "node-1"))
     await ns.apply(marker())
     await ns.explained("web", "")
@@ -229,7 +239,7 @@ async def test_stale_daemon_is_named(ns, playground):
         playground.start_daemon("node-1")
 
 
-async def test_command_that_cannot_run_is_named(ns, playground):
+async def test_command_that_cannot_run_is_named(ns: UsageNamespace, playground: Playground) -> None:
     """The daemon reports it after 30 s; the test writes the same status at once."""
     await ns.apply(pod().replace("node-0", "node-1"))
     await ns.apply(marker())
@@ -252,7 +262,9 @@ async def test_command_that_cannot_run_is_named(ns, playground):
         playground.start_daemon("node-1")
 
 
-async def test_writes_that_a_stopped_manager_did_not_make_are_named(ns, playground):
+async def test_writes_that_a_stopped_manager_did_not_make_are_named(
+    ns: UsageNamespace, playground: Playground
+) -> None:
     await ns.apply(pod())
     command = "exec: {command: [sh, -c, 'test ! -e bad']}"
     await ns.apply(marker(command))
@@ -278,7 +290,9 @@ async def test_writes_that_a_stopped_manager_did_not_make_are_named(ns, playgrou
         playground.start_manager()
 
 
-async def test_absent_leader_is_named_if_a_write_is_missing(ns, playground):
+async def test_absent_leader_is_named_if_a_write_is_missing(
+    ns: UsageNamespace, playground: Playground
+) -> None:
     await ns.apply(pod())
     await ns.apply(marker("exec: {command: [sh, -c, 'test ! -e bad']}"))
     await ns.explained("web", "")
@@ -304,7 +318,7 @@ async def test_absent_leader_is_named_if_a_write_is_missing(ns, playground):
         playground.start_manager()
 
 
-async def test_typo_in_a_readiness_gate_is_named(ns):
+async def test_typo_in_a_readiness_gate_is_named(ns: UsageNamespace) -> None:
     gate = "  readinessGates: [{conditionType: example.com/cheked}]"
     await ns.apply(pod(gate))
     await ns.apply(marker())
@@ -317,7 +331,9 @@ async def test_typo_in_a_readiness_gate_is_named(ns):
     assert "podConditionType" in found.remedy
 
 
-async def test_matching_marker_of_another_namespace_is_named(ns, playground, tmp_path):
+async def test_matching_marker_of_another_namespace_is_named(
+    ns: UsageNamespace, playground: Playground, tmp_path: Path
+) -> None:
     await ns.apply(pod(labels=f"{{app: {ns.namespace}}}"))
     selector = f"{{matchLabels: {{app: {ns.namespace}}}}}"
     await ns.apply(marker(name=ns.namespace, selector=selector), namespace="default")
@@ -335,7 +351,7 @@ async def test_matching_marker_of_another_namespace_is_named(ns, playground, tmp
     await playground.api.delete(marker_path(ns.namespace, "default"))
 
 
-async def test_terminating_pod_is_named(ns, playground):
+async def test_terminating_pod_is_named(ns: UsageNamespace, playground: Playground) -> None:
     await ns.apply(
         pod("  terminationGracePeriodSeconds: 600").replace(
             "sleep, ", "sh, -c, trap '' TERM; sleep "
@@ -349,7 +365,9 @@ async def test_terminating_pod_is_named(ns, playground):
     assert "replacement" in trace.links[-1].remedy
 
 
-async def test_unscheduled_pod_has_the_message_of_the_scheduler(ns, playground):
+async def test_unscheduled_pod_has_the_message_of_the_scheduler(
+    ns: UsageNamespace, playground: Playground
+) -> None:
     await ns.apply(pod().replace("nodeName: node-0", "schedulerName: nobody"))
     await ns.apply(marker())
     why = {
@@ -362,7 +380,9 @@ async def test_unscheduled_pod_has_the_message_of_the_scheduler(ns, playground):
     assert trace.first_broken == "pod"
 
 
-async def test_nodepodprobe_edited_without_a_manager_is_named(ns, playground):
+async def test_nodepodprobe_edited_without_a_manager_is_named(
+    ns: UsageNamespace, playground: Playground
+) -> None:
     await ns.apply(pod())
     await ns.apply(marker())
     await ns.explained("web", "")
@@ -377,7 +397,9 @@ async def test_nodepodprobe_edited_without_a_manager_is_named(ns, playground):
     await ns.explained("web", "")
 
 
-async def test_missing_entry_suggests_the_managers_feature_gate(ns, playground):
+async def test_missing_entry_suggests_the_managers_feature_gate(
+    ns: UsageNamespace, playground: Playground
+) -> None:
     await playground.kill_manager()
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "kruise_probe", "manager", "--feature-gates=PodProbeMarkerGate=false",
@@ -408,7 +430,9 @@ def listening(name: str, address: str, port: int) -> str:
     return pod(name=name).replace('[sleep, "1000"]', str(command))
 
 
-async def test_a_port_that_another_pod_serves_for_all_is_broken(ns, free_port):
+async def test_a_port_that_another_pod_serves_for_all_is_broken(
+    ns: UsageNamespace, free_port: int
+) -> None:
     await ns.apply("---".join([marker(f"tcpSocket: {{port: {free_port}}}"), pod()]))
     await ns.apply(listening("all", "0.0.0.0", free_port))
 

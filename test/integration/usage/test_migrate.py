@@ -1,10 +1,13 @@
 """The command `migrate --check`, against an API server without Kruise."""
 
 import json
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest_asyncio
+from support.playground import Playground
 from support.shell import Ran, run
+from support.usage_namespace import UsageNamespace
 
 MARKER = """
 apiVersion: apps.kruise.io/v1alpha1
@@ -21,7 +24,9 @@ spec:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def migrate(playground, ns, tmp_path: Path):
+async def migrate(
+    playground: Playground, ns: UsageNamespace, tmp_path: Path
+) -> Callable[[str], Awaitable[Ran]]:
     await ns.apply(MARKER)
 
     async def command(arguments: str) -> Ran:
@@ -31,7 +36,9 @@ async def migrate(playground, ns, tmp_path: Path):
     return command
 
 
-async def test_it_reports_the_markers_of_a_namespace_and_the_steps(migrate, ns):
+async def test_it_reports_the_markers_of_a_namespace_and_the_steps(
+    migrate: Callable[[str], Awaitable[Ran]], ns: UsageNamespace
+) -> None:
     ran = await migrate(f"--check -n {ns.namespace}")
     assert (ran.code, ran.err) == (0, "")
     assert f"{ns.namespace}/game: ok\n" in ran.out
@@ -39,20 +46,26 @@ async def test_it_reports_the_markers_of_a_namespace_and_the_steps(migrate, ns):
     assert ran.out.endswith("1 marker, 0 refused.\n")
 
 
-async def test_the_json_has_the_same_for_programs(migrate, ns):
+async def test_the_json_has_the_same_for_programs(
+    migrate: Callable[[str], Awaitable[Ran]], ns: UsageNamespace
+) -> None:
     ran = await migrate(f"--check -n {ns.namespace} -o json")
     view = json.loads(ran.out)
     assert [each["name"] for each in view["markers"]] == ["game"]
     assert view["steps"]
 
 
-async def test_without_check_the_command_line_is_wrong(migrate):
+async def test_without_check_the_command_line_is_wrong(
+    migrate: Callable[[str], Awaitable[Ran]],
+) -> None:
     ran = await migrate("")
     assert ran.code == 2
     assert "add --check" in ran.err
 
 
-async def test_a_kind_that_the_user_may_not_list_is_a_note(migrate, playground, ns):
+async def test_a_kind_that_the_user_may_not_list_is_a_note(
+    migrate: Callable[[str], Awaitable[Ran]], playground: Playground, ns: UsageNamespace
+) -> None:
     faults = playground.server.faults
     faults.fail(
         code=403, reason="Forbidden", message="forbidden", verb="list",

@@ -8,8 +8,10 @@ from typing import Any
 
 import yaml
 from support.pages import ROOT, Block, block, blocks_of
+from support.playground import Playground
 from support.raw_api import marker_path, pod_path
 from support.shell import environment
+from support.usage_namespace import UsageNamespace
 from support.watched import annotations, condition, labels
 
 from kruise_probe_playground.documents import objects_for
@@ -28,7 +30,9 @@ def recipe(heading: str) -> Block:
     return block("recipes.md", heading)
 
 
-async def test_a_scale_in_deletes_the_idle_game_server_first(ns, playground):
+async def test_a_scale_in_deletes_the_idle_game_server_first(
+    ns: UsageNamespace, playground: Playground
+) -> None:
     await apply(ns, recipe("Idle game servers: scale in the empty ones first"))
     first, second = await ns.pod_names(2)
     for name in (first, second):
@@ -46,7 +50,7 @@ async def test_a_scale_in_deletes_the_idle_game_server_first(ns, playground):
     assert await ns.pod_names(1) == [first]
 
 
-async def test_the_example_of_the_readme_writes_the_marks_that_it_shows(ns):
+async def test_the_example_of_the_readme_writes_the_marks_that_it_shows(ns: UsageNamespace) -> None:
     example, *_ = (each for each in blocks_of(ROOT / "README.md") if each.language == "yaml")
     await apply(ns, example)
 
@@ -60,7 +64,7 @@ async def test_the_example_of_the_readme_writes_the_marks_that_it_shows(ns):
     await ns.pod(second, lambda pod: annotations(pod).get(COST) == "10")
 
 
-async def test_the_role_label_follows_the_primary(ns):
+async def test_the_role_label_follows_the_primary(ns: UsageNamespace) -> None:
     await apply(ns, recipe("Primary and secondary: route writes, update the primary last"))
     role = "db.example.com/role"
     await ns.pod("db-0", lambda pod: labels(pod).get(role) == "secondary")
@@ -75,7 +79,7 @@ async def test_the_role_label_follows_the_primary(ns):
     await ns.pod("db-1", lambda pod: labels(pod).get(role) == "primary")
 
 
-async def test_the_number_of_players_is_the_deletion_cost(ns):
+async def test_the_number_of_players_is_the_deletion_cost(ns: UsageNamespace) -> None:
     await apply(ns, recipe("Players: the number itself as deletion cost"))
     await ns.pod("lobby", lambda pod: annotations(pod).get(COST) == "0")
 
@@ -90,7 +94,7 @@ async def test_the_number_of_players_is_the_deletion_cost(ns):
         await ns.pod("lobby", lambda pod, wanted=cost: annotations(pod).get(COST) == wanted)
 
 
-async def test_the_role_comes_from_the_output(ns):
+async def test_the_role_comes_from_the_output(ns: UsageNamespace) -> None:
     await apply(ns, recipe("Role from the output, with a policy for Unknown"))
     role = "store.example.com/role"
     await ns.pod("store", lambda pod: labels(pod).get(role) == "replica")
@@ -102,7 +106,7 @@ async def test_the_role_comes_from_the_output(ns):
     await ns.pod("store", lambda pod: labels(pod).get(role) == "none")
 
 
-async def test_the_loaded_model_is_a_label_and_an_annotation(ns):
+async def test_the_loaded_model_is_a_label_and_an_annotation(ns: UsageNamespace) -> None:
     await apply(ns, recipe("Loaded model: route requests to it"))
     model = "inference.example.com/model"
     pod = await ns.pod("inference", lambda pod: labels(pod).get(model) == "small-8b")
@@ -114,7 +118,7 @@ async def test_the_loaded_model_is_a_label_and_an_annotation(ns):
     assert model not in annotations(pod)
 
 
-async def test_the_licence_has_three_states(ns):
+async def test_the_licence_has_three_states(ns: UsageNamespace) -> None:
     await apply(ns, recipe("Licence: three states on one label"))
     state = "licence.example.com/state"
     licence = ns.folder("app", "app") / "licence"
@@ -123,10 +127,10 @@ async def test_the_licence_has_three_states(ns):
         licence.write_text(f"licence={each} days=3\n")
         wanted = None if each == "none" else each
         pod = await ns.pod("app", lambda pod, wanted=wanted: labels(pod).get(state) == wanted)
-    assert annotations(pod)["licence.example.com/days"] == "3"
+        assert annotations(pod)["licence.example.com/days"] == "3"
 
 
-async def test_a_busy_pod_blocks_eviction_until_it_is_done(ns):
+async def test_a_busy_pod_blocks_eviction_until_it_is_done(ns: UsageNamespace) -> None:
     await apply(ns, recipe("Busy pods: no eviction by autoscalers"))
     keys = ("cluster-autoscaler.kubernetes.io/safe-to-evict", "karpenter.sh/do-not-disrupt")
 
@@ -141,8 +145,8 @@ async def test_a_busy_pod_blocks_eviction_until_it_is_done(ns):
 
 
 async def test_a_pod_is_ready_once_its_cache_is_warm_and_stays_so_without_the_marker(
-    ns, playground
-):
+    ns: UsageNamespace, playground: Playground
+) -> None:
     await apply(ns, recipe("Readiness gate: traffic when the cache is warm"))
     gate = "shop.example.com/cache-warm"
     pod = await ns.pod("shop", lambda pod: condition(pod, "Ready").get("status") == "True")
@@ -173,7 +177,9 @@ async def serverless_manager(playground: Any) -> AsyncIterator[None]:
         playground.start_manager()
 
 
-async def test_what_a_provider_reports_is_marked_as_the_policies_say(ns, playground):
+async def test_what_a_provider_reports_is_marked_as_the_policies_say(
+    ns: UsageNamespace, playground: Playground
+) -> None:
     heading = "Serverless pods"
     (marker,) = recipe(heading).documents
     node = f"{ns.namespace}-virtual"

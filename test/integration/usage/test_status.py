@@ -10,6 +10,7 @@ import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -17,6 +18,7 @@ import yaml
 from support.patience import PATIENCE_SECONDS
 from support.playground import Playground
 from support.shell import Ran, environment, run
+from support.usage_namespace import UsageNamespace
 
 from kruise_probe_playground.documents import Document
 
@@ -42,7 +44,7 @@ spec:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def shell(playground, ns, tmp_path: Path) -> AsyncIterator[Shell]:
+async def shell(playground: Playground, ns: UsageNamespace, tmp_path: Path) -> AsyncIterator[Shell]:
     """A shell in a namespace with a marker and a pod that has its result."""
     await ns.apply(POD)
     await ns.explained("web", "")
@@ -50,7 +52,7 @@ async def shell(playground, ns, tmp_path: Path) -> AsyncIterator[Shell]:
 
 
 @pytest.fixture
-def forbid(playground) -> Iterator[Callable[[str], None]]:
+def forbid(playground: Playground) -> Iterator[Callable[[str], None]]:
     faults = playground.server.faults
 
     def lists_of(resource: str) -> None:
@@ -64,7 +66,7 @@ def forbid(playground) -> Iterator[Callable[[str], None]]:
     faults.heal()
 
 
-async def test_json_contains_the_newest_results(shell: Shell, ns):
+async def test_json_contains_the_newest_results(shell: Shell, ns: UsageNamespace) -> None:
     ran = await shell(f"kruise-probe status -n {ns.namespace} -o json")
 
     assert (ran.code, ran.err) == (0, "")
@@ -76,7 +78,9 @@ async def test_json_contains_the_newest_results(shell: Shell, ns):
     assert marker["problems"] == view["notes"] == []
 
 
-async def test_results_of_the_namespace_need_no_cluster_permissions(shell: Shell, ns, forbid):
+async def test_results_of_the_namespace_need_no_cluster_permissions(
+    shell: Shell, ns: UsageNamespace, forbid: Callable[[str], None]
+) -> None:
     for each in ("nodes", "nodepodprobes", "leases"):
         forbid(each)
     ran = await shell(f"kruise-probe status -n {ns.namespace}")
@@ -102,7 +106,9 @@ async def test_results_of_the_namespace_need_no_cluster_permissions(shell: Shell
         pytest.param("status --kubeconfig /none", 1, "does not exist", id="no-kubeconfig"),
     ],
 )
-async def test_error_is_one_line(shell: Shell, ns, arguments, code, text):
+async def test_error_is_one_line(
+    shell: Shell, ns: UsageNamespace, arguments: str, code: int, text: str
+) -> None:
     ran = await shell(f"kruise-probe {arguments.format(ns.namespace)}")
     assert (ran.code, ran.out, len(ran.err.splitlines())) == (code, "", 1)
     assert text in ran.err
@@ -121,7 +127,9 @@ async def test_error_is_one_line(shell: Shell, ns, arguments, code, text):
         pytest.param("explain pods/web", ["{}/web: 1 of 1 probes works (1 Succeeded)"], id="kind"),
     ],
 )
-async def test_labels_and_kinds_select_objects_as_in_kubectl(shell: Shell, ns, arguments, lines):
+async def test_labels_and_kinds_select_objects_as_in_kubectl(
+    shell: Shell, ns: UsageNamespace, arguments: str, lines: list[str]
+) -> None:
     ran = await shell(f"kruise-probe {arguments} -n {ns.namespace}")
     assert ran.code == 0
     owner = ns.namespace if arguments.startswith("explain") else "apps.kruise.io"
@@ -129,7 +137,7 @@ async def test_labels_and_kinds_select_objects_as_in_kubectl(shell: Shell, ns, a
     assert bool(ran.err) == (not lines)
 
 
-async def test_json_of_several_pods_is_a_list(shell: Shell, ns):
+async def test_json_of_several_pods_is_a_list(shell: Shell, ns: UsageNamespace) -> None:
     one = await shell(f"kruise-probe explain web -n {ns.namespace} -o json")
     several = await shell(f"kruise-probe explain web pod/web -n {ns.namespace} -o json")
     assert json.loads(one.out)["pod"] == "web"
@@ -144,7 +152,9 @@ async def test_json_of_several_pods_is_a_list(shell: Shell, ns):
         pytest.param("pods", 401, "Unauthorized", "log in again", id="no-login"),
     ],
 )
-async def test_refused_request_has_a_remedy(shell: Shell, playground, resource, code, reason, text):
+async def test_refused_request_has_a_remedy(
+    shell: Shell, playground: Playground, resource: str, code: int, reason: str, text: str
+) -> None:
     faults = playground.server.faults
     faults.fail(code=code, reason=reason, message="no", verb="list", resource=resource, times=None)
     try:
@@ -163,7 +173,9 @@ async def test_refused_request_has_a_remedy(shell: Shell, playground, resource, 
         pytest.param("status -n {}", "{}", id="namespaces"),
     ],
 )
-async def test_shell_completes_names(shell: Shell, ns, words, completion):
+async def test_shell_completes_names(
+    shell: Shell, ns: UsageNamespace, words: str, completion: str
+) -> None:
     line = f"kruise-probe {words.format(ns.namespace)}"
     variables = f"COMP_WORDS='{line}' COMP_CWORD={len(line.split()) - 1}"
     ran = await shell(f"_KRUISE_PROBE_COMPLETE=bash_complete {variables} kruise-probe")
@@ -172,12 +184,14 @@ async def test_shell_completes_names(shell: Shell, ns, words, completion):
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
-async def test_kubectl_completes_the_plugin(shell: Shell, ns):
+async def test_kubectl_completes_the_plugin(shell: Shell, ns: UsageNamespace) -> None:
     ran = await shell(f"kubectl __complete kruise-probe status -n {ns.namespace} ma")
     assert (ran.code, ran.out.splitlines()) == (0, ["marker", ":4"])
 
 
-async def test_watch_prints_every_change(shell: Shell, playground, ns):
+async def test_watch_prints_every_change(
+    shell: Shell, playground: Playground, ns: UsageNamespace
+) -> None:
     process = await asyncio.create_subprocess_exec(
         "kruise-probe", "status", "-n", ns.namespace, "--watch", "-o", "json",
         env=environment(playground.kubeconfig),
@@ -203,7 +217,9 @@ async def test_watch_prints_every_change(shell: Shell, playground, ns):
         pytest.param("table", "note: not current, retrying: ", id="table"),
     ],
 )
-async def test_watch_notes_that_the_api_server_does_not_respond(shell: Shell, form, pattern):
+async def test_watch_notes_that_the_api_server_does_not_respond(
+    shell: Shell, form: str, pattern: str
+) -> None:
     documents = [Document("here", each) for each in yaml.safe_load_all(POD)]
     async with Playground(documents=documents) as stopping:
         process = await asyncio.create_subprocess_exec(
@@ -229,7 +245,9 @@ async def test_watch_notes_that_the_api_server_does_not_respond(shell: Shell, fo
 
 
 @pytest.mark.parametrize("form", ["json", "table"])
-async def test_watch_ends_silently_if_the_pipe_is_closed(shell: Shell, playground, ns, form):
+async def test_watch_ends_silently_if_the_pipe_is_closed(
+    shell: Shell, playground: Playground, ns: UsageNamespace, form: str
+) -> None:
     process = await asyncio.create_subprocess_exec(
         "kruise-probe", "status", "-n", ns.namespace, "--watch", "-o", form,
         env=environment(playground.kubeconfig),
@@ -241,7 +259,7 @@ async def test_watch_ends_silently_if_the_pipe_is_closed(shell: Shell, playgroun
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
             await process.stdout.readline()
-            process._transport.get_pipe_transport(1).close()
+            process._transport.get_pipe_transport(1).close()  # type: ignore[attr-defined]  # asyncio has no other way
             (ns.folder("web") / "bad").touch()
             err = await process.stderr.read()
             code = await process.wait()
@@ -254,7 +272,9 @@ async def test_watch_ends_silently_if_the_pipe_is_closed(shell: Shell, playgroun
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("command", ["status", "explain pod/web"])
-async def test_write_error_of_the_output_is_one_line(shell: Shell, ns, command, unbuffered):
+async def test_write_error_of_the_output_is_one_line(
+    shell: Shell, ns: UsageNamespace, command: str, unbuffered: str
+) -> None:
     ran = await shell(
         f"PYTHONUNBUFFERED={unbuffered} kruise-probe {command} -n {ns.namespace} >/dev/full"
     )
@@ -264,14 +284,16 @@ async def test_write_error_of_the_output_is_one_line(shell: Shell, ns, command, 
 
 
 @pytest.mark.parametrize("command", ["status", "explain pod/web"])
-async def test_closed_output_is_no_error(shell: Shell, ns, command):
+async def test_closed_output_is_no_error(shell: Shell, ns: UsageNamespace, command: str) -> None:
     ran = await shell(f"kruise-probe {command} -n {ns.namespace} >&-")
 
     assert (ran.code, ran.err) == (0, "")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-async def test_watch_restores_the_terminal_on_a_signal(shell: Shell, playground, ns, number):
+async def test_watch_restores_the_terminal_on_a_signal(
+    shell: Shell, playground: Playground, ns: UsageNamespace, number: int
+) -> None:
     async with on_terminal(playground, ns, "xterm") as (process, terminal, _):
         output = await read_until(terminal, "Succeeded")
         assert ALTERNATE_SCREEN in output
@@ -289,8 +311,8 @@ async def test_watch_restores_the_terminal_on_a_signal(shell: Shell, playground,
     ],
 )
 async def test_watch_into_a_pipe_ends_with_the_documented_code(
-    shell: Shell, playground, ns, number, code
-):
+    shell: Shell, playground: Playground, ns: UsageNamespace, number: int, code: int
+) -> None:
     process = await asyncio.create_subprocess_exec(
         "kruise-probe", "status", "-n", ns.namespace, "--watch",
         env=environment(playground.kubeconfig),
@@ -310,7 +332,9 @@ async def test_watch_into_a_pipe_ends_with_the_documented_code(
     assert (process.returncode, err.strip()) == (code, b"")
 
 
-async def test_watch_ends_silently_if_the_terminal_is_closed(shell: Shell, playground, ns):
+async def test_watch_ends_silently_if_the_terminal_is_closed(
+    shell: Shell, playground: Playground, ns: UsageNamespace
+) -> None:
     async with on_terminal(playground, ns, "xterm") as (process, terminal, hang_up):
         await read_until(terminal, "Succeeded")
         hang_up()
@@ -319,7 +343,9 @@ async def test_watch_ends_silently_if_the_terminal_is_closed(shell: Shell, playg
         assert (await process.wait(), err) == (128 + signal.SIGHUP, "")
 
 
-async def test_watch_prints_changes_on_a_dumb_terminal(shell: Shell, playground, ns):
+async def test_watch_prints_changes_on_a_dumb_terminal(
+    shell: Shell, playground: Playground, ns: UsageNamespace
+) -> None:
     async with on_terminal(playground, ns, "dumb") as (_, terminal, _):
         assert ALTERNATE_SCREEN not in await read_until(terminal, "Succeeded")
 
@@ -328,7 +354,9 @@ ALTERNATE_SCREEN, LEAVE_SCREEN, SHOW_CURSOR = "\x1b[?1049h", "\x1b[?1049l", "\x1
 
 
 @asynccontextmanager
-async def on_terminal(playground, ns, term: str):
+async def on_terminal(
+    playground: Playground, ns: UsageNamespace, term: str
+) -> AsyncIterator[tuple[Any, Any, Any]]:
     """Run `status --watch` on a terminal; yield the process, the terminal's output, and how to close it."""
     controller, terminal = pty.openpty()
     reader = asyncio.StreamReader()
