@@ -13,7 +13,7 @@ from kruise_probe.cli.query_options import QueryFlags, document_text, query_flag
 from kruise_probe.cli.reading import DEADLINE_SECONDS, Reader, T, client_of, run
 from kruise_probe.cli.tables import plural, printable
 from kruise_probe.client.config import ClusterConfig
-from kruise_probe.inspection.migration import (
+from kruise_probe.inspection.kruise_objects import (
     DAEMON,
     DAEMON_SETS,
     DEFINITIONS,
@@ -23,9 +23,8 @@ from kruise_probe.inspection.migration import (
     WEBHOOK_CONFIGURATION,
     WEBHOOK_CONFIGURATIONS,
     KruiseCluster,
-    MigrationView,
-    migration_view,
 )
+from kruise_probe.inspection.migration import MigrationView, migration_view
 
 EXIT_REFUSED: Final = 1
 

@@ -31,7 +31,7 @@ from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbeMarker
 from kruise_probe.client.config import ClusterConfig, ConfigOverrides, load_config
 from kruise_probe.client.rest import ResourceListerWatcher, RestClient
 from kruise_probe.informers.shared_informer import SharedInformer
-from kruise_probe.inspection.migration import (
+from kruise_probe.inspection.kruise_objects import (
     DAEMON_SETS,
     DEFINITIONS,
     DEPLOYMENTS,

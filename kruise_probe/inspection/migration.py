@@ -2,22 +2,18 @@
 
 A pure function of the objects of both: markers, NodePodProbes, CRDs, Kruise's manager, daemon and webhook.
 
-Source: no counterpart. The names of Kruise's objects are those of its Helm chart; its gate is on by default.
+Source: no counterpart.
 """
 
-import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 import msgspec
 
 from kruise_probe.api.core import MAX_TIMEOUT_SECONDS
 from kruise_probe.api.field_errors import first_errors
 from kruise_probe.api.keys import NamespacedName, ProbeName
-from kruise_probe.api.kinds import Resource, as_is
-from kruise_probe.api.meta import ApiObject
-from kruise_probe.api.names import GROUP
 from kruise_probe.api.probe_validation import MAX_COMMAND_BYTES
 from kruise_probe.api.reserved import (
     reserved_annotation_error,
@@ -33,115 +29,16 @@ from kruise_probe.api.v1alpha1 import (
 from kruise_probe.api.validation import marker_errors
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.controllers.selector_cycles import Cycles, cycle_text, find_cycles
-
-GATE: Final = "PodProbeMarkerGate"
-WEBHOOK: Final = "vpodprobemarker.kb.io"
-WEBHOOK_CONFIGURATION: Final = "kruise-validating-webhook-configuration"
-WEBHOOK_TEMPLATE: Final = "template"
-"""The annotation from which Kruise's manager restores the entries of its webhook configuration."""
-MANAGER: Final = "kruise-controller-manager"
-DAEMON: Final = "kruise-daemon"
-MARKER_CRD: Final = f"podprobemarkers.{GROUP}"
-_GATE_VALUE: Final = re.compile(rf"\b{GATE}=(\w+)")
-_NAMED_PODS: Final = 3
-
-
-class _Container(msgspec.Struct, frozen=True):
-    command: tuple[str, ...] | None = None
-    args: tuple[str, ...] | None = None
-
-
-class _PodSpec(msgspec.Struct, frozen=True):
-    containers: tuple[_Container, ...] | None = None
-
-
-class _Template(msgspec.Struct, frozen=True):
-    spec: _PodSpec = _PodSpec()
-
-
-class _WorkloadSpec(msgspec.Struct, frozen=True):
-    template: _Template = _Template()
-
-
-class Workload(ApiObject, frozen=True):
-    """A Deployment or DaemonSet."""
-
-    spec: _WorkloadSpec = _WorkloadSpec()
-
-    @property
-    def gate_is_on(self) -> bool:
-        """Whether Kruise's gate is on in its arguments; the last value counts."""
-        containers = self.spec.template.spec.containers or ()
-        words = [
-            word for each in containers for word in (*(each.command or ()), *(each.args or ()))
-        ]
-        values = _GATE_VALUE.findall(" ".join(words))
-        return not values or values[-1].lower() not in ("false", "f", "0")
-
-
-class _Webhook(msgspec.Struct, frozen=True):
-    name: str
-
-
-class WebhookConfiguration(ApiObject, frozen=True):
-    webhooks: tuple[_Webhook, ...] | None = None
-
-
-class _Schema(msgspec.Struct, frozen=True):
-    open_api: Mapping[str, Any] = msgspec.field(default_factory=dict, name="openAPIV3Schema")
-
-
-class _CrdVersion(msgspec.Struct, frozen=True):
-    schema: _Schema = _Schema()
-
-
-class _CrdSpec(msgspec.Struct, frozen=True):
-    versions: tuple[_CrdVersion, ...] | None = None
-
-
-class MarkerDefinition(ApiObject, frozen=True):
-    """The CustomResourceDefinition of PodProbeMarker."""
-
-    spec: _CrdSpec = _CrdSpec()
-
-    @property
-    def is_ours(self) -> bool:
-        """Ours has conditions in the status of a marker."""
-        return any(
-            "conditions" in _properties(_properties(each.schema.open_api).get("status"))
-            for each in self.spec.versions or ()
-        )
-
-
-def _properties(schema: Any) -> Mapping[str, Any]:
-    found = schema.get("properties") if isinstance(schema, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
-
-
-DEPLOYMENTS: Final = Resource(
-    "apps", "v1", "deployments", "Deployment", wire=Workload, project=as_is
+from kruise_probe.inspection.kruise_objects import (
+    GATE,
+    WEBHOOK,
+    WEBHOOK_CONFIGURATION,
+    WEBHOOK_TEMPLATE,
+    KruiseCluster,
+    installed,
 )
-DAEMON_SETS: Final = Resource("apps", "v1", "daemonsets", "DaemonSet", wire=Workload, project=as_is)
-WEBHOOK_CONFIGURATIONS: Final = Resource(
-    "admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration",
-    wire=WebhookConfiguration, project=as_is, namespaced=False,
-)  # fmt: skip
-DEFINITIONS: Final = Resource(
-    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition",
-    wire=MarkerDefinition, project=as_is, namespaced=False,
-)  # fmt: skip
 
-
-class KruiseCluster(NamedTuple):
-    """The objects that a migration concerns. None: the user may not list the kind."""
-
-    markers: Sequence[PodProbeMarker]
-    node_pod_probes: Sequence[NodePodProbe] | None
-    definitions: Sequence[MarkerDefinition] | None
-    managers: Sequence[Workload] | None
-    daemons: Sequence[Workload] | None
-    webhooks: Sequence[WebhookConfiguration] | None
-    kruise_probe_leads: bool | None
+_NAMED_PODS: Final = 3
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -210,7 +107,7 @@ def migration_view(
         refused = [str(each) for each in errors]
         views.append(MarkerMigration(marker.key.namespace, marker.key.name, refused, differences))
     return MigrationView(
-        found=list(_found(cluster)),
+        found=list(installed(cluster)),
         every_marker=list(EVERY_MARKER),
         markers=views,
         steps=list(_steps(cluster, [each for each in views if each.refused])),
@@ -342,34 +239,6 @@ def _cycle_of(marker: PodProbeMarker, cycles: Mapping[str, Cycles]) -> Iterator[
         )
 
 
-def _found(cluster: KruiseCluster) -> Iterator[str]:
-    if cluster.definitions is not None:
-        crd = next(iter(cluster.definitions), None)
-        state = "not installed" if crd is None else "kruise-probe's" if crd.is_ours else "Kruise's"
-        yield f"CRDs: {state}"
-    for name, workloads in ((MANAGER, cluster.managers), (DAEMON, cluster.daemons)):
-        if workloads is None:
-            continue
-        for each in workloads:
-            yield f"{name} in {each.key.namespace}: {GATE} is {'on' if each.gate_is_on else 'off'}"
-        if not workloads:
-            yield f"{name}: not installed"
-    if cluster.webhooks is not None:
-        yield f"webhook {WEBHOOK}: {'installed' if _has_entry(cluster) else 'not installed'}"
-    if cluster.node_pod_probes is not None:
-        asked = sum(bool(each.spec.pod_probes) for each in cluster.node_pod_probes)
-        yield f"nodes with probes: {asked}"
-    if cluster.kruise_probe_leads:
-        yield "kruise-probe: a manager is installed"
-    yield f"markers: {len(cluster.markers)}"
-
-
-def _has_entry(cluster: KruiseCluster) -> bool:
-    return any(
-        hook.name == WEBHOOK for each in cluster.webhooks or () for hook in each.webhooks or ()
-    )
-
-
 def _steps(cluster: KruiseCluster, refused: Sequence[MarkerMigration]) -> Iterator[str]:
     """What to do, in this order."""
     managers, daemons = cluster.managers or (), cluster.daemons or ()
@@ -384,7 +253,7 @@ def _steps(cluster: KruiseCluster, refused: Sequence[MarkerMigration]) -> Iterat
             "Switch Kruise's gate off in manager and daemon: "
             f"--feature-gates={GATE}=false (Helm: featureGates={GATE}=false). Results stay on the pods"
         )
-    if _has_entry(cluster):
+    if cluster.has_webhook:
         yield (
             f"kubectl edit validatingwebhookconfiguration {WEBHOOK_CONFIGURATION}; "
             f"remove the entry {WEBHOOK} and the annotation {WEBHOOK_TEMPLATE} in one edit. "
@@ -395,15 +264,14 @@ def _steps(cluster: KruiseCluster, refused: Sequence[MarkerMigration]) -> Iterat
             "Give our daemon another port than 10221, which Kruise's uses, "
             "in --addr and in its liveness and readiness probes"
         )
-    crds_are_ours = any(each.is_ours for each in cluster.definitions or ())
     if not cluster.kruise_probe_leads:
         yield "Install kruise-probe: kruise-probe manifests | kubectl apply --server-side --force-conflicts -f -"
-        if cluster.definitions and not crds_are_ours:
+        if cluster.definitions and not cluster.crds_are_ours:
             yield (
                 "To keep Kruise's CRDs, install with Helm and crds.install=false, and with the webhook: "
                 "they have no validation rules, and a marker's status has two fields only"
             )
-    elif cluster.definitions and not crds_are_ours:
+    elif cluster.definitions and not cluster.crds_are_ours:
         yield (
             "Replace the CRDs, for validation and conditions: "
             "kruise-probe manifests --crds-only | kubectl apply --server-side --force-conflicts -f -"

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from prometheus_client import Gauge
 
-from kruise_probe.api.errors import AlreadyExists, Conflict, KubeError, NotFound, first_line
+from kruise_probe.api.errors import first_line
 from kruise_probe.api.meta import with_node_owner
 from kruise_probe.api.names import LEFT_OUT_REASONS, REASON_NO_ROOM
 from kruise_probe.api.pods import Pod

@@ -107,7 +107,9 @@ CRASHED = {"terminated": {"reason": "Error", "exitCode": 1}}
         pytest.param(marker_wire(), pod_with(node=""), "PodNotScheduled: ", id="not-scheduled"),
     ],
 )  # fmt: skip
-def test_a_blocked_probe_has_the_broken_link_of_explain(marker: Json, pod: SeenPod, text: str) -> None:
+def test_a_blocked_probe_has_the_broken_link_of_explain(
+    marker: Json, pod: SeenPod, text: str
+) -> None:
     first, *_ = trials(marker, pod=pod)
     assert isinstance(first.probe, Link)
     assert blocking_text(first.probe).startswith(text)

@@ -18,17 +18,15 @@ from support.pages import ROOT
 
 from kruise_probe.api.resources import MARKERS, NODE_POD_PROBES
 from kruise_probe.cli.migrate import migration_text
-from kruise_probe.inspection import migration
-from kruise_probe.inspection.migration import (
+from kruise_probe.inspection import kruise_objects, migration
+from kruise_probe.inspection.kruise_objects import (
     DAEMON_SETS,
     DEFINITIONS,
     DEPLOYMENTS,
-    EVERY_MARKER,
     WEBHOOK_CONFIGURATIONS,
     KruiseCluster,
-    MigrationView,
-    migration_view,
 )
+from kruise_probe.inspection.migration import EVERY_MARKER, MigrationView, migration_view
 from kruise_probe.manifests.crds import marker_crd
 
 Json = dict[str, Any]
@@ -54,8 +52,8 @@ def workload(name: str, *arguments: str) -> Json:
 
 
 WEBHOOK = {
-    "metadata": {"name": migration.WEBHOOK_CONFIGURATION, "annotations": {"template": "[]"}},
-    "webhooks": [{"name": "vpod.kb.io"}, {"name": migration.WEBHOOK}],
+    "metadata": {"name": kruise_objects.WEBHOOK_CONFIGURATION, "annotations": {"template": "[]"}},
+    "webhooks": [{"name": "vpod.kb.io"}, {"name": kruise_objects.WEBHOOK}],
 }
 
 
@@ -194,13 +192,15 @@ def test_markers_that_select_by_each_others_labels_are_reported() -> None:
     ],
 )  # fmt: skip
 def test_the_gate_is_read_from_the_arguments(arguments: tuple[str, ...], state: str) -> None:
-    found = view(manager=workload(migration.MANAGER, *arguments)).found
+    found = view(manager=workload(kruise_objects.MANAGER, *arguments)).found
     assert f"kruise-controller-manager in kruise-system: PodProbeMarkerGate is {state}" in found
 
 
 def test_the_steps_follow_what_is_installed() -> None:
     everything = view(
-        manager=workload(migration.MANAGER), daemon=workload(migration.DAEMON), webhook=WEBHOOK
+        manager=workload(kruise_objects.MANAGER),
+        daemon=workload(kruise_objects.DAEMON),
+        webhook=WEBHOOK,
     ).steps
     orders = [
         next(index for index, step in enumerate(everything) if part in step)
