@@ -1,7 +1,7 @@
 """The worker of one probe of one container: runs attempts on schedule and publishes the state.
 
-`schedule` decides when to probe, `targets` where, and `threshold` the state. An idle worker holds one timer. It has a
-task only while an attempt waits.
+`schedule` decides when to probe, `targets` where, and `threshold` the state. An idle worker holds one timer. It has
+a task only while an attempt waits.
 
 Source: kubelet pkg/kubelet/prober/worker.go (run, doProbe).
 Differs: no loop per worker. Edits apply field by field (KEP-6318). There are no attempts while the container does not
@@ -17,10 +17,10 @@ import structlog
 
 from kruise_probe.api.core import Probe
 from kruise_probe.api.v1alpha1 import ProbeState
-from kruise_probe.daemon import metrics, schedule, threshold
+from kruise_probe.daemon import metrics, schedule
 from kruise_probe.daemon.cri.containers import ContainerView
 from kruise_probe.daemon.diff import DesiredProbe, edit_of, invalid_reason
-from kruise_probe.daemon.identity import handler_type, probe_hash
+from kruise_probe.daemon.identity import handler_type
 from kruise_probe.daemon.metrics import ProbeSeries
 from kruise_probe.daemon.probers.dialing import end_of_round
 from kruise_probe.daemon.probers.exec import stuck_message
@@ -34,7 +34,7 @@ from kruise_probe.daemon.probers.prober import (
     Started,
 )
 from kruise_probe.daemon.readback import ReadbackMatch, readback_match
-from kruise_probe.daemon.results import PublishedResult, Results, next_result
+from kruise_probe.daemon.results import PublishedResult, Results, StatePublisher
 from kruise_probe.daemon.schedule import StartTime
 from kruise_probe.daemon.targets import (
     Containers,
@@ -43,7 +43,6 @@ from kruise_probe.daemon.targets import (
     running_container,
     target_of,
 )
-from kruise_probe.daemon.threshold import Record
 from kruise_probe.daemon.ticker import Ticker
 
 _REASONS_TO_REFRESH = frozenset(
@@ -101,13 +100,16 @@ class Worker:
             pod=str(desired.pod), container=desired.key.container, probe=str(desired.key.probe)
         )
         self._ticker = Ticker(daemon_start, self._timing(), self._on_tick)
+        self._state = StatePublisher(
+            desired,
+            results=context.results,
+            series=self.series,
+            recorded=recorded,
+            on_transition=context.on_transition,
+            now=context.now,
+        )
         self._configure()
 
-        self._record = (
-            threshold.restored(recorded.state, recorded.message) if recorded else Record()
-        )
-        self._grace_timer: asyncio.TimerHandle | None = None
-        self._container_id = ""
         self._started_at: float | None = None
         self._unsubscribe: Callable[[], None] | None = None
 
@@ -121,8 +123,6 @@ class Worker:
 
     def _configure(self) -> None:
         probe = self.desired.probe
-        self._thresholds = threshold.thresholds_of(probe)
-        self._hash = probe_hash(probe)
         self.series.type = handler_type(probe)
         self._invalid_reason = invalid_reason(probe)
         self._prober = None if self._invalid_reason else self._context.prober_factory(probe)
@@ -136,25 +136,24 @@ class Worker:
     def start(self) -> None:
         """Restore the recorded result, and subscribe to the container."""
         key = self.desired.key
-        if self._recorded is not None:
-            self._context.results.restore(key, self._recorded)
-            self.series.state = self._recorded.state.value
+        self._state.restore()
         self._unsubscribe = self._context.containers.subscribe(
             key.pod_uid, key.container, self._on_container_change
         )
         if self._invalid_reason:
-            self._publish(threshold.unknown(self._invalid_reason))
+            self._state.become_unknown(self._invalid_reason)
         else:
             self._sync_container()
 
     def edit(self, desired: DesiredProbe) -> None:
         """Apply an edit of the probe; every field takes effect at once."""
         old, self.desired = self.desired, desired
+        self._state.configure(desired)
         edit = edit_of(old.probe, desired.probe)
         probe_again = (
             edit.handler
             or (edit.timeout and self._attempt is not None)
-            or (old.ip != desired.ip and self._record.blocked is not None)
+            or (old.ip != desired.ip and self._state.record.blocked is not None)
         )
         if any(edit):
             self._ticker.timing = self._timing()
@@ -162,16 +161,15 @@ class Worker:
         if edit.handler or edit.timeout:
             self._discard_attempt()
         if edit.handler:
-            self._record = threshold.handler_changed(self._record)
+            self._state.restart_count()
         if edit.thresholds:
-            self._publish(threshold.thresholds_changed(self._record, self._thresholds))
+            self._state.apply_new_thresholds()
         if self._invalid_reason:
             self._stop_timers()
-            self._publish(threshold.unknown(self._invalid_reason))
+            self._state.become_unknown(self._invalid_reason)
             return
-        if self._grace_timer is not None:
-            self._on_grace_expired()  # The grace period may have changed.
-        if not self._container_id:
+        self._state.apply_new_grace_period()
+        if not self._state.container_id:
             self._sync_container()
         elif probe_again or edit.timing:
             self._restart_timer(probe_again=probe_again)
@@ -289,7 +287,7 @@ class Worker:
     def _stop_timers(self) -> None:
         self._ticker.stop()
         self._late_tick_at = None
-        self._stop_grace_timer()
+        self._state.stop_grace_timer()
 
     # The container.
 
@@ -300,15 +298,15 @@ class Worker:
         """
         container = running_container(self._context.containers, self.desired)
         if container is None:
-            self._record = threshold.put_on_hold(self._record)
+            self._state.put_on_hold()
             return None
         if isinstance(container, NotRunning):
-            self._publish_blocked(container.message, by_container=True)
+            self._state.block(container.message, by_container=True)
             return None
-        if container.id != self._container_id:
+        if container.id != self._state.container_id:
             self._adopt(container)
             return None
-        self._record = threshold.container_runs(self._record)
+        self._state.unblock_container()
         return container
 
     def _adopt(self, container: ContainerView) -> None:
@@ -317,21 +315,25 @@ class Worker:
         self._started_at = container.started_at.timestamp() if container.started_at else None
         recorded, self._recorded = self._recorded, None
         match = recorded and readback_match(
-            recorded, container_id=container.id, started_at=self._started_at, probe_hash=self._hash
+            recorded,
+            container_id=container.id,
+            started_at=self._started_at,
+            probe_hash=self._state.probe_hash,
         )
-        replaced = bool(self._container_id) or match is ReadbackMatch.OTHER
+        replaced = bool(self._state.container_id) or match is ReadbackMatch.OTHER
         ran_before_the_daemon = (
             self._from_start
-            and not self._container_id
+            and not self._state.container_id
             and self._started_at is not None
             and self._started_at <= self._daemon_start.wall_seconds
         )
-        self._container_id = container.id
         self._attempted = False
         delayed = self.desired.probe.effective_initial_delay_seconds > 0
-        self._publish(threshold.container_changed(self._record, initial_delay=replaced and delayed))
+        self._state.change_container(container.id, initial_delay=replaced and delayed)
         due = self._first_due()
-        is_known = match is ReadbackMatch.SAME and self._record.state is not ProbeState.UNKNOWN
+        is_known = (
+            match is ReadbackMatch.SAME and self._state.record.state is not ProbeState.UNKNOWN
+        )
         if due > self._loop.time() or not (is_known or ran_before_the_daemon):
             self._ticker.tick_at(due)
         elif is_known:
@@ -357,15 +359,13 @@ class Worker:
             self.series.failed += 1
         exec_timed_out = result.timed_out and self.desired.probe.exec is not None
         self._timeouts_in_a_row = self._timeouts_in_a_row + 1 if exec_timed_out else 0
-        factor = schedule.stretch(self._timeouts_in_a_row, self._thresholds.failure)
+        factor = schedule.stretch(self._timeouts_in_a_row, self._state.thresholds.failure)
         self._ticker.stretch_to(factor)
         self._internal_error_logged = False
         message = result.message
         if factor > 1:
             message = stuck_message(message, factor * self._ticker.timing.period_seconds)
-        self._publish(
-            threshold.result_observed(self._record, state, message, self._thresholds), probed=True
-        )
+        self._state.observe(state, message)
 
     def _record_error(self, error: Exception) -> None:
         """Record why an attempt has no result."""
@@ -377,74 +377,27 @@ class Worker:
             text = (
                 f"ProberError: {type(error).__name__}: {error}; report this defect of kruise-probe"
             )
-            self._publish_blocked(clean_message(text), by_container=False)
+            self._state.block(clean_message(text), by_container=False)
             return
         self.series.unknown += 1
         if error.reason == Reason.RUNTIME_UNAVAILABLE and not self._context.containers.available:
-            self._record = threshold.put_on_hold(self._record)
+            self._state.put_on_hold()
         elif error.reason == Reason.INVALID_PROBE:
-            self._publish(threshold.unknown(clean_message(str(error))))
+            self._state.become_unknown(clean_message(str(error)))
         else:
-            if error.reason in _REASONS_TO_REFRESH and self._record.blocked is None:
+            if error.reason in _REASONS_TO_REFRESH and self._state.record.blocked is None:
                 # The container may be gone or the runtime unavailable: a new list shows which.
                 self._context.containers.request_list()
             # Not `by_container`, whatever the reason: in the list the container runs. A container whose shim has died
             # may stay in the list as running; a blocking reason of the container would then be cleared every time.
-            self._publish_blocked(clean_message(str(error)), by_container=False)
+            self._state.block(clean_message(str(error)), by_container=False)
 
     def _report_queued(self) -> None:
         """Publish Unknown if the attempt in flight has waited too long in the exec queue; it keeps waiting."""
-        blocked, message = self._record.blocked, self._record.message
+        blocked, message = self._state.record.blocked, self._state.record.message
         if self._prober is None or message.startswith(Reason.EXEC_QUEUED):
             return
         if not self._context.containers.available or (blocked and blocked.by_container):
             return  # Something other than the queue blocks it.
         if (queued := self._prober.queued_too_long()) is not None:
-            self._publish(threshold.unknown(str(queued)))
-
-    # The state.
-
-    def _publish_blocked(self, message: str, *, by_container: bool) -> None:
-        at = self._loop.time()
-        self._publish(
-            threshold.attempt_blocked(
-                self._record, message, by_container=by_container, at=at, thresholds=self._thresholds
-            )
-        )
-        if self._grace_timer is None:
-            self._set_grace_timer()
-
-    def _set_grace_timer(self) -> None:
-        """Set the timer for the end of the grace period, when a blocked probe becomes Unknown."""
-        self._stop_grace_timer()
-        if (blocked := self._record.blocked) is not None:
-            due = blocked.since + self._thresholds.grace_seconds
-            if due > self._loop.time():
-                self._grace_timer = self._loop.call_at(due, self._on_grace_expired)
-
-    def _stop_grace_timer(self) -> None:
-        if self._grace_timer is not None:
-            self._grace_timer.cancel()
-        self._grace_timer = None
-
-    def _on_grace_expired(self) -> None:
-        self._publish(threshold.time_passed(self._record, self._loop.time(), self._thresholds))
-        self._set_grace_timer()
-
-    def _publish(self, record: Record, *, probed: bool = False) -> None:
-        """Store `record`, and update the results if the state, its message or its probe time changed."""
-        self._record = record
-        if record.state is None:
-            return
-        key, at = self.desired.key, self._context.now()
-        result = next_result(
-            self._context.results.get(key),
-            PublishedResult(record.state, record.message, self._container_id, self._hash, at, at),
-            probed=probed,
-            confirmed=probed and threshold.is_confirmed(record, self._thresholds),
-        )
-        if result is None:
-            return
-        self.series.state = record.state.value
-        if self._context.results.put(key, result):
-            self._context.on_transition(self.desired, result)
+            self._state.become_unknown(str(queued))
