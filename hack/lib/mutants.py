@@ -7,6 +7,7 @@ import ast
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq,
@@ -139,7 +140,7 @@ def _setter(node: ast.AST, name: str) -> Replace:
     return lambda new: setattr(node, name, new)
 
 
-def _item_setter(items: list[ast.AST], index: int) -> Replace:
+def _item_setter(items: list[Any], index: int) -> Replace:
     return lambda new: items.__setitem__(index, new)
 
 
@@ -159,7 +160,8 @@ def _is_left_alone(node: ast.AST) -> bool:
             return True
         case ast.Assign(targets=[ast.Name(id="__slots__" | "__all__")]):
             return True
-    return False
+        case _:
+            return False
 
 
 Change = tuple[ast.AST, str, str, Callable[[], None]]
@@ -203,6 +205,8 @@ def _statement_changes(node: ast.stmt, replace: Replace) -> Iterator[Change]:
             yield _replaced(node, ast.Break(), replace)
         case ast.Break():
             yield _replaced(node, ast.Continue(), replace)
+        case _:
+            pass
     if isinstance(node, ast.AugAssign) and type(node.op) in ARITHMETIC:
         after = ast.AugAssign(node.target, ARITHMETIC[type(node.op)](), node.value)
         yield _replaced(node, after, replace)
@@ -229,8 +233,10 @@ def _expression_changes(node: ast.expr, replace: Replace) -> Iterator[Change]:
         case ast.Constant(value=bool(value)):
             yield _replaced(node, ast.Constant(not value), replace)
         case ast.Constant(value=int(value) | float(value)):
-            after = value + 1 if abs(value) < TUNED else value * 10
-            yield _replaced(node, ast.Constant(after), replace)
+            changed = value + 1 if abs(value) < TUNED else value * 10
+            yield _replaced(node, ast.Constant(changed), replace)
+        case _:
+            pass
 
 
 def _joins(node: ast.BinOp) -> bool:

@@ -511,7 +511,7 @@ class _Importer:
         def get_code(loader: Any, name: str) -> Any:
             return code if loader.path == code.co_filename else original(loader, name)
 
-        importlib.machinery.SourceFileLoader.get_code = get_code  # type: ignore[method-assign]
+        importlib.machinery.SourceFileLoader.get_code = get_code  # type: ignore[method-assign,assignment]
         folder = f"{self._folder}/{number}"
         arguments = [*_pytest_arguments(self._folder), f"--basetemp={folder}", "-x", *names]
         return (
