@@ -29,7 +29,7 @@ from kruise_probe.manager.process import run_until_signalled
 from kruise_probe.manager.runnables import Runnable, Runnables
 from kruise_probe.serving.exposition import MetricsHandler
 from kruise_probe.serving.health import Checks, health_handlers
-from kruise_probe.serving.http_server import Handler
+from kruise_probe.serving.http_server import HttpHandler
 from kruise_probe.serving.server import HttpServer
 from kruise_probe.serving.stalls import StallDetector
 
@@ -211,7 +211,7 @@ class Manager:
 
     def _servers(self) -> list[Runnable]:
         """The HTTP servers and what they report, bound at once: a port in use is the first error."""
-        handlers: dict[str, dict[str, Handler]] = {
+        handlers: dict[str, dict[str, HttpHandler]] = {
             "health_addr": health_handlers(health=self.health, ready=self.ready),
             "metrics_addr": {"/metrics": MetricsHandler()},
         }
