@@ -36,7 +36,7 @@ _REQUEST_DUMP: Final = 0x301
 _IFA_ADDRESS, _IFA_LOCAL = 1, 2
 
 KEPT_SECONDS: Final = 30.0
-"""How long the addresses are cached. Not for ever: a virtual address may move to another node."""
+"""How long the addresses are cached. Not forever: a virtual address may move to another node."""
 
 RETRY_SECONDS: Final = 1.0
 """Least time between two reads for an address that is not found."""

@@ -11,7 +11,7 @@ It reads no clock and starts no task; `worker.py` calls it with loop times. Inva
 Source: kubelet pkg/kubelet/prober/worker.go (doProbe, resultRun).
 Differs: a new container resets the run of results and keeps the state; kubelet keeps the run and resets the state.
 A probe that cannot run becomes Unknown after the grace period. Kubelet reports Failure for a container that does not
-run, and keeps the old state on errors for ever.
+run, and keeps the old state on errors forever.
 """
 
 from typing import Final, NamedTuple

@@ -34,11 +34,6 @@ class StallDetector:
         self._forget_at = 0.0
         self._timer: asyncio.Handle | None = None
 
-    @property
-    def longest_seconds(self) -> float:
-        """The longest delay of the last `MEMORY_SECONDS`."""
-        return self._longest_seconds
-
     def stalled_since(self, at: float) -> bool:
         """Whether a stall has ended since loop time `at`."""
         return self._stall_ended_at >= at

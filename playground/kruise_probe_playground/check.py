@@ -23,7 +23,7 @@ STATES = (ProbeState.SUCCEEDED, ProbeState.FAILED)
 _EVENT_REASON = {ProbeState.SUCCEEDED: EVENT_SUCCEEDED, ProbeState.FAILED: EVENT_FAILED}
 
 
-class ProbeOfPod(NamedTuple):
+class CheckedProbe(NamedTuple):
     """One probe of one pod, written `<pod>/<probe>`."""
 
     namespace: str
@@ -38,7 +38,7 @@ class ProbeOfPod(NamedTuple):
 class Evidence(NamedTuple):
     """A visible effect of one state of a probe; `kind` is one of `KINDS`."""
 
-    probe: ProbeOfPod
+    probe: CheckedProbe
     state: str
     kind: str
 
@@ -52,7 +52,7 @@ class Progress:
 
     def __init__(self, *, wanted: int) -> None:
         self._wanted = wanted
-        self._probes: set[ProbeOfPod] = set()
+        self._probes: set[CheckedProbe] = set()
         self._evidence: set[Evidence] = set()
 
     def observe(self, snapshot: Snapshot, events: Iterable[PodEvent]) -> None:
@@ -65,19 +65,19 @@ class Progress:
             for seen in snapshot.pods_of(marker):
                 for trace in traces_of(snapshot, seen, marker):
                     name = ProbeName(marker.key.name, trace.probe.name)
-                    each = ProbeOfPod(seen.pod.namespace, seen.pod.name, name)
+                    each = CheckedProbe(seen.pod.namespace, seen.pod.name, name)
                     self._observe_trace(each, trace)
                     for state, reason in _EVENT_REASON.items():
                         if (seen.uid, reason, str(name)) in recorded:
                             self._evidence.add(Evidence(each, state, "event"))
 
-    def _observe_trace(self, probe: ProbeOfPod, trace: ProbeTrace) -> None:
+    def _observe_trace(self, probe: CheckedProbe, trace: ProbeTrace) -> None:
         self._probes.add(probe)
         kinds = ("report",) if trace.end else ("report", "marks")
         if trace.result:
             self._evidence |= {Evidence(probe, trace.result.state, kind) for kind in kinds}
 
-    def seen(self) -> Mapping[ProbeOfPod, list[str]]:
+    def seen(self) -> Mapping[CheckedProbe, list[str]]:
         """The observed states of each probe."""
         return {
             each: [state.value for state in STATES if not self._missing(each, state)]
@@ -121,5 +121,5 @@ class Progress:
             "seen": {str(each): states for each, states in self.seen().items()},
         }
 
-    def _missing(self, probe: ProbeOfPod, state: ProbeState) -> list[str]:
+    def _missing(self, probe: CheckedProbe, state: ProbeState) -> list[str]:
         return [kind for kind in KINDS if Evidence(probe, state, kind) not in self._evidence]

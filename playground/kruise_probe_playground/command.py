@@ -20,7 +20,7 @@ from kruise_probe_playground.documents import SAMPLE, BadFile, Document, load
 from kruise_probe_playground.node.addresses import NoAddress
 from kruise_probe_playground.programs import ChildFailed
 from kruise_probe_playground.session import Playground
-from kruise_probe_playground.showing import Ticker, check, problems_of, show_lines, show_live
+from kruise_probe_playground.showing import ChangeLog, check, problems_of, show_lines, show_live
 from kruise_probe_playground.ticker import Line
 from kruise_probe_playground.workspace import NoWorkspace
 
@@ -148,13 +148,13 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 async def _run(settings: Settings) -> int:
-    ticker = Ticker()
+    changes = ChangeLog()
     started_at = asyncio.get_running_loop().time()
     async with Playground(
         documents=settings.documents,
         nodes=settings.nodes,
         kubeconfig_out=settings.kubeconfig_out,
-        on_note=lambda text: ticker.add(Line("", text, "bad")),
+        on_note=lambda text: changes.add(Line("", text, "bad")),
     ) as running:
         if settings.check_seconds is not None:
             return await _check(
@@ -162,7 +162,7 @@ async def _run(settings: Settings) -> int:
             )
         console = Console()
         if console.is_terminal and not console.is_dumb_terminal:
-            await running.alongside(show_live(running, ticker, console))
+            await running.alongside(show_live(running, changes, console))
         else:
             await running.alongside(show_lines(running, _print_line))
     return 0

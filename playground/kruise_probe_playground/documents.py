@@ -244,7 +244,9 @@ class Applier:
             await self._client.request_raw("PATCH", path + _STRICT, body, PatchType.MERGE)
 
     async def _kinds(self, api_version: str, kind: str) -> Mapping[str, _ServedKind]:
-        if kind not in self._served.get(api_version, ()):  # a definition may have come meanwhile
+        if kind not in self._served.get(
+            api_version, ()
+        ):  # a definition may be newer than the last answer
             try:
                 answer = await self._client.get_raw(_root(api_version))
             except NotFound:

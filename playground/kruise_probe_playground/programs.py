@@ -32,7 +32,7 @@ _log = structlog.get_logger(__name__)
 
 
 class ChildFailed(Exception):
-    """A program ends again and again; the text contains the last line of its log."""
+    """A program ends repeatedly; the text contains the last line of its log."""
 
 
 class Child:
@@ -71,7 +71,7 @@ class Child:
         """Run until cancelled; then send SIGTERM, and SIGKILL after a grace period.
 
         Raises:
-            ChildFailed: it ended again and again, or rejected its command line.
+            ChildFailed: it ended repeatedly, or rejected its command line.
             OSError: it cannot be started.
         """
         loop = asyncio.get_running_loop()

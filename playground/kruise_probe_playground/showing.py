@@ -40,8 +40,8 @@ def hints(playground: Playground) -> list[str]:
     return lines
 
 
-class Ticker:
-    """The newest lines, bounded."""
+class ChangeLog:
+    """The newest lines with their times, bounded."""
 
     def __init__(self, now: Callable[[], datetime] = utc_now) -> None:
         self._now = now
@@ -57,12 +57,12 @@ async def problems_of(playground: Playground) -> list[ProblemSummary]:
     return list(summaries(status_view(snapshot, snapshot.markers, ())))
 
 
-async def show_live(playground: Playground, ticker: Ticker, console: Console) -> None:
+async def show_live(playground: Playground, changes: ChangeLog, console: Console) -> None:
     """Draw until cancelled."""
-    board = Board(playground.client, ticker.add)
+    board = Board(playground.client, changes.add)
 
     def view() -> View:
-        lines = list(ticker.lines)
+        lines = list(changes.lines)
         return View(Shown(board.rows, lines, hints(playground), utc_now(), board.problems))
 
     async with asyncio.TaskGroup() as group:

@@ -73,7 +73,7 @@ def conflict(conflicts: Iterable[ClaimConflict], cycle: Sequence[CycleStep]) -> 
     if cycle:
         messages.append(
             f"Markers of this namespace select pods by labels that they write for each other: {cycle_text(cycle)}. "
-            "Pods that they select may change again and again, at a limited rate. "
+            "Labels of the pods that they select may change repeatedly, at a limited rate. "
             "Remove one of these labels from a markerPolicy or from a selector."
         )
     if sentences:

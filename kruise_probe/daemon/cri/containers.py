@@ -80,7 +80,6 @@ class ContainerWatcher:
     def __init__(self, runtime: Runtime) -> None:
         self.available = False
         self.problem = "the containers of this node are not listed yet"
-        self.lists = 0
         self._runtime = runtime
         self._subscribers: dict[ContainerKey, list[Callback]] = {}
         self._newest: dict[ContainerKey, ContainerInfo] = {}
@@ -189,7 +188,6 @@ class ContainerWatcher:
             self._refresh_is_wanted = False
             self._refreshed_at = asyncio.get_running_loop().time()
         ids_with_events, self._ids_with_events = self._ids_with_events, set()
-        self.lists += 1
         containers = await self._runtime.list_containers()
         before, self._newest = self._newest, newest(containers)
         if self._stream_is_trusted and not ids_with_events.issuperset(

@@ -37,7 +37,7 @@ async def test_without_a_delay_there_is_no_stall() -> None:
         await asyncio.sleep(60)
 
     assert not detector.stalled_since(0.0)
-    assert detector.longest_seconds < 0.01
+    assert detector._longest_seconds < 0.01
     assert detector.check() is None
 
 
@@ -73,7 +73,7 @@ async def test_a_stall_is_measured_whenever_it_begins_between_two_ticks(
         stall(0.9)
         await asyncio.sleep(0.001)
 
-        assert detector.longest_seconds > 0.6
+        assert detector._longest_seconds > 0.6
 
 
 async def test_a_long_stall_is_unhealthy_and_forgotten_later(stall: Stall) -> None:
