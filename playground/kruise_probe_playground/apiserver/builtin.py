@@ -1,6 +1,6 @@
 """The built-in kinds. ConfigMaps, Secrets and Services are stored; nothing acts on them.
 
-Their structure is `core_schemas.json`, read once; their manners are small classes here and in `pods`.
+Their structure is `core_schemas.json`, read once; their rules are small classes here and in `pods`.
 
 Source: kubernetes pkg/registry/core, pkg/registry/coordination.
 Differs: this server's garbage collector deletes namespaces, instead of a controller manager.
