@@ -67,7 +67,7 @@ async def _run(real: Any, embedded: Any, history: Sequence[Step]) -> list[str]:
             watches = [await _watches(stack, client, history) for client in clients]
             for number, step in enumerate(history):
                 answers = [await client.send(step) for client in clients]
-                if found := differences(*answers):
+                if found := differences(answers[0], answers[1]):
                     return [f"step {number}: {step}", *found]
             for client, kind in product(clients, sorted({each.kind for each in history})):
                 for number, labels in enumerate(SENTINELS):
@@ -77,7 +77,7 @@ async def _run(real: Any, embedded: Any, history: Sequence[Step]) -> list[str]:
                 [await _heard(client, each) for each in some]
                 for client, some in zip(clients, watches, strict=True)
             ]
-            return [f"watches {each}" for each in differences(*heard)]
+            return [f"watches {each}" for each in differences(heard[0], heard[1])]
     finally:
         for client in clients:
             await _end(client)
