@@ -263,7 +263,7 @@ def test_markers_that_do_not_match_are_counted_beyond_the_limit(others: int) -> 
     view = view_of(markers=[marker(), *far])
 
     assert len(view.not_matching) == min(others, MAX_UNMATCHED)
-    assert view.strangers_left_out == others - len(view.not_matching)
+    assert view.more_not_matching == others - len(view.not_matching)
 
 
 def test_markers_of_other_namespaces_are_listed_if_they_would_select_the_pod() -> None:
