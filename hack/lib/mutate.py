@@ -59,6 +59,7 @@ PACKAGES = [
         "daemon",
         "informers",
         "inspection",
+        "manager",
         "webhook",
         "workqueue",
     )
@@ -135,7 +136,7 @@ def _options() -> argparse.Namespace:
         nargs="*",
         default=PACKAGES,
         metavar="PATH",
-        help="files or folders [the seven packages of the product that decide]",
+        help="files or folders [the packages that decide]",
     )
     parser.add_argument("--sample", type=int, metavar="N", help="so many mutants [all]")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="which ones [1]")

@@ -334,3 +334,42 @@ class TestMarkers:
         handlers.clear()
         handlers.marker_events.on_delete(last_known)
         assert set(handlers.pods) == ({KEY} if pods else set())
+
+
+class TestOldState:
+    """What an object selected, held or was before the event counts too: it must lose what it has."""
+
+    async def test_an_edited_selector_enqueues_the_pods_of_the_old_one(self) -> None:
+        handlers = Handlers().matched()
+        handlers.pod_events.on_add(pod(), is_initial=False)
+        handlers.clear()
+        edited = marker(selector={"matchLabels": {"app": "db"}}, generation=2)
+        handlers.marker_events.on_update(marker(), edited)
+
+        assert set(handlers.pods) == {KEY}
+        assert set(handlers.nodes) == {"node-1"}
+
+    async def test_a_pod_that_stops_matching_has_its_old_markers_counted(self) -> None:
+        handlers = Handlers().matched()
+        old, new = changed(labels={"app": "db"})
+        handlers.pod_events.on_add(old, is_initial=False)
+        handlers.clear()
+        handlers.pod_events.on_update(old, new)
+
+        assert handlers.markers == {"web"}
+        assert set(handlers.nodes) == {old.node}
+
+    async def test_a_pod_that_moved_has_both_nodes_planned(self) -> None:
+        handlers = Handlers().matched()
+        old, new = changed(node="node-9")
+        handlers.pod_events.on_update(old, new)
+
+        assert set(handlers.nodes) == {old.node, "node-9"}
+
+    async def test_a_deleted_pod_without_a_marker_but_with_an_entry_has_its_node_planned(
+        self,
+    ) -> None:
+        handlers = Handlers()
+        gone = pod(labels={})
+        handlers.pod_events.on_delete(gone)
+        assert handlers.nodes == {}

@@ -21,11 +21,16 @@ from support.scripted_node import (
 
 from kruise_probe.api.core import Probe
 from kruise_probe.api.meta import ObjectMeta
-from kruise_probe.api.v1alpha1 import NodePodProbe, NodePodProbeStatus
+from kruise_probe.api.v1alpha1 import (
+    ContainerProbeState,
+    NodePodProbe,
+    NodePodProbeStatus,
+    PodProbeStatus,
+)
 from kruise_probe.daemon import metrics
 from kruise_probe.daemon.probers.prober import Prober
 from kruise_probe.daemon.results import Results
-from kruise_probe.daemon.supervisor import REPAIR_SECONDS, Supervisor
+from kruise_probe.daemon.supervisor import Supervisor
 from kruise_probe.daemon.worker import WorkerContext
 
 
@@ -48,7 +53,7 @@ class Supervised:
                 now=wall_clock,
             )
         )
-        self.containers.start(age=100)
+        self.container_id = self.containers.start(age=100)
 
     def _prober(self, probe: Probe) -> Prober:
         assert probe.exec is not None
@@ -57,10 +62,14 @@ class Supervised:
             raise RuntimeError("broken")
         return self.probers(probe)
 
-    def apply(self, *commands: str, first: bool = False) -> None:
+    def apply(
+        self, *commands: str, first: bool = False, status: NodePodProbeStatus | None = None
+    ) -> None:
         probes = [probe_of(exec_probe(each, period_seconds=10), f"m#{each}") for each in commands]
         self.supervisor.apply(
-            NodePodProbe(ObjectMeta("node-1"), spec_of(pod_of(*probes)), NodePodProbeStatus()),
+            NodePodProbe(
+                ObjectMeta("node-1"), spec_of(pod_of(*probes)), status or NodePodProbeStatus()
+            ),
             first=first,
         )
 
@@ -130,8 +139,8 @@ async def test_a_removed_probe_ends_and_loses_its_result() -> None:
 @pytest.mark.parametrize(
     ("away_seconds", "known"),
     [
-        pytest.param(REPAIR_SECONDS - 1, True, id="soon"),
-        pytest.param(REPAIR_SECONDS + 1, False, id="late"),
+        pytest.param(59, True, id="soon"),
+        pytest.param(61, False, id="late"),
     ],
 )
 async def test_results_of_a_deleted_object_are_kept_for_a_minute(
@@ -151,3 +160,45 @@ async def test_results_of_a_deleted_object_are_kept_for_a_minute(
         made.containers.set_available(True)
         await settle()
         assert (made.states.get("m#a") == "Succeeded") == known
+
+
+@pytest.mark.parametrize("state", ["Succeeded", "Failed", "Unknown"])
+@pytest.mark.parametrize("first", [True, False])
+async def test_a_status_is_read_back_only_from_the_object_that_existed_at_the_start(
+    state: str, first: bool
+) -> None:
+    async with supervised() as made:
+        recorded = ContainerProbeState(
+            "m#a", state, message="from before", container_id=made.container_id
+        )
+        status = NodePodProbeStatus((PodProbeStatus("pod", "default", "uid-pod", (recorded,)),))
+        made.probers.answer(BAD, seconds=5)
+        made.apply("a", first=first, status=status)
+        await settle()
+        assert made.states == ({"m#a": state} if first else {})
+
+
+async def test_a_probe_that_could_not_be_set_up_can_be_removed() -> None:
+    async with supervised() as made:
+        made.broken.add("bad")
+        made.apply("bad", "good")
+        made.apply("good")
+        await asyncio.sleep(20)
+        assert made.states == {"m#good": "Succeeded"}
+        assert len(list(made.supervisor.series)) == 1
+
+
+async def test_an_edit_changes_the_running_worker() -> None:
+    async with supervised() as made:
+        made.apply("old")
+        await asyncio.sleep(20)
+        edited = probe_of(exec_probe("new", period_seconds=10), "m#old")
+        made.supervisor.apply(NodePodProbe(ObjectMeta("node-1"), spec_of(pod_of(edited))))
+        before = len(made.probers.attempts)
+        await asyncio.sleep(35)
+        commands = {
+            each.probe.exec and each.probe.exec.command for each in made.probers.attempts[before:]
+        }
+        assert commands == {("new",)}
+        assert made.states == {"m#old": "Succeeded"}
+        assert (len(list(made.supervisor.series)), made.containers.subscriptions) == (1, 1)

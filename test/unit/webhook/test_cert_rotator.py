@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 from support.background import background
 
 from kruise_probe.api.errors import Conflict, Forbidden, NotFound
@@ -194,6 +195,15 @@ async def test_a_failed_round_is_reported_and_retried(store: Store) -> None:
         await asyncio.sleep(5)
         assert made.last_error == ""
         assert tls.loaded.is_set()
+
+
+async def test_the_same_failure_is_logged_once(store: Store) -> None:
+    made, _ = rotator(store)
+    store.forbidden = True
+    with capture_logs() as logs:
+        async with background(made.run()):
+            await asyncio.sleep(30)
+    assert [entry["log_level"] for entry in logs] == ["warning"]
 
 
 async def test_repeated_conflicts_are_reported_and_retried_with_a_pause(

@@ -1,5 +1,6 @@
 """Validation by the webhook: the table of markers on creation, and which parts of an update are validated."""
 
+import base64
 import copy
 import json
 from typing import Any
@@ -229,17 +230,19 @@ def test_requests_that_change_no_probe_of_a_node_get_no_warning(change: Json) ->
     assert review_node_pod_probe(msgspec.structs.replace(request, **change)).warnings == ()
 
 
+BAD = {**GOOD, "probes": [{**GOOD["probes"][0], "containerName": ""}]}
+
+
 @pytest.mark.parametrize(
     "old",
     [
         pytest.param({**marker(GOOD), "spec": {"probes": "none"}}, id="of-another-schema"),
-        pytest.param({**marker(GOOD), "x": [1] * (MAX_VALUES + 2)}, id="of-too-many-values"),
+        pytest.param({**marker(BAD), "x": [1] * (MAX_VALUES + 2)}, id="of-too-many-values"),
     ],
 )
-def test_an_old_marker_that_cannot_be_read_excuses_no_error(old: Json) -> None:
-    bad = marker({**GOOD, "probes": [{**GOOD["probes"][0], "containerName": ""}]})
-
-    assert response(review("UPDATE", bad, old))["allowed"] is False
+def test_an_old_marker_that_is_not_read_excuses_no_error(old: Json) -> None:
+    assert response(review("UPDATE", marker(BAD), marker(BAD)))["allowed"] is True
+    assert response(review("UPDATE", marker(BAD), old))["allowed"] is False
     assert response(review("UPDATE", marker(GOOD), old))["allowed"] is True
 
 
@@ -249,9 +252,8 @@ def test_the_limit_of_values_is_inclusive(commas: int, allowed: bool) -> None:
 
 
 def test_a_denial_brackets_several_errors_and_not_one() -> None:
-    one = {**GOOD, "probes": [{**GOOD["probes"][0], "containerName": ""}]}
     two = {**GOOD, "probes": [{**GOOD["probes"][0], "containerName": "", "name": ""}]}
-    single, several = (response(review("CREATE", marker(each)))["status"] for each in (one, two))
+    single, several = (response(review("CREATE", marker(each)))["status"] for each in (BAD, two))
 
     assert "is invalid: spec.probes[0]" in single["message"]
     assert "is invalid: [spec.probes[0]" in several["message"]
@@ -264,3 +266,21 @@ def test_a_review_without_warnings_has_no_such_field() -> None:
     encoded = json.loads(encode_review(request, AdmissionResponse()))
 
     assert encoded["response"] == {"uid": "u", "allowed": True}
+
+
+def test_a_patch_is_a_json_patch_in_base64() -> None:
+    patch = [{"op": "add", "path": "/metadata/annotations", "value": {"a": "b"}}]
+    found = json.loads(
+        encode_review(review("CREATE", marker(GOOD)), AdmissionResponse(patch=patch))
+    )
+
+    assert found["response"]["patchType"] == "JSONPatch"
+    assert json.loads(base64.b64decode(found["response"]["patch"])) == patch
+
+
+def test_the_probes_of_a_node_of_too_many_values_are_not_checked() -> None:
+    labels = {f"k{number}": "v" for number in range(MAX_VALUES + 1)}
+    node = {"metadata": {"name": "n", "labels": labels}, "spec": {"podProbes": []}}
+    (warning,) = review_node_pod_probe(review("CREATE", node)).warnings
+
+    assert f"more than {MAX_VALUES} values" in warning
