@@ -7,6 +7,7 @@ behind it may change. It knows nothing of probes; the product is written with it
 from msgspec.structs import replace
 
 from kruise_probe.api.core import Lease, LeaseSpec, Node
+from kruise_probe.api.declared import Unstructured, kind, resource_of, untyped
 from kruise_probe.api.errors import (
     AlreadyExists,
     ApiError,
@@ -19,15 +20,7 @@ from kruise_probe.api.errors import (
     NotFound,
 )
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.kinds import (
-    KubeObject,
-    Resource,
-    Unstructured,
-    as_is,
-    kind,
-    resource_of,
-    untyped,
-)
+from kruise_probe.api.kinds import KubeObject, Resource, as_is
 from kruise_probe.api.meta import ApiObject, Condition, LabelSelector, ObjectMeta, OwnerReference
 from kruise_probe.api.times import utc_now
 from kruise_probe.client.client import Client, merge_diff, retry_on_conflict

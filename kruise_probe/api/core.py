@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from kruise_probe.api.kinds import kind, resource_of
+from kruise_probe.api.declared import kind, resource_of
 from kruise_probe.api.meta import ApiObject
 
 MAX_TIMEOUT_SECONDS: Final = 3600

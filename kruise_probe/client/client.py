@@ -14,9 +14,10 @@ from typing import Any, Final, Protocol, TypeVar, cast
 
 import msgspec
 
+from kruise_probe.api.declared import encode, resource_of, to_json
 from kruise_probe.api.errors import AlreadyExists, Conflict, NotFound
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.kinds import KubeObject, Resource, encode, resource_of, to_json
+from kruise_probe.api.kinds import KubeObject, Resource
 from kruise_probe.client.request import PatchType, Propagation
 from kruise_probe.client.rest import RestClient
 

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from kruise_probe.api.kinds import KubeObject, resource_of
+from kruise_probe.api.declared import resource_of
+from kruise_probe.api.kinds import KubeObject
 from kruise_probe.api.times import format_time
 from kruise_probe.api.token_bucket import TokenBucket
 

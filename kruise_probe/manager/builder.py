@@ -8,8 +8,9 @@ fills its queue by itself passes it to `queue` and its handlers to `handles`.
 from collections.abc import Awaitable, Callable, Hashable, Iterable
 from typing import Any, Generic, Protocol, Self, TypeVar
 
+from kruise_probe.api.declared import resource_of
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.kinds import KubeObject, Resource, resource_of
+from kruise_probe.api.kinds import KubeObject, Resource
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.manager.predicates import Predicate
 from kruise_probe.manager.runnables import Runnable

@@ -14,7 +14,8 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
-from kruise_probe.api.kinds import KubeObject, Resource, resource_of
+from kruise_probe.api.declared import resource_of
+from kruise_probe.api.kinds import KubeObject, Resource
 from kruise_probe.api.times import utc_now
 from kruise_probe.client.client import Client
 from kruise_probe.client.config import ClusterConfig, load_config

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
-from kruise_probe.api.kinds import resource_of
+from kruise_probe.api.declared import resource_of
 from kruise_probe.api.meta import ApiObject, Condition, OwnerReference
 from kruise_probe.api.times import format_time, utc_now
 

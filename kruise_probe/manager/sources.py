@@ -7,8 +7,9 @@ Differs: keys of an initial list and of a resync have LOW priority, so that they
 from collections.abc import Callable, Hashable, Iterable
 from typing import Generic, TypeVar
 
+from kruise_probe.api.declared import Unstructured
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.kinds import KubeObject, Resource, Unstructured
+from kruise_probe.api.kinds import KubeObject, Resource
 from kruise_probe.api.meta import ApiObject, OwnerReference
 from kruise_probe.manager.predicates import Predicate
 from kruise_probe.workqueue.priority import Priority

@@ -7,7 +7,8 @@ from typing import Any, Final, cast
 import msgspec
 import yaml
 
-from kruise_probe.api.kinds import KubeObject, resource_of
+from kruise_probe.api.declared import resource_of
+from kruise_probe.api.kinds import KubeObject
 from kruise_probe_playground.apiserver.schema import Json
 
 Source = Json | Path | str | type[msgspec.Struct]
