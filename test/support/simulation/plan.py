@@ -62,6 +62,16 @@ def _outcome(random: Random) -> tuple[Any, ...]:
     return random.choice(POD_NAMES), command, random.choice([0, 1]), output
 
 
+def _meddling(random: Random) -> tuple[Any, ...]:
+    part = random.choice(["labels", "annotations"])
+    return (
+        random.choice(POD_NAMES),
+        part,
+        f"{part[0]}{random.choice('123')}",
+        random.choice(["?", None]),
+    )
+
+
 def _pause(random: Random) -> tuple[Any, ...]:
     kind = random.choice(["pod", "marker"])
     names = POD_NAMES if kind == "pod" else MARKER_NAMES
@@ -76,6 +86,10 @@ EDITS: dict[str, tuple[int, Callable[[Random], tuple[Any, ...]]]] = {
     "replace_pod": (2, lambda r: (r.choice(POD_NAMES), r.choice(NODE_NAMES))),
     "restart_container": (2, lambda r: (r.choice(POD_NAMES), r.choice([0.0, 2.0, 35.0]))),
     "pause": (1, _pause),
+    "terminate_pod": (1, lambda r: (r.choice(POD_NAMES), r.choice([0.1, 5.0, 25.0]))),
+    "gate_pod": (1, lambda r: (r.choice(POD_NAMES), r.choice([0.1, 5.0, 25.0]))),
+    "move_ip": (1, lambda r: (r.choice(POD_NAMES), f"127.1.1.{r.randrange(1, 9)}")),
+    "meddle": (1, _meddling),
     "break_plan": (1, lambda r: (r.choice(NODE_NAMES),)),
     "delete_plan": (1, lambda r: (r.choice(NODE_NAMES),)),
     "recreate_node": (1, lambda r: (r.choice(NODE_NAMES), r.choice([0.0, 1.0, 20.0]))),

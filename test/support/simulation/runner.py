@@ -225,7 +225,8 @@ async def _build(desired: _Desired, seconds: float) -> Json:
         for name in NODE_NAMES:
             world.request("POST", NODES.path(), {"metadata": {"name": name}})
         for name, pod in desired.pods.items():
-            world.create_pod(name, pod["spec"]["nodeName"], pod["metadata"]["labels"]["app"])
+            app, ip = pod["metadata"]["labels"]["app"], pod["status"]["podIP"]
+            world.create_pod(name, pod["spec"]["nodeName"], app, ip)
         for name, marker in desired.markers.items():
             if "deletionTimestamp" in marker["metadata"]:
                 continue

@@ -20,7 +20,12 @@ from support.simulation.network import QUIET, ApiServers, Chances, Sent
 from support.simulation.processes import DaemonProcess, ManagerProcess, Process, Surroundings
 
 from kruise_probe.api.kinds import Resource
-from kruise_probe.api.names import PAUSED_ANNOTATION, SYSTEM_NAMESPACE, agent_lease_name
+from kruise_probe.api.names import (
+    MANAGER_FIELD_MANAGER,
+    PAUSED_ANNOTATION,
+    SYSTEM_NAMESPACE,
+    agent_lease_name,
+)
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
 from kruise_probe.api.times import format_time
 from kruise_probe.client.request import JSON, PatchType, Request
@@ -265,9 +270,9 @@ class World:
 
     # Edits.
 
-    def create_pod(self, name: str, node: str, app: str = "web") -> None:
-        number = POD_NAMES.index(name)
-        wire = pod_wire(name, node=node, labels={"app": app}, ip=f"127.1.0.{number + 1}")
+    def create_pod(self, name: str, node: str, app: str = "web", ip: str = "") -> None:
+        ip = ip or f"127.1.0.{POD_NAMES.index(name) + 1}"
+        wire = pod_wire(name, node=node, labels={"app": app}, ip=ip)
         wire["metadata"] = {"name": name, "labels": {"app": app}}
         wire["spec"]["containers"] = [{"name": "main", "image": "none"}]
         created = self._post(f"/api/v1/namespaces/{NAMESPACE}/pods", wire)
@@ -294,6 +299,46 @@ class World:
             container = self._containers.pop(name)
             self.runtimes[node].stop(container)
             self.runtimes[node].remove(container)
+
+    def terminate_pod(self, name: str, seconds: float) -> None:
+        """Delete a pod whose containers take so long to end."""
+        uid = self._uid(name)
+        if uid:
+            self.request("DELETE", PODS.path(NAMESPACE, name))
+            self.after(seconds, f"end of {name}", lambda: self._remove_terminated(name, uid))
+
+    def _uid(self, pod: str) -> str:
+        found = self.get(PODS, pod)
+        return str(found["metadata"]["uid"]) if found else ""
+
+    def _remove_terminated(self, name: str, uid: str) -> None:
+        if self._uid(name) == uid:
+            self.delete_pod(name)
+
+    def gate_pod(self, name: str, seconds: float) -> None:
+        """The kubelet reports that the pod is not initialized, for so long."""
+        self._initialized(name, "False")
+        self.after(seconds, f"{name} is initialized", lambda: self._initialized(name, "True"))
+
+    def _initialized(self, name: str, status: str) -> None:
+        if self._uid(name):
+            condition = {"type": "Initialized", "status": status}
+            self.request(
+                "PATCH",
+                PODS.path(NAMESPACE, name, "status"),
+                {"status": {"conditions": [condition]}},
+                PatchType.STRATEGIC_MERGE,
+            )
+
+    def move_ip(self, name: str, ip: str) -> None:
+        if self._uid(name):
+            self.merge(PODS, name, {"status": {"podIP": ip}}, subresource="status")
+
+    def meddle(self, name: str, part: str, key: str, value: str | None) -> None:
+        """Overwrite or remove a mark, in the name of our manager."""
+        if self._uid(name):
+            path = PODS.path(NAMESPACE, name, "status") + f"?fieldManager={MANAGER_FIELD_MANAGER}"
+            self.request("PATCH", path, {"metadata": {part: {key: value}}}, PatchType.MERGE)
 
     def replace_pod(self, name: str, node: str) -> None:
         app = (self.get(PODS, name) or {"metadata": {"labels": {"app": "web"}}})["metadata"][
@@ -468,6 +513,11 @@ class World:
             self._register(node)
         for name, container in list(self._containers.items()):
             self._start_again(name, container)
+        for name, pod in self.objects(PODS).items():
+            if "deletionTimestamp" in pod["metadata"]:
+                self.delete_pod(name)
+            else:
+                self._initialized(name, "True")
         for name in self.objects(PODS):
             self.pause("pod", name, None)
         for name in self.objects(MARKERS):
