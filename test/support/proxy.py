@@ -20,6 +20,7 @@ import aiohttp
 import yaml
 from aiohttp import web
 from aiohttp.connector import NEEDS_CLEANUP_CLOSED
+from support.patience import PATIENCE_SECONDS
 from yarl import URL
 
 from kruise_probe.client.config import ClusterConfig
@@ -173,7 +174,9 @@ class FaultyProxy:
             lambda each: each.writes and (leases or not each.about_leases), since=since
         )
 
-    async def until(self, what: str, holds: Callable[[], bool], *, seconds: float = 20.0) -> None:
+    async def until(
+        self, what: str, holds: Callable[[], bool], *, seconds: float = PATIENCE_SECONDS
+    ) -> None:
         """Returns once `holds`; checks it after each request and response."""
         try:
             async with asyncio.timeout(seconds):
