@@ -19,7 +19,8 @@ AUTHENTICATED: Final = "system:authenticated"
 TOKEN_REVIEWS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
 ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 SELF_REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-REVIEW_PATHS: Final = frozenset({TOKEN_REVIEWS, ACCESS_REVIEWS, SELF_REVIEWS})
+WHOAMI_REVIEWS: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+REVIEW_PATHS: Final = frozenset({TOKEN_REVIEWS, ACCESS_REVIEWS, SELF_REVIEWS, WHOAMI_REVIEWS})
 
 
 class User(NamedTuple):
@@ -98,7 +99,7 @@ class _Spec(msgspec.Struct, rename="camel"):
 
 
 class _Review(msgspec.Struct):
-    spec: _Spec
+    spec: _Spec = msgspec.field(default_factory=_Spec)
 
 
 def review_response(
@@ -117,6 +118,8 @@ def review_response(
         raise bad_request(f"the body is not a review: {error}") from error
     if path == TOKEN_REVIEWS:
         return {**sent, "status": _token_status(spec.token, tokens)}
+    if path == WHOAMI_REVIEWS:
+        return {**sent, "status": {"userInfo": {"username": user, "groups": [AUTHENTICATED]}}}
     asked = spec.non_resource_attributes or spec.resource_attributes or _Attributes()
     whom = user if path == SELF_REVIEWS else spec.user
     allowed = allows(whom, asked.verb, asked.what, asked.namespace)

@@ -173,12 +173,22 @@ class ServiceRules(Rules):
             and spec.get("clusterIP") != "None"
         ):
             return [failures.required("spec.ports")]
-        several = len(spec.get("ports") or ()) > 1
+        ports = list(enumerate(spec.get("ports") or ()))
         return [
-            failures.required(f"spec.ports[{index}].name")
-            for index, port in enumerate(spec.get("ports") or ())
-            if several and not port.get("name")
+            *(
+                failures.required(f"spec.ports[{index}].name")
+                for index, port in ports
+                if len(ports) > 1 and not port.get("name")
+            ),
+            *(
+                invalid_value(f"spec.ports[{index}].targetPort", 0, "must be between 1 and 65535")
+                for index, port in ports
+                if port["targetPort"] == 0
+            ),
         ]
+
+    def validate_update(self, new: Json, old: Json) -> Sequence[Cause]:
+        return self.validate(new)
 
 
 def _service_fields(service: Json) -> Mapping[str, str]:
@@ -254,6 +264,7 @@ def builtin_kinds() -> list[Kind]:
             columns=printers.EVENTS,
             rules=EventRules(),
             plain_finalizers=True,
+            metadata_last=True,
             create_on_update=True,
             select_fields=_event_fields,
         ),
@@ -333,6 +344,7 @@ def builtin_kinds() -> list[Kind]:
             "leases",
             group="coordination.k8s.io",
             columns=printers.LEASES,
+            plain_finalizers=True,
             create_on_update=True,
             unconditional_update=False,
         ),

@@ -16,6 +16,7 @@ from kruise_probe_playground.apiserver import failures
 from kruise_probe_playground.apiserver.authentication import (
     REVIEW_PATHS,
     SELF_REVIEWS,
+    WHOAMI_REVIEWS,
     Tokens,
     check_no_web_page,
     review_response,
@@ -178,7 +179,8 @@ class Frontend:
 
     async def _review(self, request: web.Request, user: str) -> web.Response:
         _, _, group, _, resource = request.path.split("/")
-        if request.path != SELF_REVIEWS and not self._allows(user, "create", resource):
+        own = request.path in (SELF_REVIEWS, WHOAMI_REVIEWS)
+        if not own and not self._allows(user, "create", resource):
             why = f'User "{user}" cannot create resource "{resource}" in API group "{group}" at the cluster scope'
             raise failures.forbidden(Target(group, resource, ""), why)
         review = review_response(

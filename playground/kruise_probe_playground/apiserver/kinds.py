@@ -112,6 +112,7 @@ class Kind:
         returns_deleted: the response to an immediate deletion is the object, not a Status.
         dns_label_name: names are DNS labels, not subdomains.
         plain_finalizers: finalizers need no domain.
+        metadata_last: the metadata of a new object is validated only if the rest is valid.
     """
 
     group: str
@@ -135,6 +136,7 @@ class Kind:
     returns_deleted: bool = False
     dns_label_name: bool = False
     plain_finalizers: bool = False
+    metadata_last: bool = False
     verbs: Sequence[str] = ALL_VERBS
     blank: Json = field(default_factory=dict)
     select_fields: Callable[[Json], Mapping[str, str]] = no_fields

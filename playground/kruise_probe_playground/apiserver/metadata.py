@@ -140,8 +140,8 @@ def _owner_problems(owners: Sequence[Json], path: str) -> Iterator[Cause]:
         yield failures.invalid_value(path, list(owners), why)
 
 
-def warnings(metadata: Json, kind: Kind) -> Iterator[str]:
-    """What clients should know about metadata that is accepted. Removes equal owner references."""
+def doubled_owners(metadata: Json) -> Iterator[str]:
+    """Remove equal owner references, with a warning."""
     owners = metadata.get("ownerReferences") or []
     distinct = [each for at, each in enumerate(owners) if each not in owners[:at]]
     if len(distinct) < len(owners):
@@ -152,11 +152,17 @@ def warnings(metadata: Json, kind: Kind) -> Iterator[str]:
             " 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate"
             f" UID(s) observed: {', '.join(sorted(doubled))}"
         )
+
+
+def finalizer_warnings(metadata: Json, old: Json, kind: Kind) -> Iterator[str]:
+    """Warn of new finalizers without a domain, which only custom resources may have."""
     for each in metadata.get("finalizers") or ():
-        if kind.custom and "/" not in each and each not in _STANDARD_FINALIZERS:
+        known = each in _STANDARD_FINALIZERS or each in (old.get("finalizers") or ())
+        if kind.custom and "/" not in each and not known:
+            path = " including a path (/)" if "." in each else ""
             yield (
-                f'metadata.finalizers: "{each}": prefer a domain-qualified finalizer name including a path'
-                " (/) to avoid accidental conflicts with other finalizer writers"
+                f'metadata.finalizers: "{each}": prefer a domain-qualified finalizer name{path}'
+                " to avoid accidental conflicts with other finalizer writers"
             )
 
 

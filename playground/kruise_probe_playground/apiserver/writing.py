@@ -69,15 +69,14 @@ class Editor:
         meta.stamp_new(metadata, now, self._registry.random)
         kind.rules.default(new)
         kind.rules.reset_for_create(new)
-        unknown += meta.warnings(metadata, kind)
+        unknown += meta.doubled_owners(metadata)
         track({}, new, kind.schema, _field_writer(kind, options), now, blank=self._blank(kind, new))
         kind.rules.prepare_for_create(new)
-        _check(
-            kind,
-            new,
-            [*meta.problems(metadata, kind), *_by_schema(kind, new, {}), *kind.rules.validate(new)],
-        )
-        unknown += kind.rules.warnings(new)
+        causes = [*_by_schema(kind, new, {}), *kind.rules.validate(new)]
+        if not (causes and kind.metadata_last):
+            causes = [*meta.problems(metadata, kind), *causes]
+        _check(kind, new, causes)
+        unknown += [*kind.rules.warnings(new), *meta.finalizer_warnings(metadata, {}, kind)]
         key = NamespacedName(namespace, metadata["name"])
         if key in self._registry.collection(kind).objects:
             raise failures.already_exists(kind.target(key.name))
@@ -107,7 +106,8 @@ class Editor:
         stored = self._registry.collection(kind).objects.get(key)
         if stored is None:
             if not kind.create_on_update or subresource:
-                raise failures.not_found(kind.target(key.name))
+                with _warning(_pruned(kind, sent, options)[1]):
+                    raise failures.not_found(kind.target(key.name))
             return self.create(kind, key.namespace, sent, options)
         uid = sent["metadata"].get("uid")
         if uid and uid != stored.uid:
@@ -158,11 +158,12 @@ class Editor:
         kind.rules.reset_for_update(new, old, subresource)
         metadata = new["metadata"]
         meta.carry_over(metadata, old["metadata"])
-        unknown += meta.warnings(metadata, kind)
+        unknown += meta.doubled_owners(metadata)
         writer = _field_writer(kind, options, subresource)
         track(old, new, kind.schema, writer, self._registry.now())
         kind.rules.prepare_for_update(new, old)
         _check(kind, new, _update_problems(kind, new, old))
+        unknown += meta.finalizer_warnings(metadata, old["metadata"], kind)
         if same_but_for_times(old, new):
             return Written(stored, warnings=unknown)
         unknown += kind.rules.warnings(new)

@@ -77,7 +77,10 @@ async def _run(real: Any, embedded: Any, history: Sequence[Step]) -> list[str]:
                 [await _heard(client, each) for each in some]
                 for client, some in zip(clients, watches, strict=True)
             ]
-            return [f"watches {each}" for each in differences(heard[0], heard[1])]
+            for real_watch, embedded_watch in zip(*heard, strict=True):
+                if found := differences(real_watch, embedded_watch):
+                    return [f"watch of {real_watch['of']}", *found]
+            return []
     finally:
         for client in clients:
             await _end(client)
@@ -106,7 +109,8 @@ async def _heard(client: Client, watch: Any) -> Any:
             break
         if event["object"]["metadata"]["name"] not in ("kube-root-ca.crt", "default"):
             events.append([event["type"], normal(event["object"], client.api)])
-    return {"of": f"{kind} {selector}", "events": events}
+    order = [f"{each} {obj['metadata']['name']}" for each, obj in events]
+    return {"of": f"{kind} {selector}", "and order": order, "events": events}
 
 
 def _least(kind: str) -> dict[str, Any]:
