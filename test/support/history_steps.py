@@ -181,6 +181,7 @@ BASE64 = st.dictionaries(
     st.sampled_from(["k", "l"]), st.sampled_from(["", "eA==", "!"]), max_size=2
 )
 MICRO_TIMES = st.sampled_from(["2026-01-02T03:04:05.123456Z", "2026-01-02T03:04:05Z", None])
+PROBE_KEYS = (lambda each: each["name"], lambda each: each["podConditionType"])
 PROBE_ENTRIES = st.fixed_dictionaries(
     {
         "name": st.sampled_from(["p", "q"]),
@@ -243,11 +244,11 @@ PARTS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
                 )
             },
             optional={
-                "probes": st.lists(PROBE_ENTRIES, max_size=2),
+                "probes": st.lists(PROBE_ENTRIES, max_size=2, unique_by=PROBE_KEYS),
                 "unknown": st.just({"a": None}),
             },
         ),
-        "status": st.sampled_from([{}, {"matchedPods": 1}, {"matchedPods": "x"}, {"zzz": 1}]),
+        "status": st.sampled_from([{}, {"matchedPods": 1}, {"matchedPods": 2}, {"zzz": 1}]),
     },
     "nodepodprobes": {
         "spec": st.sampled_from([{}, {"podProbes": []}, {"podProbes": None}]),

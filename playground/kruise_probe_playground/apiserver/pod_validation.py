@@ -85,7 +85,7 @@ def _name_problems(container: Json, path: str, names: set[str]) -> Iterator[Caus
         yield failures.required(f"{path}.name")
     elif not _LABEL.fullmatch(name):
         yield invalid_value(f"{path}.name", name, _NOT_A_LABEL)
-    elif name in names:
+    if name and name in names:
         yield failures.duplicate(f"{path}.name", name)
     names.add(name)
     if not image:

@@ -57,6 +57,7 @@ LIMITS: Final[Mapping[str, Mapping[str, Json]]] = {
         "holderIdentity": _POINTER,
         "renewTime": _POINTER,
     },
+    "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta": {"managedFields": _POINTER},
     "io.k8s.api.core.v1.ServicePort": {"port": {"minimum": 1, "maximum": 65535}},
 }
 """What Go knows of fields and OpenAPI does not say: limits, and pointers, whose zero values are stored."""
