@@ -165,10 +165,8 @@ class GarbageCollector:
 
 def _older(kind: Kind, stored: Stored, limit: datetime) -> bool:
     event = kind.decode(stored)
-    seen = parse_time(event.get("lastTimestamp")) or parse_time(
-        event["metadata"]["creationTimestamp"]
-    )
-    return seen is not None and seen < limit
+    stamps = (event.get("lastTimestamp"), event["metadata"]["creationTimestamp"])
+    return all(at is None or at < limit for at in map(parse_time, stamps))
 
 
 def _is_owner(owner: Stored | None, dependent: Stored) -> bool:
