@@ -104,22 +104,15 @@ class Editor:
                 f"the name of the object ({name}) does not match the name on the URL ({key.name})"
             )
         stored = self._registry.collection(kind).objects.get(key)
-        if stored is None:
-            if not kind.create_on_update or subresource:
-                with _warning(_pruned(kind, sent, options)[1]):
-                    raise failures.not_found(kind.target(key.name))
+        if stored is None and kind.create_on_update and not subresource:
             return self.create(kind, key.namespace, sent, options)
-        uid = sent["metadata"].get("uid")
-        if uid and uid != stored.uid:
-            raise failures.conflict(
-                kind.target(key.name),
-                f"Precondition failed: UID in precondition: {uid}, UID in object meta: {stored.uid}",
-            )
-        if not kind.unconditional_update and not sent["metadata"].get("resourceVersion"):
-            cause = failures.invalid_value(
-                "metadata.resourceVersion", 0, "must be specified for an update"
-            )
-            raise failures.invalid(kind.target(key.name)._replace(kind=kind.plural), [cause])
+        try:
+            stored = _replaceable(kind, key, stored, sent["metadata"])
+        except Failure as failure:
+            failure.warnings = _pruned(kind, sent, options)[
+                1
+            ]  # a body that is malformed fails first
+            raise
         return self.update(kind, stored, subresource, sent, options)
 
     def update(
@@ -177,6 +170,23 @@ class Editor:
         if ended and not metadata.get("deletionGracePeriodSeconds") and kind.plural != "namespaces":
             return self._registry.remove(kind, new, stored)
         return self._registry.commit(kind, new, stored)
+
+
+def _replaceable(kind: Kind, key: NamespacedName, stored: Stored | None, sent: Json) -> Stored:
+    """The object to replace; fail if it is not the one that the metadata `sent` means."""
+    if stored is None:
+        raise failures.not_found(kind.target(key.name))
+    uid = sent.get("uid")
+    if uid and uid != stored.uid:
+        raise failures.conflict(
+            kind.target(key.name),
+            f"Precondition failed: UID in precondition: {uid}, UID in object meta: {stored.uid}",
+        )
+    if not kind.unconditional_update and not sent.get("resourceVersion"):
+        why = "must be specified for an update"
+        cause = failures.invalid_value("metadata.resourceVersion", 0, why)
+        raise failures.invalid(kind.target(key.name)._replace(kind=kind.plural), [cause])
+    return stored
 
 
 @contextmanager
