@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import KubeObject, Resource
+from kruise_probe.api.meta import ObjectMeta
 from kruise_probe.client.request import PatchType
 
 T = TypeVar("T", bound=KubeObject)
@@ -24,9 +25,9 @@ class Creator(Protocol):
 
 
 class Replacer(Protocol):
-    async def replace(
-        self, resource: Resource[T], key: NamespacedName, body: bytes, *, subresource: str = ""
-    ) -> T: ...
+    async def replace_for_metadata(
+        self, resource: Resource[Any], key: NamespacedName, body: bytes, *, subresource: str = ""
+    ) -> ObjectMeta: ...
 
 
 class Patcher(Protocol):

@@ -49,7 +49,8 @@ class Request(NamedTuple):
         subject: resource and object, for errors and logs: `pods/status default/web-0`.
         repeatable: True if the request is idempotent, so it may be sent again after its connection
             broke without a response.
-        metadata_only: True if the response is not used. It is then requested as PartialObjectMetadata.
+        metadata_only: True if at most the metadata of the response is used. It is then requested as
+            PartialObjectMetadata.
         compressed: True if the response may be large. It is then requested with gzip.
         upgrade: header lines that request another protocol. A stream of its bytes follows the response.
     """
@@ -155,6 +156,7 @@ def replace(
     *,
     subresource: str,
     field_manager: str,
+    metadata_only: bool = False,
 ) -> Request:
     """Build an update. Not repeatable: with a resource version, a second copy would fail with Conflict."""
     return Request(
@@ -164,6 +166,7 @@ def replace(
         body,
         JSON,
         repeatable=False,
+        metadata_only=metadata_only,
     )
 
 

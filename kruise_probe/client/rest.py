@@ -9,14 +9,14 @@ large response takes less CPU than decrypting it uncompressed. The server never 
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, Generic, Literal, Self, TypeVar, overload
+from typing import Any, Final, Generic, Literal, Self, TypeVar, overload
 
 import msgspec
 
 from kruise_probe.api.errors import ConnectionFailed
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import KubeObject, ListPage, Resource
-from kruise_probe.api.meta import DECODE_ERRORS
+from kruise_probe.api.meta import DECODE_ERRORS, ApiObject, ObjectMeta
 from kruise_probe.client import request as requests
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.request import PatchType, Propagation, Request
@@ -31,6 +31,8 @@ T = TypeVar("T", bound=KubeObject)
 
 READ_DEADLINE_SECONDS = 70.0
 """Longest wait for data on a watch. A healthy server sends at least a bookmark every minute."""
+
+_metadata_decoder: Final = msgspec.json.Decoder(ApiObject)
 
 
 class RestClient:
@@ -190,6 +192,26 @@ class RestClient:
             resource, key, body, subresource=subresource, field_manager=self._field_manager
         )
         return _decode(resource, await self._send(request), request)
+
+    async def replace_for_metadata(
+        self, resource: Resource[Any], key: NamespacedName, body: bytes, *, subresource: str = ""
+    ) -> ObjectMeta:
+        """Update as `replace`. Request and return only metadata, which saves the encoding of a large object."""
+        request = requests.replace(
+            resource,
+            key,
+            body,
+            subresource=subresource,
+            field_manager=self._field_manager,
+            metadata_only=True,
+        )
+        response = await self._send(request)
+        try:
+            return _metadata_decoder.decode(response).metadata
+        except DECODE_ERRORS as error:
+            raise ConnectionFailed(
+                f"{request}: the response has no valid metadata: {error}"
+            ) from error
 
     @overload
     async def patch(

@@ -21,6 +21,7 @@ from kruise_probe.api.errors import (
     retry_after_seconds,
 )
 from kruise_probe.api.keys import NamespacedName, ProbeKey
+from kruise_probe.api.meta import ObjectMeta
 from kruise_probe.api.resources import NODE_POD_PROBES
 from kruise_probe.api.times import CLOCK_SLACK_SECONDS
 from kruise_probe.api.v1alpha1 import NodePodProbe, NodePodProbeStatus, stored_bytes
@@ -207,46 +208,47 @@ class Reporter:
     async def _write(self, wanted: Fitted) -> None:
         metrics.STATUS_WRITES.inc()
         metrics.MESSAGES_SHORTENED.inc(wanted.shortened)
-        self._observe_written(await self._send(wanted.status))
+        self._observe_written(await self._send(wanted.status), wanted.status)
         self._schedule_refresh()
         if self._failures:
             self._log.info("status is written again", failures=self._failures)
             self._failures = 0
 
-    async def _send(self, status: NodePodProbeStatus) -> NodePodProbe:
+    async def _send(self, status: NodePodProbeStatus) -> ObjectMeta:
         """Send an update, or a merge patch if the update is refused.
 
         An update costs the API server about two thirds of a merge patch. But it conflicts if the manager has just
         changed the spec, and it needs a permission that older roles do not have.
         """
         try:
-            return await self._client.replace(
+            return await self._client.replace_for_metadata(
                 NODE_POD_PROBES,
                 self._key,
                 update_of(status, self._key.name, self._newest_version()),
                 subresource="status",
             )
         except (Conflict, Forbidden):
-            return await self._client.patch(
+            patched = await self._client.patch(
                 NODE_POD_PROBES,
                 self._key,
                 patch_of(status),
                 patch_type=PatchType.MERGE,
                 subresource="status",
             )
+            return patched.metadata
 
     def _newest_version(self) -> str:
         if self._awaited_version:
             return self._awaited_version
         return self._object.resource_version if self._object is not None else ""
 
-    def _observe_written(self, written: NodePodProbe) -> None:
+    def _observe_written(self, written: ObjectMeta, status: NodePodProbeStatus) -> None:
         """Store the written status, unless the watch has delivered a newer object or its deletion."""
         seen = self._object
         if seen is None or seen.uid != written.uid:
             return
         if is_older(seen.resource_version, written.resource_version):
-            self._stored_status = written.status
+            self._stored_status = status
             self._awaited_version = written.resource_version
 
     def _restore(self, pending: tuple[float | None, float | None, float | None]) -> None:

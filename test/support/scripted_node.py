@@ -409,9 +409,9 @@ class FakeNodeApi:
 
     # The client.
 
-    async def replace(
+    async def replace_for_metadata(
         self, resource: Resource[Any], key: NamespacedName, body: bytes, *, subresource: str = ""
-    ) -> Any:
+    ) -> ObjectMeta:
         if self.fail is not None:
             await self.fail(resource.kind)
         assert (resource, key.name, subresource) == (NODE_POD_PROBES, NODE, "status")
@@ -427,7 +427,7 @@ class FakeNodeApi:
         if metadata["resourceVersion"] != self.object.resource_version:
             self.conflicts += 1
             raise Conflict("the object has been modified")
-        return self._write_status(update)
+        return self._write_status(update).metadata
 
     async def patch(
         self,

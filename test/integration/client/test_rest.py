@@ -41,6 +41,7 @@ from kruise_probe.api.errors import (
 )
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import EventType
+from kruise_probe.api.meta import ObjectMeta
 from kruise_probe.api.resources import LEASES, PODS
 from kruise_probe.client import sender
 from kruise_probe.client.config import ClusterConfig
@@ -556,6 +557,27 @@ async def test_unused_response_is_requested_as_metadata_only() -> None:
         await client.patch(PODS, WEB, b"{}", patch_type=PatchType.MERGE, decode=False)
 
     assert "as=PartialObjectMetadata" in server.received[0].headers["accept"]
+
+
+async def replace_for_metadata(client: RestClient) -> ObjectMeta:
+    return await client.replace_for_metadata(PODS, WEB, b"{}", subresource="status")
+
+
+async def test_replace_for_metadata_requests_and_returns_only_metadata() -> None:
+    partial = {"kind": "PartialObjectMetadata", "metadata": POD["metadata"]}
+    async with client_of(answer(200, partial), answer(200, POD)) as (client, server):
+        written = await replace_for_metadata(client)
+        written_by_a_server_without_partial_responses = await replace_for_metadata(client)
+
+    assert (written.name, written.resource_version) == ("web-0", "1")
+    assert written_by_a_server_without_partial_responses == written
+    assert "as=PartialObjectMetadata" in server.received[0].headers["accept"]
+
+
+async def test_replace_for_metadata_reports_a_response_without_it() -> None:
+    async with client_of(answer(200, b"whatever")) as (client, _):
+        with pytest.raises(ConnectionFailed, match="PUT pods/status default/web-0: the response"):
+            await replace_for_metadata(client)
 
 
 async def test_cancelled_request_is_no_longer_in_flight() -> None:

@@ -400,7 +400,7 @@ async def test_without_the_right_to_update_results_are_written_as_patches(
         raise Forbidden("cannot update nodepodprobes/status")
 
     async with reporting() as r:
-        monkeypatch.setattr(r.api, "replace", forbidden)
+        monkeypatch.setattr(r.api, "replace_for_metadata", forbidden)
         r.put(0)
         await settle()
         assert r.api.state("pod/m#p0") == "Succeeded"
@@ -495,7 +495,7 @@ async def test_response_for_a_deleted_object_does_not_count_for_its_successor(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with reporting() as r:
-        replace = r.api.replace
+        replace = r.api.replace_for_metadata
 
         async def answered_late(*args: Any, **kwargs: Any) -> Any:
             written = await replace(*args, **kwargs)
@@ -505,7 +505,7 @@ async def test_response_for_a_deleted_object_does_not_count_for_its_successor(
             r.api.forget_handlers()  # The watch has reported both already.
             return written
 
-        monkeypatch.setattr(r.api, "replace", answered_late)
+        monkeypatch.setattr(r.api, "replace_for_metadata", answered_late)
         r.put(0)
         await asyncio.sleep(0.5)
         assert r.api.state("pod/m#p0") == "Succeeded"
@@ -516,7 +516,7 @@ async def test_edit_before_the_response_to_a_write_is_corrected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with reporting() as r:
-        replace = r.api.replace
+        replace = r.api.replace_for_metadata
 
         async def answered_late(*args: Any, **kwargs: Any) -> Any:
             written = await replace(*args, **kwargs)
@@ -525,7 +525,7 @@ async def test_edit_before_the_response_to_a_write_is_corrected(
             r.api.put(r.spec, NodePodProbeStatus())  # By hand.
             return written
 
-        monkeypatch.setattr(r.api, "replace", answered_late)
+        monkeypatch.setattr(r.api, "replace_for_metadata", answered_late)
         r.put(0)
         await asyncio.sleep(5)
         assert r.api.state("pod/m#p0") == "Succeeded"

@@ -1,0 +1,103 @@
+"""The largest NodePodProbe that manager and daemon write: an API server stores it, in the size that both compute."""
+
+import msgspec
+import pytest
+from support.contract_api import Api, node_pod_probe
+
+from kruise_probe.api.core import ExecAction, Probe
+from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.resources import NODE_POD_PROBES
+from kruise_probe.api.v1alpha1 import (
+    MAX_OBJECT_BYTES,
+    ContainerProbe,
+    ContainerProbeState,
+    NodePodProbeSpec,
+    NodePodProbeStatus,
+    PodProbe,
+    PodProbeStatus,
+    stored_bytes,
+)
+from kruise_probe.controllers.nodes import budget
+from kruise_probe.daemon import status as daemon_status
+from kruise_probe.daemon.status import METADATA_BYTES
+
+PROBES = ("game#idle", "game#healthy", "game#players")
+PROBE = Probe(exec=ExecAction(command=("sh", "-c", "cat /state")), period_seconds=10)
+STAMP = "2026-01-01T00:00:00Z"
+
+
+def spec_of(pods: int) -> NodePodProbeSpec:
+    probes = tuple(ContainerProbe(name, "main", PROBE) for name in PROBES)
+    return NodePodProbeSpec(
+        tuple(
+            PodProbe(f"web-{n}", "default", f"00000000-0000-0000-0000-{n:012}", "10.0.0.1", probes)
+            for n in range(pods)
+        )
+    )
+
+
+def status_of(spec: NodePodProbeSpec, message: str) -> NodePodProbeStatus:
+    def state(probe: ContainerProbe) -> ContainerProbeState:
+        container = "containerd://" + "ab" * 32
+        return ContainerProbeState(
+            probe.name, "Succeeded", STAMP, STAMP, message, container, "0123456789abcdef"
+        )
+
+    return NodePodProbeStatus(
+        tuple(
+            PodProbeStatus(
+                each.name, each.namespace, each.uid, tuple(map(state, each.probes or ()))
+            )
+            for each in spec.pod_probes or ()
+        )
+    )
+
+
+async def store(api: Api, spec: NodePodProbeSpec, message: str) -> NodePodProbeStatus:
+    """Write the spec as the manager does and the status as the daemon does; return the stored status."""
+    name = f"node-{api.unique}"
+    body = node_pod_probe(name)
+    body["metadata"]["labels"] = {"contract": api.unique}
+    await api.create("nodepodprobes", body)
+    path = api.path("nodepodprobes", name)
+    patched = await api.merge(path, msgspec.to_builtins({"spec": spec}))
+    assert patched.code == 200, patched
+    fitted = daemon_status.fit(status_of(spec, message), stored_bytes(spec)).status
+    update = daemon_status.update_of(fitted, name, patched.revision)
+    written = await api.put(path + "/status", update)
+    assert written.code == 200, written
+
+    found = await api.get(path)
+    encoded = found.text.encode()
+    stored = NODE_POD_PROBES.decode(encoded)
+    assert (stored.spec, stored.status) == (spec, fitted)
+    computed = stored_bytes(spec) + stored_bytes(fitted)
+    assert computed <= MAX_OBJECT_BYTES
+    if api.real:  # It answers in the encoding in which it stores custom resources.
+        assert computed < len(encoded) < computed + METADATA_BYTES
+    return fitted
+
+
+@pytest.mark.parametrize(
+    "letter",
+    [
+        pytest.param("x", id="plain"),
+        pytest.param("<", id="escaped-in-six-bytes"),
+        pytest.param("\u2028", id="three-bytes-escaped-in-six"),
+        pytest.param("é", id="two-bytes"),
+    ],
+)
+async def test_a_status_of_500_pods_with_three_full_messages_is_stored(
+    api: Api, letter: str
+) -> None:
+    message = letter * (1024 // len(letter.encode()))
+    fitted = await store(api, spec_of(500), message)
+    states = [state for pod in fitted.pod_probe_statuses or () for state in pod.probe_states or ()]
+    assert len(states) == 1500
+    assert all(0 < len(state.message or "") < len(message) for state in states)
+
+
+async def test_the_largest_spec_of_the_manager_leaves_room_for_every_state(api: Api) -> None:
+    spec = spec_of(1500)
+    entries = budget.fit(spec.pod_probes or (), (), {NamespacedName("default", "game"): 0}).entries
+    await store(api, NodePodProbeSpec(entries), "fine")
