@@ -11,6 +11,7 @@ from benchmarks import daemon as daemon_bench
 from benchmarks import latency as latency_bench
 from benchmarks import manager as manager_bench
 from benchmarks import scale as scale_bench
+from benchmarks import server as server_bench
 from benchmarks import together as together_bench
 from benchmarks.reporting import Row, medians, progress, table
 
@@ -33,6 +34,13 @@ def _repeat(runs: int, measure: Callable[[], Coroutine[Any, Any, list[Row]]]) ->
 
 
 runs_option = click.option("--runs", default=1, help="Number of runs; the table shows medians.")
+crds_option = click.option(
+    "--crds",
+    multiple=True,
+    type=click.Path(exists=True, path_type=Path),
+    help="CRDs (files or folders) instead of ours.",
+)
+label_option = click.option("--label", default="kruise-probe", help="Name in the figures.")
 
 
 def manager_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -43,13 +51,8 @@ def manager_options(command: Callable[..., None]) -> Callable[..., None]:
             is_flag=True,
             help="Use a service account's files instead of a kubeconfig (root only).",
         ),
-        click.option(
-            "--crds",
-            multiple=True,
-            type=click.Path(exists=True, path_type=Path),
-            help="CRDs (files or folders) instead of ours.",
-        ),
-        click.option("--label", default="kruise-probe", help="Name in the figures."),
+        crds_option,
+        label_option,
         click.option(
             "--ready",
             default="http://127.0.0.1:{health}/readyz",
@@ -153,7 +156,7 @@ def together(
     default="http://127.0.0.1:{health}/readyz",
     help="URL that returns 200 when it is ready.",
 )
-@click.option("--label", default="kruise-probe", help="Name in the figures.")
+@label_option
 @click.option(
     "--kubeconfig",
     envvar="KUBECONFIG",
@@ -216,6 +219,33 @@ def daemon(runs: int, cmd: str, **options: Any) -> None:
 def scale(runs: int, sizes: tuple[tuple[int, int], ...]) -> None:
     """The manager's caches and planner in one process without an API server: growth with nodes and pods."""
     _repeat(runs, lambda: scale_bench.measure(sizes))
+
+
+@main.command()
+@click.option(
+    "--pods",
+    "sizes",
+    multiple=True,
+    type=int,
+    default=(10, 30, 110, 500),
+    help="Pods in the NodePodProbe, with three probes each; repeat the option for several sizes.",
+)
+@click.option(
+    "--changed",
+    multiple=True,
+    type=int,
+    default=(1, 10, 330),
+    help="Results that change in each write; repeat the option for several numbers.",
+)
+@click.option("--writes", default=10, help="Writes of a kind in its turn.")
+@click.option("--turns", default=5, help="Turns of each kind; a figure is their median.")
+@crds_option
+@label_option
+@runs_option
+def server(runs: int, **options: Any) -> None:
+    """The API server's CPU for each kind of write of a NodePodProbe."""
+    bench = server_bench.Options(**options)
+    _repeat(runs, lambda: server_bench.measure(bench))
 
 
 main(prog_name="hack/bench")

@@ -19,6 +19,8 @@ from kruise_probe.client.transport import METADATA_ONLY
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 JSON = "application/json"
+JSON_PATCH = "application/json-patch+json"
+APPLY = "application/apply-patch+yaml"
 
 REQUEST_SECONDS = 60.0
 
@@ -31,13 +33,18 @@ _WRITES = ("POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLLECTION")
 
 
 class Request(NamedTuple):
-    """`counted_as`: the verb and resource by which the API server counts it, where that matters."""
+    """`counted_as`: the verb and resource by which the API server counts it, where that matters.
+
+    `accept`: the media type of the response; without it, a patch requests only metadata, as a whole object that is
+    not read costs the API server its encoding, and with large ones a stalled connection.
+    """
 
     method: str
     path: str
     body: bytes = b""
     content_type: str = JSON
     counted_as: str = ""
+    accept: str = ""
 
 
 class Refused(Exception):
@@ -124,8 +131,7 @@ class Api:
             if request.body
             else ""
         )
-        # Whole objects that are not read cost the API server their encoding, and with large ones a stalled connection.
-        accept = METADATA_ONLY if request.method == "PATCH" else JSON
+        accept = request.accept or (METADATA_ONLY if request.method == "PATCH" else JSON)
         head = f"{request.method} {request.path} HTTP/1.1\r\n{self._common}Accept: {accept}\r\n"
         return f"{head}{body}\r\n".encode()
 

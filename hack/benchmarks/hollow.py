@@ -17,7 +17,8 @@ from support.hollow import (
 )
 from support.raw_api import RawApi, marker_path, node_pod_probe_path, pod_path
 
-from benchmarks.api import MERGE, STRATEGIC, Request
+from benchmarks.api import JSON, MERGE, STRATEGIC, Request
+from kruise_probe.client.transport import METADATA_ONLY
 
 Json = dict[str, Any]
 
@@ -110,12 +111,16 @@ def results(
     pods: Iterable[Pod],
     state: str = "Succeeded",
     *,
+    version: str = "",
     failed: Iterable[str] = (),
     probed_at: str = STAMP,
     moved_at: str = STAMP,
     message: str = "",
 ) -> Request:
-    """The status patch of a node's daemon. Pods named `failed` are Failed, the others have `state`."""
+    """The status write of a node's daemon. Pods named `failed` are Failed, the others have `state`.
+
+    As daemons do, it updates the object of this `version`. Without one it is a merge patch, which cannot conflict.
+    """
     statuses = [
         {
             "name": name,
@@ -127,13 +132,18 @@ def results(
         }
         for name, uid in pods
     ]
-    return Request(
-        "PATCH",
-        f"{node_pod_probe_path(node)}/status?fieldManager=kruise-probe-daemon",
-        _encode({"status": {"podProbeStatuses": statuses}}),
-        MERGE,
-        counted_as="PATCH nodepodprobes/status",
-    )
+    path = f"{node_pod_probe_path(node)}/status?fieldManager=kruise-probe-daemon"
+    status = {"status": {"podProbeStatuses": statuses}}
+    if not version:
+        counted_as = "PATCH nodepodprobes/status"
+        return Request("PATCH", path, _encode(status), MERGE, counted_as)
+    body = {
+        **node_pod_probe_object(node),
+        "metadata": {"name": node, "resourceVersion": version},
+        **status,
+    }
+    counted_as = "PUT nodepodprobes/status"
+    return Request("PUT", path, _encode(body), JSON, counted_as, accept=METADATA_ONLY)
 
 
 def _states(state: str, probed_at: str, moved_at: str, message: str) -> list[Json]:

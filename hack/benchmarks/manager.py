@@ -13,7 +13,7 @@ import asyncio
 import os
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -37,6 +37,9 @@ QUIET_SHARE = 0.03
 """A manager that uses less of a processor for a second is at rest."""
 
 REST_SECONDS = 30.0
+SEEN_SECONDS = 1.0
+"""The watches have shown each write after this time."""
+
 IDLE_SECONDS = 20.0
 MESSAGE_SECONDS = 60.0
 """How long messages change. With the default of --message-update-interval that is 9 writes of a pod at most."""
@@ -154,7 +157,7 @@ async def stage(options: Options) -> AsyncIterator[Stage]:
         plane = control_plane(folder)
         progress("starting a control plane")
         stack.enter_context(plane.running())
-        crds = list(_documents(options.crds)) or None
+        crds = list(crds_in(options.crds)) or None
         setup = await stack.enter_async_context(prepared(plane, hollow.NAMESPACE, crds=crds))
         api = await stack.enter_async_context(Api(plane.config(), connections=CONNECTIONS))
         progress(f"creating {options.nodes} hollow nodes and {options.pods} hollow pods")
@@ -172,7 +175,7 @@ async def stage(options: Options) -> AsyncIterator[Stage]:
             watch.cancel()
 
 
-def _documents(paths: tuple[Path, ...]) -> Iterator[dict[str, Any]]:
+def crds_in(paths: tuple[Path, ...]) -> Iterator[dict[str, Any]]:
     """The CRDs in files and folders."""
     for path in paths:
         for file in sorted(path.glob("*.yaml")) if path.is_dir() else [path]:
@@ -201,9 +204,10 @@ async def _daemons_floor(
     for remake in (hollow.no_node_pod_probe, hollow.node_pod_probe):
         await on.api.each(remake(node) for node in on.pods_of)
     await on.api.each(hollow.spec(node, pods, 20) for node, pods in on.pods_of.items())
+    await on.nodes.until(lambda each: bool(each.spec.podProbes), of=set(on.pods_of))
     for phase, state in (("first results", "Succeeded"), ("flip", "Failed")):
-        writes = [hollow.results(node, pods, state) for node, pods in on.pods_of.items()]
-        cost, row = await _bare_loop(on, DAEMONS + phase, writes)
+        cost, row = await _bare_loop(on, DAEMONS + phase, _status_updates(on, state))
+        await asyncio.sleep(SEEN_SECONDS)
         floors[DAEMONS + phase] = [cost]
         add(row)
 
@@ -222,7 +226,14 @@ async def _spec_floor(
         await on.api.each(hollow.no_node_pod_probe(node) for node in on.pods_of)
 
 
-async def _bare_loop(on: Stage, phase: str, requests: list[Request]) -> tuple[_Cost, Row]:
+def _status_updates(on: Stage, state: str, **more: str) -> Iterator[Request]:
+    """The daemons' updates, each of the version that is the newest when it is sent."""
+    for node, pods in on.pods_of.items():
+        version = on.nodes.objects[node].metadata.resourceVersion
+        yield hollow.results(node, pods, state, version=version, **more)
+
+
+async def _bare_loop(on: Stage, phase: str, requests: Iterable[Request]) -> tuple[_Cost, Row]:
     loop = asyncio.get_running_loop()
     before, cpu, started_at = await on.api.usage(), procfs.cpu_seconds(os.getpid()), loop.time()
     await on.api.each(requests)
@@ -372,11 +383,9 @@ class _Run:
         )
 
     def _results(self, state: str, probed_at: str, moved_at: str) -> Callable[[], Awaitable[None]]:
-        requests = [
-            hollow.results(node, pods, state, probed_at=probed_at, moved_at=moved_at)
-            for node, pods in self._on.pods_of.items()
-        ]
-        return lambda: self._on.api.each(requests)
+        return lambda: self._on.api.each(
+            _status_updates(self._on, state, probed_at=probed_at, moved_at=moved_at)
+        )
 
     async def _messages(self) -> None:
         """Changes the message of every result each second, the states stay."""
@@ -386,19 +395,14 @@ class _Run:
             if loop.time() >= end_at:
                 return
             next_at = loop.time() + 1.0
-            await self._on.api.each(
-                [
-                    hollow.results(
-                        node,
-                        pods,
-                        "Failed",
-                        probed_at="2026-01-01T00:03:00Z",
-                        moved_at="2026-01-01T00:02:00Z",
-                        message=f"{number} players",
-                    )
-                    for node, pods in self._on.pods_of.items()
-                ]
+            updates = _status_updates(
+                self._on,
+                "Failed",
+                probed_at="2026-01-01T00:03:00Z",
+                moved_at="2026-01-01T00:02:00Z",
+                message=f"{number} players",
             )
+            await self._on.api.each(updates, fine=(409,))
             await asyncio.sleep(max(0.0, next_at - loop.time()))
 
     def _listed(self, period_seconds: int) -> Callable[[], Coroutine[Any, Any, float]]:

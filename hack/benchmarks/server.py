@@ -1,0 +1,305 @@
+"""The CPU that the API server needs for one write of a NodePodProbe, by kind of write, size and number of changed results.
+
+The CPU is that of its process less what it uses at rest, so another process on the machine changes it little. Kinds
+take turns in random order, and a figure is the median of the turns. A manager's watch of all NodePodProbes and the
+watch of the node's daemon are open, because the API server encodes each change for them. For whole phases (spread,
+first results, flip, ...) the API server's CPU is in the column `apiserver_cpu_s` of `hack/bench manager`.
+"""
+
+import asyncio
+import random
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import count, islice
+from pathlib import Path
+from statistics import median
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from support.control_plane import prepared
+from support.hollow import LEASES, node_name, node_pod_probe_object
+from support.raw_api import node_pod_probe_path
+
+from benchmarks import hollow, procfs
+from benchmarks.api import APPLY, JSON, JSON_PATCH, MERGE, Api, Request
+from benchmarks.manager import control_plane, crds_in
+from benchmarks.reporting import Row, emit, machine_speed, progress
+from kruise_probe.api.core import ExecAction, Probe
+from kruise_probe.api.meta import ApiObject
+from kruise_probe.api.names import agent_lease_name
+from kruise_probe.api.resources import NODE_POD_PROBES
+from kruise_probe.api.v1alpha1 import (
+    ContainerProbe,
+    ContainerProbeState,
+    NodePodProbeSpec,
+    NodePodProbeStatus,
+    PodProbe,
+    PodProbeStatus,
+)
+from kruise_probe.client.transport import METADATA_ONLY
+from kruise_probe.daemon.status import patch_of, update_of
+
+PROBES: Final = ("game#idle", "game#healthy", "game#players")
+NODE: Final = node_name(0)
+LEASE: Final = agent_lease_name(NODE)
+MESSAGE: Final = "x" * 60
+CONTAINER_ID: Final = "containerd://" + "0123456789abcdef" * 4
+PROBE_HASH: Final = "0123456789abcdef"
+IDLE_SECONDS: Final = 10.0
+SETTLE_SECONDS: Final = 0.3
+"""Encoding for watches goes on after the response."""
+
+_encode = msgspec.json.encode
+_metadata = msgspec.json.Decoder(ApiObject)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The command line."""
+
+    sizes: tuple[int, ...]
+    changed: tuple[int, ...]
+    writes: int
+    turns: int
+    crds: tuple[Path, ...]
+    label: str
+
+
+class Next(NamedTuple):
+    """What the next write has to change: the first `changed` results (or all), in an object of this version."""
+
+    pods: int
+    changed: int
+    tick: int
+    version: str
+
+
+async def measure(options: Options) -> list[Row]:
+    """One run; each row is printed when it is measured."""
+    rows: list[Row] = []
+
+    def add(row: Row) -> None:
+        rows.append(row)
+        emit(row)
+
+    add(machine_speed())
+    with tempfile.TemporaryDirectory(prefix="kp-bench-") as folder:
+        plane = control_plane(Path(folder))
+        progress("starting a control plane")
+        with plane.running():
+            crds = list(crds_in(options.crds)) or None
+            async with (
+                prepared(plane, hollow.NAMESPACE, crds=crds),
+                Api(plane.config(), connections=2) as api,
+                _watched(api),
+            ):
+                server = plane.pid("kube-apiserver")
+                await api.json("POST", LEASES, {"metadata": {"name": LEASE}})
+                for pods in options.sizes:
+                    progress(f"{pods} pods with {len(PROBES)} probes each")
+                    async for row in _of_size(api, server, pods, options):
+                        add(row)
+    return rows
+
+
+async def _of_size(api: Api, server: int, pods: int, options: Options) -> AsyncIterator[Row]:
+    ticks = count()
+    path = node_pod_probe_path(NODE)
+    await api.call(Request("DELETE", path), fine=(404,))
+    body = _encode({**node_pod_probe_object(NODE), "spec": _spec(pods, 0)})
+    await api.call(Request("POST", hollow.NODE_POD_PROBES_PATH, body))
+    await api.call(_merge(Next(pods, 0, next(ticks), "")))
+    plans: list[tuple[str, int, list[float]]] = [
+        (kind, changed, [])
+        for changed in sorted({min(each, pods * len(PROBES)) for each in options.changed})
+        for kind in STATUS_WRITES
+    ]
+    plans += [(kind, 1, []) for kind in (*SPEC_WRITES, LEASE_WRITE)]
+    idle = await _idle_share(server)
+    for _ in range(options.turns):
+        for kind, changed, costs in random.sample(plans, len(plans)):
+            request_of = WRITES[kind]
+            version = _version(await api.call(Request("GET", path)))
+            used = began_at = 0.0
+            for number in range(options.writes + 1):  # The first one is not counted.
+                if number == 1:
+                    await asyncio.sleep(SETTLE_SECONDS)
+                    used, began_at = procfs.cpu_seconds(server), time.monotonic()
+                request = request_of(Next(pods, changed, next(ticks), version))
+                version = _version(await api.call(request))
+            await asyncio.sleep(SETTLE_SECONDS)
+            used += idle * (time.monotonic() - began_at)
+            costs.append((procfs.cpu_seconds(server) - used) / options.writes)
+    for kind, changed, costs in plans:
+        sent = WRITES[kind](Next(pods, changed, next(ticks), "1000000"))
+        yield {
+            "benchmark": "server",
+            "label": options.label,
+            "write": kind,
+            "pods": pods,
+            "changed": changed,
+            "body_kb": round(len(sent.body) / 1000, 1),
+            "apiserver_cpu_ms": round(median(costs) * 1000, 1),
+            "least_ms": round(min(costs) * 1000, 1),
+            "most_ms": round(max(costs) * 1000, 1),
+        }
+
+
+async def _idle_share(server: int) -> float:
+    """CPU seconds per second that the API server uses without these writes."""
+    used = procfs.cpu_seconds(server)
+    await asyncio.sleep(IDLE_SECONDS)
+    return (procfs.cpu_seconds(server) - used) / IDLE_SECONDS
+
+
+def _version(body: bytes) -> str:
+    return _metadata.decode(body).resource_version
+
+
+@asynccontextmanager
+async def _watched(api: Api) -> AsyncIterator[None]:
+    """Keep the watches of a manager and of the node's daemon open."""
+
+    async def drain(selector: str) -> None:
+        path = f"{hollow.NODE_POD_PROBES_PATH}?watch=true&timeoutSeconds=7200{selector}"
+        async with api.watch(path) as lines:
+            async for _ in lines:
+                pass
+
+    async with asyncio.TaskGroup() as group:
+        selectors = ("", f"&fieldSelector=metadata.name%3D{NODE}")
+        watches = [group.create_task(drain(selector)) for selector in selectors]
+        yield
+        for watch in watches:
+            watch.cancel()
+
+
+# The objects.
+
+
+def _pod(number: int) -> tuple[str, str, str]:
+    return f"web-{number}", hollow.NAMESPACE, f"00000000-0000-0000-0000-{number:012}"
+
+
+def _spec(pods: int, tick: int) -> NodePodProbeSpec:
+    """Of a manager. The IP of the first pod changes with `tick`."""
+    handler = ExecAction(command=("sh", "-c", "cat /state"))
+    probe = Probe(exec=handler, period_seconds=10, timeout_seconds=1, failure_threshold=3)
+    probes = tuple(ContainerProbe(name, "main", probe) for name in PROBES)
+    return NodePodProbeSpec(
+        tuple(
+            PodProbe(*_pod(number), f"10.0.0.{0 if number else tick % 250}", probes)
+            for number in range(pods)
+        )
+    )
+
+
+def _status(next_: Next) -> NodePodProbeStatus:
+    """Of a daemon. The first `changed` results have the state and times of `tick`."""
+    ticks = (next_.tick if number < next_.changed else 0 for number in count())
+    return NodePodProbeStatus(
+        tuple(
+            PodProbeStatus(*_pod(number), tuple(map(_state, PROBES, islice(ticks, len(PROBES)))))
+            for number in range(next_.pods)
+        )
+    )
+
+
+def _state(name: str, tick: int) -> ContainerProbeState:
+    stamp = f"2026-01-01T{tick // 3600 % 24:02}:{tick // 60 % 60:02}:{tick % 60:02}Z"
+    state = "Failed" if tick % 2 else "Succeeded"
+    return ContainerProbeState(
+        name, state, stamp, stamp, f"{MESSAGE}{tick}", CONTAINER_ID, PROBE_HASH
+    )
+
+
+# The writes.
+
+
+def _to(method: str, subresource: str, body: bytes, kind: str, **more: Any) -> Request:
+    manager = "kruise-probe-daemon" if subresource else "kruise-probe-manager"
+    path = f"{node_pod_probe_path(NODE)}{subresource}?fieldManager={manager}"
+    return Request(method, path, body, kind, **more)
+
+
+def _merge(next_: Next) -> Request:
+    return _to("PATCH", "/status", patch_of(_status(next_)), MERGE)
+
+
+def _update(next_: Next, accept: str) -> Request:
+    body = update_of(_status(next_), NODE, next_.version)
+    return _to("PUT", "/status", body, JSON, accept=accept)
+
+
+def _json_patch(next_: Next) -> Request:
+    """Replaces the changed results, if those at their places are still of the same probes."""
+    pods = _status(next_).pod_probe_statuses or ()
+    operations: list[dict[str, Any]] = []
+    for place, pod in enumerate(pods[: -(-next_.changed // len(PROBES))]):
+        at = f"/status/podProbeStatuses/{place}"
+        operations.append({"op": "test", "path": f"{at}/uid", "value": pod.uid})
+        left = next_.changed - place * len(PROBES)
+        for number, state in enumerate((pod.probe_states or ())[:left]):
+            replaced = f"{at}/probeStates/{number}"
+            operations.append({"op": "test", "path": f"{replaced}/name", "value": state.name})
+            operations.append({"op": "replace", "path": replaced, "value": state})
+    return _to("PATCH", "/status", _encode(operations), JSON_PATCH)
+
+
+def _apply(next_: Next) -> Request:
+    """Server-side apply. Without a map list in the schema, a list is one value."""
+    body = {
+        "apiVersion": NODE_POD_PROBES.api_version,
+        "kind": NODE_POD_PROBES.kind,
+        "metadata": {"name": NODE},
+        "status": _status(next_),
+    }
+    request = _to("PATCH", "/status", _encode(body), APPLY)
+    return request._replace(path=f"{request.path}&force=true")
+
+
+def _spec_merge(next_: Next, accept: str) -> Request:
+    body = _encode({"spec": _spec(next_.pods, next_.tick)})
+    return _to("PATCH", "", body, MERGE, accept=accept)
+
+
+def _spec_json_patch(next_: Next) -> Request:
+    value = _encode([{"op": "replace", "path": "/spec", "value": _spec(next_.pods, next_.tick)}])
+    return _to("PATCH", "", value, JSON_PATCH)
+
+
+def _spec_update(next_: Next) -> Request:
+    body = {
+        **node_pod_probe_object(NODE),
+        "metadata": {"name": NODE, "resourceVersion": next_.version},
+        "spec": _spec(next_.pods, next_.tick),
+    }
+    return _to("PUT", "", _encode(body), JSON, accept=METADATA_ONLY)
+
+
+def _renewal(next_: Next) -> Request:
+    """Of the daemon's Lease, as its heartbeat writes it."""
+    body = {"spec": {"renewTime": f"2026-01-01T00:00:00.{next_.tick % 1_000_000:06}Z"}}
+    path = f"{LEASES}/{LEASE}?fieldManager=kruise-probe-daemon"
+    return Request("PATCH", path, _encode(body), MERGE, accept=JSON)
+
+
+STATUS_WRITES: Final[dict[str, Callable[[Next], Request]]] = {
+    "status: PUT, metadata returned (the daemon)": partial(_update, accept=METADATA_ONLY),
+    "status: PUT (Kruise's daemon)": partial(_update, accept=JSON),
+    "status: merge patch": _merge,
+    "status: JSON patch": _json_patch,
+    "status: apply": _apply,
+}
+SPEC_WRITES: Final[dict[str, Callable[[Next], Request]]] = {
+    "spec: merge patch (the manager)": partial(_spec_merge, accept=JSON),
+    "spec: merge patch, metadata returned": partial(_spec_merge, accept=METADATA_ONLY),
+    "spec: JSON patch": _spec_json_patch,
+    "spec: PUT": _spec_update,
+}
+LEASE_WRITE: Final = "Lease: renewal"
+WRITES: Final = {**STATUS_WRITES, **SPEC_WRITES, LEASE_WRITE: _renewal}
