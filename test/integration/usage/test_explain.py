@@ -346,7 +346,7 @@ async def test_matching_marker_of_another_namespace_is_named(
 
     assert (ran.code, ran.err) == (0, "")
     assert "no PodProbeMarker selects this pod" in ran.out
-    assert f"default/{ns.namespace} would, but" in ran.out
+    assert f"PodProbeMarker default/{ns.namespace} has a selector for its labels, but" in ran.out
     assert f"-> create it in namespace {ns.namespace}" in ran.out
     await playground.api.delete(marker_path(ns.namespace, "default"))
 
