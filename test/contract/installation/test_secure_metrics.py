@@ -82,7 +82,9 @@ async def scraped(
     kubeconfig = Path(kubeconfig_of(admin, request.param, tmp_path, namespace=namespace))
     secure = ("--metrics-secure", f"--system-namespace={namespace}")
     if request.param == MANAGER:
-        running = programs.running("manager", kubeconfig, tmp_path, *secure, programs.ALONE)
+        # It leaves the markers of the tests beside it alone.
+        flags = (*secure, f"--namespace={namespace}", programs.ALONE)
+        running = programs.running("manager", kubeconfig, tmp_path, *flags)
     else:
         runtime = ScriptedRuntime()
         running = programs.running_daemon(kubeconfig, tmp_path, "no-such-node", runtime, *secure)
