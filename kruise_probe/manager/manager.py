@@ -1,8 +1,8 @@
 """The manager of an operator: its client, caches, controllers, leader election, health and metrics.
 
 Source: controller-runtime pkg/manager and pkg/cluster.
-Differs: `client` reads from the server, `cache` from the informers; there is no client that guesses. The writes of
-`client` are visible in `cache` at once. With leader election, every write is fenced: leadership is checked in the step
+Differs: `client` reads from the server, and `cache` from the informers. The writes of `client` are visible in `cache`
+at once. With leader election, every write is fenced: leadership is checked in the step
 that sends it.
 """
 

@@ -169,7 +169,7 @@ class KubeApi:
         *,
         seconds: float = 10.0,
     ) -> Json | None:
-        """Wait until the object meets the condition, and return it; None stands for an object that does not exist.
+        """Wait until the object meets the condition, and return it; None means that it does not exist.
 
         Raises:
             TimeoutError: it does not within `seconds`; the text is the object as it is.

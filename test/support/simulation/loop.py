@@ -4,8 +4,8 @@ One loop runs all processes of a simulation. A process is a context: every task 
 context variable `PROCESS`. asyncio guarantees the order of `call_soon` callbacks, so only steps of tasks are permuted.
 
 Source: FoundationDB's simulator (Sim2), TigerBeetle's VOPR.
-Differs: `detangle` 0.1 does the same with 6,000 lines. Its loop records the frames of every step, which costs more than
-the step, its shrinker removes scheduling choices and not faults, and it knows no kill or pause of a group of tasks.
+Differs: `detangle` 0.1 does the same with 6,000 lines. Its loop records the frames of every step, its shrinker removes
+scheduling choices and not faults, and it knows no kill or pause of a group of tasks.
 """
 
 import asyncio

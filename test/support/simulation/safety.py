@@ -26,7 +26,7 @@ class Safety:
         self.problems.append(f"{self._world.loop.time():.3f} {problem}")
 
     def _sent(self, sent: Sent) -> None:
-        """One leader writes, and nobody reads a state of any age: with version 0, a server may answer from the past."""
+        """Only the leader writes, and no request lists at resource version 0, which a server may answer with an old state."""
         if sent.verb in ("list", "watch") and sent.version == "0":
             self._report(f"{sent.process} reads {sent.resource} at version 0")
         if sent.verb not in WRITES or sent.resource == "leases":

@@ -357,7 +357,7 @@ async def test_a_probe_edited_while_the_daemon_was_down_runs_within_ten_seconds(
 
 
 async def test_an_object_that_comes_after_the_start_is_not_read_back(node: ScriptedNode) -> None:
-    """Its status may be of any age: nobody kept it while the object did not exist. It is probed at once instead."""
+    """Its status may be old, as it was not updated while the object did not exist. It is probed at once instead."""
     node.containers.start(age=100)
     node.api.put(one(exec_probe(period_seconds=3600)))
     await node.killed_daemon(50)

@@ -215,7 +215,7 @@ def test_ipv6_addresses_are_in_brackets() -> None:
 
 
 async def test_a_prepared_request_does_not_outlive_the_ip_of_its_pod() -> None:
-    """Address and Host header follow the pod; nothing is sent to whoever has the old address now."""
+    """Address and Host header follow the pod; nothing is sent to the old address, which another pod may have now."""
     dialled: list[str] = []
 
     def refuse(address: HostPort) -> socket.socket:
