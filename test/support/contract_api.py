@@ -26,6 +26,7 @@ JSON_PATCH = "application/json-patch+json"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 PARTIAL = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 GROUP = "/apis/apps.kruise.io/v1alpha1"
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 @dataclass(frozen=True)
@@ -215,6 +216,16 @@ class Api:
         answer = await self.post(self.path(resource), body, **query)
         assert answer.code == 201, answer
         return answer
+
+    async def install_crd(self, crd: Json) -> None:
+        """Makes a CRD of the server this one. Workers of one run do so at the same time, so the spec is replaced by a
+        patch without a resourceVersion, which the server repeats after a conflict.
+        """
+        created = await self.post(DEFINITIONS, crd)
+        if created.code == 409:
+            spec = [{"op": "replace", "path": "/spec", "value": crd["spec"]}]
+            created = await self.json_patch(f"{DEFINITIONS}/{crd['metadata']['name']}", spec)
+        assert created.code in (200, 201), created
 
     async def until_gone(self, path: str) -> None:
         """Watches until an object is deleted."""

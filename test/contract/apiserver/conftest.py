@@ -24,7 +24,6 @@ from kruise_probe.api.times import parse_time, utc_now
 from kruise_probe.manifests.crds import all_crds
 
 KUBECONFIG_VARIABLE = "KRUISE_PROBE_CONTRACT_KUBECONFIG"
-DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 _prepared: set[str] = set()
 
@@ -82,12 +81,7 @@ async def _check_that_no_manager_runs(api: Api) -> None:
 async def _install(api: Api) -> None:
     """Makes the CRDs of the real server ours."""
     for crd in all_crds():
-        path = f"{DEFINITIONS}/{crd['metadata']['name']}"
-        created = await api.post(DEFINITIONS, crd)
-        if created.code == 409:
-            present = (await api.get(path)).body
-            replaced = await api.put(path, {**present, "spec": crd["spec"]})
-            assert replaced.code == 200, replaced
+        await api.install_crd(crd)
     served = "/apis/apps.kruise.io/v1alpha1/namespaces/default/podprobemarkers"
     empty = {
         "apiVersion": "apps.kruise.io/v1alpha1",

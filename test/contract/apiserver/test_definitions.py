@@ -4,10 +4,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from support.contract_api import Api, Json
+from support.contract_api import DEFINITIONS, Api, Json
 from support.programs import until
-
-DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 def definition(group: str, **spec: Any) -> Json:

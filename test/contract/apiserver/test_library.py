@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.contract_api import Api, Target
+from support.contract_api import DEFINITIONS, Api, Target
 from support.library import MODULES, running
 from support.programs import until
 
@@ -23,8 +23,6 @@ from kruise_probe.runtime import (
     replace,
 )
 from kruise_probe_playground.testing.definitions import read_definitions
-
-DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 @pytest.fixture

@@ -18,7 +18,6 @@ from support.programs import until
 from kruise_probe.manifests.crds import all_crds
 
 KUBECONFIG_VARIABLE = "KRUISE_PROBE_CONTRACT_KUBECONFIG"
-DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 Session = Callable[[Callable[[Api], Awaitable[None]]], None]
 
@@ -64,11 +63,7 @@ async def _server(kind: str) -> AsyncIterator[Target]:
 async def _install(api: Api) -> None:
     """Makes the CRDs of the real server ours, and waits until it judges by them."""
     for crd in all_crds():
-        path = f"{DEFINITIONS}/{crd['metadata']['name']}"
-        if (await api.post(DEFINITIONS, crd)).code == 409:
-            present = (await api.get(path)).body
-            replaced = await api.put(path, {**present, "spec": crd["spec"]})
-            assert replaced.code == 200, replaced
+        await api.install_crd(crd)
     marker = {
         "apiVersion": "apps.kruise.io/v1alpha1",
         "kind": "PodProbeMarker",

@@ -5,13 +5,12 @@ from typing import Any
 
 import pytest
 from support import programs
-from support.contract_api import Answer, Api
+from support.contract_api import DEFINITIONS, Answer, Api
 from support.marker_table import GOOD, INVALID, VALID, Row, edited, policy
 
 from kruise_probe.api.reserved import MAX_ALLOWED_LABELS
 from kruise_probe.manifests.crds import marker_crd
 
-DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 Answers = dict[str, Answer]
 
 

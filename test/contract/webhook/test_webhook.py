@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 from support import programs
 from support.background import background
-from support.contract_api import Answer, Api, target_of
+from support.contract_api import DEFINITIONS, Answer, Api, target_of
 from support.marker_table import GOOD, INVALID, VALID
 from support.patience import PATIENCE_SECONDS
 
@@ -31,7 +31,6 @@ from kruise_probe.webhook.server import review_server
 from kruise_probe.webhook.validating import review_marker
 
 Json = dict[str, Any]
-DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 PATH = "/validate"
 ADDED = (
