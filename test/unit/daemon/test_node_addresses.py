@@ -90,6 +90,12 @@ async def test_old_addresses_are_read_again() -> None:
     assert "not an address of this node" in addresses.refusal("10.0.0.1")
 
 
+@pytest.mark.parametrize("ip", [*map(str, sorted(OWN, key=str)), "FD00:0::1", "10.0.0.2", ""])
+async def test_a_known_address_is_judged_as_a_new_one(ip: str) -> None:
+    addresses = NodeAddresses(Interfaces(*map(str, OWN)))
+    assert [addresses.refusal(ip) for _ in range(2)] == [refusal_of(ip, OWN)] * 2
+
+
 async def test_an_unknown_address_is_looked_for_once_a_second() -> None:
     interfaces = Interfaces("10.0.0.1")
     addresses = NodeAddresses(interfaces)
