@@ -97,7 +97,7 @@ class Container(msgspec.Struct, eq=False):
     process: LocalProcess | None = None
 
 
-class ExecResult(NamedTuple):
+class ExecOutput(NamedTuple):
     exit_code: int
     stdout: bytes
     stderr: bytes

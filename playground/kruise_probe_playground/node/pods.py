@@ -81,7 +81,7 @@ class Waiting(_Wire, frozen=True):
     message: str | None = None
 
 
-class ContainerState(_Wire, frozen=True):
+class WireContainerState(_Wire, frozen=True):
     waiting: Waiting | None = None
     running: _Anything | None = None
 
@@ -90,7 +90,7 @@ class ContainerStatus(_Wire, frozen=True):
     name: str
     ready: bool = False
     restart_count: int = 0
-    state: ContainerState = ContainerState()
+    state: WireContainerState = WireContainerState()
 
 
 class PodStatus(_Wire, frozen=True):

@@ -21,7 +21,7 @@ from kruise_probe_playground.node.containers import (
     Change,
     Container,
     ContainerConfig,
-    ExecResult,
+    ExecOutput,
     ExecTimedOut,
     NoSuchContainer,
     NotRunning,
@@ -216,7 +216,7 @@ class LocalRuntime:
 
     async def exec_sync(
         self, container: Container, command: Sequence[str], *, timeout_seconds: float
-    ) -> ExecResult:
+    ) -> ExecOutput:
         """Run a command in the container's folder and environment.
 
         Returns when the command has ended and its output is closed. `timeout_seconds` 0 is no deadline. Cancelling
@@ -260,7 +260,7 @@ class LocalRuntime:
                 await process.wait()
             stdout.close()
             stderr.close()
-        return ExecResult(exit_code, stdout.data, stderr.data)
+        return ExecOutput(exit_code, stdout.data, stderr.data)
 
     async def _watch(self, container: Container, process: LocalProcess) -> None:
         exit_code = await process.wait()
