@@ -1,16 +1,18 @@
 """The embedded API server as tests use it: with the product's CRDs and rules, requests counted and failed on demand."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.manifests.crds import all_crds
-from kruise_probe_playground.apiserver.authentication import NO_TOKENS, Tokens
+from kruise_probe_playground.apiserver.authentication import Tokens
 from kruise_probe_playground.apiserver.custom import Validator
 from kruise_probe_playground.apiserver.schema import Json
 from kruise_probe_playground.apiserver.server import EmbeddedApiServer
 from kruise_probe_playground.marker_rules import MARKER_VALIDATORS
 from kruise_probe_playground.testing.faults import Faults
+
+NO_TOKENS: Final[Tokens] = {}
 
 
 class ApiServer(EmbeddedApiServer):

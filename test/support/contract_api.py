@@ -84,6 +84,12 @@ class Answer:
         revision: str = self.meta["resourceVersion"]
         return revision
 
+    @property
+    def causes(self) -> set[tuple[str, str]]:
+        """(reason, field) of each cause of a failure."""
+        causes = self.body["details"]["causes"]
+        return {(each["reason"], each["field"]) for each in causes}
+
     def __repr__(self) -> str:
         return f"{self.code} {self.text[:2000]}"
 

@@ -275,11 +275,9 @@ def _is_in_file(sources: list[Source], file: str, position: Position) -> None:
 
 def playground_protobuf(data: bytes) -> None:
     """A body that a client sends to the playground's API server as protobuf."""
-    for kind in ("Namespace", "ConfigMap", "Secret", "ServiceAccount", "Pod"):
+    for kind in ("Namespace", "ConfigMap", "Secret", "ServiceAccount", "Pod", "DeleteOptions"):
         with suppress(ValueError):
             protobuf.read_object(kind, data)
-    with suppress(ValueError):
-        protobuf.read_delete_options(data)
 
 
 TARGETS: Final[Mapping[str, Target]] = {

@@ -36,10 +36,7 @@ class User(NamedTuple):
 
 
 Tokens = Mapping[str, User]
-"""The token table: bearer token to user."""
-
-NO_TOKENS: Final[Tokens] = {}
-"""For tests of a bare server: it accepts every request, without a token."""
+"""The token table: bearer token to user. An empty one accepts every request, without a token."""
 
 
 def user_of(authorization: str, tokens: Tokens) -> User | None:
@@ -51,7 +48,7 @@ def user_of(authorization: str, tokens: Tokens) -> User | None:
 def check_no_web_page(headers: Mapping[str, str]) -> None:
     """Refuse what a browser sends for a web page, also under a name that resolves to loopback.
 
-    A browser reaches loopback for any page that it shows. A server with `NO_TOKENS` must therefore tell programs from
+    A browser reaches loopback for any page that it shows. A server without tokens must therefore tell programs from
     pages: a page's request has an Origin, or the page's own name as Host.
     """
     origin, host = headers.get("Origin"), headers.get("Host")
@@ -87,7 +84,7 @@ class _Attributes(msgspec.Struct):
     namespace: str = ""
 
     @property
-    def what(self) -> str:
+    def resource_or_path(self) -> str:
         return self.path or "/".join(filter(None, (self.resource, self.subresource)))
 
 
@@ -120,9 +117,9 @@ def review_response(
         return {**sent, "status": _token_status(spec.token, tokens)}
     if path == WHOAMI_REVIEWS:
         return {**sent, "status": {"userInfo": {"username": user, "groups": [AUTHENTICATED]}}}
-    asked = spec.non_resource_attributes or spec.resource_attributes or _Attributes()
-    whom = user if path == SELF_REVIEWS else spec.user
-    allowed = allows(whom, asked.verb, asked.what, asked.namespace)
+    access = spec.non_resource_attributes or spec.resource_attributes or _Attributes()
+    subject = user if path == SELF_REVIEWS else spec.user
+    allowed = allows(subject, access.verb, access.resource_or_path, access.namespace)
     return {**sent, "status": {"allowed": allowed}}
 
 

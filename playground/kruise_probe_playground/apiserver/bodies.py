@@ -6,12 +6,12 @@ Differs: only the protobuf that kubectl sends; no server-side apply.
 
 import json
 from collections.abc import Iterator, Sequence
-from enum import StrEnum
 from typing import Any, Final
 
 import msgspec
 import yaml
 
+from kruise_probe.client.request import PatchType
 from kruise_probe_playground.apiserver import protobuf
 from kruise_probe_playground.apiserver.failures import (
     Failure,
@@ -24,30 +24,19 @@ from kruise_probe_playground.apiserver.patches import PatchFailed, json_patch, m
 from kruise_probe_playground.apiserver.schema import Json
 from kruise_probe_playground.apiserver.strategic import strategic_merge_patch
 
-
-class PatchType(StrEnum):
-    """Media types of PATCH."""
-
-    JSON = "application/json-patch+json"
-    MERGE = "application/merge-patch+json"
-    STRATEGIC_MERGE = "application/strategic-merge-patch+json"
-    APPLY = "application/apply-patch+yaml"
-
-
-YAML: Final = "application/yaml"
-JSON: Final = ("application/json", "")
+_YAML: Final = "application/yaml"
+_JSON: Final = "application/json"
 
 
 def media_type(content_type: str) -> str:
     return content_type.partition(";")[0].strip().lower()
 
 
-def read_object(kind: Kind, body: bytes, content_type: str, doubled: list[str]) -> Json:
-    """Decode the object of a create or an update; append the paths of keys that it has twice to `doubled`."""
+def read_object(kind: Kind, body: bytes, content_type: str) -> Json:
+    """Decode the object of a create or an update."""
     if media_type(content_type) == protobuf.MEDIA_TYPE:
         return _read_protobuf(kind, body)
     sent = read_json(body, content_type, kind.kind)
-    doubled += doubled_keys(body)
     if not isinstance(sent.get("metadata") or {}, dict):
         raise unrecognized(kind.kind, "json: cannot unmarshal metadata into an object", body)
     if kind.custom and not sent.get("kind"):
@@ -78,19 +67,19 @@ def read_json(body: bytes, content_type: str, kind: str) -> Json:
 def _decode(body: bytes, content_type: str, kind: str) -> Any:
     media = media_type(content_type)
     try:
-        if media in JSON:
+        if media in (_JSON, ""):
             return msgspec.json.decode(body)
-        if media == YAML:
+        if media == _YAML:
             return yaml.safe_load(body)
     except (msgspec.DecodeError, yaml.YAMLError) as error:
         raise unrecognized(
             kind, f"couldn't get version/kind; json parse error: {error}", body
         ) from error
-    raise unknown_format()
+    raise _unknown_format(_JSON, _YAML)
 
 
-def doubled_keys(body: bytes) -> Sequence[str]:
-    """The paths of keys that a JSON object has twice; YAML is read with the last value."""
+def duplicate_fields(body: bytes) -> Sequence[str]:
+    """The paths of keys that a JSON object has twice; none for other bodies."""
     found: list[tuple[Json, str]] = []
 
     def collect(pairs: Sequence[tuple[str, Any]]) -> Json:
@@ -118,10 +107,10 @@ def _paths_to(value: Any, wanted: Json, path: str = "") -> Iterator[str]:
             yield from _paths_to(each, wanted, f"{path[:-1]}[{index}].")
 
 
-def unknown_format() -> Failure:
+def _unknown_format(*accepted: str) -> Failure:
     return unsupported_media_type(
         "the body of the request was in an unknown format - accepted media types include:"
-        " application/json, application/yaml"
+        f" {', '.join(accepted)}"
     )
 
 
@@ -179,10 +168,7 @@ def patch_type_of(kind: Kind, content_type: str) -> PatchType:
             " --server-side"
         )
     if media not in accepted:
-        raise unsupported_media_type(
-            "the body of the request was in an unknown format - accepted media types include:"
-            f" {', '.join(accepted)}"
-        )
+        raise _unknown_format(*accepted)
     return PatchType(media)
 
 

@@ -8,7 +8,7 @@ Differs: this server's garbage collector deletes namespaces, instead of a contro
 
 import re
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from importlib.resources import files
@@ -17,21 +17,24 @@ from typing import Any, Final
 import msgspec
 
 from kruise_probe_playground.apiserver import failures, pods, printers
+from kruise_probe_playground.apiserver.columns import Column
 from kruise_probe_playground.apiserver.definitions import DefinitionRules
 from kruise_probe_playground.apiserver.failures import Cause, invalid_value
-from kruise_probe_playground.apiserver.kinds import ALL_VERBS, Kind, Rules
+from kruise_probe_playground.apiserver.kinds import ALL_VERBS, Kind, Rules, fields
 from kruise_probe_playground.apiserver.replica_sets import ReplicaSetRules
-from kruise_probe_playground.apiserver.schema import Compiler, Json, Schema
-from kruise_probe_playground.apiserver.shaping import apply_defaults
+from kruise_probe_playground.apiserver.schema import ABSENT_VALUES, Compiler, Json, Schema
 
 _CORE: Final = "io.k8s.api.core.v1."
+_META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1."
 _BLANKS: Final[Mapping[str, Json]] = {
     "CustomResourceDefinition": {
         "spec": {"group": "", "names": {"plural": "", "kind": ""}, "scope": "", "versions": None},
         "status": {"conditions": None, "acceptedNames": {}, "storedVersions": None},
     },
-    "Event": {"involvedObject": {}},
+    "Event": {"involvedObject": {}, **ABSENT_VALUES[f"{_CORE}Event"]},
+    "Lease": {"spec": {}},
     "Namespace": {"spec": {}, "status": {}},
+    "Node": {"spec": {}, "status": ABSENT_VALUES[f"{_CORE}NodeStatus"]},
     "ReplicaSet": {
         "spec": {"selector": None, "template": {"metadata": {}, "spec": {"containers": None}}},
         "status": {"replicas": 0},
@@ -39,8 +42,7 @@ _BLANKS: Final[Mapping[str, Json]] = {
     "Pod": {"spec": {"containers": None}, "status": {}},
     "Service": {"spec": {}, "status": {"loadBalancer": {}}},
 }
-_EXTENSIONS: Final = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1."
-_META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1."
+"""Objects with no field set, without their metadata."""
 
 
 @cache
@@ -63,9 +65,6 @@ def object_meta() -> Schema:
 
 
 class NamespaceRules(Rules):
-    def reset_for_create(self, new: Json) -> None:
-        new.pop("status", None)
-
     def default(self, new: Json) -> None:
         metadata = new["metadata"]
         labels = metadata.setdefault("labels", {})
@@ -87,6 +86,11 @@ class NamespaceRules(Rules):
         return True
 
 
+class NodeRules(Rules):
+    def reset_for_create(self, new: Json) -> None:
+        """A kubelet registers its node with the status."""
+
+
 class EventRules(Rules):
     def validate(self, new: Json) -> Sequence[Cause]:
         namespace = new["metadata"].get("namespace") or ""
@@ -99,7 +103,9 @@ class EventRules(Rules):
 
 
 class DataRules(Rules):
-    """ConfigMaps and Secrets."""
+    """ConfigMaps; SecretRules extend them. `defaults` are those that Go does not encode."""
+
+    defaults: Mapping[str, Json] = {"data": {}}
 
     def validate(self, new: Json) -> Sequence[Cause]:
         data, binary = new.get("data") or {}, new.get("binaryData") or {}
@@ -127,12 +133,11 @@ class DataRules(Rules):
             found.append(invalid_value("type", new.get("type"), "field is immutable"))
         if old.get("immutable"):
             why = "field is immutable when `immutable` is set"
-            changed = [
-                key
+            found += [
+                failures.forbidden_field(key, why)
                 for key in ("immutable", "data", "binaryData")
-                if new.get(key) != old.get(key) and (new.get(key) or old.get(key))
+                if {**self.defaults, **new}.get(key) != {**self.defaults, **old}.get(key)
             ]
-            found += [failures.forbidden_field(key, why) for key in changed]
         return found
 
 
@@ -146,122 +151,79 @@ _KEYS_OF_SECRETS: Final = {
 
 
 class SecretRules(DataRules):
+    defaults: Mapping[str, Json] = {}
+
     def default(self, new: Json) -> None:
-        new.setdefault("type", "Opaque")
         for key, text in (new.pop("stringData", None) or {}).items():
             new.setdefault("data", {})[key] = b64encode(text.encode()).decode()
 
 
 class ServiceRules(Rules):
     def default(self, new: Json) -> None:
-        spec = new.setdefault("spec", {})
-        spec.setdefault("type", "ClusterIP")
-        spec.setdefault("sessionAffinity", "None")
-        spec.setdefault("internalTrafficPolicy", "Cluster")
-        for port in spec.get("ports") or ():
-            port.setdefault("protocol", "TCP")
+        for port in new["spec"].get("ports") or ():
             port["targetPort"] = port.get("targetPort") or port.get("port")
 
     def prepare_for_create(self, new: Json) -> None:
         new["status"] = {"loadBalancer": {}}
 
     def validate(self, new: Json) -> Sequence[Cause]:
-        spec = new["spec"]
-        if (
-            not spec.get("ports")
-            and spec["type"] != "ExternalName"
-            and spec.get("clusterIP") != "None"
-        ):
-            return [failures.required("spec.ports")]
-        ports = list(enumerate(spec.get("ports") or ()))
-        return [
-            *(
-                failures.required(f"spec.ports[{index}].name")
-                for index, port in ports
-                if len(ports) > 1 and not port.get("name")
-            ),
-            *(
-                invalid_value(f"spec.ports[{index}].targetPort", 0, "must be between 1 and 65535")
-                for index, port in ports
-                if port["targetPort"] == 0
-            ),
-        ]
-
-    def validate_update(self, new: Json, old: Json) -> Sequence[Cause]:
-        return self.validate(new)
+        return list(_service_problems(new["spec"]))
 
 
-def _service_fields(service: Json) -> Mapping[str, str]:
-    spec = service.get("spec") or {}
-    return {"spec.clusterIP": spec.get("clusterIP", ""), "spec.type": spec.get("type", "")}
+def _service_problems(spec: Json) -> Iterator[Cause]:
+    ports = spec.get("ports") or ()
+    if not ports and spec["type"] != "ExternalName" and spec.get("clusterIP") != "None":
+        yield failures.required("spec.ports")
+    for index, port in enumerate(ports):
+        if len(ports) > 1 and not port.get("name"):
+            yield failures.required(f"spec.ports[{index}].name")
+        if port["targetPort"] == 0:
+            path = f"spec.ports[{index}].targetPort"
+            yield invalid_value(path, 0, "must be between 1 and 65535")
+
+
+_INVOLVED: Final = (
+    *("kind", "namespace", "name", "uid"),
+    *("apiVersion", "resourceVersion", "fieldPath"),
+)
+_read_event_fields: Final = fields(
+    *(f"involvedObject.{each}" for each in _INVOLVED), "reason", "reportingComponent", "type"
+)
 
 
 def _event_fields(event: Json) -> Mapping[str, str]:
-    involved, source = event.get("involvedObject") or {}, event.get("source") or {}
+    component = (event.get("source") or {}).get("component")
     return {
-        "involvedObject.kind": involved.get("kind", ""),
-        "involvedObject.namespace": involved.get("namespace", ""),
-        "involvedObject.name": involved.get("name", ""),
-        "involvedObject.uid": involved.get("uid", ""),
-        "involvedObject.apiVersion": involved.get("apiVersion", ""),
-        "involvedObject.resourceVersion": involved.get("resourceVersion", ""),
-        "involvedObject.fieldPath": involved.get("fieldPath", ""),
-        "reason": event.get("reason", ""),
-        "reportingComponent": event.get("reportingComponent", ""),
-        "source": source.get("component") or event.get("reportingComponent", ""),
-        "type": event.get("type", ""),
+        **_read_event_fields(event),
+        "source": component or event.get("reportingComponent") or "",
     }
 
 
-def _node_fields(node: Json) -> Mapping[str, str]:
-    unschedulable = bool((node.get("spec") or {}).get("unschedulable"))
-    return {"spec.unschedulable": str(unschedulable).lower()}
-
-
-def _namespace_fields(namespace: Json) -> Mapping[str, str]:
-    return {"status.phase": (namespace.get("status") or {}).get("phase", "")}
-
-
-def _kind(definition: str, plural: str, **more: Any) -> Kind:
-    openapi = definitions()[definition]
-    schema = _compiler().compile({"$ref": definition})
-    name = definition.rsplit(".", 1)[1]
+def _kind(name: str, columns: Sequence[Column], *, package: str = _CORE, **more: Any) -> Kind:
     values: dict[str, Any] = {
         "group": "",
         "version": "v1",
-        "plural": plural,
+        "plural": f"{name.lower()}s",
         "singular": name.lower(),
         "kind": name,
         "namespaced": True,
-        "schema": schema,
-        "blank": _blank(schema, _BLANKS.get(name, {})),
-        "openapi": openapi,
+        "schema": _compiler().compile({"$ref": f"{package}{name}"}),
+        "columns": columns,
+        "blank": {"metadata": {}, **_BLANKS.get(name, {})},
+        "openapi": definitions()[f"{package}{name}"],
         "rules": Rules(),
     }
     return Kind(**{**values, **more})
 
 
-def _blank(schema: Schema, more: Json) -> Json:
-    blank: Json = {"metadata": {}, **more}
-    apply_defaults(blank, schema)
-    return blank
-
-
 def builtin_kinds() -> list[Kind]:
     """All built-in kinds, in the order of discovery."""
     return [
+        _kind("ConfigMap", printers.CONFIG_MAPS, short_names=("cm",), rules=DataRules()),
         _kind(
-            f"{_CORE}ConfigMap",
-            "configmaps",
-            short_names=("cm",),
-            columns=printers.CONFIG_MAPS,
-            rules=DataRules(),
-        ),
-        _kind(
-            f"{_CORE}Event",
-            "events",
+            "Event",
+            printers.EVENTS,
             short_names=("ev",),
-            columns=printers.EVENTS,
             rules=EventRules(),
             plain_finalizers=True,
             metadata_last=True,
@@ -269,93 +231,80 @@ def builtin_kinds() -> list[Kind]:
             select_fields=_event_fields,
         ),
         _kind(
-            f"{_CORE}Namespace",
-            "namespaces",
+            "Namespace",
+            printers.NAMESPACES,
             namespaced=False,
             short_names=("ns",),
-            columns=printers.NAMESPACES,
             rules=NamespaceRules(),
             verbs=tuple(each for each in ALL_VERBS if each != "deletecollection"),
             subresources=("status", "finalize"),
             dns_label_name=True,
             returns_deleted=True,
-            select_fields=_namespace_fields,
+            select_fields=fields("status.phase"),
         ),
         _kind(
-            f"{_CORE}Node",
-            "nodes",
+            "Node",
+            printers.NODES,
             namespaced=False,
             short_names=("no",),
-            columns=printers.NODES,
+            rules=NodeRules(),
             subresources=("status",),
-            select_fields=_node_fields,
+            select_fields=fields(booleans=("spec.unschedulable",)),
         ),
         _kind(
-            f"{_CORE}Pod",
-            "pods",
+            "Pod",
+            printers.PODS,
             short_names=("po",),
             categories=("all",),
-            columns=printers.PODS,
             rules=pods.PodRules(),
             subresources=("status", "binding", "log"),
             has_generation=True,
             returns_deleted=True,
             select_fields=pods.select_fields,
         ),
+        _kind("Secret", printers.SECRETS, rules=SecretRules(), select_fields=fields("type")),
         _kind(
-            f"{_CORE}Secret",
-            "secrets",
-            columns=printers.SECRETS,
-            rules=SecretRules(),
-            select_fields=lambda secret: {"type": secret.get("type", "")},
-        ),
-        _kind(
-            f"{_CORE}Service",
-            "services",
+            "Service",
+            printers.SERVICES,
             short_names=("svc",),
             categories=("all",),
-            columns=printers.SERVICES,
             rules=ServiceRules(),
             create_on_update=True,
             subresources=("status",),
             returns_deleted=True,
-            select_fields=_service_fields,
+            select_fields=fields("spec.clusterIP", "spec.type"),
         ),
         _kind(
-            f"{_CORE}ServiceAccount",
-            "serviceaccounts",
-            short_names=("sa",),
-            columns=printers.SERVICE_ACCOUNTS,
-            returns_deleted=True,
+            "ServiceAccount", printers.SERVICE_ACCOUNTS, short_names=("sa",), returns_deleted=True
         ),
         _kind(
-            "io.k8s.api.apps.v1.ReplicaSet",
-            "replicasets",
+            "ReplicaSet",
+            printers.REPLICA_SETS,
+            package="io.k8s.api.apps.v1.",
             group="apps",
             short_names=("rs",),
             categories=("all",),
-            columns=printers.REPLICA_SETS,
             rules=ReplicaSetRules(),
             subresources=("status", "scale"),
             has_generation=True,
         ),
         _kind(
-            "io.k8s.api.coordination.v1.Lease",
-            "leases",
+            "Lease",
+            printers.LEASES,
+            package="io.k8s.api.coordination.v1.",
             group="coordination.k8s.io",
-            columns=printers.LEASES,
             plain_finalizers=True,
             create_on_update=True,
             unconditional_update=False,
         ),
         _kind(
-            f"{_EXTENSIONS}CustomResourceDefinition",
-            "customresourcedefinitions",
+            "CustomResourceDefinition",
+            printers.DEFINITIONS,
+            package="io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.",
             group="apiextensions.k8s.io",
             namespaced=False,
             short_names=("crd", "crds"),
             categories=("api-extensions",),
-            columns=printers.DEFINITIONS,
             rules=DefinitionRules(),
             subresources=("status",),
             has_generation=True,

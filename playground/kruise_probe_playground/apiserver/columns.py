@@ -6,7 +6,7 @@ Differs: JSONPath has only fields and `[?(@.type=="Ready")]`, which yields the f
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
@@ -15,7 +15,21 @@ import msgspec
 from kruise_probe.api.times import parse_time
 from kruise_probe_playground.apiserver.schema import Json
 
-_DAY, _YEAR = 24, 24 * 365
+_SECOND, _MINUTE, _HOUR = (1, "s"), (60, "m"), (3600, "h")
+_DAY, _YEAR = (24 * 3600, "d"), (365 * 24 * 3600, "y")
+_NOTHING = (100 * 365 * 24 * 3600, "")
+_UNITS: Final = (
+    (2 * 60, _SECOND, _NOTHING),
+    (10 * 60, _MINUTE, _SECOND),
+    (3 * 3600, _MINUTE, _NOTHING),
+    (8 * 3600, _HOUR, _MINUTE),
+    (48 * 3600, _HOUR, _NOTHING),
+    (8 * 24 * 3600, _DAY, _HOUR),
+    (2 * 365 * 24 * 3600, _DAY, _NOTHING),
+    (8 * 365 * 24 * 3600, _YEAR, _DAY),
+    (float("inf"), _YEAR, _NOTHING),
+)
+"""Up to how many seconds a duration is shown in which units, the smaller one only if it is not zero."""
 
 _STEP: Final = re.compile(
     r"""\.(?P<field>[^.\[\]]+) | \[\?\(@\.(?P<key>\w+)\s*==\s*['"](?P<value>[^'"]*)['"]\)\]""",
@@ -23,12 +37,16 @@ _STEP: Final = re.compile(
 )
 
 
+Cell = Callable[[Json, datetime], Any]
+"""Returns the value of a column for an object at a time."""
+
+
 class Column(NamedTuple):
-    """`cell` returns the value for an object at a time; `wide` columns need `-o wide`."""
+    """`wide` columns need `-o wide`."""
 
     name: str
-    type: str
-    cell: Callable[[Json, datetime], Any]
+    cell: Cell
+    type: str = "string"
     wide: bool = False
     format: str = ""
     description: str = ""
@@ -44,6 +62,19 @@ class Column(NamedTuple):
         }
 
 
+def value_at(of: Any, path: Iterable[str]) -> Any:
+    """The value at a path of keys, or None."""
+    for key in path:
+        of = (of or {}).get(key)
+    return of
+
+
+def text_at(path: str, absent: str = "") -> Cell:
+    """The text at a dotted path, or `absent`."""
+    parts = path.split(".")
+    return lambda of, _: value_at(of, parts) or absent
+
+
 def age(stamp: str | None, now: datetime) -> str:
     """The time since an RFC 3339 stamp; `<unknown>` without one."""
     at = parse_time(stamp)
@@ -55,32 +86,10 @@ def human_duration(seconds: float) -> str:
     whole = int(seconds)
     if whole < -1:
         return "<invalid>"
-    if whole < 120:
-        return f"{max(whole, 0)}s"
-    minutes, hours = whole // 60, whole // 3600
-    if minutes < 10:
-        return _two(minutes, "m", whole % 60, "s")
-    if minutes < 180:
-        return f"{minutes}m"
-    if hours < 8:
-        return _two(hours, "h", minutes % 60, "m")
-    if hours < 2 * _DAY:
-        return f"{hours}h"
-    return _long(hours)
-
-
-def _long(hours: int) -> str:
-    if hours < 8 * _DAY:
-        return _two(hours // _DAY, "d", hours % _DAY, "h")
-    if hours < 2 * _YEAR:
-        return f"{hours // _DAY}d"
-    if hours < 8 * _YEAR:
-        return _two(hours // _YEAR, "y", hours // _DAY % 365, "d")
-    return f"{hours // _YEAR}y"
-
-
-def _two(large: int, large_unit: str, small: int, small_unit: str) -> str:
-    return f"{large}{large_unit}{small}{small_unit}" if small else f"{large}{large_unit}"
+    (size, name), (small, small_name) = next(units for limit, *units in _UNITS if whole < limit)
+    shown = max(whole, 0)
+    rest = shown % size // small
+    return f"{shown // size}{name}" + (f"{rest}{small_name}" if rest else "")
 
 
 def cell_of(path: str, column_type: str) -> Callable[[Any, datetime], Any]:

@@ -6,7 +6,7 @@ Differs: the storage version only; functions take the place of CEL.
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Final
 
 from kruise_probe_playground.apiserver import builtin
 from kruise_probe_playground.apiserver.columns import Column, cell_of
@@ -14,7 +14,7 @@ from kruise_probe_playground.apiserver.definitions import stored_version
 from kruise_probe_playground.apiserver.failures import Cause, invalid_value
 from kruise_probe_playground.apiserver.kinds import Kind, Rules
 from kruise_probe_playground.apiserver.printers import NAME
-from kruise_probe_playground.apiserver.schema import UNTYPED, Compiler, Json, Schema
+from kruise_probe_playground.apiserver.schema import UNTYPED, Compiler, Json, Schema, put
 from kruise_probe_playground.apiserver.validation import validate
 
 Validator = Callable[[Json, Json | None], Sequence[Cause]]
@@ -22,7 +22,7 @@ Validator = Callable[[Json, Json | None], Sequence[Cause]]
 
 
 class CustomRules(Rules):
-    """Separate status, generation counts changes outside metadata and status, validation by schema, then by `validator`."""
+    """Separate status; validation by schema, then by `validator`."""
 
     def __init__(
         self,
@@ -43,44 +43,37 @@ class CustomRules(Rules):
         if self._has_status:
             new.pop("status", None)
 
-    def prepare_for_create(self, new: Json) -> None:
-        new["metadata"]["generation"] = 1
-
     def reset_for_update(self, new: Json, old: Json, subresource: str) -> None:
         if subresource == "status":
             status = new.get("status")
             new.clear()
-            new.update({key: each for key, each in old.items() if key != "status"})
-            new["metadata"] = dict(old["metadata"])
-            if status is not None:
-                new["status"] = status
+            new.update({**old, "metadata": dict(old["metadata"])})
+            put(new, "status", status)
         elif self._has_status:
             super().reset_for_update(new, old, subresource)
 
-    def prepare_for_update(self, new: Json, old: Json) -> None:
-        if self._counted(new) != self._counted(old):
-            new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
-
-    def _counted(self, of: Json) -> Json:
-        ignored = ("metadata", "status") if self._has_status else ("metadata",)
-        return {key: each for key, each in of.items() if key not in ignored}
-
     def validate(self, new: Json) -> Sequence[Cause]:
-        return self._problems(new, None)
+        return self.validate_update(new, None)
 
-    def validate_update(self, new: Json, old: Json) -> Sequence[Cause]:
-        return self._problems(new, old)
-
-    def _problems(self, new: Json, old: Json | None) -> Sequence[Cause]:
+    def validate_update(self, new: Json, old: Json | None) -> Sequence[Cause]:
         if new.get("kind") != self._kind:
             return [invalid_value("kind", new.get("kind"), f"must be {self._kind}")]
         if new.get("apiVersion") != self._api_version:
             sent = new.get("apiVersion")
             return [invalid_value("apiVersion", sent, f"must be {self._api_version}")]
         found = list(validate(new, self._schema, ""))
-        if not found and self._validator is not None:
-            found += self._validator(new, old)
+        blocked = any(each.reason in _BLOCKING for each in found)
+        if self._validator is not None and not blocked:
+            reported = {each.field for each in found}
+            found += [each for each in self._validator(new, old) if each.field not in reported]
         return found
+
+
+_BLOCKING: Final = frozenset(
+    f"FieldValue{each}"
+    for each in ("NotSupported", "Required", "TooLong", "TooMany", "TypeInvalid")
+)
+"""Reasons of errors after which the real server does not evaluate CEL."""
 
 
 def custom_kind(crd: Json, validator: Validator | None = None) -> Kind:
@@ -121,28 +114,22 @@ def custom_kind(crd: Json, validator: Validator | None = None) -> Kind:
     )
 
 
-def _cell(declared: Json) -> Callable[[Any, datetime], Any]:
-    try:
-        return cell_of(declared["jsonPath"], declared["type"])
-    except ValueError:  # the definition was accepted with a warning
-        return lambda _, __: None
-
-
 def _columns(version: Json) -> Sequence[Column]:
     declared = version.get("additionalPrinterColumns") or [
         {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
     ]
-    return (
-        NAME,
-        *(
-            Column(
-                name=each["name"],
-                type=each["type"],
-                cell=_cell(each),
-                wide=each.get("priority", 0) > 0,
-                format=each.get("format", ""),
-                description=each.get("description", ""),
-            )
-            for each in declared
-        ),
-    )
+    return (NAME, *map(_column, declared))
+
+
+def _no_cell(_: Json, __: datetime) -> None:
+    return None
+
+
+def _column(declared: Json) -> Column:
+    try:
+        cell = cell_of(declared["jsonPath"], declared["type"])
+    except ValueError:  # the definition was accepted with a warning
+        cell = _no_cell
+    optional = {key: declared.get(key, "") for key in ("format", "description")}
+    wide = declared.get("priority", 0) > 0
+    return Column(declared["name"], cell, declared["type"], wide, **optional)

@@ -18,6 +18,16 @@ from kruise_probe_playground.apiserver.schema import Json
 
 CLEANUP: Final = "customresourcecleanup.apiextensions.k8s.io"
 _SCOPES: Final = ("Cluster", "Namespaced")
+_ESTABLISHED: Final = (
+    ("NamesAccepted", "NoConflicts", "no conflicts found"),
+    ("Established", "InitialNamesAccepted", "the initial names have been accepted"),
+)
+_TERMINATING: Final = (
+    "Terminating",
+    "InstanceDeletionInProgress",
+    "CustomResource deletion is in progress",
+)
+"""Type, reason and message of conditions."""
 
 
 def stored_version(crd: Json) -> Json:
@@ -27,20 +37,16 @@ def stored_version(crd: Json) -> Json:
 
 class DefinitionRules(Rules):
     def default(self, new: Json) -> None:
-        spec = new.setdefault("spec", {})
-        spec.setdefault("conversion", {"strategy": "None"})
-        names = spec.setdefault("names", {})
+        names = new["spec"]["names"]
         if names.get("kind"):
             names.setdefault("singular", names["kind"].lower())
             names.setdefault("listKind", f"{names['kind']}List")
 
     def prepare_for_create(self, new: Json) -> None:
-        new["metadata"]["generation"] = 1
         _establish(new)
 
     def prepare_for_update(self, new: Json, old: Json) -> None:
         if new["spec"] != old.get("spec"):
-            new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
             _establish(new)
 
     def validate(self, new: Json) -> Sequence[Cause]:
@@ -74,19 +80,10 @@ class DefinitionRules(Rules):
 
     def terminate(self, new: Json, now: datetime) -> bool:
         metadata = new["metadata"]
-        metadata["finalizers"] = [*(metadata.get("finalizers") or ())]
-        if CLEANUP not in metadata["finalizers"]:
-            metadata["finalizers"].append(CLEANUP)
+        metadata["finalizers"] = list(dict.fromkeys([*(metadata.get("finalizers") or ()), CLEANUP]))
         conditions = new["status"]["conditions"]
-        if len(conditions) == 2:
-            conditions.append(
-                _condition(
-                    "Terminating",
-                    "InstanceDeletionInProgress",
-                    "CustomResource deletion is in progress",
-                    now,
-                )
-            )
+        if len(conditions) == len(_ESTABLISHED):
+            conditions.append(_condition(*_TERMINATING, now))
         return True
 
 
@@ -94,10 +91,7 @@ def _establish(crd: Json) -> None:
     """Set the status that two controllers of the real server set some moments later."""
     now = utc_now()
     conditions = (crd.get("status") or {}).get("conditions") or [
-        _condition("NamesAccepted", "NoConflicts", "no conflicts found", now),
-        _condition(
-            "Established", "InitialNamesAccepted", "the initial names have been accepted", now
-        ),
+        _condition(*each, now) for each in _ESTABLISHED
     ]
     crd["status"] = {
         "conditions": conditions,

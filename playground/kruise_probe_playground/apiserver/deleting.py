@@ -12,7 +12,7 @@ from kruise_probe.api.times import format_time, parse_time
 from kruise_probe_playground.apiserver.failures import conflict, forbidden
 from kruise_probe_playground.apiserver.kinds import Kind
 from kruise_probe_playground.apiserver.registry import Registry
-from kruise_probe_playground.apiserver.schema import Json
+from kruise_probe_playground.apiserver.schema import Json, put
 from kruise_probe_playground.apiserver.store import Stored
 
 ORPHAN = "orphan"
@@ -52,38 +52,35 @@ class Remover:
         new = kind.decode(stored)
         now = self._registry.now()
         if kind.rules.terminate(new, now):
-            if "deletionTimestamp" in new["metadata"] or options.dry_run:
-                return Deleted(stored, gone=False)
-            new["metadata"]["deletionTimestamp"] = format_time(now)
-            return Deleted(self._registry.commit(kind, new, stored), gone=False)
+            if "deletionTimestamp" not in new["metadata"]:
+                new["metadata"]["deletionTimestamp"] = format_time(now)
+                stored = self._registry.commit(kind, new, stored, dry_run=options.dry_run)
+            return Deleted(stored, gone=False)
         _set_policy_finalizer(new["metadata"], options.policy)
         changed, pending = _grace(kind, new, options, now)
         if not pending and new["metadata"].get("finalizers"):
             changed = _mark(new["metadata"], now) or changed
             pending = True
-        if options.dry_run:
-            return Deleted(stored, gone=not pending)
         if not pending:
-            return Deleted(self._registry.remove(kind, new, stored), gone=True)
+            last = self._registry.remove(kind, new, stored, dry_run=options.dry_run)
+            return Deleted(last, gone=True)
         if changed or kind.decode(stored) != new:
-            stored = self._registry.commit(kind, new, stored)
+            stored = self._registry.commit(kind, new, stored, dry_run=options.dry_run)
         return Deleted(stored, gone=False)
 
 
 def _check_preconditions(kind: Kind, stored: Stored, options: DeleteOptions) -> None:
-    if options.uid and options.uid != stored.uid:
-        raise conflict(
-            kind.target(stored.key.name)._replace(resource=kind.kind),
-            f"the UID in the precondition ({options.uid}) does not match the UID in record ({stored.uid})."
-            " The object might have been deleted and then recreated",
-        )
     version = str(stored.revision)
-    if options.resource_version and options.resource_version != version:
-        raise conflict(
-            kind.target(stored.key.name)._replace(resource=kind.kind),
-            f"the ResourceVersion in the precondition ({options.resource_version}) does not match the"
-            f" ResourceVersion in record ({version}). The object might have been modified",
-        )
+    for name, wanted, found, guess in (
+        ("UID", options.uid, stored.uid, "deleted and then recreated"),
+        ("ResourceVersion", options.resource_version, version, "modified"),
+    ):
+        if wanted and wanted != found:
+            raise conflict(
+                kind.target(stored.key.name)._replace(resource=kind.kind),
+                f"the {name} in the precondition ({wanted}) does not match the {name} in record"
+                f" ({found}). The object might have been {guess}",
+            )
 
 
 def _set_policy_finalizer(metadata: Json, policy: str) -> None:
@@ -95,10 +92,7 @@ def _set_policy_finalizer(metadata: Json, policy: str) -> None:
         each for each in metadata.get("finalizers") or () if each not in _POLICY_FINALIZERS.values()
     ]
     finalizers = [*others, wanted] if wanted else others
-    if finalizers:
-        metadata["finalizers"] = finalizers
-    else:
-        metadata.pop("finalizers", None)
+    put(metadata, "finalizers", finalizers or None)
 
 
 def _grace(kind: Kind, new: Json, options: DeleteOptions, now: datetime) -> tuple[bool, bool]:

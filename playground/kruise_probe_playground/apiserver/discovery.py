@@ -1,7 +1,7 @@
 """Discovery: versions, groups and resources.
 
 Source: apiserver pkg/endpoints/discovery; apidiscovery.k8s.io/v2.
-Differs: the served kinds never change.
+Differs: one version of each kind.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,17 +21,9 @@ AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDisc
 
 def version() -> Json:
     """`/version`."""
-    return {
-        "major": "1",
-        "minor": "36",
-        "gitVersion": GIT_VERSION,
-        "gitCommit": "",
-        "gitTreeState": "",
-        "buildDate": "",
-        "goVersion": "",
-        "compiler": "",
-        "platform": "linux/amd64",
-    }
+    unknown = ("gitCommit", "gitTreeState", "buildDate", "goVersion", "compiler")
+    known = {"major": "1", "minor": "36", "gitVersion": GIT_VERSION, "platform": "linux/amd64"}
+    return {**known, **dict.fromkeys(unknown, "")}
 
 
 class Discovery:
@@ -122,12 +114,8 @@ def _resource_entries(kind: Kind) -> list[Json]:
         "singularName": kind.singular,
         "namespaced": kind.namespaced,
         "kind": kind.kind,
-        "verbs": list(kind.verbs),
+        **_common(kind),
     }
-    if kind.short_names:
-        entry["shortNames"] = list(kind.short_names)
-    if kind.categories:
-        entry["categories"] = list(kind.categories)
     below = [
         {
             "name": f"{kind.plural}/{each}",
@@ -141,6 +129,11 @@ def _resource_entries(kind: Kind) -> list[Json]:
     return [entry, *below]
 
 
+def _common(kind: Kind) -> Json:
+    optional = {"shortNames": list(kind.short_names), "categories": list(kind.categories)}
+    return {"verbs": list(kind.verbs), **{key: each for key, each in optional.items() if each}}
+
+
 def _discovered(kind: Kind) -> Json:
     own: Json = {"group": kind.group, "version": kind.version, "kind": kind.kind}
     entry: Json = {
@@ -148,12 +141,8 @@ def _discovered(kind: Kind) -> Json:
         "responseKind": own,
         "scope": "Namespaced" if kind.namespaced else "Cluster",
         "singularResource": kind.singular,
-        "verbs": list(kind.verbs),
+        **_common(kind),
     }
-    if kind.short_names:
-        entry["shortNames"] = list(kind.short_names)
-    if kind.categories:
-        entry["categories"] = list(kind.categories)
     if kind.subresources:
         entry["subresources"] = [
             {

@@ -42,6 +42,11 @@ class Target(NamedTuple):
     def qualified_kind(self) -> str:
         return f"{self.kind}.{self.group}" if self.group else self.kind
 
+    def details(self, *, kind: str = "") -> Json:
+        """StatusDetails; `kind` is the resource unless it is given."""
+        details = {"name": self.name, "group": self.group, "kind": kind or self.resource}
+        return {key: value for key, value in details.items() if value}
+
 
 class Failure(Exception):
     """A failed request: `status` is the body of the response, `code` its HTTP status, `warnings` its headers."""
@@ -71,24 +76,9 @@ class Failure(Exception):
         super().__init__(f"{code} {reason}: {message}")
 
 
-def success(target: Target, uid: str) -> Json:
-    """The response to an immediate deletion."""
-    return {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Success",
-        "details": {**_details(target), "uid": uid},
-    }
-
-
-def _details(target: Target, *, kind: str = "") -> Json:
-    details = {
-        "name": target.name,
-        "group": target.group,
-        "kind": kind or target.resource,
-    }
-    return {key: value for key, value in details.items() if value}
+def success(more: Json) -> Json:
+    """A metav1.Status for a request that has no object to return."""
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", **more}
 
 
 def bad_request(message: str) -> Failure:
@@ -97,7 +87,7 @@ def bad_request(message: str) -> Failure:
 
 def not_found(target: Target) -> Failure:
     message = f'{target.qualified_resource} "{target.name}" not found'
-    return Failure(404, "NotFound", message, details=_details(target))
+    return Failure(404, "NotFound", message, details=target.details())
 
 
 def no_such_path() -> Failure:
@@ -123,7 +113,7 @@ def method_not_allowed() -> Failure:
 
 def already_exists(target: Target) -> Failure:
     message = f'{target.qualified_resource} "{target.name}" already exists'
-    return Failure(409, "AlreadyExists", message, details=_details(target))
+    return Failure(409, "AlreadyExists", message, details=target.details())
 
 
 def conflict(target: Target, why: str = "") -> Failure:
@@ -131,15 +121,15 @@ def conflict(target: Target, why: str = "") -> Failure:
         "the object has been modified; please apply your changes to the latest version and try again"
     )
     message = f'Operation cannot be fulfilled on {target.qualified_resource} "{target.name}": {why}'
-    return Failure(409, "Conflict", message, details=_details(target))
+    return Failure(409, "Conflict", message, details=target.details())
 
 
 def forbidden(target: Target, why: str, causes: Sequence[Cause] = ()) -> Failure:
     name = f' "{target.name}"' if target.name else ""
     message = f"{target.qualified_resource}{name} is forbidden: {why}"
-    details = _details(target)
+    details = target.details()
     if causes:
-        details["causes"] = [_cause(each) for each in causes]
+        details["causes"] = [each._asdict() for each in causes]
     return Failure(403, "Forbidden", message, details=details)
 
 
@@ -203,13 +193,16 @@ def invalid(target: Target, causes: Sequence[Cause]) -> Failure:
     seen = list(dict.fromkeys(f"{each.field}: {each.message}" for each in causes))
     listed = seen[0] if len(seen) == 1 else f"[{', '.join(seen)}]"
     message = f'{target.qualified_kind} "{target.name}" is invalid: {listed}'
-    details = _details(target, kind=target.kind)
-    details["causes"] = [_cause(each) for each in causes]
+    details = target.details(kind=target.kind)
+    details["causes"] = [each._asdict() for each in causes]
     return Failure(422, "Invalid", message, details=details)
 
 
-def _cause(cause: Cause) -> Json:
-    return {"reason": cause.reason, "message": cause.message, "field": cause.field}
+def check(target: Target, *problems: tuple[object, Cause]) -> None:
+    """Fail with the causes whose condition is true."""
+    causes = [cause for applies, cause in problems if applies]
+    if causes:
+        raise invalid(target, causes)
 
 
 def required(field: str, detail: str = "") -> Cause:
@@ -221,14 +214,14 @@ def invalid_value(field: str, value: Any, detail: str) -> Cause:
     return Cause("FieldValueInvalid", f"Invalid value: {show(value)}: {detail}", field)
 
 
-def wrong_type(field: str, value: Any, detail: str) -> Cause:
-    return Cause("FieldValueTypeInvalid", f"Invalid value: {show(value)}: {detail}", field)
-
-
 def unsupported(field: str, value: Any, supported: Sequence[Any]) -> Cause:
     listed = ", ".join(show(each) for each in supported)
     message = f"Unsupported value: {show(value)}: supported values: {listed}"
     return Cause("FieldValueNotSupported", message, field)
+
+
+def too_long(field: str, most: int) -> Cause:
+    return Cause("FieldValueTooLong", f"Too long: may not be more than {most} bytes", field)
 
 
 def forbidden_field(field: str, detail: str) -> Cause:

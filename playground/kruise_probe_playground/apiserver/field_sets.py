@@ -9,7 +9,7 @@ Differs: sets are the JSON itself; operations do not change their operands. A co
 puts added and changed fields into one set.
 """
 
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -18,18 +18,6 @@ from kruise_probe_playground.apiserver.schema import UNTYPED, Schema
 FieldSet = dict[str, Any]
 
 _encoder = msgspec.json.Encoder(order="sorted")
-
-
-def field(name: str) -> str:
-    return f"f:{name}"
-
-
-def item(identity: tuple[tuple[str, Any], ...]) -> str:
-    return f"k:{_encoder.encode(dict(identity)).decode()}"
-
-
-def element(value: Any) -> str:
-    return f"v:{_encoder.encode(value).decode()}"
 
 
 def union(left: FieldSet, right: FieldSet) -> FieldSet:
@@ -75,24 +63,20 @@ def _difference_below(below: FieldSet, other: FieldSet) -> FieldSet | None:
     return rest or None
 
 
-class _Absent:
-    """Distinguishes a missing value from null."""
+_ABSENT: Final = object()
+"""A missing value, in contrast to null."""
 
 
-_ABSENT = _Absent()
-
-
-class Comparison:
+class Comparison(NamedTuple):
     """`changed` contains fields that were added or have another value; `removed` those that were removed."""
 
-    def __init__(self) -> None:
-        self.changed: FieldSet = {}
-        self.removed: FieldSet = {}
+    changed: FieldSet
+    removed: FieldSet
 
 
 def compare(old: Any, new: Any, schema: Schema) -> Comparison:
     """Compare two objects of the same kind."""
-    comparison = Comparison()
+    comparison = Comparison({}, {})
     _walk(old, new, schema, comparison, ())
     return comparison
 
@@ -131,7 +115,7 @@ def _walk_map(old: Any, new: Any, schema: Schema, found: Comparison, path: tuple
             after.get(key, _ABSENT),
             schema.child(key) or UNTYPED,
             found,
-            (*path, field(key)),
+            (*path, f"f:{key}"),
         )
 
 
@@ -159,12 +143,12 @@ def _by_element(values: Any, schema: Schema) -> dict[str, list[Any]]:
     elements: dict[str, list[Any]] = {}
     for each in values if isinstance(values, list) else ():
         if schema.list_type == "set":
-            key: str | None = element(each)
+            key = f"v:{_encoder.encode(each).decode()}"
+        elif identity := schema.identity(each):
+            key = f"k:{_encoder.encode(dict(identity)).decode()}"
         else:
-            identity = schema.identity(each)
-            key = item(identity) if identity else None
-        if key is not None:
-            elements.setdefault(key, []).append(each)
+            continue
+        elements.setdefault(key, []).append(each)
     return elements
 
 

@@ -26,7 +26,7 @@ from kruise_probe_playground.apiserver.discovery import Discovery, version
 from kruise_probe_playground.apiserver.failures import Failure, Target
 from kruise_probe_playground.apiserver.handlers import (
     Call,
-    Handlers,
+    VerbHandlers,
     check_route,
     verb_of,
 )
@@ -37,6 +37,7 @@ from kruise_probe_playground.apiserver.requests import parse_path
 from kruise_probe_playground.apiserver.watching import Watch
 
 _JSON: Final = "application/json"
+_PATHS: Final = ("/api", "/api/v1", "/apis", "/healthz", "/openapi/v3", "/version")
 _HEALTH: Final = ("healthz", "livez", "readyz")
 MAX_BODY_BYTES: Final = 3 << 20
 BODY_SECONDS: Final = 30.0
@@ -56,7 +57,7 @@ class Frontend:
         answering: while it is cleared, watches and logs send nothing, as behind a broken network.
 
     Args:
-        tokens: every request but health checks needs one of them; `NO_TOKENS` accepts every request.
+        tokens: every request but health checks needs one of them; without any, every request is accepted.
         authorize: whether `(user, verb, resource, namespace)` is allowed; called only with tokens.
         logs: the logs of containers.
     """
@@ -73,7 +74,7 @@ class Frontend:
         self._tokens = tokens
         self._authorize = authorize
         self._logs = logs
-        self._handlers = Handlers(registry)
+        self._handlers = VerbHandlers(registry)
         self._described = -1
         self._describe()
         self._watches: set[Watch] = set()
@@ -110,11 +111,9 @@ class Frontend:
                 return await self._watch(request, call)
             if call.path.subresource == "log":
                 log = open_log(self._registry, call.path.key, call.query, self._logs)
-                return (
-                    await self._stream(request, log, "text/plain")
-                    if log
-                    else web.Response(status=204)
-                )
+                if log is None:
+                    return web.Response(status=204)
+                return await self._stream(request, log, "text/plain")
             return self._respond(call)
         except Failure as failure:
             return failure_response(failure)
@@ -136,16 +135,9 @@ class Frontend:
         if path.partition("/")[0] == "openapi":
             return self._openapi.respond(request)
         if not path:
-            return _json(
-                {"paths": ["/api", "/api/v1", "/apis", "/healthz", "/openapi/v3", "/version"]}
-            )
+            return _json({"paths": _PATHS})
         found = self._discovery.document(path, request.headers.get("Accept", ""))
-        if found is None:
-            return None
-        document, content_type = found
-        return web.Response(
-            body=msgspec.json.encode(document), headers={"Content-Type": content_type}
-        )
+        return _json(*found) if found else None
 
     async def _call(self, request: web.Request) -> Call:
         path = parse_path(request.rel_url.raw_path)
@@ -229,8 +221,9 @@ async def _body_of(request: web.Request) -> bytes:
         raise failures.too_large_body(MAX_BODY_BYTES) from None
 
 
-def _json(document: object) -> web.Response:
-    return web.Response(body=msgspec.json.encode(document), content_type=_JSON)
+def _json(document: object, content_type: str = _JSON) -> web.Response:
+    headers = {"Content-Type": content_type}
+    return web.Response(body=msgspec.json.encode(document), headers=headers)
 
 
 def _with_warnings(response: web.Response, warnings: Iterable[str]) -> web.Response:

@@ -5,7 +5,7 @@ Differs: a sweep after each deletion instead of a graph; owners are looked up by
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -13,7 +13,7 @@ from kruise_probe.api.times import parse_time
 from kruise_probe_playground.apiserver.deleting import FOREGROUND, ORPHAN, DeleteOptions, Remover
 from kruise_probe_playground.apiserver.kinds import Kind
 from kruise_probe_playground.apiserver.registry import Registry
-from kruise_probe_playground.apiserver.schema import Json
+from kruise_probe_playground.apiserver.schema import Json, put
 from kruise_probe_playground.apiserver.store import Stored
 
 EVENT_LIFETIME: Final = timedelta(hours=1)
@@ -43,14 +43,14 @@ class GarbageCollector:
             self.sweep()
             try:
                 async with asyncio.timeout(SWEEP_INTERVAL_SECONDS):
-                    await self._registry.ended.wait()
+                    await self._registry.sweep_due.wait()
             except TimeoutError:
                 continue
             await asyncio.sleep(SETTLE_SECONDS)
 
     def sweep(self) -> None:
         """Make one pass over all objects. Its deletions may trigger another one."""
-        self._registry.ended.clear()
+        self._registry.sweep_due.clear()
         present = {
             stored.uid: stored
             for collection in self._registry.store.collections.values()
@@ -109,21 +109,16 @@ class GarbageCollector:
     def _disown(self, kind: Kind, stored: Stored, uids: Set[str]) -> None:
         decoded = kind.decode(stored)
         metadata = decoded["metadata"]
-        metadata["ownerReferences"] = [
-            each for each in metadata["ownerReferences"] if each["uid"] not in uids
-        ]
-        if not metadata["ownerReferences"]:
-            del metadata["ownerReferences"]
+        kept = [each for each in metadata["ownerReferences"] if each["uid"] not in uids]
+        put(metadata, "ownerReferences", kept or None)
         self._registry.commit(kind, decoded, stored)
 
     def _drop_finalizer(self, kind: Kind, stored: Stored, decoded: Json, name: str) -> None:
         metadata = decoded["metadata"]
-        metadata["finalizers"] = [each for each in metadata["finalizers"] if each != name]
-        if metadata["finalizers"]:
-            self._registry.commit(kind, decoded, stored)
-        else:
-            del metadata["finalizers"]
-            self._registry.remove(kind, decoded, stored)
+        kept = [each for each in metadata["finalizers"] if each != name]
+        put(metadata, "finalizers", kept or None)
+        write = self._registry.commit if kept else self._registry.remove
+        write(kind, decoded, stored)
 
     def _empty_containers(self) -> None:
         """Delete what terminating namespaces and definitions contain, then themselves."""
@@ -132,24 +127,14 @@ class GarbageCollector:
             container = kinds[resource]
             for stored in [*self._registry.collection(container).objects.values()]:
                 if stored.ending:
-                    contents = [
-                        (kind, each)
+                    deletions = [
+                        self._remover.delete(kind, each, DeleteOptions())
                         for kind in kinds.values()
-                        for each in self._registry.collection(kind).objects.values()
+                        for each in [*self._registry.collection(kind).objects.values()]
                         if container_of(kind, each) == stored.key.name
                     ]
-                    self._empty(container, stored, contents)
-
-    def _empty(
-        self, container: Kind, stored: Stored, contents: Sequence[tuple[Kind, Stored]]
-    ) -> None:
-        remaining = [
-            each
-            for kind, each in contents
-            if not self._remover.delete(kind, each, DeleteOptions()).gone
-        ]
-        if not remaining:
-            self._registry.remove(container, container.decode(stored), stored)
+                    if all(each.gone for each in deletions):
+                        self._registry.remove(container, container.decode(stored), stored)
 
     def _expire_events(self) -> None:
         kind = self._registry.kinds["events"]

@@ -12,6 +12,7 @@ import msgspec
 from kruise_probe_playground.apiserver import failures
 from kruise_probe_playground.apiserver.bodies import (
     apply_patch,
+    duplicate_fields,
     patch_type_of,
     read_binding,
     read_json,
@@ -19,7 +20,7 @@ from kruise_probe_playground.apiserver.bodies import (
 )
 from kruise_probe_playground.apiserver.delete_options import read_delete_options
 from kruise_probe_playground.apiserver.deleting import Deleted, Remover
-from kruise_probe_playground.apiserver.failures import Cause, Target
+from kruise_probe_playground.apiserver.failures import Target
 from kruise_probe_playground.apiserver.kinds import SUBRESOURCE_VERBS, Kind
 from kruise_probe_playground.apiserver.listing import list_page, scope_of
 from kruise_probe_playground.apiserver.presenting import Presenter, presenter_for
@@ -27,13 +28,14 @@ from kruise_probe_playground.apiserver.registry import Registry
 from kruise_probe_playground.apiserver.replica_sets import scale_of, scaled
 from kruise_probe_playground.apiserver.requests import (
     ResourcePath,
+    is_true,
     parse_list_query,
     parse_revision,
 )
 from kruise_probe_playground.apiserver.schema import Json
 from kruise_probe_playground.apiserver.shaping import WrongType, prune
 from kruise_probe_playground.apiserver.watching import Watch
-from kruise_probe_playground.apiserver.writing import Editor, Options, Written
+from kruise_probe_playground.apiserver.writing import Editor, Options, Written, check_name
 
 _MAX_MANAGER: Final = 128
 _VALIDATIONS: Final = ("Ignore", "Strict", "Warn")
@@ -55,6 +57,10 @@ class Call(NamedTuple):
     body: bytes = b""
 
     @property
+    def content_type(self) -> str:
+        return self.headers.get("content-type", "")
+
+    @property
     def resource(self) -> str:
         """`pods/status`, as in roles."""
         below = self.path.subresource
@@ -67,28 +73,28 @@ class Response(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
+_VERBS: Final[Mapping[tuple[str, bool], str]] = {
+    ("GET", True): "get",
+    ("HEAD", True): "get",
+    ("POST", False): "create",
+    ("PUT", True): "update",
+    ("PATCH", True): "patch",
+    ("DELETE", True): "delete",
+    ("DELETE", False): "deletecollection",
+}
+"""By method, and whether the path has the name of an object."""
+
+
 def verb_of(method: str, path: ResourcePath, query: Mapping[str, str]) -> str:
     """The verb of an HTTP method on a path."""
-    named = bool(path.name)
-    match method, named:
-        case "GET" | "HEAD", True:
-            return "get"
-        case "GET" | "HEAD", False:
-            return "watch" if query.get("watch", "false").lower() not in ("false", "0") else "list"
-        case "POST", False:
-            return "create"
-        case "POST", True if path.subresource:
-            return "create"
-        case "PUT", True:
-            return "update"
-        case "PATCH", True:
-            return "patch"
-        case "DELETE", True if not path.subresource:
-            return "delete"
-        case "DELETE", False:
-            return "deletecollection"
-        case _:
-            raise failures.method_not_allowed()
+    if method in ("GET", "HEAD") and not path.name:
+        return "watch" if is_true(query.get("watch")) else "list"
+    if method == "POST" and path.subresource:
+        return "create"
+    verb = _VERBS.get((method, bool(path.name)))
+    if verb is None:
+        raise failures.method_not_allowed()
+    return verb
 
 
 def check_route(kind: Kind, path: ResourcePath, verb: str) -> None:
@@ -106,7 +112,7 @@ def check_route(kind: Kind, path: ResourcePath, verb: str) -> None:
         raise failures.method_not_allowed()
 
 
-class Handlers:
+class VerbHandlers:
     """Serves calls from one registry."""
 
     def __init__(self, registry: Registry) -> None:
@@ -157,9 +163,8 @@ class Handlers:
         if call.path.subresource == "binding":
             return self._bind(call)
         sent, options = _sent(call, "CreateOptions")
-        return self._written(
-            call, self._editor.create(call.kind, call.path.namespace, sent, options)
-        )
+        written = self._editor.create(call.kind, call.path.namespace, sent, options)
+        return self._written(call, written)
 
     def _bind(self, call: Call) -> Response:
         """Set a pod's node, for a scheduler."""
@@ -172,14 +177,7 @@ class Handlers:
         pod["spec"]["nodeName"] = node
         pod["metadata"]["generation"] = pod["metadata"].get("generation", 0) + 1
         self._registry.commit(call.kind, pod, stored)
-        created = {
-            "kind": "Status",
-            "apiVersion": "v1",
-            "metadata": {},
-            "status": "Success",
-            "code": 201,
-        }
-        return Response(201, msgspec.json.encode(created))
+        return Response(201, msgspec.json.encode(failures.success({"code": 201})))
 
     def _update(self, call: Call) -> Response:
         sent, options = _sent(call, "UpdateOptions")
@@ -207,15 +205,11 @@ class Handlers:
 
     def _patch(self, call: Call) -> Response:
         kind, key = call.kind, call.path.key
-        patch_type = patch_type_of(kind, call.headers.get("content-type", ""))
+        patch_type = patch_type_of(kind, call.content_type)
         options = _options(call, "PatchOptions")
         stored = self._registry.get(kind, key)
         patched = apply_patch(kind, kind.decode(stored), call.body, patch_type)
-        name = (patched.get("metadata") or {}).get("name")
-        if name != key.name:
-            raise failures.bad_request(
-                f"the name of the object ({name}) does not match the name on the URL ({key.name})"
-            )
+        check_name((patched.get("metadata") or {}).get("name"), key)
         written = self._editor.update(
             kind, stored, call.path.subresource, patched, options, patched=True
         )
@@ -227,11 +221,11 @@ class Handlers:
         found = call.kind.decode(stored)
         scale = scale_of(found)
         if call.verb != "get":
-            media = call.headers.get("content-type", "")
             if call.verb == "patch":
-                scale = apply_patch(call.kind, scale, call.body, patch_type_of(call.kind, media))
+                form = patch_type_of(call.kind, call.content_type)
+                scale = apply_patch(call.kind, scale, call.body, form)
             else:
-                scale = read_json(call.body, media, "Scale")
+                scale = read_json(call.body, call.content_type, "Scale")
             options = _options(call, "UpdateOptions")
             written = self._editor.update(call.kind, stored, "scale", scaled(found, scale), options)
             scale = scale_of(call.kind.decode(written.stored))
@@ -242,19 +236,20 @@ class Handlers:
         return Response(201 if written.created else 200, body, tuple(written.warnings))
 
     def _delete(self, call: Call) -> Response:
-        options = read_delete_options(call.body, call.query, call.headers.get("content-type", ""))
+        options = read_delete_options(call.body, call.query, call.content_type)
         stored = self._registry.get(call.kind, call.path.key)
         deleted = self._remover.delete(call.kind, stored, options)
         return Response(200, self._deleted(call.kind, deleted))
 
     def _deleted(self, kind: Kind, deleted: Deleted) -> bytes:
         if deleted.gone and not kind.returns_deleted:
-            status = failures.success(kind.target(deleted.stored.key.name), deleted.stored.uid)
-            return msgspec.json.encode(status)
+            target = kind.target(deleted.stored.key.name)
+            details = {**target.details(), "uid": deleted.stored.uid}
+            return msgspec.json.encode(failures.success({"details": details}))
         return kind.whole(deleted.stored)
 
     def _delete_collection(self, call: Call) -> Response:
-        options = read_delete_options(call.body, call.query, call.headers.get("content-type", ""))
+        options = read_delete_options(call.body, call.query, call.content_type)
         query = parse_list_query(call.query)
         scope = scope_of(call.kind, call.path.namespace, query)
         page = list_page(self._registry, call.kind, scope, query)
@@ -265,26 +260,23 @@ class Handlers:
 
 def _sent(call: Call, kind: str) -> tuple[Json, Options]:
     options = _options(call, kind)
-    doubled: list[str] = []
-    sent = read_object(call.kind, call.body, call.headers.get("content-type", ""), doubled)
-    return sent, options._replace(doubled=doubled)
+    sent = read_object(call.kind, call.body, call.content_type)
+    return sent, options._replace(duplicate_fields=duplicate_fields(call.body))
 
 
 def _options(call: Call, kind: str) -> Options:
-    manager = call.query.get("fieldManager") or _from_user_agent(call.headers.get("user-agent", ""))
-    if len(call.query.get("fieldManager", "").encode()) > _MAX_MANAGER:
-        message = f"Too long: may not be more than {_MAX_MANAGER} bytes"
-        cause = Cause("FieldValueTooLong", message, "fieldManager")
-        raise failures.invalid(Target("meta.k8s.io", "", kind), [cause])
+    named, dry_run = call.query.get("fieldManager", ""), call.query.get("dryRun", "")
     validation = call.query.get("fieldValidation") or "Warn"
-    dry_run = call.query.get("dryRun", "")
-    causes = []
-    if dry_run not in ("", "All"):
-        causes.append(failures.unsupported("dryRun", [dry_run], ["All"]))
-    if validation not in _VALIDATIONS:
-        causes.append(failures.unsupported("fieldValidation", validation, ["", *_VALIDATIONS]))
-    if causes:
-        raise failures.invalid(Target("meta.k8s.io", "", kind), causes)
+    failures.check(
+        Target("meta.k8s.io", "", kind),
+        (len(named.encode()) > _MAX_MANAGER, failures.too_long("fieldManager", _MAX_MANAGER)),
+        (dry_run not in ("", "All"), failures.unsupported("dryRun", [dry_run], ["All"])),
+        (
+            validation not in _VALIDATIONS,
+            failures.unsupported("fieldValidation", validation, ["", *_VALIDATIONS]),
+        ),
+    )
+    manager = named or _from_user_agent(call.headers.get("user-agent", ""))
     return Options(manager or "unknown", bool(dry_run), validation)
 
 

@@ -12,9 +12,9 @@ from typing import Final
 import msgspec
 
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe_playground.apiserver.columns import Column
+from kruise_probe_playground.apiserver.columns import Column, value_at
 from kruise_probe_playground.apiserver.failures import Cause, Target
-from kruise_probe_playground.apiserver.schema import Json, Schema
+from kruise_probe_playground.apiserver.schema import Json, Schema, put
 from kruise_probe_playground.apiserver.store import Stored
 
 READ_VERBS: Final = ("get", "list", "watch")
@@ -50,20 +50,19 @@ class Rules:
         """Set defaults that the schema cannot express."""
 
     def reset_for_create(self, new: Json) -> None:
-        """Remove fields that a create may not set."""
+        """Remove what a create may not set: the status."""
+        new.pop("status", None)
 
     def prepare_for_create(self, new: Json) -> None:
         """Set fields that the server sets. They have no field manager."""
 
     def reset_for_update(self, new: Json, old: Json, subresource: str) -> None:
         """Restore what this endpoint may not write: the status, or everything but the status."""
-        if subresource == "status":
-            _restore(new, old, "spec")
-        else:
-            _restore(new, old, "status")
+        restored = "spec" if subresource == "status" else "status"
+        put(new, restored, old.get(restored))
 
     def prepare_for_update(self, new: Json, old: Json) -> None:
-        """Set fields that the server sets, such as the generation."""
+        """Set fields that the server sets."""
 
     def validate(self, new: Json) -> Sequence[Cause]:
         """Return the errors of a new object."""
@@ -71,7 +70,7 @@ class Rules:
 
     def validate_update(self, new: Json, old: Json) -> Sequence[Cause]:
         """Return the errors of an update; metadata is checked elsewhere."""
-        return ()
+        return self.validate(new)
 
     def warnings(self, new: Json) -> Sequence[str]:
         """Return what the client should know about a new object that is accepted."""
@@ -90,15 +89,21 @@ class Rules:
         return None
 
 
-def _restore(new: Json, old: Json, part: str) -> None:
-    if part in old:
-        new[part] = old[part]
-    else:
-        new.pop(part, None)
+def fields(*paths: str, booleans: Sequence[str] = ()) -> Callable[[Json], Mapping[str, str]]:
+    """Return the function that reads the fields at these dotted paths, for field selectors."""
+    split = [(path, path.split(".")) for path in (*paths, *booleans)]
+
+    def read(of: Json) -> Mapping[str, str]:
+        found = {}
+        for path, parts in split:
+            value = value_at(of, parts)
+            found[path] = str(bool(value)).lower() if path in booleans else value or ""
+        return found
+
+    return read
 
 
-def no_fields(_: Json) -> Mapping[str, str]:
-    return {}
+NO_FIELDS: Final = fields()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +111,7 @@ class Kind:
     """A kind of object that the server serves.
 
     Attributes:
+        has_generation: the generation counts changes outside metadata and status.
         blank: an object with no field set. Managed fields of a new object are the difference to it.
         select_fields: the values of the fields that field selectors support, besides name and namespace.
         custom: defined by a CustomResourceDefinition.
@@ -139,7 +145,7 @@ class Kind:
     metadata_last: bool = False
     verbs: Sequence[str] = ALL_VERBS
     blank: Json = field(default_factory=dict)
-    select_fields: Callable[[Json], Mapping[str, str]] = no_fields
+    select_fields: Callable[[Json], Mapping[str, str]] = NO_FIELDS
 
     @property
     def api_version(self) -> str:
@@ -154,6 +160,11 @@ class Kind:
     def known_fields(self) -> Set[str]:
         return self.select_fields({}).keys() | {"metadata.name", "metadata.namespace"}
 
+    def counted(self, of: Json) -> Json:
+        """The parts of an object whose changes its generation counts."""
+        ignored = ("metadata", "status") if "status" in self.subresources else ("metadata",)
+        return {key: each for key, each in of.items() if key not in ignored}
+
     @property
     def list_name(self) -> str:
         return self.list_kind or f"{self.kind}List"
@@ -161,18 +172,12 @@ class Kind:
     def target(self, name: str = "") -> Target:
         return Target(self.group, self.plural, self.kind, name)
 
-    @property
-    def head(self) -> bytes:
-        """Kind and apiVersion of a single object; items of lists of built-in kinds omit them."""
-        return (
-            b""
-            if self.custom
-            else f'"kind":"{self.kind}","apiVersion":"{self.api_version}",'.encode()
-        )
-
     def whole(self, stored: Stored) -> bytes:
-        """The JSON of a single object."""
-        return b"{" + self.head + stored.body[1:]
+        """The JSON of a single object. Items of lists of built-in kinds omit kind and apiVersion."""
+        if self.custom:
+            return stored.body
+        head = f'{{"kind":"{self.kind}","apiVersion":"{self.api_version}",'
+        return head.encode() + stored.body[1:]
 
     def decode(self, stored: Stored) -> Json:
         """A new copy, which the caller may change."""
@@ -184,13 +189,10 @@ class Kind:
         metadata = new["metadata"]
         if revision:
             metadata["resourceVersion"] = str(revision)
-        if self.custom:
-            body = _encoder.encode(new)
-        else:
-            parts = {key: each for key, each in new.items() if key not in ("kind", "apiVersion")}
-            body = _encoder.encode(parts)
+        omitted = () if self.custom else ("kind", "apiVersion")
+        body = _encoder.encode({key: each for key, each in new.items() if key not in omitted})
         key = NamespacedName(metadata.get("namespace") or "", metadata["name"])
-        fields = {
+        selectable = {
             "metadata.name": key.name,
             "metadata.namespace": key.namespace,
             **self.select_fields(new),
@@ -201,7 +203,7 @@ class Kind:
             revision,
             body,
             metadata.get("labels") or {},
-            fields,
+            selectable,
             tuple(each["uid"] for each in metadata.get("ownerReferences") or ()),
             "deletionTimestamp" in metadata,
         )

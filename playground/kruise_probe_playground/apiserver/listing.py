@@ -13,7 +13,13 @@ from typing import NamedTuple
 import msgspec
 
 from kruise_probe_playground.apiserver import failures
-from kruise_probe_playground.apiserver.failures import Cause, Target
+from kruise_probe_playground.apiserver.failures import (
+    Cause,
+    Target,
+    check,
+    forbidden_field,
+    unsupported,
+)
 from kruise_probe_playground.apiserver.kinds import Kind
 from kruise_probe_playground.apiserver.registry import Registry
 from kruise_probe_playground.apiserver.requests import ListQuery
@@ -21,6 +27,7 @@ from kruise_probe_playground.apiserver.selecting import parse_fields, parse_labe
 from kruise_probe_playground.apiserver.store import Scope, Stored
 
 _EXACT, _NOT_OLDER = "Exact", "NotOlderThan"
+_MATCH = "resourceVersionMatch"
 _INCONSISTENT = -1
 _OPTIONS = Target("meta.k8s.io", "", "ListOptions")
 
@@ -96,44 +103,38 @@ def _decode_token(token: str) -> tuple[int, str]:
 
 
 def _check(query: ListQuery) -> None:
-    problems = list(_problems(query))
-    if problems:
-        raise failures.invalid(_OPTIONS, problems)
+    """Fail for combinations of options that a list cannot have."""
+    match = query.match
+    initial = forbidden_field("sendInitialEvents", "sendInitialEvents is forbidden for list")
+    exact = '"exact" is forbidden for resourceVersion "0"'
+    check(
+        _OPTIONS,
+        (query.send_initial_events is not None, initial),
+        (
+            match and query.revision is None,
+            _no_match("is forbidden unless resourceVersion is provided"),
+        ),
+        (match and query.continue_token, _no_match("is forbidden when continue is provided")),
+        (
+            match not in ("", _EXACT, _NOT_OLDER),
+            unsupported(_MATCH, match, [_EXACT, _NOT_OLDER, ""]),
+        ),
+        (match == _EXACT and query.revision == 0, _no_match(exact)),
+    )
 
 
-def _problems(query: ListQuery) -> Iterator[Cause]:
-    field = "resourceVersionMatch"
-    if query.send_initial_events is not None:
-        yield failures.forbidden_field(
-            "sendInitialEvents", "sendInitialEvents is forbidden for list"
-        )
-    if not query.match:
-        return
-    if query.revision is None:
-        yield failures.forbidden_field(
-            field, f"{field} is forbidden unless resourceVersion is provided"
-        )
-    if query.continue_token:
-        yield failures.forbidden_field(field, f"{field} is forbidden when continue is provided")
-    if query.match not in (_EXACT, _NOT_OLDER):
-        yield failures.unsupported(field, query.match, [_EXACT, _NOT_OLDER, ""])
-    if query.match == _EXACT and query.revision == 0:
-        yield failures.forbidden_field(
-            field, f'{field} "exact" is forbidden for resourceVersion "0"'
-        )
+def _no_match(why: str) -> Cause:
+    return forbidden_field(_MATCH, f"{_MATCH} {why}")
 
 
 def check_watch(query: ListQuery) -> None:
     """Fail for combinations of options that a watch cannot have."""
-    field = "resourceVersionMatch"
-    problems = []
-    if query.send_initial_events is not None and query.match != _NOT_OLDER:
-        why = f"sendInitialEvents requires setting resourceVersionMatch to {_NOT_OLDER}"
-        problems.append(failures.forbidden_field(field, why))
-    if query.match and query.send_initial_events is None:
-        why = f"{field} is forbidden for watch unless sendInitialEvents is provided"
-        problems.append(failures.forbidden_field(field, why))
-    if query.match and query.match != _NOT_OLDER:
-        problems.append(failures.unsupported(field, query.match, [_NOT_OLDER]))
-    if problems:
-        raise failures.invalid(_OPTIONS, problems)
+    match, initial = query.match, query.send_initial_events
+    required = f"sendInitialEvents requires setting {_MATCH} to {_NOT_OLDER}"
+    unless = "is forbidden for watch unless sendInitialEvents is provided"
+    check(
+        _OPTIONS,
+        (initial is not None and match != _NOT_OLDER, forbidden_field(_MATCH, required)),
+        (match and initial is None, _no_match(unless)),
+        (match not in ("", _NOT_OLDER), unsupported(_MATCH, match, [_NOT_OLDER])),
+    )

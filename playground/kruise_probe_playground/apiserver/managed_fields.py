@@ -10,26 +10,18 @@ from typing import Any, NamedTuple
 
 from kruise_probe.api.times import format_time
 from kruise_probe_playground.apiserver.field_sets import FieldSet, compare, difference, union
-from kruise_probe_playground.apiserver.schema import Json, Schema
+from kruise_probe_playground.apiserver.schema import Json, Schema, put
 
 MAX_UPDATE_MANAGERS = 10
 ANCIENT_CHANGES = "ancient-changes"
 
+_SET_BY_SERVER = (
+    *("name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName"),
+    *("generation", "managedFields", "resourceVersion"),
+)
 _NEVER_MANAGED: FieldSet = {
-    "f:apiVersion": {},
-    "f:kind": {},
-    "f:metadata": {
-        ".": {},
-        "f:name": {},
-        "f:namespace": {},
-        "f:creationTimestamp": {},
-        "f:selfLink": {},
-        "f:uid": {},
-        "f:clusterName": {},
-        "f:generation": {},
-        "f:managedFields": {},
-        "f:resourceVersion": {},
-    },
+    **{"f:apiVersion": {}, "f:kind": {}},
+    "f:metadata": {".": {}, **{f"f:{each}": {} for each in _SET_BY_SERVER}},
 }
 
 
@@ -126,12 +118,8 @@ def _decode(entries: Iterable[Any]) -> dict[Writer, _Entry]:
         fields = each.get("fieldsV1")
         if not _is_field_set(fields):
             return {}
-        writer = Writer(
-            each.get("manager", ""),
-            each.get("operation", ""),
-            each.get("apiVersion", ""),
-            each.get("subresource", ""),
-        )
+        names = ("manager", "operation", "apiVersion", "subresource")
+        writer = Writer(*(each.get(name, "") for name in names))
         decoded[writer] = _Entry(fields, each.get("time", ""))
     return decoded
 
@@ -156,24 +144,21 @@ def _cap(entries: dict[Writer, _Entry]) -> None:
 
 
 def _store(new: Json, entries: dict[Writer, _Entry]) -> None:
-    metadata = new["metadata"]
     ordered = sorted(entries, key=lambda each: (each.operation, entries[each].time, each))
     encoded = []
     for writer in ordered:
         entry = entries[writer]
-        one: Json = {"manager": writer.manager, "operation": writer.operation}
-        if writer.api_version:
-            one["apiVersion"] = writer.api_version
-        if entry.time:
-            one["time"] = entry.time
-        one |= {"fieldsType": "FieldsV1", "fieldsV1": entry.fields}
-        if writer.subresource:
-            one["subresource"] = writer.subresource
-        encoded.append(one)
-    if encoded:
-        metadata["managedFields"] = encoded
-    else:
-        metadata.pop("managedFields", None)
+        one = {
+            "manager": writer.manager,
+            "operation": writer.operation,
+            "apiVersion": writer.api_version,
+            "time": entry.time,
+            "fieldsType": "FieldsV1",
+            "fieldsV1": entry.fields,
+            "subresource": writer.subresource,
+        }
+        encoded.append({key: each for key, each in one.items() if each != ""})
+    put(new["metadata"], "managedFields", encoded or None)
 
 
 def _sorted(fields: FieldSet) -> Any:

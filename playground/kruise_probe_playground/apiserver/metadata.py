@@ -16,7 +16,7 @@ from kruise_probe.api.times import format_time
 from kruise_probe_playground.apiserver import failures
 from kruise_probe_playground.apiserver.failures import Cause
 from kruise_probe_playground.apiserver.kinds import Kind
-from kruise_probe_playground.apiserver.schema import Json
+from kruise_probe_playground.apiserver.schema import Json, put
 
 MAX_ANNOTATIONS_BYTES = 256 << 10
 
@@ -28,15 +28,11 @@ _NEVER_OWNERS = frozenset({("v1", "Event"), ("events.k8s.io/v1", "Event")})
 _IMMUTABLE = "field is immutable"
 
 
-def name_generated(metadata: Json, random: Random) -> None:
-    """Set the name of an object that has only a generateName."""
+def stamp_new(metadata: Json, now: datetime, random: Random) -> None:
+    """Set the metadata that the server sets on a new object. `random` makes the uid and a generated name."""
     prefix = metadata.get("generateName")
     if prefix and not metadata.get("name"):
         metadata["name"] = prefix[:58] + "".join(random.choices(_SUFFIX_LETTERS, k=5))
-
-
-def stamp_new(metadata: Json, now: datetime, random: Random) -> None:
-    """Set the metadata that the server sets on a new object. `random` makes the uid."""
     for key in ("deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion", "selfLink"):
         metadata.pop(key, None)
     metadata["uid"] = str(uuid.UUID(int=random.getrandbits(128), version=4))
@@ -51,10 +47,7 @@ def carry_over(new: Json, old: Json) -> None:
     if "deletionTimestamp" in old:
         new["deletionTimestamp"] = old["deletionTimestamp"]
         new.setdefault("deletionGracePeriodSeconds", old.get("deletionGracePeriodSeconds", 0))
-    if "generation" in old:
-        new["generation"] = old["generation"]
-    else:
-        new.pop("generation", None)
+    put(new, "generation", old.get("generation"))
     new.pop("selfLink", None)
 
 
@@ -67,7 +60,7 @@ def problems(metadata: Json, kind: Kind) -> Iterator[Cause]:
         yield failures.invalid_value("metadata.name", name, problem)
     if not kind.namespaced and metadata.get("namespace"):
         yield failures.forbidden_field("metadata.namespace", "not allowed on this type")
-    yield from _label_problems(metadata.get("labels") or {})
+    yield from label_problems(metadata.get("labels") or {}, "metadata.labels")
     yield from _annotation_problems(metadata.get("annotations") or {})
     yield from _owner_problems(metadata.get("ownerReferences") or [], "metadata.ownerReferences")
     finalizers = metadata.get("finalizers") or []
@@ -100,12 +93,13 @@ def name_error(name: str, *, label: bool = False) -> str | None:
     return None
 
 
-def _label_problems(labels: Mapping[str, str]) -> Iterator[Cause]:
+def label_problems(labels: Mapping[str, str], path: str) -> Iterator[Cause]:
+    """The errors of labels, or of a selector that is written as labels."""
     for key, value in labels.items():
         if problem := label_key_error(key):
-            yield failures.invalid_value("metadata.labels", key, problem)
+            yield failures.invalid_value(path, key, problem)
         if problem := label_value_error(value):
-            yield failures.invalid_value("metadata.labels", value, problem)
+            yield failures.invalid_value(path, value, problem)
 
 
 def _annotation_problems(annotations: Mapping[str, str]) -> Iterator[Cause]:
@@ -115,11 +109,7 @@ def _annotation_problems(annotations: Mapping[str, str]) -> Iterator[Cause]:
         if problem := annotation_key_error(key):
             yield failures.invalid_value("metadata.annotations", key, problem)
     if size > MAX_ANNOTATIONS_BYTES:
-        yield Cause(
-            "FieldValueTooLong",
-            f"Too long: may not be more than {MAX_ANNOTATIONS_BYTES} bytes",
-            "metadata.annotations",
-        )
+        yield failures.too_long("metadata.annotations", MAX_ANNOTATIONS_BYTES)
 
 
 def _owner_problems(owners: Sequence[Json], path: str) -> Iterator[Cause]:
@@ -140,17 +130,17 @@ def _owner_problems(owners: Sequence[Json], path: str) -> Iterator[Cause]:
         yield failures.invalid_value(path, list(owners), why)
 
 
-def doubled_owners(metadata: Json) -> Iterator[str]:
+def drop_duplicate_owners(metadata: Json) -> Iterator[str]:
     """Remove equal owner references, with a warning."""
     owners = metadata.get("ownerReferences") or []
     distinct = [each for at, each in enumerate(owners) if each not in owners[:at]]
     if len(distinct) < len(owners):
         metadata["ownerReferences"] = distinct
-        doubled = {each["uid"] for at, each in enumerate(owners) if each in owners[:at]}
+        duplicates = {each["uid"] for at, each in enumerate(owners) if each in owners[:at]}
         yield (
             ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in"
             " 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate"
-            f" UID(s) observed: {', '.join(sorted(doubled))}"
+            f" UID(s) observed: {', '.join(sorted(duplicates))}"
         )
 
 

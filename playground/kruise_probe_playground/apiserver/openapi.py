@@ -37,13 +37,11 @@ class OpenApi:
         if path == "openapi/v2":
             return _version_2(request.headers.get("Accept", ""))
         if path == "openapi/v3":
-            return web.Response(
-                body=msgspec.json.encode(self._index()), content_type="application/json"
-            )
+            return _json(msgspec.json.encode(self._index()))
         group_version = path.removeprefix("openapi/v3/")
         if group_version not in self._kinds:
             return None
-        return web.Response(body=self._document(group_version), content_type="application/json")
+        return _json(self._document(group_version))
 
     def _index(self) -> Json:
         paths = {}
@@ -70,7 +68,11 @@ def _version_2(accept: str) -> web.Response:
         "paths": {},
         "definitions": {},
     }
-    return web.Response(body=msgspec.json.encode(empty), content_type="application/json")
+    return _json(msgspec.json.encode(empty))
+
+
+def _json(body: bytes) -> web.Response:
+    return web.Response(body=body, content_type="application/json")
 
 
 def _document(kinds: list[Kind]) -> Json:
@@ -88,7 +90,7 @@ def _document(kinds: list[Kind]) -> Json:
 
 
 def _schema_name(kind: Kind) -> str:
-    if kind.custom or "create" not in kind.verbs:
+    if kind.custom:
         reversed_group = ".".join(reversed(kind.group.split(".")))
         return f"{reversed_group}.{kind.version}.{kind.kind}"
     package = kind.group.partition(".")[0] or "core"
@@ -122,11 +124,8 @@ def _paths(kind: Kind) -> Json:
             "x-kubernetes-group-version-kind": _group_version_kind(kind),
         }
 
-    reading = {"get": operation("list")}
-    if "create" not in kind.verbs:
-        return {collection: reading, f"{collection}/{{name}}": {"get": operation("get")}}
     return {
-        collection: {**reading, "post": operation("post", _FIELD_VALIDATION)},
+        collection: {"get": operation("list"), "post": operation("post", _FIELD_VALIDATION)},
         f"{collection}/{{name}}": {
             "get": operation("get"),
             "put": operation("put", _FIELD_VALIDATION),

@@ -8,26 +8,19 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from kruise_probe.api.labels import label_key_error, label_value_error
+from kruise_probe.api.labels import label_key_error
 from kruise_probe_playground.apiserver import failures
 from kruise_probe_playground.apiserver.failures import Cause, invalid_value
 from kruise_probe_playground.apiserver.formats import amount
+from kruise_probe_playground.apiserver.metadata import label_problems, name_error
 from kruise_probe_playground.apiserver.schema import Json
 
 CONTAINER_LISTS: Final = ("initContainers", "containers", "ephemeralContainers")
-_LABEL = re.compile(r"(?=.{1,63}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-_SUBDOMAIN = re.compile(
-    r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
-)
 _PORT_NAME = re.compile(r"(?=.{1,15}$)(?=.*[a-z])(?!.*--)[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _RESOURCES: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 _HANDLERS: Final = ("exec", "httpGet", "tcpSocket", "grpc")
 _PROBES: Final = ("livenessProbe", "readinessProbe", "startupProbe")
 _OUT_OF_RANGE = "must be between 1 and 65535, inclusive"
-_NOT_A_LABEL = (
-    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and"
-    " must start and end with an alphanumeric character"
-)
 
 
 def spec_problems(spec: Json) -> Iterator[Cause]:
@@ -43,22 +36,14 @@ def spec_problems(spec: Json) -> Iterator[Cause]:
         if wrong := label_key_error(gate.get("conditionType") or ""):
             path = f"spec.readinessGates[{index}].conditionType"
             yield invalid_value(path, gate.get("conditionType") or "", wrong)
-    for key, pattern in (("nodeName", _SUBDOMAIN), ("hostname", _LABEL), ("subdomain", _LABEL)):
+    for key in ("nodeName", "hostname", "subdomain"):
         value = spec.get(key)
-        if value and not pattern.fullmatch(value):
-            yield invalid_value(f"spec.{key}", value, _NOT_A_LABEL)
-    yield from _selector_problems(spec.get("nodeSelector") or {})
+        if value and (wrong := name_error(value, label=key != "nodeName")):
+            yield invalid_value(f"spec.{key}", value, wrong)
+    yield from label_problems(spec.get("nodeSelector") or {}, "spec.nodeSelector")
     if spec.get("schedulingGates") and spec.get("nodeName"):
         why = "cannot be set until all schedulingGates have been cleared"
         yield failures.forbidden_field("spec.nodeName", why)
-
-
-def _selector_problems(selector: Mapping[str, str]) -> Iterator[Cause]:
-    for key, value in selector.items():
-        if wrong := label_key_error(key):
-            yield invalid_value("spec.nodeSelector", key, wrong)
-        if wrong := label_value_error(value):
-            yield invalid_value("spec.nodeSelector", value, wrong)
 
 
 def _container_problems(
@@ -83,9 +68,9 @@ def _name_problems(container: Json, path: str, names: set[str]) -> Iterator[Caus
     name, image = container.get("name") or "", container.get("image") or ""
     if not name:
         yield failures.required(f"{path}.name")
-    elif not _LABEL.fullmatch(name):
-        yield invalid_value(f"{path}.name", name, _NOT_A_LABEL)
-    if name and name in names:
+    elif wrong := name_error(name, label=True):
+        yield invalid_value(f"{path}.name", name, wrong)
+    if name in names:
         yield failures.duplicate(f"{path}.name", name)
     names.add(name)
     if not image:

@@ -6,7 +6,7 @@ Differs: JSON only.
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -25,36 +25,6 @@ _FINISHED: Final = {
 }
 
 
-class Presenter(Protocol):
-    """Encodes stored objects for a response."""
-
-    def one(self, stored: Stored) -> bytes:
-        """A single object, also the object of a watch event."""
-        ...
-
-    def page(self, page: Page) -> bytes:
-        """A list."""
-        ...
-
-
-def presenter_for(
-    accept: str, query: Mapping[str, str], kind: Kind, now: Callable[[], datetime]
-) -> Presenter:
-    """The presenter for an Accept header."""
-    for media in accept.split(","):
-        name, *parameters = (part.strip() for part in media.split(";"))
-        if name not in _JSON_TYPES:
-            continue
-        wanted = dict(each.split("=", 1) for each in parameters if "=" in each).get("as", "")
-        if not wanted:
-            return WholePresenter(kind)
-        if wanted == "Table":
-            return TablePresenter(kind, query.get("includeObject") or "Metadata", now)
-        if wanted in ("PartialObjectMetadata", "PartialObjectMetadataList"):
-            return MetadataPresenter(kind)
-    raise not_acceptable("application/json")
-
-
 def list_metadata(page: Page) -> Json:
     metadata: Json = {"resourceVersion": str(page.revision)}
     if page.continue_token:
@@ -64,16 +34,18 @@ def list_metadata(page: Page) -> Json:
     return metadata
 
 
-class WholePresenter:
-    """Whole objects: the stored bytes, joined."""
+class Presenter:
+    """Encodes stored objects for a response: here whole objects, which are the stored bytes."""
 
     def __init__(self, kind: Kind) -> None:
         self._kind = kind
 
     def one(self, stored: Stored) -> bytes:
+        """A single object, also the object of a watch event."""
         return self._kind.whole(stored)
 
     def page(self, page: Page) -> bytes:
+        """A list."""
         empty: Json = {"continue": ""} if self._kind.custom else {}
         head = {
             "kind": self._kind.list_name,
@@ -92,11 +64,8 @@ def partial_metadata(of: Json) -> Json:
     }
 
 
-class MetadataPresenter:
+class MetadataPresenter(Presenter):
     """PartialObjectMetadata."""
-
-    def __init__(self, kind: Kind) -> None:
-        self._kind = kind
 
     def one(self, stored: Stored) -> bytes:
         return msgspec.json.encode(partial_metadata(self._kind.decode(stored)))
@@ -112,7 +81,7 @@ class MetadataPresenter:
         )
 
 
-class TablePresenter:
+class TablePresenter(Presenter):
     """metav1.Table: the cells that kubectl prints. In a watch, only the first event has column definitions.
 
     Args:
@@ -120,7 +89,7 @@ class TablePresenter:
     """
 
     def __init__(self, kind: Kind, include: str, now: Callable[[], datetime]) -> None:
-        self._kind = kind
+        super().__init__(kind)
         self._include = include
         self._now = now
         self._headed = False
@@ -133,27 +102,14 @@ class TablePresenter:
 
     def bookmark(self, bare: Json) -> bytes:
         """A table whose only row contains the bookmark's object."""
-        table = {
-            "kind": "Table",
-            "apiVersion": _META_VERSION,
-            "metadata": {"resourceVersion": bare["metadata"]["resourceVersion"]},
-            "columnDefinitions": None,
-            "rows": [{"cells": None, "object": partial_metadata(bare)}],
-        }
-        return msgspec.json.encode(table)
+        metadata = {"resourceVersion": bare["metadata"]["resourceVersion"]}
+        return _table(metadata, None, [{"cells": None, "object": partial_metadata(bare)}])
 
     def _table(self, items: Sequence[Stored], metadata: Json) -> bytes:
         now = self._now()
         columns = None if self._headed else [each.definition for each in self._kind.columns]
         self._headed = True
-        table = {
-            "kind": "Table",
-            "apiVersion": _META_VERSION,
-            "metadata": metadata,
-            "columnDefinitions": columns,
-            "rows": [self._row(each, now) for each in items],
-        }
-        return msgspec.json.encode(table)
+        return _table(metadata, columns, [self._row(each, now) for each in items])
 
     def _row(self, stored: Stored, now: datetime) -> Json:
         decoded = self._kind.decode(stored)
@@ -163,10 +119,35 @@ class TablePresenter:
             row["conditions"] = [
                 {"type": "Completed", "status": "True", "reason": reason, "message": message}
             ]
-        if self._include == "Object":
-            row["object"] = decoded
-        elif self._include == "Metadata":
-            row["object"] = partial_metadata(decoded)
-        else:
-            row["object"] = None
-        return row
+        shown = {"Object": decoded, "Metadata": partial_metadata(decoded)}
+        return {**row, "object": shown.get(self._include)}
+
+
+def _table(metadata: Json, columns: Sequence[Json] | None, rows: Sequence[Json]) -> bytes:
+    return msgspec.json.encode(
+        {
+            "kind": "Table",
+            "apiVersion": _META_VERSION,
+            "metadata": metadata,
+            "columnDefinitions": columns,
+            "rows": rows,
+        }
+    )
+
+
+def presenter_for(
+    accept: str, query: Mapping[str, str], kind: Kind, now: Callable[[], datetime]
+) -> Presenter:
+    """The presenter for an Accept header."""
+    for media in accept.split(","):
+        name, *parameters = (part.strip() for part in media.split(";"))
+        if name not in _JSON_TYPES:
+            continue
+        wanted = dict(each.split("=", 1) for each in parameters if "=" in each).get("as", "")
+        if not wanted:
+            return Presenter(kind)
+        if wanted == "Table":
+            return TablePresenter(kind, query.get("includeObject") or "Metadata", now)
+        if wanted in ("PartialObjectMetadata", "PartialObjectMetadataList"):
+            return MetadataPresenter(kind)
+    raise not_acceptable("application/json")

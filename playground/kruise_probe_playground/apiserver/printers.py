@@ -5,9 +5,9 @@ Differs: shorter column descriptions.
 """
 
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
-from kruise_probe_playground.apiserver.columns import Column, age
+from kruise_probe_playground.apiserver.columns import Column, age, text_at
 from kruise_probe_playground.apiserver.pod_printer import pod_ready, pod_restarts, pod_status
 from kruise_probe_playground.apiserver.replica_sets import scale_of
 from kruise_probe_playground.apiserver.schema import Json
@@ -16,17 +16,14 @@ _NONE: Final = "<none>"
 _ROLE_PREFIX: Final = "node-role.kubernetes.io/"
 
 
-def _name(of: Json, _: datetime) -> str:
-    name: str = of["metadata"]["name"]
-    return name
-
-
 def _age(of: Json, now: datetime) -> str:
     return age(of["metadata"].get("creationTimestamp"), now)
 
 
-NAME: Final = Column("Name", "string", _name, format="name", description="Name of the object.")
-AGE: Final = Column("Age", "string", _age, description="Time since its creation.")
+NAME: Final = Column(
+    "Name", text_at("metadata.name"), format="name", description="Name of the object."
+)
+AGE: Final = Column("Age", _age, description="Time since its creation.")
 
 
 def _pod_ip(pod: Json, _: datetime) -> str:
@@ -46,19 +43,14 @@ def _gates(pod: Json, _: datetime) -> str:
 
 PODS: Final = (
     NAME,
-    Column("Ready", "string", lambda pod, _: pod_ready(pod)),
-    Column("Status", "string", lambda pod, _: pod_status(pod)),
-    Column("Restarts", "string", pod_restarts),
+    Column("Ready", lambda pod, _: pod_ready(pod)),
+    Column("Status", lambda pod, _: pod_status(pod)),
+    Column("Restarts", pod_restarts),
     AGE,
-    Column("IP", "string", _pod_ip, wide=True),
-    Column("Node", "string", lambda pod, _: pod["spec"].get("nodeName") or _NONE, wide=True),
-    Column(
-        "Nominated Node",
-        "string",
-        lambda pod, _: (pod.get("status") or {}).get("nominatedNodeName") or _NONE,
-        wide=True,
-    ),
-    Column("Readiness Gates", "string", _gates, wide=True),
+    Column("IP", _pod_ip, wide=True),
+    Column("Node", text_at("spec.nodeName", _NONE), wide=True),
+    Column("Nominated Node", text_at("status.nominatedNodeName", _NONE), wide=True),
+    Column("Readiness Gates", _gates, wide=True),
 )
 
 
@@ -81,14 +73,9 @@ def _node_roles(node: Json, _: datetime) -> str:
     return ",".join(sorted(roles)) or _NONE
 
 
-def _node_info(node: Json, key: str) -> str:
-    info = (node.get("status") or {}).get("nodeInfo") or {}
-    return info.get(key) or ""
-
-
 def _kernel(node: Json, _: datetime) -> str:
-    kernel = _node_info(node, "kernelVersion") or "<unknown>"
-    architecture = _node_info(node, "architecture")
+    info = (node.get("status") or {}).get("nodeInfo") or {}
+    kernel, architecture = info.get("kernelVersion") or "<unknown>", info.get("architecture")
     return f"{kernel} ({architecture})" if architecture else kernel
 
 
@@ -101,20 +88,17 @@ def _node_address(node: Json, kind: str) -> str:
 
 NODES: Final = (
     NAME,
-    Column("Status", "string", _node_status),
-    Column("Roles", "string", _node_roles),
+    Column("Status", _node_status),
+    Column("Roles", _node_roles),
     AGE,
-    Column("Version", "string", lambda node, _: _node_info(node, "kubeletVersion")),
-    Column("Internal-IP", "string", lambda node, _: _node_address(node, "InternalIP"), wide=True),
-    Column("External-IP", "string", lambda node, _: _node_address(node, "ExternalIP"), wide=True),
-    Column(
-        "OS-Image", "string", lambda node, _: _node_info(node, "osImage") or "<unknown>", wide=True
-    ),
-    Column("Kernel-Version", "string", _kernel, wide=True),
+    Column("Version", text_at("status.nodeInfo.kubeletVersion")),
+    Column("Internal-IP", lambda node, _: _node_address(node, "InternalIP"), wide=True),
+    Column("External-IP", lambda node, _: _node_address(node, "ExternalIP"), wide=True),
+    Column("OS-Image", text_at("status.nodeInfo.osImage", "<unknown>"), wide=True),
+    Column("Kernel-Version", _kernel, wide=True),
     Column(
         "Container-Runtime",
-        "string",
-        lambda node, _: _node_info(node, "containerRuntimeVersion") or "<unknown>",
+        text_at("status.nodeInfo.containerRuntimeVersion", "<unknown>"),
         wide=True,
     ),
 )
@@ -150,21 +134,16 @@ def _count(event: Json, _: datetime) -> int:
 
 
 EVENTS: Final = (
-    Column("Last Seen", "string", _last_seen),
-    Column("Type", "string", lambda event, _: event.get("type") or ""),
-    Column("Reason", "string", lambda event, _: event.get("reason") or ""),
-    Column("Object", "string", _involved),
-    Column(
-        "Subobject",
-        "string",
-        lambda event, _: (event.get("involvedObject") or {}).get("fieldPath") or "",
-        wide=True,
-    ),
-    Column("Source", "string", _source, wide=True),
-    Column("Message", "string", lambda event, _: (event.get("message") or "").strip()),
-    Column("First Seen", "string", _first_seen, wide=True),
-    Column("Count", "string", _count, wide=True),
-    Column("Name", "string", _name, wide=True, format="name"),
+    Column("Last Seen", _last_seen),
+    Column("Type", text_at("type")),
+    Column("Reason", text_at("reason")),
+    Column("Object", _involved),
+    Column("Subobject", text_at("involvedObject.fieldPath"), wide=True),
+    Column("Source", _source, wide=True),
+    Column("Message", lambda event, _: (event.get("message") or "").strip()),
+    Column("First Seen", _first_seen, wide=True),
+    Column("Count", _count, wide=True),
+    Column("Name", text_at("metadata.name"), wide=True, format="name"),
 )
 
 
@@ -175,18 +154,14 @@ def _containers(replica_set: Json, key: str) -> str:
 
 REPLICA_SETS: Final = (
     NAME,
-    Column("Desired", "integer", lambda it, _: it["spec"]["replicas"]),
-    Column("Current", "integer", lambda it, _: it["status"]["replicas"]),
-    Column("Ready", "integer", lambda it, _: it["status"].get("readyReplicas", 0)),
+    Column("Desired", lambda it, _: it["spec"]["replicas"], "integer"),
+    Column("Current", lambda it, _: it["status"]["replicas"], "integer"),
+    Column("Ready", lambda it, _: it["status"].get("readyReplicas", 0), "integer"),
     AGE,
-    Column("Containers", "string", lambda it, _: _containers(it, "name"), wide=True),
-    Column("Images", "string", lambda it, _: _containers(it, "image"), wide=True),
-    Column("Selector", "string", lambda it, _: scale_of(it)["status"]["selector"], wide=True),
+    Column("Containers", lambda it, _: _containers(it, "name"), wide=True),
+    Column("Images", lambda it, _: _containers(it, "image"), wide=True),
+    Column("Selector", lambda it, _: scale_of(it)["status"]["selector"], wide=True),
 )
-
-
-def _phase(of: Json, _: datetime) -> Any:
-    return (of.get("status") or {}).get("phase") or ""
 
 
 def _ports(service: Json, _: datetime) -> str:
@@ -203,28 +178,22 @@ def _data(of: Json, _: datetime) -> int:
     return len(of.get("data") or ()) + len(of.get("binaryData") or ())
 
 
-_DATA: Final = Column("Data", "string", _data)
+_DATA: Final = Column("Data", _data)
 CONFIG_MAPS: Final = (NAME, _DATA, AGE)
-SECRETS: Final = (NAME, Column("Type", "string", lambda secret, _: secret["type"]), _DATA, AGE)
+SECRETS: Final = (NAME, Column("Type", text_at("type")), _DATA, AGE)
 SERVICES: Final = (
     NAME,
-    Column("Type", "string", lambda it, _: it["spec"]["type"]),
-    Column("Cluster-IP", "string", lambda it, _: it["spec"].get("clusterIP") or _NONE),
-    Column("External-IP", "string", lambda it, _: _NONE),
-    Column("Port(s)", "string", _ports),
+    Column("Type", text_at("spec.type")),
+    Column("Cluster-IP", text_at("spec.clusterIP", _NONE)),
+    Column("External-IP", lambda it, _: _NONE),
+    Column("Port(s)", _ports),
     AGE,
-    Column("Selector", "string", _selector, wide=True),
+    Column("Selector", _selector, wide=True),
 )
-NAMESPACES: Final = (NAME, Column("Status", "string", _phase), AGE)
+NAMESPACES: Final = (NAME, Column("Status", text_at("status.phase")), AGE)
 SERVICE_ACCOUNTS: Final = (NAME, AGE)
-LEASES: Final = (
-    NAME,
-    Column(
-        "Holder", "string", lambda lease, _: (lease.get("spec") or {}).get("holderIdentity") or ""
-    ),
-    AGE,
-)
+LEASES: Final = (NAME, Column("Holder", text_at("spec.holderIdentity")), AGE)
 DEFINITIONS: Final = (
     NAME,
-    Column("Created At", "date", lambda crd, _: crd["metadata"].get("creationTimestamp")),
+    Column("Created At", text_at("metadata.creationTimestamp"), "date"),
 )

@@ -18,12 +18,27 @@ from kruise_probe_playground.apiserver.schema import Json
 MEDIA_TYPE: Final = "application/vnd.kubernetes.protobuf"
 
 _MAGIC: Final = b"k8s\x00"
-_TYPE_FIELD: Final = 1
-_RAW_FIELD: Final = 2
-_KIND_FIELD: Final = 2
-_PRECONDITIONS: Final = {1: "uid", 2: "resourceVersion"}
 
 _MESSAGES: Final[Mapping[str, Mapping[int, tuple[str, str]]]] = {
+    "Unknown": {
+        1: ("typeMeta", "TypeMeta"),
+        2: ("raw", "raw"),
+        3: ("contentEncoding", "text"),
+        4: ("contentType", "text"),
+    },
+    "TypeMeta": {1: ("apiVersion", "text"), 2: ("kind", "text")},
+    "DeleteOptions": {
+        1: ("gracePeriodSeconds", "number"),
+        2: ("preconditions", "Preconditions"),
+        3: ("orphanDependents", "boolean"),
+        4: ("propagationPolicy", "text"),
+        5: ("dryRun", "list"),
+        6: ("ignoreStoreReadErrorWithClusterBreakingPotential", "boolean"),
+    },
+    "Preconditions": {1: ("uid", "text"), 2: ("resourceVersion", "text")},
+    "MapEntry": {1: ("key", "text"), 2: ("value", "text")},
+    "BytesEntry": {1: ("key", "text"), 2: ("value", "base64")},
+    "Timestamp": {1: ("seconds", "number"), 2: ("nanos", "number")},
     "ObjectMeta": {
         1: ("name", "text"),
         2: ("generateName", "text"),
@@ -31,10 +46,10 @@ _MESSAGES: Final[Mapping[str, Mapping[int, tuple[str, str]]]] = {
         4: ("selfLink", "text"),
         5: ("uid", "text"),
         6: ("resourceVersion", "text"),
-        7: ("generation", "number"),
+        7: ("generation", "positive"),
         8: ("creationTimestamp", "Time"),
-        11: ("labels", "map"),
-        12: ("annotations", "map"),
+        11: ("labels", "MapEntry"),
+        12: ("annotations", "MapEntry"),
         14: ("finalizers", "list"),
     },
     "Namespace": {
@@ -50,33 +65,38 @@ _MESSAGES: Final[Mapping[str, Mapping[int, tuple[str, str]]]] = {
     },
     "ConfigMap": {
         1: ("metadata", "ObjectMeta"),
-        2: ("data", "map"),
-        3: ("binaryData", "bytes"),
+        2: ("data", "MapEntry"),
+        3: ("binaryData", "BytesEntry"),
         4: ("immutable", "boolean"),
     },
     "Secret": {
         1: ("metadata", "ObjectMeta"),
-        2: ("data", "bytes"),
+        2: ("data", "BytesEntry"),
         3: ("type", "text"),
-        4: ("stringData", "map"),
+        4: ("stringData", "MapEntry"),
         5: ("immutable", "boolean"),
     },
 }
-"""Name and type of each field number; `map` and `bytes` are maps of text and of bytes, `list` is one of text."""
+"""Name and type of each field number. `list` is a list of text; `positive` is a number that is absent if it is zero."""
+
+_NUMBERS: Final = ("number", "positive", "boolean")
 
 
 def read_object(kind: str, body: bytes) -> Json:
-    """Decode an object of one of the kinds that kubectl sends.
+    """Decode an object of one of the kinds that kubectl sends, or DeleteOptions.
 
     Raises:
         ValueError: not Kubernetes protobuf, another kind, or a field that is not decoded.
     """
     if kind not in _MESSAGES:
         raise ValueError(f"a {kind}")
-    sent = _kind_of(body)
+    if not body.startswith(_MAGIC):
+        raise ValueError("the body does not start with the prefix of Kubernetes protobuf")
+    envelope = _decode("Unknown", body[len(_MAGIC) :])
+    sent = envelope.get("typeMeta", {}).get("kind", kind)
     if sent != kind:
         raise ValueError(f"the body is of kind {sent!r}")
-    return _decode(kind, _raw(body))
+    return _decode(kind, envelope.get("raw", b""))
 
 
 def _decode(message: str, data: bytes) -> Json:
@@ -85,92 +105,37 @@ def _decode(message: str, data: bytes) -> Json:
         if number not in _MESSAGES[message]:
             raise ValueError(f"{message} has the field {number}")
         name, kind = _MESSAGES[message][number]
-        if (kind in ("number", "boolean")) != isinstance(value, int):
+        if (kind in _NUMBERS) != isinstance(value, int):
             raise ValueError(f"{message}.{name} has the wrong type")
+        part = _DECODERS[kind](value) if kind in _DECODERS else _decode(kind, value)
         if kind == "list":
-            decoded.setdefault(name, []).append(value.decode())
-        elif kind in ("map", "bytes"):
-            entry = dict(_fields(value))
-            text = entry.get(2, b"")
-            text = b64encode(text) if kind == "bytes" else text
-            decoded.setdefault(name, {})[entry.get(1, b"").decode()] = text.decode()
+            decoded.setdefault(name, []).append(part)
+        elif kind in ("MapEntry", "BytesEntry"):
+            decoded.setdefault(name, {})[part.get("key", "")] = part.get("value", "")
         else:
-            decoded[name] = _DECODERS[kind](value) if kind in _DECODERS else _decode(kind, value)
-    return {key: value for key, value in decoded.items() if value not in ("", 0) or value is False}
+            decoded[name] = part
+    return {key: value for key, value in decoded.items() if value not in ("", None)}
 
 
-def _decode_time(data: bytes) -> str:
-    seconds = dict(_fields(data)).get(1, 0)
-    return format_time(datetime.fromtimestamp(seconds, UTC)) if seconds < 1 << 62 else ""
+def _integer(unsigned: int) -> int:
+    return unsigned - (unsigned >> 63 << 64)
+
+
+def _time(data: bytes) -> str | None:
+    seconds = _decode("Timestamp", data).get("seconds", 0)
+    return format_time(datetime.fromtimestamp(seconds, UTC)) if seconds >= 0 else None
 
 
 _DECODERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "text": bytes.decode,
-    "number": int,
+    "list": bytes.decode,
+    "raw": bytes,
+    "base64": lambda value: b64encode(value).decode(),
+    "number": _integer,
+    "positive": lambda value: value or None,
     "boolean": bool,
-    "Time": _decode_time,
+    "Time": _time,
 }
-
-
-def _kind_of(body: bytes) -> str:
-    kind = _message(_fields(_message(_fields(_unwrapped(body)), _TYPE_FIELD)), _KIND_FIELD)
-    return kind.decode(errors="replace")
-
-
-def read_delete_options(body: bytes) -> Json:
-    """Decode DeleteOptions to their JSON form.
-
-    Raises:
-        ValueError: not Kubernetes protobuf, or another kind.
-    """
-    kind = _kind_of(body)
-    if kind not in ("", "DeleteOptions"):
-        raise ValueError(f"the body is of kind {kind!r}")
-    options: Json = {}
-    for number, value in _fields(_raw(body)):
-        match number, value:
-            case 1, int():
-                options["gracePeriodSeconds"] = value - (1 << 64) if value >> 63 else value
-            case 2, bytes():
-                options["preconditions"] = {
-                    _PRECONDITIONS[each]: text.decode()
-                    for each, text in _texts(value)
-                    if each in _PRECONDITIONS
-                }
-            case 3, int():
-                options["orphanDependents"] = bool(value)
-            case 4, bytes():
-                options["propagationPolicy"] = value.decode()
-            case 5, bytes():
-                options.setdefault("dryRun", []).append(value.decode())
-            case ((1 | 2 | 3 | 4 | 5), _):
-                raise ValueError(f"field {number} has the wrong type")
-            case _:
-                pass  # an option that this server ignores
-    return options
-
-
-def _unwrapped(body: bytes) -> bytes:
-    """runtime.Unknown: the type and the bytes of an object."""
-    if not body.startswith(_MAGIC):
-        raise ValueError("the body does not start with the prefix of Kubernetes protobuf")
-    return body[len(_MAGIC) :]
-
-
-def _raw(body: bytes) -> bytes:
-    return _message(_fields(_unwrapped(body)), _RAW_FIELD)
-
-
-def _message(fields: Iterator[tuple[int, Any]], wanted: int) -> bytes:
-    found = next((value for number, value in fields if number == wanted), b"")
-    if not isinstance(found, bytes):
-        raise ValueError(f"field {wanted} is a number; expected a message")
-    return found
-
-
-def _texts(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """The length-delimited fields of a message."""
-    return ((number, value) for number, value in _fields(data) if isinstance(value, bytes))
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
@@ -178,27 +143,25 @@ def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
     place = 0
     while place < len(data):
         key, place = _varint(data, place)
+        value: Any
         match key & 7:
             case 0:
-                value: Any
                 value, place = _varint(data, place)
-            case 1:
-                value, place = data[place : place + 8], place + 8
             case 2:
                 size, place = _varint(data, place)
                 value, place = data[place : place + size], place + size
-            case 5:
-                value, place = data[place : place + 4], place + 4
             case other:
-                raise ValueError(f"unknown wire type {other}")
+                raise ValueError(f"unexpected wire type {other}")
+        if place > len(data):
+            raise ValueError("the message is truncated")
         yield key >> 3, value
 
 
 def _varint(data: bytes, place: int) -> tuple[int, int]:
     number = shift = 0
     while True:
-        if place >= len(data):
-            raise ValueError("the message is truncated")
+        if place >= len(data) or shift > 63:
+            raise ValueError("a number does not end")
         byte = data[place]
         place += 1
         number |= (byte & 0x7F) << shift

@@ -16,7 +16,7 @@ from kruise_probe_playground.apiserver import failures
 from kruise_probe_playground.apiserver.failures import Cause, Target
 from kruise_probe_playground.apiserver.kinds import Kind
 from kruise_probe_playground.apiserver.schema import Json
-from kruise_probe_playground.apiserver.store import Change, Collection, Store, Stored
+from kruise_probe_playground.apiserver.store import Change, Collection, ObjectStore, Stored
 
 MAX_OBJECT_BYTES: Final = 3 << 19
 """The maximum of etcd for one request."""
@@ -28,10 +28,11 @@ class Registry:
     """Kinds and their collections.
 
     Attributes:
+        kinds: by qualified resource, e.g. `nodepodprobes.apps.kruise.io`.
         store: the objects.
         now: the wall clock.
         random: for generated names and uids.
-        ended: set when the garbage collector may have work; the collector clears it.
+        sweep_due: set when the garbage collector may have work; the collector clears it.
         changes_of_kinds: increases when a kind is added, changed or removed.
 
     Args:
@@ -46,25 +47,20 @@ class Registry:
         definitions: Mapping[str, Callable[[Json], Kind]] = MappingProxyType({}),
         random: Random | None = None,
     ) -> None:
-        self.store: Final = Store()
+        self.store: Final = ObjectStore()
         self.now: Final = now
         self.random: Final = random or Random()
-        self.ended: Final = asyncio.Event()
+        self.sweep_due: Final = asyncio.Event()
         self.changes_of_kinds = 0
         self._definitions = definitions
-        self._kinds = {each.resource: each for each in kinds}
-
-    @property
-    def kinds(self) -> Mapping[str, Kind]:
-        """By qualified resource, e.g. `nodepodprobes.apps.kruise.io`."""
-        return self._kinds
+        self.kinds = {each.resource: each for each in kinds}
 
     def kind_at(self, group: str, version: str, plural: str) -> Kind | None:
-        kind = self._kinds.get(f"{plural}.{group}" if group else plural)
+        kind = self.kinds.get(f"{plural}.{group}" if group else plural)
         return kind if kind and kind.version == version else None
 
     def collection(self, kind: Kind) -> Collection:
-        return self.store.collection(kind.resource)
+        return self.store.collections[kind.resource]
 
     def get(self, kind: Kind, key: NamespacedName) -> Stored:
         """The stored object; fails with 404 without one."""
@@ -73,40 +69,44 @@ class Registry:
             raise failures.not_found(kind.target(key.name))
         return stored
 
-    def commit(self, kind: Kind, new: Json, old: Stored | None) -> Stored:
-        """Store an object with the next revision and send the change to the watchers."""
+    def commit(self, kind: Kind, new: Json, old: Stored | None, *, dry_run: bool = False) -> Stored:
+        """Store an object with the next revision and send the change to the watchers; a dry run only encodes it."""
+        if dry_run:
+            return kind.encode(new, old.revision if old else 0)
         stored = kind.encode(new, self.store.revision + 1)
         if len(stored.body) > MAX_OBJECT_BYTES:
             raise failures.too_large_for_storage()
         self.store.next_revision()
         self.collection(kind).record(Change(stored.revision, old, stored, removed=False))
         if stored.ending or (stored.owners and old is None):
-            self.ended.set()
+            self.sweep_due.set()
         if kind.resource in self._definitions:
-            self._kinds[stored.key.name] = self._definitions[kind.resource](new)
+            self.kinds[stored.key.name] = self._definitions[kind.resource](new)
             self.changes_of_kinds += 1
         return stored
 
-    def remove(self, kind: Kind, last: Json, old: Stored) -> Stored:
-        """Remove an object; the watchers get `last`."""
+    def remove(self, kind: Kind, last: Json, old: Stored, *, dry_run: bool = False) -> Stored:
+        """Remove an object; the watchers get `last`. A dry run only encodes it."""
+        if dry_run:
+            return kind.encode(last, old.revision)
         stored = kind.encode(last, self.store.next_revision())
         self.collection(kind).record(Change(stored.revision, old, stored, removed=True))
-        self.ended.set()
+        self.sweep_due.set()
         if kind.resource in self._definitions:
-            del self._kinds[stored.key.name]
+            del self.kinds[stored.key.name]
             self.changes_of_kinds += 1
         return stored
 
     def check_parents(self, kind: Kind, namespace: str, name: str) -> None:
         """Fail if the namespace or the definition of a new object does not exist or is terminating."""
         for each in self._definitions:
-            definition = self.store.collection(each).objects.get(NamespacedName("", kind.resource))
+            definition = self.store.collections[each].objects.get(NamespacedName("", kind.resource))
             if definition and definition.ending:
                 why = "create not allowed while custom resource definition is terminating"
                 raise failures.forbidden(kind.target(name), why)
         if not kind.namespaced:
             return
-        namespaces = self._kinds[_NAMESPACES]
+        namespaces = self.kinds[_NAMESPACES]
         stored = self.get(namespaces, NamespacedName("", namespace))
         if stored.fields.get("status.phase") == "Terminating":
             why = (

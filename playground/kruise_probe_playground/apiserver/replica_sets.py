@@ -24,23 +24,10 @@ _SCALED_METADATA: Final = ("name", "namespace", "uid", "resourceVersion", "creat
 
 class ReplicaSetRules(Rules):
     def default(self, new: Json) -> None:
-        spec = new.setdefault("spec", {})
-        if spec.get("replicas") is None:
-            spec["replicas"] = 1
-        template = spec.setdefault("template", {})
-        template.setdefault("metadata", {})
-        default_spec(template.setdefault("spec", {}))
-
-    def reset_for_create(self, new: Json) -> None:
-        new.pop("status", None)
+        default_spec(new["spec"]["template"]["spec"])
 
     def prepare_for_create(self, new: Json) -> None:
-        new["metadata"]["generation"] = 1
         new["status"] = {"replicas": 0}
-
-    def prepare_for_update(self, new: Json, old: Json) -> None:
-        if new.get("spec") != old.get("spec"):
-            new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
     def validate(self, new: Json) -> Sequence[Cause]:
         return list(_problems(new["spec"]))

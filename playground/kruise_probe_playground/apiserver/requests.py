@@ -54,7 +54,6 @@ class ListQuery(NamedTuple):
     continue_token: str
     label_selector: str
     field_selector: str
-    watch: bool
     bookmarks: bool
     send_initial_events: bool | None
     timeout_seconds: float | None
@@ -71,7 +70,6 @@ def parse_list_query(query: Mapping[str, str]) -> ListQuery:
         continue_token=query.get("continue", ""),
         label_selector=query.get("labelSelector", ""),
         field_selector=query.get("fieldSelector", ""),
-        watch=is_true(query.get("watch")),
         bookmarks=is_true(query.get("allowWatchBookmarks")),
         send_initial_events=None if initial is None else is_true(initial),
         timeout_seconds=None if timeout is None else float(timeout),

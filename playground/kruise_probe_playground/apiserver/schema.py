@@ -14,10 +14,17 @@ from kruise_probe_playground.apiserver.formats import DECODERS
 Json = dict[str, Any]
 ListType = Literal["atomic", "set", "map"]
 
-ZERO_VALUES: Final[Mapping[str, Json]] = {
-    "io.k8s.api.core.v1.PodCondition": {"lastProbeTime": None, "lastTransitionTime": None},
-    "io.k8s.api.core.v1.NodeCondition": {"lastHeartbeatTime": None, "lastTransitionTime": None},
-    "io.k8s.api.core.v1.Event": {
+_CORE: Final = "io.k8s.api.core.v1."
+_CRD: Final = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1."
+_CONTAINER: Final = {
+    "resources": {},
+    "terminationMessagePath": "/dev/termination-log",
+    "terminationMessagePolicy": "File",
+}
+ABSENT_VALUES: Final[Mapping[str, Json]] = {
+    f"{_CORE}PodCondition": {"lastProbeTime": None, "lastTransitionTime": None},
+    f"{_CORE}NodeCondition": {"lastHeartbeatTime": None, "lastTransitionTime": None},
+    f"{_CORE}Event": {
         "source": {},
         "firstTimestamp": None,
         "lastTimestamp": None,
@@ -25,31 +32,59 @@ ZERO_VALUES: Final[Mapping[str, Json]] = {
         "reportingComponent": "",
         "reportingInstance": "",
     },
-    "io.k8s.api.core.v1.Node": {"spec": {}, "status": {}},
-    "io.k8s.api.core.v1.NodeStatus": {
-        "daemonEndpoints": {"kubeletEndpoint": {"Port": 0}},
-        "nodeInfo": {},
-    },
-    "io.k8s.api.core.v1.Container": {"resources": {}},
-    "io.k8s.api.core.v1.ContainerStatus": {"state": {}, "lastState": {}},
+    f"{_CORE}Node": {"spec": {}, "status": {}},
+    f"{_CORE}NodeStatus": {"daemonEndpoints": {"kubeletEndpoint": {"Port": 0}}, "nodeInfo": {}},
+    f"{_CORE}ContainerStatus": {"state": {}, "lastState": {}},
     "io.k8s.api.coordination.v1.Lease": {"spec": {}},
+    f"{_CORE}Pod": {"spec": {}},
+    f"{_CORE}PodSpec": {
+        "restartPolicy": "Always",
+        "terminationGracePeriodSeconds": 30,
+        "dnsPolicy": "ClusterFirst",
+        "securityContext": {},
+        "schedulerName": "default-scheduler",
+    },
+    f"{_CORE}Container": _CONTAINER,
+    f"{_CORE}EphemeralContainer": _CONTAINER,
+    f"{_CORE}ObjectFieldSelector": {"apiVersion": "v1"},
+    f"{_CORE}Probe": {
+        "timeoutSeconds": 1,
+        "periodSeconds": 10,
+        "successThreshold": 1,
+        "failureThreshold": 3,
+    },
+    f"{_CORE}HTTPGetAction": {"path": "/", "scheme": "HTTP"},
+    f"{_CORE}GRPCAction": {"service": ""},
+    "io.k8s.api.apps.v1.ReplicaSet": {"spec": {}},
+    "io.k8s.api.apps.v1.ReplicaSetSpec": {"replicas": 1, "template": {}},
+    f"{_CORE}PodTemplateSpec": {"metadata": {}, "spec": {}},
+    f"{_CORE}Secret": {"type": "Opaque"},
+    f"{_CORE}Service": {"spec": {}},
+    f"{_CORE}ServiceSpec": {
+        "type": "ClusterIP",
+        "sessionAffinity": "None",
+        "internalTrafficPolicy": "Cluster",
+    },
+    f"{_CRD}CustomResourceDefinition": {"spec": {}},
+    f"{_CRD}CustomResourceDefinitionSpec": {"conversion": {"strategy": "None"}, "names": {}},
 }
-"""Fields without `omitempty`, which Go always writes."""
+"""The values of absent fields: zero values of fields without `omitempty`, which Go always writes, and defaults."""
 
 
 _POINTER: Final = {"x-pointer": True}
 _NOT_NEGATIVE: Final = {"minimum": 0}
+_COUNT: Final = {"minimum": 0, "x-omitempty": True}
 _POSITIVE: Final = {"minimum": 1}
 LIMITS: Final[Mapping[str, Mapping[str, Json]]] = {
-    "io.k8s.api.core.v1.Probe": {
-        "initialDelaySeconds": _NOT_NEGATIVE,
-        "timeoutSeconds": _NOT_NEGATIVE,
-        "periodSeconds": _NOT_NEGATIVE,
-        "successThreshold": _NOT_NEGATIVE,
-        "failureThreshold": _NOT_NEGATIVE,
+    f"{_CORE}Probe": {
+        "initialDelaySeconds": _COUNT,
+        "timeoutSeconds": _COUNT,
+        "periodSeconds": _COUNT,
+        "successThreshold": _COUNT,
+        "failureThreshold": _COUNT,
         "terminationGracePeriodSeconds": _POSITIVE,
     },
-    "io.k8s.api.core.v1.PodSpec": {"activeDeadlineSeconds": {"minimum": 1, "maximum": 2**31 - 1}},
+    f"{_CORE}PodSpec": {"activeDeadlineSeconds": {"minimum": 1, "maximum": 2**31 - 1}},
     "io.k8s.api.coordination.v1.LeaseSpec": {
         "leaseDurationSeconds": _POSITIVE,
         "leaseTransitions": _NOT_NEGATIVE,
@@ -58,9 +93,17 @@ LIMITS: Final[Mapping[str, Mapping[str, Json]]] = {
         "renewTime": _POINTER,
     },
     "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta": {"managedFields": _POINTER},
-    "io.k8s.api.core.v1.ServicePort": {"port": {"minimum": 1, "maximum": 65535}},
+    f"{_CORE}ServicePort": {"port": {"minimum": 1, "maximum": 65535}},
 }
-"""What Go knows of fields and OpenAPI does not say: limits, and pointers, whose zero values are stored."""
+"""What Go knows of fields and OpenAPI does not say: limits, pointers, whose zero values are stored, and numbers without."""
+
+
+def put(of: Json, key: str, value: Any) -> None:
+    """Set the value at a key; None removes the key."""
+    if value is None:
+        of.pop(key, None)
+    else:
+        of[key] = value
 
 
 class Schema:
@@ -73,31 +116,9 @@ class Schema:
         extra: schema of keys that are not properties; None prunes them.
         keys: the keys of a list of type map.
         merge_key: the key for strategic merge patches; "" for lists of scalars.
-        zero: see `ZERO_VALUES`.
+        absent: see `ABSENT_VALUES`.
         decode: brings a string of a built-in kind into its stored form; see `DECODERS`.
     """
-
-    __slots__ = (
-        "atomic_map",
-        "decode",
-        "default",
-        "extra",
-        "has_defaults",
-        "items",
-        "keys",
-        "list_type",
-        "merge_key",
-        "merges",
-        "nullable",
-        "preserve",
-        "properties",
-        "required",
-        "retains_keys",
-        "rules",
-        "typed",
-        "types",
-        "zero",
-    )
 
     def __init__(self, rules: Json, *, typed: bool) -> None:
         strategy: str = rules.get("x-kubernetes-patch-strategy", "")
@@ -112,14 +133,13 @@ class Schema:
         self.preserve: bool = rules.get("x-kubernetes-preserve-unknown-fields", False)
         self.default: Any = rules.get("default")
         self.merges = "merge" in strategy
-        self.retains_keys = "retainKeys" in strategy
         self.merge_key: str = rules.get("x-kubernetes-patch-merge-key", "")
         self.list_type: ListType = _list_type(rules)
         self.keys: tuple[str, ...] = tuple(
             rules.get("x-kubernetes-list-map-keys", (self.merge_key,) if self.merge_key else ())
         )
         self.atomic_map: bool = rules.get("x-kubernetes-map-type") == "atomic"
-        self.zero: Json = {}
+        self.absent: Json = {}
         self.decode: Callable[[Any], str] | None = None
         self.has_defaults = False
 
@@ -171,7 +191,7 @@ class Compiler:
         node = Schema(rules, typed=self._typed)
         if rules is self._definitions.get(name):
             self._done[name] = node  # before its parts, which may refer to it
-        node.zero = ZERO_VALUES.get(name, {})
+        node.absent = ABSENT_VALUES.get(name, {})
         if self._typed:
             node.decode = DECODERS.get(name) or DECODERS.get(rules.get("format", ""))
         limits = LIMITS.get(name, {})
@@ -181,7 +201,7 @@ class Compiler:
         if "items" in rules:
             node.items = self.compile(rules["items"])
         below = [*node.properties.values(), *filter(None, (node.extra, node.items))]
-        node.has_defaults = bool(node.zero) or any(
+        node.has_defaults = bool(node.absent) or any(
             each.default is not None or each.has_defaults for each in below
         )
         return node

@@ -8,41 +8,31 @@ import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
 
-from kruise_probe.api.labels import label_key_error, label_value_error
+from kruise_probe.api.labels import Requirement, label_key_error, label_value_error
 from kruise_probe_playground.apiserver.failures import Failure, bad_request
 
 _TOKEN = re.compile(r"\s*(?:(?P<text>[^\s=!,()<>]+)|(?P<symbol>==|!=|[=!,()<>])|$)")
 _OPERATORS = "in, notin, =, ==, !=, gt, lt"
 
 
-class _Requirement(NamedTuple):
-    """`values` None requires the key; `bound` compares integers."""
+class _Bound(NamedTuple):
+    """A requirement of an integer below or above a limit."""
 
     key: str
-    values: frozenset[str] | None
-    negated: bool
-    bound: tuple[str, int] | None = None
+    operator: str
+    limit: int
 
-    def matches(self, present: Mapping[str, str]) -> bool:
-        value = present.get(self.key)
-        if self.bound is not None:
-            return _in_bound(value, self.bound)
-        if self.values is None:
-            return (value is not None) != self.negated
-        return (value in self.values) != self.negated
-
-
-def _in_bound(value: str | None, bound: tuple[str, int]) -> bool:
-    if value is None or not re.fullmatch(r"-?\d+", value):
-        return False
-    operator, limit = bound
-    return int(value) < limit if operator == "<" else int(value) > limit
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        value = labels.get(self.key)
+        if value is None or not re.fullmatch(r"-?\d+", value):
+            return False
+        return int(value) < self.limit if self.operator == "<" else int(value) > self.limit
 
 
 class LabelFilter(NamedTuple):
     """A conjunction of requirements; without any it matches everything."""
 
-    requirements: tuple[_Requirement, ...] = ()
+    requirements: tuple[Requirement | _Bound, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         return all(each.matches(labels) for each in self.requirements)
@@ -83,7 +73,7 @@ class _Parser:
         self._at += 1
         return token
 
-    def requirements(self) -> Iterator[_Requirement]:
+    def requirements(self) -> Iterator[Requirement | _Bound]:
         token = self._next()
         if not token:
             return
@@ -100,7 +90,7 @@ class _Parser:
             if token != "!" and not _is_text(token):
                 raise bad_request(f"found '{token}', expected: identifier after ','")
 
-    def _requirement(self, key: str) -> _Requirement:
+    def _requirement(self, key: str) -> Requirement | _Bound:
         negated = key == "!"
         if negated:
             key = self._next()
@@ -109,21 +99,21 @@ class _Parser:
         if wrong := label_key_error(key):
             raise _unparsable(f'<nil>: Invalid value: "{key}": {wrong}')
         if negated:
-            return _Requirement(key, None, negated=True)
+            return Requirement(key, None, negated=True)
         operator = self._next()
         match operator:
             case "" | ",":
                 self._at -= 1
-                return _Requirement(key, None, negated=False)
+                return Requirement(key, None, negated=False)
             case "in" | "notin":
-                return _Requirement(key, self._values(key), negated=operator == "notin")
+                return Requirement(key, self._values(key), negated=operator == "notin")
             case "=" | "==" | "!=":
-                return _Requirement(key, self._value(key), negated=operator == "!=")
+                return Requirement(key, self._value(key), negated=operator == "!=")
             case "<" | ">":
                 (bound,) = self._value(key)
                 if not re.fullmatch(r"[-+]?\d+", bound):
                     raise _unparsable(f"values[0]: Invalid value: \"{bound}\": for 'Gt', 'Lt'")
-                return _Requirement(key, None, negated=False, bound=(operator, int(bound)))
+                return _Bound(key, operator, int(bound))
             case _:
                 raise _unparsable(f"found '{operator}', expected: {_OPERATORS}")
 

@@ -10,7 +10,6 @@ import ssl
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 import yaml
@@ -98,12 +97,7 @@ class EmbeddedApiServer:
             self._stack = stack.pop_all()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
     @asynccontextmanager

@@ -104,11 +104,13 @@ def _drops_null(child: Schema, parent: Schema) -> bool:
 
 
 def _is_omitted(value: Any, key: str, child: Schema, parent: Schema) -> bool:
-    """Whether Go omits the value: an empty optional string, list or map."""
+    """Whether Go omits the value: an empty optional string, list or map, or a number that the schema marks."""
     if value or key in parent.required or key not in parent.properties:
         return False
     if "x-pointer" in child.rules:
         return False
+    if "x-omitempty" in child.rules:
+        return True
     if isinstance(value, dict):
         return "additionalProperties" in child.rules
     return isinstance(value, (str, list))
@@ -126,9 +128,9 @@ def apply_defaults(value: Any, schema: Schema) -> None:
 
 
 def _default_map(value: dict[str, Any], schema: Schema) -> None:
-    for key, zero in schema.zero.items():
+    for key, absent in schema.absent.items():
         if key not in value:
-            value[key] = deepcopy(zero)
+            value[key] = deepcopy(absent)
     for key, each in schema.properties.items():
         _default_field(value, key, each)
     if schema.extra is not None:

@@ -9,7 +9,7 @@ Differs: one store in one process.
 
 import asyncio
 from bisect import bisect_left, insort
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
@@ -214,10 +214,6 @@ class Collection:
         trigger = _trigger(scope)
         return self._triggered.setdefault(trigger, {}) if trigger else self._watchers
 
-    @property
-    def watchers(self) -> list[Watcher]:
-        return [*self._watchers, *(each for some in self._triggered.values() for each in some)]
-
 
 def _trigger(scope: Scope) -> tuple[str, str] | None:
     for name in TRIGGER_FIELDS:
@@ -227,25 +223,17 @@ def _trigger(scope: Scope) -> tuple[str, str] | None:
     return None
 
 
-class Store:
-    """The collections and their common revision."""
+class ObjectStore:
+    """The collections, by qualified resource as `podprobemarkers.apps.kruise.io`, and their common revision."""
 
     def __init__(self) -> None:
         self.revision = 1
-        self._collections: dict[str, Collection] = {}
-
-    def collection(self, qualified_resource: str) -> Collection:
-        """The collection of e.g. `podprobemarkers.apps.kruise.io`."""
-        return self._collections.setdefault(qualified_resource, Collection())
-
-    @property
-    def collections(self) -> Mapping[str, Collection]:
-        return self._collections
+        self.collections: Final = defaultdict[str, Collection](Collection)
 
     def expire(self) -> None:
         """Make every revision and continue token so far too old, as etcd's compaction does."""
         revision = self.next_revision()
-        for each in self._collections.values():
+        for each in self.collections.values():
             each.expire(revision)
 
     def next_revision(self) -> int:

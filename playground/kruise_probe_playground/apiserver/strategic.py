@@ -131,10 +131,8 @@ def _key_of(item: Any, merge_key: str) -> Any:
 
 
 def _find(items: list[Any], merge_key: str, value: Any) -> int | None:
-    for place, each in enumerate(items):
-        if isinstance(each, dict) and each.get(merge_key) == value:
-            return place
-    return None
+    maps = ((at, each) for at, each in enumerate(items) if isinstance(each, dict))
+    return next((at for at, each in maps if each.get(merge_key) == value), None)
 
 
 def _without_directives(value: Any) -> tuple[Any, bool]:

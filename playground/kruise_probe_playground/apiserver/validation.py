@@ -5,14 +5,21 @@ Differs: only the keywords of this project's schemas; no CEL, no ratcheting of u
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from kruise_probe_playground.apiserver import failures
 from kruise_probe_playground.apiserver.failures import Cause
 from kruise_probe_playground.apiserver.schema import Schema
 from kruise_probe_playground.apiserver.shaping import is_of, type_name
+
+_SIZES: Final[Mapping[type, tuple[str, str, str]]] = {
+    dict: ("minProperties", "maxProperties", "have at least {} properties"),
+    list: ("minItems", "maxItems", "have at least {} items"),
+    str: ("minLength", "maxLength", "be at least {} chars long"),
+}
+_RANGES: Final = {"int32": 2**31, "int64": 2**63}
 
 
 def validate(value: Any, schema: Schema, path: str) -> Iterator[Cause]:
@@ -20,8 +27,13 @@ def validate(value: Any, schema: Schema, path: str) -> Iterator[Cause]:
     if value is None and schema.nullable:
         return
     if not is_of(value, schema.types):
-        yield _type_problem(value, schema, path)
+        found = type_name(value)
+        why = f'{path} in body must be of type {schema.types[0]}: "{found}"'
+        message = f"Invalid value: {failures.show(found)}: {why}"
+        yield Cause("FieldValueTypeInvalid", message, path)
         return
+    if isinstance(value, (dict, list, str)):
+        yield from _size_problems(value, schema, path)
     if isinstance(value, dict):
         yield from _map_problems(value, schema, path)
     elif isinstance(value, list):
@@ -33,52 +45,42 @@ def validate(value: Any, schema: Schema, path: str) -> Iterator[Cause]:
     allowed = schema.rules.get("enum")
     if allowed is not None and value not in allowed:
         yield failures.unsupported(path, value, allowed)
-    yield from _combination_problems(value, schema, path)
 
 
-def _type_problem(value: Any, schema: Schema, path: str) -> Cause:
-    found = type_name(value)
-    return failures.wrong_type(
-        path, found, f'{path} in body must be of type {schema.types[0]}: "{found}"'
-    )
+def _size_problems(value: Any, schema: Schema, path: str) -> Iterator[Cause]:
+    minimum, maximum, words = _SIZES[type(value)]
+    least, most = schema.rules.get(minimum, 0), schema.rules.get(maximum)
+    if len(value) < least:
+        shown = value if isinstance(value, str) else len(value)
+        yield failures.invalid_value(path, shown, f"{path} in body should {words.format(least)}")
+    if most is not None and len(value) > most:
+        is_text = isinstance(value, str)
+        too_many = f"Too many: {len(value)}: must have at most {most} items"
+        yield (
+            failures.too_long(path, most) if is_text else Cause("FieldValueTooMany", too_many, path)
+        )
 
 
 def _map_problems(value: dict[str, Any], schema: Schema, path: str) -> Iterator[Cause]:
+    prefix = f"{path}." if path else ""
     if not schema.typed:  # Go has zero values instead
         for key in sorted(schema.required - value.keys()):
-            yield failures.required(f"{path}.{key}" if path else key)
+            yield failures.required(f"{prefix}{key}")
     for key, each in value.items():
         child = schema.child(key)
         if child is not None:
-            yield from validate(each, child, _below(path, key, schema))
-    least, most = schema.rules.get("minProperties"), schema.rules.get("maxProperties")
-    if least is not None and len(value) < least:
-        yield failures.invalid_value(
-            path, len(value), f"{path} in body should have at least {least} properties"
-        )
-    if most is not None and len(value) > most:
-        yield _too_many(path, len(value), most)
-
-
-def _below(path: str, key: str, schema: Schema) -> str:
-    return f"{path}.{key}" if path else key
+            yield from validate(each, child, f"{prefix}{key}")
+    for keyword, enough in (("anyOf", any), ("allOf", all)):
+        choices = schema.rules.get(keyword, ())
+        if choices and not enough(value.keys() >= {*each.get("required", ())} for each in choices):
+            why = f"{path} in body must validate {keyword} of its schemas"
+            yield failures.invalid_value(path, value, why)
 
 
 def _list_problems(value: list[Any], schema: Schema, path: str) -> Iterator[Cause]:
-    least, most = schema.rules.get("minItems"), schema.rules.get("maxItems")
-    if least is not None and len(value) < least:
-        yield failures.invalid_value(
-            path, len(value), f"{path} in body should have at least {least} items"
-        )
-    if most is not None and len(value) > most:
-        yield _too_many(path, len(value), most)
     if schema.items is not None:
         for index, each in enumerate(value):
             yield from validate(each, schema.items, f"{path}[{index}]")
-    yield from _duplicate_problems(value, schema, path)
-
-
-def _duplicate_problems(value: list[Any], schema: Schema, path: str) -> Iterator[Cause]:
     if schema.list_type == "atomic" or schema.typed:
         return
     seen: list[Any] = []
@@ -90,26 +92,13 @@ def _duplicate_problems(value: list[Any], schema: Schema, path: str) -> Iterator
         seen.append(identity)
 
 
-def _too_many(path: str, found: int, most: int) -> Cause:
-    message = f"Too many: {found}: must have at most {most} items"
-    return Cause("FieldValueTooMany", message, path)
-
-
 def _text_problems(value: str, schema: Schema, path: str) -> Iterator[Cause]:
-    least, most = schema.rules.get("minLength"), schema.rules.get("maxLength")
-    if least is not None and len(value) < least:
-        yield failures.invalid_value(
-            path, value, f"{path} in body should be at least {least} chars long"
-        )
-    if most is not None and len(value) > most:
-        yield Cause("FieldValueTooLong", f"Too long: may not be more than {most} bytes", path)
     pattern = schema.rules.get("pattern")
     if pattern is not None and not re.search(pattern, value):
         yield failures.invalid_value(path, value, f"{path} in body should match '{pattern}'")
     if schema.rules.get("format") == "date-time" and not schema.typed and not _is_time(value):
-        yield failures.invalid_value(
-            path, value, f'{path} in body must be of type date-time: "{value}"'
-        )
+        why = f'{path} in body must be of type date-time: "{value}"'
+        yield failures.invalid_value(path, value, why)
 
 
 def _is_time(value: str) -> bool:
@@ -120,34 +109,13 @@ def _is_time(value: str) -> bool:
 
 
 def _number_problems(value: float, schema: Schema, path: str) -> Iterator[Cause]:
-    rules = schema.rules
-    least, most = rules.get("minimum"), rules.get("maximum")
+    least, most = schema.rules.get("minimum"), schema.rules.get("maximum")
+    form = schema.rules.get("format", "")
     if least is not None and value < least:
-        detail = f"{path} in body should be greater than or equal to {least}"
-        yield failures.invalid_value(path, value, detail)
+        why = f"{path} in body should be greater than or equal to {least}"
+        yield failures.invalid_value(path, value, why)
     if most is not None and value > most:
-        yield failures.invalid_value(
-            path, value, f"{path} in body should be less than or equal to {most}"
-        )
-    bits = {"int32": 31, "int64": 63}.get(rules.get("format", ""))
-    if bits is not None and not -(2**bits) <= value < 2**bits:
-        yield failures.invalid_value(
-            path, value, f"{path} in body must be of type {rules['format']}"
-        )
-
-
-def _combination_problems(value: Any, schema: Schema, path: str) -> Iterator[Cause]:
-    if not isinstance(value, dict):
-        return
-    for keyword, enough in (("anyOf", any), ("allOf", all)):
-        choices = schema.rules.get(keyword, ())
-        if choices and not enough(
-            each.get("required", []) <= [*value] or _holds(value, each) for each in choices
-        ):
-            yield failures.invalid_value(
-                path, value, f"{path} in body must validate {keyword} of its schemas"
-            )
-
-
-def _holds(value: dict[str, Any], choice: dict[str, Any]) -> bool:
-    return set(choice.get("required", ())) <= value.keys()
+        why = f"{path} in body should be less than or equal to {most}"
+        yield failures.invalid_value(path, value, why)
+    if form in _RANGES and not -_RANGES[form] <= value < _RANGES[form]:
+        yield failures.invalid_value(path, value, f"{path} in body must be of type {form}")

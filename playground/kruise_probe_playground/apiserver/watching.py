@@ -18,7 +18,7 @@ from kruise_probe_playground.apiserver.presenting import Presenter, TablePresent
 from kruise_probe_playground.apiserver.registry import Registry
 from kruise_probe_playground.apiserver.requests import ListQuery
 from kruise_probe_playground.apiserver.schema import Json
-from kruise_probe_playground.apiserver.store import Change, Scope, Stored, Watcher
+from kruise_probe_playground.apiserver.store import Change, Scope, Stored
 
 BOOKMARK_INTERVAL_SECONDS: Final = 30.0
 FRAME_BYTES: Final = 256 << 10
@@ -57,19 +57,15 @@ class Watch:
             self._failure = gone(f"too old resource version: {query.revision} ({floor})")
         elif query.revision:
             self._missed = self._collection.changes_after(query.revision)
-        self._watcher: Final = self._collection.watch(scope)
+        self.watcher: Final = self._collection.watch(scope)
 
     @property
     def _wants_initial(self) -> bool:
         wanted = self._query.send_initial_events
         return not self._query.revision if wanted is None else wanted
 
-    @property
-    def watcher(self) -> Watcher:
-        return self._watcher
-
     def close(self) -> None:
-        self._collection.unwatch(self._watcher)
+        self._collection.unwatch(self.watcher)
 
     async def frames(self) -> AsyncIterator[bytes]:
         """Yield frames until the timeout, or until the watcher is closed."""
@@ -84,16 +80,16 @@ class Watch:
         bookmark_deadline = loop.time() + BOOKMARK_INTERVAL_SECONDS
         for frame in joined(self._first_events()):
             yield frame
-        while not self._watcher.closed:
+        while not self.watcher.closed:
             idle = False
             try:
                 async with asyncio.timeout_at(min(deadline, bookmark_deadline)):
-                    await self._watcher.wait()
+                    await self.watcher.wait()
             except TimeoutError:
                 idle = True
                 bookmark_deadline = loop.time() + BOOKMARK_INTERVAL_SECONDS
             # Read together, so that no bookmark precedes a change of its revision.
-            changes, revision = self._watcher.take(), self._registry.store.revision
+            changes, revision = self.watcher.take(), self._registry.store.revision
             for frame in joined(self._later_events(changes)):
                 yield frame
             if idle and self._query.bookmarks:
@@ -118,7 +114,7 @@ class Watch:
                 yield from self._event(change)
 
     def _event(self, change: Change) -> Iterable[bytes]:
-        scope = self._watcher.scope
+        scope = self.watcher.scope
         matched = change.old is not None and scope.matches(change.old)
         matches = not change.removed and scope.matches(change.new)
         if change.removed:

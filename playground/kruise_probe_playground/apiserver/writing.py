@@ -9,7 +9,7 @@ Differs: no admission, no conversion.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -28,12 +28,12 @@ from kruise_probe_playground.apiserver.validation import validate
 
 
 class Options(NamedTuple):
-    """`field_validation` is Ignore, Warn or Strict; `doubled` are the paths of keys that the body has twice."""
+    """`field_validation` is Ignore, Warn or Strict; `duplicate_fields` are the paths of keys that the body has twice."""
 
     manager: str = "unknown"
     dry_run: bool = False
     field_validation: str = "Warn"
-    doubled: Sequence[str] = ()
+    duplicate_fields: Sequence[str] = ()
 
 
 class Written(NamedTuple):
@@ -52,67 +52,56 @@ class Editor:
 
     def create(self, kind: Kind, namespace: str, sent: Json, options: Options) -> Written:
         """Store a new object."""
-        new, unknown = _pruned(kind, sent, options)
-        with _warning(unknown):
-            return self._create(kind, namespace, new, options, unknown)
-
-    def _create(
-        self, kind: Kind, namespace: str, new: Json, options: Options, unknown: list[str]
-    ) -> Written:
-        metadata = new.setdefault("metadata", {})
-        _set_namespace(kind, metadata, namespace)
-        self._registry.check_parents(kind, namespace, metadata.get("name") or "")
-        if metadata.get("resourceVersion"):
-            raise failures.bad_request("resourceVersion should not be set on objects to be created")
-        meta.name_generated(metadata, self._registry.random)
-        now = self._registry.now()
-        meta.stamp_new(metadata, now, self._registry.random)
-        kind.rules.default(new)
-        kind.rules.reset_for_create(new)
-        unknown += meta.doubled_owners(metadata)
-        track({}, new, kind.schema, _field_writer(kind, options), now, blank=self._blank(kind, new))
-        kind.rules.prepare_for_create(new)
-        causes = [*_by_schema(kind, new, {}), *kind.rules.validate(new)]
-        if not (causes and kind.metadata_last):
-            causes = [*meta.problems(metadata, kind), *causes]
-        _check(kind, new, causes)
-        unknown += [*kind.rules.warnings(new), *meta.finalizer_warnings(metadata, {}, kind)]
-        key = NamespacedName(namespace, metadata["name"])
-        if key in self._registry.collection(kind).objects:
-            raise failures.already_exists(kind.target(key.name))
-        stored = kind.encode(new, 0) if options.dry_run else self._registry.commit(kind, new, None)
+        new, warnings = _pruned(kind, sent, options)
+        with _warning(warnings):
+            metadata = new.setdefault("metadata", {})
+            _set_namespace(kind, metadata, namespace)
+            self._registry.check_parents(kind, namespace, metadata.get("name") or "")
+            if metadata.get("resourceVersion"):
+                why = "resourceVersion should not be set on objects to be created"
+                raise failures.bad_request(why)
+            now = self._registry.now()
+            meta.stamp_new(metadata, now, self._registry.random)
+            kind.rules.default(new)
+            kind.rules.reset_for_create(new)
+            warnings += meta.drop_duplicate_owners(metadata)
+            blank = {key: new.get(key) for key in ("apiVersion", "kind")} | kind.blank
+            track({}, new, kind.schema, _field_writer(kind, options), now, blank=blank)
+            if kind.has_generation:
+                metadata["generation"] = 1
+            kind.rules.prepare_for_create(new)
+            causes = [*_by_schema(kind, new, {}), *kind.rules.validate(new)]
+            if not (causes and kind.metadata_last):
+                causes = [*meta.problems(metadata, kind), *causes]
+            _check(kind, new, causes)
+            warnings += [*kind.rules.warnings(new), *meta.finalizer_warnings(metadata, {}, kind)]
+            key = NamespacedName(namespace, metadata["name"])
+            if key in self._registry.collection(kind).objects:
+                raise failures.already_exists(kind.target(key.name))
+            stored = self._registry.commit(kind, new, None, dry_run=options.dry_run)
         for resource, each in () if options.dry_run else kind.rules.companions(new):
             companion = self._registry.kinds[resource]
             self.create(companion, each["metadata"]["namespace"], each, options)
-        return Written(stored, created=True, warnings=unknown)
-
-    @staticmethod
-    def _blank(kind: Kind, new: Json) -> Json:
-        return {"apiVersion": new.get("apiVersion"), "kind": new.get("kind"), **kind.blank}
+        return Written(stored, created=True, warnings=warnings)
 
     def replace(
         self, kind: Kind, key: NamespacedName, subresource: str, sent: Json, options: Options
     ) -> Written:
         """Replace a stored object or its status. Some kinds are created if they do not exist."""
         name = (sent.get("metadata") or {}).get("name")
-        if name != key.name:
-            if not name:
-                raise failures.bad_request(
-                    "the name of the object (based on metadata.name) was not specified"
-                )
-            raise failures.bad_request(
-                f"the name of the object ({name}) does not match the name on the URL ({key.name})"
-            )
+        if not name:
+            why = "the name of the object (based on metadata.name) was not specified"
+            raise failures.bad_request(why)
+        check_name(name, key)
         stored = self._registry.collection(kind).objects.get(key)
-        if stored is None and kind.create_on_update and not subresource:
-            return self.create(kind, key.namespace, sent, options)
         try:
-            stored = _replaceable(kind, key, stored, sent["metadata"])
+            _check_replaceable(kind, key, subresource, stored, sent["metadata"])
         except Failure as failure:
-            failure.warnings = _pruned(kind, sent, options)[
-                1
-            ]  # a body that is malformed fails first
+            failure.warnings = _pruned(kind, sent, options)[1]  # a malformed body fails first
             raise
+        if stored is None:
+            new = {**sent, "metadata": {**sent["metadata"], "resourceVersion": ""}}
+            return self.create(kind, key.namespace, new, options)
         return self.update(kind, stored, subresource, sent, options)
 
     def update(
@@ -127,66 +116,60 @@ class Editor:
     ) -> Written:
         """Store `sent`, a whole or patched object, in place of `stored`."""
         old = kind.decode(stored)
-        new, unknown = _pruned(kind, sent, options, old, patched=patched)
-        with _warning(unknown):
-            return self._update(kind, stored, subresource, (old, new), options, unknown)
-
-    def _update(
-        self,
-        kind: Kind,
-        stored: Stored,
-        subresource: str,
-        states: tuple[Json, Json],
-        options: Options,
-        unknown: list[str],
-    ) -> Written:
-        old, new = states
-        metadata = new.setdefault("metadata", {})
-        _set_namespace(kind, metadata, stored.key.namespace)
-        version = metadata.get("resourceVersion")
-        if version and version != str(stored.revision):
-            raise failures.conflict(kind.target(stored.key.name))
-        metadata["resourceVersion"] = str(stored.revision)
-        kind.rules.default(new)
-        kind.rules.reset_for_update(new, old, subresource)
-        metadata = new["metadata"]
-        meta.carry_over(metadata, old["metadata"])
-        unknown += meta.doubled_owners(metadata)
-        writer = _field_writer(kind, options, subresource)
-        track(old, new, kind.schema, writer, self._registry.now())
-        kind.rules.prepare_for_update(new, old)
-        _check(kind, new, _update_problems(kind, new, old))
-        unknown += meta.finalizer_warnings(metadata, old["metadata"], kind)
-        if same_but_for_times(old, new):
-            return Written(stored, warnings=unknown)
-        unknown += kind.rules.warnings(new)
-        return Written(self._store(kind, new, stored, options), warnings=unknown)
+        new, warnings = _pruned(kind, sent, options, old, patched=patched)
+        with _warning(warnings):
+            metadata = new.setdefault("metadata", {})
+            _set_namespace(kind, metadata, stored.key.namespace)
+            version = metadata.get("resourceVersion")
+            if version and version != str(stored.revision):
+                raise failures.conflict(kind.target(stored.key.name))
+            metadata["resourceVersion"] = str(stored.revision)
+            kind.rules.default(new)
+            kind.rules.reset_for_update(new, old, subresource)
+            metadata = new["metadata"]
+            meta.carry_over(metadata, old["metadata"])
+            warnings += meta.drop_duplicate_owners(metadata)
+            writer = _field_writer(kind, options, subresource)
+            track(old, new, kind.schema, writer, self._registry.now())
+            if kind.has_generation and kind.counted(new) != kind.counted(old):
+                metadata["generation"] = old["metadata"].get("generation", 0) + 1
+            kind.rules.prepare_for_update(new, old)
+            _check(kind, new, _update_problems(kind, new, old, sent))
+            warnings += meta.finalizer_warnings(metadata, old["metadata"], kind)
+            if not same_but_for_times(old, new):
+                warnings += kind.rules.warnings(new)
+                stored = self._store(kind, new, stored, options)
+        return Written(stored, warnings=warnings)
 
     def _store(self, kind: Kind, new: Json, stored: Stored, options: Options) -> Stored:
-        if options.dry_run:
-            return kind.encode(new, stored.revision)
         metadata = new["metadata"]
         ended = "deletionTimestamp" in metadata and not metadata.get("finalizers")
         if ended and not metadata.get("deletionGracePeriodSeconds") and kind.plural != "namespaces":
-            return self._registry.remove(kind, new, stored)
-        return self._registry.commit(kind, new, stored)
+            return self._registry.remove(kind, new, stored, dry_run=options.dry_run)
+        return self._registry.commit(kind, new, stored, dry_run=options.dry_run)
 
 
-def _replaceable(kind: Kind, key: NamespacedName, stored: Stored | None, sent: Json) -> Stored:
-    """The object to replace; fail if it is not the one that the metadata `sent` means."""
-    if stored is None:
-        raise failures.not_found(kind.target(key.name))
-    uid = sent.get("uid")
-    if uid and uid != stored.uid:
-        raise failures.conflict(
-            kind.target(key.name),
-            f"Precondition failed: UID in precondition: {uid}, UID in object meta: {stored.uid}",
+def check_name(name: Any, key: NamespacedName) -> None:
+    if name != key.name:
+        raise failures.bad_request(
+            f"the name of the object ({name}) does not match the name on the URL ({key.name})"
         )
-    if not kind.unconditional_update and not sent.get("resourceVersion"):
+
+
+def _check_replaceable(
+    kind: Kind, key: NamespacedName, subresource: str, stored: Stored | None, sent: Json
+) -> None:
+    """Fail if the object with the metadata `sent` may neither replace `stored` nor be created."""
+    if stored is None and (subresource or not kind.create_on_update):
+        raise failures.not_found(kind.target(key.name))
+    uid, current = sent.get("uid"), stored.uid if stored else ""
+    if uid and uid != current:
+        why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {current}"
+        raise failures.conflict(kind.target(key.name), why)
+    if stored and not kind.unconditional_update and not sent.get("resourceVersion"):
         why = "must be specified for an update"
         cause = failures.invalid_value("metadata.resourceVersion", 0, why)
         raise failures.invalid(kind.target(key.name)._replace(kind=kind.plural), [cause])
-    return stored
 
 
 @contextmanager
@@ -203,12 +186,14 @@ def _field_writer(kind: Kind, options: Options, subresource: str = "") -> FieldW
     return FieldWriter(options.manager, "Update", kind.api_version, subresource)
 
 
-def _update_problems(kind: Kind, new: Json, old: Json) -> list[Cause]:
+def _update_problems(kind: Kind, new: Json, old: Json, sent: Json) -> list[Cause]:
+    # Go drops an empty map when it encodes the object, which is after its validation.
+    empty = {key: each for key, each in sent.items() if each == {}}
     return [
         *meta.problems(new["metadata"], kind),
         *meta.update_problems(new["metadata"], old["metadata"]),
         *_by_schema(kind, new, old),
-        *kind.rules.validate_update(new, old),
+        *kind.rules.validate_update({**empty, **new}, old),
     ]
 
 
@@ -254,8 +239,11 @@ def _pruned(
     except WrongType as error:
         raise _undecodable(kind, sent, str(error), patched=patched) from error
     below = tuple(f"{each}." for each in unknown)
-    doubled = [each for each in options.doubled if not each.startswith(below)]
-    problems = [f'duplicate field "{each}"' for each in doubled]
+    problems = [
+        f'duplicate field "{each}"'
+        for each in options.duplicate_fields
+        if not each.startswith(below)
+    ]
     problems += [f'unknown field "{each}"' for each in unknown]
     if problems and options.field_validation == "Strict":
         why = f"strict decoding error: {', '.join(problems)}"

@@ -1,7 +1,7 @@
 """Creating, reading, replacing and patching objects, and being refused."""
 
 import pytest
-from support.contract_api import Api, marker, node_pod_probe, pod
+from support.contract_api import MERGE, STRATEGIC, Api, marker, node_pod_probe, pod
 
 
 async def test_a_created_object_has_identity_and_version(api: Api) -> None:
@@ -124,6 +124,22 @@ async def test_a_replacement_for_another_uid_conflicts(api: Api) -> None:
     assert (refused.code, refused.body["reason"]) == (409, "Conflict")
 
 
+@pytest.mark.parametrize(
+    ("kind", "metadata", "code"),
+    [
+        pytest.param("leases", {"uid": "another"}, 409, id="uid"),
+        pytest.param("leases", {"resourceVersion": "5"}, 201, id="version"),
+        pytest.param("configmaps", {"uid": "another"}, 404, id="uid-of-another-kind"),
+    ],
+)
+async def test_a_replacement_of_nothing_creates_a_lease_but_for_a_uid(
+    api: Api, kind: str, metadata: dict[str, str], code: int
+) -> None:
+    body = {"metadata": {"name": "x", **metadata}}
+    for query in ({"dryRun": "All"}, {}):
+        assert (await api.put(api.path(kind, "x"), body, **query)).code == code
+
+
 async def test_a_custom_resource_is_replaced_only_with_a_version(api: Api) -> None:
     await api.create("podprobemarkers", marker())
     refused = await api.put(api.path("podprobemarkers", "m"), marker())
@@ -159,6 +175,21 @@ async def test_a_dry_run_stores_nothing(api: Api) -> None:
     assert answer.code == 201
     assert "resourceVersion" not in answer.body["metadata"]
     assert (await api.get(api.path("pods", "p"))).code == 404
+
+
+@pytest.mark.parametrize("kind", ["pods", "configmaps", "podprobemarkers"])
+async def test_a_dry_run_of_a_deletion_shows_what_it_would_change(api: Api, kind: str) -> None:
+    body = {"pods": pod("x", node=""), "podprobemarkers": marker("x")}.get(kind, {"metadata": {}})
+    body["metadata"] |= {"name": "x", "finalizers": ["example.com/hold"]}
+    created = await api.create(kind, body)
+    shown = await api.delete(api.path(kind, "x"), {"dryRun": ["All"]})
+    assert (shown.code, shown.revision) == (200, created.revision)
+    assert (shown.meta["deletionGracePeriodSeconds"], "deletionTimestamp" in shown.meta) == (
+        0,
+        True,
+    )
+    assert (await api.get(api.path(kind, "x"))).body == created.body
+    await api.merge(api.path(kind, "x"), {"metadata": {"finalizers": None}})
 
 
 @pytest.mark.parametrize(
@@ -303,9 +334,21 @@ async def test_of_a_running_pod_only_the_image_may_change(api: Api) -> None:
     changed = await api.strategic(path, image)
     assert changed.code == 200
     assert changed.meta["generation"] == 2
-    refused = await api.strategic(path, {"spec": {"nodeName": "other"}})
+    for spec in ({"nodeName": "other"}, {"terminationGracePeriodSeconds": 3}):
+        refused = await api.strategic(path, {"spec": spec})
+        assert (refused.code, refused.causes) == (422, {("FieldValueForbidden", "spec")})
+
+
+@pytest.mark.parametrize("form", [MERGE, STRATEGIC])
+async def test_a_pod_cannot_lose_its_spec(api: Api, form: str) -> None:
+    await api.create("pods", pod("p"))
+    path = api.path("pods", "p")
+    refused = await api.send("PATCH", path, {"spec": None}, content_type=form)
     assert refused.code == 422
-    assert refused.body["details"]["causes"][0]["field"] == "spec"
+    assert refused.causes == {
+        ("FieldValueRequired", "spec.containers"),
+        ("FieldValueForbidden", "spec.containers"),
+    }
 
 
 @pytest.mark.parametrize(

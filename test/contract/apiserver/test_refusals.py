@@ -124,6 +124,17 @@ async def test_invalid_objects_are_refused_at_the_field(api: Api, case: str) -> 
     assert field in {each["field"] for each in refused.body["details"]["causes"]}
 
 
+async def test_two_containers_without_names_are_duplicates_too(api: Api) -> None:
+    body = pod("p")
+    body["spec"]["containers"] = [{"name": "", "image": "i"}] * 2
+    refused = await api.post(api.path("pods"), body)
+    assert refused.causes == {
+        ("FieldValueRequired", "spec.containers[0].name"),
+        ("FieldValueRequired", "spec.containers[1].name"),
+        ("FieldValueDuplicate", "spec.containers[1].name"),
+    }
+
+
 UNDECODABLE = {
     "a-lease-time-without-microseconds": ("leases", lease(renewTime="2026-01-02T03:04:05Z")),
     "a-time-that-is-none": ("leases", lease(renewTime="x")),
@@ -230,6 +241,10 @@ async def test_immutable_data_cannot_change(api: Api) -> None:
     assert (refused.code, refused.body["details"]["causes"][0]["field"]) == (422, "data")
     labelled = await api.merge(api.path("configmaps", "c"), {"metadata": {"labels": {"a": "b"}}})
     assert labelled.code == 200
+    empty = await api.merge(api.path("configmaps", "c"), {"binaryData": {}})
+    assert (empty.code, empty.causes) == (422, {("FieldValueForbidden", "binaryData")})
+    await api.create("configmaps", {"metadata": {"name": "empty"}, "immutable": True})
+    assert (await api.merge(api.path("configmaps", "empty"), {"data": {}})).code == 200
 
 
 async def test_a_namespace_gets_its_default_service_account(api: Api) -> None:

@@ -28,7 +28,7 @@ from kruise_probe.client.transport import (
     Transport,
 )
 from kruise_probe_playground.apiserver.failures import Failure, no_such_path
-from kruise_probe_playground.apiserver.handlers import Call, Handlers, check_route, verb_of
+from kruise_probe_playground.apiserver.handlers import Call, VerbHandlers, check_route, verb_of
 from kruise_probe_playground.apiserver.registry import Registry
 from kruise_probe_playground.apiserver.requests import parse_path
 from kruise_probe_playground.apiserver.watching import Watch
@@ -60,7 +60,7 @@ class ApiServers:
         self.frozen: set[int] = set()
         self.thawed = asyncio.Event()
         self.caller = "world"
-        self._handlers = Handlers(registry)
+        self._handlers = VerbHandlers(registry)
         self._under_way: set[asyncio.Task[Any]] = set()
 
     def spawn(self, work: Coroutine[Any, Any, T], context: Context) -> asyncio.Task[T]:

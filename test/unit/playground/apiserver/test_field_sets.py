@@ -1,19 +1,9 @@
 """Sets of fields behave as sets of paths do."""
 
-from typing import Any
-
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kruise_probe_playground.apiserver.field_sets import (
-    FieldSet,
-    difference,
-    element,
-    field,
-    item,
-    union,
-)
+from kruise_probe_playground.apiserver.field_sets import FieldSet, difference, union
 
 Path = tuple[str, ...]
 
@@ -69,20 +59,3 @@ def test_operands_do_not_change(left: frozenset[Path], right: frozenset[Path]) -
     union(one, other)
     difference(one, other)
     assert (one, other) == (field_set(left), field_set(right))
-
-
-@pytest.mark.parametrize(
-    ("made", "expected"),
-    [
-        pytest.param(field("a"), "f:a", id="field"),
-        pytest.param(
-            item((("containerPort", 80), ("protocol", "TCP"))),
-            'k:{"containerPort":80,"protocol":"TCP"}',
-            id="item",
-        ),
-        pytest.param(element("x/y"), 'v:"x/y"', id="element"),
-        pytest.param(element(1), "v:1", id="number"),
-    ],
-)
-def test_path_elements_are_json(made: Any, expected: str) -> None:
-    assert made == expected

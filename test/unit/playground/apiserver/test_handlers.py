@@ -15,8 +15,8 @@ from kruise_probe_playground.apiserver.custom import custom_kind
 from kruise_probe_playground.apiserver.failures import Failure
 from kruise_probe_playground.apiserver.handlers import (
     Call,
-    Handlers,
     Response,
+    VerbHandlers,
     check_route,
     verb_of,
 )
@@ -50,7 +50,7 @@ class Server:
                 )
             },
         )
-        self.handlers = Handlers(self.registry)
+        self.handlers = VerbHandlers(self.registry)
         for each in all_crds():
             self.ask("POST", DEFINITIONS, each)
         self.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "ns"}})

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kruise_probe_playground.apiserver.protobuf import read_delete_options, read_object
+from kruise_probe_playground.apiserver.protobuf import read_object
 from kruise_probe_playground.apiserver.schema import Json
 
 
@@ -29,6 +29,10 @@ def envelope(metadata: bytes, more: bytes = b"", kind: bytes = b"Namespace") -> 
 
 def read_namespace(body: bytes) -> Json:
     return read_object("Namespace", body)
+
+
+def read_delete_options(body: bytes) -> Json:
+    return read_object("DeleteOptions", body)
 
 
 def test_names_and_labels_are_decoded() -> None:
@@ -90,6 +94,7 @@ def test_delete_options_are_decoded_to_their_json_form() -> None:
         "orphanDependents": False,
         "propagationPolicy": "Orphan",
         "dryRun": ["All", "x"],
+        "ignoreStoreReadErrorWithClusterBreakingPotential": True,
     }
 
 

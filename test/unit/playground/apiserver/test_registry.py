@@ -18,7 +18,7 @@ from kruise_probe_playground.apiserver.failures import Failure
 from kruise_probe_playground.apiserver.garbage import GarbageCollector
 from kruise_probe_playground.apiserver.kinds import Kind
 from kruise_probe_playground.apiserver.listing import scope_of
-from kruise_probe_playground.apiserver.presenting import WholePresenter
+from kruise_probe_playground.apiserver.presenting import Presenter
 from kruise_probe_playground.apiserver.registry import Registry
 from kruise_probe_playground.apiserver.requests import parse_list_query
 from kruise_probe_playground.apiserver.schema import Json
@@ -241,7 +241,7 @@ def watch(world: World, **query: str) -> Watch:
     kind = world.kind("pods")
     parsed = parse_list_query(query)
     scope = scope_of(kind, "ns", parsed)
-    return Watch(world.registry, kind, scope, parsed, WholePresenter(kind))
+    return Watch(world.registry, kind, scope, parsed, Presenter(kind))
 
 
 async def events(frames: AsyncIterator[bytes]) -> list[tuple[str, str, int]]:
