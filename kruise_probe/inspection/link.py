@@ -3,7 +3,8 @@
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from kruise_probe.api.names import PAUSED_ANNOTATION, REASON_PAUSED
+from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.names import PAUSED_ANNOTATION
 from kruise_probe.api.v1alpha1 import ContainerProbeState, PodContainerProbe, PodProbeMarker
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.limits import ENTRY_TOO_LARGE, NO_ROOM, TOO_MANY_MARKERS, LeftOut
@@ -76,6 +77,11 @@ def unknown_remedy(reason: str) -> str:
     return _UNKNOWN_REMEDIES.get(reason, "read the message and the daemon's log on that node")
 
 
+def paused_remedy(kind: str, key: NamespacedName) -> str:
+    """The remedy for a paused object; `kind` as kubectl names it."""
+    return f"remove the annotation to resume: kubectl annotate {kind} {key.name} -n {key.namespace} {PAUSED_ANNOTATION}-"
+
+
 def manager_remedy(*, virtual: bool = False) -> str:
     """The remedy for a write that the manager has not made; `virtual` nodes need another feature gate."""
     gate = "EnablePodProbeMarkerOnServerless" if virtual else "PodProbeMarkerGate"
@@ -96,10 +102,10 @@ _NAME_THE_PORT: Final = (
 _REMEDIES: Final = {
     "NoPods": "compare with: kubectl get pods --show-labels; a marker selects pods of its own namespace only",
     "GateUnwritten": "set podConditionType of a marker to the gate's name; the gates of an existing pod cannot change",
+    "GateOfOthers": "find out which component writes it; a probe does so if its podConditionType is the gate's name",
     "MarkerDeleting": "wait; if it stays, check that a manager runs, and what the marker's status says: "
     "kubectl describe podprobemarker",
     "MarkerHeld": "remove the finalizer, or fix the component that added it; kruise-probe has removed its own",
-    REASON_PAUSED: f"remove the annotation to resume: kubectl annotate ... {PAUSED_ANNOTATION}-",
     "InvalidSpec": "correct the field that is named, and apply the marker again",
     "SelectorCycle": "remove one of these labels from a markerPolicy or from a selector",
     "PodTerminating": "nothing: its replacement is probed as soon as it runs",
@@ -124,7 +130,8 @@ _REMEDIES: Final = {
     "ProbeAgentStale": "check the daemon's pod on that node, and that the node is Ready",
     "NoResultYet": "look again after that time",
     "ResultOutdated": "look again after the next period of the probe",
-    "ExecStuck": "end the child processes of the command, or run an init in the container",
+    "ExecStuck": "make the command faster, or raise timeoutSeconds (default 1); if it ends in time, end its child processes, "
+    "or run an init process in the container",
     "ResultOverdue": "check the node's container runtime and the daemon's log on that node; "
     "alternating attempt results never reach a threshold above 1",
     "NotInjected": "start the manager with EnablePodProbeMarkerOnServerless=true, then create the pod again",

@@ -6,7 +6,7 @@ Source: no counterpart.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -207,12 +207,14 @@ class Snapshot:
     def pods_by_key(self) -> Mapping[NamespacedName, SeenPod]:
         return {each.key: each for each in self.pods}
 
+    def markers_in(self, namespace: str) -> Sequence[CompiledMarker]:
+        """The markers of a namespace."""
+        return self._by_namespace.get(namespace, ())
+
     def markers_of(self, pod: Pod) -> tuple[CompiledMarker, ...]:
         """The markers that select `pod`, in order of precedence."""
         found = [
-            each
-            for each in self._by_namespace.get(pod.namespace, ())
-            if each.selector.matches(pod.labels)
+            each for each in self.markers_in(pod.namespace) if each.selector.matches(pod.labels)
         ]
         return tuple(sorted(found, key=lambda each: each.order))
 

@@ -6,7 +6,15 @@ from kruise_probe.api.core import Probe
 from kruise_probe.api.names import PAUSED_ANNOTATION, REASON_NO_ROOM, REASON_PAUSED
 from kruise_probe.controllers.markers.conditions import SELECTOR_CYCLE
 from kruise_probe.controllers.nodes.plan import probes_of_marker
-from kruise_probe.inspection.link import Link, PodCheck, broken, manager_remedy, ok, waiting
+from kruise_probe.inspection.link import (
+    Link,
+    PodCheck,
+    broken,
+    manager_remedy,
+    ok,
+    paused_remedy,
+    waiting,
+)
 from kruise_probe.inspection.selectors import did_you_mean, selector_text
 
 
@@ -18,7 +26,8 @@ def marker_link(check: PodCheck) -> Link:
         errors = "; ".join(str(each) for each in marker.errors) or "its name is not unique"
         return broken("marker", "InvalidSpec", f"the probe is invalid and ignored: {errors}")
     if marker.paused:
-        return waiting("marker", REASON_PAUSED, paused_text(f"PodProbeMarker {marker.key}"))
+        text = paused_text(f"PodProbeMarker {marker.key}")
+        return waiting("marker", REASON_PAUSED, text, paused_remedy("podprobemarker", marker.key))
     cycle = check.snapshot.cycle_through(marker.key)
     if cycle:
         text = f"labels that probes write select and deselect the pod repeatedly: {cycle}"
@@ -33,7 +42,7 @@ def pod_link(check: PodCheck) -> Link:
     if not pod.active:
         return broken("pod", "PodFinished", f"the pod has completed ({pod.phase})")
     if pod.paused:
-        return waiting("pod", REASON_PAUSED, paused_text("the pod"))
+        return waiting("pod", REASON_PAUSED, paused_text("the pod"), paused_remedy("pod", pod.key))
     if pod.mirror:
         return broken("pod", "StaticPod", "a static pod; only its kubelet may update it")
     if not pod.node:

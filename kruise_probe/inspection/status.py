@@ -26,7 +26,7 @@ from kruise_probe.controllers.markers.conditions import (
     VALUE_INVALID,
 )
 from kruise_probe.controllers.nodes.plan import is_probed
-from kruise_probe.inspection.link import LinkState, remedy_of
+from kruise_probe.inspection.link import LinkState, paused_remedy, remedy_of
 from kruise_probe.inspection.selectors import nearest, selector_text, why_not
 from kruise_probe.inspection.snapshot import SeenPod, Snapshot
 from kruise_probe.inspection.spec_links import paused_text
@@ -217,7 +217,8 @@ def _marker_problems(
         for error in compiled.errors
     ]
     if compiled.paused:
-        text, remedy = paused_text("this PodProbeMarker"), remedy_of(REASON_PAUSED)
+        text = paused_text("this PodProbeMarker")
+        remedy = paused_remedy("podprobemarker", marker.key)
         problems.append(_problem(LinkState.WAITING, "marker", REASON_PAUSED, text, remedy))
     cycle = snapshot.cycle_through(marker.key)
     if cycle:

@@ -6,18 +6,19 @@ depend on it. The manager's own functions compute the desired state of each link
 Source: no counterpart.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import takewhile
 from typing import Final, NamedTuple
 
+from kruise_probe.api.pods import Pod
 from kruise_probe.api.v1alpha1 import ContainerProbeState, PodContainerProbe
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.limits import left_out_of, reported_without_room
 from kruise_probe.controllers.pods.claims import Claim, claims_of, conflicts_of
 from kruise_probe.controllers.serverless import is_virtual, states_of
 from kruise_probe.inspection import result_links, spec_links
-from kruise_probe.inspection.link import Link, LinkState, PodCheck, broken, ok
-from kruise_probe.inspection.selectors import did_you_mean
+from kruise_probe.inspection.link import Link, LinkState, PodCheck, broken, ok, waiting
+from kruise_probe.inspection.selectors import did_you_mean, why_not
 from kruise_probe.inspection.snapshot import SeenPod, Snapshot
 
 
@@ -128,26 +129,37 @@ def readiness_gates_of(snapshot: Snapshot, seen: SeenPod) -> list[Link]:
     """One link for each readiness gate of the pod, sorted by condition type: which probe writes its condition.
 
     Without a writer the pod never becomes ready. Another component may write a gate that no probe writes, so such a
-    gate is only broken if a probe writes a similar name.
+    gate is only broken if a marker that does not select the pod writes it, or a probe of the pod writes a similar name.
     """
     pod = seen.pod
-    writers = {
-        probe.condition_type: f"{marker.key.name}#{probe.probe}"
-        for marker in reversed(snapshot.markers_of(pod))
-        if marker.live
-        for probe in marker.probes
-        if probe.condition_type
-    }
-    return [_readiness_gate(seen, each, writers) for each in sorted(pod.readiness_gates)]
+    writers: dict[str, str] = {}
+    elsewhere: dict[str, CompiledMarker] = {}
+    for marker in sorted(snapshot.markers_in(pod.namespace), key=lambda each: each.order):
+        for probe in marker.probes if marker.live else ():
+            if not marker.selector.matches(pod.labels):
+                elsewhere.setdefault(probe.condition_type, marker)
+            elif probe.condition_type:
+                writers.setdefault(probe.condition_type, f"{marker.key.name}#{probe.probe}")
+    return [_readiness_gate(pod, each, writers, elsewhere) for each in sorted(pod.readiness_gates)]
 
 
-def _readiness_gate(seen: SeenPod, gate: str, writers: dict[str, str]) -> Link:
+def _readiness_gate(
+    pod: Pod, gate: str, writers: Mapping[str, str], elsewhere: Mapping[str, CompiledMarker]
+) -> Link:
     name = "readiness gate"
-    condition = seen.pod.condition(gate)
+    condition = pod.condition(gate)
     status = f"is {condition.status}" if condition else "is missing on the pod"
     if gate in writers:
         return ok(name, f"{gate} {status}, written by {writers[gate]}")
-    hint = did_you_mean(gate, writers)
-    if hint and condition is None:
+    text = f"{gate} {status}; no probe of this pod writes it"
+    if condition is not None:
+        return ok(name, text)
+    if marker := elsewhere.get(gate):
+        why = why_not(marker.selector, pod.labels)
+        text = f"{gate} {status}: only PodProbeMarker {marker.key.name} writes it, but does not select the pod: {why}"
+        return broken(name, "GateUnwritten", text, "correct its selector, or the labels of the pod")
+    if hint := did_you_mean(gate, writers):
         return broken(name, "GateUnwritten", f"{gate} {status}, and no probe writes it.{hint}")
-    return ok(name, f"{gate} {status}; no probe of this pod writes it")
+    return waiting(
+        name, "GateOfOthers", f"{text}, so the pod is not Ready until another component does"
+    )

@@ -24,6 +24,9 @@ class Rule(StrEnum):
     CONFLICT = "conflict"
 
 
+MISSING: Final = (Rule.NO_POD, Rule.NO_CONTAINER, Rule.NO_PORT, Rule.READINESS_GATE)
+"""Rules that something is missing in all files; not checked unless all files could be read."""
+
 SUMMARIES: Final[Mapping[Rule, str]] = {
     Rule.UNREADABLE: "The file cannot be read, or is too large.",
     Rule.SYNTAX: "The file is not valid YAML.",

@@ -11,7 +11,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from kruise_probe import version
-from kruise_probe.lint.findings import SUMMARIES, Finding, Rule, escaped
+from kruise_probe.lint.findings import MISSING, SUMMARIES, Finding, Rule, escaped
 from kruise_probe.lint.linter import LintReport
 
 JSON_VERSION: Final = 1
@@ -38,10 +38,14 @@ def findings_text(findings: Iterable[Finding]) -> str:
 def summary(report: LintReport) -> str:
     """What was checked, for standard error."""
     findings = _counted(len(report.findings), "finding").capitalize()
-    return (
+    checked = (
         f"{findings} in {_counted(report.files, 'file')} ({_counted(report.markers, 'PodProbeMarker')}, "
         f"{_counted(report.templates, 'pod template')})"
     )
+    if not report.unclear_file or not report.markers:
+        return checked
+    rules = ", ".join(MISSING)
+    return f"{checked}\nNot checked: {rules}, as the objects of {report.unclear_file} are not all known"
 
 
 def _counted(number: int, noun: str) -> str:
@@ -66,6 +70,7 @@ def as_json(report: LintReport) -> str:
                 }
                 for each in report.findings
             ],
+            "notChecked": list(MISSING) if report.unclear_file else [],
         }
     )
 

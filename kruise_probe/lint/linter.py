@@ -38,12 +38,16 @@ _PLAIN_KUSTOMIZATION: Final = frozenset(
 
 
 class LintReport(NamedTuple):
-    """The findings in the order of the files, and what was checked."""
+    """The findings in the order of the files, and what was checked.
+
+    `unclear_file`: the first file whose objects are not all known. Because of it, nothing is reported as missing.
+    """
 
     findings: tuple[Finding, ...]
     files: int
     markers: int
     templates: int
+    unclear_file: str
 
 
 def lint(sources: Iterable[Source], *, allowed_labels: Collection[str] = ()) -> LintReport:
@@ -79,7 +83,7 @@ class _Linter:
         self._markers: list[WrittenMarker] = []
         self._templates: list[PodTemplate] = []
         self._added = frozenset[str]()
-        self._complete = True
+        self._unclear_file = ""
         self._all_pods = True
 
     def read_markers(self) -> ReadMarkers:
@@ -90,7 +94,7 @@ class _Linter:
         contents = FileContents(
             self._markers,
             self._templates,
-            self._complete,
+            not self._unclear_file,
             self._all_pods,
             self._added,
         )
@@ -104,6 +108,7 @@ class _Linter:
             len(self._files),
             len(self._markers),
             len(self._templates),
+            escaped(self._unclear_file),
         )
 
     def check(self, source: Source) -> None:
@@ -122,7 +127,7 @@ class _Linter:
 
     def _flaw(self, source: Source, flaw: Flaw, path: str = "") -> None:
         """Add a flaw of the file to the findings. A file of a folder that is not for Kubernetes has none."""
-        self._complete = False
+        self._miss(source.name)
         is_template = flaw.rule is Rule.TEMPLATE
         concerned = source.mentions_markers if is_template else source.looks_like_kubernetes
         if source.named or concerned:
@@ -130,9 +135,13 @@ class _Linter:
                 Finding(source.name, flaw.position, path, flaw.rule, flaw.message)
             )
 
+    def _miss(self, file: str) -> None:
+        """Note that objects of a file are not known."""
+        self._unclear_file = self._unclear_file or file
+
     def _document(self, source: Source, document: Document) -> None:
         if _changes_labels(source.name, document.root):
-            self._complete = False
+            self._miss(source.name)
         objects = list(_objects(document.root))
         for flaw in document.flaws if objects else ():
             self._flaw(source, flaw, _path_of(flaw, document.root))
@@ -146,19 +155,20 @@ class _Linter:
         if is_marker(root):
             self._marker(file, root)
         elif wrong:
-            self._complete = False
+            self._miss(file)
         else:
             found = described_pods(file, root)
             self._templates += found.templates
             self._added |= found.added_containers
-            self._complete &= found.readable
+            if not found.readable:
+                self._miss(file)
             self._all_pods &= found.shows_all_pods
 
     def _marker(self, file: str, root: MappingNode) -> None:
         findings, marker = self._checker.check(file, root)
         self._findings += findings
         if marker is None:
-            self._complete = False
+            self._miss(file)
         else:
             self._markers.append(marker)
 

@@ -216,7 +216,7 @@ async def test_b5_command_that_always_hangs_has_advice_in_its_message(node: Scri
         assert node.api.message() == "timed out"
         await asyncio.sleep(60)
         assert node.api.message().startswith(
-            "timed out (ExecStuck: the command times out every time; it now runs every 16 s; end"
+            "timed out (ExecStuck: the command times out every time; it now runs every 16 s; make"
         )
         node.probers.answer(OK)
         await asyncio.sleep(20)

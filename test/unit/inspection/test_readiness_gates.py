@@ -1,9 +1,9 @@
-"""A readiness gate names the probe that writes its condition, and is broken if only a typo separates them."""
+"""A readiness gate names the probe that writes its condition, and is broken if a typo or a selector separates them."""
 
 from typing import Any
 
 import pytest
-from support.builders import condition_wire, pod_wire
+from support.builders import condition_wire, pod_wire, probe_wire
 from support.snapshots import marker, snapshot
 
 from kruise_probe.inspection.link import Link
@@ -15,7 +15,12 @@ Json = dict[str, Any]
 def gate(name: str, *conditions: Json) -> Link:
     """The gate `name` of a pod that marker `web` selects, whose probe writes example.com/healthy."""
     pod = pod_wire("web-0", conditions=list(conditions), readiness_gates=[name])
-    there = snapshot(markers=[marker()], pods=[pod])
+    other = marker(
+        name="warm",
+        selector={"matchLabels": {"app": "webb"}},
+        probes=[probe_wire(condition="example.com/warm")],
+    )
+    there = snapshot(markers=[marker(), other], pods=[pod])
     (found,) = readiness_gates_of(there, there.pods[0])
     return found
 
@@ -36,9 +41,30 @@ def gate(name: str, *conditions: Json) -> Link:
         pytest.param(
             "example.com/helathy", [], "broken", "Did you mean 'example.com/healthy'?", id="typo"
         ),
-        pytest.param("example.org/healthy", [], "ok", "no probe of this pod", id="another-domain"),
         pytest.param(
-            "balancer.example.com/in", [], "ok", "no probe of this pod", id="of-another-component"
+            "example.org/healthy", [], "waiting", "no probe of this pod", id="another-domain"
+        ),
+        pytest.param(
+            "balancer.example.com/in",
+            [condition_wire("balancer.example.com/in", "False")],
+            "ok",
+            "is False; no probe of this pod",
+            id="of-another-component",
+        ),
+        pytest.param(
+            "example.com/warm",
+            [],
+            "broken",
+            "only PodProbeMarker warm writes it, but does not select the pod: it requires app=webb, but the pod has "
+            "app=web. Did you mean 'web'?",
+            id="of-a-marker-for-other-pods",
+        ),
+        pytest.param(
+            "example.com/warm",
+            [condition_wire("example.com/warm", "True")],
+            "ok",
+            "is True; no probe of this pod",
+            id="written-by-another-component",
         ),
     ],
 )
@@ -48,7 +74,7 @@ def test_readiness_gate_names_the_writer_of_its_condition(
     found = gate(name, *conditions)
     assert found.state == state
     assert text in found.text
-    assert bool(found.remedy) == (state == "broken")
+    assert bool(found.remedy) == (state != "ok")
 
 
 def test_pod_without_readiness_gates_has_no_gate_links() -> None:

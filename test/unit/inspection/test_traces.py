@@ -447,7 +447,7 @@ def test_result_from_before_an_edit_is_named(state: Json, end: str | None) -> No
             "command timed out (ExecStuck: it times out every time)",
             {"exec": {"command": ["true"]}},
             "ExecStuck",
-            "end the child processes",
+            "raise timeoutSeconds (default 1); if it ends in time, end its child processes",
             id="exec-stuck",
         ),
         pytest.param(

@@ -8,7 +8,7 @@ import pytest
 from support.linting import BROKEN, lint_paths
 
 from kruise_probe.lint.findings import SUMMARIES, Rule
-from kruise_probe.lint.formats import as_json, as_sarif, as_text
+from kruise_probe.lint.formats import as_json, as_sarif, as_text, summary
 
 
 def test_text_has_one_line_for_each_finding() -> None:
@@ -62,6 +62,20 @@ def test_sarif_paths_are_relative_to_the_folder_and_escaped(
     uris = [each["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for each in results]
     assert uris == ["a%20b%23%FF.yaml", "in.yaml", (tmp_path.parent / "missing.yaml").as_uri()]
     assert as_text(report).isascii()
+
+
+def test_summary_says_which_rules_an_unreadable_file_turns_off(tmp_path: Path) -> None:
+    marker = BROKEN / "container.yaml"
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("apiVersion: [")
+    off = ["no-pod", "no-container", "no-port", "readiness-gate"]
+
+    alone, together = lint_paths(marker), lint_paths(marker, broken)
+
+    assert "Not checked" not in summary(alone)
+    assert f"Not checked: {', '.join(off)}, as the objects of {broken} are" in summary(together)
+    assert json.loads(as_json(alone))["notChecked"] == []
+    assert json.loads(as_json(together))["notChecked"] == off
 
 
 def test_each_rule_has_a_summary() -> None:
