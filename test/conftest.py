@@ -31,14 +31,16 @@ def pytest_runtest_makereport(
     return report
 
 
-WITHOUT_SOCKETS = Path(__file__).parent / "unit"
+UNIT = Path(__file__).parent / "unit"
+"""Its tests use no sockets, except those with the marker `sockets`."""
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Puts the leak check before all other fixtures, so that it comes after them in the end."""
     for item in items:
-        if isinstance(item, pytest.Function) and not item.path.is_relative_to(WITHOUT_SOCKETS):
+        uses_sockets = item.get_closest_marker("sockets") or not item.path.is_relative_to(UNIT)
+        if isinstance(item, pytest.Function) and uses_sockets:
             item.fixturenames[:0] = [no_leaks_of_module.__name__, no_leaks_of_test.__name__]
 
 

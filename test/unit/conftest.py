@@ -1,4 +1,4 @@
-"""Unit tests run on virtual time, and leave no task behind."""
+"""Unit tests run on virtual time, and leave no task behind. Those with the marker `sockets` run on real time."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -17,7 +17,7 @@ def pytest_sessionstart() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Turns `looptime` on and adds the leak check, for asynchronous tests of this folder only."""
     for item in items:
-        if not item.path.is_relative_to(HERE):
+        if not item.path.is_relative_to(HERE) or item.get_closest_marker("sockets"):
             continue
         if item.get_closest_marker("asyncio") is None or not isinstance(item, pytest.Function):
             continue

@@ -26,6 +26,8 @@ from kruise_probe.daemon.cri.runtime import (
     RuntimeUnavailable,
 )
 
+pytestmark = pytest.mark.sockets
+
 
 @pytest.fixture
 def socket() -> Iterator[Path]:

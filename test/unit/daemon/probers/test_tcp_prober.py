@@ -18,6 +18,8 @@ from kruise_probe.daemon.probers.prober import ProbeResult, Target, failure, suc
 from kruise_probe.daemon.probers.read_budget import ReadBudget
 from kruise_probe.daemon.probers.tcp import TcpProber
 
+pytestmark = pytest.mark.sockets
+
 
 def prober(port: int | str, timeout: float = 20.0) -> TcpProber:
     return TcpProber(port, timeout_seconds=timeout)

@@ -26,6 +26,8 @@ from kruise_probe.api.core import HTTPGetAction, HTTPHeader
 from kruise_probe.daemon.probers.http import HttpProber
 from kruise_probe.daemon.probers.prober import ProbeResult, Target, failure, success
 
+pytestmark = pytest.mark.sockets
+
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 

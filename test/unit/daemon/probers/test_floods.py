@@ -24,7 +24,7 @@ from kruise_probe.daemon.probers.prober import ProbeResult, Target
 
 TIMEOUT_SECONDS = 5.0
 LOCAL = Target("127.0.0.1", "")
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.sockets, pytest.mark.timeout(120)]
 
 Flood = tuple[bytes, bytes]
 

@@ -19,6 +19,8 @@ from kruise_probe.api.core import GRPCAction
 from kruise_probe.daemon.probers.grpc import GrpcProber
 from kruise_probe.daemon.probers.prober import ProbeResult, Target, failure, success
 
+pytestmark = pytest.mark.sockets
+
 Status = health_pb2.HealthCheckResponse
 POD = Target("127.0.0.1", "")
 

@@ -48,6 +48,8 @@ from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.credentials import TokenFile
 from kruise_probe.client.rest import PatchType, RestClient
 
+pytestmark = pytest.mark.sockets
+
 WEB = NamespacedName("default", "web-0")
 POD = {"metadata": {"name": "web-0", "namespace": "default", "uid": "u", "resourceVersion": "1"}}
 LEASE = {"metadata": {"name": "l", "namespace": "n", "resourceVersion": "7"}, "spec": {}}

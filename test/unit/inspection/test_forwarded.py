@@ -29,6 +29,8 @@ from kruise_probe.inspection.attempts import TrialResult
 from kruise_probe.inspection.forwarding import Forwarder
 from kruise_probe.inspection.trials import run_probe
 
+pytestmark = pytest.mark.sockets
+
 KEY = NamespacedName("default", "web-0")
 POD = Target("127.0.0.1", "main")
 Json = dict[str, Any]

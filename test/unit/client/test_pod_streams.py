@@ -31,6 +31,8 @@ from kruise_probe.client.pod_streams import (
 )
 from kruise_probe.client.rest import RestClient
 
+pytestmark = pytest.mark.sockets
+
 KEY = NamespacedName("default", "web-0")
 LIMIT = 1000
 NO_PROGRAM = b'\x03{"status":"Failure","reason":"InternalError","message":"no such file"}'

@@ -16,6 +16,8 @@ from kruise_probe.api.errors import ConnectionFailed, Unauthorized
 from kruise_probe.client.config import load_config
 from kruise_probe.client.rest import RestClient
 
+pytestmark = pytest.mark.sockets
+
 
 @pytest.fixture(scope="module")
 def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:

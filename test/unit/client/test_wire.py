@@ -25,6 +25,8 @@ from kruise_probe.client.credentials import StaticCredentials
 from kruise_probe.client.rest import RestClient
 from kruise_probe.serving.certificates import IssuedCertificate, issue_certificate
 
+pytestmark = pytest.mark.sockets
+
 
 @pytest.fixture(scope="module")
 def pair() -> IssuedCertificate:
