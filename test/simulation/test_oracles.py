@@ -1,15 +1,28 @@
 """Each oracle fails on a product that is broken in the way that it looks for, and on the whole one it does not."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
+from support.simulation import world as simulated_world
+from support.simulation.acto import PROPERTIES, Property
+from support.simulation.experiment import (
+    DIFFERENTIAL,
+    RECOVERY,
+    STALENESS,
+    VALIDATION,
+    change_and_revert,
+    kill_a_daemon,
+)
+from support.simulation.network import Sent
 from support.simulation.plan import STEADY_AT_SECONDS, Plan, Step
-from support.simulation.runner import judge, simulated
+from support.simulation.runner import Failed, judge, simulated
 from support.simulation.safety import Safety
 from support.simulation.world import Commit, World
 
 from kruise_probe.api.v1alpha1 import ProbeState
+from kruise_probe.controllers import caches
 from kruise_probe.controllers.mapping.nodes import NodePodProbeEvents
 from kruise_probe.controllers.mapping.pods import PodEvents
 from kruise_probe.controllers.markers import reconciler as markers
@@ -19,6 +32,7 @@ from kruise_probe.controllers.pods import marking
 from kruise_probe.daemon import supervisor
 from kruise_probe.informers.reflector import Reflector
 from kruise_probe.manager.leader_election import LeaderElector
+from kruise_probe.workqueue.queue import WorkQueue
 
 Break = Callable[[pytest.MonkeyPatch], None]
 
@@ -36,6 +50,17 @@ def replace(owner: Any, name: str, value: Any) -> Break:
 
 def returning(value: Any) -> Callable[..., Any]:
     return lambda *arguments, **options: value
+
+
+def raising_afterwards(owner: Any, name: str) -> Break:
+    """The method does what it did, then raises."""
+    method = getattr(owner, name)
+
+    def broken(*arguments: Any, **options: Any) -> None:
+        method(*arguments, **options)
+        raise RuntimeError("broken")
+
+    return replace(owner, name, broken)
 
 
 def finalize_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,6 +116,16 @@ CASES: dict[str, tuple[str, tuple[Step, ...], Break]] = {
         (Step(0.0, "restart_container", ("web-1", 100.0)), *EDITS),
         replace(marking, "CONDITION_STATUS", dict.fromkeys(ProbeState, "True")),
     ),
+    "an event handler that raises": (
+        "no error is unhandled",
+        EDITS,
+        raising_afterwards(PodEvents, "on_update"),
+    ),
+    "a timer that raises": (
+        "no error is unhandled",
+        EDITS,
+        raising_afterwards(WorkQueue, "_add_delayed"),
+    ),
     "a finalizer that does not wait for entries and marks": (
         "safety",
         (EDITS[0], Step(30.0, "drop_marker", ("way",))),
@@ -114,6 +149,49 @@ def test_an_oracle_fails_on_a_broken_product(
     break_it(monkeypatch)
     found = {judge(each, quiet_seconds=quiet_seconds).oracle for each in plans(steps)}
     assert oracle in found
+
+
+def changed(path: str) -> Property:
+    (found,) = (each for each in PROPERTIES if each.path == path)
+    return found
+
+
+STALE_MARKS = replace(marking, "_remove_stale_marks", returning(None))
+
+EXPERIMENTS: dict[str, tuple[str, Callable[[], None], Break]] = {
+    "conditions of an earlier spec that stay": (
+        DIFFERENTIAL,
+        partial(change_and_revert, changed("probes[].podConditionType")),
+        STALE_MARKS,
+    ),
+    "labels of a reverted edit that stay": (
+        RECOVERY,
+        partial(change_and_revert, changed("probes[].markerPolicy[].fromMessage[].label")),
+        STALE_MARKS,
+    ),
+    "markers that are not validated": (
+        VALIDATION,
+        partial(change_and_revert, changed("probes[].name")),
+        replace(simulated_world, "marker_problems", returning([])),
+    ),
+    "Leases that never expire": (
+        STALENESS,
+        kill_a_daemon,
+        replace(caches, "stale_message", returning("")),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("oracle", "experiment", "break_it"), EXPERIMENTS.values(), ids=EXPERIMENTS
+)
+def test_an_oracle_of_experiments_fails_on_a_broken_product(
+    oracle: str, experiment: Callable[[], None], break_it: Break, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    break_it(monkeypatch)
+    with pytest.raises(Failed) as failed:
+        experiment()
+    assert failed.value.oracle == oracle
 
 
 def of_pod(**more: Any) -> dict[str, Any]:
@@ -186,3 +264,17 @@ def test_safety_names_who_writes_the_field_of_another(commit: Commit, problem: s
     with simulated(0) as loop:
         (found,) = loop.run_until_complete(check())
     assert problem in found
+
+
+@pytest.mark.parametrize("verb", ["list", "watch"])
+def test_safety_names_who_reads_at_version_0(verb: str) -> None:
+    async def check() -> list[str]:
+        world = World(0)
+        safety = Safety(world)
+        for version in ("", "7", "0"):
+            world.on_send(Sent("manager-1", verb, "pods", "", version))
+        return safety.problems
+
+    with simulated(0) as loop:
+        (found,) = loop.run_until_complete(check())
+    assert "manager-1 reads pods at version 0" in found

@@ -6,7 +6,8 @@ process does while it ends can be seen from outside. What it had sent may still 
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import partial
 from random import Random
@@ -43,8 +44,16 @@ RESTART_SECONDS = 1.0
 
 LEASE_ID = "kruise-probe-manager"
 
-# Daemons of one process would register the same metrics.
-agent.REGISTRY = CollectorRegistry(auto_describe=False)  # type: ignore[attr-defined]
+
+@contextmanager
+def own_metrics() -> Iterator[None]:
+    """Another registry for the metrics of daemons: several in one process register the same ones."""
+    before = agent.REGISTRY  # type: ignore[attr-defined]
+    agent.REGISTRY = CollectorRegistry(auto_describe=False)  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        agent.REGISTRY = before  # type: ignore[attr-defined]
 
 
 class Surroundings:

@@ -11,6 +11,7 @@ from support.builders import Json
 from support.simulation.looks import differences, looks, wrong_times
 from support.simulation.loop import SimulatedLoop, capture_logs
 from support.simulation.plan import EDITING_SECONDS, STEADY_AT_SECONDS, Plan, shrink
+from support.simulation.processes import own_metrics
 from support.simulation.safety import Safety
 from support.simulation.world import NODE_NAMES, LogLine, World
 
@@ -53,18 +54,19 @@ class Failed(Exception):
 
 @contextmanager
 def simulated(seed: int) -> Iterator[SimulatedLoop]:
-    """A loop, and the global random generator seeded; both as before at the end."""
+    """A loop; the global random generator is seeded, and daemons have their own metrics. At the end both are as before."""
     capture_logs()
     state = global_random.getstate()
     global_random.seed(seed)
     loop = SimulatedLoop(Random(f"loop {seed}"))
-    try:
-        yield loop
-        if loop.errors:
-            raise Failed("no error is unhandled", loop.errors)
-    finally:
-        _finish(loop)
-        global_random.setstate(state)
+    with own_metrics():
+        try:
+            yield loop
+            if loop.errors:
+                raise Failed("no error is unhandled", loop.errors)
+        finally:
+            _finish(loop)
+            global_random.setstate(state)
 
 
 def _finish(loop: SimulatedLoop) -> None:

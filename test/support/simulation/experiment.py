@@ -1,0 +1,134 @@
+"""Experiments on one long-lived world, with Acto's oracles: edits of one marker, and a daemon that dies.
+
+| Oracle | Rule |
+|---|---|
+| `DIFFERENTIAL` | an edit leads to the state of a new cluster with the same objects |
+| `RECOVERY` | when an edit is reverted, the state is the one before it |
+| `VALIDATION` | the API server accepts valid values, and refuses invalid ones |
+| `STALENESS` | the results of a dead daemon are Unknown, and only these |
+
+Each function raises `Failed` with the oracle that does not hold.
+"""
+
+import asyncio
+from typing import Any
+
+from support.builders import Json
+from support.simulation.acto import BASE, Property, edited
+from support.simulation.looks import differences, looks
+from support.simulation.runner import STEP_SECONDS, Failed, from_scratch, simulated
+from support.simulation.world import World
+
+from kruise_probe.api.resources import MARKERS
+
+DIFFERENTIAL = "an edit ends as on a new cluster"
+RECOVERY = "a revert restores the state"
+VALIDATION = "valid values are accepted and invalid ones refused"
+STALENESS = "results of a dead daemon are Unknown"
+
+BLOCKED_SECONDS = 45.0
+"""Until a probe that cannot run is Unknown: 30 s, and the start."""
+
+STALE_SECONDS = 80.0
+"""Until the pods of a dead daemon are marked: its Lease of 60 s, and the check of its expiry."""
+
+
+class Experiment:
+    """A world at rest with the marker `BASE`; `before` is its state."""
+
+    def __init__(self, seed: int) -> None:
+        self._simulated = simulated(seed)
+
+    def __enter__(self) -> "Experiment":
+        self.loop = self._simulated.__enter__()
+        self.world = self.loop.run_until_complete(self._begin())
+        self.put(BASE)
+        self.before = self._at_rest()
+        self._expect_new_cluster(self.before)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._simulated.__exit__(*error)
+
+    async def _begin(self) -> World:
+        world = await World(0).__aenter__()
+        world.populate()
+        world.start()
+        return world
+
+    def put(self, spec: Json, *, valid: bool = True) -> None:
+        """Send the marker with this spec."""
+        if self._accepts(spec) is not valid:
+            raise Failed(VALIDATION, [f"{'refused' if valid else 'accepted'}: {spec}"])
+
+    def _accepts(self, spec: Json) -> bool:
+        world = self.world
+        stored = world.get(MARKERS, "base")
+        body: Json = {"apiVersion": MARKERS.api_version, "kind": MARKERS.kind, "spec": spec}
+        if stored is None:
+            body["metadata"] = {"name": "base"}
+            return world.request("POST", MARKERS.path("default"), body) is not None
+        body["metadata"] = {
+            "name": "base",
+            "resourceVersion": stored["metadata"]["resourceVersion"],
+            "finalizers": stored["metadata"].get("finalizers") or [],
+        }
+        return world.request("PUT", MARKERS.path("default", "base"), body) is not None
+
+    def expect_new_cluster(self) -> None:
+        self._expect_new_cluster(self._at_rest())
+
+    def expect_state_before(self) -> None:
+        found = self._at_rest()
+        _expect_none(RECOVERY, differences(found, self.before))
+        self._expect_new_cluster(found)
+
+    def _at_rest(self) -> Json:
+        """The state once nothing is written any more."""
+        count = -1
+        while count != len(self.world.commits):
+            count = len(self.world.commits)
+            self.loop.run_until_complete(asyncio.sleep(2 * STEP_SECONDS))
+        return looks(self.world)
+
+    def _expect_new_cluster(self, found: Json) -> None:
+        _expect_none(DIFFERENTIAL, differences(found, from_scratch(self.world, BLOCKED_SECONDS)))
+
+
+def _expect_none(oracle: str, problems: list[str]) -> None:
+    if problems:
+        raise Failed(oracle, problems)
+
+
+def change_and_revert(change: Property) -> None:
+    """Set the property to its valid value and back, then to its invalid one."""
+    with Experiment(1) as experiment:
+        experiment.put(edited(change, change.valid))
+        experiment.expect_new_cluster()
+        experiment.put(BASE)
+        experiment.expect_state_before()
+        if change.invalid is not None:
+            experiment.put(edited(change, change.invalid), valid=False)
+            experiment.expect_state_before()
+
+
+def kill_a_daemon() -> None:
+    """Kill the daemon of one node until its results are stale, then start it again."""
+    with Experiment(3) as experiment:
+        daemon = experiment.world.processes["daemon-node-1"]
+        daemon.kill()
+        experiment.loop.run_until_complete(asyncio.sleep(STALE_SECONDS))
+        _expect_none(STALENESS, _wrong_staleness(looks(experiment.world), experiment.before))
+        experiment.loop.call_soon(daemon.start)
+        experiment.expect_state_before()
+
+
+def _wrong_staleness(found: Json, before: Json) -> list[str]:
+    problems = []
+    for name, expected in (("web-0", ("Unknown", "ProbeAgentStale")), ("web-1", ("True", ""))):
+        status, reason, _ = found[f"pod {name}"]["conditions"]["c/one"]
+        if (status, reason) != expected:
+            problems.append(f"pod {name}: is {(status, reason)}, should be {expected}")
+        if found[f"pod {name}"]["labels"] != before[f"pod {name}"]["labels"]:
+            problems.append(f"pod {name}: other labels")
+    return problems
