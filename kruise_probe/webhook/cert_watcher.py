@@ -38,10 +38,9 @@ class WebhookTls(ServerTls):
         """
         try:
             self.context.load_verify_locations(authorities)
-        except (OSError, ValueError) as error:  # an ssl.SSLError does not name the file
-            reason = error.strerror if isinstance(error, OSError) else error
+        except OSError as error:  # also an ssl.SSLError, which does not name the file
             raise FatalError(
-                f"{flag}={authorities}: cannot load the CA: {reason}; "
+                f"{flag}={authorities}: cannot load the CA: {error.strerror}; "
                 "use a PEM file of the CA that signs the API server's client certificate"
             ) from error
         self.context.verify_mode = ssl.CERT_REQUIRED

@@ -187,9 +187,6 @@ class WorkQueue(Generic[K]):
         try:
             await getter
         except asyncio.CancelledError:
-            # Woken and cancelled in the same loop iteration: wake another getter for the key.
-            if getter.done() and not getter.cancelled() and len(self._ready):
-                self._wake_one()
-            elif getter in self._getters:
-                self._getters.remove(getter)
+            # It may have been woken in the same loop iteration: another getter must take its key.
+            self._wake_one()
             raise

@@ -33,13 +33,23 @@ def test_with_a_client_ca_a_client_certificate_is_required(tmp_path: Path) -> No
     assert tls.context.verify_mode is ssl.CERT_REQUIRED
 
 
-@pytest.mark.parametrize("text", [None, "", "no certificate"])
-def test_the_error_of_a_bad_ca_file_has_flag_and_remedy(tmp_path: Path, text: str | None) -> None:
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        pytest.param(None, "No such file or directory", id="missing"),
+        pytest.param("", ".*NO_CERTIFICATE_OR_CRL_FOUND.*", id="empty"),
+        pytest.param("no certificate", ".*NO_CERTIFICATE_OR_CRL_FOUND.*", id="no-certificate"),
+    ],
+)
+def test_the_error_of_a_bad_ca_file_has_flag_reason_and_remedy(
+    tmp_path: Path, text: str | None, reason: str
+) -> None:
     path = tmp_path / "ca.crt"
     if text is not None:
         path.write_text(text)
 
-    with pytest.raises(FatalError, match=rf"{FLAG}={path}: cannot load .*PEM file of the CA"):
+    expected = rf"{FLAG}={path}: cannot load the CA: {reason}; use a PEM file of the CA"
+    with pytest.raises(FatalError, match=expected):
         WebhookTls().require_client_certificates(path, flag=FLAG)
 
 

@@ -23,7 +23,7 @@ from kruise_probe.serving.certificates import issue_certificate
 from kruise_probe.serving.http_messages import HttpRequest, HttpResponse
 from kruise_probe.webhook.cert_rotator import CertRotator
 from kruise_probe.webhook.cert_watcher import CertWatcher
-from kruise_probe.webhook.server import Webhook, WebhookOptions, build_webhook
+from kruise_probe.webhook.server import LIMITS, Webhook, WebhookOptions, build_webhook
 
 Json = dict[str, Any]
 POD = {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "main"}]}}
@@ -162,6 +162,13 @@ def test_not_ready_before_there_is_a_certificate(built: Built) -> None:
 def test_a_client_ca_that_cannot_be_loaded_stops_the_manager(tmp_path: Path) -> None:
     with pytest.raises(FatalError, match="--webhook-client-ca-file"):
         Built(client_ca_file=str(tmp_path / "none.crt"))
+
+
+def test_the_server_has_room_for_the_requests_of_an_api_server() -> None:
+    """An API server closes an idle connection after 90 s and sends up to 3 MiB; bodies use at most 12 MiB together."""
+    assert 90 < LIMITS.idle_seconds <= 180
+    assert (LIMITS.max_body_bytes, LIMITS.all_bodies_bytes) == (3_145_728, 12_582_912)
+    assert LIMITS.max_connections == 512
 
 
 def test_the_port_is_bound_before_the_manager_starts(built: Built) -> None:

@@ -284,3 +284,16 @@ def test_the_probes_of_a_node_of_too_many_values_are_not_checked() -> None:
     (warning,) = review_node_pod_probe(review("CREATE", node)).warnings
 
     assert f"more than {MAX_VALUES} values" in warning
+
+
+@pytest.mark.parametrize(("good", "warned"), [(499, True), (500, False)])
+def test_the_first_500_probes_of_a_node_are_checked(good: int, warned: bool) -> None:
+    """A node has fewer; the warnings are a service, and must not cost the manager its time."""
+    probe = {"name": "m#p", "containerName": "main", "probe": {"exec": {"command": ["x"]}}}
+    bad = {**probe, "probe": {"exec": {"command": []}}}
+    pod = {"name": "p", "namespace": "n", "uid": "u", "IP": "", "probes": [*[probe] * good, bad]}
+    node = {"metadata": {"name": "n"}, "spec": {"podProbes": [pod]}}
+    warnings = review_node_pod_probe(review("CREATE", node)).warnings
+
+    assert bool(warnings) is warned
+    assert all(f"probes[{good}].probe.exec.command" in each for each in warnings)

@@ -1,5 +1,6 @@
 import asyncio
 import gc
+import threading
 from typing import Any
 
 import pytest
@@ -116,6 +117,28 @@ async def test_the_age_of_unfinished_work_is_computed_at_each_scrape(queue: Work
     await asyncio.sleep(5)
     assert value("workqueue_unfinished_work_seconds", queue) == 20
     assert value("workqueue_longest_running_processor_seconds", queue) == 15
+
+
+async def test_work_that_has_just_begun_is_counted_from_its_start(queue: WorkQueue[str]) -> None:
+    queue.add("a")
+    ages = ("workqueue_unfinished_work_seconds", "workqueue_longest_running_processor_seconds")
+    assert [value(each, queue) for each in ages] == [0, 0], "nothing is being processed"
+    await asyncio.sleep(10)
+    await queue.get()
+    await asyncio.sleep(0.25)
+    assert [value(each, queue) for each in ages] == [0.25, 0.25]
+
+
+async def test_without_an_event_loop_unfinished_work_has_no_age(queue: WorkQueue[str]) -> None:
+    queue.add("a")
+    await queue.get()
+    found: list[float | None] = []
+    scrape = threading.Thread(
+        target=lambda: found.append(value("workqueue_unfinished_work_seconds", queue))
+    )
+    scrape.start()
+    scrape.join()
+    assert found == [0]
 
 
 async def test_queues_with_the_same_name_are_summed(queue: WorkQueue[str]) -> None:

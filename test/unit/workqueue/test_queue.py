@@ -63,6 +63,34 @@ async def test_a_get_cancelled_while_it_wakes_leaves_its_key_to_another(
     assert other.result() == "a"
 
 
+@pytest.mark.parametrize("first", [True, False], ids=["first", "last"])
+async def test_a_cancelled_get_does_not_keep_a_key_from_others(
+    queue: WorkQueue[str], first: bool
+) -> None:
+    """Also if the key is added before the cancelled task has run again."""
+    async with asyncio.TaskGroup() as group:
+        getting = [group.create_task(queue.get()) for _ in range(3)]
+        await asyncio.sleep(1)
+        cancelled = getting.pop(0 if first else -1)
+        cancelled.cancel()
+        queue.add("a")
+        await asyncio.sleep(1)
+        queue.add("b")
+    assert cancelled.cancelled()
+    assert {task.result() for task in getting} == {"a", "b"}
+
+
+async def test_shut_down_passes_over_a_cancelled_get(queue: WorkQueue[str]) -> None:
+    async with asyncio.TaskGroup() as group:
+        cancelled = group.create_task(queue.get())
+        other = group.create_task(expect_shut_down(queue))
+        await asyncio.sleep(1)
+        cancelled.cancel()
+        queue.shut_down()
+    assert cancelled.cancelled()
+    assert other.result()
+
+
 async def test_a_cancelled_get_takes_no_key(queue: WorkQueue[str]) -> None:
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(queue.get())
@@ -171,6 +199,21 @@ async def test_a_delayed_key_takes_the_highest_requested_priority(
     assert await queue.get_with_priority() == ("a", Priority.HIGH)
 
 
+@pytest.mark.parametrize(("at_least", "ready_at"), [(0.001, 0.005), (7.0, 7.0)])
+async def test_a_rate_limited_key_waits_for_its_backoff_or_longer_if_the_server_says_so(
+    queue: WorkQueue[str], at_least: float, ready_at: float
+) -> None:
+    queue.add_rate_limited("a", at_least_seconds=at_least)
+    assert await next_at(queue) == ("a", pytest.approx(ready_at))
+
+
+async def test_without_a_demand_of_the_server_the_first_retry_comes_after_5_ms(
+    queue: WorkQueue[str],
+) -> None:
+    queue.add_rate_limited("a")
+    assert await next_at(queue) == ("a", pytest.approx(0.005))
+
+
 async def test_add_does_not_cancel_a_delay(queue: WorkQueue[str]) -> None:
     queue.add_after("a", 60)
     queue.add("a")
@@ -189,9 +232,8 @@ async def test_a_delay_that_ends_during_processing_adds_the_key_after_done(
     assert len(queue) == 1
 
 
-async def test_shut_down_drops_delayed_keys(queue: WorkQueue[str]) -> None:
+async def test_shut_down_drops_delayed_keys_and_delays_no_others(queue: WorkQueue[str]) -> None:
     queue.add_after("a", 5)
     queue.shut_down()
     queue.add_after("b", 5)
-    await asyncio.sleep(10)
     assert (len(queue), queue.delayed) == (0, 0)
