@@ -1,4 +1,4 @@
-"""The webhook behind a real API server, on CRDs that carry no rules: the table of markers, and certificates that change."""
+"""The webhook behind a real API server: the table of markers on CRDs without rules, certificates that change, pods."""
 
 import asyncio
 import os
@@ -7,31 +7,39 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import aiohttp
+import msgspec
 import pytest
 from support import programs
 from support.background import background
-from support.contract_api import DEFINITIONS, Answer, Api, target_of
+from support.builders import marker_wire, probe_wire
+from support.contract_api import DEFINITIONS, Answer, Api, pod, target_of
 from support.marker_table import GOOD, INVALID, VALID
 from support.patience import PATIENCE_SECONDS
 
 from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.names import SERVERLESS_MARKERS_ANNOTATION, SERVERLESS_PROBES_ANNOTATION
+from kruise_probe.api.resources import MARKERS
 from kruise_probe.api.times import utc_now
 from kruise_probe.client.config import load_config
 from kruise_probe.client.rest import RestClient
 from kruise_probe.manifests.crds import marker_crd
+from kruise_probe.manifests.webhook import MUTATE_PODS
 from kruise_probe.serving.server import HttpServer
 from kruise_probe.webhook.cert_rotator import CertRotator
 from kruise_probe.webhook.cert_watcher import WebhookTls
+from kruise_probe.webhook.mutating import annotate_pod
 from kruise_probe.webhook.rotation import RotationTimes
 from kruise_probe.webhook.server import review_server
 from kruise_probe.webhook.validating import review_marker
 
 Json = dict[str, Any]
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+MUTATING_CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 PATH = "/validate"
 ADDED = (
     "x-kubernetes-validations", "maxLength", "minLength", "maxItems", "minItems", "maxProperties",
@@ -166,12 +174,13 @@ def replica(
         now=utc_now,
         times=times,
     )
-    server = review_server("127.0.0.1:0", tls, {PATH: review_marker})
+    reviews = {PATH: review_marker, MUTATE_PODS: partial(annotate_pod, markers=[SERVERLESS])}
+    server = review_server("127.0.0.1:0", tls, reviews)
     server.bind()
     return Replica(rotator, server)
 
 
-def webhook(group: str, index: int, server: HttpServer) -> Json:
+def webhook(group: str, index: int, server: HttpServer, path: str = PATH) -> Json:
     rule = {
         "apiGroups": [group],
         "apiVersions": ["*"],
@@ -181,7 +190,7 @@ def webhook(group: str, index: int, server: HttpServer) -> Json:
     return {
         "name": f"w{index}.contract.example.com",
         "admissionReviewVersions": ["v1"],
-        "clientConfig": {"url": f"https://localhost:{server.port}{PATH}"},
+        "clientConfig": {"url": f"https://localhost:{server.port}{path}"},
         "rules": [rule],
         "failurePolicy": "Fail",
         "sideEffects": "None",
@@ -232,6 +241,69 @@ async def test_certificates_change_under_load_and_no_call_fails(kubeconfig: str)
     failed = [each for each in answers if each.code != 201]
     assert len(answers) == called
     assert not failed, failed[:3]
+
+
+SERVERLESS = MARKERS.decode(
+    msgspec.json.encode(marker_wire("web", probes=[probe_wire(container="c")]))
+)
+
+
+@pytest.mark.parametrize("annotations", [None, {}, {"a": "b"}], ids=["none", "empty", "some"])
+async def test_a_new_pod_is_annotated_for_a_serverless_provider(
+    kubeconfig: str, annotations: Json | None
+) -> None:
+    """The API server trusts the CA bundle of the MutatingWebhookConfiguration, calls, and applies the patch."""
+    async with (
+        aiohttp.ClientSession() as session,
+        pod_webhook(Api(session, target_of(Path(kubeconfig))), kubeconfig) as api,
+    ):
+        wire = pod(labels={"app": "web"})
+        if annotations is not None:
+            wire["metadata"]["annotations"] = annotations
+        found: list[Json] = []
+
+        async def annotated() -> bool:
+            answer = await api.post(api.path("pods"), wire, dryRun="All")
+            if answer.code == 201:  # refused until the namespace has its service account
+                found[:] = [answer.meta.get("annotations") or {}]
+            return bool(found) and found[0] != (annotations or {})
+
+        await programs.until("a pod is annotated", annotated)
+        unmatched = await api.post(api.path("pods"), pod(labels={"app": "db"}), dryRun="All")
+
+    (added,) = found
+    assert added.pop(SERVERLESS_MARKERS_ANNOTATION) == "web"
+    (probe,) = msgspec.json.decode(added.pop(SERVERLESS_PROBES_ANNOTATION))
+    assert (probe["name"], probe["podConditionType"]) == ("healthy", "example.com/healthy")
+    assert added == (annotations or {})
+    assert unmatched.meta.get("annotations") is None
+
+
+@asynccontextmanager
+async def pod_webhook(api: Api, kubeconfig: str) -> AsyncIterator[Api]:
+    """A webhook for the pods of a namespace of its own, and its certificate rotator."""
+    path = f"{MUTATING_CONFIGURATIONS}/{api.unique}"
+    secrets = f"/api/v1/namespaces/{api.namespace}/secrets"
+    await api.post(api.path("namespaces"), {"metadata": {"name": api.namespace}})
+    assert (await api.post(secrets, {"metadata": {"name": "certs"}})).code == 201
+    secret = NamespacedName(api.namespace, "certs")
+    try:
+        async with RestClient(
+            config=load_config(kubeconfig), field_manager=api.unique, user_agent=api.unique
+        ) as client:
+            made = replica(client, secret, api.unique, RotationTimes())
+            called = webhook("", 0, made.server, MUTATE_PODS)
+            called["rules"][0] |= {"resources": ["pods"], "operations": ["CREATE"]}
+            labels = {"kubernetes.io/metadata.name": api.namespace}
+            called |= {"failurePolicy": "Ignore", "namespaceSelector": {"matchLabels": labels}}
+            configuration = {"metadata": {"name": api.unique}, "webhooks": [called]}
+            answer = await api.post(MUTATING_CONFIGURATIONS, configuration)
+            assert answer.code == 201, answer
+            async with background(made.run()):
+                yield api
+    finally:
+        await api.delete(path)
+        await api.delete(api.path("namespaces", api.namespace))
 
 
 async def call(plain: Plain, answers: list[Answer]) -> None:
