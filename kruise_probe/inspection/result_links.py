@@ -51,7 +51,7 @@ def daemon_link(check: PodCheck) -> Link:
 def result_link(check: PodCheck) -> Link:
     result = check.result
     if result is None:
-        if check.snapshot.node_pod_probes is None and not check.virtual:
+        if check.snapshot.node_pod_probes is None:
             return ok("result", "unknown: no permission to list nodepodprobes")
         return _no_result(check)
     text = f"{result.state}: {result.message}" if result.message else result.state
@@ -108,7 +108,7 @@ def _no_result(check: PodCheck) -> Link:
         text = f"No result yet; initialDelaySeconds ends in {left} s"
         return waiting("result", "NoResultYet", text)
     due = max(filter(None, (started_at and started_at + delay, created_at)), default=None)
-    if due is None or check.virtual:
+    if due is None:
         return waiting("result", "NoResultYet", "No result yet")
     needed = probe.effective_period_seconds * max(
         probe.effective_failure_threshold, probe.effective_success_threshold

@@ -17,6 +17,7 @@ from support.builders import (
     pod,
     pod_status_wire,
     pod_wire,
+    policy_wire,
     probe_wire,
     state_wire,
 )
@@ -24,6 +25,7 @@ from support.fake_api import FakeApi
 from support.running_manager import START, informers_over
 
 from kruise_probe.api.keys import NamespacedName
+from kruise_probe.api.names import PAUSED_ANNOTATION, VIRTUAL_NODE_LABEL, VIRTUAL_NODE_VALUE
 from kruise_probe.api.pods import Pod
 from kruise_probe.controllers.caches import Caches
 from kruise_probe.controllers.daemon_leases import LeaseEvents
@@ -34,6 +36,7 @@ from kruise_probe.controllers.node_index import PodResultChange
 from kruise_probe.controllers.pods.write_limits import WriteLimits
 from kruise_probe.controllers.queues import GATHER_SECONDS, Queues
 from kruise_probe.controllers.writes import NO_REFUSALS, WriteResults
+from kruise_probe.runtime import Node, WorkQueue
 from kruise_probe.workqueue.priority import Priority
 
 KEY = NamespacedName("default", "web-0")
@@ -42,9 +45,31 @@ KEY = NamespacedName("default", "web-0")
 class Handlers:
     """Event handlers over caches, and the queues that they fill."""
 
-    def __init__(self) -> None:
-        self.caches = Caches(informers_over(FakeApi()), now=lambda: START)
+    def __init__(self, *, namespace: str = "") -> None:
+        self.informers = informers_over(FakeApi())
+        self.caches = Caches(self.informers, namespace=namespace, now=lambda: START)
         self.clear()
+
+    def store(self, *objects: Pod | Node) -> None:
+        """Put objects into the informers' stores, without events."""
+        for each in objects:
+            if isinstance(each, Pod):
+                self.informers.pods._store.put(each)
+            else:
+                self.informers.nodes._store.put(each)
+
+    async def low(self) -> set[object]:
+        """The keys that are enqueued later at LOW priority; there must be no others."""
+        queues: list[WorkQueue[Any]] = [
+            self.queues.pods,
+            self.queues.nodes,
+            self.queues.markers,
+            self.queues.leases,
+        ]
+        assert all(each.metrics.dirty == {} for each in queues)
+        await asyncio.sleep(1)
+        assert {p for each in queues for p in each.metrics.dirty.values()} <= {Priority.LOW}
+        return {key for each in queues for key in each.metrics.dirty}
 
     def matched(self) -> "Handlers":
         """With a marker of the pods `app=web`, and empty queues."""
@@ -366,10 +391,315 @@ class TestOldState:
 
         assert set(handlers.nodes) == {old.node, "node-9"}
 
-    async def test_a_deleted_pod_without_a_marker_but_with_an_entry_has_its_node_planned(
-        self,
+    @pytest.mark.parametrize("has_entry", [True, False])
+    async def test_a_deleted_pod_without_a_marker_has_its_node_planned_if_it_has_an_entry(
+        self, has_entry: bool
     ) -> None:
         handlers = Handlers()
         gone = pod(labels={})
+        if has_entry:
+            handlers.npp_events.on_add(npp(entries=[entry(uid=gone.uid)]), is_initial=True)
+        handlers.clear()
         handlers.pod_events.on_delete(gone)
-        assert handlers.nodes == {}
+        assert handlers.nodes == ({"node-1": Priority.NORMAL} if has_entry else {})
+        assert handlers.markers == set()
+
+
+def entry(marker: str = "web", uid: str = "u") -> Json:
+    probe = {**probe_wire(f"{marker}#healthy"), "podConditionType": None}
+    return {"name": "x", "namespace": "default", "uid": uid, "IP": "", "probes": [probe]}
+
+
+def virtual(name: str = "node-1") -> Node:
+    return node(name, labels={VIRTUAL_NODE_LABEL: VIRTUAL_NODE_VALUE})
+
+
+def with_version(obj: Any, version: str, **more: Any) -> Any:
+    metadata = msgspec.structs.replace(obj.metadata, resource_version=version, **more)
+    return msgspec.structs.replace(obj, metadata=metadata)
+
+
+class TestResync:
+    """A resync enqueues an object at LOW priority, in case events were lost, and compares nothing."""
+
+    async def test_of_a_pod(self) -> None:
+        handlers = Handlers().matched()
+        same = pod()
+        handlers.pod_events.on_update(same, same)
+        assert await handlers.low() == {KEY}
+
+    async def test_of_an_unmatched_pod_only_if_it_has_marks(self) -> None:
+        for owned, expected in ((None, set()), (owned_fields(labels=["x"]), {KEY})):
+            handlers = Handlers().matched()
+            same = pod(labels={"x": "1"}, owned=owned)
+            handlers.pod_events.on_update(same, same)
+            assert await handlers.low() == expected
+
+    async def test_of_a_marker(self) -> None:
+        handlers = Handlers().matched()
+        handlers.pod_events.on_add(pod(), is_initial=False)
+        handlers.clear()
+        same = marker()
+        handlers.marker_events.on_update(same, same)
+        assert await handlers.low() == {same.key}
+
+    async def test_of_a_node(self) -> None:
+        handlers = Handlers().matched()
+        handlers.store(pod())
+        same = node()
+        handlers.node_events.on_update(same, same)
+        assert await handlers.low() == {"node-1"}
+
+    async def test_of_a_node_pod_probe(self) -> None:
+        handlers = Handlers().matched()
+        same = npp(entries=[entry()])
+        handlers.npp_events.on_update(same, same)
+        assert await handlers.low() == {"node-1"}
+
+
+class TestInitialLists:
+    """Objects of the first list are enqueued later at LOW priority, and only for themselves."""
+
+    async def test_of_markers(self) -> None:
+        handlers = Handlers()
+        handlers.store(pod())
+        handlers.marker_events.on_add(marker(), is_initial=True)
+        assert await handlers.low() == {marker().key, KEY, "node-1"}
+
+    async def test_of_nodes(self) -> None:
+        handlers = Handlers().matched()
+        handlers.store(pod())
+        handlers.node_events.on_add(node(), is_initial=True)
+        assert await handlers.low() == {"node-1"}
+
+    async def test_of_node_pod_probes(self) -> None:
+        handlers = Handlers().matched()
+        results = npp(statuses=[pod_status_wire(pod_wire(), state_wire())])
+        handlers.npp_events.on_add(results, is_initial=True)
+        assert await handlers.low() == {"node-1"}
+
+    async def test_of_pods_with_marks_but_without_a_marker(self) -> None:
+        handlers = Handlers()
+        marked = pod(labels={"x": "1"}, owned=owned_fields(labels=["x"]))
+        handlers.pod_events.on_add(marked, is_initial=True)
+        assert await handlers.low() == {KEY}
+
+
+class TestLaterEvents:
+    @pytest.mark.parametrize(
+        "act",
+        [
+            pytest.param(lambda on: on.on_add(node(), is_initial=False), id="created"),
+            pytest.param(lambda on: on.on_delete(node()), id="deleted"),
+            pytest.param(lambda on: on.on_update(node(), node(uid="another")), id="replaced"),
+            pytest.param(lambda on: on.on_update(node(), virtual()), id="becomes-virtual"),
+            pytest.param(lambda on: on.on_update(virtual(), node()), id="becomes-real"),
+        ],
+    )
+    async def test_a_node_that_comes_goes_or_changes_its_nature_enqueues_its_pods(
+        self, act: Callable[[NodeEvents], None]
+    ) -> None:
+        handlers = Handlers().matched()
+        elsewhere, unmatched = pod("web-1", node="node-2"), pod("db-0", labels={})
+        handlers.store(pod(), elsewhere, unmatched)
+        act(handlers.node_events)
+        assert handlers.nodes == {"node-1": Priority.NORMAL}
+        assert (set(handlers.pods), handlers.leases) == ({KEY}, {"node-1"})
+        assert handlers.markers == {"web"}
+
+    async def test_a_new_marker_enqueues_itself_its_pods_their_nodes_and_their_other_markers(
+        self,
+    ) -> None:
+        handlers = Handlers().matched()
+        handlers.pod_events.on_add(pod(), is_initial=False)
+        handlers.pod_events.on_add(pod("db-0", labels={}), is_initial=False)
+        handlers.clear()
+        handlers.marker_events.on_add(marker("gateway"), is_initial=False)
+        assert (set(handlers.pods), set(handlers.nodes)) == ({KEY}, {"node-1"})
+        assert handlers.markers == {"web", "gateway"}
+
+    async def test_a_marker_enqueues_nodes_that_hold_its_entries_without_a_pod(self) -> None:
+        handlers = Handlers()
+        handlers.npp_events.on_add(npp("node-7", entries=[entry()]), is_initial=True)
+        handlers.clear()
+        handlers.marker_events.on_add(marker(), is_initial=False)
+        assert set(handlers.nodes) == {"node-7"}
+
+    @pytest.mark.parametrize(
+        ("change", "pods", "nodes"),
+        [
+            pytest.param({"deleting": True}, True, True, id="deletion"),
+            pytest.param(
+                {"annotations": {PAUSED_ANNOTATION: "true"}}, True, True, id="pause"
+            ),
+            pytest.param({"generation": 2}, False, False, id="generation-alone"),
+            pytest.param(
+                {"probes": [probe_wire("other")], "generation": 2}, True, True, id="name"
+            ),
+            pytest.param(
+                {"probes": [probe_wire(policies=[policy_wire(labels={"x": "1"})])], "generation": 2},
+                True,
+                False,
+                id="policy",
+            ),
+            pytest.param(
+                {"probes": [probe_wire(handler={"exec": {"command": ["x" * 5000]}})], "generation": 2},
+                False,
+                True,
+                id="command",
+            ),
+        ],
+    )  # fmt: skip
+    async def test_an_edit_of_a_marker_enqueues_what_it_affects(
+        self, change: Json, pods: bool, nodes: bool
+    ) -> None:
+        handlers = Handlers().matched()
+        handlers.pod_events.on_add(pod(), is_initial=False)
+        handlers.clear()
+        handlers.marker_events.on_update(marker(), marker(**change))
+        assert set(handlers.pods) == ({KEY} if pods else set())
+        assert set(handlers.nodes) == ({"node-1"} if nodes else set())
+        assert set(handlers.queues.markers.metrics.dirty) == {marker().key}
+
+    @pytest.mark.parametrize("own", [True, False])
+    async def test_our_own_write_of_a_status_enqueues_nothing(self, own: bool) -> None:
+        handlers = Handlers().matched()
+        written = with_version(marker(status={"matchedPods": 3}), "5")
+        if own:
+            handlers.caches.markers.wrote(written)
+        handlers.marker_events.on_update(marker(), written)
+        assert handlers.markers == (set() if own else {"web"})
+
+    @pytest.mark.parametrize("own", [True, False])
+    async def test_our_own_write_of_a_spec_enqueues_no_node(self, own: bool) -> None:
+        handlers = Handlers().matched()
+        written = with_version(npp(entries=[entry()]), "5", generation=2)
+        if own:
+            handlers.caches.node_pod_probes.wrote(written)
+        handlers.npp_events.on_update(npp(), written)
+        assert set(handlers.nodes) == (set() if own else {"node-1"})
+        assert handlers.markers == {"web"}
+
+    @pytest.mark.parametrize("own", [True, False])
+    async def test_our_own_creation_of_a_node_pod_probe_enqueues_no_node(self, own: bool) -> None:
+        handlers = Handlers().matched()
+        created = with_version(npp(entries=[entry()]), "5")
+        if own:
+            handlers.caches.node_pod_probes.wrote(created)
+        handlers.npp_events.on_add(created, is_initial=False)
+        assert set(handlers.nodes) == (set() if own else {"node-1"})
+        assert handlers.markers == {"web"}
+
+    @pytest.mark.parametrize("own", [True, False])
+    async def test_our_own_marks_enqueue_no_pod(self, own: bool) -> None:
+        handlers = Handlers().matched()
+        marked = msgspec.structs.replace(
+            pod(labels={"app": "web", "x": "1"}, owned=owned_fields(labels=["x"])),
+            resource_version="5",
+        )
+        if own:
+            handlers.caches.pods.wrote(marked)
+        handlers.pod_events.on_update(pod(), marked)
+        assert set(handlers.pods) == (set() if own else {KEY})
+
+    @pytest.mark.parametrize(
+        "edited",
+        [
+            pytest.param(npp(owner_uid="another"), id="owner"),
+            pytest.param(with_version(npp(), "2", deletion_timestamp="2026-01-01T00:00:00Z"), id="deletion"),
+        ],
+    )  # fmt: skip
+    async def test_a_node_pod_probe_with_another_owner_or_deletion_enqueues_its_node(
+        self, edited: Any
+    ) -> None:
+        handlers = Handlers()
+        handlers.npp_events.on_add(npp(), is_initial=True)
+        handlers.clear()
+        handlers.npp_events.on_update(npp(), edited)
+        assert handlers.nodes == {"node-1": Priority.NORMAL}
+
+    async def test_a_deleted_node_pod_probe_enqueues_its_node_and_the_markers_of_its_entries(
+        self,
+    ) -> None:
+        handlers = Handlers().matched()
+        held = npp(entries=[entry(), entry("unknown", uid="v")])
+        handlers.npp_events.on_add(held, is_initial=True)
+        handlers.clear()
+        handlers.npp_events.on_delete(held)
+        assert (set(handlers.nodes), handlers.markers) == ({"node-1"}, {"web"})
+
+    async def test_a_new_result_in_a_new_node_pod_probe_is_enqueued_at_high(self) -> None:
+        handlers = Handlers().matched()
+        results = npp(statuses=[pod_status_wire(pod_wire(), state_wire())])
+        handlers.npp_events.on_add(results, is_initial=False)
+        assert (handlers.pods, handlers.markers) == ({KEY: Priority.HIGH}, {"web"})
+
+    @pytest.mark.parametrize(("namespace", "ours"), [("default", True), ("other", False)])
+    async def test_results_of_other_namespaces_are_left_to_their_managers(
+        self, namespace: str, ours: bool
+    ) -> None:
+        handlers = Handlers(namespace=namespace)
+        results = npp(statuses=[pod_status_wire(pod_wire(), state_wire())])
+        handlers.npp_events.on_add(results, is_initial=False)
+        assert set(handlers.pods) == ({KEY} if ours else set())
+
+    @pytest.mark.parametrize(
+        ("renewed", "found_stale", "checked"),
+        [
+            pytest.param("2026-01-01T00:00:00Z", False, False, id="fresh"),
+            pytest.param("2025-12-31T23:00:00Z", False, True, id="expired"),
+            pytest.param("2026-01-01T00:00:00Z", True, True, id="found-stale"),
+        ],
+    )
+    async def test_results_of_a_node_that_is_stale_or_expired_enqueue_the_check_of_its_lease(
+        self, renewed: str, found_stale: bool, checked: bool
+    ) -> None:
+        for act in (
+            lambda on: on.on_add(npp(), is_initial=False),
+            lambda on: on.on_update(npp(), npp(owner_uid="another")),
+        ):
+            handlers = Handlers()
+            handlers.lease_events.on_add(lease(renewed=renewed), is_initial=True)
+            handlers.clear()
+            if found_stale:
+                handlers.caches.stale_nodes.record("node-1")
+            act(handlers.npp_events)
+            assert handlers.leases == ({"node-1"} if checked else set())
+
+    @pytest.mark.parametrize(
+        ("on_virtual_node", "before", "after", "reported"),
+        [
+            pytest.param(True, "True", "False", True, id="another-status"),
+            pytest.param(True, "True", "True", False, id="another-message"),
+            pytest.param(True, None, "True", False, id="the-first"),
+            pytest.param(False, "True", "False", False, id="on-a-real-node"),
+        ],
+    )
+    async def test_a_state_that_a_provider_changed_is_reported_to_the_write_limits(
+        self, on_virtual_node: bool, before: str | None, after: str, reported: bool
+    ) -> None:
+        handlers = Handlers().matched()
+        handlers.store(virtual() if on_virtual_node else node())
+        type = "example.com/healthy"
+        old = pod(conditions=[condition_wire(type, before)] if before else [])
+        new = pod(conditions=[condition_wire(type, after, message="new")])
+        handlers.pod_events.on_update(old, new)
+        assert set(handlers.pods) == {KEY}
+        assert (handlers.limits.take_report(KEY) is not None) is reported
+        assert handlers.markers == ({"web"} if on_virtual_node else set())
+
+    async def test_a_pod_that_becomes_active_again_is_enqueued(self) -> None:
+        handlers = Handlers().matched()
+        old = pod(labels={"x": "1"}, owned=owned_fields(labels=["x"]), phase="Failed")
+        new = pod(labels={"x": "1"}, owned=owned_fields(labels=["x"]))
+        handlers.pod_events.on_update(old, new)
+        assert set(handlers.pods) == {KEY}
+
+    async def test_leases_of_others_enqueue_nothing(self) -> None:
+        handlers = Handlers()
+        other = lease(name="kube-controller-manager")
+        handlers.lease_events.on_add(other, is_initial=False)
+        handlers.lease_events.on_update(other, other)
+        handlers.lease_events.on_delete(other)
+        assert handlers.leases == set()
+        assert handlers.caches.renewals.get("node-1") is None

@@ -12,6 +12,7 @@ from prometheus_client import REGISTRY, generate_latest
 from support.scripted_node import (
     BAD,
     HUNG,
+    NODE,
     OK,
     ScriptedNode,
     exec_probe,
@@ -32,6 +33,7 @@ from kruise_probe.api.core import (
     Probe,
     TCPSocketAction,
 )
+from kruise_probe.api.meta import OwnerReference
 from kruise_probe.api.v1alpha1 import ContainerProbe, NodePodProbeSpec, PodProbe
 from kruise_probe.daemon.probers.prober import CouldNotProbe, ProbeResult, Reason, Target, success
 
@@ -199,6 +201,22 @@ async def test_the_lease_has_the_owner_of_the_node_pod_probe(node: ScriptedNode)
 
     assert [each["uid"] for each in (*first, *second)] == ["uid-node-1", "uid-node-2"]
     assert {name for each in first for name in each} == {"apiVersion", "kind", "name", "uid"}
+
+
+@pytest.mark.parametrize(
+    "owner",
+    [
+        pytest.param(OwnerReference("v1", "Node", "node-2", "u"), id="another-node"),
+        pytest.param(OwnerReference("v1", "ConfigMap", NODE, "u"), id="another-kind-of-this-name"),
+    ],
+)
+async def test_the_lease_has_no_other_owner(node: ScriptedNode, owner: OwnerReference) -> None:
+    node.api.node = owner
+    node.api.put(one(exec_probe()))
+    async with node.daemon():
+        await asyncio.sleep(15)
+        assert node.api.lease is not None
+        assert "ownerReferences" not in node.api.lease["metadata"]
 
 
 # Figures.

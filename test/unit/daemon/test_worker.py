@@ -570,6 +570,32 @@ async def test_a_broken_prober_is_isolated_counted_and_logged_once(either: Scrip
     assert [log["event"] for log in logs if log["log_level"] == "error"] == ["probe could not run"]
 
 
+async def test_an_error_of_a_prober_is_counted_each_time_and_logged_again_after_a_result(
+    node: ScriptedNode,
+) -> None:
+    def errors() -> float:
+        return REGISTRY.get_sample_value("kruise_probe_worker_errors_total") or 0.0
+
+    node.api.put(one(exec_probe(period_seconds=5)))
+    before, failed = errors(), 0
+    with capture_logs() as logs:
+        async with node.daemon():
+            node.containers.start()
+            for _ in range(2):
+                node.probers.answer(ZeroDivisionError("oops"))
+                attempts = len(node.probers.attempts)
+                await asyncio.sleep(20)
+                failed += len(node.probers.attempts) - attempts
+                node.probers.answer(OK)
+                await asyncio.sleep(10)
+    assert failed >= 6
+    assert errors() - before == failed
+    assert [log["event"] for log in logs if log["log_level"] == "error"] == [
+        "probe could not run",
+        "probe could not run",
+    ]
+
+
 async def test_prober_that_cannot_be_created_affects_only_its_probe(node: ScriptedNode) -> None:
     class Fussy:
         def __call__(self, probe: Probe) -> Any:

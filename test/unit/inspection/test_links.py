@@ -1,6 +1,7 @@
 """What each link of a probe says, also those that are OK: they are what `explain` prints."""
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -13,9 +14,10 @@ from support.builders import (
     probe_wire,
     state_wire,
 )
-from support.snapshots import healthy_pod, marker, snapshot
+from support.snapshots import healthy_pod, marker, seen_pod, snapshot
 
 from kruise_probe.api.resources import MARKERS
+from kruise_probe.api.times import format_micro_time, format_time
 from kruise_probe.inspection.explanation import MAX_UNMATCHED, explanation
 from kruise_probe.inspection.link import LinkState
 from kruise_probe.inspection.status import status_view
@@ -158,6 +160,51 @@ def test_an_initial_delay_says_when_it_ends() -> None:
         LinkState.WAITING,
         "No result yet; initialDelaySeconds ends in 911 s",
     )
+
+
+STARTED = datetime(2026, 1, 1, tzinfo=UTC)
+"""When the container started; by default the marker was created then, too."""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "numbers", "created", "text"),
+    [
+        pytest.param(1, {}, 0, "expect a result or an error within 40 s", id="three-attempts-of-10-s"),
+        pytest.param(39, {}, 0, "expect a result or an error within 2 s", id="last-second"),
+        pytest.param(40, {}, 0, "No result 41 s after the first attempt was due", id="overdue"),
+        pytest.param(10, {"initialDelaySeconds": 20}, 0, "initialDelaySeconds ends in 11 s", id="delay"),
+        pytest.param(20, {"initialDelaySeconds": 20}, 0, "within 41 s", id="end-of-the-delay"),
+        pytest.param(0, {"periodSeconds": 20, "failureThreshold": 5}, 0, "within 111 s", id="failures"),
+        pytest.param(0, {"periodSeconds": 20, "successThreshold": 4}, 0, "within 91 s", id="successes"),
+        pytest.param(0, {"periodSeconds": 1, "failureThreshold": 1}, 0, "within 41 s", id="grace-period"),
+        pytest.param(
+            0, {"periodSeconds": 2**31 - 1, "failureThreshold": 9}, 0, "within 2147483658 s", id="endless"
+        ),
+        pytest.param(60, {}, 59, "expect a result or an error within 40 s", id="since-the-markers-creation"),
+        pytest.param(60, {"initialDelaySeconds": 20}, 59, "within 40 s", id="created-after-the-delay"),
+    ],
+)  # fmt: skip
+def test_a_missing_result_is_expected_from_the_numbers_of_the_probe(
+    seconds: int, numbers: Json, created: int, text: str
+) -> None:
+    at = format_time(STARTED + timedelta(seconds=created))
+    last = links(
+        states=[],
+        markers=[marker(probes=[probe_wire(**numbers)], created=at)],
+        now=STARTED + timedelta(seconds=seconds),
+        renewed=format_micro_time(STARTED + timedelta(seconds=seconds)),
+    )[-1]
+    assert last.name == "result"
+    assert last.text.endswith(text) or last.text == text
+    assert last.state is (LinkState.BROKEN if seconds == 40 else LinkState.WAITING)
+
+
+def test_a_result_is_not_expected_at_any_time_of_a_container_without_a_start() -> None:
+    running = seen_pod(healthy_pod(), containers={"main": {"running": {}}})
+    uncreated = marker()
+    uncreated["metadata"]["creationTimestamp"] = None
+    last = links(states=[], markers=[uncreated], seen=[running])[-1]
+    assert (last.state, last.text) == (LinkState.WAITING, "No result yet")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -249,6 +250,32 @@ async def test_unavailable_runtime_is_retried(runtime: ScriptedRuntime) -> None:
         assert watcher.available
         assert heard == [False, True]
         assert watcher.find("uid-1", "main") is not None
+
+
+async def test_the_pause_between_retries_doubles_up_to_two_seconds_and_starts_again(
+    runtime: ScriptedRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = asyncio.get_running_loop()
+    failed: list[float] = []
+    list_containers = runtime.list_containers
+
+    async def list_and_note() -> list[ContainerInfo]:
+        try:
+            return await list_containers()
+        except RuntimeUnavailable:
+            failed.append(loop.time())
+            raise
+
+    monkeypatch.setattr(runtime, "list_containers", list_and_note)
+    async with background(ContainerWatcher(runtime).run()):
+        for _ in range(2):
+            failed.clear()
+            runtime.failures["ListContainers"] = RuntimeUnavailable("connection refused")
+            await asyncio.sleep(40)
+            pauses = [after - before for before, after in pairwise(failed)]
+            assert pauses[:6] == pytest.approx([0.2, 0.4, 0.8, 1.6, 2.0, 2.0])
+            del runtime.failures["ListContainers"]
+            await asyncio.sleep(5)
 
 
 @pytest.mark.parametrize("call", ["ContainerStatus", "PodSandboxStatus"])

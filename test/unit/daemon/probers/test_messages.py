@@ -78,6 +78,12 @@ def test_only_the_beginning_of_a_long_output_is_decoded() -> None:
         pytest.param(b"\xff", r'"\xff"', id="no-utf-8"),
         pytest.param("ü", '"ü"', id="printable"),
         pytest.param("\u200b", r'"\u200b"', id="invisible"),
+        pytest.param(b"\x80\xfe", r'"\x80\xfe"', id="no-utf-8-from-0x80-on"),
+        pytest.param(b"\x1f\x7f", r'"\x1f\x7f"', id="ascii-controls"),
+        pytest.param("\x80\x9f", r'"\u0080\u009f"', id="controls-above-ascii"),
+        pytest.param("\uffff", r'"\uffff"', id="last-of-four-digits"),
+        pytest.param("\U0001d173", r'"\U0001d173"', id="eight-digits"),
+        pytest.param("x" * 2000, f'"{"x" * 1024}"', id="truncated"),
     ],
 )
 def test_quote_is_as_in_go(text: bytes | str, quoted: str) -> None:
