@@ -10,6 +10,7 @@ from support.api_server import ApiServer
 
 from kruise_probe.runtime import (
     AlreadyExists,
+    ApiError,
     ApiObject,
     Client,
     ClusterConfig,
@@ -27,6 +28,8 @@ from kruise_probe.runtime import (
     retry_on_conflict,
     untyped,
 )
+
+pytestmark = pytest.mark.sockets
 
 NODES = untyped("v1", "Node", namespaced=False)
 
@@ -75,13 +78,39 @@ async def test_structs_go_in_and_come_out(server: ApiServer) -> None:
         assert await client.patch(patched, patched) is patched, "an empty patch is not sent"
         with pytest.raises(Conflict):
             await client.update(created)
-        await client.update(patched)
+        updated = replace(patched, metadata=replace(patched.metadata, labels={"c": "3"}))
+        assert (await client.update(updated)).metadata.labels == {"c": "3"}
         with pytest.raises(Conflict):
             await client.delete(created, unchanged=True)
+        with pytest.raises(Conflict):
+            await client.patch(created, relabeled, optimistic_lock=True)
+        with pytest.raises(ValueError, match="a patch of n cannot rename it to other"):
+            await client.patch(created, replace(created, metadata=ObjectMeta("other")))
         await client.delete(patched, propagation=Propagation.BACKGROUND)
         await client.delete(patched)
         with pytest.raises(NotFound):
             await client.get(Node, "n")
+
+
+async def test_a_patch_spares_a_successor_of_the_same_name(server: ApiServer) -> None:
+    async with client_of(server) as client:
+        old = await client.create(node())
+        await client.delete(old)
+        await client.create(node())
+        with pytest.raises(ApiError):
+            await client.patch(old, replace(old, metadata=replace(old.metadata, labels={"a": "1"})))
+        assert not (await client.get(Node, "n")).metadata.labels
+
+
+async def test_a_list_names_an_object_that_does_not_decode(server: ApiServer) -> None:
+    @kind("v1", plural="nodes", namespaced=False)
+    class Strange(ApiObject, frozen=True):
+        spec: int = 0
+
+    async with client_of(server) as client:
+        await client.create(node())
+        with pytest.raises(ValueError, match="nodes n does not decode: Expected `int`"):
+            await client.list(Strange)
 
 
 async def test_a_delete_spares_a_successor_of_the_same_name(server: ApiServer) -> None:
