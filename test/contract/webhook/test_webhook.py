@@ -34,7 +34,7 @@ from kruise_probe.webhook.cert_rotator import CertRotator
 from kruise_probe.webhook.cert_watcher import WebhookTls
 from kruise_probe.webhook.mutating import annotate_pod
 from kruise_probe.webhook.rotation import RotationTimes
-from kruise_probe.webhook.server import review_server
+from kruise_probe.webhook.server import AdmissionHandler, review_server
 from kruise_probe.webhook.validating import review_marker
 
 Json = dict[str, Any]
@@ -174,7 +174,10 @@ def replica(
         now=utc_now,
         times=times,
     )
-    reviews = {PATH: review_marker, MUTATE_PODS: partial(annotate_pod, markers=[SERVERLESS])}
+    reviews: dict[str, AdmissionHandler] = {
+        PATH: review_marker,
+        MUTATE_PODS: partial(annotate_pod, markers=[SERVERLESS]),
+    }
     server = review_server("127.0.0.1:0", tls, reviews)
     server.bind()
     return Replica(rotator, server)

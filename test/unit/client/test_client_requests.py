@@ -128,7 +128,7 @@ def observed(rest: Any) -> tuple[Client, Observer]:
 
 @pytest.mark.parametrize(("options", "force"), [({}, True), ({"force": False}, False)])
 async def test_an_apply_takes_fields_from_others_unless_told_not_to(
-    options: dict[str, bool], force: bool
+    options: dict[str, Any], force: bool
 ) -> None:
     rest = Recording()
     client, observer = observed(rest)

@@ -654,10 +654,11 @@ class TestLaterEvents:
     async def test_results_of_a_node_that_is_stale_or_expired_enqueue_the_check_of_its_lease(
         self, renewed: str, found_stale: bool, checked: bool
     ) -> None:
-        for act in (
+        events: list[Callable[[NodePodProbeEvents], None]] = [
             lambda on: on.on_add(npp(), is_initial=False),
             lambda on: on.on_update(npp(), npp(owner_uid="another")),
-        ):
+        ]
+        for act in events:
             handlers = Handlers()
             handlers.lease_events.on_add(lease(renewed=renewed), is_initial=True)
             handlers.clear()

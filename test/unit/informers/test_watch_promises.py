@@ -127,6 +127,8 @@ class History:
                 self.source.compact()
             case "wait", float(seconds):
                 await asyncio.sleep(seconds)
+            case _:  # a refusal without an error
+                pass
 
 
 LONGEST_FAILURE_SECONDS = 150.0

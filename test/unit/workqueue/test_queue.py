@@ -204,14 +204,16 @@ async def test_a_rate_limited_key_waits_for_its_backoff_or_longer_if_the_server_
     queue: WorkQueue[str], at_least: float, ready_at: float
 ) -> None:
     queue.add_rate_limited("a", at_least_seconds=at_least)
-    assert await next_at(queue) == ("a", pytest.approx(ready_at))
+    _, at = await next_at(queue)
+    assert at == pytest.approx(ready_at)
 
 
 async def test_without_a_demand_of_the_server_the_first_retry_comes_after_5_ms(
     queue: WorkQueue[str],
 ) -> None:
     queue.add_rate_limited("a")
-    assert await next_at(queue) == ("a", pytest.approx(0.005))
+    _, at = await next_at(queue)
+    assert at == pytest.approx(0.005)
 
 
 async def test_add_does_not_cancel_a_delay(queue: WorkQueue[str]) -> None:

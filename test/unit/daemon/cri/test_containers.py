@@ -1,5 +1,5 @@
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from itertools import pairwise
 
@@ -259,7 +259,7 @@ async def test_the_pause_between_retries_doubles_up_to_two_seconds_and_starts_ag
     failed: list[float] = []
     list_containers = runtime.list_containers
 
-    async def list_and_note() -> list[ContainerInfo]:
+    async def list_and_note() -> Sequence[ContainerInfo]:
         try:
             return await list_containers()
         except RuntimeUnavailable:

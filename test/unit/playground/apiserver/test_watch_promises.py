@@ -14,7 +14,7 @@ from support.watch_validation import Change, watch_problems
 
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe_playground.apiserver.builtin import builtin_kinds
-from kruise_probe_playground.apiserver.handlers import Call, Handlers, verb_of
+from kruise_probe_playground.apiserver.handlers import Call, VerbHandlers, verb_of
 from kruise_probe_playground.apiserver.kinds import Kind
 from kruise_probe_playground.apiserver.registry import Registry
 from kruise_probe_playground.apiserver.requests import parse_path
@@ -35,7 +35,7 @@ class Server:
 
     def __init__(self) -> None:
         self.registry = Registry(kinds(), now=lambda: EPOCH)
-        self.handlers = Handlers(self.registry)
+        self.handlers = VerbHandlers(self.registry)
         self.written: list[Change] = []
         self.selected: list[Change] = []
 
@@ -159,7 +159,7 @@ async def test_a_watch_keeps_its_promises_over_random_histories(
                 clients.append(Client(server, since, selective=argument))
             case "reconnect":
                 await clients[argument % len(clients)].reconnect()
-            case "wait":
+            case _:
                 await asyncio.sleep(argument)
     await asyncio.sleep(31)
     for each in clients:
