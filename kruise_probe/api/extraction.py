@@ -101,11 +101,16 @@ class PatternSizes:
         return size
 
 
-def extract(message: str, pattern: str) -> str | None:
-    """Extract the value that `pattern` finds in `message`, or None."""
-    text = message.encode(errors="replace")[:SEARCHED_BYTES].decode(errors="ignore")
+def extract(message: str, pattern: str, first_line: str | None = None) -> str | None:
+    """Extract the value that `pattern` finds in `message`, or None.
+
+    Without a pattern it is the first line, trimmed: `first_line` if the message has no line ends any more.
+    """
+    text = _searched(message)
     if not pattern:
-        return text.partition("\n")[0].strip() or None
+        if first_line is None:
+            first_line = text.partition("\n")[0]
+        return _searched(first_line).strip() or None
     compiled = re2.compile(pattern, _OPTIONS)
     match = compiled.search(text.encode())
     value = match[1 if compiled.groups else 0] if match is not None else None
@@ -115,15 +120,21 @@ def extract(message: str, pattern: str) -> str | None:
         return None
 
 
-def label_value(wanted: FromMessage, message: str) -> str | None:
+def _searched(text: str) -> str:
+    return text.encode(errors="replace")[:SEARCHED_BYTES].decode(errors="ignore")
+
+
+def label_value(wanted: FromMessage, message: str, first_line: str | None = None) -> str | None:
     """Extract the value of a label; None if the message has no valid one."""
-    value = None if wanted.over_limit else extract(message, wanted.pattern)
+    value = None if wanted.over_limit else extract(message, wanted.pattern, first_line)
     return None if value is None or label_value_error(value) else value
 
 
-def annotation_value(wanted: FromMessage, key: str, message: str) -> str | None:
+def annotation_value(
+    wanted: FromMessage, key: str, message: str, first_line: str | None = None
+) -> str | None:
     """Extract the value of the annotation `key`; None if the message has no valid one."""
-    value = None if wanted.over_limit else extract(message, wanted.pattern)
+    value = None if wanted.over_limit else extract(message, wanted.pattern, first_line)
     if value is None or len(value.encode()) > MAX_VALUE_BYTES:
         return None
     return None if annotation_value_error(key, value) else value

@@ -205,7 +205,12 @@ def _states(statuses: Statuses, uids: AbstractSet[str]) -> dict[ProbeOfPod, str]
 
 
 def _differs(left: ContainerProbeState, right: ContainerProbeState) -> bool:
-    return left.state != right.state or left.message != right.message or left.name != right.name
+    return (
+        left.state != right.state
+        or left.message != right.message
+        or left.name != right.name
+        or left.first_line_length != right.first_line_length
+    )
 
 
 def _spec_differs(old: NodePodProbe, new: NodePodProbe) -> bool:

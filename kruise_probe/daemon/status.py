@@ -25,6 +25,7 @@ from kruise_probe.api.v1alpha1 import (
     PodProbeStatus,
     stored_bytes,
 )
+from kruise_probe.daemon.probers.messages import first_line_length, one_line
 from kruise_probe.daemon.results import PublishedResult
 
 METADATA_BYTES: Final = 8 << 10
@@ -74,9 +75,10 @@ def _states(
             result.state,
             _stamp(result.last_probe_at),
             _stamp(result.last_transition_at),
-            result.message or None,
+            one_line(result.message) or None,
             result.container_id or None,
             result.probe_hash or None,
+            first_line_length(result.message),
         )
 
 
@@ -120,21 +122,22 @@ def _shortened(status: NodePodProbeStatus, step: int) -> NodePodProbeStatus:
         tuple(
             msgspec.structs.replace(
                 pod,
-                probe_states=tuple(
-                    msgspec.structs.replace(state, message=_cut(state.message, step))
-                    for state in pod.probe_states or ()
-                ),
+                probe_states=tuple(_cut(state, step) for state in pod.probe_states or ()),
             )
             for pod in status.pod_probe_statuses or ()
         )
     )
 
 
-def _cut(message: str | None, step: int) -> str | None:
-    if not message:
-        return None
-    text = message.encode()
-    return text[: len(text) * step // STEPS].decode(errors="ignore") or None
+def _cut(state: ContainerProbeState, step: int) -> ContainerProbeState:
+    text = (state.message or "").encode()
+    message = text[: len(text) * step // STEPS].decode(errors="ignore")
+    length = state.first_line_length
+    return msgspec.structs.replace(
+        state,
+        message=message or None,
+        first_line_length=length if length and length < len(message) else None,
+    )
 
 
 def update_of(status: NodePodProbeStatus, name: str, resource_version: str) -> bytes:
@@ -157,7 +160,7 @@ def patch_of(status: NodePodProbeStatus) -> bytes:
 def differs(wanted: NodePodProbeStatus, stored: NodePodProbeStatus | None) -> bool:
     """Whether `wanted` differs from the stored status; the order and `lastProbeTime` are ignored.
 
-    Container id and probe hash are compared only if both are set, because Kruise's CRD prunes them. Kruise's daemon
+    Container id, probe hash and first line are compared only if both are set, because Kruise's CRD prunes them. Kruise's daemon
     writes in no fixed order.
     """
     mine = wanted.pod_probe_statuses or ()
@@ -199,12 +202,18 @@ def _state_differs(mine: ContainerProbeState, theirs: ContainerProbeState) -> bo
         or (mine.message or "") != (theirs.message or "")
         or _extra_differs(mine.container_id, theirs.container_id)
         or _extra_differs(mine.probe_hash, theirs.probe_hash)
+        or _first_line_differs(mine, theirs)
         or _transition_differs(mine.last_transition_time, theirs.last_transition_time)
     )
 
 
 def _extra_differs(mine: str | None, theirs: str | None) -> bool:
     return bool(mine and theirs) and mine != theirs
+
+
+def _first_line_differs(mine: ContainerProbeState, theirs: ContainerProbeState) -> bool:
+    """Whether the first line has another length. A state without a probe hash may have been pruned."""
+    return theirs.probe_hash is not None and mine.first_line_length != theirs.first_line_length
 
 
 def _transition_differs(mine: str | None, theirs: str | None) -> bool:

@@ -93,6 +93,7 @@ class TrialResult(NamedTuple):
 
     Attributes:
         duration_seconds: None if it was not measured.
+        first_line_length: of a message that had several lines; see `ContainerProbeState`.
         ran: False if the probe could not run from here. The daemon may still have a result, so no marks are shown.
     """
 
@@ -100,6 +101,7 @@ class TrialResult(NamedTuple):
     message: str
     duration_seconds: float | None = None
     ran: bool = True
+    first_line_length: int | None = None
 
 
 def not_run(message: str) -> TrialResult:
@@ -177,7 +179,13 @@ def attempt_view(trial: Trial, result: TrialResult, claims: Claims, now: datetim
 
 def _marks(check: PodCheck, result: TrialResult, claims: Claims, now: datetime) -> Changes:
     """All marks of the result, also those that the pod has already, and the keys that are removed from the pod."""
-    states = {check.name: ContainerProbeState(check.name, result.state, message=result.message)}
+    state = ContainerProbeState(
+        check.name,
+        result.state,
+        message=result.message,
+        first_line_length=result.first_line_length,
+    )
+    states = {check.name: state}
     pod = msgspec.structs.replace(check.seen.pod, owned=NOTHING_OWNED)
     bare = msgspec.structs.replace(pod, labels={}, annotations={}, conditions=())
     written = marking(bare, claims, states, now=now) or NO_CHANGES

@@ -171,7 +171,7 @@ def marks_link(check: PodCheck) -> Link:
     wanted = claim.wanted.get(result.state) if claim and result else None
     if claim is None or wanted is None or result is None:
         return ok("marks", "unchanged")
-    return _values_link(check, claim, result, values_of(wanted, result.message or ""))
+    return _values_link(check, claim, result, values_of(wanted, result))
 
 
 def _values_link(

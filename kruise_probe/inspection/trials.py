@@ -26,7 +26,7 @@ from kruise_probe.daemon.probers.dialing import end_of_round
 from kruise_probe.daemon.probers.exec import CommandGate
 from kruise_probe.daemon.probers.exec_gate import ExecKey
 from kruise_probe.daemon.probers.exec_shares import Tenant
-from kruise_probe.daemon.probers.messages import clean_message
+from kruise_probe.daemon.probers.messages import clean_message, first_line_length, one_line
 from kruise_probe.daemon.probers.prober import (
     CouldNotProbe,
     PendingResponse,
@@ -139,4 +139,9 @@ async def _attempt(prober: Prober, probe: Probe, target: Target) -> TrialResult:
     state = ProbeState.SUCCEEDED if result.succeeded else ProbeState.FAILED
     # A port-forward does not say when the connection was established.
     seconds = None if isinstance(probe.handler, TCPSocketAction) else loop.time() - began
-    return TrialResult(state, result.message, seconds)
+    return TrialResult(
+        state,
+        one_line(result.message),
+        seconds,
+        first_line_length=first_line_length(result.message),
+    )

@@ -334,6 +334,6 @@ def _node_status() -> Schema:
     return described(
         "Written by the daemon. podProbeStatuses[] contains the newest results by pod: name, namespace, uid and "
         "probeStates[], of which each has name (<marker>#<probe>), state (Succeeded, Failed or Unknown), lastProbeTime, "
-        "lastTransitionTime, message, containerID and probeHash.",
+        "lastTransitionTime, message, containerID, probeHash and firstLineLength.",
         anything(),
     )

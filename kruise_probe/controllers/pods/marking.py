@@ -118,7 +118,7 @@ def _apply_states(
                 changes.conditions.append(condition)
         wanted = claim.wanted.get(ProbeState.UNKNOWN if why_unknown else state.state)
         if wanted is not None:
-            values = values_of(wanted, "" if why_unknown else state.message or "")
+            values = values_of(wanted, None if why_unknown else state)
             _apply_values(pod, values, changes)
 
 

@@ -33,11 +33,15 @@ class Values(NamedTuple):
     invalid_annotations: tuple[str, ...]
 
 
-def values_of(wanted: WantedMarks, message: str) -> Values:
-    """The values of `wanted` for a result with this message."""
-    labels, invalid_labels = _resolve(wanted.labels, lambda _, source: label_value(source, message))
+def values_of(wanted: WantedMarks, result: ContainerProbeState | None) -> Values:
+    """The values of `wanted` for this result; None has no message."""
+    message, first_line = (result.message or "", result.first_line) if result else ("", "")
+    labels, invalid_labels = _resolve(
+        wanted.labels, lambda _, source: label_value(source, message, first_line)
+    )
     annotations, invalid_annotations = _resolve(
-        wanted.annotations, lambda key, source: annotation_value(source, key, message)
+        wanted.annotations,
+        lambda key, source: annotation_value(source, key, message, first_line),
     )
     return Values(labels, annotations, invalid_labels, invalid_annotations)
 
@@ -53,7 +57,7 @@ def invalid_values(
         wanted = claim.wanted.get(state.state) if state is not None else None
         if claim.name not in names or state is None or wanted is None:
             continue
-        probe, values = names[claim.name], values_of(wanted, state.message or "")
+        probe, values = names[claim.name], values_of(wanted, state)
         found += [InvalidValue(probe, "label", key) for key in values.invalid_labels]
         found += [InvalidValue(probe, "annotation", key) for key in values.invalid_annotations]
     return found

@@ -23,7 +23,7 @@ from kruise_probe.daemon.cri.runtime import (
 )
 from kruise_probe.daemon.probers.exec_gate import ExecKey
 from kruise_probe.daemon.probers.exec_shares import Tenant
-from kruise_probe.daemon.probers.messages import clean_message, duration
+from kruise_probe.daemon.probers.messages import clean_message, clean_output, duration
 from kruise_probe.daemon.probers.prober import (
     CouldNotProbe,
     Prober,
@@ -99,8 +99,8 @@ class ExecProber(Prober):
 def exited(result: ExecResult) -> ProbeResult:
     """The result of a command that has exited."""
     if result.exit_code == 0:
-        return success(clean_message(result.stdout))
-    return failure(clean_message(result.stderr) or clean_message(result.stdout))
+        return success(clean_output(result.stdout))
+    return failure(clean_output(result.stderr) or clean_output(result.stdout))
 
 
 def stuck_message(message: str, period_seconds: float) -> str:

@@ -204,8 +204,7 @@ class HealthCall:
 
     def _begin(self, headers: Sequence[Header]) -> None:
         fields = dict(headers)
-        status = fields.get(b":status", b"")
-        self._status = int(status) if status.isdigit() else 0
+        self._status = _int32(fields.get(b":status", b"")) or 0
         self._content_type = fields.get(b"content-type", b"")
         if self._status != HTTPStatus.OK or not _GRPC.fullmatch(self._content_type):
             self._end(_CODE_OF_HTTP_STATUS.get(self._status, "Unknown"), self._http_words())
@@ -227,11 +226,12 @@ class HealthCall:
         if status is None:
             self._end("Unknown", "")
             return
-        if not status.isdigit():
-            words = f"strconv.ParseInt: parsing {quote(status)}: invalid syntax"
+        number = _int32(status)
+        if number is None:
+            why = "value out of range" if status.isdigit() else "invalid syntax"
+            words = f"strconv.ParseInt: parsing {quote(status)}: {why}"
             self._end("Unknown", f"transport: malformed grpc-status: {words}")
             return
-        number = int(status)
         code = CODES[number] if number < len(CODES) else f"Code({number})"
         if code != "OK":
             self._end(code, unquote(trailers.get(b"grpc-message", b"").decode(errors="replace")))
@@ -245,6 +245,14 @@ class HealthCall:
 
     def _end(self, code: str, description: str) -> None:
         self.result = self.result or CallResult(code, description)
+
+
+def _int32(digits: bytes) -> int | None:
+    """The number, or None. Longer digits are not parsed: `int` refuses thousands of them."""
+    if not digits.isdigit():
+        return None
+    number = int(digits.lstrip(b"0")[:11] or b"0")
+    return number if number < 1 << 31 else None
 
 
 class _TooLarge(ValueError):

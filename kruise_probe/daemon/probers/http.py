@@ -24,7 +24,7 @@ from kruise_probe.daemon.probers.dialing import (
 )
 from kruise_probe.daemon.probers.http_request import Headers
 from kruise_probe.daemon.probers.http_response import Head, MalformedResponse, ResponseReader
-from kruise_probe.daemon.probers.messages import clean_message, quote
+from kruise_probe.daemon.probers.messages import clean_message, clean_output, quote
 from kruise_probe.daemon.probers.prober import (
     PendingResponse,
     Prober,
@@ -125,8 +125,8 @@ def _failed_status(status: int, line: bytes) -> ProbeResult:
 
 def _success(status: int, body: bytes) -> ProbeResult:
     if status < 300:
-        return success(clean_message(body) if body else "")
-    text = clean_message(b"Probe terminated redirects, Response body: " + body)
+        return success(clean_output(body) if body else "")
+    text = clean_output(b"Probe terminated redirects, Response body: " + body)
     return success(text, warning=True)
 
 

@@ -13,6 +13,10 @@ MAX_MESSAGE_BYTES: Final = 1024
 _ENOUGH_BYTES: Final = 8 * MAX_MESSAGE_BYTES
 """How much of an output is decoded, from its first visible byte. The rest would be truncated anyway."""
 
+LINE_END: Final = "\x1e"
+"""End of the first line in a message that is not published yet. No line feed: messages of Kruise's daemon contain
+these, and are published again as they were read."""
+
 _HIDDEN: Final = bytes(range(0x21)) + b"\x7f"
 """Spaces and control bytes. A right-aligned table begins with many."""
 
@@ -25,12 +29,39 @@ def clean_message(text: bytes | str) -> str:
 
     Invalid UTF-8 becomes U+FFFD. Surrounding whitespace is removed, so the output of `echo full` is `full`.
     """
+    return one_line(clean_output(text))
+
+
+def one_line(message: str) -> str:
+    """The message of `clean_output` in one line, as it is published."""
+    return message.replace(LINE_END, " ")
+
+
+def first_line_length(message: str) -> int | None:
+    """Characters before the line end in a message of `clean_output`; None if it has one line."""
+    length = message.find(LINE_END)
+    return length if length > 0 else None
+
+
+def with_first_line(message: str, length: int | None) -> str:
+    """The message of `clean_output` for a published message and the length of its first line."""
+    if length is None or length <= 0 or message[length : length + 1] != " ":
+        return message
+    return f"{message[:length]}{LINE_END}{message[length + 1 :]}"
+
+
+def clean_output(text: bytes | str) -> str:
+    """Like `clean_message`, but the end of the first line is `LINE_END`.
+
+    A value without a pattern is the first line of the message (`fromMessage`).
+    """
     if isinstance(text, bytes):
         text = text.lstrip(_HIDDEN)[:_ENOUGH_BYTES].decode(errors="replace")
     else:
         text = text.lstrip(_HIDDEN.decode())[:_ENOUGH_BYTES]
     if not (text.isascii() and text.isprintable()):
-        text = _CONTROLS.sub("", _BLANKS.sub(" ", text.strip()))
+        first, line_end, rest = _first_line(text.strip())
+        text = f"{_visible(first)}{line_end}{_visible(rest)}"
     text = text.strip()
     if len(text) * 4 <= MAX_MESSAGE_BYTES:
         return text
@@ -38,6 +69,18 @@ def clean_message(text: bytes | str) -> str:
     if len(encoded) <= MAX_MESSAGE_BYTES:
         return text
     return encoded[:MAX_MESSAGE_BYTES].decode(errors="ignore").rstrip()
+
+
+def _visible(text: str) -> str:
+    return _CONTROLS.sub("", _BLANKS.sub(" ", text))
+
+
+def _first_line(text: str) -> tuple[str, str, str]:
+    """The first line, its end as `LINE_END` or nothing, and the rest."""
+    for run in _BLANKS.finditer(text):
+        if run[0].strip("\t\v\f"):
+            return text[: run.start()], LINE_END, text[run.end() :]
+    return text, "", ""
 
 
 _ESCAPES: Final = {

@@ -16,12 +16,15 @@ import msgspec
 
 from kruise_probe.api.host_port import HostPort
 
+_MAX_PORT_DIGITS = 15
+"""A longer text is no number: `int` refuses thousands of digits."""
+
 
 class ProbeResult(msgspec.Struct, frozen=True, gc=False):
     """The result of one attempt; see `success` and `failure`.
 
     Attributes:
-        message: at most 1,024 bytes, without control characters.
+        message: at most 1,024 bytes, without control characters except `LINE_END` of `messages`.
         warning: a success whose message needs attention.
         timed_out: the timeout ended before the response was complete.
     """
@@ -142,7 +145,7 @@ def _is_ip(text: str) -> bool:
 
 def _port_number(port: int | str) -> int:
     if isinstance(port, str):
-        if not (port.isascii() and port.isdigit()):
+        if not (port.isascii() and port.isdigit() and len(port) <= _MAX_PORT_DIGITS):
             raise CouldNotProbe(
                 Reason.PORT_NAME_UNKNOWN,
                 f"port {port} not found: the container has no port of this name; add it to the container, or use a number",

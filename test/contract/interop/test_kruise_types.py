@@ -41,6 +41,7 @@ OURS_IN_A_REPORT = {
     "spec.podProbes[].probes[].probe.grpc.mode",
     "status.podProbeStatuses[].probeStates[].containerID",
     "status.podProbeStatuses[].probeStates[].probeHash",
+    "status.podProbeStatuses[].probeStates[].firstLineLength",
 }
 OURS_IN_A_MARKER = {
     "spec.probes[].probe.grpc.mode",
@@ -107,7 +108,7 @@ def probe(name: str, handler: Json, **more: Any) -> Json:
 PROBES = [
     probe(
         "idle",
-        {"exec": {"command": ["sh", "-c", "printf 'ä <b> & \\\\ \\t'; cat ok"]}},
+        {"exec": {"command": ["sh", "-c", "printf 'ä <b> & \\\\ \\t'; echo; echo more; cat ok"]}},
         podConditionType=IDLE,
         markerPolicy=[
             {"state": "Succeeded", "labels": {"idle": "true"}, "annotations": {"cost": "-10"}},

@@ -1,5 +1,6 @@
 import json
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 import pytest
@@ -17,6 +18,7 @@ from kruise_probe.api.v1alpha1 import (
     ProbeState,
     stored_bytes,
 )
+from kruise_probe.daemon.probers.messages import LINE_END, one_line
 from kruise_probe.daemon.results import PublishedResult
 from kruise_probe.daemon.status import (
     differs,
@@ -91,12 +93,21 @@ def test_the_wire_format_is_that_of_kruise() -> None:
     }
 
 
+def test_output_of_several_lines_is_one_line_with_the_length_of_the_first() -> None:
+    status = status_of(
+        spec_of(pod_of(probe_of(exec_probe()))),
+        {key("pod", "marker#probe"): result(message=f"7{LINE_END}x")},
+    )
+    ((state,),) = (pod.probe_states or () for pod in status.pod_probe_statuses or ())
+    assert (state.message, state.first_line_length, state.first_line) == ("7 x", 1, "7")
+
+
 def test_no_results_are_an_empty_list() -> None:
     assert patch_of(status_of(SPEC, {})) == b'{"status":{"podProbeStatuses":[]}}'
 
 
-def of(**fields: str | None) -> NodePodProbeStatus:
-    whole: dict[str, str | None] = {
+def of(**fields: str | int | None) -> NodePodProbeStatus:
+    whole: dict[str, str | int | None] = {
         "name": "m#p",
         "state": "Succeeded",
         "message": "fine",
@@ -123,6 +134,7 @@ def of(**fields: str | None) -> NodePodProbeStatus:
         pytest.param(of(container_id=None, probe_hash=None), False, id="kruises-crd-prunes"),
         pytest.param(of(container_id="c0"), True, id="another-container"),
         pytest.param(of(probe_hash="h0"), True, id="another-probe"),
+        pytest.param(of(first_line_length=2), True, id="another-first-line"),
         pytest.param(of(name="m#q"), True, id="name"),
         pytest.param(None, True, id="nothing-kept"),
         pytest.param(NodePodProbeStatus(), True, id="emptied-by-hand"),
@@ -130,6 +142,10 @@ def of(**fields: str | None) -> NodePodProbeStatus:
 )  # fmt: skip
 def test_a3_only_new_content_differs(kept: NodePodProbeStatus | None, different: bool) -> None:
     assert differs(of(), kept) is different
+
+
+def test_a_first_line_that_kruises_crd_prunes_does_not_differ() -> None:
+    assert not differs(of(first_line_length=2), of(container_id=None, probe_hash=None))
 
 
 def test_empty_statuses_do_not_differ() -> None:
@@ -140,7 +156,7 @@ def test_empty_statuses_do_not_differ() -> None:
 def test_order_of_the_stored_status_is_ignored() -> None:
     """Kruise's daemon writes its results in none."""
 
-    def whole(*pods: str, probes: str = "ab", **fields: str) -> NodePodProbeStatus:
+    def whole(*pods: str, probes: str = "ab", **fields: Any) -> NodePodProbeStatus:
         return NodePodProbeStatus(
             tuple(
                 PodProbeStatus(
@@ -222,8 +238,8 @@ def test_a39_a_status_over_the_limit_has_shorter_messages_and_every_state(
     shortened = 0
     for pod in fitted.status.pod_probe_statuses or ():
         for state, text in zip(pod.probe_states or (), texts, strict=True):
-            assert text.startswith(state.message or "")
-            shortened += (state.message or "") != text
+            assert one_line(text).startswith(state.message or "")
+            shortened += (state.message or "") != one_line(text)
     assert fitted.shortened == shortened
 
 

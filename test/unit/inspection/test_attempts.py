@@ -192,6 +192,16 @@ def test_value_is_extracted_from_the_message() -> None:
     assert attempt.labels == {"players": "3"}
 
 
+def test_value_without_a_pattern_is_the_first_line() -> None:
+    policy = policy_wire(from_message=[{"label": "players"}])
+    there, seen = cluster(marker_wire(probes=[probe_wire(policies=[policy])]))
+    (marker,) = there.markers_of(seen.pod)
+    (trial,) = trials_of(there, seen, marker)
+    result = TrialResult(ProbeState.SUCCEEDED, "3 map forest", first_line_length=1)
+    (attempt,) = attempts_view(there, seen, [(trial, result)], []).attempts
+    assert attempt.labels == {"players": "3"}
+
+
 def test_policy_for_unknown_applies_to_an_attempt_without_a_result() -> None:
     policy = policy_wire("Unknown", labels={"role": "unknown"})
     (attempt,) = view(

@@ -2,8 +2,9 @@ import contextlib
 
 import h2.config
 import h2.connection
+import h2.exceptions
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kruise_probe.daemon.probers.health_call import CallResult, HealthCall, serving_state
@@ -62,6 +63,66 @@ def test_any_bytes_and_an_end_make_a_result(pieces: list[bytes]) -> None:
 
     assert isinstance(started.result, CallResult)
     assert started.result.serving == ""
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([b":status", b"content-type", b"grpc-status", b"grpc-message"]),
+            st.sampled_from([b"", b"200", b"0", b"application/grpc", b"-1", b"7" * 5000])
+            | st.text(st.characters(codec="latin-1"), max_size=8).map(str.encode),
+        ),
+        min_size=1,
+        max_size=5,
+    )
+)
+@example([(b":status", b"7" * 5000)])
+@example(
+    [(b":status", b"200"), (b"content-type", b"application/grpc"), (b"grpc-status", b"7" * 5000)]
+)
+def test_any_header_values_and_an_end_make_a_result(headers: list[tuple[bytes, bytes]]) -> None:
+    started = call()
+    server = h2.connection.H2Connection(
+        h2.config.H2Configuration(
+            client_side=False,
+            header_encoding=None,
+            validate_outbound_headers=False,
+            normalize_outbound_headers=False,
+        )
+    )
+    server.initiate_connection()
+    _ = server.receive_data(started.bytes_to_send())
+    with contextlib.suppress(h2.exceptions.ProtocolError):
+        server.send_headers(1, headers, end_stream=True)
+    started.feed(server.data_to_send())
+    started.feed(b"")
+
+    assert isinstance(started.result, CallResult)
+    assert started.result.serving == ""
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        pytest.param("14", "Unavailable", id="known"),
+        pytest.param("0014", "Unavailable", id="zeros"),
+        pytest.param("99", "Code(99)", id="unknown"),
+        pytest.param("2147483648", "Unknown", id="more-than-32-bits"),
+        pytest.param("9" * 5000, "Unknown", id="thousands-of-digits"),
+        pytest.param("x", "Unknown", id="no-number"),
+    ],
+)
+def test_status_is_a_number_of_32_bits(status: str, code: str) -> None:
+    started = call()
+    server = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))
+    server.initiate_connection()
+    _ = server.receive_data(started.bytes_to_send())
+    head = [(":status", "200"), ("content-type", "application/grpc"), ("grpc-status", status)]
+    server.send_headers(1, head, end_stream=True)
+    started.feed(server.data_to_send())
+
+    assert started.result is not None
+    assert started.result.code == code
 
 
 def test_end_before_any_response_is_not_connected() -> None:

@@ -7,8 +7,12 @@ from hypothesis import strategies as st
 from kruise_probe.daemon.probers.messages import (
     MAX_MESSAGE_BYTES,
     clean_message,
+    clean_output,
     duration,
+    first_line_length,
+    one_line,
     quote,
+    with_first_line,
 )
 
 
@@ -30,6 +34,36 @@ from kruise_probe.daemon.probers.messages import (
 )
 def test_output_becomes_one_line_of_valid_text(output: bytes | str, message: str) -> None:
     assert clean_message(output) == message
+
+
+@pytest.mark.parametrize(
+    ("output", "first_line"),
+    [
+        pytest.param(b"7\n", None, id="one-line"),
+        pytest.param(b"7\r\nmore\r\n", "7", id="carriage-return-line-feed"),
+        pytest.param(b"\n\n 7\n\n\nmore", "7", id="blank-lines"),
+        pytest.param(b"a\tb\nc", "a b", id="tab-is-no-line-end"),
+        pytest.param("a\u2028b", "a", id="line-separator"),
+        pytest.param(b"\x1b\x00\n7\nmore", "7", id="first-visible-line"),
+        pytest.param(b"7\n\x1b", None, id="nothing-visible-follows"),
+        pytest.param(b"x" * 2000 + b"\nmore", None, id="longer-than-a-message"),
+    ],
+)
+def test_published_message_has_the_length_of_its_first_line(
+    output: bytes | str, first_line: str | None
+) -> None:
+    length = first_line_length(clean_output(output))
+
+    assert (length if length is None else clean_message(output)[:length]) == first_line
+
+
+@given(st.binary(max_size=3000) | st.text("ab \t\r\n\v\x00\x1e\x85", max_size=50))
+def test_output_is_restored_from_the_published_message(output: bytes | str) -> None:
+    kept = clean_output(output)
+    length = first_line_length(kept)
+
+    assert with_first_line(one_line(kept), length) == kept
+    assert one_line(kept) == clean_message(output)
 
 
 @pytest.mark.parametrize(
