@@ -13,12 +13,14 @@ from kruise_probe.api.field_errors import FieldError
 from kruise_probe.api.meta import DECODE_ERRORS
 
 API_VERSION: Final = "admission.k8s.io/v1"
+KIND: Final = "AdmissionReview"
 MAX_WARNING: Final = 256
 """Characters of one warning. The API server truncates longer ones, and drops warnings beyond 4 KB in total."""
 
 MAX_VALUES: Final = 30_000
 """Values in one object; a valid marker has fewer."""
 
+_NOT_A_REVIEW: Final = f"the request body is not an {KIND} of {API_VERSION}"
 _ABSENT: Final = msgspec.Raw(b"null")
 
 
@@ -40,6 +42,8 @@ class AdmissionRequest(msgspec.Struct, frozen=True, rename="camel"):
 
 class _Review(msgspec.Struct, frozen=True, rename="camel"):
     request: AdmissionRequest
+    api_version: str = API_VERSION
+    kind: str = KIND
 
 
 class AdmissionResponse(NamedTuple):
@@ -60,11 +64,13 @@ def decode_review(body: bytes) -> AdmissionRequest:
         BadReview: the body is not a review; the message names the field.
     """
     try:
-        return msgspec.json.decode(body, type=_Review).request
+        review = msgspec.json.decode(body, type=_Review)
     except DECODE_ERRORS as error:
-        raise BadReview(
-            f"the request body is not an AdmissionReview of {API_VERSION}: {error}"
-        ) from error
+        raise BadReview(f"{_NOT_A_REVIEW}: {error}") from error
+    if (review.api_version, review.kind) != (API_VERSION, KIND):
+        found = f"{review.kind} of {review.api_version}"
+        raise BadReview(f"{_NOT_A_REVIEW}: it is {found[:MAX_WARNING]}")
+    return review.request
 
 
 def is_set(raw: msgspec.Raw) -> bool:
@@ -87,9 +93,7 @@ def encode_review(request: AdmissionRequest, decided: AdmissionResponse) -> byte
     if decided.patch:
         response["patchType"] = "JSONPatch"
         response["patch"] = base64.b64encode(msgspec.json.encode(decided.patch)).decode()
-    return msgspec.json.encode(
-        {"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response}
-    )
+    return msgspec.json.encode({"apiVersion": API_VERSION, "kind": KIND, "response": response})
 
 
 def invalid(kind: str, name: str, errors: Sequence[FieldError]) -> AdmissionResponse:

@@ -189,7 +189,26 @@ def test_an_invalid_node_pod_probe_is_allowed_with_a_warning() -> None:
     assert review_node_pod_probe(review("UPDATE", {"spec": 1})).status is None
 
 
-@pytest.mark.parametrize("body", [b"", b"{}", b"[1]", b'{"request":{"uid":1}}'])
+REQUEST = b'"request":{"uid":"u","operation":"CREATE"}'
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{}",
+        b"[1]",
+        b'{"request":{"uid":1}}',
+        pytest.param(
+            b'{"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview",%b}' % REQUEST,
+            id="another-version",
+        ),
+        pytest.param(
+            b'{"apiVersion":"admission.k8s.io/v1","kind":"TokenReview",%b}' % REQUEST,
+            id="another-kind",
+        ),
+    ],
+)
 def test_a_body_that_is_not_a_review_is_an_error(body: bytes) -> None:
     with pytest.raises(BadReview, match="not an AdmissionReview"):
         decode_review(body)
