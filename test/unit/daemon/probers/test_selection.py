@@ -79,6 +79,12 @@ async def test_probe_without_handler_fails_with_the_reason() -> None:
             Probe(http_get=HTTPGetAction(port="web")), POD, "PortNameUnknown", id="port-name"
         ),
         pytest.param(Probe(tcp_socket=TCPSocketAction(port="0")), POD, "InvalidProbe", id="port-0"),
+        pytest.param(
+            Probe(tcp_socket=TCPSocketAction(port="9" * 5000)),
+            POD,
+            "PortNameUnknown",
+            id="port-of-thousands-of-digits",
+        ),
         pytest.param(Probe(grpc=GRPCAction(port=70000)), POD, "InvalidProbe", id="port-too-large"),
         pytest.param(
             Probe(exec=ExecAction(command=("true",))),
