@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from support.pages import block
+from support.kit_pages import write_tests
 
 from kruise_probe_playground.testing.definitions import definition_of, read_definitions
 
@@ -202,10 +202,14 @@ def test_users_of_the_plugin_can_rely_on_it(pytester: pytest.Pytester) -> None:
     pytester.makeini("[pytest]\nfilterwarnings = error")
     for case, text in CASES.items():
         pytester.makepyfile(**{f"test_{case.replace('-', '_')}": HEAD + text})
-    shown = block("testing.md", "Testing a controller", "python").text
-    pytester.makepyfile(test_of_the_documentation=shown)
     ran = pytester.runpytest_subprocess(*OTHER_PLUGINS)
-    ran.assert_outcomes(passed=1 + sum(text.count("\ndef test_") for text in CASES.values()))
+    ran.assert_outcomes(passed=sum(text.count("\ndef test_") for text in CASES.values()))
+
+
+def test_the_tests_of_the_documentation_pass(pytester: pytest.Pytester) -> None:
+    count = write_tests(pytester.path)
+    plugins = [each for each in OTHER_PLUGINS if not each.endswith(":asyncio")]
+    pytester.runpytest_subprocess(*plugins).assert_outcomes(passed=count)
 
 
 def test_the_plugin_imports_no_server_before_it_is_used(pytester: pytest.Pytester) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from support.kit_pages import write_tests
 
 ROOT = Path(__file__).parents[3]
 VERSION = "99.98.97"
@@ -53,6 +54,16 @@ def pythons() -> list[str]:
             found.setdefault((major, minor), str(program))
     supported = sorted(each for each in found if each >= (3, 11))
     return [found[each] for each in sorted({supported[0], supported[-1]})]
+
+
+def install(environment: Path, pins: str, *packages: str | Path) -> None:
+    """Install packages at the pinned versions; without hashes, as pip would want those of our own wheels too."""
+    pattern = r"^[a-z].*==[^ \\]*(?: ;[^\\]*)?"
+    found = re.findall(pattern, (ROOT / pins).read_text(), re.MULTILINE)
+    versions = environment / f"versions-of-{pins}"
+    versions.write_text("\n".join(found))
+    command = (environment / "bin/python", "-m", "pip", "install", "--quiet", "--no-compile")
+    ran(*command, "--constraint", versions, *packages)
 
 
 @pytest.fixture(scope="module")
@@ -124,19 +135,21 @@ def test_the_chart_has_the_version_of_the_release(files: Path) -> None:
 @pytest.mark.parametrize("python", pythons())
 def test_the_wheels_run_in_an_empty_environment(files: Path, tmp_path: Path, python: str) -> None:
     ran(python, "-m", "venv", tmp_path)
-    # Without hashes: with them, pip would want one of our own wheels too.
-    pins = re.findall(
-        r"^[a-z].*==[^ \\]*(?: ;[^\\]*)?", (ROOT / "constraints.txt").read_text(), re.MULTILINE
-    )
-    (tmp_path / "versions.txt").write_text("\n".join(pins))
-    install = (tmp_path / "bin/python", "-m", "pip", "install", "--quiet", "--no-compile")
-    ran(*install, "--constraint", tmp_path / "versions.txt", *files.glob("*.whl"))
+    install(tmp_path, "constraints.txt", *files.glob("*.whl"))
     command = tmp_path / "bin/kruise-probe"
 
     assert f"kruise-probe {VERSION} " in ran(command, "--version")
     assert "manager" in ran(command, "--help")
     assert ran(command, "manifests") == (files / "install.yaml").read_text()
     assert json.loads(ran(command, "playground", "--check").splitlines()[-1])
+
+    # The test kit, with the tests that the documentation shows.
+    install(tmp_path, "constraints-dev.txt", "pytest", "pytest-asyncio")
+    tests = tmp_path / "tests"
+    tests.mkdir()
+    count = write_tests(tests)
+    said = ran(tmp_path / "bin/python", "-m", "pytest", "--rootdir", tests, tests)
+    assert f" {count} passed" in said
 
 
 def test_the_kubectl_plugin_runs_without_an_installation(files: Path, tmp_path: Path) -> None:
