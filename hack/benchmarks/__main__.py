@@ -7,9 +7,11 @@ from typing import Any
 
 import click
 
+from benchmarks import contenders
 from benchmarks import daemon as daemon_bench
 from benchmarks import latency as latency_bench
 from benchmarks import manager as manager_bench
+from benchmarks import runtimes as runtimes_bench
 from benchmarks import scale as scale_bench
 from benchmarks import server as server_bench
 from benchmarks import together as together_bench
@@ -246,6 +248,42 @@ def server(runs: int, **options: Any) -> None:
     """The API server's CPU for each kind of write of a NodePodProbe."""
     bench = server_bench.Options(**options)
     _repeat(runs, lambda: server_bench.measure(bench))
+
+
+@main.command()
+@click.option(
+    "--library",
+    "libraries",
+    multiple=True,
+    type=click.Choice(contenders.LIBRARIES),
+    default=contenders.LIBRARIES,
+    help="Libraries to compare.",
+)
+@click.option(
+    "--controller",
+    "controllers",
+    multiple=True,
+    type=click.Choice(contenders.CONTROLLERS),
+    default=contenders.CONTROLLERS,
+    help="Controllers to run.",
+)
+@click.option("--buckets", default=1000, help="Objects of the controller buckets.")
+@click.option("--fleets", default=100, help="Objects of the controller fleets, with ten pods each.")
+@click.option("--nodes", default=500, help="Nodes of the controller node_load.")
+@click.option("--pods", default=5000, help="Pods of the controller node_load.")
+@click.option("--turns", default=3, help="Turns of each library; the table shows medians.")
+@click.option(
+    "--failing-seconds",
+    default=120.0,
+    help="How long watches fail, for each kind of failure; 0 leaves this out.",
+)
+def runtimes(**options: Any) -> None:
+    """The controllers of docs/library.md, and the same ones in kopf, kr8s and lightkube."""
+    reconciled, failing = asyncio.run(runtimes_bench.measure(runtimes_bench.Options(**options)))
+    if reconciled:
+        table(medians(reconciled), hide=("benchmark", "turn"))
+    if failing:
+        table(failing, hide=("benchmark",))
 
 
 main(prog_name="hack/bench")

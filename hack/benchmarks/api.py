@@ -6,7 +6,7 @@ Not the project's own client: it counts nothing, retries nothing and decodes not
 import asyncio
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
@@ -29,7 +29,7 @@ _CPU = re.compile(r"^process_cpu_seconds_total (\S+)$", re.MULTILINE)
 _ITS_OWN = ("leases", "endpointslices", "flowschemas", "prioritylevelconfigurations")
 """What the API server writes about itself."""
 
-_WRITES = ("POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLLECTION")
+WRITES = ("POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLLECTION")
 
 
 class Request(NamedTuple):
@@ -206,13 +206,13 @@ class Api:
         finally:
             connection.close()
 
-    async def usage(self) -> Usage:
+    async def usage(self, verbs: Collection[str] = WRITES) -> Usage:
         """What the API server counted, without what this client sent."""
         text = (await self.call(Request("GET", "/metrics"))).decode()
         writes: Counter[str] = Counter()
         for labels, value in _REQUESTS.findall(text):
             read = dict(re.findall(r'(\w+)="([^"]*)"', labels))
-            if read["verb"] in _WRITES and read["resource"] not in _ITS_OWN:
+            if read["verb"] in verbs and read["resource"] not in _ITS_OWN:
                 resource = "/".join(filter(None, (read["resource"], read["subresource"])))
                 writes[f"{read['verb']} {resource}"] += int(float(value))
         writes.subtract(self.sent)

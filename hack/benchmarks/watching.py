@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 from support.hollow import LABEL
@@ -17,6 +17,7 @@ class _Meta(msgspec.Struct):
     name: str = ""
     uid: str = ""
     labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
     resourceVersion: str = ""
 
 
@@ -84,7 +85,14 @@ class WatchedMarker(msgspec.Struct):
     metadata: _Meta
 
 
-Object = TypeVar("Object", WatchedPod, WatchedNode, WatchedMarker)
+class WatchedObject(msgspec.Struct):
+    """Of any kind."""
+
+    metadata: _Meta
+    status: dict[str, Any] = {}
+
+
+Object = TypeVar("Object", WatchedPod, WatchedNode, WatchedMarker, WatchedObject)
 
 
 class _Event(msgspec.Struct, Generic[Object]):
