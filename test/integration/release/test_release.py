@@ -58,7 +58,7 @@ def pythons() -> list[str]:
 
 def install(environment: Path, pins: str, *packages: str | Path) -> None:
     """Install packages at the pinned versions; without hashes, as pip would want those of our own wheels too."""
-    pattern = r"^[a-z].*==[^ \\]*(?: ;[^\\]*)?"
+    pattern = r"^[a-z][^ =]*==[^ \\]*(?: ;[^\\]*)?"
     found = re.findall(pattern, (ROOT / pins).read_text(), re.MULTILINE)
     versions = environment / f"versions-of-{pins}"
     versions.write_text("\n".join(found))
