@@ -34,7 +34,8 @@ from kruise_probe_playground.testing.definitions import read_definitions
 
 PODS_PER_FLEET: Final = 10
 REST_SECONDS: Final = 60.0
-GONE_SECONDS: Final = 300.0
+PATIENCE_SECONDS: Final = 1800.0
+"""On a busy machine a controller of 5,000 pods takes minutes."""
 
 CUSTOM: Final = f"/apis/example.com/v1/namespaces/{hollow.NAMESPACE}"
 LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
@@ -153,7 +154,9 @@ class _Stage:
 
             async def delete() -> float:
                 await self._api.call(Request("DELETE", path))
-                return await buckets.until(lambda _: False, of=names, gone_too=True)
+                return await buckets.until(
+                    lambda _: False, of=names, gone_too=True, seconds=PATIENCE_SECONDS
+                )
 
             yield await self._phase(program, "deletion", library, delete)
 
@@ -166,7 +169,9 @@ class _Stage:
 
             def scaled() -> Awaitable[float]:
                 return fleets.until(
-                    lambda each: each.status.get("replicas") == PODS_PER_FLEET, of=names
+                    lambda each: each.status.get("replicas") == PODS_PER_FLEET,
+                    of=names,
+                    seconds=PATIENCE_SECONDS,
                 )
 
             row = await self._phase(program, "start", library, scaled)
@@ -192,7 +197,10 @@ class _Stage:
                 )
 
             yield await self._phase(
-                program, "start", library, lambda: nodes.until(shown, of=set(self._per_node))
+                program,
+                "start",
+                library,
+                lambda: nodes.until(shown, of=set(self._per_node), seconds=PATIENCE_SECONDS),
             )
 
     async def _phase(
@@ -271,7 +279,7 @@ class _Stage:
     async def _delete_fleet_pods(self, left: int) -> None:
         """The garbage collector of Kubernetes deletes 20 objects in a second."""
         path = f"{hollow.PODS_PATH}?fieldSelector=spec.nodeName=&gracePeriodSeconds=0"
-        async with asyncio.timeout(GONE_SECONDS):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while await self._count(hollow.PODS_PATH) > left:
                 await self._api.call(Request("DELETE", path))
 
@@ -283,7 +291,7 @@ async def _ready(buckets: Watched[WatchedObject], names: set[str]) -> float:
             for each in bucket.status.get("conditions", ())
         )
 
-    return await buckets.until(ready, of=names)
+    return await buckets.until(ready, of=names, seconds=PATIENCE_SECONDS)
 
 
 def _counted(requests: Counter[str]) -> dict[str, int]:

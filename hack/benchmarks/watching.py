@@ -158,6 +158,7 @@ class Watched(Generic[Object]):
         *,
         of: set[str] | None = None,
         gone_too: bool = False,
+        seconds: float = GOAL_SECONDS,
     ) -> float:
         """Waits until `reached` holds for all objects (or those named `of`); returns the loop time then.
 
@@ -171,11 +172,11 @@ class Watched(Generic[Object]):
         if not self._missing:
             self._done.set()
         try:
-            async with asyncio.timeout(GOAL_SECONDS):
+            async with asyncio.timeout(seconds):
                 await self._done.wait()
         except TimeoutError:
             raise TimeoutError(
-                f"{self._path}: {len(self._missing)} objects have not reached their goal after {GOAL_SECONDS:g} s"
+                f"{self._path}: {len(self._missing)} objects have not reached their goal after {seconds:g} s"
             ) from None
         self._reached = None
         return asyncio.get_running_loop().time()
