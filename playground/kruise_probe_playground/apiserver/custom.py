@@ -52,6 +52,11 @@ class CustomRules(Rules):
         elif self._has_status:
             super().reset_for_update(new, old, subresource)
 
+    def trackable(self, new: Json) -> bool:
+        status = {"status": new["status"]} if "status" in new else {}
+        found = validate(status, self._schema, "")
+        return not any(each.reason == _WRONG_TYPE for each in found)
+
     def validate(self, new: Json) -> Sequence[Cause]:
         return self.validate_update(new, None)
 
@@ -69,6 +74,7 @@ class CustomRules(Rules):
         return found
 
 
+_WRONG_TYPE: Final = "FieldValueTypeInvalid"
 _BLOCKING: Final = frozenset(
     f"FieldValue{each}"
     for each in ("NotSupported", "Required", "TooLong", "TooMany", "TypeInvalid")

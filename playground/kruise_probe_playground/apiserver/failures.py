@@ -133,10 +133,6 @@ def forbidden(target: Target, why: str, causes: Sequence[Cause] = ()) -> Failure
     return Failure(403, "Forbidden", message, details=details)
 
 
-def unauthorized() -> Failure:
-    return Failure(401, "Unauthorized", "Unauthorized")
-
-
 def gone(message: str) -> Failure:
     return Failure(410, "Expired", message)
 
@@ -166,10 +162,6 @@ def too_large_version(requested: int, current: int) -> Failure:
 def not_acceptable(offered: str) -> Failure:
     message = f"only the following media types are accepted: {offered}"
     return Failure(406, "NotAcceptable", message)
-
-
-def too_large_for_storage() -> Failure:
-    return Failure(500, "", "etcdserver: request is too large")
 
 
 def too_large_body(limit: int) -> Failure:

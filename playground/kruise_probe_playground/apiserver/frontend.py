@@ -123,7 +123,7 @@ class Frontend:
             return ""
         user = user_of(request.headers.get("Authorization", ""), self._tokens)
         if user is None:
-            raise failures.unauthorized()
+            raise Failure(401, "Unauthorized", "Unauthorized")
         return user.name
 
     def _document(self, request: web.Request) -> web.Response | None:

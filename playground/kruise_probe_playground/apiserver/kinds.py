@@ -61,6 +61,10 @@ class Rules:
         restored = "spec" if subresource == "status" else "status"
         put(new, restored, old.get(restored))
 
+    def trackable(self, new: Json) -> bool:
+        """Whether managed fields can be computed; an object that cannot be compared has none."""
+        return True
+
     def prepare_for_update(self, new: Json, old: Json) -> None:
         """Set fields that the server sets."""
 
@@ -164,10 +168,6 @@ class Kind:
         """The parts of an object whose changes its generation counts."""
         ignored = ("metadata", "status") if "status" in self.subresources else ("metadata",)
         return {key: each for key, each in of.items() if key not in ignored}
-
-    @property
-    def list_name(self) -> str:
-        return self.list_kind or f"{self.kind}List"
 
     def target(self, name: str = "") -> Target:
         return Target(self.group, self.plural, self.kind, name)

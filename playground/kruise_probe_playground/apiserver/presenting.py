@@ -48,7 +48,7 @@ class Presenter:
         """A list."""
         empty: Json = {"continue": ""} if self._kind.custom else {}
         head = {
-            "kind": self._kind.list_name,
+            "kind": self._kind.list_kind or f"{self._kind.kind}List",
             "apiVersion": self._kind.api_version,
             "metadata": {**empty, **list_metadata(page)},
         }

@@ -75,7 +75,7 @@ class Registry:
             return kind.encode(new, old.revision if old else 0)
         stored = kind.encode(new, self.store.revision + 1)
         if len(stored.body) > MAX_OBJECT_BYTES:
-            raise failures.too_large_for_storage()
+            raise failures.Failure(500, "", "etcdserver: request is too large")
         self.store.next_revision()
         self.collection(kind).record(Change(stored.revision, old, stored, removed=False))
         if stored.ending or (stored.owners and old is None):

@@ -63,10 +63,12 @@ class Editor:
             now = self._registry.now()
             meta.stamp_new(metadata, now, self._registry.random)
             kind.rules.default(new)
+            trackable = kind.rules.trackable(new)
             kind.rules.reset_for_create(new)
             warnings += meta.drop_duplicate_owners(metadata)
             blank = {key: new.get(key) for key in ("apiVersion", "kind")} | kind.blank
-            track({}, new, kind.schema, _field_writer(kind, options), now, blank=blank)
+            if trackable:
+                track({}, new, kind.schema, _field_writer(kind, options), now, blank=blank)
             if kind.has_generation:
                 metadata["generation"] = 1
             kind.rules.prepare_for_create(new)
@@ -125,12 +127,16 @@ class Editor:
                 raise failures.conflict(kind.target(stored.key.name))
             metadata["resourceVersion"] = str(stored.revision)
             kind.rules.default(new)
+            trackable = new.get("status") == old.get("status") or kind.rules.trackable(new)
             kind.rules.reset_for_update(new, old, subresource)
             metadata = new["metadata"]
             meta.carry_over(metadata, old["metadata"])
             warnings += meta.drop_duplicate_owners(metadata)
             writer = _field_writer(kind, options, subresource)
-            track(old, new, kind.schema, writer, self._registry.now())
+            if trackable:
+                track(old, new, kind.schema, writer, self._registry.now())
+            else:
+                metadata.pop("managedFields", None)
             if kind.has_generation and kind.counted(new) != kind.counted(old):
                 metadata["generation"] = old["metadata"].get("generation", 0) + 1
             kind.rules.prepare_for_update(new, old)

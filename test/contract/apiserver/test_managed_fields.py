@@ -305,3 +305,16 @@ async def test_the_oldest_of_many_updaters_are_merged(api: Api) -> None:
     names = {manager for manager, _ in managed((await api.get(api.path("pods", "p"))).body)}
     assert len(names) == 10
     assert "ancient-changes" in names
+
+
+async def test_a_status_of_a_wrong_type_is_dropped_with_the_managed_fields(api: Api) -> None:
+    """The server compares the object as it was sent, and cannot."""
+    body = {**marker(), "status": {"matchedPods": "x"}}
+    created = await api.create("podprobemarkers", body)
+    assert ("status" in created.body, "managedFields" in created.meta) == (False, False)
+    path = api.path("podprobemarkers", "m")
+    await api.delete(path)
+    await api.create("podprobemarkers", marker())
+    wrong = {"metadata": {"labels": {"a": "b"}}, "status": {"matchedPods": "x"}}
+    patched = await api.merge(path, wrong)
+    assert (patched.code, "managedFields" in patched.meta) == (200, False)
