@@ -1,5 +1,6 @@
 """Sends random histories to a server, and compares what remains of answers without identity, times and versions."""
 
+import json
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -148,7 +149,8 @@ def normal(value: Any, api: Api) -> Any:
         }
         if kept.get("managedFields"):
             kept["managedFields"] = sorted(
-                kept["managedFields"], key=lambda each: str({**each, "time": ""})
+                kept["managedFields"],
+                key=lambda each: json.dumps({**each, "time": ""}, sort_keys=True),
             )
         for key in ("resourceVersion", "continue"):
             if kept.get(key):

@@ -166,6 +166,10 @@ class ServiceRules(Rules):
     def prepare_for_create(self, new: Json) -> None:
         new["status"] = {"loadBalancer": {}}
 
+    def prepare_for_update(self, new: Json, old: Json) -> None:
+        if "clusterIP" in old["spec"]:
+            new["spec"].setdefault("clusterIP", old["spec"]["clusterIP"])
+
     def validate(self, new: Json) -> Sequence[Cause]:
         return list(_service_problems(new["spec"]))
 

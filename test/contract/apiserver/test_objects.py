@@ -339,6 +339,12 @@ async def test_of_a_running_pod_only_the_image_may_change(api: Api) -> None:
         assert (refused.code, refused.causes) == (422, {("FieldValueForbidden", "spec")})
 
 
+async def test_a_service_keeps_its_address(api: Api) -> None:
+    await api.create("services", {"metadata": {"name": "s"}, "spec": {"clusterIP": "None"}})
+    patched = await api.merge(api.path("services", "s"), {"spec": None})
+    assert (patched.code, patched.body["spec"]["clusterIP"]) == (200, "None")
+
+
 @pytest.mark.parametrize("form", [MERGE, STRATEGIC])
 async def test_a_pod_cannot_lose_its_spec(api: Api, form: str) -> None:
     await api.create("pods", pod("p"))
