@@ -70,7 +70,8 @@ CALLED = "__called_functions__"
 PR_SET_PDEATHSIG = 1
 IMPORT_SECONDS = 20
 """Of processor time, for a fork that imports the product and the tests."""
-IDLE_SECONDS, BUSY_SECONDS = 4.0, 0.02
+IDLE_SECONDS, BUSY_SECONDS = 12.0, 0.02
+"""A fork that used less processor time in so many seconds hangs. Tests of sockets wait for a few seconds."""
 IMPORT_TESTS_SECONDS = 5.0
 """Of the tests of a mutant that runs at import, as many as take this long without it."""
 MEMORY_BYTES = 6 << 30
