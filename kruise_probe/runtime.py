@@ -53,8 +53,8 @@ from kruise_probe.manager.predicates import (
     LABELS_CHANGED,
     RESOURCE_VERSION_CHANGED,
     Predicate,
-    objects,
-    updates,
+    object_predicate,
+    update_predicate,
 )
 from kruise_probe.manager.process import run_until_signalled
 from kruise_probe.manager.runnables import ManagerError, Runnable, Runnables
@@ -138,7 +138,7 @@ __all__ = [
     "kind",
     "load_config",
     "merge_diff",
-    "objects",
+    "object_predicate",
     "remove_finalizer",
     "replace",
     "resource_of",
@@ -147,6 +147,6 @@ __all__ = [
     "set_condition",
     "set_controller_reference",
     "untyped",
-    "updates",
+    "update_predicate",
     "utc_now",
 ]

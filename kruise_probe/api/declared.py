@@ -43,7 +43,11 @@ class Unstructured:
         return f"{self.content.get('kind')} {self.key}"
 
 
+KindRef = type[T] | Resource[T]
+"""Names a kind: a declared struct, or a resource such as `untyped("v1", "ConfigMap")`."""
+
 _declared: dict[type, Callable[[], Resource[Any]]] = {}
+"""Builds the resource of each declared struct at its first use: the types of its fields may be defined after it."""
 _resources: dict[type, Resource[Any]] = {}
 _untyped: dict[tuple[str, str], Resource[Unstructured]] = {}
 
@@ -82,23 +86,33 @@ def kind(
 def untyped(
     api_version: str, kind: str, plural: str = "", *, namespaced: bool = True
 ) -> Resource[Unstructured]:
-    """Return the resource of a kind that needs no struct; see `kind` for the arguments."""
+    """Declare a kind that needs no struct, and return its resource; see `kind` for the arguments.
+
+    Raises:
+        ValueError: the kind was declared with another plural or scope.
+    """
+    plural = plural or f"{kind.lower()}s"
     known = _untyped.get((api_version, kind))
     if known is None:
         group, _, version = api_version.rpartition("/")
 
         def project(content: dict[str, Any]) -> Unstructured:
-            # items of a list have neither
+            # The items of a list have no apiVersion and kind.
             return Unstructured({"apiVersion": api_version, "kind": kind, **content})
 
         known = _untyped[api_version, kind] = Resource(
             group,
             version,
-            plural or f"{kind.lower()}s",
+            plural,
             kind,
             wire=dict[str, Any],
             project=project,
             namespaced=namespaced,
+        )
+    elif (known.plural, known.namespaced) != (plural, namespaced):
+        raise ValueError(
+            f"{api_version} {kind} was declared with plural {known.plural!r} and namespaced={known.namespaced}; "
+            "use the same values everywhere"
         )
     return known
 

@@ -91,7 +91,7 @@ _identity_decoder = msgspec.json.Decoder(ApiObject)
 
 
 class Resource(Generic[T]):
-    """A kind with its REST path and decoders. Immutable; there is one instance per kind.
+    """A kind with its REST path and decoders. Immutable.
 
     Attributes:
         kind: e.g. `Pod`; for error messages and metrics.

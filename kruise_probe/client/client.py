@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, TypeVar, cast
 
 import msgspec
 
-from kruise_probe.api.declared import encode, resource_of, to_json
+from kruise_probe.api.declared import KindRef, encode, resource_of, to_json
 from kruise_probe.api.errors import AlreadyExists, Conflict, NotFound
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import KubeObject, Resource
@@ -23,9 +23,6 @@ from kruise_probe.client.rest import RestClient
 
 T = TypeVar("T", bound=KubeObject)
 R = TypeVar("R")
-Kind = type[T] | Resource[T]
-"""A declared struct, or a resource such as `untyped("v1", "ConfigMap")`."""
-
 CONFLICT_ATTEMPTS: Final = 5
 CONFLICT_DELAY_SECONDS: Final = 0.01
 
@@ -33,8 +30,8 @@ CONFLICT_DELAY_SECONDS: Final = 0.01
 class WriteObserver(Protocol):
     """A cache that returns our writes before their events arrive, such as `MutationCache`."""
 
-    def wrote(self, obj: Any) -> None: ...
-    def removed(self, obj: Any) -> None: ...
+    def record_write(self, obj: Any) -> None: ...
+    def record_delete(self, obj: Any) -> None: ...
 
 
 class Client:
@@ -49,7 +46,7 @@ class Client:
         self._observers[resource] = observer
 
     async def get(
-        self, kind: Kind[T], name: str, namespace: str = "", *, subresource: str = ""
+        self, kind: KindRef[T], name: str, namespace: str = "", *, subresource: str = ""
     ) -> T:
         """Get one object from the server. Raises NotFound."""
         key = NamespacedName(namespace, name)
@@ -57,7 +54,7 @@ class Client:
 
     async def list(
         self,
-        kind: Kind[T],
+        kind: KindRef[T],
         namespace: str = "",
         *,
         label_selector: str = "",
@@ -92,7 +89,7 @@ class Client:
         """Create the object. Raises AlreadyExists."""
         resource = resource_of(obj)
         body, namespace = encode(obj), obj.key.namespace
-        return self._wrote(resource, await self.rest.create(resource, body, namespace=namespace))
+        return self._recorded(resource, await self.rest.create(resource, body, namespace=namespace))
 
     async def update(self, obj: T, *, subresource: str = "") -> T:
         """Replace the object. Fields that its struct lacks are removed; `patch` keeps them.
@@ -102,7 +99,7 @@ class Client:
         """
         resource = resource_of(obj)
         written = await self.rest.replace(resource, obj.key, encode(obj), subresource=subresource)
-        return self._wrote(resource, written)
+        return self._recorded(resource, written)
 
     async def patch(
         self, old: T, new: T, *, subresource: str = "", optimistic_lock: bool = False
@@ -132,7 +129,7 @@ class Client:
             patch_type=PatchType.MERGE,
             subresource=subresource,
         )
-        return self._wrote(resource, written)
+        return self._recorded(resource, written)
 
     async def apply(self, obj: T, *, force: bool = True, subresource: str = "") -> T:
         """Server-side apply: own exactly the fields of `obj`, and create the object if it is missing.
@@ -149,21 +146,21 @@ class Client:
             subresource=subresource,
             force=force,
         )
-        return self._wrote(resource, written)
+        return self._recorded(resource, written)
 
     async def delete(
         self,
         obj: KubeObject,
         *,
         propagation: Propagation | None = None,
-        unchanged: bool = False,
+        optimistic_lock: bool = False,
     ) -> None:
         """Delete this object, but no other one of its name. An object that is gone is no error.
 
         Args:
             obj: its uid is a precondition, if it has one.
             propagation: what happens to its dependents.
-            unchanged: its resource version is a precondition, too.
+            optimistic_lock: its resource version is a precondition, too.
 
         Raises:
             Conflict: a precondition failed.
@@ -174,15 +171,15 @@ class Client:
                 resource,
                 obj.key,
                 uid=obj.uid,
-                resource_version=obj.resource_version if unchanged else "",
+                resource_version=obj.resource_version if optimistic_lock else "",
                 propagation=propagation,
             )
         except NotFound:
             left = None
         if left is not None:
-            self._wrote(resource, left)
+            self._recorded(resource, left)
         elif resource in self._observers:
-            self._observers[resource].removed(obj)
+            self._observers[resource].record_delete(obj)
 
     async def create_or_patch(self, obj: T, mutate: Callable[[T], T]) -> T:
         """Get the object, and write the difference that `mutate` makes; create `mutate(obj)` if it is missing."""
@@ -198,9 +195,9 @@ class Client:
                     continue
         return await self.create(mutate(obj))
 
-    def _wrote(self, resource: Resource[T], obj: T) -> T:
+    def _recorded(self, resource: Resource[T], obj: T) -> T:
         if resource in self._observers:
-            self._observers[resource].wrote(obj)
+            self._observers[resource].record_write(obj)
         return obj
 
 

@@ -37,7 +37,7 @@ COMBINED = "(combined from similar events): "
 
 
 class ObjectReference(NamedTuple):
-    """The pod, or another object, that an event is about: core/v1 ObjectReference."""
+    """The object of an event: core/v1 ObjectReference."""
 
     namespace: str
     name: str
@@ -74,7 +74,7 @@ class SimilarEvents:
         self._messages: set[str] = set()
 
     def admit(self, message: str, now: datetime) -> bool:
-        """Whether the message has a series of its own."""
+        """Count the message. Return whether it gets a series of its own."""
         if (now - self._since).total_seconds() > SIMILAR_SECONDS:
             self._since = now
             self._messages.clear()

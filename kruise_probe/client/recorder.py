@@ -1,12 +1,12 @@
 """Event recorder. Repeated events on an object are aggregated into one Event with a count.
 
-A series is identified by (object uid, type, reason, message), or by a probe instead of the message. Its first occurrence creates an Event. Later ones
-update its count, lastTimestamp and message, which `kubectl describe` shows as `x2 over 47s`. Failures and
-recoveries are separate series, so failures never use up the budget of a recovery.
+A series is identified by (object uid, type, reason, message), or by a probe instead of the message. Its first occurrence
+creates an Event. Later ones update its count, lastTimestamp and message, which `kubectl describe` shows as `x2 over 47s`.
+Failures and recoveries are separate series, so failures never use up the budget of a recovery.
 
 Source: client-go tools/record/event.go and events_cache.go.
-Differs: series of one object, type and reason share a budget if the message identifies them. Occurrences over budget are aggregated instead of dropped. An event that cannot be written does not
-block others.
+Differs: series of one object, type and reason share a budget if the message identifies them. Occurrences over budget are
+aggregated instead of dropped. An event that cannot be written does not block others.
 """
 
 import asyncio
@@ -127,7 +127,7 @@ class EventRecorder:
             EVENTS_DROPPED.labels("queue_full").inc()
             return
         self._series[key] = series
-        series.record(message, self._now())
+        series.record(message, now)
         if not series.pending:
             self._enqueue(series)
 

@@ -178,7 +178,6 @@ def patch(
     patch_type: PatchType,
     subresource: str,
     field_manager: str,
-    metadata_only: bool,
     force: bool = False,
 ) -> Request:
     """Build a patch. `force`: a server-side apply takes fields from other managers.
@@ -193,7 +192,6 @@ def patch(
         body,
         patch_type,
         repeatable=patch_type is not PatchType.JSON,
-        metadata_only=metadata_only,
     )
 
 

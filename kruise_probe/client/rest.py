@@ -9,7 +9,7 @@ large response takes less CPU than decrypting it uncompressed. The server never 
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, Final, Generic, Literal, Self, TypeVar, overload
+from typing import Any, Final, Generic, Self, TypeVar
 
 import msgspec
 
@@ -24,8 +24,6 @@ from kruise_probe.client.sender import Sender
 from kruise_probe.client.transport import Transport
 from kruise_probe.client.watch import WatchStream
 from kruise_probe.client.websocket import Handshake, WebSocket
-
-__all__ = ["PatchType", "ResourceListerWatcher", "RestClient"]
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -213,7 +211,6 @@ class RestClient:
                 f"{request}: the response has no valid metadata: {error}"
             ) from error
 
-    @overload
     async def patch(
         self,
         resource: Resource[T],
@@ -223,32 +220,8 @@ class RestClient:
         patch_type: PatchType,
         subresource: str = "",
         force: bool = False,
-        decode: Literal[True] = True,
-    ) -> T: ...
-    @overload
-    async def patch(
-        self,
-        resource: Resource[T],
-        key: NamespacedName,
-        body: bytes,
-        *,
-        patch_type: PatchType,
-        subresource: str = "",
-        force: bool = False,
-        decode: Literal[False],
-    ) -> None: ...
-    async def patch(
-        self,
-        resource: Resource[T],
-        key: NamespacedName,
-        body: bytes,
-        *,
-        patch_type: PatchType,
-        subresource: str = "",
-        force: bool = False,
-        decode: bool = True,
-    ) -> T | None:
-        """Patch the object. `force` is for a server-side apply. With `decode=False`, only metadata is requested and the response is not decoded."""
+    ) -> T:
+        """Patch the object. `force` is for a server-side apply: it takes fields from other managers."""
         request = requests.patch(
             resource,
             key,
@@ -256,11 +229,9 @@ class RestClient:
             patch_type=patch_type,
             subresource=subresource,
             field_manager=self._field_manager,
-            metadata_only=not decode,
             force=force,
         )
-        response = await self._send(request)
-        return _decode(resource, response, request) if decode else None
+        return _decode(resource, await self._send(request), request)
 
     async def delete(self, resource: Resource[Any], key: NamespacedName, *, uid: str = "") -> None:
         """Delete the object; finalizers may delay it. With `uid`, raises Conflict for another object."""

@@ -138,7 +138,7 @@ class Caches:
     def follow_pod_deletion(self, pod: Pod) -> None:
         self.matching.remove_pod(pod)
         self.marked.remove_pod(pod)
-        self.pods.deleted(pod)
+        self.pods.observe_deletion(pod)
 
     def follow_marker(self, marker: PodProbeMarker) -> tuple[CompiledMarker | None, CompiledMarker]:
         """Index a new marker, or one whose spec or deletion changed; return it before and after."""
@@ -153,7 +153,7 @@ class Caches:
         removed = self.matching.markers.get(marker.key) or self._compiled(marker)
         pods = self.matching.pods_of(removed)  # while they are indexed for it
         self.matching.remove_marker(marker.key)
-        self.markers.deleted(marker)
+        self.markers.observe_deletion(marker)
         self.cycles.remove_marker(marker.key)
         return removed, pods
 
@@ -167,6 +167,6 @@ class Caches:
 
     def follow_node_pod_probe_deletion(self, last_known: NodePodProbe) -> ProbesChange:
         name = last_known.key.name
-        self.node_pod_probes.deleted(last_known)
+        self.node_pod_probes.observe_deletion(last_known)
         self._newest.pop(name, None)
         return self.node_index.remove(name)

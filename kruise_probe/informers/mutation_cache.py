@@ -51,16 +51,15 @@ class MutationCache(Generic[T]):
         self._tombstones: TTLCache[NamespacedName, _Tombstone] = TTLCache(
             MAX_TOMBSTONES, LONGEST_LAG_SECONDS, lambda: asyncio.get_running_loop().time()
         )
-
-        self._removed: dict[NamespacedName, tuple[str, float]] = {}
-        """The uids of the objects that we deleted and the store still has, as `_written`."""
+        self._deleted: dict[NamespacedName, tuple[str, float]] = {}
+        """The uids of the objects that we deleted and the store still has, with expiry as in `_written`."""
 
     def __len__(self) -> int:
         return len(self._written)
 
     def get(self, key: NamespacedName) -> T | None:
         stored = self._store.get(key)
-        if self._removed and stored is not None and self._hides(key, stored.uid):
+        if self._deleted and stored is not None and self._hides(key, stored.uid):
             return None
         entry = self._written.get(key)
         if entry is None:
@@ -89,10 +88,10 @@ class MutationCache(Generic[T]):
         )
 
     def _overlaid(self, stored: Collection[T], included: Callable[[T], bool]) -> Collection[T]:
-        if not self._written and not self._removed:
+        if not self._written and not self._deleted:
             return stored
         found = {each.key: each for each in stored}
-        for key in {*self._removed, *self._written}:
+        for key in {*self._deleted, *self._written}:
             current = self.get(key)
             if current is not None and included(current):
                 found[key] = current
@@ -100,7 +99,7 @@ class MutationCache(Generic[T]):
                 found.pop(key, None)
         return tuple(found.values())
 
-    def wrote(self, obj: T) -> None:
+    def record_write(self, obj: T) -> None:
         """Remember the server's response to a write, unless a tombstone covers it."""
         tombstone = self._tombstones.get(obj.key)
         if tombstone is not None and tombstone.covers(obj):
@@ -126,19 +125,19 @@ class MutationCache(Generic[T]):
         entry = self._written.get(obj.key)
         return entry is not None and entry[0].resource_version == obj.resource_version
 
-    def removed(self, obj: T) -> None:
+    def record_delete(self, obj: T) -> None:
         """Hide an object that we deleted until its event arrives."""
         self.forget(obj.key)
         stored = self._store.get(obj.key)
         if stored is not None:
             now = asyncio.get_running_loop().time()
-            self._removed.pop(obj.key, None)
-            self._removed[obj.key] = (stored.uid, now + LONGEST_LAG_SECONDS)
-            _drop_expired(self._removed, now)
+            self._deleted.pop(obj.key, None)
+            self._deleted[obj.key] = (stored.uid, now + LONGEST_LAG_SECONDS)
+            _drop_expired(self._deleted, now)
 
     def _hides(self, key: NamespacedName, uid: str) -> bool:
-        removed, expires_at = self._removed.get(key, ("", 0.0))
-        return removed == uid and expires_at >= asyncio.get_running_loop().time()
+        deleted_uid, expires_at = self._deleted.get(key, ("", 0.0))
+        return deleted_uid == uid and expires_at >= asyncio.get_running_loop().time()
 
     def observe(self, obj: T) -> None:
         """Drop the written object that the event of `obj` reports or replaces."""
@@ -150,10 +149,10 @@ class MutationCache(Generic[T]):
         """Drop a written object that turned out to be outdated."""
         self._written.pop(key, None)
 
-    def deleted(self, last_known: T) -> None:
+    def observe_deletion(self, last_known: T) -> None:
         """Leave a tombstone. It covers every version with this uid, and older objects of the same name."""
         self.forget(last_known.key)
-        self._removed.pop(last_known.key, None)
+        self._deleted.pop(last_known.key, None)
         self._tombstones[last_known.key] = _Tombstone(last_known.uid, last_known.resource_version)
 
 

@@ -1,19 +1,18 @@
 """Builder: wires one controller of a manager.
 
 Source: controller-runtime pkg/builder.
-Differs: the keys of a controller may have any type: with `watches` alone, the map functions choose it. A controller that
-fills its queue by itself passes it to `queue` and its handlers to `handles`.
+Differs: the keys of a controller may have any type: with `watches` alone, the map functions choose it. `complete` accepts a
+queue that other event handlers fill.
 """
 
 from collections.abc import Awaitable, Callable, Hashable, Iterable
 from typing import Any, Generic, Protocol, Self, TypeVar
 
-from kruise_probe.api.declared import resource_of
+from kruise_probe.api.declared import KindRef, resource_of
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import KubeObject, Resource
-from kruise_probe.informers.shared_informer import SharedInformer
+from kruise_probe.manager.manager import Manager
 from kruise_probe.manager.predicates import Predicate
-from kruise_probe.manager.runnables import Runnable
 from kruise_probe.manager.sources import (
     OWNER_INDEX,
     EnqueueKeys,
@@ -31,16 +30,6 @@ K = TypeVar("K", bound=Hashable)
 K_contra = TypeVar("K_contra", bound=Hashable, contravariant=True)
 
 
-class Registry(Protocol):
-    """What a builder needs of a `Manager`."""
-
-    def informer(self, kind: type[T] | Resource[T]) -> SharedInformer[T]: ...
-    def index(
-        self, kind: type[T] | Resource[T], name: str, index_func: Callable[[T], Iterable[Hashable]]
-    ) -> None: ...
-    def add_controller(self, controller: Runnable) -> None: ...
-
-
 class Reconciler(Protocol[K_contra]):
     """Acts on one key; see `workqueue.controller` for its contract."""
 
@@ -53,7 +42,7 @@ class Builder(Generic[K]):
     The name is the plural of the kind that `for_` names, unless `named` sets it. One worker, unless `workers` sets more.
     """
 
-    def __init__(self, manager: Registry) -> None:
+    def __init__(self, manager: Manager) -> None:
         self._manager = manager
         self._name = ""
         self._for: Resource[Any] | None = None
@@ -90,7 +79,7 @@ class Builder(Generic[K]):
 
     def for_(
         self,
-        kind: type[T] | Resource[T],
+        kind: KindRef[T],
         *,
         predicates: Iterable[Predicate] = (),
         priority: Priority = Priority.NORMAL,
@@ -102,7 +91,7 @@ class Builder(Generic[K]):
 
     def owns(
         self,
-        kind: type[T] | Resource[T],
+        kind: KindRef[T],
         *,
         predicates: Iterable[Predicate] = (),
         priority: Priority = Priority.NORMAL,
@@ -115,14 +104,14 @@ class Builder(Generic[K]):
         if self._for is None:
             raise ValueError("call for_() before owns()")
         self._manager.index(kind, OWNER_INDEX, controller_uids)
-        keyed: Builder[NamespacedName] = self  # type: ignore[assignment]  # for_ has decided it
+        keyed: Builder[NamespacedName] = self  # type: ignore[assignment]  # for_ decides the type of the keys
         return keyed.watches(
             kind, keys_of_owner(self._for), predicates=predicates, priority=priority
         )
 
     def watches(
         self,
-        kind: type[T] | Resource[T],
+        kind: KindRef[T],
         map_fn: Callable[[T], Iterable[K]],
         *,
         predicates: Iterable[Predicate] = (),
@@ -146,8 +135,8 @@ class Builder(Generic[K]):
 
         Args:
             reconciler: a function of a key, or an object with the method `reconcile`.
-            queue: replaces the controller's own queue and names it. Others may fill it, such as event handlers that
-                serve several controllers.
+            queue: replaces the controller's own queue, and `named`, `rate_limiter` and `fair_by` with it. Others may fill
+                it, such as event handlers that serve several controllers.
 
         Raises:
             ValueError: the controller has no name.

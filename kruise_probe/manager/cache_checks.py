@@ -11,7 +11,7 @@ MAX_INACTIVITY_SECONDS: Final = 2 * READ_DEADLINE_SECONDS
 
 
 def add_cache_checks(ready: Checks, informer: SharedInformer[Any]) -> None:
-    """Not ready before the cache has synced, nor while its watch is silent for too long."""
+    """Add two checks to `ready`: the cache has synced, and its watch was active in the last `MAX_INACTIVITY_SECONDS`."""
     name = informer.name
     ready.add(
         f"cache {name}",

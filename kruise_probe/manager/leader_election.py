@@ -1,4 +1,4 @@
-"""Leader election by a Lease: at most one candidate leads, and the next one takes over as early as it may.
+"""Leader election by a Lease: at most one candidate leads, and the next one takes over as soon as it may.
 
 The leader renews the Lease every retry period. Its term starts when it *sent* the last successful renewal.
 Candidates count from when they *observed* that renewal, and wait for the longer lease duration. Clocks of two
@@ -156,7 +156,7 @@ class LeaderElector:
         """Wait until this candidate holds the Lease."""
         async with asyncio.TaskGroup() as tasks:
             watching = tasks.create_task(self._watch_lease(), name="watch lease")
-            while not await self._try_to_take():
+            while not await self._try_to_acquire():
                 await self._wait_for_change()
             watching.cancel()
 
@@ -209,7 +209,7 @@ class LeaderElector:
         except TimeoutError:
             pass
 
-    async def _try_to_take(self) -> bool:
+    async def _try_to_acquire(self) -> bool:
         self._changed.clear()
         observed, sent_at = self._observed, asyncio.get_running_loop().time()
         if observed is None:

@@ -2,8 +2,7 @@
 
 Source: controller-runtime pkg/manager and pkg/cluster.
 Differs: `client` reads from the server, and `cache` from the informers. The writes of `client` are visible in `cache`
-at once. With leader election, every write is fenced: leadership is checked in the step
-that sends it.
+at once. With leader election, every write is fenced: leadership is checked in the step that sends it.
 """
 
 import os
@@ -14,7 +13,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
-from kruise_probe.api.declared import resource_of
+from kruise_probe.api.declared import KindRef, resource_of
 from kruise_probe.api.kinds import KubeObject, Resource
 from kruise_probe.api.times import utc_now
 from kruise_probe.client.client import Client
@@ -61,21 +60,21 @@ class Manager:
         config: the API server; by default as `load_config` finds it.
         name: field manager of writes, component of events, and name of the Lease.
         namespace: the only namespace to watch; empty for all.
-        leader_election: True, or options, to act only while this process holds the Lease.
+        leader_election: True, or options, to run the controllers only while this process holds the Lease.
         health_addr, metrics_addr: such as `:8081`; 0 disables the server.
         resync_seconds: interval at which every object is enqueued again; 0 is never.
         health, ready: replace the checks, if other servers already report them.
-        qps, burst: limits of requests per second; 0 is none.
-        hostname: of events and the Lease; by default that of the machine.
+        qps, burst: limits of requests per second; 0 is no limit.
+        hostname: for events and the identity of the Lease; by default that of the machine.
         source: builds the source of an informer; tests may replace it.
         new_client: builds the clients; tests may replace it.
 
     Attributes:
-        client: reads from the server and writes.
-        rest: the same for bytes.
-        unfenced: sends writes in a standby, too; for the Lease, or a webhook's certificates.
+        client: reads objects from the server and writes them.
+        rest: sends the requests of `client`; its bodies are bytes.
+        unfenced: as `rest`, but sends writes in a standby, too; for the Lease, or a webhook's certificates.
         events: records events.
-        servers: of health and metrics, once `start` has bound them.
+        servers: the HTTP servers of health and metrics, once `start` has bound them.
         health, ready: checks of /healthz and /readyz. `ready` has two for each informer.
     """
 
@@ -116,7 +115,7 @@ class Manager:
         self._now = now
         self._hostname = hostname or socket.gethostname()
         self.unfenced: Final = rest_client()
-        self.elector: Final = self._elector(leader_election)
+        self.elector: Final = self._new_elector(leader_election)
         before_send = self.elector.check if self.elector else None
         self.rest: Final = rest_client(before_send=before_send)
         self.client: Final = Client(self.rest)
@@ -139,10 +138,8 @@ class Manager:
     def controllers(self) -> Sequence[Runnable]:
         return tuple(self._controllers)
 
-    def informer(
-        self, kind: type[T] | Resource[T], namespace: str | None = None
-    ) -> SharedInformer[T]:
-        """Return the informer of a kind; it is shared. `namespace` replaces that of the manager."""
+    def informer(self, kind: KindRef[T], namespace: str | None = None) -> SharedInformer[T]:
+        """Return the shared informer of a kind. `namespace` replaces that of the manager."""
         resource = resource_of(kind)
         namespace = self.namespace if namespace is None else namespace
         namespace = namespace if resource.namespaced else ""
@@ -156,20 +153,20 @@ class Manager:
             add_cache_checks(self.ready, found)
         return found
 
-    def cache(self, kind: type[T] | Resource[T]) -> MutationCache[T]:
+    def cache(self, kind: KindRef[T]) -> MutationCache[T]:
         """Return the cache of a kind: the informer's objects, and our own writes before their events arrive."""
         resource = resource_of(kind)
         found = self._caches.get(resource)
         if found is None:
             informer = self.informer(resource)
             found = self._caches[resource] = MutationCache(informer.lister)
-            informer.add_event_handler(_Follow(found))
+            informer.add_event_handler(_CacheEvents(found))
             self.client.observe_writes(resource, found)
         return found
 
     def index(
         self,
-        kind: type[T] | Resource[T],
+        kind: KindRef[T],
         name: str,
         index_func: Callable[[T], Iterable[Hashable]],
     ) -> None:
@@ -198,7 +195,7 @@ class Manager:
         Raises:
             FatalError: as `run`.
         """
-        services = [*self._servers(), *self._services]
+        services = [*self._bind_servers(), *self._services]
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.unfenced)
             await stack.enter_async_context(self.rest)
@@ -210,8 +207,8 @@ class Manager:
                 cache_sync_timeout_seconds=self._cache_sync_timeout_seconds,
             ).run()
 
-    def _servers(self) -> list[Runnable]:
-        """The HTTP servers and what they report, bound at once: a port in use is the first error."""
+    def _bind_servers(self) -> list[Runnable]:
+        """Bind the HTTP servers before anything else starts, so that a port in use is the first error."""
         handlers: dict[str, dict[str, HttpHandler]] = {
             "health_addr": health_handlers(health=self.health, ready=self.ready),
             "metrics_addr": {"/metrics": MetricsHandler()},
@@ -230,7 +227,7 @@ class Manager:
         self.ready.add("loop", stalls.check)
         return [stalls, *self.servers]
 
-    def _elector(self, options: bool | LeaderElection) -> LeaderElector | None:
+    def _new_elector(self, options: bool | LeaderElection) -> LeaderElector | None:
         if options is False:
             return None
         chosen = LeaderElection() if options is True else options
@@ -249,8 +246,8 @@ class Manager:
         return ResourceListerWatcher(self.rest, resource, namespace=namespace)
 
 
-class _Follow:
-    """Drops written objects from a cache when their events arrive."""
+class _CacheEvents:
+    """The event handler that keeps a mutation cache up to date."""
 
     def __init__(self, cache: MutationCache[Any]) -> None:
         self._cache = cache
@@ -262,4 +259,4 @@ class _Follow:
         self._cache.observe(new)
 
     def on_delete(self, last_known: Any) -> None:
-        self._cache.deleted(last_known)
+        self._cache.observe_deletion(last_known)

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
-from kruise_probe.api.declared import resource_of
+from kruise_probe.api.declared import Unstructured, resource_of
 from kruise_probe.api.meta import ApiObject, Condition, OwnerReference
 from kruise_probe.api.times import format_time, utc_now
 
@@ -40,8 +40,8 @@ def remove_finalizer(obj: T, finalizer: str) -> T:
     return obj if rest == present else _with(obj, finalizers=rest)
 
 
-def controller_of(obj: ApiObject) -> OwnerReference | None:
-    """Return the owner reference with `controller: true`."""
+def controller_of(obj: ApiObject | Unstructured) -> OwnerReference | None:
+    """Return the owner reference with `controller: true`; None if there is none."""
     owners = obj.metadata.owner_references or ()
     return next((each for each in owners if each.controller), None)
 

@@ -3,7 +3,7 @@
 They combine with `&`, `|` and `~`. Each source of a controller has its own.
 
 Source: controller-runtime pkg/predicate.
-Differs: operators instead of And, Or and Not; a predicate sees whole objects, there are no generic events.
+Differs: operators instead of And, Or and Not; a predicate gets objects instead of events; there are no generic events.
 """
 
 from collections.abc import Callable
@@ -59,12 +59,12 @@ class Predicate:
         )
 
 
-def updates(changed: Callable[[Any, Any], bool]) -> Predicate:
+def update_predicate(changed: Callable[[Any, Any], bool]) -> Predicate:
     """Accept every creation and deletion, and the updates for which `changed(old, new)` holds."""
     return Predicate(update=changed)
 
 
-def objects(accepted: Callable[[Any], bool]) -> Predicate:
+def object_predicate(accepted: Callable[[Any], bool]) -> Predicate:
     """Accept the events of accepted objects; of an update, if the object was accepted before or is now."""
     return Predicate(
         create=accepted, update=lambda old, new: accepted(old) or accepted(new), delete=accepted
@@ -75,12 +75,12 @@ def _differ(read: Callable[[ObjectMeta], object]) -> Callable[[HasMetadata, HasM
     return lambda old, new: read(old.metadata) != read(new.metadata)
 
 
-GENERATION_CHANGED: Final = updates(_differ(lambda meta: meta.generation))
+GENERATION_CHANGED: Final = update_predicate(_differ(lambda meta: meta.generation))
 """The spec changed, or the deletion began. Only for kinds with a generation: pods' spec changes are not all counted."""
 
-LABELS_CHANGED: Final = updates(_differ(lambda meta: meta.labels or {}))
-ANNOTATIONS_CHANGED: Final = updates(_differ(lambda meta: meta.annotations or {}))
-RESOURCE_VERSION_CHANGED: Final = updates(_differ(lambda meta: meta.resource_version))
+LABELS_CHANGED: Final = update_predicate(_differ(lambda meta: meta.labels or {}))
+ANNOTATIONS_CHANGED: Final = update_predicate(_differ(lambda meta: meta.annotations or {}))
+RESOURCE_VERSION_CHANGED: Final = update_predicate(_differ(lambda meta: meta.resource_version))
 """Drops resyncs."""
 
 DELETION: Final = Predicate(

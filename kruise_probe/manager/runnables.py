@@ -127,13 +127,13 @@ class Runnables:
     async def _until_first_end(
         self, goal: asyncio.Task[None] | None = None, timeout_seconds: float | None = None
     ) -> None:
-        """Wait until a core task ends, `goal` ends or the timeout expires.
+        """Wait until a started task ends, `goal` ends or the timeout expires.
 
         Raises:
-            ManagerError: a core task ended.
+            ManagerError: a started task ended.
         """
-        core = [task for stage in self._stages for task in stage.tasks]
-        awaited = core if goal is None else [*core, goal]
+        started = [task for stage in self._stages for task in stage.tasks]
+        awaited = started if goal is None else [*started, goal]
         done, _ = await asyncio.wait(
             awaited, timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED
         )

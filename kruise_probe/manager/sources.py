@@ -11,6 +11,7 @@ from kruise_probe.api.declared import Unstructured
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import KubeObject, Resource
 from kruise_probe.api.meta import ApiObject, OwnerReference
+from kruise_probe.manager.object_changes import controller_of
 from kruise_probe.manager.predicates import Predicate
 from kruise_probe.workqueue.priority import Priority
 from kruise_probe.workqueue.queue import WorkQueue
@@ -22,7 +23,7 @@ OWNER_INDEX = "metadata.ownerReferences.controller.uid"
 
 
 class EnqueueKeys(Generic[T, K]):
-    """Enqueues the keys that `keys_of` returns for an object; for an update, those of both states."""
+    """Enqueues the keys that `keys_of` returns for an object; for an update, those of the old and the new object."""
 
     def __init__(
         self,
@@ -42,7 +43,7 @@ class EnqueueKeys(Generic[T, K]):
 
     def on_update(self, old: T, new: T) -> None:
         if all(each.update(old, new) for each in self._predicates):
-            if old is new:
+            if old is new:  # a resync
                 self._enqueue(self._keys_of(new), Priority.LOW)
             else:
                 self._enqueue((*self._keys_of(old), *self._keys_of(new)), self._priority)
@@ -86,5 +87,4 @@ def keys_of_owner(
 def _controller(obj: KubeObject) -> OwnerReference | None:
     if not isinstance(obj, ApiObject | Unstructured):
         raise TypeError(f"{type(obj).__name__} has no metadata: owns() needs an ApiObject")
-    owners = obj.metadata.owner_references or ()
-    return next((each for each in owners if each.controller), None)
+    return controller_of(obj)

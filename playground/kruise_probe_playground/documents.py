@@ -13,7 +13,8 @@ import msgspec
 import yaml
 
 from kruise_probe.api.errors import AlreadyExists, ApiError, NotFound
-from kruise_probe.client.rest import PatchType, RestClient
+from kruise_probe.client.request import PatchType
+from kruise_probe.client.rest import RestClient
 from kruise_probe.lint.sources import Source, read_sources
 from kruise_probe_playground.replicas import MOST_REPLICAS
 

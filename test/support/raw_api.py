@@ -4,7 +4,8 @@ from typing import Any
 
 import msgspec
 
-from kruise_probe.client.rest import PatchType, RestClient
+from kruise_probe.client.request import PatchType
+from kruise_probe.client.rest import RestClient
 
 Json = dict[str, Any]
 

@@ -242,7 +242,7 @@ class MarkerReconciler:
             )
         except NotFound:
             return
-        self._caches.markers.wrote(response)
+        self._caches.markers.record_write(response)
         self._pruned = pruned_fields(wanted, response.status)
         self._pruned_at_watch = self._caches.marker_watches
 
@@ -318,7 +318,7 @@ class MarkerReconciler:
         except (Conflict, NotFound):
             self._caches.markers.forget(marker.key)
             return None
-        self._caches.markers.wrote(changed)
+        self._caches.markers.record_write(changed)
         return changed
 
 

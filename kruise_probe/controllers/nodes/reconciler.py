@@ -232,7 +232,7 @@ class NodeReconciler:
 
     def _written(self, response: NodePodProbe, wanted: tuple[PodProbe, ...]) -> None:
         """Remember the response, and fields that the server pruned or defaulted, so that no write is repeated."""
-        self._caches.node_pod_probes.wrote(response)
+        self._caches.node_pod_probes.record_write(response)
         stored = response.spec.pod_probes or ()
         altered = None if same_entries(stored, wanted) else StoredEntries(wanted, stored)
         self._results.set_altered(response.key.name, altered)

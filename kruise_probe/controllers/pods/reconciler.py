@@ -165,7 +165,7 @@ class PodReconciler:
             patch_type=PatchType.STRATEGIC_MERGE,
             subresource="status",
         )
-        self._caches.pods.wrote(written)
+        self._caches.pods.record_write(written)
         return written
 
     def _record(self, key: NamespacedName, pod: Pod | None, refusals: Refusals) -> None:

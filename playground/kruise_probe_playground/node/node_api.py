@@ -12,7 +12,8 @@ import msgspec
 from kruise_probe.api.errors import AlreadyExists
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.resources import NODES
-from kruise_probe.client.rest import PatchType, RestClient
+from kruise_probe.client.request import PatchType
+from kruise_probe.client.rest import RestClient
 from kruise_probe_playground.node.pods import NODE_PODS
 
 Json = dict[str, Any]
@@ -33,7 +34,6 @@ class NodeApi:
             body,
             patch_type=PatchType.STRATEGIC_MERGE,
             subresource="status",
-            decode=False,
         )
 
     async def delete_pod(self, key: NamespacedName, uid: str) -> None:
@@ -79,5 +79,4 @@ class NodeApi:
             msgspec.json.encode(change),
             patch_type=PatchType.STRATEGIC_MERGE,
             subresource=subresource,
-            decode=False,
         )

@@ -143,7 +143,7 @@ async def test_the_verbs_of_the_client(api: Api, client: Client) -> None:
     found = await client.list(ConfigMap, api.namespace, field_selector="metadata.name=a")
     assert [each.data for each in found] == [{"z": "3"}]
     with pytest.raises(Conflict):
-        await client.delete(created, unchanged=True)
+        await client.delete(created, optimistic_lock=True)
     await client.delete(created, propagation=Propagation.FOREGROUND)
     await client.delete(created)
 

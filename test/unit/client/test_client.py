@@ -81,7 +81,7 @@ async def test_structs_go_in_and_come_out(server: ApiServer) -> None:
         updated = replace(patched, metadata=replace(patched.metadata, labels={"c": "3"}))
         assert (await client.update(updated)).metadata.labels == {"c": "3"}
         with pytest.raises(Conflict):
-            await client.delete(created, unchanged=True)
+            await client.delete(created, optimistic_lock=True)
         with pytest.raises(Conflict):
             await client.patch(created, relabeled, optimistic_lock=True)
         with pytest.raises(ValueError, match="a patch of n cannot rename it to other"):

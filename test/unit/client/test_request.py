@@ -91,7 +91,6 @@ def test_patch_request_has_type_field_manager_and_subresource() -> None:
         patch_type=PatchType.STRATEGIC_MERGE,
         subresource="status",
         field_manager="kruise-probe-manager",
-        metadata_only=False,
     )
 
     assert request.method == "PATCH"
@@ -119,7 +118,6 @@ def test_only_idempotent_patches_are_repeatable(patch_type: PatchType, repeatabl
         patch_type=patch_type,
         subresource="",
         field_manager="m",
-        metadata_only=True,
     )
 
     assert request.repeatable is repeatable

@@ -23,7 +23,7 @@ def caches() -> tuple[Store[Pod], MutationCache[Pod]]:
 async def test_the_newer_of_stored_and_written_is_returned() -> None:
     store, cache = caches()
     store.put(at("5"))
-    cache.wrote(at("7", "written"))
+    cache.record_write(at("7", "written"))
     found = cache.get(pod().key)
     assert found is not None
     assert found.ip == "written"
@@ -36,7 +36,7 @@ async def test_the_newer_of_stored_and_written_is_returned() -> None:
 async def test_versions_compare_as_numbers() -> None:
     store, cache = caches()
     store.put(at("9"))
-    cache.wrote(at("10", "written"))
+    cache.record_write(at("10", "written"))
     found = cache.get(pod().key)
     assert found is not None
     assert found.ip == "written"
@@ -44,20 +44,20 @@ async def test_versions_compare_as_numbers() -> None:
 
 async def test_a_written_object_that_is_not_stored_yet_is_returned() -> None:
     _, cache = caches()
-    cache.wrote(at("7"))
+    cache.record_write(at("7"))
     assert cache.get(pod().key) == at("7")
 
 
 async def test_a_written_object_whose_event_never_arrives_expires() -> None:
     _, cache = caches()
-    cache.wrote(at("7"))
+    cache.record_write(at("7"))
     await asyncio.sleep(LONGEST_LAG_SECONDS + 1)
     assert cache.get(pod().key) is None
 
 
 async def test_a_written_object_is_unseen_until_the_store_has_it() -> None:
     store, cache = caches()
-    cache.wrote(at("7"))
+    cache.record_write(at("7"))
     assert cache.unseen() == [], "the store holds no such object any more"
     store.put(at("5"))
     assert cache.unseen() == [at("7")]
@@ -70,7 +70,7 @@ async def test_a_written_object_is_unseen_until_the_store_has_it() -> None:
 
 async def test_the_event_of_our_own_write_is_recognised_until_it_is_observed() -> None:
     _, cache = caches()
-    cache.wrote(at("7"))
+    cache.record_write(at("7"))
     assert not cache.is_own_write(at("6"))
     for _ in range(2):
         assert cache.is_own_write(at("7")), "a query changes nothing"
@@ -82,7 +82,7 @@ async def test_the_event_of_our_own_write_is_recognised_until_it_is_observed() -
 
 async def test_a_later_event_replaces_a_written_object() -> None:
     _, cache = caches()
-    cache.wrote(at("7"))
+    cache.record_write(at("7"))
     assert not cache.is_own_write(at("8"))
     cache.observe(at("8"))
     assert len(cache) == 0
@@ -91,9 +91,9 @@ async def test_a_later_event_replaces_a_written_object() -> None:
 async def test_written_objects_without_event_are_dropped_by_a_later_write() -> None:
     _, cache = caches()
     for number in range(5):
-        cache.wrote(msgspec.structs.replace(at("7"), name=f"web-{number}"))
+        cache.record_write(msgspec.structs.replace(at("7"), name=f"web-{number}"))
     await asyncio.sleep(LONGEST_LAG_SECONDS + 1)
-    cache.wrote(at("8"))
+    cache.record_write(at("8"))
     assert len(cache) == 1
 
 
@@ -108,32 +108,32 @@ class TestAfterADeletion:
     )
     async def test_a_late_response_to_a_write_is_ignored(self, late: Pod) -> None:
         _, cache = caches()
-        cache.deleted(at("8"))
-        cache.wrote(late)
+        cache.observe_deletion(at("8"))
+        cache.record_write(late)
         assert cache.get(pod().key) is None
 
     async def test_a_new_object_of_the_same_name_is_returned(self) -> None:
         _, cache = caches()
-        cache.deleted(at("8"))
-        cache.wrote(at("9", uid="new"))
+        cache.observe_deletion(at("8"))
+        cache.record_write(at("9", uid="new"))
         assert cache.get(pod().key) == at("9", uid="new")
 
     async def test_an_earlier_write_is_dropped(self) -> None:
         _, cache = caches()
-        cache.wrote(at("7"))
-        cache.deleted(at("8"))
+        cache.record_write(at("7"))
+        cache.observe_deletion(at("8"))
         assert cache.get(pod().key) is None
 
 
 async def test_an_object_that_we_deleted_is_hidden_until_its_event() -> None:
     store, cache = caches()
     store.put(at("5"))
-    cache.wrote(at("6"))
-    cache.removed(at("6"))
+    cache.record_write(at("6"))
+    cache.record_delete(at("6"))
     assert cache.get(pod().key) is None
     assert cache.list() == []
     store.remove(pod().key)
-    cache.deleted(at("6"))
+    cache.observe_deletion(at("6"))
     store.put(at("9", uid="successor"))
     cache.observe(at("9", uid="successor"))
     assert cache.list() == [at("9", uid="successor")]
@@ -142,7 +142,7 @@ async def test_an_object_that_we_deleted_is_hidden_until_its_event() -> None:
 async def test_a_successor_of_an_object_that_we_deleted_is_shown() -> None:
     store, cache = caches()
     store.put(at("5"))
-    cache.removed(at("5"))
+    cache.record_delete(at("5"))
     store.put(at("9", uid="successor"))
     assert cache.get(pod().key) == at("9", uid="successor")
 
@@ -150,7 +150,7 @@ async def test_a_successor_of_an_object_that_we_deleted_is_shown() -> None:
 async def test_an_object_whose_deletion_is_never_reported_is_shown_again() -> None:
     store, cache = caches()
     store.put(at("5"))
-    cache.removed(at("5"))
+    cache.record_delete(at("5"))
     await asyncio.sleep(LONGEST_LAG_SECONDS + 1)
     assert cache.get(pod().key) == at("5")
 
@@ -159,7 +159,7 @@ async def test_lists_and_indexes_contain_what_was_written() -> None:
     store: Store[Pod] = Store({"ip": lambda each: [each.ip]})
     cache = MutationCache(store)
     store.put(at("5", "old"))
-    cache.wrote(at("7", "new"))
+    cache.record_write(at("7", "new"))
     assert [each.ip for each in cache.list()] == ["new"]
     assert [each.ip for each in cache.by_index("ip", "new")] == ["new"]
     assert not cache.by_index("ip", "old")

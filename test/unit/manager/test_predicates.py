@@ -10,8 +10,8 @@ from kruise_probe.runtime import (
     ApiObject,
     ObjectMeta,
     Predicate,
-    objects,
-    updates,
+    object_predicate,
+    update_predicate,
 )
 
 NEVER = Predicate(create=lambda obj: False, update=lambda old, new: False, delete=lambda obj: False)
@@ -22,7 +22,7 @@ ANNOTATED = ApiObject(ObjectMeta("a", generation=1, labels={"x": "1"}, annotatio
 DELETING = ApiObject(
     ObjectMeta("a", generation=2, labels={"x": "1"}, deletion_timestamp="2026-01-01T00:00:00Z")
 )
-LABELED_ONE = objects(lambda obj: obj.metadata.labels.get("x") == "1")
+LABELED_ONE = object_predicate(lambda obj: obj.metadata.labels.get("x") == "1")
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_updates_that_are_accepted(predicate: Predicate, accepted: set[str]) -> 
     [
         pytest.param(GENERATION_CHANGED, True, True, id="changes-accept-both"),
         pytest.param(DELETION, False, True, id="deletion"),
-        pytest.param(~updates(lambda old, new: True), False, False, id="not"),
+        pytest.param(~update_predicate(lambda old, new: True), False, False, id="not"),
         pytest.param(LABELED_ONE, True, True, id="objects"),
         pytest.param(LABELED_ONE & NEVER, False, False, id="and"),
         pytest.param(LABELED_ONE | NEVER, True, True, id="or"),
