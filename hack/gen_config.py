@@ -28,6 +28,7 @@ from kruise_probe.manifests.workloads import (
     SOCKET_FOLDERS,
     WEBHOOK_PORT,
     Install,
+    Manifest,
     daemon,
     manager,
     namespace,
@@ -48,11 +49,9 @@ TOO_OLD = """\
 ALLOWED_LABEL = "an-allowed-label"
 ALLOWED_LABELS = "{{ toJson (sortAlpha .Values.manager.allowedLabelKeys) }}"
 GATE = "EnablePodProbeMarkerOnServerless"
-SERVERLESS = (  # as the manager reads its gates: one said by name wins over its stage
+SERVERLESS = (  # As in the manager: a gate's own name overrides AllAlpha.
     f'hasKey .Values.featureGates "{GATE}" | ternary .Values.featureGates.{GATE} .Values.featureGates.AllAlpha'
 )
-
-Manifest = dict[str, Any]
 
 
 def generated() -> dict[Path, str]:

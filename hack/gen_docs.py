@@ -14,9 +14,9 @@ import click
 from kruise_probe.api import reserved
 from kruise_probe.cli.main import cli
 from kruise_probe.manifests.crds import marker_crd, node_pod_probe_crd
+from kruise_probe.manifests.schema import Schema
 
 DOCS = Path(__file__).parent.parent / "docs"
-Schema = dict[str, Any]
 
 INTRODUCTION = """# Reference
 

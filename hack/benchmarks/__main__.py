@@ -80,7 +80,7 @@ def manager_options(command: Callable[..., None]) -> Callable[..., None]:
 @runs_option
 def manager(runs: int, cmd: str, **options: Any) -> None:
     """A manager with hollow nodes and pods on a real API server."""
-    bench = manager_bench.Options(command=cmd, **options)
+    bench = manager_bench.ManagerBench(command=cmd, **options)
     _repeat(runs, lambda: manager_bench.measure(bench))
 
 
@@ -100,7 +100,7 @@ def manager(runs: int, cmd: str, **options: Any) -> None:
 @runs_option
 def latency(runs: int, cmd: str, rates: tuple[int, ...], seconds: float, **options: Any) -> None:
     """The time from a result to the label on the pod, at rising load."""
-    bench = manager_bench.Options(command=cmd, **options)
+    bench = manager_bench.ManagerBench(command=cmd, **options)
     _repeat(runs, lambda: latency_bench.measure(bench, rates=rates, seconds=seconds))
 
 
@@ -137,8 +137,8 @@ def together(
     **options: Any,
 ) -> None:
     """Manager and daemon: the time from the response of a pod to its label, on one node."""
-    bench = together_bench.Options(
-        manager=manager_bench.Options(command=cmd, nodes=1, **options),
+    bench = together_bench.TogetherBench(
+        manager=manager_bench.ManagerBench(command=cmd, nodes=1, **options),
         command=daemon_cmd,
         ready=daemon_ready,
         rates=rates,
@@ -203,7 +203,7 @@ def together(
 @runs_option
 def daemon(runs: int, cmd: str, **options: Any) -> None:
     """A daemon with containers of a real node (needs root for the runtime's socket)."""
-    bench = daemon_bench.Options(command=cmd, **options)
+    bench = daemon_bench.DaemonBench(command=cmd, **options)
     _repeat(runs, lambda: daemon_bench.measure(bench))
 
 
@@ -246,7 +246,7 @@ def scale(runs: int, sizes: tuple[tuple[int, int], ...]) -> None:
 @runs_option
 def server(runs: int, **options: Any) -> None:
     """The API server's CPU for each kind of write of a NodePodProbe."""
-    bench = server_bench.Options(**options)
+    bench = server_bench.ServerBench(**options)
     _repeat(runs, lambda: server_bench.measure(bench))
 
 

@@ -51,7 +51,7 @@ OURS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class DaemonBench:
     """The command line. `kubeconfig` is the cluster of the pods, `socket` its node's runtime."""
 
     command: str
@@ -67,13 +67,13 @@ class Options:
     tcp_rates: tuple[int, ...]
 
 
-class _Pod(NamedTuple):
+class _ProbedPod(NamedTuple):
     name: str
     uid: str
     container_id: str
 
 
-class Entry(NamedTuple):
+class ProbeEntry(NamedTuple):
     """A probe: which pod, its name, and the wire form of its handler."""
 
     pod: int
@@ -81,7 +81,7 @@ class Entry(NamedTuple):
     handler: dict[str, Any]
 
 
-async def measure(options: Options) -> list[Row]:
+async def measure(options: DaemonBench) -> list[Row]:
     rows: list[Row] = []
 
     def add(row: Row) -> None:
@@ -109,8 +109,8 @@ async def measure(options: Options) -> list[Row]:
 
 @asynccontextmanager
 async def _running_pods(
-    cluster: Api, runtime: GrpcRuntime, options: Options
-) -> AsyncIterator[list[_Pod]]:
+    cluster: Api, runtime: GrpcRuntime, options: DaemonBench
+) -> AsyncIterator[list[_ProbedPod]]:
     """Pods in the host's network that sleep; deleted after the block."""
     progress(f"creating {options.pods} pods")
     namespace = f"/api/v1/namespaces/{hollow.NAMESPACE}"
@@ -175,11 +175,11 @@ def _sleeper(number: int, image: str) -> dict[str, Any]:
     }
 
 
-async def _containers(runtime: GrpcRuntime, count: int) -> list[_Pod]:
+async def _containers(runtime: GrpcRuntime, count: int) -> list[_ProbedPod]:
     async with asyncio.timeout(START_SECONDS):
         while True:
             found = [
-                _Pod(each.pod_name, each.pod_uid, each.id)
+                _ProbedPod(each.pod_name, each.pod_uid, each.id)
                 for each in await runtime.list_containers()
                 if each.pod_namespace == hollow.NAMESPACE and each.state is ContainerState.RUNNING
             ]
@@ -193,11 +193,11 @@ class _Run:
 
     def __init__(
         self,
-        options: Options,
+        options: DaemonBench,
         launcher: Launcher,
         api: Api,
         runtime: GrpcRuntime,
-        pods: list[_Pod],
+        pods: list[_ProbedPod],
         host: str,
         add: Callable[[Row], None],
     ) -> None:
@@ -235,9 +235,9 @@ class _Run:
             "daemon", options.command, options.ready, node=NODE, socket=options.socket
         )
 
-    async def _write_spec(self, entries: list[Entry]) -> None:
+    async def _write_spec(self, entries: list[ProbeEntry]) -> None:
         """Writes the spec, in place of a manager."""
-        by_pod: dict[int, list[Entry]] = {}
+        by_pod: dict[int, list[ProbeEntry]] = {}
         for entry in entries:
             by_pod.setdefault(entry.pod % len(self._pods), []).append(entry)
         numbers = {"periodSeconds": PERIOD_SECONDS, "timeoutSeconds": 1}
@@ -263,7 +263,7 @@ class _Run:
         self,
         daemon: Measured,
         phase: str,
-        entries: list[Entry],
+        entries: list[ProbeEntry],
         *,
         per_second: float,
         more: Callable[[], dict[str, Any]] = dict,
@@ -317,11 +317,11 @@ class _Run:
             pages(self._host) as site,
         ):
             tcp = [
-                Entry(n, f"tcp-{n}", {"tcpSocket": {"port": port}})
+                ProbeEntry(n, f"tcp-{n}", {"tcpSocket": {"port": port}})
                 for n, port in enumerate(open_doors.ports)
             ]
             http = [
-                Entry(
+                ProbeEntry(
                     n,
                     f"http-{n}",
                     {"httpGet": {"port": site.port, "path": f"/{n}", "scheme": "HTTP"}},
@@ -337,7 +337,7 @@ class _Run:
     async def _tcp(self, daemon: Measured, count: int) -> None:
         async with doors(self._host, count) as open_doors:
             entries = [
-                Entry(n, f"tcp-{n}", {"tcpSocket": {"port": port}})
+                ProbeEntry(n, f"tcp-{n}", {"tcpSocket": {"port": port}})
                 for n, port in enumerate(open_doors.ports)
             ]
 
@@ -362,7 +362,8 @@ class _Run:
     async def _exec(self, daemon: Measured, count: int) -> None:
         """In turns with the bare calls, because the cost of a call changes with the machine's speed."""
         entries = [
-            Entry(n, f"exec-{n}", {"exec": {"command": ["true", str(n)]}}) for n in range(count)
+            ProbeEntry(n, f"exec-{n}", {"exec": {"command": ["true", str(n)]}})
+            for n in range(count)
         ]
         pairs: list[tuple[float, float]] = []
         for _ in range(EXEC_TURNS):
@@ -417,7 +418,7 @@ class _Run:
         loop = asyncio.get_running_loop()
         async with pages(self._host) as site, asyncio.TaskGroup() as group:
             entries = [
-                Entry(
+                ProbeEntry(
                     n,
                     f"http-{n}",
                     {"httpGet": {"port": site.port, "path": f"/{n}", "scheme": "HTTP"}},

@@ -36,12 +36,12 @@ STAMP = "2026-01-01T00:00:00Z"
 _encode = msgspec.json.encode
 
 
-class Pod(NamedTuple):
+class HollowPod(NamedTuple):
     name: str
     uid: str
 
 
-PodsOf = dict[str, list[Pod]]
+PodsOf = dict[str, list[HollowPod]]
 """The pods of each node."""
 
 
@@ -50,13 +50,13 @@ async def create(api: RawApi, *, nodes: int, pods: int) -> PodsOf:
     hollow = Hollow(api, NAMESPACE)
     await hollow.add_nodes(nodes)
     await hollow.add_pods(pods, nodes=nodes, padding_bytes=PADDING_BYTES)
-    found: list[tuple[str, Pod]] = []
+    found: list[tuple[str, HollowPod]] = []
     token = ""
     while True:
         page = await api.get(f"{PODS_PATH}?limit=500&continue={token}")
         for each in page["items"]:
             meta = each["metadata"]
-            found.append((each["spec"]["nodeName"], Pod(meta["name"], meta["uid"])))
+            found.append((each["spec"]["nodeName"], HollowPod(meta["name"], meta["uid"])))
         token = page["metadata"].get("continue", "")
         if not token:
             return {
@@ -88,7 +88,7 @@ def no_node_pod_probe(node: str) -> Request:
     return Request("DELETE", node_pod_probe_path(node), counted_as="DELETE nodepodprobes")
 
 
-def spec(node: str, pods: Iterable[Pod], period_seconds: int) -> Request:
+def spec(node: str, pods: Iterable[HollowPod], period_seconds: int) -> Request:
     """The patch of a manager that lists the probes of `marker` for the pods of a node."""
     probes = [
         {"name": f"{MARKER}#{each['name']}", "containerName": "main", "probe": each["probe"]}
@@ -108,7 +108,7 @@ def spec(node: str, pods: Iterable[Pod], period_seconds: int) -> Request:
 
 def results(
     node: str,
-    pods: Iterable[Pod],
+    pods: Iterable[HollowPod],
     state: str = "Succeeded",
     *,
     version: str = "",
@@ -159,7 +159,7 @@ def _states(state: str, probed_at: str, moved_at: str, message: str) -> list[Jso
     ]
 
 
-def floor_patch(pod: Pod, state: str | None) -> Request:
+def floor_patch(pod: HollowPod, state: str | None) -> Request:
     """The patch that a manager has to send for a result, under other names; None removes what it wrote."""
     conditions = [
         {"$patch": "delete", "type": f"floor.kruise-probe.io/{name}"}

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Iterator
 
 from benchmarks import hollow
-from benchmarks.manager import Options, Stage, stage
+from benchmarks.manager import Cluster, ManagerBench, stage
 from benchmarks.reporting import Row, emit, interpreter, machine_speed, percentile
 from benchmarks.watching import WatchedNode, WatchedPod
 
@@ -18,7 +18,7 @@ LOOK_SECONDS = 0.05
 LATE_SECONDS = 10.0
 
 
-async def measure(options: Options, *, rates: tuple[int, ...], seconds: float) -> list[Row]:
+async def measure(options: ManagerBench, *, rates: tuple[int, ...], seconds: float) -> list[Row]:
     rows: list[Row] = [machine_speed()]
     emit(rows[0])
     async with stage(options) as on, on.manager(options):
@@ -38,7 +38,7 @@ async def measure(options: Options, *, rates: tuple[int, ...], seconds: float) -
 class _Load:
     """Flips one pod after the other, and notes the times."""
 
-    def __init__(self, on: Stage) -> None:
+    def __init__(self, on: Cluster) -> None:
         self._on = on
         self._failed: set[str] = set()
         self._sent: dict[str, float] = {}

@@ -51,7 +51,7 @@ OURS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class ManagerBench:
     """The command line. `in_pod` runs the manager with a service account's files instead of a kubeconfig."""
 
     command: str
@@ -64,7 +64,7 @@ class Options:
     floor: bool = False
 
 
-class Stage(NamedTuple):
+class Cluster(NamedTuple):
     """The API server, hollow pods by node, and watches of what changes."""
 
     api: Api
@@ -74,7 +74,7 @@ class Stage(NamedTuple):
     markers: Watched[WatchedMarker]
     launcher: Launcher
 
-    def manager(self, options: Options) -> AbstractAsyncContextManager[Measured]:
+    def manager(self, options: ManagerBench) -> AbstractAsyncContextManager[Measured]:
         return self.launcher.running("manager", options.command, options.ready)
 
 
@@ -84,7 +84,7 @@ def control_plane(folder: Path) -> ControlPlane:
     return ControlPlane(folder / "cluster", port=port)
 
 
-async def measure(options: Options) -> list[Row]:
+async def measure(options: ManagerBench) -> list[Row]:
     """One run; each row is printed when it is measured."""
     rows: list[Row] = []
 
@@ -150,7 +150,7 @@ def _compare(row: Row, floors: dict[str, list[_Cost]]) -> None:
 
 
 @asynccontextmanager
-async def stage(options: Options) -> AsyncIterator[Stage]:
+async def stage(options: ManagerBench) -> AsyncIterator[Cluster]:
     """Everything but the manager."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kp-bench-")))
@@ -170,7 +170,7 @@ async def stage(options: Options) -> AsyncIterator[Stage]:
         names = {pod.name for on_node in pods_of.values() for pod in on_node}
         await pods.until(lambda _: True, of=names)
         launcher = Launcher(plane, setup, folder, as_pod=options.in_pod)
-        yield Stage(api, pods_of, pods, nodes, markers, launcher)
+        yield Cluster(api, pods_of, pods, nodes, markers, launcher)
         for watch in watches:
             watch.cancel()
 
@@ -184,7 +184,7 @@ def crds_in(paths: tuple[Path, ...]) -> Iterator[dict[str, Any]]:
                     yield document
 
 
-async def _floor(on: Stage, floors: dict[str, list[_Cost]], add: Callable[[Row], None]) -> None:
+async def _floor(on: Cluster, floors: dict[str, list[_Cost]], add: Callable[[Row], None]) -> None:
     for phase, state in (("first results", "Succeeded"), ("flip", "Failed"), ("delete", None)):
         patches = [
             hollow.floor_patch(pod, state) for on_node in on.pods_of.values() for pod in on_node
@@ -195,7 +195,7 @@ async def _floor(on: Stage, floors: dict[str, list[_Cost]], add: Callable[[Row],
 
 
 async def _daemons_floor(
-    on: Stage, floors: dict[str, list[_Cost]], add: Callable[[Row], None]
+    on: Cluster, floors: dict[str, list[_Cost]], add: Callable[[Row], None]
 ) -> None:
     """The cost of the daemons' writes for the API server when no manager runs.
 
@@ -213,7 +213,7 @@ async def _daemons_floor(
 
 
 async def _spec_floor(
-    on: Stage, floors: dict[str, list[_Cost]], add: Callable[[Row], None]
+    on: Cluster, floors: dict[str, list[_Cost]], add: Callable[[Row], None]
 ) -> None:
     """The patches that write every node's spec, twice, on new objects like those of the manager."""
     for _ in range(2):
@@ -226,14 +226,14 @@ async def _spec_floor(
         await on.api.each(hollow.no_node_pod_probe(node) for node in on.pods_of)
 
 
-def _status_updates(on: Stage, state: str, **more: str) -> Iterator[Request]:
+def _status_updates(on: Cluster, state: str, **more: str) -> Iterator[Request]:
     """The daemons' updates, each of the version that is the newest when it is sent."""
     for node, pods in on.pods_of.items():
         version = on.nodes.objects[node].metadata.resourceVersion
         yield hollow.results(node, pods, state, version=version, **more)
 
 
-async def _bare_loop(on: Stage, phase: str, requests: Iterable[Request]) -> tuple[_Cost, Row]:
+async def _bare_loop(on: Cluster, phase: str, requests: Iterable[Request]) -> tuple[_Cost, Row]:
     loop = asyncio.get_running_loop()
     before, cpu, started_at = await on.api.usage(), procfs.cpu_seconds(os.getpid()), loop.time()
     await on.api.each(requests)
@@ -255,8 +255,8 @@ class _Run:
 
     def __init__(
         self,
-        on: Stage,
-        options: Options,
+        on: Cluster,
+        options: ManagerBench,
         add: Callable[[Row], None],
     ) -> None:
         self._on = on

@@ -283,7 +283,7 @@ async def _one_flip(informers: Informers, writer: _Writer, probes: _Served[Any])
     stored = informers.node_pod_probes.lister.get(NamespacedName("", node))
     assert stored is not None, "every node was planned"
     wire = msgspec.json.decode(msgspec.json.encode(stored))
-    pods = [hollow.Pod(each["name"], each["uid"]) for each in wire["spec"]["podProbes"]]
+    pods = [hollow.HollowPod(each["name"], each["uid"]) for each in wire["spec"]["podProbes"]]
     writer.writes.clear()
 
     def send(failed: set[str], version: str) -> None:

@@ -58,7 +58,7 @@ _metadata = msgspec.json.Decoder(ApiObject)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class ServerBench:
     """The command line."""
 
     sizes: tuple[int, ...]
@@ -78,7 +78,7 @@ class Next(NamedTuple):
     version: str
 
 
-async def measure(options: Options) -> list[Row]:
+async def measure(options: ServerBench) -> list[Row]:
     """One run; each row is printed when it is measured."""
     rows: list[Row] = []
 
@@ -106,7 +106,7 @@ async def measure(options: Options) -> list[Row]:
     return rows
 
 
-async def _of_size(api: Api, server: int, pods: int, options: Options) -> AsyncIterator[Row]:
+async def _of_size(api: Api, server: int, pods: int, options: ServerBench) -> AsyncIterator[Row]:
     ticks = count()
     path = node_pod_probe_path(NODE)
     await api.call(Request("DELETE", path), fine=(404,))

@@ -15,8 +15,7 @@ from support.fake_runtime import ScriptedRuntime, served
 from support.hollow import LABEL, pod_ip
 
 from benchmarks import hollow
-from benchmarks import manager as manager_bench
-from benchmarks.manager import Stage, stage
+from benchmarks.manager import Cluster, ManagerBench, stage
 from benchmarks.process import Measured
 from benchmarks.reporting import Row, emit, interpreter, machine_speed, percentile
 from benchmarks.targets import EVERY_HOST, Pages, pages
@@ -30,17 +29,17 @@ PROBES_PER_POD = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class TogetherBench:
     """The command line."""
 
-    manager: manager_bench.Options
+    manager: ManagerBench
     command: str
     ready: str
     rates: tuple[int, ...]
     seconds: float
 
 
-async def measure(options: Options) -> list[Row]:
+async def measure(options: TogetherBench) -> list[Row]:
     rows: list[Row] = []
 
     def add(row: Row) -> None:
@@ -82,7 +81,7 @@ async def measure(options: Options) -> list[Row]:
 
 
 @asynccontextmanager
-async def _daemon(on: Stage, options: Options) -> AsyncIterator[Measured]:
+async def _daemon(on: Cluster, options: TogetherBench) -> AsyncIterator[Measured]:
     """The command, ready, with a runtime in which every pod's container runs."""
     runtime = ScriptedRuntime()
     ((node, pods),) = on.pods_of.items()
@@ -134,7 +133,7 @@ def _each_second(handler: dict[str, Any]) -> dict[str, Any]:
 class _Load:
     """Flips one pod after the other, and notes when the label changes."""
 
-    def __init__(self, on: Stage, site: Pages) -> None:
+    def __init__(self, on: Cluster, site: Pages) -> None:
         self._site = site
         self._pods = list(on.pods.objects)
         self._wanted: dict[str, str] = {}

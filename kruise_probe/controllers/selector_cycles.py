@@ -87,7 +87,7 @@ def cycle_text(cycle: Sequence[CycleStep]) -> str:
     return "; ".join(steps[:LISTED_STEPS]) + (f"; and {more} more" if more > 0 else "")
 
 
-class _Namespace:
+class _NamespaceCycles:
     __slots__ = ("changed", "cycles", "markers", "not_before")
 
     def __init__(self) -> None:
@@ -101,11 +101,11 @@ class SelectorCycles:
     """The cycles of every namespace. `refresh` computes them if a marker of the namespace has changed."""
 
     def __init__(self) -> None:
-        self._namespaces: dict[str, _Namespace] = {}
+        self._namespaces: dict[str, _NamespaceCycles] = {}
 
     def set_marker(self, marker: CompiledMarker) -> None:
         """Add a marker, or replace the one of the same key."""
-        namespace = self._namespaces.setdefault(marker.key.namespace, _Namespace())
+        namespace = self._namespaces.setdefault(marker.key.namespace, _NamespaceCycles())
         namespace.markers[marker.key] = marker
         namespace.changed = True
 

@@ -78,7 +78,7 @@ class Recorder(Protocol):
     async def run(self) -> None: ...
 
 
-class Client(StatusClient, LeaseClient, Protocol):
+class AgentClient(StatusClient, LeaseClient, Protocol):
     """All requests of the daemon to the API server, except events."""
 
 
@@ -94,7 +94,7 @@ class Agent:
         *,
         node_name: str,
         informer: Informer,
-        client: Client,
+        client: AgentClient,
         containers: WatchedContainers,
         host_addresses: HostAddresses,
         prober_factory: Callable[[Probe], Prober],

@@ -30,7 +30,7 @@ from kruise_probe.inspection.spec_links import (
     pod_link,
     port_link,
 )
-from kruise_probe.inspection.status import JSON_VERSION, View, check_text
+from kruise_probe.inspection.status import JSON_VERSION, JsonView, check_text
 from kruise_probe.inspection.traces import checks_of
 
 HOST_NETWORK: Final = (
@@ -42,7 +42,7 @@ HOST_NETWORK: Final = (
 NO_CHANGES: Final = Changes({}, {}, [], [])
 
 
-class AttemptView(View, frozen=True):
+class AttemptView(JsonView, frozen=True):
     """One attempt of one probe.
 
     Attributes:
@@ -65,7 +65,7 @@ class AttemptView(View, frozen=True):
     annotations: dict[str, str | None]
 
 
-class AttemptsView(View, frozen=True):
+class AttemptsView(JsonView, frozen=True):
     """`notes`: what is unknown, and where a result may differ from the daemon's."""
 
     version: int

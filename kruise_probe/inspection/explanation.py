@@ -17,14 +17,14 @@ from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.inspection.link import Link, LinkState
 from kruise_probe.inspection.selectors import selector_text, unmet, why_not
 from kruise_probe.inspection.snapshot import SeenPod, Snapshot
-from kruise_probe.inspection.status import JSON_VERSION, View, check_text
+from kruise_probe.inspection.status import JSON_VERSION, JsonView, check_text
 from kruise_probe.inspection.traces import ProbeTrace, readiness_gates_of, traces_of
 
 MAX_UNMATCHED: Final = 10
 """Maximum listed markers that do not select the pod, closest first."""
 
 
-class LinkView(View, frozen=True):
+class LinkView(JsonView, frozen=True):
     """`state` is ok, waiting or broken."""
 
     link: str
@@ -34,7 +34,7 @@ class LinkView(View, frozen=True):
     remedy: str
 
 
-class TraceView(View, frozen=True):
+class TraceView(JsonView, frozen=True):
     """`first_broken` is the first link that is not ok, or empty; it may be waiting."""
 
     probe: str
@@ -45,13 +45,13 @@ class TraceView(View, frozen=True):
     reason: str
 
 
-class MatchView(View, frozen=True):
+class MatchView(JsonView, frozen=True):
     marker: str
     selector: str
     probes: list[TraceView]
 
 
-class UnmatchedView(View, frozen=True):
+class UnmatchedView(JsonView, frozen=True):
     """A marker that does not select the pod, and why."""
 
     marker: str
@@ -59,7 +59,7 @@ class UnmatchedView(View, frozen=True):
     why: str
 
 
-class ExplanationView(View, frozen=True):
+class ExplanationView(JsonView, frozen=True):
     """`summary` is the answer in one line; `elsewhere` are markers of other namespaces that would select the pod."""
 
     version: int
@@ -77,7 +77,7 @@ class ExplanationView(View, frozen=True):
     elsewhere: list[str]
 
 
-class ExplanationsView(View, frozen=True):
+class ExplanationsView(JsonView, frozen=True):
     """The format of -o json for several pods."""
 
     version: int

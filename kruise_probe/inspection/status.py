@@ -37,11 +37,11 @@ PENDING: Final = "Pending"
 """The state of a probe that has no result yet."""
 
 
-class View(msgspec.Struct, frozen=True, rename="camel"):
+class JsonView(msgspec.Struct, frozen=True, rename="camel"):
     """Base of the structs for `-o json`: every field is always printed."""
 
 
-class Problem(View, frozen=True):
+class Problem(JsonView, frozen=True):
     """`severity` is `broken` or `waiting`; `link` is the link of the trace; pod and probe may be empty."""
 
     severity: str
@@ -54,7 +54,7 @@ class Problem(View, frozen=True):
     node: str
 
 
-class ProbeView(View, frozen=True):
+class ProbeView(JsonView, frozen=True):
     """A probe of the marker, with effective numbers."""
 
     name: str
@@ -68,7 +68,7 @@ class ProbeView(View, frozen=True):
     pod_condition_type: str
 
 
-class ResultView(View, frozen=True):
+class ResultView(JsonView, frozen=True):
     """The newest result; `state` is Succeeded, Failed, Unknown or Pending, times are RFC 3339 or empty.
 
     `labels` and `annotations` are those of the pod that this probe owns. `outdated`: the result is that of the probe
@@ -85,7 +85,7 @@ class ResultView(View, frozen=True):
     outdated: bool
 
 
-class PodView(View, frozen=True):
+class PodView(JsonView, frozen=True):
     name: str
     uid: str
     node: str
@@ -95,7 +95,7 @@ class PodView(View, frozen=True):
     annotations: dict[str, str]
 
 
-class CountsView(View, frozen=True):
+class CountsView(JsonView, frozen=True):
     """Probed pods by state. A pod is failed if any probe is Failed, succeeded if all are, otherwise unknown."""
 
     pods: int
@@ -104,7 +104,7 @@ class CountsView(View, frozen=True):
     unknown: int
 
 
-class MarkerView(View, frozen=True):
+class MarkerView(JsonView, frozen=True):
     namespace: str
     name: str
     selector: str
@@ -115,7 +115,7 @@ class MarkerView(View, frozen=True):
     problems: list[Problem]
 
 
-class StatusView(View, frozen=True):
+class StatusView(JsonView, frozen=True):
     """`notes` name the kinds that could not be read, and what is unknown without them."""
 
     version: int

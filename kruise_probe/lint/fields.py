@@ -13,8 +13,7 @@ from kruise_probe.inspection.selectors import did_you_mean
 from kruise_probe.lint.findings import Position, Rule
 from kruise_probe.lint.nodes import MappingNode, ScalarNode, SequenceNode, YamlNode
 from kruise_probe.lint.scalars import scalar_value, value_of
-
-Schema = dict[str, Any]
+from kruise_probe.manifests.schema import Schema
 
 MAX_PROBLEMS: Final = 20
 _MAX_LISTED: Final = 12

@@ -21,7 +21,7 @@ from kruise_probe.api import extraction, labels, probe_validation, reserved, val
 from kruise_probe.api.names import DELETION_COST_ANNOTATION
 from kruise_probe.api.reserved import ReservedKeys
 
-Rule = dict[str, str]
+CelRule = dict[str, str]
 
 _DNS_LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _ANY_CASE_DNS_LABEL: Final = "[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?"
@@ -34,7 +34,7 @@ FORBIDDEN: Final = "FieldValueForbidden"
 
 def _rule(
     expression: str, message: str, *, field: str = "", reason: str = "", item: str = ""
-) -> Rule:
+) -> CelRule:
     """Build a rule; `item` is a CEL expression for a message prefix that names the item."""
     rule = {"rule": expression, "message": message}
     if item:
@@ -77,7 +77,7 @@ def _is_reserved(row: ReservedKeys) -> str:
 
 def _not_reserved(
     table: Iterable[ReservedKeys], remedy: str, *, keys: str, allowed: str = ""
-) -> Iterable[Rule]:
+) -> Iterable[CelRule]:
     """Rules, one per row: none of `keys` is reserved, unless the CEL expression `allowed` is true for `k`."""
     for row in table:
         condition = f"!({_is_reserved(row)})"
@@ -101,7 +101,7 @@ def _first_invalid(items: str, condition: str) -> str:
     return f"'\"' + {items}.filter(k, !({condition}))[0] + '\": '"
 
 
-def _each(keys: str, condition: str, message: str, *, reason: str = "") -> Rule:
+def _each(keys: str, condition: str, message: str, *, reason: str = "") -> CelRule:
     """A rule: `condition` on `k` is true for each of `keys`, a CEL expression for a list or a map."""
     return _rule(
         f"{keys}.all(k, {condition})", message, reason=reason, item=_first_invalid(keys, condition)
@@ -112,7 +112,7 @@ _TEXT: Final = "[self].filter(t, t != '')"
 """CEL: a text as a list of keys, which has no key if the text is empty."""
 
 
-def _label_keys(keys: str) -> Rule:
+def _label_keys(keys: str) -> CelRule:
     return _each(keys, _is_key("k"), labels.KEY)
 
 
@@ -124,17 +124,17 @@ LABEL_VALUES: Final = _rule(
 LABELS: Final = (_label_keys("self"), LABEL_VALUES)
 
 
-def policy_labels(allowed: Collection[str]) -> tuple[Rule, ...]:
+def policy_labels(allowed: Collection[str]) -> tuple[CelRule, ...]:
     """Rules for the labels of a policy; `allowed` are reserved keys that it may write."""
     return (*LABELS, *_reserved_labels("self", allowed))
 
 
-def from_message_label(allowed: Collection[str]) -> tuple[Rule, ...]:
+def from_message_label(allowed: Collection[str]) -> tuple[CelRule, ...]:
     """Rules for a label whose value is from the message; see `policy_labels`."""
     return (_label_keys(_TEXT), *_reserved_labels(_TEXT, allowed))
 
 
-def _reserved_labels(keys: str, allowed: Collection[str]) -> Iterable[Rule]:
+def _reserved_labels(keys: str, allowed: Collection[str]) -> Iterable[CelRule]:
     return _not_reserved(
         reserved.LABELS,
         reserved.USE_ANOTHER_LABEL,
@@ -143,7 +143,7 @@ def _reserved_labels(keys: str, allowed: Collection[str]) -> Iterable[Rule]:
     )
 
 
-def _annotation_keys(keys: str) -> tuple[Rule, ...]:
+def _annotation_keys(keys: str) -> tuple[CelRule, ...]:
     return (
         _each(keys, _is_key("k", dns_label=_ANY_CASE_DNS_LABEL), labels.KEY),
         *_not_reserved(reserved.ANNOTATIONS, reserved.USE_ANOTHER_KEY, keys=keys),

@@ -7,13 +7,11 @@ Source: Kruise config/webhook; admissionregistration/v1; cert-manager's CA injec
 Differs: RBAC is limited by name to one Secret and two configurations.
 """
 
-from typing import Any, Final
+from typing import Final
 
 from kruise_probe.api.names import GROUP, VERSION
 from kruise_probe.manifests.rbac import MANAGER
-from kruise_probe.manifests.workloads import WEBHOOK_PORT, WEBHOOK_SECRET, labels_of
-
-Manifest = dict[str, Any]
+from kruise_probe.manifests.workloads import WEBHOOK_PORT, WEBHOOK_SECRET, Manifest, labels_of
 
 SERVICE: Final = "kruise-probe-webhook"
 CONFIGURATION: Final = "kruise-probe"

@@ -16,7 +16,7 @@ from kruise_probe.api.errors import FatalError, KubeError
 from kruise_probe.cli.flag_types import Duration, flag
 from kruise_probe.serving.logs import configure_logs
 from kruise_probe.serving.signals import Signalled, until_signal
-from kruise_probe_playground.documents import SAMPLE, BadFile, Document, load
+from kruise_probe_playground.documents import SAMPLE, BadFile, LoadedObject, load
 from kruise_probe_playground.node.addresses import NoAddress
 from kruise_probe_playground.programs import ChildFailed
 from kruise_probe_playground.session import Playground
@@ -30,7 +30,7 @@ _KNOWN_ERRORS = (BadFile, ChildFailed, NoAddress, NoWorkspace, FatalError, KubeE
 
 
 class Settings(NamedTuple):
-    documents: list[Document]
+    documents: list[LoadedObject]
     nodes: int
     kubeconfig_out: Path | None
     wanted_states: int
@@ -119,7 +119,7 @@ def playground(
         raise click.ClickException(str(known[0]) or type(known[0]).__name__) from error
 
 
-def _documents(files: tuple[Path, ...], *, no_sample: bool) -> list[Document]:
+def _documents(files: tuple[Path, ...], *, no_sample: bool) -> list[LoadedObject]:
     if not files and no_sample:
         return []
     try:

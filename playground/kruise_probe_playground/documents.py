@@ -95,14 +95,14 @@ class BadFile(Exception):
     """A file cannot be read or applied; the text says which, where, and what to do."""
 
 
-class Document(NamedTuple):
+class LoadedObject(NamedTuple):
     """One object of a file; `place` describes it in messages."""
 
     place: str
     object: Json
 
 
-def load(files: Sequence[Path]) -> list[Document]:
+def load(files: Sequence[Path]) -> list[LoadedObject]:
     """The objects of all files: items of lists, the pods or ReplicaSets of workloads, without ignored kinds.
 
     Raises:
@@ -116,7 +116,7 @@ def load(files: Sequence[Path]) -> list[Document]:
     return documents
 
 
-def _load_one(source: Source) -> Iterator[Document]:
+def _load_one(source: Source) -> Iterator[LoadedObject]:
     file = source.name
     if source.flaw:
         raise BadFile(f"{file}: {source.flaw.message}")
@@ -167,7 +167,7 @@ def _what(error: yaml.YAMLError) -> str:
     return problem or " ".join(str(error).split())
 
 
-def _objects(place: str, value: Any) -> Iterator[Document]:
+def _objects(place: str, value: Any) -> Iterator[LoadedObject]:
     if not isinstance(value, dict):
         raise BadFile(f"{place}: is not an object; write apiVersion, kind and metadata.name")
     missing = [key for key in ("apiVersion", "kind") if not isinstance(value.get(key), str)]
@@ -187,7 +187,7 @@ def _objects(place: str, value: Any) -> Iterator[Document]:
         raise BadFile(f"{place}: the {value['kind']} has no metadata.name; add it")
     place = f"{place} ({value['kind']} {metadata['name']})"
     try:
-        yield from (Document(place, each) for each in objects_for(value))
+        yield from (LoadedObject(place, each) for each in objects_for(value))
     except ValueError as error:
         raise BadFile(f"{place}: {error}") from error
 
@@ -209,7 +209,7 @@ class Applier:
         self._client = client
         self._served: dict[str, Mapping[str, _ServedKind]] = {}
 
-    async def apply(self, documents: Sequence[Document]) -> None:
+    async def apply(self, documents: Sequence[LoadedObject]) -> None:
         """Apply documents one after the other.
 
         Raises:
@@ -222,7 +222,7 @@ class Applier:
             except ApiError as error:
                 raise BadFile(f"{document.place}: {error.message}") from error
 
-    async def _apply(self, document: Document) -> None:
+    async def _apply(self, document: LoadedObject) -> None:
         wanted = document.object
         served = await self._kinds(wanted["apiVersion"], wanted["kind"])
         kind = served.get(wanted["kind"])

@@ -27,7 +27,7 @@ from kruise_probe_playground.access import (
     new_access,
 )
 from kruise_probe_playground.apiserver.server import EmbeddedApiServer
-from kruise_probe_playground.documents import Applier, Document
+from kruise_probe_playground.documents import Applier, LoadedObject
 from kruise_probe_playground.marker_rules import MARKER_VALIDATORS
 from kruise_probe_playground.node.containers import NoSuchContainer
 from kruise_probe_playground.node.embedded_node import EmbeddedNode
@@ -70,7 +70,7 @@ class Playground:
     def __init__(
         self,
         *,
-        documents: Sequence[Document] = (),
+        documents: Sequence[LoadedObject] = (),
         nodes: int = 1,
         kubeconfig_out: Path | None = None,
         on_note: Callable[[str], None] | None = None,
@@ -246,8 +246,8 @@ def _client(config: ClusterConfig, field_manager: str) -> RestClient:
     return RestClient(config=config, field_manager=field_manager, user_agent=USER_AGENT)
 
 
-def _namespace(name: str) -> Document:
-    return Document(
+def _namespace(name: str) -> LoadedObject:
+    return LoadedObject(
         f"Namespace {name}",
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}},
     )

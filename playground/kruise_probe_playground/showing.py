@@ -18,7 +18,7 @@ from kruise_probe_playground.check import Progress
 from kruise_probe_playground.problems import ProblemSummary, summaries
 from kruise_probe_playground.session import Playground
 from kruise_probe_playground.ticker import Line
-from kruise_probe_playground.view import Shown, View, plain_line
+from kruise_probe_playground.view import LiveView, Shown, plain_line
 
 REMEMBERED_LINES = 500
 SAMPLE_POD = "game-0"
@@ -61,9 +61,9 @@ async def show_live(playground: Playground, changes: ChangeLog, console: Console
     """Draw until cancelled."""
     board = Board(playground.client, changes.add)
 
-    def view() -> View:
+    def view() -> LiveView:
         lines = list(changes.lines)
-        return View(Shown(board.rows, lines, hints(playground), utc_now(), board.problems))
+        return LiveView(Shown(board.rows, lines, hints(playground), utc_now(), board.problems))
 
     async with asyncio.TaskGroup() as group:
         group.create_task(board.run(), name="board")

@@ -42,7 +42,7 @@ class Shown(NamedTuple):
     problems: Sequence[ProblemSummary] = ()
 
 
-class View:
+class LiveView:
     """A renderable that fills the terminal."""
 
     def __init__(self, shown: Shown) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from kruise_probe.api.times import utc_now
 from kruise_probe_playground.node.containers import (
-    Container,
     ContainerConfig,
+    LocalContainer,
     Sandbox,
     SandboxConfig,
 )
@@ -50,7 +50,7 @@ class EmbeddedRuntime:
         name: str = "main",
         environment: Mapping[str, str] | None = None,
         attempt: int = 0,
-    ) -> Container:
+    ) -> LocalContainer:
         """A started container: `.id`, `.sandbox.id`, `.sandbox.config.uid`, `.folder`, `.state`."""
         config = ContainerConfig(name, "none", tuple(command), environment or {}, attempt)
         container = self.runtime.create_container(sandbox or self.sandbox(), config)

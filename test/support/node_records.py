@@ -9,8 +9,8 @@ import msgspec
 
 from kruise_probe_playground.node.container_log import ContainerLog
 from kruise_probe_playground.node.containers import (
-    Container,
     ContainerConfig,
+    LocalContainer,
     Sandbox,
     SandboxConfig,
     State,
@@ -41,8 +41,8 @@ def sidecar(name: str) -> dict[str, Any]:
     return {"name": name, "command": ["run"], "restartPolicy": "Always"}
 
 
-def container(name: str, state: State, *, exit_code: int = 0, message: str = "") -> Container:
-    return Container(
+def container(name: str, state: State, *, exit_code: int = 0, message: str = "") -> LocalContainer:
+    return LocalContainer(
         id=f"id-of-{name}",
         sandbox=Sandbox(
             "sandbox", SandboxConfig("default", "web", "uid-1", "127.10.1.1"), Path(), AT

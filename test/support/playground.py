@@ -10,8 +10,8 @@ from support.raw_api import RawApi
 from kruise_probe.client.rest import RestClient
 from kruise_probe_playground import session
 from kruise_probe_playground.access import Access
-from kruise_probe_playground.documents import Applier, Document
-from kruise_probe_playground.node.containers import Container
+from kruise_probe_playground.documents import Applier, LoadedObject
+from kruise_probe_playground.node.containers import LocalContainer
 from kruise_probe_playground.node.cri_server import CriServer
 from kruise_probe_playground.node.cri_service import CriService
 from kruise_probe_playground.node.embedded_node import EmbeddedNode
@@ -55,7 +55,7 @@ class Node(EmbeddedNode):
     def start_runtime(self) -> None:
         self._stoppable.start()
 
-    def container(self, namespace: str, pod: str, name: str) -> Container | None:
+    def container(self, namespace: str, pod: str, name: str) -> LocalContainer | None:
         """The newest attempt of a container, running or not."""
         found = [
             each
@@ -107,7 +107,7 @@ class Playground(session.Playground):
                     return node
         return None
 
-    async def apply(self, documents: Sequence[Document]) -> None:
+    async def apply(self, documents: Sequence[LoadedObject]) -> None:
         await Applier(self.client).apply(documents)
 
     async def kill_manager(self) -> None:

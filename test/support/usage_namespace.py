@@ -17,7 +17,7 @@ from kruise_probe.api.keys import NamespacedName
 from kruise_probe.cli.reading import Following
 from kruise_probe.inspection.explanation import ExplanationView, TraceView, explanation
 from kruise_probe.inspection.snapshot import RECENT, Snapshot
-from kruise_probe_playground.documents import Document
+from kruise_probe_playground.documents import LoadedObject
 
 Json = dict[str, Any]
 
@@ -43,7 +43,7 @@ class UsageNamespace:
             if item["kind"] in ("Pod", "PodProbeMarker", "ReplicaSet")
         ]
         await self.playground.apply(
-            [Document(f"{each['kind']} {each['metadata']['name']}", each) for each in placed]
+            [LoadedObject(f"{each['kind']} {each['metadata']['name']}", each) for each in placed]
         )
 
     async def until(self, what: str, holds: Callable[[Snapshot], Any]) -> Any:

@@ -98,22 +98,22 @@ class PlaceRequest:
         return self.timeout_seconds > LONG_SECONDS
 
 
-Request = TypeVar("Request", bound=PlaceRequest)
+R = TypeVar("R", bound=PlaceRequest)
 
 
-class _Pod(Account, Generic[Request]):
+class _PodAccount(Account, Generic[R]):
     """The places of one pod, and its waiting requests by `long`, oldest first."""
 
     def __init__(self) -> None:
         super().__init__()
         self.active_until = 0.0
-        self.waiting: dict[bool, dict[Request, None]] = {False: {}, True: {}}
+        self.waiting: dict[bool, dict[R, None]] = {False: {}, True: {}}
 
     @property
     def waits(self) -> bool:
         return bool(self.waiting[False] or self.waiting[True])
 
-    def oldest(self, *, long_too: bool) -> Request | None:
+    def oldest(self, *, long_too: bool) -> R | None:
         short = next(iter(self.waiting[False]), None)
         long = next(iter(self.waiting[True]), None) if long_too else None
         if short is None or long is None:
@@ -121,13 +121,13 @@ class _Pod(Account, Generic[Request]):
         return short if short.number < long.number else long
 
 
-class _Namespace(Account, Generic[Request]):
+class _NamespaceAccount(Account, Generic[R]):
     """The places of one namespace, and its waiting pods; the pod that was served last comes last."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.pods: dict[str, _Pod[Request]] = {}
-        self.waiting: dict[_Pod[Request], None] = {}
+        self.pods: dict[str, _PodAccount[R]] = {}
+        self.waiting: dict[_PodAccount[R], None] = {}
 
 
 Key = TypeVar("Key")
@@ -140,7 +140,7 @@ def _requeue(queue: dict[Key, None], tenant: Key, *, waits: bool) -> None:
         queue[tenant] = None
 
 
-class ExecShares(Generic[Request]):
+class ExecShares(Generic[R]):
     """The places of a node, their holders, and the waiting requests.
 
     Invariants: no more than `places` are held. Of the requests that may have a place, the namespace that holds the
@@ -152,8 +152,8 @@ class ExecShares(Generic[Request]):
         self._places = places
         self._places_for_long = max(1, places - max(1, places // 4))
         self._node = Account()
-        self._namespaces: dict[str, _Namespace[Request]] = {}
-        self._waiting: dict[_Namespace[Request], None] = {}
+        self._namespaces: dict[str, _NamespaceAccount[R]] = {}
+        self._waiting: dict[_NamespaceAccount[R], None] = {}
         self._count = 0
         self._prune_at = 0.0
 
@@ -161,12 +161,12 @@ class ExecShares(Generic[Request]):
     def held(self) -> int:
         return self._node.held
 
-    def add(self, request: Request, *, now: float, period_seconds: float) -> None:
+    def add(self, request: R, *, now: float, period_seconds: float) -> None:
         """Queue the request. Its tenant keeps its share until two of its periods have passed without another."""
         if now >= self._prune_at:
             self._prune(now)
-        namespace = self._namespaces.setdefault(request.tenant.namespace, _Namespace())
-        pod = namespace.pods.setdefault(request.tenant.pod_uid, _Pod())
+        namespace = self._namespaces.setdefault(request.tenant.namespace, _NamespaceAccount())
+        pod = namespace.pods.setdefault(request.tenant.pod_uid, _PodAccount())
         active = min(max(2 * period_seconds, LEAST_ACTIVE_SECONDS), MOST_ACTIVE_SECONDS)
         pod.active_until = max(pod.active_until, now + active)
         self._count += 1
@@ -175,7 +175,7 @@ class ExecShares(Generic[Request]):
         namespace.waiting[pod] = None
         self._waiting[namespace] = None
 
-    def lengthen(self, request: Request, timeout_seconds: float) -> None:
+    def lengthen(self, request: R, timeout_seconds: float) -> None:
         """Give a request a longer timeout. One that has a place must not become long."""
         _, pod = self._tenant_of(request)
         waited = request in pod.waiting[request.long]
@@ -184,7 +184,7 @@ class ExecShares(Generic[Request]):
         if waited:
             pod.waiting[request.long][request] = None
 
-    def take(self) -> Request | None:
+    def take(self) -> R | None:
         """Give a place to the request that is next; None when none may have one."""
         found = self._next() if self._waiting and self._node.held < self._places else None
         if found is not None:
@@ -193,7 +193,7 @@ class ExecShares(Generic[Request]):
             self._count_place(found, 1)
         return found
 
-    def remove(self, request: Request) -> None:
+    def remove(self, request: R) -> None:
         """Release the place of the request, or remove it from the queue."""
         if request.has_place:
             request.has_place = False
@@ -201,7 +201,7 @@ class ExecShares(Generic[Request]):
         else:
             self._stop_waiting(request)
 
-    def limit_of(self, request: Request) -> Limit:
+    def limit_of(self, request: R) -> Limit:
         """Why a request that waits has no place yet."""
         namespace, pod = self._tenant_of(request)
         node = self._node_places()
@@ -224,7 +224,7 @@ class ExecShares(Generic[Request]):
 
     # Who is next.
 
-    def _next(self) -> Request | None:
+    def _next(self) -> R | None:
         node = self._node_places()
         for namespace in sorted(self._waiting, key=lambda each: each.held):
             if not node.allows(namespace.held):
@@ -233,7 +233,7 @@ class ExecShares(Generic[Request]):
                 return request
         return None
 
-    def _next_of(self, namespace: _Namespace[Request], node: SharedPlaces) -> Request | None:
+    def _next_of(self, namespace: _NamespaceAccount[R], node: SharedPlaces) -> R | None:
         """The request of the pod that holds the fewest places, of those whose requests may run."""
         found, fewest = None, self._places
         for pod in namespace.waiting:
@@ -250,7 +250,7 @@ class ExecShares(Generic[Request]):
         return found if found is not None and places.allows(fewest) else None
 
     def _may_be_long(
-        self, namespace: _Namespace[Request], pod: _Pod[Request], node: SharedPlaces
+        self, namespace: _NamespaceAccount[R], pod: _PodAccount[R], node: SharedPlaces
     ) -> bool:
         of_namespace, of_pod = _limits_of_long(node)
         return (
@@ -264,17 +264,17 @@ class ExecShares(Generic[Request]):
 
     # Accounts.
 
-    def _tenant_of(self, request: Request) -> tuple[_Namespace[Request], _Pod[Request]]:
+    def _tenant_of(self, request: R) -> tuple[_NamespaceAccount[R], _PodAccount[R]]:
         namespace = self._namespaces[request.tenant.namespace]
         return namespace, namespace.pods[request.tenant.pod_uid]
 
-    def _stop_waiting(self, request: Request) -> None:
+    def _stop_waiting(self, request: R) -> None:
         namespace, pod = self._tenant_of(request)
         pod.waiting[request.long].pop(request, None)
         _requeue(namespace.waiting, pod, waits=pod.waits)
         _requeue(self._waiting, namespace, waits=bool(namespace.waiting))
 
-    def _count_place(self, request: Request, number: int) -> None:
+    def _count_place(self, request: R, number: int) -> None:
         for account in (self._node, *self._tenant_of(request)):
             account.held += number
             account.held_long += number * request.long

@@ -23,7 +23,7 @@ class State(enum.Enum):
     EXITED = "EXITED"
 
 
-class Change(enum.Enum):
+class ContainerChange(enum.Enum):
     CREATED = "created"
     STARTED = "started"
     STOPPED = "stopped"
@@ -34,7 +34,7 @@ class NoSuchContainer(Exception):
     """No container or sandbox has this id."""
 
 
-class NotRunning(Exception):
+class ContainerNotRunning(Exception):
     """The container exists, but does not run."""
 
 
@@ -74,7 +74,7 @@ class Sandbox(msgspec.Struct, frozen=True, eq=False):
     created_at: datetime
 
 
-class Container(msgspec.Struct, eq=False):
+class LocalContainer(msgspec.Struct, eq=False):
     """One attempt of a container. Only the runtime changes it.
 
     `message` is the reason if it could not be started.

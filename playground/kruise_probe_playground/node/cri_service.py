@@ -18,11 +18,11 @@ from kruise_probe.daemon.cri._pb import cri_pb2 as pb
 from kruise_probe.daemon.cri._pb.cri_pb2_grpc import RuntimeServiceServicer
 from kruise_probe_playground.node.containers import (
     CannotStart,
-    Change,
-    Container,
+    ContainerChange,
+    ContainerNotRunning,
     ExecTimedOut,
+    LocalContainer,
     NoSuchContainer,
-    NotRunning,
     Sandbox,
     State,
 )
@@ -41,10 +41,10 @@ _CONTAINER_STATE = {
     State.EXITED: pb.CONTAINER_EXITED,
 }
 _EVENT_TYPE = {
-    Change.CREATED: pb.CONTAINER_CREATED_EVENT,
-    Change.STARTED: pb.CONTAINER_STARTED_EVENT,
-    Change.STOPPED: pb.CONTAINER_STOPPED_EVENT,
-    Change.DELETED: pb.CONTAINER_DELETED_EVENT,
+    ContainerChange.CREATED: pb.CONTAINER_CREATED_EVENT,
+    ContainerChange.STARTED: pb.CONTAINER_STARTED_EVENT,
+    ContainerChange.STOPPED: pb.CONTAINER_STOPPED_EVENT,
+    ContainerChange.DELETED: pb.CONTAINER_DELETED_EVENT,
 }
 
 
@@ -136,7 +136,7 @@ class CriService(RuntimeServiceServicer):
         except NoSuchContainer:
             code = grpc.StatusCode.NOT_FOUND
             details = f'failed to find container "{request.container_id}" in store: not found'
-        except NotRunning as error:
+        except ContainerNotRunning as error:
             details = f"container is in CONTAINER_{error} state"
         except ExecTimedOut:
             code = grpc.StatusCode.DEADLINE_EXCEEDED
@@ -154,7 +154,7 @@ class CriService(RuntimeServiceServicer):
         events: asyncio.Queue[pb.ContainerEventResponse] = asyncio.Queue(WAITING_EVENTS)
         fell_behind = asyncio.Event()
 
-        def note(change: Change, container: Container) -> None:
+        def note(change: ContainerChange, container: LocalContainer) -> None:
             if events.full():
                 fell_behind.set()
             else:
@@ -175,18 +175,18 @@ def _nanoseconds(at: datetime | None) -> int:
     return int(at.timestamp()) * 1_000_000_000 + at.microsecond * 1_000
 
 
-def _labels(container: Container) -> dict[str, str]:
+def _labels(container: LocalContainer) -> dict[str, str]:
     return {
         **container.sandbox.config.labels,
         "io.kubernetes.container.name": container.config.name,
     }
 
 
-def _annotations(container: Container) -> dict[str, str]:
+def _annotations(container: LocalContainer) -> dict[str, str]:
     return {"io.kubernetes.container.restartCount": str(container.config.attempt)}
 
 
-def _container(container: Container) -> pb.Container:
+def _container(container: LocalContainer) -> pb.Container:
     return pb.Container(
         id=container.id,
         pod_sandbox_id=container.sandbox.id,
@@ -200,7 +200,7 @@ def _container(container: Container) -> pb.Container:
     )
 
 
-def _container_status(container: Container) -> pb.ContainerStatus:
+def _container_status(container: LocalContainer) -> pb.ContainerStatus:
     return pb.ContainerStatus(
         id=container.id,
         metadata=pb.ContainerMetadata(name=container.config.name, attempt=container.config.attempt),
@@ -246,13 +246,15 @@ def _sandbox_status(sandbox: Sandbox) -> pb.PodSandboxStatus:
     )
 
 
-def _event(change: Change, container: Container) -> pb.ContainerEventResponse:
+def _event(change: ContainerChange, container: LocalContainer) -> pb.ContainerEventResponse:
     return pb.ContainerEventResponse(
         container_id=container.id,
         container_event_type=_EVENT_TYPE[change],
         created_at=_nanoseconds(utc_now()),
         pod_sandbox_status=_sandbox_status(container.sandbox),
-        containers_statuses=[] if change is Change.DELETED else [_container_status(container)],
+        containers_statuses=[]
+        if change is ContainerChange.DELETED
+        else [_container_status(container)],
     )
 
 
@@ -268,7 +270,7 @@ def _sandbox_matches(sandbox: Sandbox, wanted: pb.PodSandboxFilter) -> bool:
     )
 
 
-def _container_matches(container: Container, wanted: pb.ContainerFilter) -> bool:
+def _container_matches(container: LocalContainer, wanted: pb.ContainerFilter) -> bool:
     return (
         container.id.startswith(wanted.id)
         and container.sandbox.id.startswith(wanted.pod_sandbox_id)

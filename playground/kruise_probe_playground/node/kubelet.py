@@ -9,7 +9,7 @@ import asyncio
 import structlog
 
 from kruise_probe.informers.shared_informer import SharedInformer
-from kruise_probe_playground.node.containers import Change, Container
+from kruise_probe_playground.node.containers import ContainerChange, LocalContainer
 from kruise_probe_playground.node.pod_worker import NodeContext, PodWorker
 from kruise_probe_playground.node.pods import NodePod
 
@@ -51,7 +51,7 @@ class Kubelet:
         if worker := self._workers.pop(last_known.uid, None):
             worker.gone()
 
-    def _container_changed(self, change: Change, container: Container) -> None:
+    def _container_changed(self, change: ContainerChange, container: LocalContainer) -> None:
         if worker := self._workers.get(container.sandbox.config.uid):
             worker.container_changed(change, container)
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from kruise_probe_playground.node.containers import Container, State
+from kruise_probe_playground.node.containers import LocalContainer, State
 from kruise_probe_playground.node.pods import PodContainer, PodSpec
 
 FIRST_BACKOFF_SECONDS = 1.0
@@ -33,8 +33,8 @@ class ContainerRecord(msgspec.Struct, eq=False):
     """
 
     spec: PodContainer
-    current: Container | None = None
-    previous: Container | None = None
+    current: LocalContainer | None = None
+    previous: LocalContainer | None = None
     restarts: int = 0
     started: bool = False
     problem: str = ""

@@ -18,9 +18,9 @@ from kruise_probe.client.event_series import ObjectReference
 from kruise_probe.client.recorder import EventRecorder
 from kruise_probe_playground.node.addresses import AddressBlock, NoAddress
 from kruise_probe_playground.node.containers import (
-    Change,
-    Container,
+    ContainerChange,
     ContainerConfig,
+    LocalContainer,
     Sandbox,
     SandboxConfig,
 )
@@ -85,12 +85,12 @@ class PodWorker:
         self._gone.set()
         self._changed.set()
 
-    def container_changed(self, change: Change, container: Container) -> None:
+    def container_changed(self, change: ContainerChange, container: LocalContainer) -> None:
         """Handle a change of a container. Changes of old attempts are ignored."""
         record = self._records.get(container.config.name)
         if record is None or record.current is not container:
             return
-        if change is Change.STOPPED:
+        if change is ContainerChange.STOPPED:
             record.note_end(loop_time=asyncio.get_running_loop().time())
             if container.started_at is None:
                 self._warn(record, "Failed", f"Error: {container.message}")
@@ -208,7 +208,7 @@ class PodWorker:
         )
 
     async def _await_started(
-        self, record: ContainerRecord, container: Container, probe: Probe
+        self, record: ContainerRecord, container: LocalContainer, probe: Probe
     ) -> None:
         runtime = self._context.runtime
         if await wait_started(runtime, container, probe):

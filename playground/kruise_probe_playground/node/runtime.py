@@ -18,13 +18,13 @@ from kruise_probe_playground.guardian import MARK_VARIABLE, kill_survivors
 from kruise_probe_playground.node.container_log import ContainerLog
 from kruise_probe_playground.node.containers import (
     CannotStart,
-    Change,
-    Container,
+    ContainerChange,
     ContainerConfig,
+    ContainerNotRunning,
     ExecOutput,
     ExecTimedOut,
+    LocalContainer,
     NoSuchContainer,
-    NotRunning,
     Sandbox,
     SandboxConfig,
     State,
@@ -42,7 +42,7 @@ START_FAILED_EXIT_CODE = 128
 """Exit code of a container whose command cannot be started, as in containerd."""
 
 
-Listener = Callable[[Change, Container], None]
+Listener = Callable[[ContainerChange, LocalContainer], None]
 
 
 class LocalRuntime:
@@ -64,7 +64,7 @@ class LocalRuntime:
         self._base_environment = base_environment
         self._now = now
         self._sandboxes: dict[str, Sandbox] = {}
-        self._containers: dict[str, Container] = {}
+        self._containers: dict[str, LocalContainer] = {}
         self._listeners: list[Listener] = []
         self._watching: asyncio.TaskGroup | None = None
 
@@ -88,7 +88,7 @@ class LocalRuntime:
         return self._sandboxes.values()
 
     @property
-    def containers(self) -> Collection[Container]:
+    def containers(self) -> Collection[LocalContainer]:
         return self._containers.values()
 
     def sandbox(self, sandbox_id: str) -> Sandbox:
@@ -102,7 +102,7 @@ class LocalRuntime:
         except KeyError:
             raise NoSuchContainer(sandbox_id) from None
 
-    def container(self, container_id: str) -> Container:
+    def container(self, container_id: str) -> LocalContainer:
         """The container with this id or unique id prefix, as in containerd.
 
         Raises:
@@ -139,7 +139,7 @@ class LocalRuntime:
         self._sandboxes[sandbox.id] = sandbox
         return sandbox
 
-    def create_container(self, sandbox: Sandbox, config: ContainerConfig) -> Container:
+    def create_container(self, sandbox: Sandbox, config: ContainerConfig) -> LocalContainer:
         """Create the container with an empty folder; earlier attempts must have ended.
 
         Raises:
@@ -149,7 +149,7 @@ class LocalRuntime:
         folder = sandbox.folder / config.name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        container = Container(
+        container = LocalContainer(
             id=container_id,
             sandbox=sandbox,
             config=config,
@@ -166,10 +166,10 @@ class LocalRuntime:
             ended=asyncio.Event(),
         )
         self._containers[container_id] = container
-        self._notify(Change.CREATED, container)
+        self._notify(ContainerChange.CREATED, container)
         return container
 
-    def start_container(self, container: Container) -> None:
+    def start_container(self, container: LocalContainer) -> None:
         """Start its process. If the command cannot be started, the container becomes exited with the reason."""
         if self._watching is None:
             raise RuntimeError("start_container needs a running runtime")
@@ -190,9 +190,9 @@ class LocalRuntime:
         self._watching.create_task(
             self._watch(container, container.process), name=f"container {container.id[:8]}"
         )
-        self._notify(Change.STARTED, container)
+        self._notify(ContainerChange.STARTED, container)
 
-    async def stop_container(self, container: Container, grace_seconds: float) -> None:
+    async def stop_container(self, container: LocalContainer, grace_seconds: float) -> None:
         """Send SIGTERM, and SIGKILL after the grace period; return when the container has exited."""
         if container.process is None:
             if container.state is State.CREATED:
@@ -201,11 +201,11 @@ class LocalRuntime:
         await container.process.end(grace_seconds)
         await container.ended.wait()
 
-    def remove_container(self, container: Container) -> None:
+    def remove_container(self, container: LocalContainer) -> None:
         """Remove an exited container. Its folder stays until the next attempt, or with the sandbox."""
         if self._containers.pop(container.id, None):
             container.log.close()
-            self._notify(Change.DELETED, container)
+            self._notify(ContainerChange.DELETED, container)
 
     def remove_sandbox(self, sandbox: Sandbox) -> None:
         """Remove the sandbox, its exited containers and its folder."""
@@ -215,7 +215,7 @@ class LocalRuntime:
         shutil.rmtree(sandbox.folder, ignore_errors=True)
 
     async def exec_sync(
-        self, container: Container, command: Sequence[str], *, timeout_seconds: float
+        self, container: LocalContainer, command: Sequence[str], *, timeout_seconds: float
     ) -> ExecOutput:
         """Run a command in the container's folder and environment.
 
@@ -223,12 +223,12 @@ class LocalRuntime:
         kills the command and its child processes.
 
         Raises:
-            NotRunning: the container does not run.
+            ContainerNotRunning: the container does not run.
             CannotStart: the command cannot be started.
             ExecTimedOut: the deadline passed; the command and its child processes were killed.
         """
         if container.state is not State.RUNNING:
-            raise NotRunning(container.state.value)
+            raise ContainerNotRunning(container.state.value)
         if not command:
             raise CannotStart(cannot_start(command, ValueError()))
         mark = f"{self._mark}/{container.id}/{secrets.token_hex(8)}"
@@ -262,7 +262,7 @@ class LocalRuntime:
             stderr.close()
         return ExecOutput(exit_code, stdout.data, stderr.data)
 
-    async def _watch(self, container: Container, process: LocalProcess) -> None:
+    async def _watch(self, container: LocalContainer, process: LocalProcess) -> None:
         exit_code = await process.wait()
         kill_survivors(f"{self._mark}/{container.id}")
         with suppress(TimeoutError):
@@ -271,15 +271,15 @@ class LocalRuntime:
         container.log.close()
         self._finish(container, exit_code, "Completed" if exit_code == 0 else "Error", "")
 
-    def _finish(self, container: Container, exit_code: int, reason: str, message: str) -> None:
+    def _finish(self, container: LocalContainer, exit_code: int, reason: str, message: str) -> None:
         container.state = State.EXITED
         container.finished_at = self._now()
         container.exit_code = exit_code
         container.reason = reason
         container.message = message
         container.ended.set()
-        self._notify(Change.STOPPED, container)
+        self._notify(ContainerChange.STOPPED, container)
 
-    def _notify(self, change: Change, container: Container) -> None:
+    def _notify(self, change: ContainerChange, container: LocalContainer) -> None:
         for listener in tuple(self._listeners):
             listener(change, container)

@@ -20,7 +20,7 @@ from kruise_probe.api.names import SHARED_PORTS_ANNOTATION
 from kruise_probe.client.event_series import ObjectReference
 from kruise_probe.client.recorder import EventRecorder
 from kruise_probe_playground.guardian import survivors
-from kruise_probe_playground.node.containers import Container, NoSuchContainer
+from kruise_probe_playground.node.containers import LocalContainer, NoSuchContainer
 from kruise_probe_playground.node.node_api import NodeApi
 from kruise_probe_playground.node.runtime import LocalRuntime
 
@@ -80,7 +80,7 @@ class PortWatch:
         self._recorder = recorder
         self._node = node
         self._mark = mark
-        self._owners: dict[str, Container | None] = {}
+        self._owners: dict[str, LocalContainer | None] = {}
         self._written: dict[int, str] = {}
 
     async def run(self) -> None:
@@ -109,7 +109,7 @@ class PortWatch:
                 self._owners[inode] = container = self._runtime.container(container_id)
                 self._warn(container, ports[inode])
 
-    def _warn(self, container: Container, port: int) -> None:
+    def _warn(self, container: LocalContainer, port: int) -> None:
         name, pod = container.config.name, container.sandbox.config
         message = (
             f"container {name} listens on all addresses at port {port}, so it also answers probes of other pods:"

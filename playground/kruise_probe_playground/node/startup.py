@@ -9,9 +9,9 @@ import asyncio
 from kruise_probe.api.core import Probe
 from kruise_probe_playground.node.containers import (
     CannotStart,
-    Container,
+    ContainerNotRunning,
     ExecTimedOut,
-    NotRunning,
+    LocalContainer,
 )
 from kruise_probe_playground.node.runtime import LocalRuntime
 
@@ -19,7 +19,7 @@ PERIOD_SECONDS, TIMEOUT_SECONDS, FAILURE_THRESHOLD = 10, 1, 3
 """The kubelet's defaults."""
 
 
-async def wait_started(runtime: LocalRuntime, container: Container, probe: Probe) -> bool:
+async def wait_started(runtime: LocalRuntime, container: LocalContainer, probe: Probe) -> bool:
     """Probe until success (True), or until the failure threshold (False)."""
     command = probe.exec and probe.exec.command
     if not command:
@@ -31,7 +31,7 @@ async def wait_started(runtime: LocalRuntime, container: Container, probe: Probe
             result = await runtime.exec_sync(
                 container, command, timeout_seconds=probe.timeout_seconds or TIMEOUT_SECONDS
             )
-        except NotRunning:
+        except ContainerNotRunning:
             return False
         except (CannotStart, ExecTimedOut):
             failures += 1

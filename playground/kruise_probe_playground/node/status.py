@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from kruise_probe.api.times import format_time
-from kruise_probe_playground.node.containers import Container, State
+from kruise_probe_playground.node.containers import LocalContainer, State
 from kruise_probe_playground.node.lifecycle import (
     ContainerRecord,
     Records,
@@ -37,7 +37,7 @@ class Place(NamedTuple):
     node_ip: str
 
 
-def container_id(container: Container) -> str:
+def container_id(container: LocalContainer) -> str:
     """The containerID of a pod's status."""
     return f"playground://{container.id}"
 
@@ -205,7 +205,7 @@ def _waiting(reason: str, message: str = "") -> Json:
     return {"waiting": {"reason": reason, **({"message": message} if message else {})}}
 
 
-def _terminated(container: Container) -> Json:
+def _terminated(container: LocalContainer) -> Json:
     ended: Json = {
         "exitCode": container.exit_code,
         "reason": container.reason,

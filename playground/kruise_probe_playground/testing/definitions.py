@@ -11,7 +11,7 @@ from kruise_probe.api.declared import resource_of
 from kruise_probe.api.kinds import KubeObject
 from kruise_probe_playground.apiserver.schema import Json
 
-Source = Json | Path | str | type[msgspec.Struct]
+DefinitionSource = Json | Path | str | type[msgspec.Struct]
 """What defines kinds: a CustomResourceDefinition, a file or folder of YAML, or a struct with `spec` and perhaps `status`."""
 
 _KIND: Final = "CustomResourceDefinition"
@@ -37,7 +37,7 @@ _KEPT: Final = frozenset(
 )
 
 
-def read_definitions(source: Source) -> Iterator[Json]:
+def read_definitions(source: DefinitionSource) -> Iterator[Json]:
     """Yield the CustomResourceDefinitions of a source; other objects of a file are skipped.
 
     Raises:

@@ -14,7 +14,7 @@ from kruise_probe_playground.apiserver.handlers import verb_of
 from kruise_probe_playground.apiserver.requests import parse_path
 
 
-class Call(NamedTuple):
+class ApiCall(NamedTuple):
     """`verb` and `resource` as in roles: `patch`, `pods/status`."""
 
     verb: str
@@ -23,14 +23,14 @@ class Call(NamedTuple):
 
 
 @dataclass
-class _Planned:
+class _PlannedFailure:
     verb: str
     resource: str
     failure: Failure
     times: int | None
-    when: Callable[[Call], bool] | None
+    when: Callable[[ApiCall], bool] | None
 
-    def matches(self, call: Call) -> bool:
+    def matches(self, call: ApiCall) -> bool:
         return (
             self.verb in ("", call.verb)
             and self.resource in ("", call.resource)
@@ -43,7 +43,7 @@ class Faults:
 
     def __init__(self) -> None:
         self.requests: Counter[tuple[str, str, int]] = Counter()
-        self._planned: list[_Planned] = []
+        self._planned: list[_PlannedFailure] = []
 
     def fail(
         self,
@@ -55,7 +55,7 @@ class Faults:
         resource: str = "",
         times: int | None = 1,
         retry_after_seconds: int | None = None,
-        when: Callable[[Call], bool] | None = None,
+        when: Callable[[ApiCall], bool] | None = None,
     ) -> None:
         """Fail the next matching requests; all of them until `heal` with `times` None.
 
@@ -63,7 +63,7 @@ class Faults:
         """
         details = retry_after_seconds and {"retryAfterSeconds": retry_after_seconds}
         failure = Failure(code, reason, message, details=details or None)
-        self._planned.append(_Planned(verb, resource, failure, times, when))
+        self._planned.append(_PlannedFailure(verb, resource, failure, times, when))
 
     def heal(self) -> None:
         """Forget all planned failures."""
@@ -85,7 +85,7 @@ class Faults:
 
         return count_or_fail
 
-    def _failure(self, call: Call) -> Failure | None:
+    def _failure(self, call: ApiCall) -> Failure | None:
         for planned in self._planned:
             if planned.matches(call):
                 if planned.times is not None:
@@ -96,13 +96,13 @@ class Faults:
         return None
 
 
-def _call(request: web.Request) -> Call:
+def _call(request: web.Request) -> ApiCall:
     path = parse_path(request.rel_url.raw_path)
     if path is None:
-        return Call("", "", "")
+        return ApiCall("", "", "")
     resource = f"{path.plural}/{path.subresource}" if path.subresource else path.plural
     try:
         verb = verb_of(request.method, path, request.query)
     except Failure:
         verb = ""
-    return Call(verb, resource, path.name)
+    return ApiCall(verb, resource, path.name)

@@ -24,7 +24,7 @@ from kruise_probe_playground.apiserver.schema import Json
 from kruise_probe_playground.apiserver.server import EmbeddedApiServer, Tls
 from kruise_probe_playground.apiserver.store import Scope
 from kruise_probe_playground.apiserver.writing import Editor, Options
-from kruise_probe_playground.testing.definitions import Source, read_definitions
+from kruise_probe_playground.testing.definitions import DefinitionSource, read_definitions
 from kruise_probe_playground.testing.faults import Faults
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ class KubeApi:
     url: str
     requests: Mapping[tuple[str, str, int], int]
 
-    def __init__(self, crds: Iterable[Source] = ()) -> None:
+    def __init__(self, crds: Iterable[DefinitionSource] = ()) -> None:
         self._crds = [crd for each in crds for crd in read_definitions(each)]
         self._token = secrets.token_urlsafe(TOKEN_BYTES)
         self._faults = Faults()
@@ -111,7 +111,7 @@ class KubeApi:
 
     # Objects
 
-    def define(self, *sources: Source) -> None:
+    def define(self, *sources: DefinitionSource) -> None:
         """Serve more kinds: CustomResourceDefinitions as YAML files, dictionaries or msgspec structs."""
         for source in sources:
             for crd in read_definitions(source):

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from kruise_probe_playground.testing.definitions import Source
+    from kruise_probe_playground.testing.definitions import DefinitionSource
     from kruise_probe_playground.testing.kube_api import KubeApi
 
 
 @pytest.fixture
-def kube_crds() -> Iterable[Source]:
+def kube_crds() -> Iterable[DefinitionSource]:
     """What `kube_api` serves besides the built-in kinds. Override it in a conftest.py or a module."""
     return ()
 
 
 @pytest.fixture
-def kube_api(kube_crds: Iterable[Source]) -> Iterator[KubeApi]:
+def kube_api(kube_crds: Iterable[DefinitionSource]) -> Iterator[KubeApi]:
     """A new, empty API server for one test."""
     from kruise_probe_playground.testing.kube_api import KubeApi
 

@@ -10,7 +10,7 @@ from support.namespaces import PlaygroundNamespace
 from support.programs import until
 from support.watched import condition
 
-from kruise_probe_playground.node.containers import Change, Container
+from kruise_probe_playground.node.containers import ContainerChange, LocalContainer
 
 Json = dict[str, Any]
 
@@ -242,10 +242,10 @@ async def test_a_deleted_pod_is_asked_to_end_and_leaves_no_process_and_no_folder
     assert container is not None
     removed, asked = asyncio.Event(), []
 
-    def note(change: Change, changed: Container) -> None:
-        if changed is container and change is Change.STOPPED:
+    def note(change: ContainerChange, changed: LocalContainer) -> None:
+        if changed is container and change is ContainerChange.STOPPED:
             asked.append((container.folder.parent / "asked").exists())
-        if changed is container and change is Change.DELETED:
+        if changed is container and change is ContainerChange.DELETED:
             removed.set()
 
     stop_listening = node.runtime.add_listener(note)

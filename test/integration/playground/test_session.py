@@ -10,7 +10,7 @@ from support.background import background
 from support.patience import PATIENCE_SECONDS
 from support.playground import Playground
 
-from kruise_probe_playground.documents import BadFile, Document
+from kruise_probe_playground.documents import BadFile, LoadedObject
 from kruise_probe_playground.programs import Child, ChildFailed
 
 
@@ -88,7 +88,7 @@ async def test_cancelled_program_gets_sigterm(tmp_path: Path) -> None:
 
 
 async def test_rejected_objects_fail_the_start_and_leave_nothing() -> None:
-    bad = Document("here", {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "X"}})
+    bad = LoadedObject("here", {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "X"}})
     playground = Playground(documents=[bad])
     with pytest.raises(ExceptionGroup) as caught:
         async with playground:

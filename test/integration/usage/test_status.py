@@ -20,7 +20,7 @@ from support.playground import Playground
 from support.shell import Ran, environment, run
 from support.usage_namespace import UsageNamespace
 
-from kruise_probe_playground.documents import Document
+from kruise_probe_playground.documents import LoadedObject
 
 Shell = Callable[[str], Awaitable[Ran]]
 
@@ -220,7 +220,7 @@ async def test_watch_prints_every_change(
 async def test_watch_notes_that_the_api_server_does_not_respond(
     shell: Shell, form: str, pattern: str
 ) -> None:
-    documents = [Document("here", each) for each in yaml.safe_load_all(POD)]
+    documents = [LoadedObject("here", each) for each in yaml.safe_load_all(POD)]
     async with Playground(documents=documents) as stopping:
         process = await asyncio.create_subprocess_exec(
             "kruise-probe", "status", "-A", "--watch", "-o", form,
