@@ -36,6 +36,6 @@ def test_faults_and_edits_end_as_from_scratch_and_nothing_unsafe_happens(
         smallest = shrunk(each)
         print_line("\n".join(map(str, smallest.log)))
         print_line(
-            f"{smallest}\nagain: KRUISE_PROBE_SIMULATION_SEEDS'={each.plan.seed}' hack/test simulation"
+            f"{smallest}\nagain: KRUISE_PROBE_SIMULATION_SEEDS='={each.plan.seed}' hack/test simulation"
         )
     assert not failed, [f"seed {each.plan.seed}: {each.oracle}" for each in failed]

@@ -15,6 +15,7 @@ from typing import Any
 
 from support.builders import Json
 from support.simulation.acto import BASE, Property, edited
+from support.simulation.edits import populate
 from support.simulation.looks import differences, looks
 from support.simulation.runner import STEP_SECONDS, Failed, from_scratch, simulated
 from support.simulation.world import World
@@ -52,7 +53,7 @@ class Experiment:
 
     async def _begin(self) -> World:
         world = await World(0).__aenter__()
-        world.populate()
+        populate(world)
         world.start()
         return world
 

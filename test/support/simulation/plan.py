@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, NamedTuple
 
+from support.simulation import edits, faults
 from support.simulation.world import (
     APPS,
     DAEMONS,
@@ -24,7 +25,7 @@ LONGEST_FAULT_SECONDS = 30.0
 
 
 class Step(NamedTuple):
-    """`name` is a method of `World`, called with `arguments` at virtual second `at`."""
+    """`name` is a function of `edits` or `faults`, called with a world and `arguments` at virtual second `at`."""
 
     at: float
     name: str
@@ -35,7 +36,7 @@ class Step(NamedTuple):
 
     def apply(self, world: World) -> None:
         world.note("plan", str(self))
-        getattr(world, self.name)(*self.arguments)
+        ACTIONS[self.name].apply(world, *self.arguments)
 
 
 class Plan(NamedTuple):
@@ -62,7 +63,7 @@ def _outcome(random: Random) -> tuple[Any, ...]:
     return random.choice(POD_NAMES), command, random.choice([0, 1]), output
 
 
-def _meddling(random: Random) -> tuple[Any, ...]:
+def _overwriting(random: Random) -> tuple[Any, ...]:
     part = random.choice(["labels", "annotations"])
     return (
         random.choice(POD_NAMES),
@@ -78,24 +79,38 @@ def _pause(random: Random) -> tuple[Any, ...]:
     return kind, random.choice(names), random.choice(["true", "true", None])
 
 
-EDITS: dict[str, tuple[int, Callable[[Random], tuple[Any, ...]]]] = {
-    "put_marker": (6, _put_marker),
-    "set_outcome": (6, _outcome),
-    "drop_marker": (2, lambda r: (r.choice(MARKER_NAMES),)),
-    "label": (2, lambda r: (r.choice(POD_NAMES), r.choice(APPS))),
-    "replace_pod": (2, lambda r: (r.choice(POD_NAMES), r.choice(NODE_NAMES))),
-    "restart_container": (2, lambda r: (r.choice(POD_NAMES), r.choice([0.0, 2.0, 35.0]))),
-    "pause": (1, _pause),
-    "terminate_pod": (1, lambda r: (r.choice(POD_NAMES), r.choice([0.1, 5.0, 25.0]))),
-    "gate_pod": (1, lambda r: (r.choice(POD_NAMES), r.choice([0.1, 5.0, 25.0]))),
-    "move_ip": (1, lambda r: (r.choice(POD_NAMES), f"127.1.1.{r.randrange(1, 9)}")),
-    "meddle": (1, _meddling),
-    "break_plan": (1, lambda r: (r.choice(NODE_NAMES),)),
-    "delete_plan": (1, lambda r: (r.choice(NODE_NAMES),)),
-    "recreate_node": (1, lambda r: (r.choice(NODE_NAMES), r.choice([0.0, 1.0, 20.0]))),
-    "delete_lease": (1, lambda r: (r.choice(NODE_NAMES),)),
-    "age_lease": (1, lambda r: (r.choice(NODE_NAMES),)),
-}
+class Action(NamedTuple):
+    """An edit or a fault: its weight among the others, and its random arguments."""
+
+    apply: Callable[..., None]
+    weight: int
+    arguments: Callable[[Random], tuple[Any, ...]]
+
+
+def _by_name(*actions: Action) -> dict[str, Action]:
+    return {each.apply.__name__: each for each in actions}
+
+
+EDITS = _by_name(
+    Action(edits.put_marker, 6, _put_marker),
+    Action(edits.set_outcome, 6, _outcome),
+    Action(edits.drop_marker, 2, lambda r: (r.choice(MARKER_NAMES),)),
+    Action(edits.label, 2, lambda r: (r.choice(POD_NAMES), r.choice(APPS))),
+    Action(edits.replace_pod, 2, lambda r: (r.choice(POD_NAMES), r.choice(NODE_NAMES))),
+    Action(edits.restart_container, 2, lambda r: (r.choice(POD_NAMES), r.choice([0.0, 2.0, 35.0]))),
+    Action(edits.pause, 1, _pause),
+    Action(edits.terminate_pod, 1, lambda r: (r.choice(POD_NAMES), r.choice([0.1, 5.0, 25.0]))),
+    Action(
+        edits.delay_initialization, 1, lambda r: (r.choice(POD_NAMES), r.choice([0.1, 5.0, 25.0]))
+    ),
+    Action(edits.move_ip, 1, lambda r: (r.choice(POD_NAMES), f"127.1.1.{r.randrange(1, 9)}")),
+    Action(edits.overwrite_mark, 1, _overwriting),
+    Action(edits.empty_plan, 1, lambda r: (r.choice(NODE_NAMES),)),
+    Action(edits.delete_plan, 1, lambda r: (r.choice(NODE_NAMES),)),
+    Action(edits.recreate_node, 1, lambda r: (r.choice(NODE_NAMES), r.choice([0.0, 1.0, 20.0]))),
+    Action(edits.delete_lease, 1, lambda r: (r.choice(NODE_NAMES),)),
+    Action(edits.age_lease, 1, lambda r: (r.choice(NODE_NAMES),)),
+)
 
 
 def _seconds(random: Random) -> float:
@@ -110,39 +125,39 @@ def _chances(random: Random) -> tuple[float, ...]:
     return loss, answer, repeat, refuse, slow, random.choice([0.05, 1.0, 12.0])
 
 
-FAULTS: dict[str, tuple[int, Callable[[Random], tuple[Any, ...]]]] = {
-    "kill": (5, lambda r: (r.choice(PROCESSES), _seconds(r))),
-    "terminate": (2, lambda r: (r.choice(PROCESSES), _seconds(r))),
-    "stop": (2, lambda r: (r.choice(PROCESSES), _seconds(r))),
-    "sever": (3, lambda r: (r.choice(PROCESSES), _seconds(r), r.choice([True, False]))),
-    "cut_streams": (2, lambda r: (r.choice(PROCESSES),)),
-    "disturb": (5, lambda r: (r.choice(PROCESSES), _seconds(r) + 5, _chances(r))),
-    "lag": (2, lambda r: (r.choice([0, 1]), _seconds(r))),
-    "connect": (2, lambda r: (r.choice(PROCESSES), r.choice([0, 1]))),
-    "skew": (2, lambda r: (r.choice([*MANAGERS, *DAEMONS]), round(r.uniform(-4, 4), 3))),
-    "lose_runtime": (1, lambda r: (r.choice(NODE_NAMES), _seconds(r))),
-    "expire": (1, lambda r: ()),
-}
+FAULTS = _by_name(
+    Action(faults.kill, 5, lambda r: (r.choice(PROCESSES), _seconds(r))),
+    Action(faults.terminate, 2, lambda r: (r.choice(PROCESSES), _seconds(r))),
+    Action(faults.stop, 2, lambda r: (r.choice(PROCESSES), _seconds(r))),
+    Action(faults.sever, 3, lambda r: (r.choice(PROCESSES), _seconds(r), r.choice([True, False]))),
+    Action(faults.cut_streams, 2, lambda r: (r.choice(PROCESSES),)),
+    Action(faults.disturb, 5, lambda r: (r.choice(PROCESSES), _seconds(r) + 5, _chances(r))),
+    Action(faults.lag, 2, lambda r: (r.choice([0, 1]), _seconds(r))),
+    Action(faults.connect, 2, lambda r: (r.choice(PROCESSES), r.choice([0, 1]))),
+    Action(faults.skew, 2, lambda r: (r.choice([*MANAGERS, *DAEMONS]), round(r.uniform(-4, 4), 3))),
+    Action(faults.lose_runtime, 1, lambda r: (r.choice(NODE_NAMES), _seconds(r))),
+    Action(faults.expire, 1, lambda r: ()),
+)
+
+ACTIONS = {**EDITS, **FAULTS}
 
 
 def make_plan(seed: int) -> Plan:
     """A third of all plans is steady."""
     random = Random(seed)
     steady = seed % 3 == 0
-    edits = _steps(random, EDITS, random.randint(3, 14))
-    faults = _steps(random, FAULTS, random.randint(int(steady), 6))
+    edit_steps = _steps(random, EDITS, random.randint(3, 14))
+    fault_steps = _steps(random, FAULTS, random.randint(int(steady), 6))
     if steady:
-        faults = [each._replace(at=each.at + STEADY_AT_SECONDS) for each in faults]
+        fault_steps = [each._replace(at=each.at + STEADY_AT_SECONDS) for each in fault_steps]
     first = Step(round(random.uniform(0, 3), 3), "put_marker", _put_marker(random))
-    return Plan(seed, tuple(sorted([first, *edits, *faults])), steady)
+    return Plan(seed, tuple(sorted([first, *edit_steps, *fault_steps])), steady)
 
 
-def _steps(
-    random: Random, table: dict[str, tuple[int, Callable[[Random], tuple[Any, ...]]]], count: int
-) -> list[Step]:
-    names = random.choices(list(table), [weight for weight, _ in table.values()], k=count)
+def _steps(random: Random, actions: dict[str, Action], count: int) -> list[Step]:
+    names = random.choices(list(actions), [each.weight for each in actions.values()], k=count)
     return [
-        Step(round(random.uniform(0, EDITING_SECONDS), 3), each, table[each][1](random))
+        Step(round(random.uniform(0, EDITING_SECONDS), 3), each, actions[each].arguments(random))
         for each in names
     ]
 

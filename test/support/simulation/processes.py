@@ -16,7 +16,8 @@ from typing import NoReturn
 from prometheus_client import CollectorRegistry
 from support.fake_runtime import ScriptedRuntime
 from support.simulation.loop import PROCESS
-from support.simulation.network import CONFIG, ApiServers, Link, Sent
+from support.simulation.network import CONFIG, Link, Sent
+from support.simulation.servers import ApiServers
 
 from kruise_probe.api.errors import FatalError
 from kruise_probe.api.host_port import HostPort

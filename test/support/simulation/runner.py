@@ -8,6 +8,7 @@ from random import Random
 from typing import NamedTuple
 
 from support.builders import Json
+from support.simulation import edits
 from support.simulation.looks import differences, looks, wrong_times
 from support.simulation.loop import SimulatedLoop, capture_logs
 from support.simulation.plan import EDITING_SECONDS, STEADY_AT_SECONDS, Plan, shrink
@@ -147,13 +148,13 @@ async def play(world: World, plan: Plan) -> int:
 
     Returns the number of commits before the first fault of a steady plan.
     """
-    world.populate()
+    edits.populate(world)
     world.start()
     steady_from = 0
     for step in plan.steps:
         if plan.steady and step.at >= STEADY_AT_SECONDS and not steady_from:
             await _until(world, EDITING_SECONDS + 1.0)
-            world.finish_edits()
+            edits.finish_edits(world)
             await _until(world, STEADY_AT_SECONDS)
             steady_from = len(world.commits)
             world.lease_gaps.begin()
@@ -162,7 +163,7 @@ async def play(world: World, plan: Plan) -> int:
     await asyncio.sleep(1.0)
     world.note("plan", "heal")
     world.heal()
-    world.finish_edits()
+    edits.finish_edits(world)
     return steady_from or len(world.commits)
 
 
@@ -228,7 +229,7 @@ async def _build(desired: _Desired, seconds: float) -> Json:
             world.request("POST", NODES.path(), {"metadata": {"name": name}})
         for name, pod in desired.pods.items():
             app, ip = pod["metadata"]["labels"]["app"], pod["status"]["podIP"]
-            world.create_pod(name, pod["spec"]["nodeName"], app, ip)
+            edits.create_pod(world, name, pod["spec"]["nodeName"], app, ip)
         for name, marker in desired.markers.items():
             if "deletionTimestamp" in marker["metadata"]:
                 continue

@@ -10,6 +10,7 @@ Differs: no reference traces; each run must end as from scratch, which is strong
 
 from collections.abc import Iterator
 
+from support.simulation import faults
 from support.simulation.plan import Plan, Step
 from support.simulation.world import DAEMONS, MANAGERS, Commit, World
 
@@ -47,7 +48,7 @@ SUPERSEDED: dict[str, tuple[Step, Step]] = {
     ),
     "a NodePodProbe that is deleted": (
         Step(20.0, "delete_plan", ("node-1",)),
-        Step(22.0, "break_plan", ("node-1",)),
+        Step(22.0, "empty_plan", ("node-1",)),
     ),
     "a result that changes and changes back": (
         Step(20.0, "set_outcome", ("web-1", "way-p", 1, "bad")),
@@ -78,7 +79,7 @@ class KillAfterWrite:
                 if self._left == 0:
                     self.killed = commit.writer
                     world.note("plan", f"kill {commit.writer} after this write")
-                    world.kill(commit.writer, 1.0)
+                    faults.kill(world, commit.writer, 1.0)
 
         world.on_commit = on_commit
 

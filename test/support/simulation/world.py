@@ -1,7 +1,6 @@
-"""The world of a simulation: one cluster with two nodes, its users and kubelets, and the processes of the product.
+"""The world of a simulation: one cluster with two nodes, and the processes of the product.
 
-Every public method named by a `Step` of a plan is an edit by a user, or a fault. Edits and faults take plain values, so a
-plan can be printed, shortened and run again.
+`edits` and `faults` change it. It records every event and every change of an object.
 """
 
 import asyncio
@@ -12,24 +11,20 @@ from random import Random
 from typing import Any, NamedTuple
 
 import msgspec
-from support import strategies
-from support.builders import Json, marker_wire, pod_wire, probe_wire
+from support.builders import Json
 from support.fake_runtime import EPOCH, ExecCall, FakeContainer, ScriptedRuntime
 from support.simulation.loop import SimulatedLoop
-from support.simulation.network import QUIET, ApiServers, Chances, Sent
+from support.simulation.network import Sent
 from support.simulation.processes import DaemonProcess, ManagerProcess, Process, Surroundings
+from support.simulation.servers import ApiServers
 
 from kruise_probe.api.kinds import Resource
 from kruise_probe.api.names import (
-    MANAGER_FIELD_MANAGER,
-    PAUSED_ANNOTATION,
     SYSTEM_NAMESPACE,
-    agent_lease_name,
 )
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
-from kruise_probe.api.times import format_time
 from kruise_probe.client.request import JSON, PatchType, Request
-from kruise_probe.daemon.cri.runtime import ContainerState, ExecResult, RuntimeUnavailable
+from kruise_probe.daemon.cri.runtime import ExecResult
 from kruise_probe.manifests.crds import all_crds
 from kruise_probe_playground.apiserver.builtin import builtin_kinds
 from kruise_probe_playground.apiserver.custom import custom_kind
@@ -128,6 +123,7 @@ class World:
         log: every event, in order.
         commits: every change of an object of the product, in order.
         outcomes: exit code and output of a command, by pod and command; absent ones succeed.
+        containers: the newest container of each pod.
         on_send, on_commit: called with each request at its sending, and with each change.
     """
 
@@ -169,7 +165,7 @@ class World:
         self.processes: dict[str, Process] = {
             each.name: each for each in (*self.managers, *self.daemons)
         }
-        self._containers: dict[str, FakeContainer] = {}
+        self.containers: dict[str, FakeContainer] = {}
         self._later: set[asyncio.Task[None]] = set()
         self._undo: dict[str, Callable[[], None]] = {}
         self._collector: asyncio.Task[None] | None = None
@@ -215,7 +211,7 @@ class World:
     async def __aenter__(self) -> "World":
         self._collector = asyncio.create_task(GarbageCollector(self.registry).run())
         for name in (NAMESPACE, SYSTEM_NAMESPACE):
-            self._post("/api/v1/namespaces", {"metadata": {"name": name}})
+            self.post("/api/v1/namespaces", {"metadata": {"name": name}})
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -224,12 +220,6 @@ class World:
         for task in (*self._later, self._collector):
             if task is not None:
                 task.cancel()
-
-    def populate(self) -> None:
-        for name in NODE_NAMES:
-            self._post("/api/v1/nodes", {"metadata": {"name": name}})
-        for number, name in enumerate(POD_NAMES):
-            self.create_pod(name, NODE_NAMES[number % 2])
 
     def start(self) -> None:
         for each in self.processes.values():
@@ -250,7 +240,7 @@ class World:
         decoded: Json = msgspec.json.decode(answer.body)
         return decoded
 
-    def _post(self, target: str, body: Json) -> Json | None:
+    def post(self, target: str, body: Json) -> Json | None:
         return self.request("POST", target, body)
 
     def merge(
@@ -270,217 +260,11 @@ class World:
     def get(self, resource: Resource[Any], name: str) -> Json | None:
         return self.objects(resource).get(name)
 
-    # Edits.
+    # Faults.
 
-    def create_pod(self, name: str, node: str, app: str = "web", ip: str = "") -> None:
-        ip = ip or f"127.1.0.{POD_NAMES.index(name) + 1}"
-        wire = pod_wire(name, node=node, labels={"app": app}, ip=ip)
-        wire["metadata"] = {"name": name, "labels": {"app": app}}
-        wire["spec"]["containers"] = [{"name": "main", "image": "none"}]
-        created = self._post(f"/api/v1/namespaces/{NAMESPACE}/pods", wire)
-        if created is None:
-            return
-        self.merge(PODS, name, {"status": wire["status"]}, subresource="status")
-        self._start_container(name, node, created["metadata"]["uid"], attempt=0)
+    def begin_fault(self, fault: str, seconds: float, undo: Callable[[], object]) -> None:
+        """End the fault by `undo`, after `seconds` or at `heal`."""
 
-    def _start_container(self, name: str, node: str, uid: str, *, attempt: int) -> None:
-        runtime = self.runtimes[node]
-        ip = f"127.1.0.{POD_NAMES.index(name) + 1}"
-        container = runtime.start(uid, attempt=attempt, ip=ip, silently=True)
-        container.created_at = container.started_at = self.clock()
-        self._containers[name] = container
-        runtime.tell(container.id)
-
-    def _node_of(self, pod: str) -> str:
-        found = self.get(PODS, pod)
-        return found["spec"]["nodeName"] if found else NODE_NAMES[0]
-
-    def delete_pod(self, name: str) -> None:
-        node = self._node_of(name)
-        if self._delete(PODS, name) is not None:
-            container = self._containers.pop(name)
-            self.runtimes[node].stop(container)
-            self.runtimes[node].remove(container)
-
-    def terminate_pod(self, name: str, seconds: float) -> None:
-        """Delete a pod whose containers take so long to end."""
-        uid = self._uid(name)
-        if uid:
-            self.request("DELETE", PODS.path(NAMESPACE, name))
-            self.after(seconds, f"end of {name}", lambda: self._remove_terminated(name, uid))
-
-    def _uid(self, pod: str) -> str:
-        found = self.get(PODS, pod)
-        return str(found["metadata"]["uid"]) if found else ""
-
-    def _remove_terminated(self, name: str, uid: str) -> None:
-        if self._uid(name) == uid:
-            self.delete_pod(name)
-
-    def gate_pod(self, name: str, seconds: float) -> None:
-        """The kubelet reports that the pod is not initialized, for so long."""
-        self._initialized(name, "False")
-        self.after(seconds, f"{name} is initialized", lambda: self._initialized(name, "True"))
-
-    def _initialized(self, name: str, status: str) -> None:
-        if self._uid(name):
-            condition = {"type": "Initialized", "status": status}
-            self.request(
-                "PATCH",
-                PODS.path(NAMESPACE, name, "status"),
-                {"status": {"conditions": [condition]}},
-                PatchType.STRATEGIC_MERGE,
-            )
-
-    def move_ip(self, name: str, ip: str) -> None:
-        if self._uid(name):
-            self.merge(PODS, name, {"status": {"podIP": ip}}, subresource="status")
-
-    def meddle(self, name: str, part: str, key: str, value: str | None) -> None:
-        """Overwrite or remove a mark, in the name of our manager."""
-        if self._uid(name):
-            path = PODS.path(NAMESPACE, name, "status") + f"?fieldManager={MANAGER_FIELD_MANAGER}"
-            self.request("PATCH", path, {"metadata": {part: {key: value}}}, PatchType.MERGE)
-
-    def replace_pod(self, name: str, node: str) -> None:
-        app = (self.get(PODS, name) or {"metadata": {"labels": {"app": "web"}}})["metadata"][
-            "labels"
-        ]["app"]
-        self.delete_pod(name)
-        self.create_pod(name, node, app)
-
-    def restart_container(self, name: str, away_seconds: float) -> None:
-        container = self._containers.get(name)
-        if container is None:
-            return
-        self.runtimes[self._node_of(name)].stop(container, exit_code=1)
-        self.after(away_seconds, f"start {name}", lambda: self._start_again(name, container))
-
-    def _start_again(self, name: str, container: FakeContainer) -> None:
-        if self._containers.get(name) is container and container.state is ContainerState.EXITED:
-            node, attempt = self._node_of(name), container.attempt + 1
-            self._start_container(name, node, container.pod_uid, attempt=attempt)
-
-    def label(self, name: str, app: str) -> None:
-        self.merge(PODS, name, {"metadata": {"labels": {"app": app}}})
-
-    def put_marker(self, name: str, variant: int) -> None:
-        """Create or edit a marker. `variant` makes its probes and its selector."""
-        random = Random(variant)
-        spec = marker_spec(name, random)
-        if self.get(MARKERS, name) is None:
-            body = marker_wire(name)
-            body["metadata"] = {"name": name}
-            body["spec"] = spec
-            self._post(MARKERS.path(NAMESPACE), body)
-        else:
-            self.merge(MARKERS, name, {"spec": spec})
-
-    def drop_marker(self, name: str) -> None:
-        self._delete(MARKERS, name)
-
-    def set_outcome(self, pod: str, command: str, code: int, output: str) -> None:
-        self.outcomes[pod, command] = (code, output)
-
-    def pause(self, kind: str, name: str, value: str | None) -> None:
-        resource: Resource[Any] = PODS if kind == "pod" else MARKERS
-        if self.get(resource, name) is not None:
-            self.merge(resource, name, {"metadata": {"annotations": {PAUSED_ANNOTATION: value}}})
-
-    def break_plan(self, node: str) -> None:
-        if self.get(NODE_POD_PROBES, node) is not None:
-            self.merge(NODE_POD_PROBES, node, {"spec": {"podProbes": None}})
-
-    def delete_plan(self, node: str) -> None:
-        self._delete(NODE_POD_PROBES, node)
-
-    def recreate_node(self, node: str, away_seconds: float) -> None:
-        """Delete a Node, and register it again as a new object."""
-        if self._delete(NODES, node) is not None:
-            self.after(away_seconds, f"register {node}", lambda: self._register(node))
-
-    def _register(self, node: str) -> None:
-        if self.get(NODES, node) is None:
-            self._post("/api/v1/nodes", {"metadata": {"name": node}})
-
-    def delete_lease(self, node: str) -> None:
-        path = LEASES.path(SYSTEM_NAMESPACE, agent_lease_name(node))
-        self.request("DELETE", path)
-
-    def age_lease(self, node: str) -> None:
-        """Set the renewal of a daemon's Lease two minutes back."""
-        stamp = format_time(self.clock() - timedelta(seconds=120)).replace("Z", ".000000Z")
-        path = LEASES.path(SYSTEM_NAMESPACE, agent_lease_name(node))
-        self.request("PATCH", path, {"spec": {"renewTime": stamp}}, PatchType.MERGE)
-
-    def _delete(self, resource: Resource[Any], name: str) -> Json | None:
-        if self.get(resource, name) is None:
-            return None
-        namespace = "" if resource in (NODES, NODE_POD_PROBES) else NAMESPACE
-        grace = "?gracePeriodSeconds=0" if resource is PODS else ""
-        return self.request("DELETE", resource.path(namespace, name) + grace)
-
-    # Faults. Each one ends by itself.
-
-    def kill(self, process: str, away_seconds: float) -> None:
-        self.processes[process].kill()
-        self.after(away_seconds, f"start {process}", self.processes[process].start)
-
-    def terminate(self, process: str, away_seconds: float) -> None:
-        self.processes[process].terminate()
-        self.after(away_seconds, f"start {process}", self.processes[process].start)
-
-    def stop(self, process: str, seconds: float) -> None:
-        """SIGSTOP, and SIGCONT."""
-        self.loop.pause(process)
-        self._until(f"stop {process}", seconds, lambda: self.loop.resume(process))
-
-    def sever(self, process: str, seconds: float, watches_only: bool) -> None:
-        link = self.processes[process].link
-        if link is not None and not link.dead:
-            link.sever(watches_only=watches_only)
-            self._until(f"sever {process}", seconds, link.heal)
-
-    def cut_streams(self, process: str) -> None:
-        link = self.processes[process].link
-        if link is not None:
-            link.cut_streams()
-
-    def disturb(self, process: str, seconds: float, chances: tuple[float, ...]) -> None:
-        """Lose, repeat, delay and refuse single requests."""
-        link = self.processes[process].link
-        if link is not None:
-            link.chances = Chances(*chances)
-            self._until(f"disturb {process}", seconds, lambda: setattr(link, "chances", QUIET))
-
-    def lag(self, server: int, seconds: float) -> None:
-        self.servers.freeze(server)
-        self._until("lag", seconds, self.servers.thaw)
-
-    def connect(self, process: str, server: int) -> None:
-        """Connect the process to that API server from its next start on."""
-        self.processes[process].server = server
-
-    def skew(self, process: str, seconds: float) -> None:
-        self.processes[process].skew_seconds = seconds
-
-    def lose_runtime(self, node: str, seconds: float) -> None:
-        runtime = self.runtimes[node]
-        failure = RuntimeUnavailable("simulated")
-        calls = ("Version", "ListContainers", "ContainerStatus", "PodSandboxStatus", "ExecSync")
-        runtime.failures.update(dict.fromkeys(calls, failure))
-        runtime.break_streams()
-        self._until(f"runtime {node}", seconds, runtime.failures.clear)
-
-    def expire(self) -> None:
-        """Make every resource version too old."""
-        revision = self.registry.store.next_revision()
-        for each in self.registry.store.collections.values():
-            each._history.clear()
-            each._history_bytes = 0
-            each.floor = revision
-
-    def _until(self, fault: str, seconds: float, undo: Callable[[], object]) -> None:
         def heal() -> None:
             if self._undo.get(fault) is heal:
                 del self._undo[fault]
@@ -490,6 +274,8 @@ class World:
         self.after(seconds, f"end of {fault}", heal)
 
     def after(self, seconds: float, what: str, call: Callable[[], object]) -> None:
+        """Call `call` after `seconds`, and log it as `what`."""
+
         async def later() -> None:
             await asyncio.sleep(seconds)
             self.note("world", what)
@@ -509,54 +295,10 @@ class World:
         for each in self.processes.values():
             each.start()
 
-    def finish_edits(self) -> None:
-        """Complete what edits have begun, and end the pauses: marks of a paused pod depend on its history."""
-        for node in NODE_NAMES:
-            self._register(node)
-        for name, container in list(self._containers.items()):
-            self._start_again(name, container)
-        for name, pod in self.objects(PODS).items():
-            if "deletionTimestamp" in pod["metadata"]:
-                self.delete_pod(name)
-            else:
-                self._initialized(name, "True")
-        for name in self.objects(PODS):
-            self.pause("pod", name, None)
-        for name in self.objects(MARKERS):
-            self.pause("marker", name, None)
-
     # Commands of probes.
 
     async def _run_command(self, runtime: ScriptedRuntime, call: ExecCall) -> ExecResult:
         container = runtime.containers[call.container_id]
-        pod = next((name for name, each in self._containers.items() if each is container), "")
+        pod = next((name for name, each in self.containers.items() if each is container), "")
         code, output = self.outcomes.get((pod, call.command[0]), (0, "fine"))
         return ExecResult(code, output.encode(), b"")
-
-
-def marker_spec(name: str, random: Random) -> Json:
-    """One to three probes; names, conditions and keys collide often."""
-    names = random.choice([("p",), ("p", "way"), ("pp", "p", "way")])
-    probes = []
-    conditions: set[str] = set()
-    for each in names:
-        condition = random.choice([None, *strategies.CONDITIONS])
-        policies = random.choice(strategies.POLICIES)
-        if condition in conditions:
-            condition = None
-        if condition is None and not policies:
-            condition = f"c/{each}"
-        conditions.add(condition or "")
-        probe = probe_wire(
-            each,
-            condition=condition,
-            policies=policies,
-            handler={"exec": {"command": [f"{name}-{each}", str(random.randrange(3))]}},
-            periodSeconds=random.choice([3, 5, 10]),
-            failureThreshold=random.choice([1, 1, 2]),
-            successThreshold=random.choice([1, 1, 2]),
-        )
-        probes.append(probe)
-    apps = random.choice([["web"], ["web"], ["web"], ["web", "db"], ["db"]])
-    expression = {"key": "app", "operator": "In", "values": apps}
-    return {"selector": {"matchExpressions": [expression]}, "probes": probes}

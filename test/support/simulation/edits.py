@@ -1,0 +1,260 @@
+"""Edits of a simulated cluster: what users, kubelets and other controllers do.
+
+Each one is a function of a world and of plain values, so a plan can be printed, shortened and run again.
+"""
+
+from datetime import timedelta
+from random import Random
+from typing import Any
+
+from support import strategies
+from support.builders import Json, marker_wire, pod_wire, probe_wire
+from support.fake_runtime import FakeContainer
+from support.simulation.world import NAMESPACE, NODE_NAMES, POD_NAMES, World
+
+from kruise_probe.api.kinds import Resource
+from kruise_probe.api.names import (
+    MANAGER_FIELD_MANAGER,
+    PAUSED_ANNOTATION,
+    SYSTEM_NAMESPACE,
+    agent_lease_name,
+)
+from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES, PODS
+from kruise_probe.api.times import format_time
+from kruise_probe.client.request import PatchType
+from kruise_probe.daemon.cri.runtime import ContainerState
+
+
+def populate(world: World) -> None:
+    """Create the nodes and the pods."""
+    for name in NODE_NAMES:
+        _register(world, name)
+    for number, name in enumerate(POD_NAMES):
+        create_pod(world, name, NODE_NAMES[number % 2])
+
+
+def create_pod(world: World, name: str, node: str, app: str = "web", ip: str = "") -> None:
+    ip = ip or f"127.1.0.{POD_NAMES.index(name) + 1}"
+    wire = pod_wire(name, node=node, labels={"app": app}, ip=ip)
+    wire["metadata"] = {"name": name, "labels": {"app": app}}
+    wire["spec"]["containers"] = [{"name": "main", "image": "none"}]
+    created = world.post(f"/api/v1/namespaces/{NAMESPACE}/pods", wire)
+    if created is None:
+        return
+    world.merge(PODS, name, {"status": wire["status"]}, subresource="status")
+    _start_container(world, name, node, created["metadata"]["uid"], attempt=0)
+
+
+def delete_pod(world: World, name: str) -> None:
+    node = _node_of(world, name)
+    if _delete(world, PODS, name) is not None:
+        container = world.containers.pop(name)
+        world.runtimes[node].stop(container)
+        world.runtimes[node].remove(container)
+
+
+def terminate_pod(world: World, name: str, seconds: float) -> None:
+    """Delete a pod whose containers end after `seconds`."""
+    uid = _uid(world, name)
+    if uid:
+        world.request("DELETE", PODS.path(NAMESPACE, name))
+        world.after(seconds, f"end of {name}", lambda: _remove_terminated(world, name, uid))
+
+
+def replace_pod(world: World, name: str, node: str) -> None:
+    """Delete a pod, and create another one of its name."""
+    app = (world.get(PODS, name) or {"metadata": {"labels": {"app": "web"}}})["metadata"]["labels"][
+        "app"
+    ]
+    delete_pod(world, name)
+    create_pod(world, name, node, app)
+
+
+def restart_container(world: World, name: str, down_seconds: float) -> None:
+    """Stop the container of a pod, and start it again."""
+    container = world.containers.get(name)
+    if container is None:
+        return
+    world.runtimes[_node_of(world, name)].stop(container, exit_code=1)
+    world.after(down_seconds, f"start {name}", lambda: _start_again(world, name, container))
+
+
+def delay_initialization(world: World, name: str, seconds: float) -> None:
+    """The kubelet reports for `seconds` that the pod is not initialized."""
+    _set_initialized(world, name, "False")
+    world.after(seconds, f"{name} is initialized", lambda: _set_initialized(world, name, "True"))
+
+
+def move_ip(world: World, name: str, ip: str) -> None:
+    if _uid(world, name):
+        world.merge(PODS, name, {"status": {"podIP": ip}}, subresource="status")
+
+
+def label(world: World, name: str, app: str) -> None:
+    """Set the label that the markers select by."""
+    world.merge(PODS, name, {"metadata": {"labels": {"app": app}}})
+
+
+def overwrite_mark(world: World, name: str, part: str, key: str, value: str | None) -> None:
+    """Overwrite or remove a mark, with our manager's field manager."""
+    if _uid(world, name):
+        path = PODS.path(NAMESPACE, name, "status") + f"?fieldManager={MANAGER_FIELD_MANAGER}"
+        world.request("PATCH", path, {"metadata": {part: {key: value}}}, PatchType.MERGE)
+
+
+def pause(world: World, kind: str, name: str, value: str | None) -> None:
+    """Pause or resume the probes of a pod or of a marker."""
+    resource: Resource[Any] = PODS if kind == "pod" else MARKERS
+    if world.get(resource, name) is not None:
+        world.merge(resource, name, {"metadata": {"annotations": {PAUSED_ANNOTATION: value}}})
+
+
+def set_outcome(world: World, pod: str, command: str, code: int, output: str) -> None:
+    """Set the exit code and the output of a command in a pod."""
+    world.outcomes[pod, command] = (code, output)
+
+
+def put_marker(world: World, name: str, variant: int) -> None:
+    """Create or edit a marker. `variant` is the seed of its probes and its selector."""
+    random = Random(variant)
+    spec = marker_spec(name, random)
+    if world.get(MARKERS, name) is None:
+        body = marker_wire(name)
+        body["metadata"] = {"name": name}
+        body["spec"] = spec
+        world.post(MARKERS.path(NAMESPACE), body)
+    else:
+        world.merge(MARKERS, name, {"spec": spec})
+
+
+def drop_marker(world: World, name: str) -> None:
+    """Delete a marker."""
+    _delete(world, MARKERS, name)
+
+
+def marker_spec(name: str, random: Random) -> Json:
+    """One to three probes; names, conditions and keys collide often."""
+    names = random.choice([("p",), ("p", "way"), ("pp", "p", "way")])
+    probes = []
+    conditions: set[str] = set()
+    for each in names:
+        condition = random.choice([None, *strategies.CONDITIONS])
+        policies = random.choice(strategies.POLICIES)
+        if condition in conditions:
+            condition = None
+        if condition is None and not policies:
+            condition = f"c/{each}"
+        conditions.add(condition or "")
+        probe = probe_wire(
+            each,
+            condition=condition,
+            policies=policies,
+            handler={"exec": {"command": [f"{name}-{each}", str(random.randrange(3))]}},
+            periodSeconds=random.choice([3, 5, 10]),
+            failureThreshold=random.choice([1, 1, 2]),
+            successThreshold=random.choice([1, 1, 2]),
+        )
+        probes.append(probe)
+    apps = random.choice([["web"], ["web"], ["web"], ["web", "db"], ["db"]])
+    expression = {"key": "app", "operator": "In", "values": apps}
+    return {"selector": {"matchExpressions": [expression]}, "probes": probes}
+
+
+def empty_plan(world: World, node: str) -> None:
+    """Remove all entries from the spec of a NodePodProbe."""
+    if world.get(NODE_POD_PROBES, node) is not None:
+        world.merge(NODE_POD_PROBES, node, {"spec": {"podProbes": None}})
+
+
+def delete_plan(world: World, node: str) -> None:
+    """Delete a NodePodProbe."""
+    _delete(world, NODE_POD_PROBES, node)
+
+
+def recreate_node(world: World, node: str, down_seconds: float) -> None:
+    """Delete a Node, and register it again as a new object."""
+    if _delete(world, NODES, node) is not None:
+        world.after(down_seconds, f"register {node}", lambda: _register(world, node))
+
+
+def delete_lease(world: World, node: str) -> None:
+    path = LEASES.path(SYSTEM_NAMESPACE, agent_lease_name(node))
+    world.request("DELETE", path)
+
+
+def age_lease(world: World, node: str) -> None:
+    """Set the renewal of a daemon's Lease two minutes back."""
+    stamp = format_time(world.clock() - timedelta(seconds=120)).replace("Z", ".000000Z")
+    path = LEASES.path(SYSTEM_NAMESPACE, agent_lease_name(node))
+    world.request("PATCH", path, {"spec": {"renewTime": stamp}}, PatchType.MERGE)
+
+
+def finish_edits(world: World) -> None:
+    """Complete what edits have begun, and end the pauses: marks of a paused pod depend on its history."""
+    for node in NODE_NAMES:
+        _register(world, node)
+    for name, container in list(world.containers.items()):
+        _start_again(world, name, container)
+    for name, pod in world.objects(PODS).items():
+        if "deletionTimestamp" in pod["metadata"]:
+            delete_pod(world, name)
+        else:
+            _set_initialized(world, name, "True")
+    for name in world.objects(PODS):
+        pause(world, "pod", name, None)
+    for name in world.objects(MARKERS):
+        pause(world, "marker", name, None)
+
+
+def _node_of(world: World, pod: str) -> str:
+    found = world.get(PODS, pod)
+    return found["spec"]["nodeName"] if found else NODE_NAMES[0]
+
+
+def _uid(world: World, pod: str) -> str:
+    found = world.get(PODS, pod)
+    return str(found["metadata"]["uid"]) if found else ""
+
+
+def _start_container(world: World, name: str, node: str, uid: str, *, attempt: int) -> None:
+    runtime = world.runtimes[node]
+    ip = f"127.1.0.{POD_NAMES.index(name) + 1}"
+    container = runtime.start(uid, attempt=attempt, ip=ip, silently=True)
+    container.created_at = container.started_at = world.clock()
+    world.containers[name] = container
+    runtime.tell(container.id)
+
+
+def _start_again(world: World, name: str, container: FakeContainer) -> None:
+    if world.containers.get(name) is container and container.state is ContainerState.EXITED:
+        node, attempt = _node_of(world, name), container.attempt + 1
+        _start_container(world, name, node, container.pod_uid, attempt=attempt)
+
+
+def _remove_terminated(world: World, name: str, uid: str) -> None:
+    if _uid(world, name) == uid:
+        delete_pod(world, name)
+
+
+def _set_initialized(world: World, name: str, status: str) -> None:
+    if _uid(world, name):
+        condition = {"type": "Initialized", "status": status}
+        world.request(
+            "PATCH",
+            PODS.path(NAMESPACE, name, "status"),
+            {"status": {"conditions": [condition]}},
+            PatchType.STRATEGIC_MERGE,
+        )
+
+
+def _register(world: World, node: str) -> None:
+    if world.get(NODES, node) is None:
+        world.post("/api/v1/nodes", {"metadata": {"name": node}})
+
+
+def _delete(world: World, resource: Resource[Any], name: str) -> Json | None:
+    if world.get(resource, name) is None:
+        return None
+    namespace = "" if resource in (NODES, NODE_POD_PROBES) else NAMESPACE
+    grace = "?gracePeriodSeconds=0" if resource is PODS else ""
+    return world.request("DELETE", resource.path(namespace, name) + grace)

@@ -1,0 +1,78 @@
+"""Faults of a simulated cluster. A fault that has a duration ends by itself."""
+
+from support.simulation.network import QUIET, Chances
+from support.simulation.world import World
+
+from kruise_probe.daemon.cri.runtime import RuntimeUnavailable
+
+
+def kill(world: World, process: str, down_seconds: float) -> None:
+    """SIGKILL, and another start."""
+    world.processes[process].kill()
+    world.after(down_seconds, f"start {process}", world.processes[process].start)
+
+
+def terminate(world: World, process: str, down_seconds: float) -> None:
+    """SIGTERM, and another start."""
+    world.processes[process].terminate()
+    world.after(down_seconds, f"start {process}", world.processes[process].start)
+
+
+def stop(world: World, process: str, seconds: float) -> None:
+    """SIGSTOP, and SIGCONT."""
+    world.loop.pause(process)
+    world.begin_fault(f"stop {process}", seconds, lambda: world.loop.resume(process))
+
+
+def sever(world: World, process: str, seconds: float, watches_only: bool) -> None:
+    """Delay all requests and watch events of a process, or its watch events only."""
+    link = world.processes[process].link
+    if link is not None and not link.dead:
+        link.sever(watches_only=watches_only)
+        world.begin_fault(f"sever {process}", seconds, link.heal)
+
+
+def cut_streams(world: World, process: str) -> None:
+    """Break the watches of a process."""
+    link = world.processes[process].link
+    if link is not None:
+        link.cut_streams()
+
+
+def disturb(world: World, process: str, seconds: float, chances: tuple[float, ...]) -> None:
+    """Lose, repeat, delay and refuse single requests."""
+    link = world.processes[process].link
+    if link is not None:
+        link.chances = Chances(*chances)
+        world.begin_fault(f"disturb {process}", seconds, lambda: setattr(link, "chances", QUIET))
+
+
+def lag(world: World, server: int, seconds: float) -> None:
+    """Delay the watch events of one API server."""
+    world.servers.freeze(server)
+    world.begin_fault("lag", seconds, world.servers.thaw)
+
+
+def connect(world: World, process: str, server: int) -> None:
+    """Connect the process to API server 0 or 1 from its next start on."""
+    world.processes[process].server = server
+
+
+def skew(world: World, process: str, seconds: float) -> None:
+    """Set the error of a process's clock."""
+    world.processes[process].skew_seconds = seconds
+
+
+def lose_runtime(world: World, node: str, seconds: float) -> None:
+    """Make the container runtime of a node unavailable."""
+    runtime = world.runtimes[node]
+    failure = RuntimeUnavailable("simulated")
+    calls = ("Version", "ListContainers", "ContainerStatus", "PodSandboxStatus", "ExecSync")
+    runtime.failures.update(dict.fromkeys(calls, failure))
+    runtime.break_streams()
+    world.begin_fault(f"runtime {node}", seconds, runtime.failures.clear)
+
+
+def expire(world: World) -> None:
+    """Make every resource version too old."""
+    world.registry.store.expire()

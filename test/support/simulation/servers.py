@@ -1,0 +1,86 @@
+"""The API servers of a simulation: they serve requests from the registry of the embedded API server, without HTTP."""
+
+import asyncio
+from collections.abc import Coroutine
+from contextvars import Context
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl, urlsplit
+
+import msgspec
+
+from kruise_probe.client.request import Request
+from kruise_probe.client.transport import METADATA_ONLY, Response
+from kruise_probe_playground.apiserver.failures import Failure, no_such_path
+from kruise_probe_playground.apiserver.handlers import Call, VerbHandlers, check_route, verb_of
+from kruise_probe_playground.apiserver.registry import Registry
+from kruise_probe_playground.apiserver.requests import parse_path
+from kruise_probe_playground.apiserver.watching import Watch
+
+T = TypeVar("T")
+
+
+class ApiServers:
+    """Two API servers over one registry. The watches of a frozen server deliver nothing until it is thawed.
+
+    `caller` is the process whose request is being served, or `world`.
+    """
+
+    def __init__(self, registry: Registry) -> None:
+        self.registry = registry
+        self.frozen: set[int] = set()
+        self.thawed = asyncio.Event()
+        self.caller = "world"
+        self._handlers = VerbHandlers(registry)
+        self._in_flight: set[asyncio.Task[Any]] = set()
+
+    def spawn(self, work: Coroutine[Any, Any, T], context: Context) -> asyncio.Task[T]:
+        """Start a task that outlives the process that caused it."""
+        task = asyncio.create_task(work, context=context)
+        self._in_flight.add(task)
+        task.add_done_callback(self._in_flight.discard)
+        return task
+
+    def freeze(self, server: int) -> None:
+        self.frozen.add(server)
+        self.thawed.clear()
+
+    def thaw(self) -> None:
+        self.frozen.clear()
+        self.thawed.set()
+
+    def call(self, request: Request, user_agent: str) -> Call:
+        """Parse a request; raises Failure for paths and verbs that do not exist."""
+        url = urlsplit(request.target)
+        path = parse_path(url.path)
+        kind = path and self.registry.kind_at(path.group, path.version, path.plural)
+        if path is None or kind is None:
+            raise no_such_path()
+        query = dict(parse_qsl(url.query, keep_blank_values=True))
+        verb = verb_of(request.method, path, query)
+        check_route(kind, path, verb)
+        headers = {
+            "accept": METADATA_ONLY if request.metadata_only else "application/json",
+            "content-type": request.content_type,
+            "user-agent": user_agent,
+        }
+        return Call(verb, kind, path, query, headers, request.body or b"")
+
+    def respond(self, request: Request, user_agent: str) -> Response:
+        self.caller = user_agent
+        try:
+            answer = self._handlers.respond(self.call(request, user_agent))
+        except Failure as failure:
+            return refusal(failure)
+        finally:
+            self.caller = "world"
+        return Response(answer.code, None, answer.body)
+
+    def watch(self, request: Request, user_agent: str) -> Watch:
+        """Open a watch; raises Failure."""
+        return self._handlers.watch(self.call(request, user_agent))
+
+
+def refusal(failure: Failure) -> Response:
+    after = failure.retry_after_seconds
+    body = msgspec.json.encode(failure.status)
+    return Response(failure.code, None if after is None else str(after), body)
