@@ -1,9 +1,9 @@
 """The CPU that the API server needs for one write of a NodePodProbe, by kind of write, size and number of changed results.
 
-The CPU is that of its process less what it uses at rest, so another process on the machine changes it little. Kinds
-take turns in random order, and a figure is the median of the turns. A manager's watch of all NodePodProbes and the
-watch of the node's daemon are open, because the API server encodes each change for them. For whole phases (spread,
-first results, flip, ...) the API server's CPU is in the column `apiserver_cpu_s` of `hack/bench manager`.
+It is the CPU time of the API server's process, less what that uses at rest. So other processes on the machine have
+little effect. The kinds of writes alternate in random order, and a figure is the median of all turns. A manager's watch
+of all NodePodProbes and the watch of the node's daemon are open, because the API server encodes each change for them.
+`hack/bench manager` measures the same for whole phases (column `apiserver_cpu_s`).
 """
 
 import asyncio
@@ -69,8 +69,11 @@ class ServerBench:
     label: str
 
 
-class Next(NamedTuple):
-    """What the next write has to change: the first `changed` results (or all), in an object of this version."""
+class WriteContent(NamedTuple):
+    """The content of one write to an object with `pods` pods and resource version `version`.
+
+    The first `changed` results, and a spec, differ with each `tick`.
+    """
 
     pods: int
     changed: int
@@ -101,41 +104,43 @@ async def measure(options: ServerBench) -> list[Row]:
                 await api.json("POST", LEASES, {"metadata": {"name": LEASE}})
                 for pods in options.sizes:
                     progress(f"{pods} pods with {len(PROBES)} probes each")
-                    async for row in _of_size(api, server, pods, options):
+                    async for row in _measure_size(api, server, pods, options):
                         add(row)
     return rows
 
 
-async def _of_size(api: Api, server: int, pods: int, options: ServerBench) -> AsyncIterator[Row]:
+async def _measure_size(
+    api: Api, server: int, pods: int, options: ServerBench
+) -> AsyncIterator[Row]:
     ticks = count()
     path = node_pod_probe_path(NODE)
     await api.call(Request("DELETE", path), fine=(404,))
     body = _encode({**node_pod_probe_object(NODE), "spec": _spec(pods, 0)})
     await api.call(Request("POST", hollow.NODE_POD_PROBES_PATH, body))
-    await api.call(_merge(Next(pods, 0, next(ticks), "")))
-    plans: list[tuple[str, int, list[float]]] = [
+    await api.call(_merge(WriteContent(pods, 0, next(ticks), "")))
+    cases: list[tuple[str, int, list[float]]] = [
         (kind, changed, [])
         for changed in sorted({min(each, pods * len(PROBES)) for each in options.changed})
         for kind in STATUS_WRITES
     ]
-    plans += [(kind, 1, []) for kind in (*SPEC_WRITES, LEASE_WRITE)]
+    cases += [(kind, 1, []) for kind in (*SPEC_WRITES, LEASE_WRITE)]
     idle = await _idle_share(server)
     for _ in range(options.turns):
-        for kind, changed, costs in random.sample(plans, len(plans)):
+        for kind, changed, costs in random.sample(cases, len(cases)):
             request_of = WRITES[kind]
             version = _version(await api.call(Request("GET", path)))
             used = began_at = 0.0
-            for number in range(options.writes + 1):  # The first one is not counted.
+            for number in range(options.writes + 1):  # The first write is a warm-up.
                 if number == 1:
                     await asyncio.sleep(SETTLE_SECONDS)
                     used, began_at = procfs.cpu_seconds(server), time.monotonic()
-                request = request_of(Next(pods, changed, next(ticks), version))
+                request = request_of(WriteContent(pods, changed, next(ticks), version))
                 version = _version(await api.call(request))
             await asyncio.sleep(SETTLE_SECONDS)
             used += idle * (time.monotonic() - began_at)
             costs.append((procfs.cpu_seconds(server) - used) / options.writes)
-    for kind, changed, costs in plans:
-        sent = WRITES[kind](Next(pods, changed, next(ticks), "1000000"))
+    for kind, changed, costs in cases:
+        sent = WRITES[kind](WriteContent(pods, changed, next(ticks), "1000000"))
         yield {
             "benchmark": "server",
             "label": options.label,
@@ -178,7 +183,7 @@ async def _watched(api: Api) -> AsyncIterator[None]:
             watch.cancel()
 
 
-# The objects.
+# Objects.
 
 
 def _pod(number: int) -> tuple[str, str, str]:
@@ -186,7 +191,7 @@ def _pod(number: int) -> tuple[str, str, str]:
 
 
 def _spec(pods: int, tick: int) -> NodePodProbeSpec:
-    """Of a manager. The IP of the first pod changes with `tick`."""
+    """The spec that a manager writes. The IP of the first pod changes with `tick`."""
     handler = ExecAction(command=("sh", "-c", "cat /state"))
     probe = Probe(exec=handler, period_seconds=10, timeout_seconds=1, failure_threshold=3)
     probes = tuple(ContainerProbe(name, "main", probe) for name in PROBES)
@@ -198,13 +203,13 @@ def _spec(pods: int, tick: int) -> NodePodProbeSpec:
     )
 
 
-def _status(next_: Next) -> NodePodProbeStatus:
-    """Of a daemon. The first `changed` results have the state and times of `tick`."""
-    ticks = (next_.tick if number < next_.changed else 0 for number in count())
+def _status(content: WriteContent) -> NodePodProbeStatus:
+    """The status that a daemon writes. The first `changed` results have the state and times of `tick`."""
+    ticks = (content.tick if number < content.changed else 0 for number in count())
     return NodePodProbeStatus(
         tuple(
             PodProbeStatus(*_pod(number), tuple(map(_state, PROBES, islice(ticks, len(PROBES)))))
-            for number in range(next_.pods)
+            for number in range(content.pods)
         )
     )
 
@@ -217,85 +222,87 @@ def _state(name: str, tick: int) -> ContainerProbeState:
     )
 
 
-# The writes.
+# Writes.
 
 
-def _to(method: str, subresource: str, body: bytes, kind: str, **more: Any) -> Request:
+def _request(method: str, subresource: str, body: bytes, kind: str, **more: Any) -> Request:
     manager = "kruise-probe-daemon" if subresource else "kruise-probe-manager"
     path = f"{node_pod_probe_path(NODE)}{subresource}?fieldManager={manager}"
     return Request(method, path, body, kind, **more)
 
 
-def _merge(next_: Next) -> Request:
-    return _to("PATCH", "/status", patch_of(_status(next_)), MERGE)
+def _merge(content: WriteContent) -> Request:
+    return _request("PATCH", "/status", patch_of(_status(content)), MERGE)
 
 
-def _update(next_: Next, accept: str) -> Request:
-    body = update_of(_status(next_), NODE, next_.version)
-    return _to("PUT", "/status", body, JSON, accept=accept)
+def _update(content: WriteContent, accept: str) -> Request:
+    body = update_of(_status(content), NODE, content.version)
+    return _request("PUT", "/status", body, JSON, accept=accept)
 
 
-def _json_patch(next_: Next) -> Request:
-    """Replaces the changed results, if those at their places are still of the same probes."""
-    pods = _status(next_).pod_probe_statuses or ()
+def _json_patch(content: WriteContent) -> Request:
+    """Replace the changed results, and test that each place still has the same probe."""
+    pods = _status(content).pod_probe_statuses or ()
     operations: list[dict[str, Any]] = []
-    for place, pod in enumerate(pods[: -(-next_.changed // len(PROBES))]):
+    for place, pod in enumerate(pods[: -(-content.changed // len(PROBES))]):
         at = f"/status/podProbeStatuses/{place}"
         operations.append({"op": "test", "path": f"{at}/uid", "value": pod.uid})
-        left = next_.changed - place * len(PROBES)
+        left = content.changed - place * len(PROBES)
         for number, state in enumerate((pod.probe_states or ())[:left]):
             replaced = f"{at}/probeStates/{number}"
             operations.append({"op": "test", "path": f"{replaced}/name", "value": state.name})
             operations.append({"op": "replace", "path": replaced, "value": state})
-    return _to("PATCH", "/status", _encode(operations), JSON_PATCH)
+    return _request("PATCH", "/status", _encode(operations), JSON_PATCH)
 
 
-def _apply(next_: Next) -> Request:
+def _apply(content: WriteContent) -> Request:
     """Server-side apply. Without a map list in the schema, a list is one value."""
     body = {
         "apiVersion": NODE_POD_PROBES.api_version,
         "kind": NODE_POD_PROBES.kind,
         "metadata": {"name": NODE},
-        "status": _status(next_),
+        "status": _status(content),
     }
-    request = _to("PATCH", "/status", _encode(body), APPLY)
+    request = _request("PATCH", "/status", _encode(body), APPLY)
     return request._replace(path=f"{request.path}&force=true")
 
 
-def _spec_merge(next_: Next, accept: str) -> Request:
-    body = _encode({"spec": _spec(next_.pods, next_.tick)})
-    return _to("PATCH", "", body, MERGE, accept=accept)
+def _spec_merge(content: WriteContent, accept: str) -> Request:
+    body = _encode({"spec": _spec(content.pods, content.tick)})
+    return _request("PATCH", "", body, MERGE, accept=accept)
 
 
-def _spec_json_patch(next_: Next) -> Request:
-    value = _encode([{"op": "replace", "path": "/spec", "value": _spec(next_.pods, next_.tick)}])
-    return _to("PATCH", "", value, JSON_PATCH)
+def _spec_json_patch(content: WriteContent) -> Request:
+    value = _encode(
+        [{"op": "replace", "path": "/spec", "value": _spec(content.pods, content.tick)}]
+    )
+    return _request("PATCH", "", value, JSON_PATCH)
 
 
-def _spec_update(next_: Next) -> Request:
+def _spec_update(content: WriteContent) -> Request:
     body = {
         **node_pod_probe_object(NODE),
-        "metadata": {"name": NODE, "resourceVersion": next_.version},
-        "spec": _spec(next_.pods, next_.tick),
+        "metadata": {"name": NODE, "resourceVersion": content.version},
+        "spec": _spec(content.pods, content.tick),
     }
-    return _to("PUT", "", _encode(body), JSON, accept=METADATA_ONLY)
+    return _request("PUT", "", _encode(body), JSON, accept=METADATA_ONLY)
 
 
-def _renewal(next_: Next) -> Request:
-    """Of the daemon's Lease, as its heartbeat writes it."""
-    body = {"spec": {"renewTime": f"2026-01-01T00:00:00.{next_.tick % 1_000_000:06}Z"}}
+def _renewal(content: WriteContent) -> Request:
+    """Renew the daemon's Lease, as its heartbeat does."""
+    body = {"spec": {"renewTime": f"2026-01-01T00:00:00.{content.tick % 1_000_000:06}Z"}}
     path = f"{LEASES}/{LEASE}?fieldManager=kruise-probe-daemon"
     return Request("PATCH", path, _encode(body), MERGE, accept=JSON)
 
 
-STATUS_WRITES: Final[dict[str, Callable[[Next], Request]]] = {
+STATUS_WRITES: Final[dict[str, Callable[[WriteContent], Request]]] = {
     "status: PUT, metadata returned (the daemon)": partial(_update, accept=METADATA_ONLY),
     "status: PUT (Kruise's daemon)": partial(_update, accept=JSON),
     "status: merge patch": _merge,
     "status: JSON patch": _json_patch,
     "status: apply": _apply,
 }
-SPEC_WRITES: Final[dict[str, Callable[[Next], Request]]] = {
+SPEC_WRITES: Final[dict[str, Callable[[WriteContent], Request]]] = {
     "spec: merge patch (the manager)": partial(_spec_merge, accept=JSON),
     "spec: merge patch, metadata returned": partial(_spec_merge, accept=METADATA_ONLY),
     "spec: JSON patch": _spec_json_patch,

@@ -15,8 +15,8 @@ from kruise_probe.inspection.traces import ProbeTrace, traces_of
 from kruise_probe_playground.ticker import PodEvent
 
 KINDS = ("report", "marks", "event")
-NAMED = 4
-"""The number of probes in a message."""
+MAX_NAMED = 4
+"""Maximum of probes that a message names."""
 
 STATES = (ProbeState.SUCCEEDED, ProbeState.FAILED)
 
@@ -108,8 +108,8 @@ class Progress:
                 lacking.append(f"{each} ({', '.join(detail)})")
         if without_result:
             lacking.insert(0, f"{without_result} of {len(self._probes)} probes have no result")
-        more = [f"and {len(lacking) - NAMED} more"] if len(lacking) > NAMED else []
-        return "; ".join([*lacking[:NAMED], *more])
+        more = [f"and {len(lacking) - MAX_NAMED} more"] if len(lacking) > MAX_NAMED else []
+        return "; ".join([*lacking[:MAX_NAMED], *more])
 
     def as_json(self, *, seconds: float) -> dict[str, Any]:
         """The output of `playground --check`."""

@@ -12,7 +12,7 @@ from kruise_probe.api.kinds import KubeObject
 from kruise_probe_playground.apiserver.schema import Json
 
 DefinitionSource = Json | Path | str | type[msgspec.Struct]
-"""What defines kinds: a CustomResourceDefinition, a file or folder of YAML, or a struct with `spec` and perhaps `status`."""
+"""Defines kinds: a CustomResourceDefinition, a file or folder of YAML, or a struct with `spec` and perhaps `status`."""
 
 _KIND: Final = "CustomResourceDefinition"
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
@@ -142,7 +142,7 @@ def _schema(of: Any) -> Json:
 
 
 def _structural(schema: Json, components: Json) -> Json:
-    """Without references and unions, which a structural schema cannot have."""
+    """Replace references and unions, which a structural schema cannot have."""
     if "$ref" in schema:
         return _structural(components[schema["$ref"]], components)
     choices = schema.get("anyOf", ())

@@ -15,7 +15,7 @@ from kruise_probe_playground.apiserver.requests import parse_path
 
 
 class ApiCall(NamedTuple):
-    """`verb` and `resource` as in roles: `patch`, `pods/status`."""
+    """A request; `verb` and `resource` as in roles: `patch`, `pods/status`."""
 
     verb: str
     resource: str
@@ -39,7 +39,7 @@ class _PlannedFailure:
 
 
 class Faults:
-    """`requests` counts requests by (verb, resource, code)."""
+    """The planned failures. `requests` counts all requests by (verb, resource, code)."""
 
     def __init__(self) -> None:
         self.requests: Counter[tuple[str, str, int]] = Counter()
@@ -70,7 +70,7 @@ class Faults:
         self._planned.clear()
 
     def count(self, *, code: int) -> int:
-        """How many requests had this response code."""
+        """Return the number of requests with this response code."""
         return sum(number for (_, _, each), number in self.requests.items() if each == code)
 
     @property
@@ -78,14 +78,15 @@ class Faults:
         @web.middleware
         async def count_or_fail(request: web.Request, handler: Handler) -> web.StreamResponse:
             call = _call(request)
-            failure = self._failure(call)
+            failure = self._take_failure(call)
             response = failure_response(failure) if failure else await handler(request)
             self.requests[call.verb, call.resource, response.status] += 1
             return response
 
         return count_or_fail
 
-    def _failure(self, call: ApiCall) -> Failure | None:
+    def _take_failure(self, call: ApiCall) -> Failure | None:
+        """The failure planned for the call; it counts as one of its `times`."""
         for planned in self._planned:
             if planned.matches(call):
                 if planned.times is not None:

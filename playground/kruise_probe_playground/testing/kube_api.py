@@ -1,6 +1,6 @@
 """An API server in a thread: its address, its objects, and its faults.
 
-All methods may be called from any thread; they return when the server has done what they say.
+All methods may be called from any thread. They return when the server has completed them.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from kruise_probe_playground.testing.faults import Faults
 T = TypeVar("T")
 
 ADMIN: Final = User("kubernetes-admin", ("system:masters",))
-_MANAGER: Final = Options("kube-api")
+_WRITE_OPTIONS: Final = Options("kube-api")
 
 
 class KubeApi:
@@ -91,7 +91,7 @@ class KubeApi:
             await self._stopping.wait()
             self._server.pause(paused=False)
 
-    def _call(self, work: Callable[[], T]) -> T:
+    def _in_server(self, work: Callable[[], T]) -> T:
         """Run `work` in the server's thread."""
 
         async def run() -> T:
@@ -121,7 +121,7 @@ class KubeApi:
         """Create an object, in the namespace `default` unless it names one, and return it as stored.
 
         Raises:
-            Failure: what the server would answer, e.g. 409 for an object that exists.
+            Failure: the error response of the server, e.g. 409 for an object that exists.
             ValueError: the kind is not served.
         """
 
@@ -131,11 +131,11 @@ class KubeApi:
                 if (kind.api_version, kind.kind) == (obj.get("apiVersion"), obj.get("kind")):
                     given = obj.get("metadata", {}).get("namespace") or "default"
                     namespace = given if kind.namespaced else ""
-                    written = Editor(registry).create(kind, namespace, obj, _MANAGER)
+                    written = Editor(registry).create(kind, namespace, obj, _WRITE_OPTIONS)
                     return kind.decode(written.stored)
             raise ValueError(f"{obj.get('apiVersion')} {obj.get('kind')} is not served; define it")
 
-        return self._call(create)
+        return self._in_server(create)
 
     def objects(self, resource: str, namespace: str = "") -> list[Json]:
         """All objects of e.g. `pods` or `fleets.example.com`, in one namespace or in all."""
@@ -146,7 +146,7 @@ class KubeApi:
             found = registry.collection(kind).ordered()
             return [kind.decode(each) for each in found if namespace in ("", each.key.namespace)]
 
-        return self._call(objects)
+        return self._in_server(objects)
 
     def object(self, resource: str, name: str, namespace: str = "default") -> Json | None:
         """One object; None if there is none. Cluster-scoped kinds ignore the namespace."""
@@ -158,7 +158,7 @@ class KubeApi:
             stored = registry.collection(kind).objects.get(key)
             return None if stored is None else kind.decode(stored)
 
-        return self._call(one)
+        return self._in_server(one)
 
     def wait_for(
         self,
@@ -232,7 +232,7 @@ class KubeApi:
         reason: str = "InternalError",
         retry_after_seconds: int | None = None,
     ) -> None:
-        """Answer the next requests with an error instead of doing them.
+        """Refuse the next requests with an error.
 
         Args:
             verb: as in roles: get, list, watch, create, update, patch, delete, deletecollection; empty for all.
@@ -242,7 +242,7 @@ class KubeApi:
             reason: see `code`.
             retry_after_seconds: the header Retry-After.
         """
-        self._call(
+        self._in_server(
             lambda: self._faults.fail(
                 code=code,
                 reason=reason,
@@ -254,22 +254,22 @@ class KubeApi:
         )
 
     def expire(self) -> None:
-        """Make every resource version and continue token so far too old: they are answered with 410."""
-        self._call(self._server.registry.store.expire)
+        """Make every existing resource version and continue token too old: requests with them fail with 410."""
+        self._in_server(self._server.registry.store.expire)
 
     def drop_watches(self) -> None:
         """End all watches, as after their timeout."""
-        self._call(self._server.close_watches)
+        self._in_server(self._server.close_watches)
 
     def black_hole(self) -> None:
-        """Answer nothing, and send nothing to open watches, until `heal`. Connections stay open."""
-        self._call(lambda: self._server.pause(paused=True))
+        """Send no response, and nothing to open watches, until `heal`. Connections stay open."""
+        self._in_server(lambda: self._server.pause(paused=True))
 
     def heal(self) -> None:
-        """End all faults. After a black hole, requests that waited are answered, and watches get what they missed."""
+        """End all faults. After a black hole, waiting requests get their responses, and watches the events that they missed."""
 
         def heal() -> None:
             self._faults.heal()
             self._server.pause(paused=False)
 
-        self._call(heal)
+        self._in_server(heal)
