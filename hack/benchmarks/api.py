@@ -32,7 +32,7 @@ _ITS_OWN = ("leases", "endpointslices", "flowschemas", "prioritylevelconfigurati
 WRITES = ("POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLLECTION")
 
 
-class Request(NamedTuple):
+class BareRequest(NamedTuple):
     """`counted_as`: the verb and resource by which the API server counts it, where that matters.
 
     `accept`: the media type of the response; without it, a patch requests only metadata, as a whole object that is
@@ -50,7 +50,7 @@ class Request(NamedTuple):
 class Refused(Exception):
     """The server answered with an error."""
 
-    def __init__(self, request: Request, status: int, body: bytes) -> None:
+    def __init__(self, request: BareRequest, status: int, body: bytes) -> None:
         super().__init__(f"{request.method} {request.path}: {status} {body[:300].decode()}")
         self.status = status
 
@@ -91,7 +91,7 @@ class _Connection:
         self._writer.close()
 
 
-class Api:
+class BareClient:
     """A pool of `connections` kept connections; a context manager. `sent` counts what went out, by `counted_as`."""
 
     def __init__(self, config: ClusterConfig, *, connections: int) -> None:
@@ -125,7 +125,7 @@ class Api:
         )
         return _Connection(reader, writer)
 
-    def _head(self, request: Request) -> bytes:
+    def _head(self, request: BareRequest) -> bytes:
         body = (
             f"Content-Type: {request.content_type}\r\nContent-Length: {len(request.body)}\r\n"
             if request.body
@@ -135,7 +135,7 @@ class Api:
         head = f"{request.method} {request.path} HTTP/1.1\r\n{self._common}Accept: {accept}\r\n"
         return f"{head}{body}\r\n".encode()
 
-    async def call(self, request: Request, *, fine: tuple[int, ...] = ()) -> bytes:
+    async def call(self, request: BareRequest, *, fine: tuple[int, ...] = ()) -> bytes:
         """Sends one request and returns the body of its answer.
 
         Raises:
@@ -163,7 +163,7 @@ class Api:
             raise Refused(request, status, body)
         return body
 
-    async def _exchange(self, connection: _Connection, request: Request) -> tuple[int, bytes]:
+    async def _exchange(self, connection: _Connection, request: BareRequest) -> tuple[int, bytes]:
         connection.send(self._head(request), request.body)
         status, head = await connection.status_and_headers()
         return status, await connection.body(head)
@@ -171,12 +171,12 @@ class Api:
     async def json(self, method: str, path: str, body: Any = None, **more: Any) -> Any:
         encoded = msgspec.json.encode(body) if body is not None else b""
         fine = more.pop("fine", ())
-        answer = await self.call(Request(method, path, encoded, **more), fine=fine)
+        answer = await self.call(BareRequest(method, path, encoded, **more), fine=fine)
         return msgspec.json.decode(answer)
 
     async def each(
         self,
-        requests: Iterable[Request],
+        requests: Iterable[BareRequest],
         *,
         fine: tuple[int, ...] = (),
         on_done: Callable[[], object] = lambda: None,
@@ -198,17 +198,17 @@ class Api:
         """The lines of a watch, on a connection of its own."""
         connection = await self._connect()
         try:
-            connection.send(self._head(Request("GET", path)), b"")
+            connection.send(self._head(BareRequest("GET", path)), b"")
             status, head = await connection.status_and_headers()
             if status != 200:
-                raise Refused(Request("GET", path), status, await connection.body(head))
+                raise Refused(BareRequest("GET", path), status, await connection.body(head))
             yield _lines(connection)
         finally:
             connection.close()
 
     async def usage(self, verbs: Collection[str] = WRITES) -> Usage:
         """What the API server counted, without what this client sent."""
-        text = (await self.call(Request("GET", "/metrics"))).decode()
+        text = (await self.call(BareRequest("GET", "/metrics"))).decode()
         writes: Counter[str] = Counter()
         for labels, value in _REQUESTS.findall(text):
             read = dict(re.findall(r'(\w+)="([^"]*)"', labels))

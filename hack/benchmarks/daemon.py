@@ -21,7 +21,7 @@ from support.hollow import Hollow, spec_entry
 from support.raw_api import node_pod_probe_path
 
 from benchmarks import hollow, procfs
-from benchmarks.api import MERGE, Api, Refused, Request
+from benchmarks.api import MERGE, BareClient, BareRequest, Refused
 from benchmarks.manager import control_plane
 from benchmarks.process import Launcher, Measured
 from benchmarks.reporting import Row, emit, interpreter, machine_speed, percentile, progress
@@ -96,8 +96,8 @@ async def measure(options: DaemonBench) -> list[Row]:
         stack.enter_context(plane.running())
         setup = await enter(prepared(plane, hollow.NAMESPACE))
         await Hollow(setup).add_node_pod_probe(NODE)
-        api = await enter(Api(plane.config(), connections=8))
-        cluster = await enter(Api(load_config(options.kubeconfig), connections=8))
+        api = await enter(BareClient(plane.config(), connections=8))
+        cluster = await enter(BareClient(load_config(options.kubeconfig), connections=8))
         runtime = await enter(GrpcRuntime(f"unix://{options.socket}"))
         pods = await enter(_running_pods(cluster, runtime, options))
         host = await _host(cluster)
@@ -109,7 +109,7 @@ async def measure(options: DaemonBench) -> list[Row]:
 
 @asynccontextmanager
 async def _running_pods(
-    cluster: Api, runtime: GrpcRuntime, options: DaemonBench
+    cluster: BareClient, runtime: GrpcRuntime, options: DaemonBench
 ) -> AsyncIterator[list[_ProbedPod]]:
     """Pods in the host's network that sleep; deleted after the block."""
     progress(f"creating {options.pods} pods")
@@ -122,27 +122,27 @@ async def _running_pods(
             await _create_pod(cluster, _sleeper(number, options.image))
         yield await _containers(runtime, options.pods)
     finally:
-        await cluster.call(Request("DELETE", f"{namespace}/pods?gracePeriodSeconds=0"))
-        await cluster.call(Request("DELETE", namespace), fine=(404, 409))
+        await cluster.call(BareRequest("DELETE", f"{namespace}/pods?gracePeriodSeconds=0"))
+        await cluster.call(BareRequest("DELETE", namespace), fine=(404, 409))
         await _until_gone(cluster, namespace)
 
 
-async def _until_gone(cluster: Api, path: str) -> None:
+async def _until_gone(cluster: BareClient, path: str) -> None:
     async with asyncio.timeout(END_SECONDS):
         while True:
-            if b'"reason":"NotFound"' in await cluster.call(Request("GET", path), fine=(404,)):
+            if b'"reason":"NotFound"' in await cluster.call(BareRequest("GET", path), fine=(404,)):
                 return
             await asyncio.sleep(0.5)
 
 
-async def _host(cluster: Api) -> str:
+async def _host(cluster: BareClient) -> str:
     """The node's address: the only one at which pods in the host's network are probed."""
     listed = await cluster.json("GET", hollow.PODS_PATH)
     host: str = listed["items"][0]["status"]["hostIP"]
     return host
 
 
-async def _create_pod(cluster: Api, pod: dict[str, Any]) -> None:
+async def _create_pod(cluster: BareClient, pod: dict[str, Any]) -> None:
     """A new namespace has no service account at first."""
     for _ in range(50):
         try:
@@ -195,7 +195,7 @@ class _Run:
         self,
         options: DaemonBench,
         launcher: Launcher,
-        api: Api,
+        api: BareClient,
         runtime: GrpcRuntime,
         pods: list[_ProbedPod],
         host: str,
@@ -257,7 +257,7 @@ class _Run:
             pod_probes.append(found)
         body = msgspec.json.encode({"spec": {"podProbes": pod_probes or None}})
         path = f"{node_pod_probe_path(NODE)}?fieldManager=kruise-probe-manager"
-        await self._api.call(Request("PATCH", path, body, MERGE))
+        await self._api.call(BareRequest("PATCH", path, body, MERGE))
 
     async def _load(
         self,

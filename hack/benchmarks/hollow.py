@@ -17,7 +17,7 @@ from support.hollow import (
 )
 from support.raw_api import RawApi, marker_path, node_pod_probe_path, pod_path
 
-from benchmarks.api import JSON, MERGE, STRATEGIC, Request
+from benchmarks.api import JSON, MERGE, STRATEGIC, BareRequest
 from kruise_probe.client.transport import METADATA_ONLY
 
 Json = dict[str, Any]
@@ -79,16 +79,16 @@ def marker(*, period_seconds: int) -> Json:
     return marker_object(idle, healthy, name=MARKER, app="web")
 
 
-def node_pod_probe(node: str) -> Request:
+def node_pod_probe(node: str) -> BareRequest:
     body = _encode(node_pod_probe_object(node))
-    return Request("POST", NODE_POD_PROBES_PATH, body, counted_as="POST nodepodprobes")
+    return BareRequest("POST", NODE_POD_PROBES_PATH, body, counted_as="POST nodepodprobes")
 
 
-def no_node_pod_probe(node: str) -> Request:
-    return Request("DELETE", node_pod_probe_path(node), counted_as="DELETE nodepodprobes")
+def no_node_pod_probe(node: str) -> BareRequest:
+    return BareRequest("DELETE", node_pod_probe_path(node), counted_as="DELETE nodepodprobes")
 
 
-def spec(node: str, pods: Iterable[HollowPod], period_seconds: int) -> Request:
+def spec(node: str, pods: Iterable[HollowPod], period_seconds: int) -> BareRequest:
     """The patch of a manager that lists the probes of `marker` for the pods of a node."""
     probes = [
         {"name": f"{MARKER}#{each['name']}", "containerName": "main", "probe": each["probe"]}
@@ -97,7 +97,7 @@ def spec(node: str, pods: Iterable[HollowPod], period_seconds: int) -> Request:
     entries = [
         spec_entry(name, uid, probes, namespace=NAMESPACE, ip="127.0.0.1") for name, uid in pods
     ]
-    return Request(
+    return BareRequest(
         "PATCH",
         f"{node_pod_probe_path(node)}?fieldManager=kruise-probe-manager",
         _encode({"spec": {"podProbes": entries}}),
@@ -116,7 +116,7 @@ def results(
     probed_at: str = STAMP,
     moved_at: str = STAMP,
     message: str = "",
-) -> Request:
+) -> BareRequest:
     """The status write of a node's daemon. Pods named `failed` are Failed, the others have `state`.
 
     As daemons do, it updates the object of this `version`. Without one it is a merge patch, which cannot conflict.
@@ -136,14 +136,14 @@ def results(
     status = {"status": {"podProbeStatuses": statuses}}
     if not version:
         counted_as = "PATCH nodepodprobes/status"
-        return Request("PATCH", path, _encode(status), MERGE, counted_as)
+        return BareRequest("PATCH", path, _encode(status), MERGE, counted_as)
     body = {
         **node_pod_probe_object(node),
         "metadata": {"name": node, "resourceVersion": version},
         **status,
     }
     counted_as = "PUT nodepodprobes/status"
-    return Request("PUT", path, _encode(body), JSON, counted_as, accept=METADATA_ONLY)
+    return BareRequest("PUT", path, _encode(body), JSON, counted_as, accept=METADATA_ONLY)
 
 
 def _states(state: str, probed_at: str, moved_at: str, message: str) -> list[Json]:
@@ -159,7 +159,7 @@ def _states(state: str, probed_at: str, moved_at: str, message: str) -> list[Jso
     ]
 
 
-def floor_patch(pod: HollowPod, state: str | None) -> Request:
+def floor_patch(pod: HollowPod, state: str | None) -> BareRequest:
     """The patch that a manager has to send for a result, under other names; None removes what it wrote."""
     conditions = [
         {"$patch": "delete", "type": f"floor.kruise-probe.io/{name}"}
@@ -180,7 +180,7 @@ def floor_patch(pod: HollowPod, state: str | None) -> Request:
         "labels": {"floor.kruise-probe.io/idle": label},
         "annotations": {f"floor.{ANNOTATION}": cost},
     }
-    return Request(
+    return BareRequest(
         "PATCH",
         f"{pod_path(pod.name, NAMESPACE, 'status')}?fieldManager=bench-floor",
         _encode({"metadata": metadata, "status": {"conditions": conditions}}),

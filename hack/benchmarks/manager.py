@@ -26,7 +26,7 @@ import yaml
 from support.control_plane import ControlPlane, prepared
 
 from benchmarks import hollow, procfs
-from benchmarks.api import MERGE, Api, Request, Usage
+from benchmarks.api import MERGE, BareClient, BareRequest, Usage
 from benchmarks.process import Launcher, Measured
 from benchmarks.reporting import Row, emit, interpreter, machine_speed, progress
 from benchmarks.watching import Watched, WatchedMarker, WatchedNode, WatchedPod
@@ -67,7 +67,7 @@ class ManagerBench:
 class Cluster(NamedTuple):
     """The API server, hollow pods by node, and watches of what changes."""
 
-    api: Api
+    api: BareClient
     pods_of: hollow.PodsOf
     pods: Watched[WatchedPod]
     nodes: Watched[WatchedNode]
@@ -159,7 +159,7 @@ async def stage(options: ManagerBench) -> AsyncIterator[Cluster]:
         stack.enter_context(plane.running())
         crds = list(crds_in(options.crds)) or None
         setup = await stack.enter_async_context(prepared(plane, hollow.NAMESPACE, crds=crds))
-        api = await stack.enter_async_context(Api(plane.config(), connections=CONNECTIONS))
+        api = await stack.enter_async_context(BareClient(plane.config(), connections=CONNECTIONS))
         progress(f"creating {options.nodes} hollow nodes and {options.pods} hollow pods")
         pods_of = await hollow.create(setup, nodes=options.nodes, pods=options.pods)
         pods = Watched(api, hollow.PODS_PATH, WatchedPod)
@@ -226,14 +226,14 @@ async def _spec_floor(
         await on.api.each(hollow.no_node_pod_probe(node) for node in on.pods_of)
 
 
-def _status_updates(on: Cluster, state: str, **more: str) -> Iterator[Request]:
+def _status_updates(on: Cluster, state: str, **more: str) -> Iterator[BareRequest]:
     """The daemons' updates, each of the version that is the newest when it is sent."""
     for node, pods in on.pods_of.items():
         version = on.nodes.objects[node].metadata.resourceVersion
         yield hollow.results(node, pods, state, version=version, **more)
 
 
-async def _bare_loop(on: Cluster, phase: str, requests: Iterable[Request]) -> tuple[_Cost, Row]:
+async def _bare_loop(on: Cluster, phase: str, requests: Iterable[BareRequest]) -> tuple[_Cost, Row]:
     loop = asyncio.get_running_loop()
     before, cpu, started_at = await on.api.usage(), procfs.cpu_seconds(os.getpid()), loop.time()
     await on.api.each(requests)
@@ -364,7 +364,7 @@ class _Run:
     async def _edit(self) -> None:
         body = {"spec": {"probes": hollow.marker(period_seconds=20)["spec"]["probes"]}}
         await self._on.api.call(
-            Request(
+            BareRequest(
                 "PATCH",
                 f"{hollow.MARKERS_PATH}/{hollow.MARKER}",
                 msgspec.json.encode(body),
@@ -375,7 +375,7 @@ class _Run:
 
     async def _delete(self) -> None:
         await self._on.api.call(
-            Request(
+            BareRequest(
                 "DELETE",
                 f"{hollow.MARKERS_PATH}/{hollow.MARKER}",
                 counted_as="DELETE podprobemarkers",

@@ -25,7 +25,7 @@ from support.hollow import LEASES, node_name, node_pod_probe_object
 from support.raw_api import node_pod_probe_path
 
 from benchmarks import hollow, procfs
-from benchmarks.api import APPLY, JSON, JSON_PATCH, MERGE, Api, Request
+from benchmarks.api import APPLY, JSON, JSON_PATCH, MERGE, BareClient, BareRequest
 from benchmarks.manager import control_plane, crds_in
 from benchmarks.reporting import Row, emit, machine_speed, progress
 from kruise_probe.api.core import ExecAction, Probe
@@ -97,7 +97,7 @@ async def measure(options: ServerBench) -> list[Row]:
             crds = list(crds_in(options.crds)) or None
             async with (
                 prepared(plane, hollow.NAMESPACE, crds=crds),
-                Api(plane.config(), connections=2) as api,
+                BareClient(plane.config(), connections=2) as api,
                 _watched(api),
             ):
                 server = plane.pid("kube-apiserver")
@@ -110,13 +110,13 @@ async def measure(options: ServerBench) -> list[Row]:
 
 
 async def _measure_size(
-    api: Api, server: int, pods: int, options: ServerBench
+    api: BareClient, server: int, pods: int, options: ServerBench
 ) -> AsyncIterator[Row]:
     ticks = count()
     path = node_pod_probe_path(NODE)
-    await api.call(Request("DELETE", path), fine=(404,))
+    await api.call(BareRequest("DELETE", path), fine=(404,))
     body = _encode({**node_pod_probe_object(NODE), "spec": _spec(pods, 0)})
-    await api.call(Request("POST", hollow.NODE_POD_PROBES_PATH, body))
+    await api.call(BareRequest("POST", hollow.NODE_POD_PROBES_PATH, body))
     await api.call(_merge(WriteContent(pods, 0, next(ticks), "")))
     cases: list[tuple[str, int, list[float]]] = [
         (kind, changed, [])
@@ -128,7 +128,7 @@ async def _measure_size(
     for _ in range(options.turns):
         for kind, changed, costs in random.sample(cases, len(cases)):
             request_of = WRITES[kind]
-            version = _version(await api.call(Request("GET", path)))
+            version = _version(await api.call(BareRequest("GET", path)))
             used = began_at = 0.0
             for number in range(options.writes + 1):  # The first write is a warm-up.
                 if number == 1:
@@ -166,7 +166,7 @@ def _version(body: bytes) -> str:
 
 
 @asynccontextmanager
-async def _watched(api: Api) -> AsyncIterator[None]:
+async def _watched(api: BareClient) -> AsyncIterator[None]:
     """Keep the watches of a manager and of the node's daemon open."""
 
     async def drain(selector: str) -> None:
@@ -225,22 +225,22 @@ def _state(name: str, tick: int) -> ContainerProbeState:
 # Writes.
 
 
-def _request(method: str, subresource: str, body: bytes, kind: str, **more: Any) -> Request:
+def _request(method: str, subresource: str, body: bytes, kind: str, **more: Any) -> BareRequest:
     manager = "kruise-probe-daemon" if subresource else "kruise-probe-manager"
     path = f"{node_pod_probe_path(NODE)}{subresource}?fieldManager={manager}"
-    return Request(method, path, body, kind, **more)
+    return BareRequest(method, path, body, kind, **more)
 
 
-def _merge(content: WriteContent) -> Request:
+def _merge(content: WriteContent) -> BareRequest:
     return _request("PATCH", "/status", patch_of(_status(content)), MERGE)
 
 
-def _update(content: WriteContent, accept: str) -> Request:
+def _update(content: WriteContent, accept: str) -> BareRequest:
     body = update_of(_status(content), NODE, content.version)
     return _request("PUT", "/status", body, JSON, accept=accept)
 
 
-def _json_patch(content: WriteContent) -> Request:
+def _json_patch(content: WriteContent) -> BareRequest:
     """Replace the changed results, and test that each place still has the same probe."""
     pods = _status(content).pod_probe_statuses or ()
     operations: list[dict[str, Any]] = []
@@ -255,7 +255,7 @@ def _json_patch(content: WriteContent) -> Request:
     return _request("PATCH", "/status", _encode(operations), JSON_PATCH)
 
 
-def _apply(content: WriteContent) -> Request:
+def _apply(content: WriteContent) -> BareRequest:
     """Server-side apply. Without a map list in the schema, a list is one value."""
     body = {
         "apiVersion": NODE_POD_PROBES.api_version,
@@ -267,19 +267,19 @@ def _apply(content: WriteContent) -> Request:
     return request._replace(path=f"{request.path}&force=true")
 
 
-def _spec_merge(content: WriteContent, accept: str) -> Request:
+def _spec_merge(content: WriteContent, accept: str) -> BareRequest:
     body = _encode({"spec": _spec(content.pods, content.tick)})
     return _request("PATCH", "", body, MERGE, accept=accept)
 
 
-def _spec_json_patch(content: WriteContent) -> Request:
+def _spec_json_patch(content: WriteContent) -> BareRequest:
     value = _encode(
         [{"op": "replace", "path": "/spec", "value": _spec(content.pods, content.tick)}]
     )
     return _request("PATCH", "", value, JSON_PATCH)
 
 
-def _spec_update(content: WriteContent) -> Request:
+def _spec_update(content: WriteContent) -> BareRequest:
     body = {
         **node_pod_probe_object(NODE),
         "metadata": {"name": NODE, "resourceVersion": content.version},
@@ -288,21 +288,21 @@ def _spec_update(content: WriteContent) -> Request:
     return _request("PUT", "", _encode(body), JSON, accept=METADATA_ONLY)
 
 
-def _renewal(content: WriteContent) -> Request:
+def _renewal(content: WriteContent) -> BareRequest:
     """Renew the daemon's Lease, as its heartbeat does."""
     body = {"spec": {"renewTime": f"2026-01-01T00:00:00.{content.tick % 1_000_000:06}Z"}}
     path = f"{LEASES}/{LEASE}?fieldManager=kruise-probe-daemon"
-    return Request("PATCH", path, _encode(body), MERGE, accept=JSON)
+    return BareRequest("PATCH", path, _encode(body), MERGE, accept=JSON)
 
 
-STATUS_WRITES: Final[dict[str, Callable[[WriteContent], Request]]] = {
+STATUS_WRITES: Final[dict[str, Callable[[WriteContent], BareRequest]]] = {
     "status: PUT, metadata returned (the daemon)": partial(_update, accept=METADATA_ONLY),
     "status: PUT (Kruise's daemon)": partial(_update, accept=JSON),
     "status: merge patch": _merge,
     "status: JSON patch": _json_patch,
     "status: apply": _apply,
 }
-SPEC_WRITES: Final[dict[str, Callable[[WriteContent], Request]]] = {
+SPEC_WRITES: Final[dict[str, Callable[[WriteContent], BareRequest]]] = {
     "spec: merge patch (the manager)": partial(_spec_merge, accept=JSON),
     "spec: merge patch, metadata returned": partial(_spec_merge, accept=METADATA_ONLY),
     "spec: JSON patch": _spec_json_patch,

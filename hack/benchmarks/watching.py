@@ -8,7 +8,7 @@ import msgspec
 from support.hollow import LABEL
 
 from benchmarks import hollow
-from benchmarks.api import Api, Refused
+from benchmarks.api import BareClient, Refused
 
 GOAL_SECONDS = 300.0
 
@@ -103,7 +103,7 @@ class _Event(msgspec.Struct, Generic[Object]):
 class Watched(Generic[Object]):
     """The objects of one collection, by name; `run` watches them."""
 
-    def __init__(self, api: Api, path: str, kind: type[Object]) -> None:
+    def __init__(self, api: BareClient, path: str, kind: type[Object]) -> None:
         self._api = api
         self._path = path
         self._event = msgspec.json.Decoder(_Event)
