@@ -14,7 +14,7 @@ from click.shell_completion import ShellComplete, get_completion_class
 from kruise_probe.api.errors import FatalError, KubeError
 from kruise_probe.api.meta import DECODE_ERRORS
 from kruise_probe.api.resources import MARKERS, PODS
-from kruise_probe.cli.reading import client_of, config_of
+from kruise_probe.cli.query_client import client_of, config_of
 from kruise_probe.client.config import ClusterConfig
 
 DEADLINE_SECONDS: Final = 2.0

@@ -9,6 +9,7 @@ import click
 from kruise_probe.api.errors import FatalError
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.cli.completion import complete_pods
+from kruise_probe.cli.query_client import client_of, run_query
 from kruise_probe.cli.query_options import (
     POD_KINDS,
     QueryFlags,
@@ -18,11 +19,12 @@ from kruise_probe.cli.query_options import (
     query_flags,
     terminal_width,
 )
-from kruise_probe.cli.reading import Reader, client_of, run
+from kruise_probe.cli.reading import Reader
 from kruise_probe.cli.tables import explanation_text
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.inspection.explanation import ExplanationsView, ExplanationView, explanation
-from kruise_probe.inspection.snapshot import SeenPod, Snapshot, natural_order
+from kruise_probe.inspection.seen_pods import SeenPod
+from kruise_probe.inspection.snapshot import Snapshot, natural_order
 from kruise_probe.inspection.status import JSON_VERSION
 
 _HELP = """Explains which PodProbeMarkers select a pod and why others do not. For each probe it checks every link from the
@@ -49,7 +51,7 @@ def explain(pods: tuple[str, ...], **options: Any) -> None:
     if bool(names) == bool(flags.selector):
         raise click.UsageError("name pods, or select them with -l")
     config = flags.load_config()
-    views = run(_explain(config, flags, names), config)
+    views = run_query(_explain(config, flags, names), config)
     if flags.output in ("json", "yaml"):
         single = len(names) == 1
         document = views[0] if single else ExplanationsView(version=JSON_VERSION, items=views)

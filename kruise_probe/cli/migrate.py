@@ -1,16 +1,17 @@
 """`kruise-probe migrate --check`: reports what changes if kruise-probe replaces Kruise's PodProbeMarker."""
 
 import asyncio
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import click
 
 from kruise_probe.api.errors import NotFound
-from kruise_probe.api.kinds import Resource
+from kruise_probe.api.kinds import KubeObject, Resource
 from kruise_probe.api.names import LEADER_ELECTION_ID
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES
+from kruise_probe.cli.query_client import DEADLINE_SECONDS, client_of, run_query
 from kruise_probe.cli.query_options import QueryFlags, document_text, query_flags
-from kruise_probe.cli.reading import DEADLINE_SECONDS, Reader, T, client_of, run
+from kruise_probe.cli.reading import Reader
 from kruise_probe.cli.tables import plural, printable
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.inspection.kruise_objects import (
@@ -25,6 +26,8 @@ from kruise_probe.inspection.kruise_objects import (
     KruiseCluster,
 )
 from kruise_probe.inspection.migration import MigrationView, migration_view
+
+T = TypeVar("T", bound=KubeObject)
 
 EXIT_REFUSED: Final = 1
 
@@ -50,7 +53,7 @@ def migrate(check: bool, **options: Any) -> int:
         raise click.UsageError("add --check; migrate only reports, the steps are yours")
     flags = QueryFlags(**options)
     config = flags.load_config()
-    view = run(_read(config, flags), config)
+    view = run_query(_read(config, flags), config)
     click.echo(
         migration_text(view) if flags.output == "text" else document_text(view, flags.output),
         nl=False,

@@ -1,34 +1,22 @@
-"""Reads the objects for `status`, `explain`, `try` and `migrate` with the user's permissions; watches them for `--watch`.
+"""Reads the objects for `status`, `explain`, `try` and `migrate` with the user's permissions.
 
 Only markers and pods are required. A kind that the user may not list is left out with a note, because many users
 have permissions in one namespace only.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
-import click
-
-from kruise_probe import version
-from kruise_probe.api.core import Lease, Node
-from kruise_probe.api.errors import (
-    ApiError,
-    ConnectionFailed,
-    FatalError,
-    Forbidden,
-    KubeError,
-    NotFound,
-    Unauthorized,
-    first_of,
-)
+from kruise_probe.api.errors import Forbidden, NotFound
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import KubeObject, Resource
 from kruise_probe.api.resources import LEASES, MARKERS, NODE_POD_PROBES, NODES
 from kruise_probe.api.times import utc_now
-from kruise_probe.api.v1alpha1 import NodePodProbe, PodProbeMarker
-from kruise_probe.client.config import ClusterConfig, ConfigOverrides, load_config
+from kruise_probe.api.v1alpha1 import PodProbeMarker
+from kruise_probe.cli.following import Following
+from kruise_probe.cli.query_client import DEADLINE_SECONDS
 from kruise_probe.client.rest import ResourceListerWatcher, RestClient
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.inspection.kruise_objects import (
@@ -37,14 +25,10 @@ from kruise_probe.inspection.kruise_objects import (
     DEPLOYMENTS,
     WEBHOOK_CONFIGURATIONS,
 )
-from kruise_probe.inspection.snapshot import SEEN_PODS, SeenPod, Snapshot
-from kruise_probe.serving.logs import configure_logs
+from kruise_probe.inspection.seen_pods import SEEN_PODS, SeenPod
+from kruise_probe.inspection.snapshot import Snapshot
 
 T = TypeVar("T", bound=KubeObject)
-R = TypeVar("R")
-
-DEADLINE_SECONDS: Final = 30.0
-"""Deadline for all initial lists together."""
 
 _HIDDEN_WITHOUT: Final = {
     NODES.kind: "whether nodes exist or are virtual",
@@ -55,85 +39,6 @@ _HIDDEN_WITHOUT: Final = {
     WEBHOOK_CONFIGURATIONS.kind: "whether Kruise's webhook is installed",
     DEFINITIONS.kind: "whose CRDs are installed",
 }
-
-
-def run(work: Coroutine[Any, Any, R], config: ClusterConfig) -> R:
-    """Run `work`; turn API errors into one line with a remedy.
-
-    Warnings of the informers are not logged, to keep them out of the output. `Following.notes` returns them instead.
-
-    Raises:
-        FatalError: the API server failed, refused a request, or exceeded the deadline.
-    """
-    configure_logs(format="text", level="error")
-    try:
-        return asyncio.run(work)
-    except (KubeError, TimeoutError, BaseExceptionGroup) as error:
-        first = first_of(error)
-        if isinstance(first, KubeError):
-            raise user_error(first, config) from None
-        if isinstance(first, TimeoutError):
-            raise FatalError(
-                f"the API server of {config.source or config.server} did not send all objects within "
-                f"{DEADLINE_SECONDS:g} s; try again, or read one namespace with -n"
-            ) from None
-        if isinstance(first, FatalError):
-            raise first from None
-        raise
-
-
-def user_error(error: KubeError, config: ClusterConfig) -> FatalError:
-    """The error with what the user can do about it."""
-    source = config.source or config.server
-    match error:
-        case ConnectionFailed():
-            return FatalError(
-                f"{error}; check that the API server of {source} runs, and that it is the right one"
-            )
-        case Unauthorized():
-            return FatalError(
-                f"{error}; log in again: the API server refused the credentials of {source}"
-            )
-        case Forbidden():
-            narrower = ", or read one namespace with -n" if "cluster scope" in error.message else ""
-            return FatalError(f"{error.message}; ask for this permission{narrower}")
-        case NotFound() if "podprobemarkers" in error.request:
-            return FatalError(
-                "the CRDs are not installed in this cluster; install them: "
-                "kruise-probe manifests --crds-only | kubectl apply --server-side -f -"
-            )
-        case ApiError():
-            return FatalError(error.message if isinstance(error, NotFound) else str(error))
-        case _:
-            return FatalError(str(error))
-
-
-def config_of(params: Mapping[str, Any]) -> ClusterConfig:
-    """The configuration for the parsed options of `query_flags`.
-
-    Raises:
-        click.UsageError: --as-group without --as.
-        ConfigError: the kubeconfig is missing or malformed.
-    """
-    overrides = ConfigOverrides(
-        context=params.get("context") or "",
-        cluster=params.get("cluster") or "",
-        user=params.get("user") or "",
-        as_user=params.get("as_user") or "",
-        as_groups=tuple(params.get("as_group") or ()),
-    )
-    if overrides.as_groups and not overrides.as_user:
-        raise click.UsageError("--as-group needs --as")
-    return load_config(params.get("kubeconfig"), overrides=overrides)
-
-
-def client_of(config: ClusterConfig) -> RestClient:
-    return RestClient(
-        config=config,
-        field_manager="kruise-probe",
-        user_agent=f"kruise-probe/{version.TEXT}",
-        max_in_flight=8,
-    )
 
 
 class Reader:
@@ -165,13 +70,14 @@ class Reader:
             nodes = group.create_task(self.list_if_allowed(NODES))
             node_pod_probes = group.create_task(self.list_if_allowed(NODE_POD_PROBES))
             leases = group.create_task(self.list_if_allowed(LEASES, self._system_namespace))
-        return _snapshot(
+        return Snapshot.of_lists(
             markers.result(),
             pods.result(),
             nodes.result(),
             node_pod_probes.result(),
             leases.result(),
             allowed_labels=self._allowed_labels,
+            now=utc_now(),
         )
 
     async def read_pod(
@@ -249,7 +155,7 @@ class Reader:
         return page.items
 
     @asynccontextmanager
-    async def follow(self, first: Snapshot) -> AsyncIterator["Following"]:
+    async def follow(self, first: Snapshot) -> AsyncIterator[Following]:
         """Watch the kinds that `first` could read, while the body runs."""
         following = Following(
             allowed_labels=self._allowed_labels,
@@ -273,117 +179,3 @@ class Reader:
     def _informer(self, resource: Resource[T], namespace: str = "") -> SharedInformer[T]:
         lister = ResourceListerWatcher(self._client, resource, namespace=namespace)
         return SharedInformer(lister, name=resource.plural)
-
-
-class Following:
-    """Informers of the same kinds. `changed` is set on every event."""
-
-    def __init__(
-        self,
-        *,
-        allowed_labels: frozenset[str],
-        markers: SharedInformer[PodProbeMarker],
-        pods: SharedInformer[SeenPod],
-        nodes: SharedInformer[Node] | None,
-        node_pod_probes: SharedInformer[NodePodProbe] | None,
-        leases: SharedInformer[Lease] | None,
-    ) -> None:
-        self.changed = asyncio.Event()
-        self._allowed_labels = allowed_labels
-        self._markers = markers
-        self._pods = pods
-        self._nodes = nodes
-        self._node_pod_probes = node_pod_probes
-        self._leases = leases
-        everything: tuple[SharedInformer[Any] | None, ...] = (
-            markers,
-            pods,
-            nodes,
-            node_pod_probes,
-            leases,
-        )
-        self._followed = [each for each in everything if each is not None]
-        for each in self._followed:
-            each.add_event_handler(_ChangeHandler(self.changed))
-
-    @property
-    def runs(self) -> list[Callable[[], Coroutine[Any, Any, None]]]:
-        return [each.run for each in self._followed]
-
-    async def wait_for_sync(self) -> None:
-        """Wait until all informers have synced.
-
-        Raises:
-            FatalError: a watch or list failed, for example if a kind may be listed but not watched.
-            TimeoutError: the server did not respond in time.
-        """
-        try:
-            async with asyncio.timeout(DEADLINE_SECONDS):
-                for each in self._followed:
-                    await each.wait_for_sync()
-        except TimeoutError:
-            for error in self._errors():
-                raise FatalError(
-                    f"{error}; --watch needs permission to watch what it lists"
-                ) from None
-            raise
-
-    def notes(self) -> list[str]:
-        """Why the objects may be stale: at most one line, because watches usually fail for the same reason."""
-        return [f"not current, retrying: {error}" for error in self._errors()[:1]]
-
-    def _errors(self) -> list[str]:
-        return [each.last_error for each in self._followed if each.last_error]
-
-    def snapshot(self) -> Snapshot:
-        """The current objects of the caches."""
-        return _snapshot(
-            list(self._markers.lister.list()),
-            list(self._pods.lister.list()),
-            _listed(self._nodes),
-            _listed(self._node_pod_probes),
-            _listed(self._leases),
-            allowed_labels=self._allowed_labels,
-        )
-
-
-class _ChangeHandler:
-    def __init__(self, changed: asyncio.Event) -> None:
-        self._changed = changed
-
-    def on_add(self, obj: object, is_initial: bool) -> None:
-        self._changed.set()
-
-    def on_update(self, old: object, new: object) -> None:
-        self._changed.set()
-
-    def on_delete(self, last_known: object) -> None:
-        self._changed.set()
-
-
-def _listed(informer: SharedInformer[T] | None) -> list[T] | None:
-    return None if informer is None else list(informer.lister.list())
-
-
-def _snapshot(
-    markers: list[PodProbeMarker],
-    pods: list[SeenPod],
-    nodes: list[Node] | None,
-    node_pod_probes: list[NodePodProbe] | None,
-    leases: list[Lease] | None,
-    *,
-    allowed_labels: frozenset[str],
-) -> Snapshot:
-    return Snapshot(
-        now=utc_now(),
-        markers=tuple(markers),
-        pods=tuple(pods),
-        nodes=_by_name(nodes),
-        node_pod_probes=_by_name(node_pod_probes),
-        leases=_by_name(leases),
-        allowed_labels=allowed_labels,
-    )
-
-
-def _by_name(objects: list[T] | None) -> Mapping[str, T] | None:
-    return None if objects is None else {each.key.name: each for each in objects}

@@ -15,6 +15,7 @@ from rich.text import Text
 from kruise_probe.api.errors import FatalError
 from kruise_probe.api.names import GROUP
 from kruise_probe.cli.completion import complete_markers
+from kruise_probe.cli.query_client import client_of, run_query
 from kruise_probe.cli.query_options import (
     MARKER_KINDS,
     QueryFlags,
@@ -24,7 +25,7 @@ from kruise_probe.cli.query_options import (
     query_flags,
     terminal_width,
 )
-from kruise_probe.cli.reading import Reader, client_of, run
+from kruise_probe.cli.reading import Reader
 from kruise_probe.cli.tables import status_text
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.rest import RestClient
@@ -77,7 +78,7 @@ def status(marker: str, all_namespaces: bool, watch: bool, **options: Any) -> in
     config = flags.load_config()
     where = "" if all_namespaces else flags.namespace or config.namespace
     query = StatusQuery(where, name, flags)
-    return run(_watch(config, query) if watch else _once(config, query), config)
+    return run_query(_watch(config, query) if watch else _once(config, query), config)
 
 
 async def _once(config: ClusterConfig, query: StatusQuery) -> int:

@@ -15,6 +15,7 @@ from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.times import format_time, utc_now
 from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.cli.completion import complete_markers, complete_pods
+from kruise_probe.cli.query_client import client_of, run_query
 from kruise_probe.cli.query_options import (
     MARKER_KINDS,
     POD_KINDS,
@@ -25,7 +26,7 @@ from kruise_probe.cli.query_options import (
     query_flags,
     terminal_width,
 )
-from kruise_probe.cli.reading import Reader, client_of, run
+from kruise_probe.cli.reading import Reader
 from kruise_probe.cli.tables import attempts_text
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.rest import RestClient
@@ -42,8 +43,9 @@ from kruise_probe.inspection.attempts import (
     trials_of,
 )
 from kruise_probe.inspection.link import Link
+from kruise_probe.inspection.seen_pods import SeenPod
 from kruise_probe.inspection.selectors import did_you_mean, why_not
-from kruise_probe.inspection.snapshot import SeenPod, Snapshot
+from kruise_probe.inspection.snapshot import Snapshot
 from kruise_probe.inspection.trials import run_probe
 from kruise_probe.lint.formats import findings_text
 from kruise_probe.lint.linter import read_markers
@@ -98,7 +100,7 @@ def try_pod(pod: str, marker: str, filename: str | None, **options: Any) -> int:
     config = flags.load_config()
     namespace = _namespace(flags, found, config)
     query = _TryQuery(pod_name, marker_name, found, namespace, flags)
-    view = run(_try(config, query), config)
+    view = run_query(_try(config, query), config)
     if flags.output in ("json", "yaml"):
         click.echo(document_text(view, flags.output), nl=False)
     else:

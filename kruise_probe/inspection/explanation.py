@@ -15,8 +15,9 @@ from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.inspection.link import Link, LinkState
+from kruise_probe.inspection.seen_pods import SeenPod
 from kruise_probe.inspection.selectors import selector_text, unmet, why_not
-from kruise_probe.inspection.snapshot import SeenPod, Snapshot
+from kruise_probe.inspection.snapshot import Snapshot
 from kruise_probe.inspection.status import JSON_VERSION, JsonView, check_text
 from kruise_probe.inspection.traces import ProbeTrace, readiness_gates_of, traces_of
 

@@ -9,7 +9,8 @@ from kruise_probe.api.v1alpha1 import ContainerProbeState, PodContainerProbe, Po
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.limits import ENTRY_TOO_LARGE, NO_ROOM, TOO_MANY_MARKERS, LeftOut
 from kruise_probe.controllers.pods.claims import Claim, ClaimConflict
-from kruise_probe.inspection.snapshot import SeenPod, Snapshot
+from kruise_probe.inspection.seen_pods import SeenPod
+from kruise_probe.inspection.snapshot import Snapshot
 
 
 class LinkState(StrEnum):

@@ -27,8 +27,9 @@ from kruise_probe.controllers.markers.conditions import (
 )
 from kruise_probe.controllers.nodes.plan import is_probed
 from kruise_probe.inspection.link import LinkState, paused_remedy, remedy_of
+from kruise_probe.inspection.seen_pods import SeenPod
 from kruise_probe.inspection.selectors import nearest, selector_text, why_not
-from kruise_probe.inspection.snapshot import SeenPod, Snapshot
+from kruise_probe.inspection.snapshot import Snapshot
 from kruise_probe.inspection.spec_links import paused_text
 from kruise_probe.inspection.traces import ProbeTrace, readiness_gates_of, traces_of
 

@@ -18,8 +18,9 @@ from kruise_probe.controllers.pods.claims import Claim, claims_of, conflicts_of
 from kruise_probe.controllers.serverless import is_virtual, states_of
 from kruise_probe.inspection import result_links, spec_links
 from kruise_probe.inspection.link import Link, LinkState, PodCheck, broken, ok, waiting
+from kruise_probe.inspection.seen_pods import SeenPod
 from kruise_probe.inspection.selectors import did_you_mean, why_not
-from kruise_probe.inspection.snapshot import SeenPod, Snapshot
+from kruise_probe.inspection.snapshot import Snapshot
 
 
 class ProbeTrace(NamedTuple):

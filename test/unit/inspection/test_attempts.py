@@ -22,7 +22,8 @@ from kruise_probe.inspection.attempts import (
     trials_of,
 )
 from kruise_probe.inspection.link import Link
-from kruise_probe.inspection.snapshot import SeenPod, Snapshot
+from kruise_probe.inspection.seen_pods import SeenPod
+from kruise_probe.inspection.snapshot import Snapshot
 
 Json = dict[str, Any]
 

@@ -18,7 +18,8 @@ from support.snapshots import healthy_pod, marker, seen_pod, snapshot
 from kruise_probe.api.core import ExecAction, Probe
 from kruise_probe.daemon.identity import probe_hash
 from kruise_probe.inspection.link import Link, LinkState
-from kruise_probe.inspection.snapshot import MAX_MESSAGE, Snapshot
+from kruise_probe.inspection.seen_pods import MAX_MESSAGE
+from kruise_probe.inspection.snapshot import Snapshot
 from kruise_probe.inspection.traces import traces_of
 
 Json = dict[str, Any]
