@@ -42,7 +42,7 @@ class LeaderElection(NamedTuple):
     Attributes:
         namespace: of the Lease; by default that of the manager, or of its pod or kubeconfig.
         lease: name of the Lease; by default the manager's name.
-        identity: holder of the Lease, unique; by default of the host name, the process and a random number.
+        identity: unique holder of the Lease; by default host name, process id and random digits.
     """
 
     namespace: str = ""
@@ -129,6 +129,7 @@ class Manager:
         self.servers: Sequence[HttpServer] = ()
         self._services: list[Runnable] = []
         self._controllers: list[Runnable] = []
+        self._started = False
 
     @property
     def informers(self) -> Sequence[SharedInformer[Any]]:
@@ -139,12 +140,17 @@ class Manager:
         return tuple(self._controllers)
 
     def informer(self, kind: KindRef[T], namespace: str | None = None) -> SharedInformer[T]:
-        """Return the shared informer of a kind. `namespace` replaces that of the manager."""
+        """Return the shared informer of a kind. `namespace` replaces that of the manager.
+
+        Raises:
+            RuntimeError: the manager has started without it, so the informer would stay empty.
+        """
         resource = resource_of(kind)
         namespace = self.namespace if namespace is None else namespace
         namespace = namespace if resource.namespaced else ""
         found = self._informers.get((resource, namespace))
         if found is None:
+            self._require_not_started(f"informer of {resource.plural}")
             found = self._informers[resource, namespace] = SharedInformer(
                 self._source(resource, namespace),
                 name=resource.plural,
@@ -174,11 +180,13 @@ class Manager:
         self.informer(kind).add_index(name, index_func)
 
     def add_controller(self, controller: Runnable) -> None:
-        """Run it while this process leads."""
+        """Run it while this process leads. Raises RuntimeError if the manager has started."""
+        self._require_not_started("controller")
         self._controllers.append(controller)
 
     def add_service(self, service: Runnable) -> None:
-        """Run it from the start, in a standby too."""
+        """Run it from the start, in a standby too. Raises RuntimeError if the manager has started."""
+        self._require_not_started("service")
         self._services.append(service)
 
     def run(self) -> None:
@@ -195,6 +203,7 @@ class Manager:
         Raises:
             FatalError: as `run`.
         """
+        self._started = True
         services = [*self._bind_servers(), *self._services]
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.unfenced)
@@ -206,6 +215,10 @@ class Manager:
                 elector=self.elector,
                 cache_sync_timeout_seconds=self._cache_sync_timeout_seconds,
             ).run()
+
+    def _require_not_started(self, what: str) -> None:
+        if self._started:
+            raise RuntimeError(f"{what}: the manager has started; add it before run() or start()")
 
     def _bind_servers(self) -> list[Runnable]:
         """Bind the HTTP servers before anything else starts, so that a port in use is the first error."""
