@@ -10,7 +10,7 @@ from pathlib import Path
 from soak.conftest import Limits
 from support.control_plane import ControlPlane, staged
 from support.managers import (
-    ManagerProcess,
+    ProxiedManager,
     all_marked,
     assert_one_after_the_other,
     first_work,
@@ -62,13 +62,13 @@ async def test_c11_and_d7_the_next_leader_works_in_time_and_the_old_one_is_silen
         )
 
 
-async def ended(leader: ManagerProcess, how: signal.Signals) -> None:
+async def ended(leader: ProxiedManager, how: signal.Signals) -> None:
     async with asyncio.timeout(PATIENCE_SECONDS):
         code = await leader.program.process.wait()
     assert code == (0 if how == signal.SIGTERM else -how)
 
 
-def assert_silent(leader: ManagerProcess, *, since: float) -> None:
+def assert_silent(leader: ProxiedManager, *, since: float) -> None:
     """It sends no request at all, also no read and no Lease."""
     late = [each for each in leader.proxy.log if each.at >= since]
     assert not late, (

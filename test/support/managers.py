@@ -35,7 +35,7 @@ class Ground(Protocol):
     def daemons(self) -> Daemons: ...
 
 
-class ManagerProcess(NamedTuple):
+class ProxiedManager(NamedTuple):
     program: Program
     proxy: FaultyProxy
 
@@ -44,7 +44,7 @@ class ManagerProcess(NamedTuple):
         return [each for each in self.proxy.log if each.writes and not each.about_leases]
 
 
-Start = Callable[[str], Awaitable[ManagerProcess]]
+Start = Callable[[str], Awaitable[ProxiedManager]]
 """Starts a manager of that name; returns once its caches are warm."""
 
 
@@ -85,14 +85,14 @@ async def managers(
     ground.daemons.result_of = result_of
     async with AsyncExitStack() as stack:
 
-        async def start(name: str) -> ManagerProcess:
+        async def start(name: str) -> ProxiedManager:
             proxy = await stack.enter_async_context(faulty_proxy(ground.upstream))
             kubeconfig = proxy.write_kubeconfig(folder, name)
             program = await stack.enter_async_context(
                 programs.running("manager", kubeconfig, folder, *flags, name=name)
             )
             await program.ready()
-            return ManagerProcess(program, proxy)
+            return ProxiedManager(program, proxy)
 
         await ground.hollow.add_marker(probe())
         async with background(flip()):
@@ -111,7 +111,7 @@ async def all_marked(ground: Ground, *, seconds: float = PATIENCE_SECONDS) -> No
 @asynccontextmanager
 async def two_managers(
     ground: Ground, folder: Path, *, lease_seconds: float = LEASE_SECONDS
-) -> AsyncIterator[tuple[ManagerProcess, ManagerProcess]]:
+) -> AsyncIterator[tuple[ProxiedManager, ProxiedManager]]:
     """The working leader, and a standby with warm caches."""
     async with managers(ground, folder, *lease_flags(lease_seconds), count=40) as start:
         first, second = await start("first"), await start("second")
@@ -120,13 +120,13 @@ async def two_managers(
         yield first, second
 
 
-async def first_work(manager: ManagerProcess, *, seconds: float) -> float:
+async def first_work(manager: ProxiedManager, *, seconds: float) -> float:
     """The loop time of its first write."""
     await manager.proxy.until("it works", lambda: bool(manager.work()), seconds=seconds)
     return manager.work()[0].at
 
 
-def assert_one_after_the_other(old: ManagerProcess, new: ManagerProcess) -> None:
+def assert_one_after_the_other(old: ProxiedManager, new: ProxiedManager) -> None:
     assert old.work()
     assert new.work()
     late = [each for each in old.work() if each.at >= new.work()[0].at]

@@ -43,7 +43,7 @@ class StoppableCriServer(CriServer):
                 serving.cancel()
 
 
-class Node(EmbeddedNode):
+class StoppableNode(EmbeddedNode):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._stoppable = StoppableCriServer(CriService(self.runtime), socket=self._cri._socket)
@@ -78,10 +78,10 @@ class Playground(session.Playground):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self._made: list[Node] = []
+        self._made: list[StoppableNode] = []
 
     @property
-    def nodes(self) -> Sequence[Node]:
+    def nodes(self) -> Sequence[StoppableNode]:
         return self._made
 
     async def __aenter__(self) -> Self:
@@ -93,13 +93,13 @@ class Playground(session.Playground):
         self.server = ApiServer(tokens=access.tokens, tls=access.tls, logs=self._open_log)
         return self.server
 
-    def _make_node(self, name: str, client: RestClient, place: Workspace) -> Node:
+    def _make_node(self, name: str, client: RestClient, place: Workspace) -> StoppableNode:
         mark = f"{place.mark}/{name}"
-        node = Node(name=name, client=client, folder=place.folder, mark=mark)
+        node = StoppableNode(name=name, client=client, folder=place.folder, mark=mark)
         self._made.append(node)
         return node
 
-    def node_of(self, pod: str, namespace: str = "default") -> Node | None:
+    def node_of(self, pod: str, namespace: str = "default") -> StoppableNode | None:
         """The node that runs a pod's containers."""
         for node in self.nodes:
             for sandbox in node.runtime.sandboxes:
