@@ -96,7 +96,7 @@ class EventRecorder:
         container: str = "",
         probe: str | None = None,
     ) -> None:
-        """Record one occurrence. Never blocks and never raises.
+        """Record one occurrence. Never blocks.
 
         Args:
             involved: the object of the event, of a declared kind; the Event is created in its namespace.
@@ -105,6 +105,9 @@ class EventRecorder:
             message: identifies the series, unless `probe` does; then it replaces the Event's previous message.
             container: container for `involvedObject.fieldPath`; may be empty.
             probe: probe of the series.
+
+        Raises:
+            LookupError: `involved` is an object of a kind that was not declared.
         """
         if not isinstance(involved, ObjectReference):
             involved = ObjectReference.of(involved)

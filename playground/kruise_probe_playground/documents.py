@@ -16,9 +16,8 @@ from kruise_probe.api.errors import AlreadyExists, ApiError, NotFound
 from kruise_probe.client.request import PatchType
 from kruise_probe.client.rest import RestClient
 from kruise_probe.lint.sources import Source, read_sources
+from kruise_probe_playground.apiserver.schema import Json
 from kruise_probe_playground.replicas import MOST_REPLICAS
-
-Json = dict[str, Any]
 
 WORKLOADS: Final = frozenset({"StatefulSet", "DaemonSet"})
 IGNORED: Final = frozenset({("policy/v1", "PodDisruptionBudget")})

@@ -5,7 +5,6 @@ Differs: the kubelet sends the difference of two statuses; here the whole status
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
@@ -14,9 +13,7 @@ from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.resources import NODES
 from kruise_probe.client.request import PatchType
 from kruise_probe.client.rest import RestClient
-from kruise_probe_playground.node.pods import NODE_PODS
-
-Json = dict[str, Any]
+from kruise_probe_playground.node.pods import NODE_PODS, Json
 
 
 class NodeApi:

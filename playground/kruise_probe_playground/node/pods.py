@@ -5,14 +5,16 @@ Differs: only the fields that the embedded kubelet uses; no volumes, resources o
 """
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from kruise_probe.api.core import Probe
-from kruise_probe.api.kinds import Resource
+from kruise_probe.api.kinds import Resource, as_is
 from kruise_probe.api.meta import ApiObject, ObjectMeta
 from kruise_probe.api.pods import PodCondition
+
+Json = dict[str, Any]
 
 DEFAULT_GRACE_SECONDS = 30
 
@@ -127,8 +129,4 @@ class NodePod(ApiObject, frozen=True):
         return next((each for each in conditions if each.type == condition_type), None)
 
 
-def _as_is(pod: NodePod) -> NodePod:
-    return pod
-
-
-NODE_PODS: Final = Resource("", "v1", "pods", "Pod", wire=NodePod, project=_as_is)
+NODE_PODS: Final = Resource("", "v1", "pods", "Pod", wire=NodePod, project=as_is)

@@ -9,7 +9,7 @@ the last line of its log, whatever its terminationMessagePolicy says: it has no 
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kruise_probe.api.times import format_time
 from kruise_probe_playground.node.containers import LocalContainer, State
@@ -22,9 +22,7 @@ from kruise_probe_playground.node.lifecycle import (
     phase,
     restarts,
 )
-from kruise_probe_playground.node.pods import NodePod, PodContainer
-
-Json = dict[str, Any]
+from kruise_probe_playground.node.pods import Json, NodePod, PodContainer
 
 MESSAGE_BYTES = 2_048
 """The kubelet's maximum for a message from a log."""
