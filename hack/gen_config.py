@@ -1,4 +1,4 @@
-"""Writes `config/` from `kruise_probe.manifests`, the one source of what is installed; `--check` only compares.
+"""Writes `config/` from `kruise_probe.manifests`, the one source of what is installed, and `monitoring`; `--check` only compares.
 
 Kustomize bases as Kruise lays them out, and the generated half of the Helm chart: what has nothing to choose in it.
 """
@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from monitoring.alerts import prometheus_rule
+from monitoring.dashboard import SIDECAR_LABEL, dashboard
+from monitoring.service_monitor import monitoring
 
-from kruise_probe.manifests.alerts import prometheus_rule
 from kruise_probe.manifests.crds import all_crds
-from kruise_probe.manifests.dashboard import SIDECAR_LABEL, dashboard
-from kruise_probe.manifests.monitoring import monitoring
 from kruise_probe.manifests.own_node import own_node_policy
 from kruise_probe.manifests.rbac import (
     DAEMON,

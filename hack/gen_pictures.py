@@ -20,10 +20,9 @@ from pathlib import Path
 from select import select
 from typing import Any, NamedTuple
 
+from monitoring.dashboard import dashboard
 from rich.color import ColorType
 from rich.text import Text
-
-from kruise_probe.manifests.dashboard import dashboard
 
 DOCS = Path(__file__).parent.parent / "docs"
 PICTURES = DOCS / "pictures"

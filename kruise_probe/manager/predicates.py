@@ -76,7 +76,7 @@ def _differ(read: Callable[[ObjectMeta], object]) -> Callable[[HasMetadata, HasM
 
 
 GENERATION_CHANGED: Final = update_predicate(_differ(lambda meta: meta.generation))
-"""The spec changed, or the deletion began. Some kinds do not increase their generation with the spec, such as pods."""
+"""The spec changed, or the deletion began. Pods have a generation since Kubernetes 1.33."""
 
 LABELS_CHANGED: Final = update_predicate(_differ(lambda meta: meta.labels or {}))
 ANNOTATIONS_CHANGED: Final = update_predicate(_differ(lambda meta: meta.annotations or {}))

@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 import yaml
+from monitoring.alerts import prometheus_rule
+from monitoring.dashboard import SIDECAR_LABEL, dashboard
+from monitoring.service_monitor import monitoring
 from support.kubectl import Kubectl, KubectlError
 
 from kruise_probe.cli.feature_gates import SERVERLESS, parse_gates
 from kruise_probe.cli.flag_types import LISTEN_ADDRESS
-from kruise_probe.manifests.alerts import prometheus_rule
 from kruise_probe.manifests.crds import all_crds, marker_crd
-from kruise_probe.manifests.dashboard import SIDECAR_LABEL, dashboard
 from kruise_probe.manifests.install import default_install
-from kruise_probe.manifests.monitoring import monitoring
 from kruise_probe.manifests.webhook import webhook
 from kruise_probe.manifests.workloads import Install, daemon, manager
 from kruise_probe.serving.address import BindAddress

@@ -12,14 +12,13 @@ from pathlib import Path
 import aiohttp
 import pytest
 import yaml
+from monitoring.dashboard import PANELS, dashboard
 from prometheus_client.parser import text_string_to_metric_families
 from support import programs
 from support.patience import PATIENCE_SECONDS
 from support.playground import Playground
 from support.shell import run
 from support.usage_namespace import UsageNamespace
-
-from kruise_probe.manifests.dashboard import PANELS, dashboard
 
 QUERIES = [query.expression for panel in PANELS for query in panel.queries]
 MARKER = """

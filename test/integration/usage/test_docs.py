@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 import yaml
+from monitoring.alerts import alert_groups
 from support.pages import ROOT, Block, block, blocks, blocks_of
 from support.playground import Playground
 from support.shell import Ran, run
 from support.usage_namespace import UsageNamespace
 
 from kruise_probe.api.names import REASON_AGENT_STALE
-from kruise_probe.manifests.alerts import alert_groups
 from kruise_probe_playground.documents import SAMPLE, objects_for
 
 TRANSLATED = "README.zh-CN.md"  # its blocks are held to README.md's
