@@ -198,7 +198,7 @@ class Manager:
         run_until_signalled(self.start(), program=self.name)
 
     async def start(self) -> None:
-        """Run until cancelled. A hung task does not delay that; see `Runnables.hung`.
+        """Run until cancelled. A hung task does not delay that; see `Runnables`.
 
         Raises:
             FatalError: as `run`.

@@ -63,9 +63,7 @@ class ManagerError(FatalError):
 class Runnables:
     """Owns every task of the process while `run` runs. Not safe to run twice.
 
-    Attributes:
-        hung: names of the tasks that had not ended when `run` returned. If there are any, the process must
-            end by `os._exit`, as `asyncio.run` would wait for them.
+    If tasks hang, `run` returns without them. The process must then end by `os._exit`, as `asyncio.run` would wait for them.
     """
 
     def __init__(
@@ -77,7 +75,6 @@ class Runnables:
         elector: Elector | None,
         cache_sync_timeout_seconds: float,
     ) -> None:
-        self.hung: list[str] = []
         self._services = services
         self._caches = caches
         self._controllers = controllers
@@ -100,7 +97,7 @@ class Runnables:
             await self._until_first_end()
         finally:
             for stage in reversed(self._stages):
-                self.hung += await stage.stop()
+                await stage.stop()
 
     def _start(self, runnables: Sequence[Runnable], stop_seconds: float) -> None:
         tasks = [asyncio.create_task(_guard(each), name=_name_of(each)) for each in runnables]
@@ -168,12 +165,12 @@ class _Stage:
         self.tasks = tasks
         self._stop_seconds = stop_seconds
 
-    async def stop(self) -> list[str]:
-        """Cancel the tasks, wait `stop_seconds` for them, and return the names of those still running."""
+    async def stop(self) -> None:
+        """Cancel the tasks, wait `stop_seconds` for them, and log those still running."""
         for task in self.tasks:
             task.cancel()
         if not self.tasks:
-            return []
+            return
         done, pending = await asyncio.wait(self.tasks, timeout=self._stop_seconds)
         for task in done:
             if not task.cancelled() and (error := task.exception()) is not None:
@@ -181,7 +178,6 @@ class _Stage:
         hung = sorted(task.get_name() for task in pending)
         if hung:
             _log.warning("tasks did not stop in time", hung=hung, waited_seconds=self._stop_seconds)
-        return hung
 
 
 def _name_of(runnable: object) -> str:
