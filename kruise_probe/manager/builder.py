@@ -21,7 +21,7 @@ from kruise_probe.manager.sources import (
     own_key,
 )
 from kruise_probe.workqueue.controller import RECONCILE_TIMEOUT_SECONDS, Controller, Result
-from kruise_probe.workqueue.priority import GroupOf, Priority, one_group
+from kruise_probe.workqueue.priority import Priority
 from kruise_probe.workqueue.queue import WorkQueue
 from kruise_probe.workqueue.rate_limiters import RateLimiter
 
@@ -49,7 +49,6 @@ class Builder(Generic[K]):
         self._workers = 1
         self._timeout_seconds = RECONCILE_TIMEOUT_SECONDS
         self._rate_limiter: RateLimiter[K] | None = None
-        self._group_of: GroupOf[K] = one_group
         self._sources: list[Callable[[WorkQueue[K]], None]] = []
 
     def named(self, name: str) -> Self:
@@ -70,11 +69,6 @@ class Builder(Generic[K]):
     def timeout(self, seconds: float) -> Self:
         """Set the timeout of one reconcile."""
         self._timeout_seconds = seconds
-        return self
-
-    def fair_by(self, group_of: GroupOf[K]) -> Self:
-        """Let groups of keys, such as namespaces, take turns."""
-        self._group_of = group_of
         return self
 
     def for_(
@@ -135,8 +129,8 @@ class Builder(Generic[K]):
 
         Args:
             reconciler: a function of a key, or an object with the method `reconcile`.
-            queue: replaces the controller's own queue, and `named`, `rate_limiter` and `fair_by` with it. Others may fill
-                it, such as event handlers that serve several controllers.
+            queue: replaces the controller's own queue, and `named` and `rate_limiter` with it. Others may fill it, such as
+                event handlers that serve several controllers.
 
         Raises:
             ValueError: the controller has no name.
@@ -145,7 +139,7 @@ class Builder(Generic[K]):
             name = self._name or (self._for.plural if self._for else "")
             if not name:
                 raise ValueError("a controller without for_() needs named()")
-            queue = WorkQueue(name=name, rate_limiter=self._rate_limiter, group_of=self._group_of)
+            queue = WorkQueue(name=name, rate_limiter=self._rate_limiter)
         for connect in self._sources:
             connect(queue)
         controller = Controller(
