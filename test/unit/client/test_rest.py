@@ -288,39 +288,6 @@ async def test_stalled_response_ends_at_the_deadline(
             await get(client)
 
 
-def test_deadlines_are_as_documented() -> None:
-    assert sender.REQUEST_SECONDS == 30
-
-
-@pytest.mark.parametrize(("call", "success"), EVERY_VERB)
-@pytest.mark.parametrize("status", [429, 503])
-async def test_retry_after_is_honoured_on_every_verb(call: Call, success: Act, status: int) -> None:
-    refused = refusal(status, "TooManyRequests", "later", Retry_After="1")
-    async with client_of(refused, success) as (client, server):
-        await call(client)
-
-    first, second = server.received
-    assert 1.0 <= second.at - first.at < PATIENCE_SECONDS
-    assert first.target == second.target
-
-
-async def test_retries_are_counted() -> None:
-    def retries(url: str) -> float:
-        labels = {"code": "429", "verb": "GET", "host": url.removeprefix("http://")}
-        return REGISTRY.get_sample_value("rest_client_request_retries_total", labels) or 0.0
-
-    def requests(url: str, code: str) -> float:
-        labels = {"code": code, "method": "GET", "host": url.removeprefix("http://")}
-        return REGISTRY.get_sample_value("rest_client_requests_total", labels) or 0.0
-
-    refused = refusal(429, "TooManyRequests", "later", Retry_After="0")
-    async with client_of(refused, refused, answer(200, POD)) as (client, server):
-        await get(client)
-
-    assert retries(server.url) == 2
-    assert (requests(server.url, "429"), requests(server.url, "200")) == (2, 1)
-
-
 async def test_retry_after_beyond_the_deadline_is_raised_at_once() -> None:
     time = asyncio.get_running_loop().time
     async with client_of(refusal(429, "TooManyRequests", "later", Retry_After="60")) as (client, _):
@@ -342,18 +309,6 @@ async def test_request_that_waits_for_a_retry_is_not_in_flight() -> None:
         waiting.cancel()
 
 
-async def test_max_in_flight_limits_requests_but_not_watches() -> None:
-    async with (
-        client_of(stream(), after(0.05, answer(200, POD)), max_in_flight=4) as (client, server),
-        client.watch(PODS, timeout_seconds=60),
-        asyncio.TaskGroup() as tasks,
-    ):
-        for _ in range(20):
-            tasks.create_task(get(client))
-
-    assert server.most_at_once == 4 + 1
-
-
 @pytest.mark.parametrize(
     "call", [get, patch, delete, list_page, open_watch], ids=lambda call: call.__name__
 )
@@ -368,43 +323,6 @@ async def test_repeatable_request_is_retried_after_a_broken_connection(
     host = server.url.removeprefix("http://")
     labels = {"code": "<error>", "verb": server.received[0].method, "host": host}
     assert REGISTRY.get_sample_value("rest_client_request_retries_total", labels) == 1
-
-
-async def test_create_is_never_sent_twice() -> None:
-    async with client_of(reset, answer(201, LEASE)) as (client, server):
-        with pytest.raises(ConnectionFailed):
-            await create(client)
-
-    assert len(server.received) == 1
-
-
-async def test_retries_after_broken_connections_are_limited() -> None:
-    async with client_of(reset) as (client, server):
-        with pytest.raises(ConnectionFailed):
-            await get(client)
-
-    assert len(server.received) == 2
-
-
-async def test_all_idle_connections_may_have_been_closed_by_the_server() -> None:
-    async with client_of(after(0.05, answer(200, {})), max_in_flight=4) as (client, server):
-        async with asyncio.TaskGroup() as tasks:
-            for _ in range(2):
-                tasks.create_task(client.get_raw("/version"))
-        server.script = [reset, reset, answer(200, POD)]
-        await get(client)
-
-    assert len(server.received) == 2 + 3
-
-
-async def test_repeated_continue_token_is_an_error() -> None:
-    page = answer(200, {"kind": "PodList", "metadata": {"continue": "again"}, "items": []})
-    async with client_of(page) as (client, server):
-        first = await client.list_page(PODS)
-        with pytest.raises(ConnectionFailed, match="repeated the continue token"):
-            await client.list_page(PODS, continue_token=first.continue_token)
-
-    assert len(server.received) == 2
 
 
 async def test_idle_connection_closed_by_the_server_is_replaced() -> None:
@@ -438,19 +356,6 @@ async def test_rotated_token_fails_no_request(tmp_path: Path, call: Call, succes
 
     sent = [each.headers["authorization"] for each in server.received]
     assert sent == ["Bearer old", "Bearer old", "Bearer new"]
-
-
-async def test_401_with_unchanged_token_is_not_retried(tmp_path: Path) -> None:
-    path = tmp_path / "token"
-    path.write_text("old")
-    async with client_of(refusal(401, "Unauthorized"), config=token_config(path)) as (
-        client,
-        server,
-    ):
-        with pytest.raises(Unauthorized):
-            await get(client)
-
-    assert len(server.received) == 1
 
 
 class NotLeading(Exception):
@@ -511,35 +416,6 @@ async def test_before_send_is_called_after_connecting() -> None:
             await second
 
     assert len(server.received) == 1
-
-
-async def test_write_rejected_by_before_send_releases_its_connection() -> None:
-    """For example, the process was suspended while connecting, for longer than its Lease."""
-    errors = iter([NotLeading()])
-
-    def check_leadership() -> None:
-        error = next(errors, None)
-        if error is not None:
-            raise error
-
-    async with client_of(answer(200, POD), before_send=check_leadership) as (client, server):
-        with pytest.raises(NotLeading):
-            await patch(client)
-        await patch(client)
-
-    assert (len(server.received), server.connections) == (1, 1)
-
-
-async def test_qps_limits_requests() -> None:
-    async with (
-        client_of(answer(200, POD), qps=50, burst=1) as (client, server),
-        asyncio.TaskGroup() as tasks,
-    ):
-        began = asyncio.get_running_loop().time()
-        for _ in range(6):
-            tasks.create_task(get(client))
-
-    assert server.received[-1].at - began >= 0.09
 
 
 async def test_only_lists_request_compression() -> None:
@@ -684,11 +560,3 @@ async def test_leaving_a_watch_closes_its_connection() -> None:
         await get(client)
 
     assert server.connections == 2
-
-
-async def test_client_must_be_entered_before_use() -> None:
-    client = RestClient(
-        config=ClusterConfig.plain("http://127.0.0.1:9"), field_manager="m", user_agent="u"
-    )
-    with pytest.raises(RuntimeError, match="async with"):
-        await get(client)

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -24,6 +24,7 @@ from kruise_probe.api.resources import LEASES
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.http1 import HttpConnection
 from kruise_probe.client.pool import Pool
+from kruise_probe.client.request import PatchType
 from kruise_probe.client.rest import RestClient
 from kruise_probe.client.sender import MAX_RETRIES
 from kruise_probe.client.transport import ConnectionBroken
@@ -191,6 +192,38 @@ async def test_retry_after_is_waited_for_and_counted(server: Server) -> None:
     assert 3 <= second - first <= 3.6
     assert 3 <= third - second <= 3.6
     assert retries() == before + 2
+
+
+async def watch(client: RestClient) -> None:
+    async with client.watch(LEASES, timeout_seconds=60):
+        pass
+
+
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize(
+    ("call", "success"),
+    [
+        pytest.param(lambda c: c.create(LEASES, b"{}", namespace="n"), OK, id="create"),
+        pytest.param(lambda c: c.replace(LEASES, KEY, b"{}"), OK, id="replace"),
+        pytest.param(
+            lambda c: c.patch(LEASES, KEY, b"{}", patch_type=PatchType.JSON), OK, id="patch"
+        ),
+        pytest.param(lambda c: c.delete(LEASES, KEY), OK, id="delete"),
+        pytest.param(
+            lambda c: c.list_page(LEASES), answer(200, b'{"metadata":{},"items":[]}'), id="list"
+        ),
+        pytest.param(watch, STREAM, id="watch"),
+    ],
+)
+async def test_retry_after_is_waited_for_by_every_verb(
+    server: Server, call: Callable[[RestClient], Awaitable[object]], success: bytes, status: int
+) -> None:
+    server.script = [answer(status, Retry_After="3"), success]
+    async with client_of(server) as client:
+        await call(client)
+    first, second = server.times
+
+    assert 3 <= second - first <= 3.6
 
 
 async def test_a_server_that_always_asks_to_wait_gets_a_bounded_number_of_requests(
