@@ -113,10 +113,10 @@ class Observer:
     def __init__(self) -> None:
         self.seen: list[str] = []
 
-    def wrote(self, obj: Any) -> None:
+    def record_write(self, obj: Any) -> None:
         self.seen.append(f"wrote {obj.key}")
 
-    def removed(self, obj: Any) -> None:
+    def record_delete(self, obj: Any) -> None:
         self.seen.append(f"removed {obj.key}")
 
 
@@ -154,13 +154,13 @@ async def test_a_cache_sees_a_deletion_or_the_object_that_still_has_finalizers(
     await Client(Recording(left)).delete(NODE)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("unchanged", "version"), [(True, "7"), (False, "")])
+@pytest.mark.parametrize(("optimistic_lock", "version"), [(True, "7"), (False, "")])
 async def test_a_deletion_has_the_uid_and_on_demand_the_version_as_preconditions(
-    unchanged: bool, version: str
+    optimistic_lock: bool, version: str
 ) -> None:
     rest = Recording()
     obj = Node(ObjectMeta("n", uid="u", resource_version="7"))
-    await Client(rest).delete(obj, unchanged=unchanged)  # type: ignore[arg-type]
+    await Client(rest).delete(obj, optimistic_lock=optimistic_lock)  # type: ignore[arg-type]
     assert rest.options == [{"uid": "u", "resource_version": version, "propagation": None}]
 
 

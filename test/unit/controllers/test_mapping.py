@@ -566,7 +566,7 @@ class TestLaterEvents:
         handlers = Handlers().matched()
         written = with_version(marker(status={"matchedPods": 3}), "5")
         if own:
-            handlers.caches.markers.wrote(written)
+            handlers.caches.markers.record_write(written)
         handlers.marker_events.on_update(marker(), written)
         assert handlers.markers == (set() if own else {"web"})
 
@@ -575,7 +575,7 @@ class TestLaterEvents:
         handlers = Handlers().matched()
         written = with_version(npp(entries=[entry()]), "5", generation=2)
         if own:
-            handlers.caches.node_pod_probes.wrote(written)
+            handlers.caches.node_pod_probes.record_write(written)
         handlers.npp_events.on_update(npp(), written)
         assert set(handlers.nodes) == (set() if own else {"node-1"})
         assert handlers.markers == {"web"}
@@ -585,7 +585,7 @@ class TestLaterEvents:
         handlers = Handlers().matched()
         created = with_version(npp(entries=[entry()]), "5")
         if own:
-            handlers.caches.node_pod_probes.wrote(created)
+            handlers.caches.node_pod_probes.record_write(created)
         handlers.npp_events.on_add(created, is_initial=False)
         assert set(handlers.nodes) == (set() if own else {"node-1"})
         assert handlers.markers == {"web"}
@@ -598,7 +598,7 @@ class TestLaterEvents:
             resource_version="5",
         )
         if own:
-            handlers.caches.pods.wrote(marked)
+            handlers.caches.pods.record_write(marked)
         handlers.pod_events.on_update(pod(), marked)
         assert set(handlers.pods) == (set() if own else {KEY})
 

@@ -12,7 +12,7 @@ from support.snapshots import NOW, healthy_pod, marker, seen_pod, snapshot
 from kruise_probe.api.names import LEADER_ELECTION_ID, SHARED_PORTS_ANNOTATION
 from kruise_probe.api.resources import LEASES
 from kruise_probe.api.times import format_micro_time, format_time
-from kruise_probe.inspection.snapshot import MAX_MESSAGE, SEEN_PODS, SeenPod
+from kruise_probe.inspection.seen_pods import MAX_MESSAGE, SEEN_PODS, SeenPod
 
 Json = dict[str, Any]
 
