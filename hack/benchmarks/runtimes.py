@@ -24,7 +24,7 @@ from support.library import MODULES
 from support.programs import Program
 
 from benchmarks import contenders, failing, hollow, procfs
-from benchmarks.api import MERGE, WRITES, Api, Request
+from benchmarks.api import MERGE, WRITES, BareClient, BareRequest
 from benchmarks.manager import CONNECTIONS, QUIET_SHARE, control_plane
 from benchmarks.reporting import Row, emit, machine_speed, progress
 from benchmarks.watching import Watched, WatchedObject
@@ -102,14 +102,16 @@ async def _stage(options: Options, folder: Path) -> AsyncIterator["_Stage"]:
     with plane.running():
         async with (
             prepared(plane, hollow.NAMESPACE, crds=crds) as setup,
-            Api(plane.config(), connections=CONNECTIONS) as api,
+            BareClient(plane.config(), connections=CONNECTIONS) as api,
         ):
             per_node: dict[str, int] = {}
             if "node_load" in options.controllers:
                 progress(f"creating {options.nodes} nodes and {options.pods} pods")
                 pods_of = await hollow.create(setup, nodes=options.nodes, pods=options.pods)
                 per_node = {node: len(pods) for node, pods in pods_of.items()}
-                await api.each(Request("POST", LEASES, _encode(_lease(node))) for node in per_node)
+                await api.each(
+                    BareRequest("POST", LEASES, _encode(_lease(node))) for node in per_node
+                )
             yield _Stage(options, folder, api, plane.kubeconfig, per_node)
 
 
@@ -122,7 +124,7 @@ class _Stage:
         self,
         options: Options,
         folder: Path,
-        api: Api,
+        api: BareClient,
         kubeconfig: Path,
         per_node: dict[str, int],
     ) -> None:
@@ -153,7 +155,7 @@ class _Stage:
             yield await self._phase(program, "start", library, lambda: _ready(buckets, names))
 
             async def delete() -> float:
-                await self._api.call(Request("DELETE", path))
+                await self._api.call(BareRequest("DELETE", path))
                 return await buckets.until(
                     lambda _: False, of=names, gone_too=True, seconds=PATIENCE_SECONDS
                 )
@@ -177,14 +179,14 @@ class _Stage:
             row = await self._phase(program, "start", library, scaled)
             row["pods"] = await self._count(hollow.PODS_PATH) - hollow_pods
             yield row
-        await self._api.call(Request("DELETE", path))
+        await self._api.call(BareRequest("DELETE", path))
         await self._delete_fleet_pods(hollow_pods)
 
     async def _node_load(self, library: str) -> AsyncIterator[Row]:
         reset = {f"example.com/{name}": None for name in ("pods", "leased")}
         body = _encode({"metadata": {"annotations": reset}})
         await self._api.each(
-            Request("PATCH", f"{NODES}/{node}", body, MERGE) for node in self._per_node
+            BareRequest("PATCH", f"{NODES}/{node}", body, MERGE) for node in self._per_node
         )
         async with self._watched(NODES) as nodes, self._program(library, "node_load") as program:
 
@@ -269,7 +271,7 @@ class _Stage:
             }
             for name in names
         )
-        await self._api.each(Request("POST", path, _encode(body)) for body in bodies)
+        await self._api.each(BareRequest("POST", path, _encode(body)) for body in bodies)
         return set(names)
 
     async def _count(self, path: str) -> int:
@@ -281,7 +283,7 @@ class _Stage:
         path = f"{hollow.PODS_PATH}?fieldSelector=spec.nodeName=&gracePeriodSeconds=0"
         async with asyncio.timeout(PATIENCE_SECONDS):
             while await self._count(hollow.PODS_PATH) > left:
-                await self._api.call(Request("DELETE", path))
+                await self._api.call(BareRequest("DELETE", path))
 
 
 async def _ready(buckets: Watched[WatchedObject], names: set[str]) -> float:
