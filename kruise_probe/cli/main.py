@@ -232,8 +232,9 @@ def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
         return EXIT_USAGE
     except click.UsageError as error:
         place = error.ctx.command_path if error.ctx else "kruise-probe"
-        message = _one_line(error.format_message()).removesuffix(".")
-        click.echo(f"{place}: {message}. See '{place} --help'", err=True)
+        message = _one_line(error.format_message())
+        end = "" if message.endswith(("?", ".")) else "."
+        click.echo(f"{place}: {message}{end} See '{place} --help'", err=True)
         return EXIT_USAGE
     except click.Abort:
         return 130

@@ -23,9 +23,13 @@ WITHOUT_SERVERS = ["--metrics-addr=0", "--health-probe-addr=0"]
             ["nothing"], "No such command 'nothing'. Choose from manager, ", id="unknown-command"
         ),
         pytest.param(
-            ["stauts"], "No such command 'stauts'. Did you mean 'status'?", id="command-misspelled"
+            ["stauts"], "Did you mean 'status'? See 'kruise-probe --help'", id="command-misspelled"
         ),
-        pytest.param(["manager", "--nothing"], "No such option '--nothing'", id="unknown-option"),
+        pytest.param(
+            ["manager", "--nothing"],
+            "No such option '--nothing'. See 'kruise-probe manager --help'",
+            id="unknown-option",
+        ),
         pytest.param(["--mode", "nothing"], "choose manager or daemon", id="unknown-mode"),
         pytest.param(["--mode=manager", "daemon"], "exclude each other", id="two-modes"),
         pytest.param(
