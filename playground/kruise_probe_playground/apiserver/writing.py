@@ -67,8 +67,8 @@ class Editor:
             kind.rules.reset_for_create(new)
             warnings += meta.drop_duplicate_owners(metadata)
             blank = {key: new.get(key) for key in ("apiVersion", "kind")} | kind.blank
-            if trackable:
-                track({}, new, kind.schema, _field_writer(kind, options), now, blank=blank)
+            writer = _field_writer(kind, options)
+            track({}, new, kind.schema, writer, now, blank=blank, comparable=trackable)
             if kind.has_generation:
                 metadata["generation"] = 1
             kind.rules.prepare_for_create(new)
@@ -133,10 +133,8 @@ class Editor:
             meta.carry_over(metadata, old["metadata"])
             warnings += meta.drop_duplicate_owners(metadata)
             writer = _field_writer(kind, options, subresource)
-            if trackable:
-                track(old, new, kind.schema, writer, self._registry.now())
-            else:
-                metadata.pop("managedFields", None)
+            now = self._registry.now()
+            track(old, new, kind.schema, writer, now, comparable=trackable)
             if kind.has_generation and kind.counted(new) != kind.counted(old):
                 metadata["generation"] = old["metadata"].get("generation", 0) + 1
             kind.rules.prepare_for_update(new, old)
