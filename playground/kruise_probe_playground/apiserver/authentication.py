@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from kruise_probe_playground.apiserver.bodies import read_review
 from kruise_probe_playground.apiserver.failures import Failure, bad_request
 from kruise_probe_playground.apiserver.schema import Json
 
@@ -20,7 +21,13 @@ TOKEN_REVIEWS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
 ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 SELF_REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 WHOAMI_REVIEWS: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
-REVIEW_PATHS: Final = frozenset({TOKEN_REVIEWS, ACCESS_REVIEWS, SELF_REVIEWS, WHOAMI_REVIEWS})
+REVIEWS: Final = {
+    TOKEN_REVIEWS: "TokenReview",
+    ACCESS_REVIEWS: "SubjectAccessReview",
+    SELF_REVIEWS: "SelfSubjectAccessReview",
+    WHOAMI_REVIEWS: "SelfSubjectReview",
+}
+"""The kind of review by path."""
 
 
 class User(NamedTuple):
@@ -102,15 +109,17 @@ class _Review(msgspec.Struct):
 def review_response(
     path: str,
     body: bytes,
+    content_type: str,
     user: str,
     *,
     tokens: Tokens,
     allows: Callable[[str, str, str, str], bool],
 ) -> Json:
     """Return the review that `user` sent with its status; `allows` decides about (user, verb, resource or path, namespace)."""
+    kind, api_version = REVIEWS[path], "/".join(path.split("/")[2:4])
+    sent = {"kind": kind, "apiVersion": api_version, **read_review(kind, body, content_type)}
     try:
-        spec = msgspec.json.decode(body, type=_Review).spec
-        sent: Json = msgspec.json.decode(body)
+        spec = msgspec.convert(sent, _Review).spec
     except msgspec.MsgspecError as error:
         raise bad_request(f"the body is not a review: {error}") from error
     if path == TOKEN_REVIEWS:

@@ -35,7 +35,7 @@ def media_type(content_type: str) -> str:
 def read_object(kind: Kind, body: bytes, content_type: str) -> Json:
     """Decode the object of a create or an update."""
     if media_type(content_type) == protobuf.MEDIA_TYPE:
-        return _read_protobuf(kind, body)
+        return _read_protobuf(kind.kind, body)
     sent = read_json(body, content_type, kind.kind)
     if not isinstance(sent.get("metadata") or {}, dict):
         raise unrecognized(kind.kind, "json: cannot unmarshal metadata into an object", body)
@@ -114,10 +114,17 @@ def _unknown_format(*accepted: str) -> Failure:
     )
 
 
-def _read_protobuf(kind: Kind, body: bytes) -> Json:
+def read_review(kind: str, body: bytes, content_type: str) -> Json:
+    """Decode a review such as a SelfSubjectAccessReview."""
+    if media_type(content_type) != protobuf.MEDIA_TYPE:
+        return read_json(body, content_type, kind)
+    return _read_protobuf(kind, body)
+
+
+def _read_protobuf(kind: str, body: bytes) -> Json:
     """Decode it completely, or refuse it with what the client can do about it."""
     try:
-        return protobuf.read_object(kind.kind, body)
+        return protobuf.read_object(kind, body)
     except (ValueError, KeyError) as error:
         raise unsupported_media_type(
             f"the playground's API server cannot decode this protobuf ({error}); send application/json: in Go,"

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from kruise_probe_playground.apiserver import failures
 from kruise_probe_playground.apiserver.authentication import (
-    REVIEW_PATHS,
+    REVIEWS,
     SELF_REVIEWS,
     WHOAMI_REVIEWS,
     Tokens,
@@ -99,11 +99,11 @@ class Frontend:
             check_no_web_page(request.headers)
             if request.path.strip("/").partition("/")[0] in _HEALTH:
                 return web.Response(text="ok")
-            user = self._authenticated(request)
+            user = self._user(request)
             document = self._document(request)
             if document is not None:
                 return document
-            if request.method == "POST" and request.path in REVIEW_PATHS:
+            if request.method == "POST" and request.path in REVIEWS:
                 return await self._review(request, user)
             call = await self._call(request)
             self._check_allowed(user, call)
@@ -117,6 +117,18 @@ class Frontend:
             return self._respond(call)
         except Failure as failure:
             return failure_response(failure)
+
+    def _user(self, request: web.Request) -> str:
+        """The user of the token, or the one that this user impersonates."""
+        own, other = self._authenticated(request), request.headers.get("Impersonate-User")
+        if other is None:
+            return own
+        if self._allows(own, "impersonate", "users"):
+            return other
+        why = (
+            f'User "{own}" cannot impersonate resource "users" in API group "" at the cluster scope'
+        )
+        raise failures.forbidden(Target("", "users", "", other), why)
 
     def _authenticated(self, request: web.Request) -> str:
         if not self._tokens:
@@ -176,7 +188,12 @@ class Frontend:
             why = f'User "{user}" cannot create resource "{resource}" in API group "{group}" at the cluster scope'
             raise failures.forbidden(Target(group, resource, ""), why)
         review = review_response(
-            request.path, await _body_of(request), user, tokens=self._tokens, allows=self._allows
+            request.path,
+            await _body_of(request),
+            request.headers.get("Content-Type", ""),
+            user,
+            tokens=self._tokens,
+            allows=self._allows,
         )
         return web.json_response(review, status=201)
 

@@ -1,4 +1,4 @@
-"""Decodes the protobuf that kubectl sends: `create namespace`, `create configmap`, `drain` and the like.
+"""Decodes the protobuf that kubectl sends: `create namespace`, `create configmap`, `drain`, `auth can-i` and the like.
 
 A message is decoded completely, or refused: a field that the tables do not have is an error. Go's typed clients can be told
 to send JSON.
@@ -76,6 +76,34 @@ _MESSAGES: Final[Mapping[str, Mapping[int, tuple[str, str]]]] = {
         4: ("stringData", "MapEntry"),
         5: ("immutable", "boolean"),
     },
+    "SelfSubjectAccessReview": {
+        1: ("metadata", "ObjectMeta"),
+        2: ("spec", "AccessReviewSpec"),
+        3: ("status", "AccessReviewStatus"),
+    },
+    "AccessReviewSpec": {
+        1: ("resourceAttributes", "ResourceAttributes"),
+        2: ("nonResourceAttributes", "NonResourceAttributes"),
+    },
+    "ResourceAttributes": {
+        1: ("namespace", "text"),
+        2: ("verb", "text"),
+        3: ("group", "text"),
+        4: ("version", "text"),
+        5: ("resource", "text"),
+        6: ("subresource", "text"),
+        7: ("name", "text"),
+    },
+    "NonResourceAttributes": {1: ("path", "text"), 2: ("verb", "text")},
+    "AccessReviewStatus": {
+        1: ("allowed", "boolean"),
+        2: ("reason", "text"),
+        3: ("evaluationError", "text"),
+        4: ("denied", "boolean"),
+    },
+    "SelfSubjectReview": {1: ("metadata", "ObjectMeta"), 2: ("status", "SelfSubjectReviewStatus")},
+    "SelfSubjectReviewStatus": {1: ("userInfo", "UserInfo")},
+    "UserInfo": {1: ("username", "text"), 2: ("uid", "text")},
 }
 """Name and type of each field number. `list` is a list of text; `positive` is a number that is absent if it is zero."""
 

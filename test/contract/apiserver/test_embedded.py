@@ -77,6 +77,10 @@ async def test_tokens_name_users_and_rights_are_asked(tmp_path: Path) -> None:
             'pods "p" is forbidden: User "daemon" cannot get resource "pods" in API group "" in the'
             ' namespace "default"'
         )
+        async with session.get(url, headers={**headers, "Impersonate-User": "mary"}) as response:
+            assert response.status == 403
+            refused = await response.json()
+        assert 'users "mary" is forbidden: User "daemon" cannot impersonate' in refused["message"]
 
 
 async def test_leaving_the_block_ends_watches_and_frees_the_port() -> None:
