@@ -37,7 +37,7 @@ from kruise_probe.api.validation import validate_marker
 from kruise_probe.client.credentials import ConfigError
 from kruise_probe.client.kubeconfig import load as load_kubeconfig
 from kruise_probe.client.watch import LineSplitter, decode_event
-from kruise_probe.client.websocket import BINARY, MessageParser, ProtocolError, encode
+from kruise_probe.client.websocket import BINARY, CLOSE, MessageParser, ProtocolError, encode
 from kruise_probe.controllers.compiled import compile_marker
 from kruise_probe.daemon.cri import grpc_runtime
 from kruise_probe.daemon.cri._pb import cri_pb2 as pb
@@ -207,7 +207,8 @@ def _read_messages(chunks: Any) -> object:
         for chunk in chunks:
             parser.feed(chunk)
             while message := parser.next():
-                assert len(message.payload) <= MAX_STREAM_MESSAGE_BYTES
+                control = message.opcode >= CLOSE
+                assert len(message.payload) <= (125 if control else MAX_STREAM_MESSAGE_BYTES)
                 found.append(message)
     except ProtocolError as error:
         return found, str(error)
