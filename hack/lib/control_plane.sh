@@ -114,10 +114,9 @@ start_kube-apiserver() {
 # The service-account key and the root CA are what namespaces need to get their service account and its CA; the
 # credentials per controller are what RBAC gives rights to.
 start_kube-controller-manager() {
-  # Tests create pods on nodes that do not exist; the collector deletes these, for some nodes at once.
-  local controllers='*,-pod-garbage-collector-controller'
+  local controllers='*'
   # Without kubelets a node is only an object: nothing renews it or ends the pods that an eviction deletes.
-  if ! mode_has node; then controllers+=',-node-lifecycle-controller,-taint-eviction-controller'; fi
+  if ! mode_has node; then controllers='*,-node-lifecycle-controller,-taint-eviction-controller,-pod-garbage-collector-controller'; fi
   start kube-controller-manager "$(path_of kube-controller-manager)" \
     --kubeconfig "$kubeconfigs/kube-controller-manager" --bind-address 127.0.0.1 --secure-port "$controller_manager_port" \
     --tls-cert-file "$pki/loopback.crt" --tls-private-key-file "$pki/loopback.key" --leader-elect=false --use-service-account-credentials --root-ca-file "$pki/ca.crt" \

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import io
 import json
+import os
 import ssl
 import tempfile
 import uuid
@@ -12,6 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import aiohttp
 import yaml
@@ -252,8 +254,18 @@ class Api:
                             return
 
 
-def pod(name: str = "p", *, node: str = "nowhere", **metadata: Any) -> Json:
-    """A pod of one container on a node that does not exist; without `node` it is never scheduled."""
+def absent_node() -> str:
+    """The name of a Node that does not exist, another one for each test.
+
+    Kubernetes deletes all pods of a Node that it has missed for 40 s (podgc), so tests that share a name lose pods.
+    """
+    test, _, _ = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")
+    return f"nowhere-{crc32(test.encode()):08x}"
+
+
+def pod(name: str = "p", *, node: str | None = None, **metadata: Any) -> Json:
+    """A pod of one container, by default on a node that does not exist; with an empty `node` it is never scheduled."""
+    node = absent_node() if node is None else node
     spec: Json = {
         "schedulerName": "nobody",
         "automountServiceAccountToken": False,

@@ -4,6 +4,7 @@ A step is data: it names objects by letters, and versions and uids by what a cli
 can be sent to two servers.
 """
 
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -129,13 +130,15 @@ CONTAINERS = st.lists(
     min_size=1,
     max_size=2,
 )
+NODES = st.builds(lambda: f"nowhere-{int(time.monotonic()) // 10}")
+"""Nodes that do not exist. Kubernetes deletes the pods of a Node that it has missed for 40 s (podgc)."""
 POD_SPECS = st.one_of(
     st.just({"containers": [{"name": "c", "image": "i"}]}),
-    st.just({"containers": [{"name": "c", "image": "i"}], "nodeName": "nowhere"}),
+    st.builds(lambda node: {"containers": [{"name": "c", "image": "i"}], "nodeName": node}, NODES),
     st.fixed_dictionaries(
         {"containers": CONTAINERS},
         optional={
-            "nodeName": st.just("nowhere"),
+            "nodeName": NODES,
             "restartPolicy": st.sampled_from(["Always", "Never", "Sometimes"]),
             "terminationGracePeriodSeconds": st.sampled_from([0, 5]),
             "readinessGates": st.sampled_from(

@@ -32,7 +32,7 @@ def two_containers(name: str = "p", **more: Any) -> Any:
 async def test_a_log_that_cannot_be_read_is_refused(
     api: Api, query: dict[str, Any], code: int, message: str
 ) -> None:
-    await api.create("pods", two_containers())
+    await api.create("pods", two_containers(node="nowhere"))
     answer = await api.get(f"{api.path('pods', 'p')}/log", **query)
     assert (answer.code, answer.body["message"]) == (code, message)
 

@@ -1,7 +1,7 @@
 """Who may write what: an object and its status are two halves, and generations count only one of them."""
 
 import pytest
-from support.contract_api import Api, managed, marker, node_pod_probe, pod
+from support.contract_api import Api, absent_node, managed, marker, node_pod_probe, pod
 
 CONDITION = {"type": "example.com/healthy", "status": "True"}
 
@@ -18,7 +18,7 @@ async def test_the_status_of_a_pod_ignores_its_spec(api: Api) -> None:
     patch = {"spec": {"nodeName": "other"}, "status": {"phase": "Running"}}
     patched = await api.strategic(api.path("pods", "p") + "/status", patch)
     assert patched.code == 200
-    assert patched.body["spec"]["nodeName"] == "nowhere"
+    assert patched.body["spec"]["nodeName"] == absent_node()
     assert patched.body["status"]["phase"] == "Running"
     assert patched.body["status"]["qosClass"] == "BestEffort"
 

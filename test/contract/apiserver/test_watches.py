@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from support.contract_api import TABLE, Api, Stream, marker, node_pod_probe, pod
+from support.contract_api import TABLE, Api, Stream, absent_node, marker, node_pod_probe, pod
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 STREAMING = {
@@ -137,7 +137,7 @@ async def test_objects_come_and_go_with_the_field_selector(api: Api) -> None:
     async with api.watch(
         api.path("pods"),
         resourceVersion=listed.revision,
-        fieldSelector="spec.nodeName=nowhere,status.phase=Running",
+        fieldSelector=f"spec.nodeName={absent_node()},status.phase=Running",
     ) as stream:
         path = api.path("pods", "p") + "/status"
         await api.strategic(path, {"status": {"phase": "Running"}})
