@@ -160,8 +160,8 @@ def patch_of(status: NodePodProbeStatus) -> bytes:
 def differs(wanted: NodePodProbeStatus, stored: NodePodProbeStatus | None) -> bool:
     """Whether `wanted` differs from the stored status; the order and `lastProbeTime` are ignored.
 
-    Container id, probe hash and first line are compared only if both are set, because Kruise's CRD prunes them. Kruise's daemon
-    writes in no fixed order.
+    Container id and probe hash are compared only if both are set, because Kruise's CRD prunes them. A missing length of
+    the first line comes with the next write, a refresh at the latest. Kruise's daemon writes in no fixed order.
     """
     mine = wanted.pod_probe_statuses or ()
     theirs = (stored and stored.pod_probe_statuses) or ()
@@ -202,7 +202,7 @@ def _state_differs(mine: ContainerProbeState, theirs: ContainerProbeState) -> bo
         or (mine.message or "") != (theirs.message or "")
         or _extra_differs(mine.container_id, theirs.container_id)
         or _extra_differs(mine.probe_hash, theirs.probe_hash)
-        or _first_line_differs(mine, theirs)
+        or _first_line_differs(mine.first_line_length, theirs.first_line_length)
         or _transition_differs(mine.last_transition_time, theirs.last_transition_time)
     )
 
@@ -211,9 +211,9 @@ def _extra_differs(mine: str | None, theirs: str | None) -> bool:
     return bool(mine and theirs) and mine != theirs
 
 
-def _first_line_differs(mine: ContainerProbeState, theirs: ContainerProbeState) -> bool:
-    """Whether the first line has another length. A state without a probe hash may have been pruned."""
-    return theirs.probe_hash is not None and mine.first_line_length != theirs.first_line_length
+def _first_line_differs(mine: int | None, theirs: int | None) -> bool:
+    """Whether the stored length is wrong. A missing one is no difference: a CRD of before prunes it."""
+    return theirs is not None and mine != theirs
 
 
 def _transition_differs(mine: str | None, theirs: str | None) -> bool:

@@ -144,8 +144,15 @@ def test_a3_only_new_content_differs(kept: NodePodProbeStatus | None, different:
     assert differs(of(), kept) is different
 
 
-def test_a_first_line_that_kruises_crd_prunes_does_not_differ() -> None:
-    assert not differs(of(first_line_length=2), of(container_id=None, probe_hash=None))
+@pytest.mark.parametrize(
+    "kept",
+    [
+        pytest.param(of(container_id=None, probe_hash=None), id="kruises-crd"),
+        pytest.param(of(), id="our-crd-before-the-field"),
+    ],
+)
+def test_a_pruned_first_line_is_not_written_again_and_again(kept: NodePodProbeStatus) -> None:
+    assert not differs(of(first_line_length=2), kept)
 
 
 def test_empty_statuses_do_not_differ() -> None:
