@@ -17,7 +17,7 @@ from kruise_probe.controllers.caches import Caches
 from kruise_probe.controllers.limits import NOTHING_LEFT_OUT, left_out_of
 from kruise_probe.controllers.marked_pods import sets_mark_of
 from kruise_probe.controllers.nodes.plan import is_probed
-from kruise_probe.controllers.pods.claims import Claims, claims_of
+from kruise_probe.controllers.pods.claims import NO_CLAIMS, Claims, claims_of
 from kruise_probe.controllers.pods.marking import Changes, States, marking
 from kruise_probe.controllers.pods.patch import (
     PatchPart,
@@ -78,11 +78,10 @@ class PodReconciler:
         pod = self._caches.pods.get(key)
         if pod is not None and self._caches.stale_message(pod.node):
             self._caches.stale_nodes.record(pod.node)
-        changes = self._changes(pod) if pod is not None else None
+        changes, claims = self._changes(pod) if pod is not None else (None, NO_CLAIMS)
         if pod is None or changes is None:
             self._record(key, pod, NO_REFUSALS)
             return None
-        claims = claims_of(self._caches.matching.markers_of(pod))
         cause = cause_of(pod, changes, claims, report.change if report is not None else None)
         probes = len(claims.claims) if cause is WriteCause.FIRST_RESULT else 0
         wait = self._limits.wait_seconds(key, cause, probes=probes, now=_now())
@@ -91,7 +90,7 @@ class PodReconciler:
             return Result(wait)
         self._caches.marked.patch_sent(pod, changes)
         try:
-            written, failure = await self._write(pod, changes)
+            written, failure = await self._write(pod, changes, claims)
         except KubeError as error:
             if pod_is_gone(error):
                 self._record(key, None, NO_REFUSALS)
@@ -108,7 +107,8 @@ class PodReconciler:
         if failure is not None:
             raise failure
         self._record(key, pod, NO_REFUSALS)
-        return Result(CONTESTED_SECONDS) if self._changes(written) is not None else None
+        still_needed, _ = self._changes(written)
+        return Result(CONTESTED_SECONDS) if still_needed is not None else None
 
     def _enqueue_waiting_deletions(self, pod: Pod, changes: Changes) -> None:
         """Enqueue deleted markers whose finalizers waited for this patch, and the pod's node."""
@@ -118,7 +118,9 @@ class PodReconciler:
             self._queues.enqueue_node_after(pod.node)
             self._queues.enqueue_status_of(waiting)
 
-    async def _write(self, pod: Pod, changes: Changes) -> tuple[Pod, KubeError | None]:
+    async def _write(
+        self, pod: Pod, changes: Changes, claims: Claims
+    ) -> tuple[Pod, KubeError | None]:
         """Write the changes; return the pod, and the error if some parts were refused.
 
         Raises:
@@ -130,7 +132,7 @@ class PodReconciler:
             why = refusal(error)
             if not why:
                 raise
-            parts = parts_of(changes, claims_of(self._caches.matching.markers_of(pod)))
+            parts = parts_of(changes, claims)
             if len(parts) == 1:
                 self._record(pod.key, pod, {parts[0].marker: why})
                 raise
@@ -174,14 +176,15 @@ class PodReconciler:
             deleting = self._caches.matching.deleting(pod.namespace).values()
             self._queues.enqueue_status_of({*self._caches.matching.markers_of(pod), *deleting})
 
-    def _changes(self, pod: Pod) -> Changes | None:
+    def _changes(self, pod: Pod) -> tuple[Changes | None, Claims]:
+        """The changes that the pod needs, and the claims on it."""
         if pod.mirror:
-            return None
+            return None, NO_CLAIMS
         markers = self._caches.matching.markers_of(pod)
         claims = claims_of(markers)
         states, stale, provider_writes = self._results(pod, claims)
         planned = is_probed(pod) and self._caches.node(pod.node) and not provider_writes
-        return marking(
+        changes = marking(
             pod,
             claims,
             states,
@@ -192,6 +195,7 @@ class PodReconciler:
             writes_conditions=not provider_writes,
             now=self._now(),
         )
+        return changes, claims
 
     def _results(self, pod: Pod, claims: Claims) -> tuple[States, str, bool]:
         """The states to apply, why they are stale, and whether a provider writes the conditions."""
