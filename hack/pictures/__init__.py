@@ -1,0 +1,1 @@
+"""The pictures of the documentation, as SVG; `hack/gen_pictures.py` writes them."""
