@@ -135,11 +135,11 @@ class BareClient:
         head = f"{request.method} {request.path} HTTP/1.1\r\n{self._common}Accept: {accept}\r\n"
         return f"{head}{body}\r\n".encode()
 
-    async def call(self, request: BareRequest, *, fine: tuple[int, ...] = ()) -> bytes:
+    async def call(self, request: BareRequest, *, accepted: tuple[int, ...] = ()) -> bytes:
         """Sends one request and returns the body of its answer.
 
         Raises:
-            Refused: an answer of 300 or more that is not among `fine`.
+            Refused: an answer of 300 or more that is not among `accepted`.
         """
         connection = await self._free.get()
         try:
@@ -159,7 +159,7 @@ class BareClient:
         self._free.put_nowait(connection)
         if request.counted_as:
             self.sent[request.counted_as] += 1
-        if status >= 300 and status not in fine:
+        if status >= 300 and status not in accepted:
             raise Refused(request, status, body)
         return body
 
@@ -170,15 +170,15 @@ class BareClient:
 
     async def json(self, method: str, path: str, body: Any = None, **more: Any) -> Any:
         encoded = msgspec.json.encode(body) if body is not None else b""
-        fine = more.pop("fine", ())
-        answer = await self.call(BareRequest(method, path, encoded, **more), fine=fine)
+        accepted = more.pop("accepted", ())
+        answer = await self.call(BareRequest(method, path, encoded, **more), accepted=accepted)
         return msgspec.json.decode(answer)
 
     async def each(
         self,
         requests: Iterable[BareRequest],
         *,
-        fine: tuple[int, ...] = (),
+        accepted: tuple[int, ...] = (),
         on_done: Callable[[], object] = lambda: None,
     ) -> None:
         """Sends all of them, as many at once as there are connections."""
@@ -186,7 +186,7 @@ class BareClient:
 
         async def pump() -> None:
             for request in pending:
-                await self.call(request, fine=fine)
+                await self.call(request, accepted=accepted)
                 on_done()
 
         async with asyncio.TaskGroup() as group:

@@ -20,6 +20,8 @@ from typing import Final, NamedTuple
 from support.library import EXAMPLES
 from support.programs import Program
 
+from benchmarks.process import running
+
 ROOT: Final = Path(__file__).parents[2]
 PEERS: Final = Path(__file__).parent / "peers"
 PINS: Final = ROOT / "constraints-peers.txt"
@@ -136,23 +138,12 @@ def peers_python() -> Path:
 
 
 @asynccontextmanager
-async def running(contender: Contender, kubeconfig: Path, folder: Path) -> AsyncIterator[Program]:
+async def running_contender(
+    contender: Contender, kubeconfig: Path, folder: Path
+) -> AsyncIterator[Program]:
     """Its process, with its output in `folder`."""
     command = await asyncio.to_thread(contender.command, folder)
-    log = folder / "log"
-    environ = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    environ |= {"KUBECONFIG": str(kubeconfig), "FOLDERS": str(folder / "folders")}
-    with log.open("ab") as output:
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            cwd=folder,
-            env=environ,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-        )
-    program = Program(f"{contender.library}-{contender.controller}", process, log, 0)
-    try:
+    name = f"{contender.library}-{contender.controller}"
+    environ = {"KUBECONFIG": str(kubeconfig), "FOLDERS": str(folder / "folders")}
+    async with running(name, command, folder / "log", environ, cwd=folder) as program:
         yield program
-    finally:
-        await program.end()

@@ -5,14 +5,12 @@ sleep. The probes connect to servers of the benchmark, which note the time; exec
 """
 
 import asyncio
-import os
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean
 from typing import Any, NamedTuple
 
 import msgspec
@@ -24,8 +22,8 @@ from benchmarks import hollow, procfs
 from benchmarks.api import MERGE, BareClient, BareRequest, Refused
 from benchmarks.manager import control_plane
 from benchmarks.process import Launcher, Measured
-from benchmarks.reporting import Row, emit, interpreter, machine_speed, percentile, progress
-from benchmarks.targets import doors, pages
+from benchmarks.reporting import Row, emit, interpreter, machine_speed, progress
+from benchmarks.targets import pages, tcp_ports
 from kruise_probe.client.config import load_config
 from kruise_probe.daemon.cri.grpc_runtime import GrpcRuntime
 from kruise_probe.daemon.cri.runtime import ContainerState
@@ -37,12 +35,7 @@ END_SECONDS = 60.0
 WARM_UP_SECONDS = 3.0
 PERIOD_SECONDS = 1
 
-EXEC_TURNS = 6
-
-FLIP_STEP = 0.33
-"""Part of a period between two flips, so that flips are spread evenly over the period."""
-
-LOADS = ("mixed", "exec", "flips", "tcp")
+LOADS = ("mixed", "exec", "tcp")
 
 OURS = (
     f"{sys.executable} -m kruise_probe daemon --kubeconfig {{kubeconfig}} --node-name {{node}} "
@@ -70,7 +63,6 @@ class DaemonBench:
 class _ProbedPod(NamedTuple):
     name: str
     uid: str
-    container_id: str
 
 
 class ProbeEntry(NamedTuple):
@@ -102,7 +94,7 @@ async def measure(options: DaemonBench) -> list[Row]:
         pods = await enter(_running_pods(cluster, runtime, options))
         host = await _host(cluster)
         launcher = Launcher(plane, setup, folder, as_pod=options.in_pod)
-        await _Run(options, launcher, api, runtime, pods, host, add).all_phases()
+        await _DaemonRun(options, launcher, api, pods, host, add).all_phases()
         add(machine_speed())
     return rows
 
@@ -115,7 +107,7 @@ async def _running_pods(
     progress(f"creating {options.pods} pods")
     namespace = f"/api/v1/namespaces/{hollow.NAMESPACE}"
     await cluster.json(
-        "POST", "/api/v1/namespaces", {"metadata": {"name": hollow.NAMESPACE}}, fine=(409,)
+        "POST", "/api/v1/namespaces", {"metadata": {"name": hollow.NAMESPACE}}, accepted=(409,)
     )
     try:
         for number in range(options.pods):
@@ -123,14 +115,16 @@ async def _running_pods(
         yield await _containers(runtime, options.pods)
     finally:
         await cluster.call(BareRequest("DELETE", f"{namespace}/pods?gracePeriodSeconds=0"))
-        await cluster.call(BareRequest("DELETE", namespace), fine=(404, 409))
+        await cluster.call(BareRequest("DELETE", namespace), accepted=(404, 409))
         await _until_gone(cluster, namespace)
 
 
 async def _until_gone(cluster: BareClient, path: str) -> None:
     async with asyncio.timeout(END_SECONDS):
         while True:
-            if b'"reason":"NotFound"' in await cluster.call(BareRequest("GET", path), fine=(404,)):
+            if b'"reason":"NotFound"' in await cluster.call(
+                BareRequest("GET", path), accepted=(404,)
+            ):
                 return
             await asyncio.sleep(0.5)
 
@@ -146,7 +140,7 @@ async def _create_pod(cluster: BareClient, pod: dict[str, Any]) -> None:
     """A new namespace has no service account at first."""
     for _ in range(50):
         try:
-            await cluster.json("POST", hollow.PODS_PATH, pod, fine=(409,))
+            await cluster.json("POST", hollow.PODS_PATH, pod, accepted=(409,))
             return
         except Refused as refusal:
             if refusal.status != 403:
@@ -179,7 +173,7 @@ async def _containers(runtime: GrpcRuntime, count: int) -> list[_ProbedPod]:
     async with asyncio.timeout(START_SECONDS):
         while True:
             found = [
-                _ProbedPod(each.pod_name, each.pod_uid, each.id)
+                _ProbedPod(each.pod_name, each.pod_uid)
                 for each in await runtime.list_containers()
                 if each.pod_namespace == hollow.NAMESPACE and each.state is ContainerState.RUNNING
             ]
@@ -188,7 +182,7 @@ async def _containers(runtime: GrpcRuntime, count: int) -> list[_ProbedPod]:
             await asyncio.sleep(0.5)
 
 
-class _Run:
+class _DaemonRun:
     """The phases of one run."""
 
     def __init__(
@@ -196,7 +190,6 @@ class _Run:
         options: DaemonBench,
         launcher: Launcher,
         api: BareClient,
-        runtime: GrpcRuntime,
         pods: list[_ProbedPod],
         host: str,
         add: Callable[[Row], None],
@@ -204,7 +197,6 @@ class _Run:
         self._options = options
         self._launcher = launcher
         self._api = api
-        self._runtime = runtime
         self._pods = pods
         self._host = host
         self._add = add
@@ -216,13 +208,12 @@ class _Run:
         await asyncio.sleep(self._options.seconds)
         used = procfs.cpu_seconds(self._containerd) - used
         self._containerd_share = used / self._options.seconds
-        self._add(self._row("no daemon", None, self._options.seconds, used, 0.0))
+        self._add(self._row("no daemon", None, self._options.seconds, used))
         async with self._daemon() as daemon:
             await self._load(daemon, "idle", [], per_second=0)
             runs: dict[str, Callable[[], Awaitable[None]]] = {
                 "mixed": lambda: self._tcp_and_http(daemon, 300),
                 "exec": lambda: self._exec(daemon, 15),
-                "flips": lambda: self._flips(daemon, 100),
                 "tcp": lambda: self._tcp_at_rates(daemon),
             }
             for name, run in runs.items():
@@ -268,19 +259,17 @@ class _Run:
         per_second: float,
         more: Callable[[], dict[str, Any]] = dict,
         started: Callable[[], None] = lambda: None,
-    ) -> Row:
+    ) -> None:
         """Measures one steady load after a warm-up."""
         await self._write_spec(entries)
         await asyncio.sleep(WARM_UP_SECONDS)
         daemon.lap()
         started()
-        machine_before = procfs.machine_cpu_seconds()
         containerd_before = procfs.cpu_seconds(self._containerd)
         await asyncio.sleep(self._options.seconds)
         seconds = self._options.seconds
         containerd = procfs.cpu_seconds(self._containerd) - containerd_before
-        machine_cpu = procfs.machine_cpu_seconds() - machine_before
-        row = self._row(phase, daemon, seconds, containerd, machine_cpu)
+        row = self._row(phase, daemon, seconds, containerd)
         if per_second:
             above_idle = containerd - self._containerd_share * seconds
             spent = daemon.cpu_seconds + max(above_idle, 0.0)
@@ -288,7 +277,6 @@ class _Run:
         row |= more()
         self._add(row)
         await self._write_spec([])
-        return row
 
     def _row(
         self,
@@ -296,7 +284,6 @@ class _Run:
         daemon: Measured | None,
         seconds: float,
         containerd: float,
-        machine_cpu: float,
     ) -> Row:
         return {
             "benchmark": "daemon",
@@ -305,20 +292,17 @@ class _Run:
             "daemon_percent": round(daemon.cpu_seconds / seconds * 100, 2) if daemon else None,
             "containerd_percent": round(containerd / seconds * 100, 2),
             "rss_mb": round(daemon.peak_mb, 1) if daemon else None,
-            "machine_percent": round(machine_cpu / seconds / (os.cpu_count() or 1) * 100, 1)
-            if machine_cpu
-            else None,
             "python": interpreter(),
         }
 
     async def _tcp_and_http(self, daemon: Measured, count: int) -> None:
         async with (
-            doors(self._host, count // 2) as open_doors,
+            tcp_ports(self._host, count // 2) as open_ports,
             pages(self._host) as site,
         ):
             tcp = [
                 ProbeEntry(n, f"tcp-{n}", {"tcpSocket": {"port": port}})
-                for n, port in enumerate(open_doors.ports)
+                for n, port in enumerate(open_ports.ports)
             ]
             http = [
                 ProbeEntry(
@@ -335,14 +319,14 @@ class _Run:
             await self._tcp(daemon, rate)
 
     async def _tcp(self, daemon: Measured, count: int) -> None:
-        async with doors(self._host, count) as open_doors:
+        async with tcp_ports(self._host, count) as open_ports:
             entries = [
                 ProbeEntry(n, f"tcp-{n}", {"tcpSocket": {"port": port}})
-                for n, port in enumerate(open_doors.ports)
+                for n, port in enumerate(open_ports.ports)
             ]
 
             def lateness() -> dict[str, Any]:
-                median, p99, missing = open_doors.lateness_seconds(PERIOD_SECONDS)
+                median, p99, missing = open_ports.lateness_seconds(PERIOD_SECONDS)
                 return {
                     "probes_per_second": count,
                     "late_ms_p50": round(median * 1000, 1),
@@ -356,114 +340,12 @@ class _Run:
                 entries,
                 per_second=count,
                 more=lateness,
-                started=open_doors.arrivals.clear,
+                started=open_ports.arrivals.clear,
             )
 
     async def _exec(self, daemon: Measured, count: int) -> None:
-        """In turns with the bare calls, because the cost of a call changes with the machine's speed."""
         entries = [
             ProbeEntry(n, f"exec-{n}", {"exec": {"command": ["true", str(n)]}})
             for n in range(count)
         ]
-        pairs: list[tuple[float, float]] = []
-        for _ in range(EXEC_TURNS):
-            bare = await self._exec_alone(count)
-            row = await self._load(daemon, f"{count} exec a second", entries, per_second=count)
-            pairs.append((row["machine_percent"], bare["machine_percent"]))
-        self._add(
-            {
-                "benchmark": "daemon",
-                "label": self._options.label,
-                "phase": f"{count} exec a second, per bare ExecSync",
-                "turns": len(pairs),
-                "machine_percent": round(mean(ours for ours, _ in pairs), 2),
-                "bare_machine_percent": round(mean(bare for _, bare in pairs), 2),
-                "machine_per_bare": round(
-                    mean(ours for ours, _ in pairs) / mean(bare for _, bare in pairs), 3
-                ),
-                "machine_per_bare_turns": [round(ours / bare, 3) for ours, bare in pairs],
-            }
-        )
-
-    async def _exec_alone(self, count: int) -> Row:
-        """The same ExecSync calls without a daemon: the least cost of exec probes."""
-        loop = asyncio.get_running_loop()
-        machine_before = procfs.machine_cpu_seconds()
-        containerd_before = procfs.cpu_seconds(self._containerd)
-        own = procfs.cpu_seconds(os.getpid())
-        ends_at = loop.time() + self._options.seconds
-
-        async def one(number: int) -> None:
-            await asyncio.sleep(number / count)
-            container = self._pods[number % len(self._pods)].container_id
-            while (at := loop.time()) < ends_at:
-                await self._runtime.exec_sync(container, ["true"], timeout_seconds=5)
-                await asyncio.sleep(max(at + PERIOD_SECONDS - loop.time(), 0))
-
-        async with asyncio.TaskGroup() as group:
-            for number in range(count):
-                group.create_task(one(number))
-        containerd = procfs.cpu_seconds(self._containerd) - containerd_before
-        machine_cpu = procfs.machine_cpu_seconds() - machine_before
-        row = self._row(
-            f"{count} bare ExecSync a second", None, self._options.seconds, containerd, machine_cpu
-        )
-        own = procfs.cpu_seconds(os.getpid()) - own
-        row["daemon_percent"] = round(own / self._options.seconds * 100, 2)
-        self._add(row)
-        return row
-
-    async def _flips(self, daemon: Measured, count: int) -> None:
-        """Each probe flips once, one after the other; the time ends at the status."""
-        loop = asyncio.get_running_loop()
-        async with pages(self._host) as site, asyncio.TaskGroup() as group:
-            entries = [
-                ProbeEntry(
-                    n,
-                    f"http-{n}",
-                    {"httpGet": {"port": site.port, "path": f"/{n}", "scheme": "HTTP"}},
-                )
-                for n in range(count)
-            ]
-            await self._write_spec(entries)
-            published: dict[str, float] = {}
-            watch = group.create_task(self._watch_failures(published))
-            await asyncio.sleep(WARM_UP_SECONDS + PERIOD_SECONDS)
-            daemon.lap()
-            flipped: dict[str, float] = {}
-            for n in range(count):
-                site.flip(f"/{n}")
-                flipped[f"bench#http-{n}"] = loop.time()
-                await asyncio.sleep(PERIOD_SECONDS * FLIP_STEP)
-            await asyncio.sleep(2 * PERIOD_SECONDS + 1)
-            watch.cancel()
-            row = self._row("flips", daemon, 1.0, 0.0, 0.0)
-            seen = [published[name] - at for name, at in flipped.items() if name in published]
-            responded = {
-                f"bench#http-{path.removeprefix('/')}": at for path, at in site.responded.items()
-            }
-            late = [published[name] - at for name, at in responded.items() if name in published]
-            del row["daemon_percent"], row["containerd_percent"], row["machine_percent"]
-            self._add(
-                row
-                | {
-                    "flips": count,
-                    "flips_missed": count - len(seen),
-                    "flip_to_status_s_p50": round(percentile(seen, 0.5), 3),
-                    "flip_to_status_s_max": round(max(seen), 3),
-                    "response_to_status_ms_p50": round(percentile(late, 0.5) * 1000, 1),
-                    "response_to_status_ms_p99": round(percentile(late, 0.99) * 1000, 1),
-                }
-            )
-
-    async def _watch_failures(self, published: dict[str, float]) -> None:
-        loop = asyncio.get_running_loop()
-        path = f"{hollow.NODE_POD_PROBES_PATH}?watch=true&fieldSelector=metadata.name%3D{NODE}"
-        async with self._api.watch(path) as lines:
-            async for line in lines:
-                now = loop.time()
-                status = msgspec.json.decode(line)["object"].get("status") or {}
-                for pod in status.get("podProbeStatuses") or ():
-                    for state in pod.get("probeStates") or ():
-                        if state["state"] == "Failed":
-                            published.setdefault(state["name"], now)
+        await self._load(daemon, f"{count} exec a second", entries, per_second=count)

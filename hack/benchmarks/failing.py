@@ -52,7 +52,7 @@ async def _measure(library: str, fault: str, folder: Path, seconds: float) -> Ro
         kubeconfig = folder / f"kubeconfig-{library}-{fault.replace(' ', '-')}"
         api.write_kubeconfig(kubeconfig)
         program = await stack.enter_async_context(
-            contenders.running(
+            contenders.running_contender(
                 contenders.contender(library, "node_load"),
                 kubeconfig,
                 folder / f"{library}-{fault.replace(' ', '-')}",

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Iterator
 
 from benchmarks import hollow
-from benchmarks.manager import Cluster, ManagerBench, stage
+from benchmarks.manager import Cluster, ManagerBench, hollow_cluster
 from benchmarks.reporting import Row, emit, interpreter, machine_speed, percentile
 from benchmarks.watching import WatchedNode, WatchedPod
 
@@ -21,8 +21,8 @@ LATE_SECONDS = 10.0
 async def measure(options: ManagerBench, *, rates: tuple[int, ...], seconds: float) -> list[Row]:
     rows: list[Row] = [machine_speed()]
     emit(rows[0])
-    async with stage(options) as on, on.manager(options):
-        load = _Load(on)
+    async with hollow_cluster(options) as cluster, cluster.manager(options):
+        load = _ResultLoad(cluster)
         await load.begin()
         for rate in rates:
             row = {"benchmark": "latency", "label": options.label, "results_per_second": rate}
@@ -35,11 +35,11 @@ async def measure(options: ManagerBench, *, rates: tuple[int, ...], seconds: flo
     return rows
 
 
-class _Load:
+class _ResultLoad:
     """Flips one pod after the other, and notes the times."""
 
-    def __init__(self, on: Cluster) -> None:
-        self._on = on
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
         self._failed: set[str] = set()
         self._sent: dict[str, float] = {}
         self._stored: dict[str, float] = {}
@@ -50,7 +50,7 @@ class _Load:
 
     def _next_pods(self) -> Iterator[tuple[str, str]]:
         """(node, pod): all nodes in turn, then the next pod of each."""
-        nodes = self._on.pods_of
+        nodes = self._cluster.pods_of
         deepest = max(map(len, nodes.values()))
         order = [
             (node, pods[at][0])
@@ -62,19 +62,19 @@ class _Load:
 
     async def begin(self) -> None:
         """Returns when every pod has its first result."""
-        await self._on.nodes.until(lambda _: True, of=set(self._on.pods_of))
+        await self._cluster.nodes.until(lambda _: True, of=set(self._cluster.pods_of))
         body = hollow.marker(period_seconds=10)
-        await self._on.api.json("POST", hollow.MARKERS_PATH, body)
-        per_node = {node: len(pods) for node, pods in self._on.pods_of.items()}
-        await self._on.nodes.until(
+        await self._cluster.api.json("POST", hollow.MARKERS_PATH, body)
+        per_node = {node: len(pods) for node, pods in self._cluster.pods_of.items()}
+        await self._cluster.nodes.until(
             lambda seen: seen.lists(per_node.get(seen.metadata.name, 0), 10), of=set(per_node)
         )
-        await self._on.api.each(
-            hollow.results(node, pods) for node, pods in self._on.pods_of.items()
+        await self._cluster.api.each(
+            hollow.results(node, pods) for node, pods in self._cluster.pods_of.items()
         )
-        await self._on.pods.until(lambda seen: seen.shows("True"))
-        self._on.pods.on_event = self._pod_seen
-        self._on.nodes.on_event = self._node_seen
+        await self._cluster.pods.until(lambda seen: seen.shows("True"))
+        self._cluster.pods.on_event = self._pod_seen
+        self._cluster.nodes.on_event = self._node_seen
         await asyncio.sleep(SETTLE_SECONDS)
 
     async def run(self, rate: int, seconds: float) -> Row:
@@ -113,17 +113,17 @@ class _Load:
     async def _flip(self, node: str, pod: str) -> None:
         self._busy.add(node)
         self._failed ^= {pod}
-        pods = self._on.pods_of[node]
+        pods = self._cluster.pods_of[node]
         request = hollow.results(node, pods, failed=self._failed)
         self._sent[pod] = asyncio.get_running_loop().time()
         try:
-            await self._on.api.call(request)
+            await self._cluster.api.call(request)
         finally:
             self._busy.discard(node)
 
     def _node_seen(self, seen: WatchedNode) -> None:
         now = asyncio.get_running_loop().time()
-        for name, _ in self._on.pods_of.get(seen.metadata.name, ()):
+        for name, _ in self._cluster.pods_of.get(seen.metadata.name, ()):
             if name in self._sent:
                 self._stored.setdefault(name, now)
 

@@ -27,14 +27,11 @@ from support.control_plane import ControlPlane, prepared
 
 from benchmarks import hollow, procfs
 from benchmarks.api import MERGE, BareClient, BareRequest, Usage
-from benchmarks.process import Launcher, Measured
+from benchmarks.process import Launcher, Measured, until_at_rest
 from benchmarks.reporting import Row, emit, interpreter, machine_speed, progress
 from benchmarks.watching import Watched, WatchedMarker, WatchedNode, WatchedPod
 
 CONNECTIONS = 48
-
-QUIET_SHARE = 0.03
-"""A manager that uses less of a processor for a second is at rest."""
 
 REST_SECONDS = 30.0
 SEEN_SECONDS = 1.0
@@ -92,24 +89,24 @@ async def measure(options: ManagerBench) -> list[Row]:
         rows.append(row)
         emit(row)
 
-    async with stage(options) as on:
+    async with hollow_cluster(options) as cluster:
         add(machine_speed())
         floors: dict[str, list[_Cost]] = {}
-        run = _Run(on, options, add)
+        run = _ManagerRun(cluster, options, add)
 
         async def floor() -> None:
             if options.floor:
-                await _floor(on, floors, add)
+                await _floor(cluster, floors, add)
 
         await floor()
         if options.floor:
-            await _spec_floor(on, floors, add)
+            await _spec_floor(cluster, floors, add)
         await run.first_run()
         await floor()
         await run.second_run()
         await floor()
         if options.floor:
-            await _daemons_floor(on, floors, add)
+            await _daemons_floor(cluster, floors, add)
         for row in rows:
             _compare(row, floors)
             if "per_floor" in row:
@@ -150,8 +147,8 @@ def _compare(row: Row, floors: dict[str, list[_Cost]]) -> None:
 
 
 @asynccontextmanager
-async def stage(options: ManagerBench) -> AsyncIterator[Cluster]:
-    """Everything but the manager."""
+async def hollow_cluster(options: ManagerBench) -> AsyncIterator[Cluster]:
+    """A control plane with hollow nodes and pods, and without a manager."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kp-bench-")))
         plane = control_plane(folder)
@@ -184,62 +181,74 @@ def crds_in(paths: tuple[Path, ...]) -> Iterator[dict[str, Any]]:
                     yield document
 
 
-async def _floor(on: Cluster, floors: dict[str, list[_Cost]], add: Callable[[Row], None]) -> None:
+async def _floor(
+    cluster: Cluster, floors: dict[str, list[_Cost]], add: Callable[[Row], None]
+) -> None:
     for phase, state in (("first results", "Succeeded"), ("flip", "Failed"), ("delete", None)):
         patches = [
-            hollow.floor_patch(pod, state) for on_node in on.pods_of.values() for pod in on_node
+            hollow.floor_patch(pod, state)
+            for on_node in cluster.pods_of.values()
+            for pod in on_node
         ]
-        cost, row = await _bare_loop(on, phase, patches)
+        cost, row = await _bare_loop(cluster, phase, patches)
         floors.setdefault(phase, []).append(cost)
         add(row)
 
 
 async def _daemons_floor(
-    on: Cluster, floors: dict[str, list[_Cost]], add: Callable[[Row], None]
+    cluster: Cluster, floors: dict[str, list[_Cost]], add: Callable[[Row], None]
 ) -> None:
     """The cost of the daemons' writes for the API server when no manager runs.
 
     The objects are new, so the first phase creates statuses and the second one replaces them.
     """
     for remake in (hollow.no_node_pod_probe, hollow.node_pod_probe):
-        await on.api.each(remake(node) for node in on.pods_of)
-    await on.api.each(hollow.spec(node, pods, 20) for node, pods in on.pods_of.items())
-    await on.nodes.until(lambda each: bool(each.spec.podProbes), of=set(on.pods_of))
+        await cluster.api.each(remake(node) for node in cluster.pods_of)
+    await cluster.api.each(hollow.spec(node, pods, 20) for node, pods in cluster.pods_of.items())
+    await cluster.nodes.until(lambda each: bool(each.spec.podProbes), of=set(cluster.pods_of))
     for phase, state in (("first results", "Succeeded"), ("flip", "Failed")):
-        cost, row = await _bare_loop(on, DAEMONS + phase, _status_updates(on, state))
+        cost, row = await _bare_loop(cluster, DAEMONS + phase, _status_updates(cluster, state))
         await asyncio.sleep(SEEN_SECONDS)
         floors[DAEMONS + phase] = [cost]
         add(row)
 
 
 async def _spec_floor(
-    on: Cluster, floors: dict[str, list[_Cost]], add: Callable[[Row], None]
+    cluster: Cluster, floors: dict[str, list[_Cost]], add: Callable[[Row], None]
 ) -> None:
     """The patches that write every node's spec, twice, on new objects like those of the manager."""
     for _ in range(2):
-        await on.api.each(hollow.node_pod_probe(node) for node in on.pods_of)
+        await cluster.api.each(hollow.node_pod_probe(node) for node in cluster.pods_of)
         for phase, period_seconds in (("spread", 10), ("edit", 20)):
-            patches = [hollow.spec(node, pods, period_seconds) for node, pods in on.pods_of.items()]
-            cost, row = await _bare_loop(on, phase, patches)
+            patches = [
+                hollow.spec(node, pods, period_seconds) for node, pods in cluster.pods_of.items()
+            ]
+            cost, row = await _bare_loop(cluster, phase, patches)
             floors.setdefault(phase, []).append(cost)
             add(row)
-        await on.api.each(hollow.no_node_pod_probe(node) for node in on.pods_of)
+        await cluster.api.each(hollow.no_node_pod_probe(node) for node in cluster.pods_of)
 
 
-def _status_updates(on: Cluster, state: str, **more: str) -> Iterator[BareRequest]:
+def _status_updates(cluster: Cluster, state: str, **more: str) -> Iterator[BareRequest]:
     """The daemons' updates, each of the version that is the newest when it is sent."""
-    for node, pods in on.pods_of.items():
-        version = on.nodes.objects[node].metadata.resourceVersion
+    for node, pods in cluster.pods_of.items():
+        version = cluster.nodes.objects[node].metadata.resourceVersion
         yield hollow.results(node, pods, state, version=version, **more)
 
 
-async def _bare_loop(on: Cluster, phase: str, requests: Iterable[BareRequest]) -> tuple[_Cost, Row]:
+async def _bare_loop(
+    cluster: Cluster, phase: str, requests: Iterable[BareRequest]
+) -> tuple[_Cost, Row]:
     loop = asyncio.get_running_loop()
-    before, cpu, started_at = await on.api.usage(), procfs.cpu_seconds(os.getpid()), loop.time()
-    await on.api.each(requests)
+    before, cpu, started_at = (
+        await cluster.api.usage(),
+        procfs.cpu_seconds(os.getpid()),
+        loop.time(),
+    )
+    await cluster.api.each(requests)
     wall = loop.time() - started_at
     cpu = procfs.cpu_seconds(os.getpid()) - cpu
-    server = (await on.api.usage()).cpu_seconds - before.cpu_seconds
+    server = (await cluster.api.usage()).cpu_seconds - before.cpu_seconds
     return _Cost(wall, cpu + server), {
         "benchmark": "manager",
         "phase": f"floor: {phase}",
@@ -250,26 +259,28 @@ async def _bare_loop(on: Cluster, phase: str, requests: Iterable[BareRequest]) -
     }
 
 
-class _Run:
+class _ManagerRun:
     """The phases of one run, in their order."""
 
     def __init__(
         self,
-        on: Cluster,
+        cluster: Cluster,
         options: ManagerBench,
         add: Callable[[Row], None],
     ) -> None:
-        self._on = on
+        self._cluster = cluster
         self._options = options
         self._add = add
-        self._per_node = {node: len(pods) for node, pods in on.pods_of.items()}
+        self._per_node = {node: len(pods) for node, pods in cluster.pods_of.items()}
 
     async def first_run(self) -> None:
-        before = await self._on.api.usage()
-        async with self._on.manager(self._options) as manager:
-            await self._on.nodes.until(lambda _: True, of=set(self._per_node))
-            await self._rested(manager)
-            self._row("start", manager, manager.ready_seconds, before, await self._on.api.usage())
+        before = await self._cluster.api.usage()
+        async with self._cluster.manager(self._options) as manager:
+            await self._cluster.nodes.until(lambda _: True, of=set(self._per_node))
+            await until_at_rest(manager.pid, seconds=1.5, give_up_seconds=REST_SECONDS)
+            self._row(
+                "start", manager, manager.ready_seconds, before, await self._cluster.api.usage()
+            )
             await self._phase(manager, "spread", self._create, self._listed(10))
             await self._phase(manager, "edit", self._edit, self._listed(20))
             for phase, state, shown, minute in (
@@ -285,13 +296,15 @@ class _Run:
             await self._phase(manager, "messages", self._messages, None)
 
     async def second_run(self) -> None:
-        before = await self._on.api.usage()
-        async with self._on.manager(self._options) as manager:
-            await self._rested(manager)
-            self._row("restart", manager, manager.ready_seconds, before, await self._on.api.usage())
+        before = await self._cluster.api.usage()
+        async with self._cluster.manager(self._options) as manager:
+            await until_at_rest(manager.pid, seconds=1.5, give_up_seconds=REST_SECONDS)
+            self._row(
+                "restart", manager, manager.ready_seconds, before, await self._cluster.api.usage()
+            )
             await self._idle(manager)
             await self._phase(manager, "delete", self._delete, self._gone)
-            left = sum(not each.bare for each in self._on.pods.objects.values())
+            left = sum(not each.bare for each in self._cluster.pods.objects.values())
             if left:
                 self._add({"benchmark": "manager", "phase": "marks left behind", "pods": left})
 
@@ -302,7 +315,7 @@ class _Run:
         act: Callable[[], Awaitable[None]],
         goal: Callable[[], Coroutine[Any, Any, float]] | None,
     ) -> None:
-        before = await self._on.api.usage()
+        before = await self._cluster.api.usage()
         loop = asyncio.get_running_loop()
         manager.lap()
         started_at = loop.time()
@@ -314,8 +327,8 @@ class _Run:
                 reached = group.create_task(goal())
                 await act()
             ended_at = reached.result()
-        await self._rested(manager)
-        self._row(phase, manager, ended_at - started_at, before, await self._on.api.usage())
+        await until_at_rest(manager.pid, seconds=1.5, give_up_seconds=REST_SECONDS)
+        self._row(phase, manager, ended_at - started_at, before, await self._cluster.api.usage())
 
     def _row(self, phase: str, manager: Measured, wall: float, before: Usage, after: Usage) -> None:
         writes = {name: count for name, count in (after.writes - before.writes).items() if count}
@@ -336,25 +349,15 @@ class _Run:
         }
         self._add(row)
 
-    async def _rested(self, manager: Measured) -> None:
-        """Waits until the manager has used almost no CPU for a second."""
-        loop = asyncio.get_running_loop()
-        give_up_at = loop.time() + REST_SECONDS
-        quiet = 0
-        while quiet < 3 and loop.time() < give_up_at:
-            used = procfs.cpu_seconds(manager.pid)
-            await asyncio.sleep(0.5)
-            quiet = quiet + 1 if procfs.cpu_seconds(manager.pid) - used <= QUIET_SHARE / 2 else 0
-
     async def _idle(self, manager: Measured) -> None:
         """Measures it while nothing changes."""
-        before = await self._on.api.usage()
+        before = await self._cluster.api.usage()
         manager.lap()
         await asyncio.sleep(IDLE_SECONDS)
-        self._row("idle", manager, IDLE_SECONDS, before, await self._on.api.usage())
+        self._row("idle", manager, IDLE_SECONDS, before, await self._cluster.api.usage())
 
     async def _create(self) -> None:
-        await self._on.api.json(
+        await self._cluster.api.json(
             "POST",
             hollow.MARKERS_PATH,
             hollow.marker(period_seconds=10),
@@ -363,7 +366,7 @@ class _Run:
 
     async def _edit(self) -> None:
         body = {"spec": {"probes": hollow.marker(period_seconds=20)["spec"]["probes"]}}
-        await self._on.api.call(
+        await self._cluster.api.call(
             BareRequest(
                 "PATCH",
                 f"{hollow.MARKERS_PATH}/{hollow.MARKER}",
@@ -374,7 +377,7 @@ class _Run:
         )
 
     async def _delete(self) -> None:
-        await self._on.api.call(
+        await self._cluster.api.call(
             BareRequest(
                 "DELETE",
                 f"{hollow.MARKERS_PATH}/{hollow.MARKER}",
@@ -383,8 +386,8 @@ class _Run:
         )
 
     def _results(self, state: str, probed_at: str, moved_at: str) -> Callable[[], Awaitable[None]]:
-        return lambda: self._on.api.each(
-            _status_updates(self._on, state, probed_at=probed_at, moved_at=moved_at)
+        return lambda: self._cluster.api.each(
+            _status_updates(self._cluster, state, probed_at=probed_at, moved_at=moved_at)
         )
 
     async def _messages(self) -> None:
@@ -396,25 +399,25 @@ class _Run:
                 return
             next_at = loop.time() + 1.0
             updates = _status_updates(
-                self._on,
+                self._cluster,
                 "Failed",
                 probed_at="2026-01-01T00:03:00Z",
                 moved_at="2026-01-01T00:02:00Z",
                 message=f"{number} players",
             )
-            await self._on.api.each(updates, fine=(409,))
+            await self._cluster.api.each(updates, accepted=(409,))
             await asyncio.sleep(max(0.0, next_at - loop.time()))
 
     def _listed(self, period_seconds: int) -> Callable[[], Coroutine[Any, Any, float]]:
-        return lambda: self._on.nodes.until(
+        return lambda: self._cluster.nodes.until(
             lambda each: each.lists(self._per_node.get(each.metadata.name, 0), period_seconds),
             of=set(self._per_node),
         )
 
     def _shown(self, status: str) -> Callable[[], Coroutine[Any, Any, float]]:
-        return lambda: self._on.pods.until(lambda each: each.shows(status))
+        return lambda: self._cluster.pods.until(lambda each: each.shows(status))
 
     async def _gone(self) -> float:
         """Waits until every entry of every node and the marker are deleted."""
-        await self._on.nodes.until(lambda each: not each.spec.podProbes)
-        return await self._on.markers.until(lambda _: False, of={hollow.MARKER}, gone_too=True)
+        await self._cluster.nodes.until(lambda each: not each.spec.podProbes)
+        return await self._cluster.markers.until(lambda _: False, of={hollow.MARKER}, gone_too=True)

@@ -16,6 +16,10 @@ from benchmarks import procfs
 
 READY_SECONDS = 120.0
 
+LOOK_SECONDS = 0.5
+REST_SHARE = 0.03
+"""A process that uses less of a processor is at rest."""
+
 
 class Measured:
     """A running process, and what it has used since the last `lap`; at first, since its start."""
@@ -61,8 +65,7 @@ class Launcher:
         ports = {"health": str(free_port()), "metrics": str(free_port())}
         texts = {"kubeconfig": kubeconfig, **ports, **placeholders}
         words = shlex.split(command.format(**texts))
-        environ = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-        environ |= {"KUBECONFIG": kubeconfig, "NODE_NAME": placeholders.get("node", "")}
+        environ = {"KUBECONFIG": kubeconfig, "NODE_NAME": placeholders.get("node", "")}
         if self._as_pod:
             if "--kubeconfig" in words:  # without it, the program uses the service account
                 at = words.index("--kubeconfig")
@@ -70,22 +73,50 @@ class Launcher:
             account = await in_pod(self._plane, self._api, self._folder)
             words = account.prepared(words)
             environ |= account.environ | {"KUBECONFIG": ""}
-        log = self._folder / f"{name}.log"
         started_at = asyncio.get_running_loop().time()
-        with log.open("ab") as output:
-            process = await asyncio.create_subprocess_exec(
-                *words, stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, env=environ
-            )
-        program = Program(name, process, log, 0)
 
         async def is_ready() -> bool:
             return (await fetch(ready.format(**texts)))[0] == 200
 
-        try:
+        async with running(name, words, self._folder / f"{name}.log", environ) as program:
             await program.until("is ready", is_ready, seconds=READY_SECONDS)
-            yield Measured(process.pid, asyncio.get_running_loop().time() - started_at)
-        finally:
-            await program.end()
+            seconds = asyncio.get_running_loop().time() - started_at
+            yield Measured(program.process.pid, seconds)
+
+
+@asynccontextmanager
+async def running(
+    name: str, command: list[str], log: Path, environ: dict[str, str], *, cwd: Path | None = None
+) -> AsyncIterator[Program]:
+    """Runs a command with its output in `log`. `environ` is added to ours, which is passed on without PYTHONPATH."""
+    inherited = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    with log.open("ab") as output:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            cwd=cwd,
+            env=inherited | environ,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+        )
+    program = Program(name, process, log, 0)
+    try:
+        yield program
+    finally:
+        await program.end()
+
+
+async def until_at_rest(pid: int, *, seconds: float, give_up_seconds: float) -> None:
+    """Waits until a process has used almost no CPU for `seconds`."""
+    loop = asyncio.get_running_loop()
+    now = busy_at = loop.time()
+    give_up_at = now + give_up_seconds
+    while now - busy_at < seconds and now < give_up_at:
+        used = procfs.cpu_seconds(pid)
+        await asyncio.sleep(LOOK_SECONDS)
+        now = loop.time()
+        if procfs.cpu_seconds(pid) - used > REST_SHARE * LOOK_SECONDS:
+            busy_at = now
 
 
 def free_port() -> int:

@@ -19,14 +19,6 @@ def system_seconds(pid: int) -> float:
     return _cpu_ticks(pid)[1] / _TICKS
 
 
-def machine_cpu_seconds() -> float:
-    """Time that all processors were busy since boot, waiting for I/O and stolen time left out."""
-    user, nice, system, _, _, irq, softirq, *_ = map(
-        int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
-    )
-    return (user + nice + system + irq + softirq) / _TICKS
-
-
 def resident_mb(pid: int) -> float:
     return _status_kb(pid, "VmRSS") / 1024
 

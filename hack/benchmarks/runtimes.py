@@ -25,7 +25,8 @@ from support.programs import Program
 
 from benchmarks import contenders, failing, hollow, procfs
 from benchmarks.api import MERGE, WRITES, BareClient, BareRequest
-from benchmarks.manager import CONNECTIONS, QUIET_SHARE, control_plane
+from benchmarks.manager import CONNECTIONS, control_plane
+from benchmarks.process import until_at_rest
 from benchmarks.reporting import Row, emit, machine_speed, progress
 from benchmarks.watching import Watched, WatchedObject
 from kruise_probe import version
@@ -71,10 +72,10 @@ async def measure(options: Options) -> tuple[list[list[Row]], list[Row]]:
     with tempfile.TemporaryDirectory(prefix="kp-bench-") as name:
         folder = Path(name)
         if options.turns:
-            async with _stage(options, folder) as stage:
+            async with _comparison(options, folder) as comparison:
                 for turn in range(options.turns):
                     progress(f"turn {turn + 1} of {options.turns}")
-                    rows = [row async for row in stage.turn(turn)]
+                    rows = [row async for row in comparison.turn(turn)]
                     turns.append(sorted(rows, key=_order))
         failed: list[Row] = []
         if options.failing_seconds:
@@ -93,7 +94,7 @@ def _order(row: Row) -> tuple[int, str, int]:
 
 
 @asynccontextmanager
-async def _stage(options: Options, folder: Path) -> AsyncIterator["_Stage"]:
+async def _comparison(options: Options, folder: Path) -> AsyncIterator["_Comparison"]:
     """A control plane with the nodes, pods and Leases of node_load."""
     plane = control_plane(folder)
     progress("starting a control plane")
@@ -112,14 +113,14 @@ async def _stage(options: Options, folder: Path) -> AsyncIterator["_Stage"]:
                 await api.each(
                     BareRequest("POST", LEASES, _encode(_lease(node))) for node in per_node
                 )
-            yield _Stage(options, folder, api, plane.kubeconfig, per_node)
+            yield _Comparison(options, folder, api, plane.kubeconfig, per_node)
 
 
 def _lease(node: str) -> dict[str, Any]:
     return {"metadata": {"name": node}, "spec": {"holderIdentity": node}}
 
 
-class _Stage:
+class _Comparison:
     def __init__(
         self,
         options: Options,
@@ -215,7 +216,7 @@ class _Stage:
         procfs.reset_peak(pid)
         began_at = loop.time()
         reached_at = await reach()
-        await self._rest(pid)
+        await until_at_rest(pid, seconds=2.0, give_up_seconds=REST_SECONDS)
         cpu = procfs.cpu_seconds(pid) - used
         after = await self._api.usage((*WRITES, "GET", "LIST"))
         return _row(
@@ -229,21 +230,11 @@ class _Stage:
             requests=_counted(after.writes - before.writes),
         )
 
-    async def _rest(self, pid: int) -> None:
-        """Waits until the program has used almost no CPU for two seconds."""
-        loop = asyncio.get_running_loop()
-        give_up_at = loop.time() + REST_SECONDS
-        quiet = 0
-        while quiet < 4 and loop.time() < give_up_at:
-            used = procfs.cpu_seconds(pid)
-            await asyncio.sleep(0.5)
-            quiet = quiet + 1 if procfs.cpu_seconds(pid) - used <= QUIET_SHARE / 2 else 0
-
     @asynccontextmanager
     async def _program(self, library: str, controller: str) -> AsyncIterator[Program]:
         contender = contenders.contender(library, controller)
         folder = self._folder / f"{library}-{controller}-{self._turn}"
-        async with contenders.running(contender, self._kubeconfig, folder) as program:
+        async with contenders.running_contender(contender, self._kubeconfig, folder) as program:
             try:
                 yield program
             except TimeoutError as error:

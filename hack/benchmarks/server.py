@@ -114,7 +114,7 @@ async def _measure_size(
 ) -> AsyncIterator[Row]:
     ticks = count()
     path = node_pod_probe_path(NODE)
-    await api.call(BareRequest("DELETE", path), fine=(404,))
+    await api.call(BareRequest("DELETE", path), accepted=(404,))
     body = _encode({**node_pod_probe_object(NODE), "spec": _spec(pods, 0)})
     await api.call(BareRequest("POST", hollow.NODE_POD_PROBES_PATH, body))
     await api.call(_merge(WriteContent(pods, 0, next(ticks), "")))

@@ -1,4 +1,4 @@
-"""Servers that probes connect to; they note the time of each connection."""
+"""Servers that probes connect to; they record the time of each connection."""
 
 import asyncio
 from collections import defaultdict
@@ -11,7 +11,7 @@ EVERY_HOST = "0.0.0.0"
 """Hollow pods have addresses all over 127/8."""
 
 
-class Doors:
+class TcpPorts:
     """TCP ports that take connections; `arrivals` by port, in loop time."""
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ class Doors:
     def lateness_seconds(self, period_seconds: float) -> tuple[float, float, int]:
         """Median and 99th percentile of how late connections came, and how many did not come at all.
 
-        A port's earliest connection, counted modulo the period, is taken for punctual.
+        A port's earliest connection, counted modulo the period, counts as punctual.
         """
         late: list[float] = []
         missing = 0
@@ -35,16 +35,16 @@ class Doors:
 
 
 @asynccontextmanager
-async def doors(host: str, count: int) -> AsyncIterator[Doors]:
-    found = Doors()
+async def tcp_ports(host: str, count: int) -> AsyncIterator[TcpPorts]:
+    found = TcpPorts()
     loop = asyncio.get_running_loop()
 
-    class Door(asyncio.Protocol):
+    class Port(asyncio.Protocol):
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
             port: int = transport.get_extra_info("sockname")[1]
             found.arrivals[port].append(loop.time())
 
-    servers = [await loop.create_server(Door, host, 0, backlog=16) for _ in range(count)]
+    servers = [await loop.create_server(Port, host, 0, backlog=16) for _ in range(count)]
     found.ports = [each.sockets[0].getsockname()[1] for each in servers]
     try:
         yield found
@@ -54,7 +54,7 @@ async def doors(host: str, count: int) -> AsyncIterator[Doors]:
 
 
 class Pages:
-    """An HTTP server whose paths answer 200 or 500, as told; `responded` notes the first answer after each change.
+    """An HTTP server that answers each path with 200 or 500; `responded` has the time of the first answer after each change.
 
     Where it listens on every host, a path begins with the address that was called: `127.1.0.7/idle`.
     """

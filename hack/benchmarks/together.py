@@ -7,7 +7,7 @@ scripted runtime. Each pod has three probes with a period of 1 s: two httpGet, o
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import cycle
 from typing import Any
 
@@ -15,7 +15,7 @@ from support.fake_runtime import ScriptedRuntime, served
 from support.hollow import LABEL, pod_ip
 
 from benchmarks import hollow
-from benchmarks.manager import Cluster, ManagerBench, stage
+from benchmarks.manager import Cluster, ManagerBench, hollow_cluster
 from benchmarks.process import Measured
 from benchmarks.reporting import Row, emit, interpreter, machine_speed, percentile
 from benchmarks.targets import EVERY_HOST, Pages, pages
@@ -48,26 +48,26 @@ async def measure(options: TogetherBench) -> list[Row]:
 
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        on = await enter(stage(replace(options.manager, nodes=1, floor=False)))
+        cluster = await enter(hollow_cluster(options.manager))
         site = await enter(pages(EVERY_HOST))
         add(machine_speed())
-        manager = await enter(on.manager(options.manager))
-        daemon = await enter(_daemon(on, options))
-        await on.api.json("POST", hollow.MARKERS_PATH, _marker(site.port))
-        await on.pods.until(lambda pod: _shows(pod, "good"))
+        manager = await enter(cluster.manager(options.manager))
+        daemon = await enter(_daemon(cluster, options))
+        await cluster.api.json("POST", hollow.MARKERS_PATH, _marker(site.port))
+        await cluster.pods.until(lambda pod: _shows(pod, "good"))
         for rate in options.rates:
-            load = _Load(on, site)
+            load = _FlipLoad(cluster, site)
             await asyncio.sleep(WARM_UP_SECONDS)
             manager.lap()
             daemon.lap()
             row = await load.run(rate, options.seconds)
-            probes = PROBES_PER_POD * len(on.pods.objects) * options.seconds
+            probes = PROBES_PER_POD * len(cluster.pods.objects) * options.seconds
             add(
                 {
                     "benchmark": "together",
                     "label": options.manager.label,
-                    "pods": len(on.pods.objects),
-                    "probes_per_second": PROBES_PER_POD * len(on.pods.objects),
+                    "pods": len(cluster.pods.objects),
+                    "probes_per_second": PROBES_PER_POD * len(cluster.pods.objects),
                     "results_per_second": rate,
                     **row,
                     "daemon_rss_mb": round(daemon.peak_mb, 1),
@@ -81,15 +81,15 @@ async def measure(options: TogetherBench) -> list[Row]:
 
 
 @asynccontextmanager
-async def _daemon(on: Cluster, options: TogetherBench) -> AsyncIterator[Measured]:
+async def _daemon(cluster: Cluster, options: TogetherBench) -> AsyncIterator[Measured]:
     """The command, ready, with a runtime in which every pod's container runs."""
     runtime = ScriptedRuntime()
-    ((node, pods),) = on.pods_of.items()
+    ((node, pods),) = cluster.pods_of.items()
     for name, uid in pods:
         runtime.start(uid, ip=_address(name))
     async with (
         served(runtime) as endpoint,
-        on.launcher.running(
+        cluster.launcher.running(
             "daemon",
             options.command,
             options.ready,
@@ -116,13 +116,13 @@ def _marker(port: int) -> dict[str, Any]:
     healthy["probe"] = _each_second(
         {"httpGet": {"port": port, "path": "/healthy", "scheme": "HTTP"}}
     )
-    door: dict[str, Any] = {
+    tcp: dict[str, Any] = {
         "name": "open",
         "containerName": "main",
         "podConditionType": "bench.kruise-probe.io/open",
     }
-    door["probe"] = _each_second({"tcpSocket": {"port": port}})
-    marker["spec"]["probes"] = [idle, healthy, door]
+    tcp["probe"] = _each_second({"tcpSocket": {"port": port}})
+    marker["spec"]["probes"] = [idle, healthy, tcp]
     return marker
 
 
@@ -130,18 +130,18 @@ def _each_second(handler: dict[str, Any]) -> dict[str, Any]:
     return handler | {"periodSeconds": 1, "timeoutSeconds": 1}
 
 
-class _Load:
+class _FlipLoad:
     """Flips one pod after the other, and notes when the label changes."""
 
-    def __init__(self, on: Cluster, site: Pages) -> None:
+    def __init__(self, cluster: Cluster, site: Pages) -> None:
         self._site = site
-        self._pods = list(on.pods.objects)
+        self._pods = list(cluster.pods.objects)
         self._wanted: dict[str, str] = {}
         self._flipped: dict[str, float] = {}
         self._from_flip: list[float] = []
         self._from_response: list[float] = []
-        self._now = {name: on.pods.objects[name].metadata.labels[LABEL] for name in self._pods}
-        on.pods.on_event = self._changed
+        self._now = {name: cluster.pods.objects[name].metadata.labels[LABEL] for name in self._pods}
+        cluster.pods.on_event = self._changed
 
     async def run(self, rate: int, seconds: float) -> Row:
         loop = asyncio.get_running_loop()
