@@ -1,6 +1,6 @@
 """Writes `config/` from `kruise_probe.manifests`, the one source of what is installed, and `monitoring`; `--check` only compares.
 
-Kustomize bases as Kruise lays them out, and the generated half of the Helm chart: what has nothing to choose in it.
+Kustomize bases in the layout of Kruise, and the generated half of the Helm chart: the templates without values of their own.
 """
 
 import json
@@ -61,17 +61,17 @@ def generated() -> dict[Path, str]:
 
 def _kustomize() -> Iterator[tuple[str, str]]:
     install = Install()
-    there = install.namespace
+    system = install.namespace
     bases: Mapping[str, Mapping[str, Sequence[Manifest]]] = {
         "crd": {
             f"{crd['spec']['group']}_{crd['spec']['names']['plural']}.yaml": [crd]
             for crd in all_crds()
         },
         "rbac": {
-            "manager.yaml": manager_rbac(there),
-            "daemon.yaml": daemon_rbac(there),
-            "metrics.yaml": metrics_rbac(there),
-            "own_node_policy.yaml": own_node_policy(there),
+            "manager.yaml": manager_rbac(system),
+            "daemon.yaml": daemon_rbac(system),
+            "metrics.yaml": metrics_rbac(system),
+            "own_node_policy.yaml": own_node_policy(system),
         },
         "manager": {"namespace.yaml": [namespace(install)], "manager.yaml": [manager(install)]},
         "daemon": {"daemon.yaml": [daemon(install)]},
@@ -81,14 +81,14 @@ def _kustomize() -> Iterator[tuple[str, str]]:
         for name, documents in files.items():
             yield f"{base}/{name}", HEAD + _yaml(documents)
     yield "webhook/kustomization.yaml", HEAD + _yaml([_webhook_component()])
-    yield "webhook/webhook.yaml", HEAD + _yaml(webhook(there))
+    yield "webhook/webhook.yaml", HEAD + _yaml(webhook(system))
     for runtime, folder in SOCKET_FOLDERS.items():
         if runtime != "containerd":  # the default
             yield f"runtime/{runtime}/kustomization.yaml", HEAD + _yaml([_runtime(folder)])
-    yield "prometheus/monitor.yaml", HEAD + _yaml(monitoring(there))
-    yield "prometheus/alerts.yaml", HEAD + _yaml([prometheus_rule(there)])
+    yield "prometheus/monitor.yaml", HEAD + _yaml(monitoring(system))
+    yield "prometheus/alerts.yaml", HEAD + _yaml([prometheus_rule(system)])
     yield "prometheus/dashboard.json", _json(dashboard())
-    yield "prometheus/kustomization.yaml", HEAD + _yaml([_prometheus(there)])
+    yield "prometheus/kustomization.yaml", HEAD + _yaml([_prometheus(system)])
     yield (
         f"samples/{SAMPLE.name}",
         HEAD.replace("kruise_probe/manifests", SAMPLE_FOLDER) + SAMPLE.read_text(),
@@ -111,10 +111,10 @@ def _kustomization(resources: Sequence[str]) -> str:
     )
 
 
-def _prometheus(there: str) -> Manifest:
+def _prometheus(system: str) -> Manifest:
     """The dashboard is JSON of its own, as Grafana imports it, and a ConfigMap made of that file."""
     labels = {"labels": SIDECAR_LABEL, "disableNameSuffixHash": True}
-    config_map = {"name": DASHBOARD, "namespace": there, "files": ["dashboard.json"]}
+    config_map = {"name": DASHBOARD, "namespace": system, "files": ["dashboard.json"]}
     return {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
@@ -169,7 +169,7 @@ def _chart() -> Iterator[tuple[str, str]]:
     yield "chart/templates/own-node-policy.yaml", TOO_OLD + policy
     yield "chart/templates/webhook.yaml", HEAD + _chart_webhook()
     yield "chart/templates/alerts.yaml", _chart_alerts()
-    # No template: what Grafana fills in stands in the same braces.
+    # Not a template, because Grafana uses the same braces.
     yield "chart/files/dashboard.json", _json(dashboard())
 
 
@@ -221,7 +221,7 @@ def main() -> int:
     ]
     if "--check" in sys.argv[1:]:
         for path in stale:
-            print(f"{path.relative_to(CONFIG.parent)} is stale: run hack/gen_config.py")
+            print(f"{path.relative_to(CONFIG.parent)} is out of date: run hack/gen_config.py")
         return 1 if stale else 0
     for path in stale:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
 """Writes docs/reference.md from the CustomResourceDefinitions and docs/commands.md from the command line.
 
-With --check it only says whether they are current.
+With --check it only reports whether they are current.
 """
 
 import re
@@ -230,7 +230,7 @@ def main() -> int:
             page.write_text(wanted)
         elif not page.exists() or page.read_text() != wanted:
             stale.append(name)
-            print(f"{page} is not what hack/gen_docs.py makes: run it", file=sys.stderr)
+            print(f"{page} is out of date: run hack/gen_docs.py", file=sys.stderr)
     return 1 if stale else 0
 
 

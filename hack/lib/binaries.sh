@@ -12,8 +12,8 @@ kubernetes_version=$(module_version kubernetes k8s.io/kubernetes)
 etcd_version=$(module_version etcd go.etcd.io/etcd/server/v3)
 built=$cache/controlplane/$kubernetes_version-etcd-$etcd_version
 
-# path_of BINARY: where it is, or would be. KUBEBUILDER_ASSETS is where controller-runtime's envtest keeps the three
-# binaries that it knows; whoever has set it has them already.
+# path_of BINARY: its path, whether it exists or not. KUBEBUILDER_ASSETS is the folder of controller-runtime's envtest,
+# which has these three binaries.
 path_of() {
   case $1 in
     etcd | kube-apiserver | kubectl) printf '%s/%s\n' "${KUBEBUILDER_ASSETS:-$built}" "$1" ;;
@@ -21,22 +21,22 @@ path_of() {
   esac
 }
 
-# find_missing NAME...: puts those that are not there into the caller's `missing`.
+# find_missing NAME...: sets the caller's `missing` to those that do not exist.
 find_missing() {
   local name
   missing=()
   for name in "$@"; do
     if [[ -x $(path_of "$name") ]]; then continue; fi
-    [[ $(path_of "$name") == "$built"/* ]] || die "KUBEBUILDER_ASSETS=$KUBEBUILDER_ASSETS holds no $name; unset it to build one"
+    [[ $(path_of "$name") == "$built"/* ]] || die "KUBEBUILDER_ASSETS=$KUBEBUILDER_ASSETS has no $name; unset it to build one"
     missing+=("$name")
   done
 }
 
-# build_binaries NAME...: builds those that are missing. Cold it takes minutes, so it runs at low priority.
+# build_binaries NAME...: builds those that are missing, at low priority, because it takes minutes.
 build_binaries() {
   local missing=()
   find_missing "$@"
-  # Whoever has everything does not wait for those who build something else.
+  # If nothing is missing, do not wait for a build of other binaries.
   ((${#missing[@]})) || return 0
   hold_lock build
   find_missing "$@"
@@ -48,8 +48,8 @@ build_binaries() {
   rm -rf "$built"/.building.*
   local name scratch
   scratch=$(mktemp -d "$built/.building.XXXXXX")
-  # A build that was interrupted must never leave half a binary under its final name.
-  # shellcheck disable=SC2064  # the folder's name is wanted as it is now
+  # An interrupted build must not leave an incomplete binary under its final name.
+  # shellcheck disable=SC2064  # expand the name of the folder now
   trap "rm -rf '$scratch'" EXIT
   local kubernetes=()
   for name in "${missing[@]}"; do
@@ -66,7 +66,7 @@ build_binaries() {
   say "built into $built"
 }
 
-# The version that the release process stamps in: client-go derives its user agent from it, the API server its features.
+# Sets the version as Kubernetes' releases do. client-go's user agent and the API server's features depend on it.
 kubernetes_ldflags() {
   local package flags="-s -w" major minor
   IFS=. read -r major minor _ <<<"${kubernetes_version#v}"
@@ -76,20 +76,20 @@ kubernetes_ldflags() {
   printf '%s\n' "$flags"
 }
 
-# Static, so that no compiler for C is needed and any distribution runs them.
+# Static binaries need no C compiler and run on any distribution.
 go_build() {
   local folder=$1 ldflags=$2 output=$3
   shift 3
   (cd "$checkout/hack/controlplane/$folder" &&
     CGO_ENABLED=0 nice -n 10 go build -trimpath -ldflags "$ldflags" -o "$output" "$@") ||
-    die "the build of $* failed; the compiler's words are above"
+    die "the build of $* failed; see the compiler's messages above"
 }
 
 check_go() {
   local wanted
   wanted=$(awk '$1 == "go" { print $2; exit }' "$checkout/hack/controlplane/kubernetes/go.mod")
   command -v go >/dev/null || die "building Kubernetes $kubernetes_version needs Go $wanted or newer in PATH (https://go.dev/dl)"
-  # Go itself knows whether its version will do, and by default fetches another where it will not.
+  # Go checks its version, and by default downloads a newer one if needed.
   (cd "$checkout/hack/controlplane/kubernetes" && go list -m >/dev/null) ||
     die "building Kubernetes $kubernetes_version needs Go $wanted or newer (https://go.dev/dl)"
 }

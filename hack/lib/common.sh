@@ -1,16 +1,15 @@
 # shellcheck shell=bash disable=SC2034,SC2154  # variables of one file are used in another; `set -u` finds what is not set
-# What every script under hack/ shares: where things are kept, how it speaks to a person, how it waits.
-# Sourced, never run; expects `set -euo pipefail` of its caller.
+# Paths, messages, waiting and locks for all scripts in hack/. Source it; the caller sets `set -euo pipefail`.
 
 checkout=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 lib=$checkout/hack/lib
 
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/kruise-probe
 state=${KRUISE_PROBE_CLUSTER_DIR:-${TMPDIR:-/tmp}/kruise-probe-cluster}
-# The same name whatever the folder is called from: it ends in command lines that `down` recognises its processes by.
+# Absolute: `down` recognizes its processes by this path in their command lines.
 state=$(realpath -m "$state")
 
-# One image for every pod of the tests, whose containers are shells, sleepers and small web servers.
+# The image of every pod of the tests. Their containers are shells, sleeps and small web servers.
 test_image=kruise-probe-test:busybox
 
 say() { printf '%4ds  %s\n' "$SECONDS" "$*"; }
@@ -28,7 +27,7 @@ usage_error() {
 # Prints the comment block at the head of the calling script, which is its help text.
 print_help() { sed -n '2,/^[^#]/{/^#/s/^# \{0,1\}//p}' "$0"; }
 
-# wait_until SECONDS COMMAND...: true as soon as the command succeeds, false when the time is over.
+# wait_until SECONDS COMMAND...: returns when the command succeeds; false when the time is over.
 wait_until() {
   local deadline=$((SECONDS + $1))
   shift
@@ -38,8 +37,8 @@ wait_until() {
   done
 }
 
-# Takes a lock for the rest of the script; waits for another run of the same thing. Its file descriptor is closed in
-# whatever outlives the script (see processes.sh), or that would hold the lock for ever.
+# hold_lock NAME: locks NAME for the rest of the script, after waiting for another run that holds it. Processes that
+# outlive the script must close descriptor 9 (see processes.sh), or they would keep the lock.
 hold_lock() {
   mkdir -p "$cache/locks"
   exec 9>"$cache/locks/${1//\//_}"

@@ -1,11 +1,11 @@
 # shellcheck shell=bash disable=SC2034,SC2154  # variables of one file are used in another; `set -u` finds what is not set
-# etcd, kube-apiserver, kube-controller-manager and, where there is a node, kube-scheduler.
-# With a node they are reached at the address of the pods' bridge, from the host and from pods but from no other machine;
-# without one everything is on loopback and needs no root.
+# etcd, kube-apiserver, kube-controller-manager and, with a node, kube-scheduler.
+# With a node they listen on the address of the pods' bridge, which only the host and its pods can reach. Without one
+# they listen on loopback and need no root.
 
 api_port=${KRUISE_PROBE_CLUSTER_PORT:-16443}
 if [[ ! $api_port =~ ^[0-9]{4,5}$ ]] || ((api_port < 1024 || api_port > 65500)); then
-  die "KRUISE_PROBE_CLUSTER_PORT=$api_port is no port for this; write a number from 1024 to 65500"
+  die "KRUISE_PROBE_CLUSTER_PORT=$api_port is not a valid port; set a number from 1024 to 65500"
 fi
 # The ports after it, in the order of the components' start.
 etcd_port=$((api_port + 1))
@@ -21,23 +21,23 @@ service_range=10.96.0.0/16
 first_service=10.96.0.1
 bridge_address=10.88.0.1
 
-# What kubectl knows of the cluster's resources goes with the cluster; in the home folder the next one would inherit it.
+# kubectl's cache of resources. In the home folder the next cluster would use it too.
 kubectl_cache=$state/kubectl-cache
 
-# A cluster is made with a node or without, with an audit log or without, and stays so; kept for `status` and `up`.
+# Whether the cluster has a node and an audit log. Written once; `status` and `up` read it.
 mode_file=$state/mode
 mode_has() { [[ -r $mode_file && " $(<"$mode_file") " == *" $1 "* ]]; }
 
 api_address() { if mode_has node; then echo "$bridge_address"; else echo 127.0.0.1; fi; }
 api_server() { printf 'https://%s:%s\n' "$(api_address)" "$api_port"; }
 
-# get_raw SERVER PATH: GET by kubectl, the one HTTP client that is here for certain.
+# get_raw SERVER PATH: GET by kubectl, because curl may not be installed.
 get_raw() { admin get --server "$1" --raw "$2"; }
 admin() {
   "$(path_of kubectl)" --kubeconfig "$admin_kubeconfig" --cache-dir "$kubectl_cache" --request-timeout 5s "$@"
 }
 
-# check_ports MODE: names every port that is taken, and by whom.
+# check_ports MODE: fails if a port is in use, and names the process.
 check_ports() {
   local port last=$controller_manager_port taken=()
   if [[ $1 == node* ]]; then last=$proxy_metrics_port; fi
@@ -74,7 +74,7 @@ DNS:kubernetes.default.svc.cluster.local,DNS:localhost,IP:127.0.0.1,IP:$first_se
   make_kubeconfig kube-scheduler /CN=system:kube-scheduler
 }
 
-# Nothing here is worth a disk's flush.
+# Without fsync, because the data is temporary.
 start_etcd() {
   start etcd "$(path_of etcd)" --name default --data-dir "$state/etcd" --unsafe-no-fsync --log-level warn \
     --listen-client-urls "http://127.0.0.1:$etcd_port" --advertise-client-urls "http://127.0.0.1:$etcd_port" \
@@ -90,7 +90,7 @@ start_kube-apiserver() {
       --kubelet-certificate-authority "$pki/ca.crt"
       --kubelet-client-certificate "$pki/kubelet-client.crt" --kubelet-client-key "$pki/kubelet-client.key")
   else
-    # A loopback address is refused as an endpoint of the Service `kubernetes`; without pods it is not needed.
+    # A loopback address cannot be an endpoint of the Service `kubernetes`, which is only needed with pods.
     more+=(--endpoint-reconciler-type none)
   fi
   if mode_has audit; then
@@ -111,11 +111,11 @@ start_kube-apiserver() {
     "${more[@]}"
 }
 
-# The service-account key and the root CA are what namespaces need to get their service account and its CA; the
-# credentials per controller are what RBAC gives rights to.
+# Namespaces need the service-account key and the root CA for their service account. RBAC's rules are for the credentials
+# of single controllers.
 start_kube-controller-manager() {
   local controllers='*'
-  # Without kubelets a node is only an object: nothing renews it or ends the pods that an eviction deletes.
+  # Without kubelets nothing renews a node, and nothing completes the deletion of evicted pods.
   if ! mode_has node; then controllers='*,-node-lifecycle-controller,-taint-eviction-controller,-pod-garbage-collector-controller'; fi
   start kube-controller-manager "$(path_of kube-controller-manager)" \
     --kubeconfig "$kubeconfigs/kube-controller-manager" --bind-address 127.0.0.1 --secure-port "$controller_manager_port" \
@@ -130,7 +130,7 @@ start_kube-scheduler() {
     --tls-cert-file "$pki/loopback.crt" --tls-private-key-file "$pki/loopback.key" --leader-elect=false --kube-api-qps 200 --kube-api-burst 400
 }
 
-# health_of NAME: prints what the component says of itself; true when it is well.
+# health_of NAME: prints the component's health, or nothing if it is not healthy.
 health_of() {
   case $1 in
     etcd) get_raw "http://127.0.0.1:$etcd_port" /health | grep -o '"health":"true"' ;;
@@ -144,5 +144,5 @@ health_of() {
 }
 healthy() { [[ -n $(health_of "$1" 2>/dev/null) ]]; }
 
-# Pods are refused in a namespace until its service account is there.
+# The API server refuses pods in a namespace without a service account.
 has_default_service_account() { admin --namespace default get serviceaccount default >/dev/null 2>&1; }

@@ -92,7 +92,7 @@ def inside(name: str, options: list[str]) -> int:
     ):
         from support.fuzz_targets import TARGETS
 
-    # A merge starts itself again: libFuzzer hands its first argument to a shell, as it is.
+    # A merge starts this program again: libFuzzer passes its first argument to a shell.
     itself = f"{sys.executable} {__file__} --inside {name}"
     atheris.Setup([itself, *options], TARGETS[name])
     atheris.Fuzz()

@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034,SC2154  # variables of one file are used in another; `set -u` finds what is not set
-# Programs that are built from the Go module proxy, like the control plane. The proxy's checksum database verifies them.
+# Programs that are built from the Go module proxy, like the control plane. Go's checksum database verifies them.
 
 helm_version=v3.22.0
 actionlint_version=v1.7.12
@@ -7,7 +7,7 @@ actionlint_version=v1.7.12
 find_helm() { find_go_tool helm "$helm_version" helm.sh/helm/v3/cmd/helm; }
 find_actionlint() { find_go_tool actionlint "$actionlint_version" github.com/rhysd/actionlint/cmd/actionlint; }
 
-# find_go_tool NAME VERSION PACKAGE: prints the path of the program in PATH, or of our own, which is built once.
+# find_go_tool NAME VERSION PACKAGE: prints the path of the program: the one in PATH, or ours, which is built once.
 find_go_tool() {
   local name=$1 version=$2 package=$3
   command -v "$name" && return

@@ -1,4 +1,4 @@
-"""Prints type stubs for a generated `*_pb2_grpc.py`: protoc makes them for messages, not for services.
+"""Prints type stubs for a generated `*_pb2_grpc.py`, because protoc writes stubs for messages only.
 
 Usage: grpc_stubs.py DESCRIPTOR_SET   (a file written by protoc --descriptor_set_out)
 """

@@ -26,7 +26,7 @@ SEARCH_PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
 
 def main() -> None:
-    """Entry point; `--help` says the rest."""
+    """Entry point; see `--help`."""
     arguments = _parser().parse_args()
     if arguments.source == "busybox":
         with tempfile.TemporaryDirectory(prefix="kruise-probe-image-") as folder:
@@ -64,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _make_busybox_root(root: Path, binary: Path) -> None:
     program = binary.read_bytes()
-    # The name of the dynamic loader stands in every program that needs one, and the image holds none.
+    # A program that needs a dynamic loader contains its name, and the image has no loader.
     if b"/ld-linux" in program or b"/ld-musl" in program:
         raise SystemExit(f"{binary} is not static; on Debian: apt-get install busybox-static")
     for name in ("bin", "etc", "proc", "sys", "dev", "tmp", "root", "var/run", "www"):
@@ -74,7 +74,7 @@ def _make_busybox_root(root: Path, binary: Path) -> None:
         "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n"
     )
     (root / "etc/group").write_text("root:x:0:\nnogroup:x:65534:\n")
-    # Without it a lookup in a static program loads libraries that are not there, and takes seconds to fail.
+    # Without it, a name lookup in a static program tries to load libraries that do not exist, and takes seconds to fail.
     (root / "etc/nsswitch.conf").write_text("hosts: files dns\n")
     target = root / "bin/busybox"
     target.write_bytes(program)
@@ -86,7 +86,7 @@ def _make_busybox_root(root: Path, binary: Path) -> None:
 
 
 def _write_image(arguments: argparse.Namespace, root: Path) -> None:
-    # A root with a Python in it is hundreds of megabytes: the layer goes through a file, never through memory.
+    # A root with Python has hundreds of megabytes, so the layer is written to a file, not to memory.
     with tempfile.NamedTemporaryFile(prefix="kruise-probe-layer-") as layer:
         with tarfile.open(fileobj=layer, mode="w", format=tarfile.PAX_FORMAT) as tar:
             for path in _walk(root):
@@ -108,7 +108,7 @@ def _write_image(arguments: argparse.Namespace, root: Path) -> None:
 
 
 def _walk(root: Path) -> Iterator[Path]:
-    """Everything below the folder, each folder before its content, in an order of its own."""
+    """Everything below the folder in a fixed order, each folder before its content."""
     for path in sorted(root.iterdir()):
         yield path
         if path.is_dir() and not path.is_symlink():
@@ -116,11 +116,11 @@ def _walk(root: Path) -> Iterator[Path]:
 
 
 def _add(tar: tarfile.TarFile, path: Path, name: str) -> None:
-    if stat.S_ISSOCK(path.lstat().st_mode):  # what a tar cannot hold, and an image has no use for
+    if stat.S_ISSOCK(path.lstat().st_mode):  # a tar cannot contain sockets
         return
     member = tar.gettarinfo(path, arcname=name)
     member.mtime = 0
-    # Ownership is kept as numbers: names are those of the machine that writes, not of the image.
+    # Owners are numbers, because names are those of this machine, not of the image.
     member.uname = member.gname = ""
     if member.isreg():
         with path.open("rb") as content:

@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2034,SC2154  # variables of one file are used in another; `set -u` finds what is not set
-# One node: containerd, kubelet, kube-proxy and a bridge for the pods. Every path, socket and port is the cluster's own,
-# so that another containerd on the machine is not touched. Needs root.
+# One node: containerd, kubelet, kube-proxy and a bridge for the pods. It has its own paths, sockets and ports, so it does
+# not affect another containerd on the machine. Needs root.
 
 node_name=${KRUISE_PROBE_CLUSTER_NODE:-kruise-probe-node}
 pod_range=10.88.0.0/16
@@ -29,45 +29,45 @@ install_packages() {
   ((${#missing[@]})) || return 0
   say "installing ${missing[*]}"
   apt_install "${missing[@]}" >/dev/null 2>&1 && return
-  # The usual reason on a fresh machine: its package lists are empty or old.
+  # On a new machine the package lists are empty or old.
   if ! apt-get update -qq || ! apt_install "${missing[@]}" >/dev/null; then
-    die "apt-get install ${missing[*]} failed; its words are above"
+    die "apt-get install ${missing[*]} failed; see its messages above"
   fi
 }
 apt_install() { DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"; }
 
-# Kernel settings that the node's programs change, kept so that `down` can put them back.
+# Kernel settings that the node's programs change. `down` restores them.
 sysctls=(net.ipv4.ip_forward net.bridge.bridge-nf-call-iptables net.ipv4.conf.all.route_localnet vm.overcommit_memory
   kernel.panic kernel.panic_on_oops kernel.keys.root_maxkeys kernel.keys.root_maxbytes)
 
 prepare_kernel() {
-  # Without it the answer of a pod to another one, which came through a Service, passes the bridge untranslated.
+  # Without it, the bridge does not translate the address of a response that a pod sends to a client of its Service.
   [[ -d /proc/sys/net/bridge ]] || modprobe br_netfilter ||
     die "this kernel has no br_netfilter, so Services would not work between pods; load it, or use up --no-node"
   sysctl "${sysctls[@]}" >"$state/sysctls" 2>/dev/null || true
   sysctl -q -w net.ipv4.ip_forward=1 net.bridge.bridge-nf-call-iptables=1
 }
 
-# The alias says which cluster's bridge it is, even when the state folder was lost.
+# The alias names the cluster of the bridge, in case the state folder is lost.
 bridge_alias="$cni_network $state"
 bridge_exists() { [[ -e /sys/class/net/$bridge ]]; }
 bridge_is_ours() { [[ $(cat "/sys/class/net/$bridge/ifalias" 2>/dev/null) == "$bridge_alias" ]]; }
 
-# Another kubelet or kube-proxy in this network namespace would undo what ours do, and a bridge of the same name has other
-# addresses. What such a node left behind is no obstacle: it stays as it is, also after `down`.
+# Another kubelet or kube-proxy in this network namespace would revert the changes of ours, and a bridge of the same name
+# has other addresses. Leftovers of such a node are no problem. They stay, also after `down`.
 check_no_other_node() {
   local pid alias
   if bridge_exists; then
     alias=$(cat "/sys/class/net/$bridge/ifalias")
     die "there is a bridge $bridge already (${alias:-without an alias}); if nothing uses it, ip link delete $bridge; or use up --no-node"
   fi
-  # pgrep takes a longer pattern than a process name for a mistake.
+  # One call for each name: pgrep warns if a pattern is longer than a process name.
   for pid in $(pgrep -x kubelet || true) $(pgrep -x kube-proxy || true); do
     [[ $(readlink "/proc/$pid/ns/net") != "$(readlink /proc/self/ns/net)" ]] ||
       die "another node runs on this machine ($(<"/proc/$pid/comm"), pid $pid); end it, or use up --no-node"
   done
-  if [[ -n $(kubernetes_rules) ]]; then say "iptables has rules of another Kubernetes; down brings them back as they are"; fi
-  if [[ -n $(cgroups) ]]; then say "control groups of another containerd are there ($(cgroups | wc -l)); they stay"; fi
+  if [[ -n $(kubernetes_rules) ]]; then say "iptables has rules of another Kubernetes; down restores them"; fi
+  if [[ -n $(cgroups) ]]; then say "another containerd has control groups ($(cgroups | wc -l)); they stay"; fi
 }
 
 make_bridge() {
@@ -83,7 +83,7 @@ make_node_identities() {
   make_kubeconfig kube-proxy /CN=system:kube-proxy
 }
 
-# No rule for the way out of the machine: pods talk to each other, to Services and to the host.
+# Pods connect to each other, to Services and to the host only, so no traffic leaves the machine.
 write_cni_config() {
   mkdir -p "$state/cni/conf"
   cat >"$state/cni/conf/10-bridge.conflist" <<EOF
@@ -95,7 +95,7 @@ write_cni_config() {
 EOF
 }
 
-# native copies an image for every container and works everywhere; overlayfs does not, for one, on top of itself.
+# native copies the image for every container and works everywhere. overlayfs does not work on top of overlayfs, for example.
 best_snapshotter() {
   local trial=$state/overlay-trial
   mkdir -p "$trial"/{lower,upper,work,merged}
@@ -120,7 +120,7 @@ state = "$runtime/state"
   path = "$runtime/opt"
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "docker.io/library/$pause_image"
-  # Lowering oom_score_adj is denied where this runs inside a container or a small virtual machine.
+  # In a container or a small virtual machine, lowering oom_score_adj is denied.
   restrict_oom_score_adj = true
   netns_mounts_under_state_dir = true
   [plugins."io.containerd.grpc.v1.cri".cni]
@@ -139,8 +139,8 @@ start_containerd() { start containerd containerd --config "$runtime/config.toml"
 
 containerd_ctl() { ctr --address "$cri_socket" --timeout 120s --connect-timeout 3s --namespace k8s.io "$@"; }
 
-# A pod that is told to end must not wait for its grace period because of us, and orphans are to be reaped: a shell does
-# both, in a tenth of the memory of a program in Go.
+# The pause process must exit on SIGTERM, so that no pod waits for its grace period, and must reap orphans. A shell does
+# both with a tenth of the memory of a Go program.
 # shellcheck disable=SC2016  # for the shell in the container to expand
 pause_command='["/bin/sh", "-c", "trap \"exit 0\" TERM INT; while :; do sleep 2147483647 & wait $!; done"]'
 
@@ -155,12 +155,12 @@ load_test_images() {
 
 load_image() {
   containerd_ctl images import --snapshotter "$(awk -F'"' '/ snapshotter =/ { print $2 }' "$runtime/config.toml")" "$1" \
-    >>"$logs/images.log" 2>&1 || fail_with_log images "containerd did not take $1"
+    >>"$logs/images.log" 2>&1 || fail_with_log images "containerd cannot import $1"
 }
 
-# The oom and cgroup settings are what a machine without systemd and with cgroup v1 needs; nothing is ever evicted or
-# collected because the machine's disk is full of something else. The bridge's address answers no DNS, at once, which
-# is better than a pod's every start being warned about.
+# The oom and cgroup settings are for machines without systemd and with cgroup v1. Other files on the machine's disk never
+# cause an eviction or garbage collection. clusterDNS is an address without a DNS server, which refuses requests at once:
+# without one, the kubelet would record a warning for each pod.
 write_kubelet_config() {
   cat >"$state/kubelet.yaml" <<EOF
 apiVersion: kubelet.config.k8s.io/v1beta1
@@ -201,7 +201,7 @@ start_kubelet() {
     --root-dir "$state/kubelet" --node-ip "$bridge_address" --hostname-override "$node_name"
 }
 
-# Left alone in conntrack's kernel settings, which are the machine's.
+# 0 leaves conntrack's kernel settings unchanged, because they apply to the whole machine.
 start_kube-proxy() {
   start kube-proxy "$(path_of kube-proxy)" --kubeconfig "$kubeconfigs/kube-proxy" --hostname-override "$node_name" \
     --proxy-mode iptables --nodeport-addresses primary --cluster-cidr "$pod_range" --conntrack-max-per-core 0 \
@@ -212,6 +212,6 @@ start_kube-proxy() {
 node_field() { admin get node "$node_name" --output "jsonpath=$1" 2>/dev/null; }
 node_has_address() { [[ $(node_field '{.status.addresses[?(@.type=="InternalIP")].address}') == "$bridge_address" ]]; }
 node_is_ready() { [[ $(node_field '{.status.conditions[?(@.type=="Ready")].status}') == True ]]; }
-# A node that is Ready still takes no pods while the taint of its start is on it.
+# A node can be Ready and still have the taint of its start.
 node_takes_pods() { node_is_ready && [[ -z $(node_field '{.spec.taints}') ]]; }
 kubelet_health() { get_raw "http://127.0.0.1:$kubelet_health_port" /healthz >/dev/null && node_is_ready && echo "node $node_name is Ready"; }

@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2034,SC2154  # variables of one file are used in another; `set -u` finds what is not set
-# Certificates of the cluster: one authority signs everything, keys are P-256 (an RSA key takes a second to make).
-# Made anew for each cluster, kept under its state folder, valid for ten years because the cluster never is.
+# Certificates of the cluster. One authority signs all of them. Keys are P-256, because an RSA key takes a second to make.
+# Each cluster has new ones in its state folder. They are valid for ten years, so a cluster never needs others.
 
 pki=$state/pki
 kubeconfigs=$state/kubeconfigs
@@ -12,7 +12,7 @@ make_key() {
 
 no_certificate() {
   tail -n 5 "$pki/openssl.log" >&2
-  die "openssl did not make $1; its words are above"
+  die "openssl did not make $1; see its messages above"
 }
 
 make_authority() {
@@ -25,7 +25,7 @@ make_authority() {
   openssl pkey -in "$pki/service-account.key" -pubout -out "$pki/service-account.pub"
 }
 
-# make_certificate NAME SUBJECT [ALTERNATIVE_NAMES]: a client certificate, or with names also a server's.
+# make_certificate NAME SUBJECT [ALTERNATIVE_NAMES]: a client certificate; with names, also for a server.
 make_certificate() {
   local name=$1 subject=$2 names=${3:-} usage=clientAuth
   [[ -z $names ]] || usage=clientAuth,serverAuth
@@ -38,7 +38,7 @@ make_certificate() {
       ) || no_certificate "$pki/$name.crt"
 }
 
-# make_kubeconfig NAME SUBJECT: complete in itself, so that it can be copied elsewhere.
+# make_kubeconfig NAME SUBJECT: contains certificate and key, so it can be copied.
 make_kubeconfig() {
   make_certificate "$1" "$2"
   cat >"$kubeconfigs/$1" <<EOF

@@ -1,13 +1,13 @@
 # shellcheck shell=bash disable=SC2034,SC2154  # variables of one file are used in another; `set -u` finds what is not set
-# Long-lived processes: each in a session of its own, so that it outlives the script and no Ctrl-C reaches it; its output
-# goes to a log, and its pid is kept together with its start time, so that a pid that was used again is never mistaken.
+# Long-lived processes. Each has its own session, so it outlives the script and gets no Ctrl-C. Its output goes to a log.
+# Its pid is stored with its start time, so that a reused pid is recognized.
 
 pids=$state/pids
 logs=$state/logs
 
 log_of() { printf '%s/%s.log\n' "$logs" "$1"; }
 
-# The kernel's start time of a process, in ticks since boot: field 22, counted behind the name, which may hold spaces.
+# The start time of a process in ticks since boot: field 22 of stat. The name in field 2 may contain spaces.
 started_at() {
   local stat fields
   { IFS= read -r stat <"/proc/$1/stat"; } 2>/dev/null || return 1
@@ -15,7 +15,7 @@ started_at() {
   [[ ${fields[0]} != [ZX] ]] && printf '%s\n' "${fields[19]}"
 }
 
-# pid_of NAME: the pid of a component that runs, else false.
+# pid_of NAME: the pid of a running component; false if it does not run.
 pid_of() {
   local pid start
   { read -r pid start <"$pids/$1"; } 2>/dev/null || return 1
@@ -29,18 +29,18 @@ start() {
   local name=$1
   shift
   mkdir -p "$pids" "$logs"
-  # A proxy is for the way out; what these talk to is on this machine.
+  # No proxy: these processes only connect to this machine.
   env -u http_proxy -u https_proxy -u HTTP_PROXY -u HTTPS_PROXY \
     setsid nohup "$@" </dev/null >>"$(log_of "$name")" 2>&1 9>&- &
   printf '%s %s\n' "$!" "$(started_at "$!")" >"$pids/$name"
 }
 
-# Seconds that a component has to get ready, or a killed process to be gone. No promise: a machine that is slow, or busy
-# with something else, takes ten times as long as a quick one. What will never get ready mostly ends by itself.
+# Maximum seconds until a component is ready, or a killed process is gone. Long, because a slow or busy machine needs ten
+# times as long as a fast one. A component that cannot become ready usually exits.
 ready_seconds=300
 
-# wait_for NAME COMMAND...: until the component is as the command wants it. If the component ends first, or the time is
-# over, the tail of its log is the best explanation there is.
+# wait_for NAME COMMAND...: waits until the command succeeds. If the component exits first, or the time is over, prints the
+# end of its log.
 wait_for() {
   local name=$1
   shift
@@ -59,7 +59,7 @@ fail_with_log() {
   exit 1
 }
 
-# end_pids SECONDS PID...: asks, waits so long at most, then insists; returns when all of them are gone.
+# end_pids SECONDS PID...: sends SIGTERM, after SECONDS also SIGKILL; returns when all processes are gone.
 end_pids() {
   local patience=$1
   shift
@@ -77,7 +77,7 @@ all_gone() {
   done
 }
 
-# stop SECONDS NAME...: all at once, as one need not wait for another.
+# stop SECONDS NAME...: stops all of them at the same time.
 stop() {
   local patience=$1 name pid ending=()
   shift

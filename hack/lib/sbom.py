@@ -1,6 +1,6 @@
-"""Writes a software bill of materials (CycloneDX 1.6, JSON) of the distributions that are installed beside this interpreter.
+"""Writes a software bill of materials (CycloneDX 1.6, JSON) of the distributions in the environment that runs it.
 
-Usage: python hack/lib/sbom.py NAME VERSION. Needs nothing but Python, so it runs in the environment that it describes.
+Usage: python hack/lib/sbom.py NAME VERSION. It uses only the standard library.
 """
 
 import json
@@ -10,7 +10,7 @@ import uuid
 from importlib.metadata import Distribution, distributions
 from typing import Any
 
-# The installer is in every virtual environment, and no part of the product.
+# Every virtual environment has the installer, which is not part of the product.
 INSTALLERS = {"pip", "setuptools"}
 
 
@@ -20,7 +20,9 @@ def bill(name: str, version: str) -> dict[str, Any]:
     for installer in INSTALLERS:
         installed.pop(installer, None)
     if key(name) not in installed or installed[key(name)].version != version:
-        raise SystemExit(f"sbom: {name} {version} is not installed beside {sys.executable}")
+        raise SystemExit(
+            f"sbom: {name} {version} is not installed in the environment of {sys.executable}"
+        )
     return {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
         "bomFormat": "CycloneDX",

@@ -1,13 +1,13 @@
 # shellcheck shell=bash disable=SC2034,SC2154  # variables of one file are used in another; `set -u` finds what is not set
-# Takes a node apart, however much of it is left, and lists what it could not remove.
-# What the machine had before `up` is no leftover and is never removed: `up` lists it in the state folder.
-# Containers are ended as what they are, processes: that needs neither kubelet nor containerd to be alive.
+# Removes a node, even if it is incomplete, and lists what could not be removed.
+# `up` records what existed on the machine before. That is never removed.
+# Containers are killed as processes, so neither kubelet nor containerd has to run.
 
-# our_pids PATTERN: processes of that name which were given a path below our state folder. For those whose pid file does
-# not exist: the shims, which outlive containerd on purpose, and everything else when the folder was lost.
+# our_pids PATTERN: processes of this name with a path below our state folder in their arguments. Finds processes without
+# a pid file: the shims, which outlive containerd, and all others if the folder was lost.
 our_pids() {
   local escaped file name
-  # shellcheck disable=SC2001  # a character class is beyond bash's own replacement with a reference to the match
+  # shellcheck disable=SC2001  # bash cannot replace a match with a reference to it
   escaped=$(sed 's/[][\\.*^$]/\\&/g' <<<"$state/")
   grep -lzs -e "^$escaped" /proc/[0-9]*/cmdline | while read -r file; do
     { IFS= read -r -d '' name <"$file"; } 2>/dev/null || continue
@@ -20,15 +20,15 @@ end_containers() {
   local shims containers
   mapfile -t shims < <(our_pids 'containerd-shim*')
   ((${#shims[@]})) || return 0
-  # A shim is the parent of its containers' first processes and adopts what lost its own. A first process without a
-  # handler ignores every signal but this; the others of its pid namespace end with it.
+  # A shim is the parent of its containers' first processes and adopts their orphans. A first process without a handler
+  # ignores every signal except SIGKILL. The other processes of its pid namespace end with it.
   mapfile -t containers < <(pgrep --parent "$(IFS=, && echo "${shims[*]}")")
   if ((${#containers[@]})); then
     kill -KILL "${containers[@]}" 2>/dev/null || true
     wait_until "$ready_seconds" all_gone "${containers[@]}" || warn "containers that do not end: ${containers[*]}"
   fi
   end_pids 5 "${shims[@]}"
-  # The shims' sockets have a fixed place, whatever containerd's configuration says; each bundle names its own.
+  # The shims' sockets are in a fixed folder that no setting changes. Each bundle contains the address of its own.
   local bundle socket
   for bundle in "$runtime"/state/io.containerd.runtime.v2.task/k8s.io/*/; do
     if socket=$(cat "$bundle/address" 2>/dev/null); then rm -f "${socket#unix://}"; fi
@@ -42,14 +42,14 @@ remove_mounts() {
   our_mounts | while read -r mount; do umount --lazy "$mount" 2>/dev/null || true; done
 }
 
-# found_before_up: what the state folder says that the machine had before `up`; one line for each group, chain, rule and file.
+# found_before_up: what existed before `up`, as recorded in the state folder: one line for each group, chain, rule and file.
 found_file=$state/found
 found_before_up() { cat "$found_file" 2>/dev/null || true; }
 
-# Passes on the lines of its input that were not there before `up`.
+# Filters its input: only lines that found_before_up does not contain.
 only_new() { grep -vxF -f <(found_before_up) || true; }
 
-# remember_found: to be called before a node is started.
+# remember_found: records what exists. Call it before a node is started.
 remember_found() {
   {
     cgroups
@@ -59,19 +59,19 @@ remember_found() {
   } >"$found_file"
 }
 
-# With KubeletConfiguration.cgroupsPerQOS off, the control groups of all containers are below these. Another containerd
-# on the machine uses the same ones.
+# Control groups of all containers, as KubeletConfiguration.cgroupsPerQOS is off. Another containerd on the machine uses
+# the same parents.
 cgroups() {
   { find /sys/fs/cgroup -maxdepth 3 -type d -name k8s.io 2>/dev/null || true; } | while read -r group; do
     find "$group" -depth -type d 2>/dev/null || true
   done
 }
 
-# A group that still has a process cannot be removed and stays.
+# A group with a process cannot be removed, and stays.
 remove_cgroups() { cgroups | only_new | while read -r group; do rmdir "$group" 2>/dev/null || true; done; }
 
-# kubernetes_rules: the chains of kube-proxy and of the portmap plugin, their rules, and the jumps to them, one line each:
-# the family, the table, then what iptables-save says, without counters.
+# kubernetes_rules: the chains of kube-proxy and of the portmap plugin, their rules, and the jumps to them. One line each:
+# the family, the table, and the line of iptables-save without counters.
 kubernetes_rules() {
   local family table
   for family in iptables ip6tables; do
@@ -83,8 +83,8 @@ kubernetes_rules() {
   done
 }
 
-# rules_undone FAMILY TABLE FOUND: reads kubernetes_rules, writes what iptables-restore takes to get back to FOUND, of
-# the same form. Chains that were not there go, with the jumps to them; chains that were there get their rules back.
+# rules_undone FAMILY TABLE FOUND: reads kubernetes_rules, and writes the input for iptables-restore that restores FOUND,
+# which has the same format. New chains and the jumps to them are removed. Chains of FOUND get their rules back.
 rules_undone() {
   found=$3 awk -v scope="$1 $2 " -v table="$2" '
     function chain_of(line) { sub(/^:|^-A /, "", line); sub(/ .*/, "", line); return line }
@@ -123,15 +123,15 @@ remove_rules() {
 
 restore_sysctls() { [[ ! -r $state/sysctls ]] || sysctl -q -p "$state/sysctls" >/dev/null 2>&1 || true; }
 
-# What kubelet and the CNI library keep in places of their own choosing, one path per line.
+# Files that kubelet and the CNI library write outside of the state folder, one path per line.
 traces() {
   find /var/log/containers -lname "$pod_logs/*" 2>/dev/null || true
-  # Each network's last answer, in which the network namespace has its path.
+  # The last result of each network contains the path of the network namespace.
   grep -lsr -F "$state/" /var/lib/cni/results || true
   find /var/lib/kubelet/device-plugins -name 'kubelet*' 2>/dev/null || true
 }
 
-# Folders that other programs use as well: removed when they are empty and were not there before.
+# Folders that other programs use too. They are removed if they are empty and did not exist before.
 shared_folders=(/var/log/containers /var/lib/cni/results /var/lib/cni /var/lib/kubelet/device-plugins /var/lib/kubelet
   /run/containerd/s /run/containerd)
 
@@ -152,9 +152,9 @@ remove_node() {
   remove_traces
 }
 
-# leftovers [node]: one line for each thing that a cluster should not have left. Before the state folder is removed, as that
-# knows what was there before `up`. Rules of kube-proxy look like any other kube-proxy's, so they count only where a
-# node of ours was.
+# leftovers [node]: one line for each thing that was not removed. Call it before the state folder is removed, which
+# contains what existed before `up`. Rules of our kube-proxy cannot be told from those of another one, so they count only
+# if there was a node.
 leftovers() {
   local pid
   for pid in $(our_pids '*'); do echo "process $pid: $(tr '\0' ' ' <"/proc/$pid/cmdline" | cut -c1-80)"; done
