@@ -44,47 +44,56 @@ _HELP = """Shows PodProbeMarkers with their pods, probes, newest results and pro
 kruise-probe status                      the markers of the namespace
 kruise-probe status -A --watch           all namespaces, with changes
 kruise-probe status -l app=game          markers with this label
+kruise-probe status game lobby           two markers
 kruise-probe status game -o wide         with the effective numbers of each probe
 kruise-probe status game -o json         for programs; a documented and stable format
+
+\b
+STATE    newest state: Succeeded, Failed or Unknown; Pending before the first result
+SINCE    age of this state
+LAST     age of the last published attempt; an unchanged result is published every 10 minutes
+NODE     node of the pod (in terminals of 110 columns or more, as MARKS)
+MARKS    labels and annotations that the probe wrote to the pod
+MESSAGE  output of the probe, or why it failed
 
 Reads only. The exit code is 0 even if a marker has problems; -o json lists them.
 """
 
 
-GetSnapshot = Callable[[], Snapshot]
-GetNotes = Callable[[], list[str]]
+GetView = Callable[[], StatusView]
 
 
 class StatusQuery(NamedTuple):
-    """The arguments of the command; an empty `namespace` means all, an empty `marker` too."""
+    """The arguments of the command; an empty `namespace` means all, no `names` means all markers."""
 
     namespace: str
-    marker: str
+    names: frozenset[str]
     flags: QueryFlags
 
 
 @click.command(help=_HELP, short_help="Show probes, results and problems.")
-@click.argument("marker", required=False, default="", shell_complete=complete_markers)
+@click.argument("markers", metavar="[MARKER]...", nargs=-1, shell_complete=complete_markers)
 @click.option("-A", "--all-namespaces", is_flag=True, help="Read all namespaces.")
 @click.option("-w", "--watch", is_flag=True, help="Continue and show every change.")
 @query_flags("table", "wide", "json", "yaml", "name")
-def status(marker: str, all_namespaces: bool, watch: bool, **options: Any) -> int:
+def status(markers: tuple[str, ...], all_namespaces: bool, watch: bool, **options: Any) -> int:
     flags = QueryFlags(**options)
-    if all_namespaces and (flags.namespace or marker):
-        raise click.UsageError("-A excludes -n and the name of a marker")
-    name = name_of(
-        marker, MARKER_KINDS, "status takes a marker; for a pod run: kruise-probe explain POD"
-    )
+    if all_namespaces and (flags.namespace or markers):
+        raise click.UsageError("-A excludes -n and names of markers")
+    hint = "status takes markers; for a pod run: kruise-probe explain POD"
+    names = frozenset(name_of(each, MARKER_KINDS, hint) for each in markers)
     config = flags.load_config()
     where = "" if all_namespaces else flags.namespace or config.namespace
-    query = StatusQuery(where, name, flags)
+    query = StatusQuery(where, names, flags)
     return run_query(_watch(config, query) if watch else _once(config, query), config)
 
 
 async def _once(config: ClusterConfig, query: StatusQuery) -> int:
     async with client_of(config) as client:
         reader = _reader(client, query)
-        view = _view(await reader.read(), query, reader.notes)
+        snapshot = await reader.read()
+    _check_names(snapshot, query)
+    view = _view(snapshot, query, reader.notes)
     click.echo(_text(view, query), nl=False)
     if not view.markers:
         where = f"namespace {query.namespace}" if query.namespace else "any namespace"
@@ -99,20 +108,18 @@ async def _watch(config: ClusterConfig, query: StatusQuery) -> int:
     async with client_of(config) as client:
         reader = _reader(client, query)
         first = await reader.read()
-        _view(first, query, reader.notes)
+        _check_names(first, query)
         async with reader.follow(first) as following:
-            arguments = (
-                following.snapshot,
-                following.changed,
-                query,
-                lambda: [*reader.notes, *following.notes()],
-            )
+
+            def current() -> StatusView:
+                return _view(following.snapshot(), query, [*reader.notes, *following.notes()])
+
             console = Console()
             if not _on_screen(console, query):
-                await _print_changes(*arguments)
+                await _print_changes(current, following.changed, query)
             else:
                 try:
-                    await until_signal(_show_screen(console, *arguments))
+                    await until_signal(_show_screen(console, current, following.changed, query))
                 except Signalled as signalled:
                     return 128 + signalled.number
     return 0
@@ -134,11 +141,7 @@ def _on_screen(console: Console, query: StatusQuery) -> bool:
 
 
 async def _show_screen(
-    console: Console,
-    snapshot: GetSnapshot,
-    changed: asyncio.Event,
-    query: StatusQuery,
-    notes: GetNotes,
+    console: Console, current: GetView, changed: asyncio.Event, query: StatusQuery
 ) -> None:
     """Draw until cancelled.
 
@@ -149,8 +152,7 @@ async def _show_screen(
         with Live(console=console, screen=True, auto_refresh=False) as live:
             while True:
                 changed.clear()
-                view = _view(snapshot(), query, notes(), missing_is_fatal=False)
-                lines = fitted(_text(view, query).splitlines(), console.height)
+                lines = fitted(_text(current(), query).splitlines(), console.height)
                 text = Text.from_ansi("\n".join(lines), no_wrap=True, overflow="crop")
                 live.update(text, refresh=True)
                 await _wait_for_update(changed)
@@ -169,14 +171,12 @@ def fitted(lines: list[str], height: int) -> list[str]:
     ]
 
 
-async def _print_changes(
-    snapshot: GetSnapshot, changed: asyncio.Event, query: StatusQuery, notes: GetNotes
-) -> None:
+async def _print_changes(current: GetView, changed: asyncio.Event, query: StatusQuery) -> None:
     """Print every change until cancelled; a new time alone is no change. JSON is one line per change."""
     shown: StatusView | None = None
     while True:
         changed.clear()
-        view = _view(snapshot(), query, notes(), missing_is_fatal=False)
+        view = current()
         if shown is None or (view.markers, view.notes) != (shown.markers, shown.notes):
             if query.flags.output == "json":
                 click.echo(msgspec.json.encode(view))
@@ -197,19 +197,21 @@ async def _wait_for_update(changed: asyncio.Event) -> None:
         pass
 
 
-def _view(
-    snapshot: Snapshot, query: StatusQuery, notes: list[str], *, missing_is_fatal: bool = True
-) -> StatusView:
+def _check_names(snapshot: Snapshot, query: StatusQuery) -> None:
+    """Raise FatalError if a marker that the user names does not exist."""
+    existing = [each.key.name for each in snapshot.markers]
+    for name in sorted(query.names.difference(existing)):
+        raise FatalError(not_found("PodProbeMarker", query.namespace, name, existing))
+
+
+def _view(snapshot: Snapshot, query: StatusQuery, notes: list[str]) -> StatusView:
     selector = query.flags.selector
     markers = [
         each
         for each in snapshot.markers
-        if query.marker in ("", each.key.name)
+        if (not query.names or each.key.name in query.names)
         and (selector is None or selector.matches(each.metadata.labels or {}))
     ]
-    names = [each.key.name for each in snapshot.markers]
-    if query.marker not in ("", *names) and missing_is_fatal:
-        raise FatalError(not_found("PodProbeMarker", query.namespace, query.marker, names))
     return status_view(snapshot, markers, notes)
 
 

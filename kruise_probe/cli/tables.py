@@ -322,7 +322,19 @@ def _print_trace(console: Console, trace: TraceView, *, wide: bool) -> None:
             expand=False,
         )
     )
-    _print_links(console, trace.links if wide else _folded(trace.links), indent=4)
+    links = [*(trace.links if wide else _folded(trace.links)), *_last_result(trace)]
+    _print_links(console, links, indent=4)
+
+
+def _last_result(trace: TraceView) -> Iterator[LinkView]:
+    """What the pod still shows of a probe whose links end before the result, such as a paused one."""
+    if not trace.first_broken or any(each.link == "result" for each in trace.links):
+        return
+    result, marks = trace.result, _marks(trace.result)
+    known = result.state in ("Succeeded", "Failed")
+    state = f"{result.state}: {result.message}".rstrip(": ") if known else ""
+    if text := "; ".join(filter(None, (state, marks))):
+        yield LinkView(link="last result", state="", text=text, reason="", remedy="")
 
 
 def _folded(links: Sequence[LinkView]) -> list[LinkView]:
@@ -346,7 +358,7 @@ def _print_links(console: Console, links: Iterable[LinkView], *, indent: int) ->
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold", ratio=1)
     for link in links:
-        style = _STYLES[link.state]
+        style = _STYLES.get(link.state, "")
         reason = f" ({link.reason})" if link.reason else ""
         table.add_row(Text(link.state, style=style), link.link, printable(f"{link.text}{reason}"))
         if link.remedy:

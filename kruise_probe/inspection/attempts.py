@@ -22,6 +22,7 @@ from kruise_probe.controllers.nodes.plan import probes_of_marker
 from kruise_probe.controllers.pods.claims import Claims, claims_of
 from kruise_probe.controllers.pods.marking import Changes, marking
 from kruise_probe.inspection.link import Link, LinkState, PodCheck, broken
+from kruise_probe.inspection.result_links import invalid_values, not_started_note
 from kruise_probe.inspection.seen_pods import SeenPod
 from kruise_probe.inspection.snapshot import Snapshot
 from kruise_probe.inspection.spec_links import (
@@ -180,13 +181,7 @@ def attempt_view(trial: Trial, result: TrialResult, claims: Claims, now: datetim
 
 def _marks(check: PodCheck, result: TrialResult, claims: Claims, now: datetime) -> Changes:
     """All marks of the result, also those that the pod has already, and the keys that are removed from the pod."""
-    state = ContainerProbeState(
-        check.name,
-        result.state,
-        message=result.message,
-        first_line_length=result.first_line_length,
-    )
-    states = {check.name: state}
+    states = {check.name: _state_of(check, result)}
     pod = msgspec.structs.replace(check.seen.pod, owned=NOTHING_OWNED)
     bare = msgspec.structs.replace(pod, labels={}, annotations={}, conditions=())
     written = marking(bare, claims, states, now=now) or NO_CHANGES
@@ -195,6 +190,24 @@ def _marks(check: PodCheck, result: TrialResult, claims: Claims, now: datetime) 
         labels=written.labels | _removed(changed.labels),
         annotations=written.annotations | _removed(changed.annotations),
     )
+
+
+def _state_of(check: PodCheck, result: TrialResult) -> ContainerProbeState:
+    """The result as the daemon would report it."""
+    return ContainerProbeState(
+        check.name,
+        result.state,
+        message=result.message,
+        first_line_length=result.first_line_length,
+    )
+
+
+def _notes_on(check: PodCheck, result: TrialResult) -> list[str]:
+    """Marks without a valid value in the message, and why a command did not start."""
+    wanted = check.claim.wanted.get(result.state) if check.claim else None
+    invalid = invalid_values(wanted, _state_of(check, result)) if wanted else []
+    not_started = not_started_note(check.probe.probe, result.state, result.message)
+    return [*invalid, *filter(None, [not_started])]
 
 
 def _removed(marks: Mapping[str, str | None]) -> dict[str, str | None]:
@@ -214,6 +227,12 @@ def attempts_view(
         f"{each}; that probe writes it" for trial, _ in results for each in trial.check.conflicts
     ]
     network = [HOST_NETWORK] if seen.host_network else []
+    about_results = [
+        f"{trial.check.name}: {note}"
+        for trial, result in results
+        if result.ran
+        for note in _notes_on(trial.check, result)
+    ]
     paused = [
         f"{paused_text(f'PodProbeMarker {marker.key}')}, and no marks are shown"
         for marker in dict.fromkeys(trial.check.marker for trial, _ in results)
@@ -224,7 +243,7 @@ def attempts_view(
     return AttemptsView(
         version=JSON_VERSION,
         time=format_time(snapshot.now),
-        notes=[*notes, *network, *paused, *conflicts],
+        notes=[*notes, *network, *paused, *conflicts, *about_results],
         namespace=pod.namespace,
         pod=pod.name,
         node=pod.node,

@@ -9,16 +9,22 @@ from typing import Final
 
 import msgspec
 
-from kruise_probe.api.labels import Selector
 from kruise_probe.api.names import REASON_PAUSED
 from kruise_probe.api.times import format_time
 from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.inspection.link import Link, LinkState
 from kruise_probe.inspection.seen_pods import SeenPod
-from kruise_probe.inspection.selectors import selector_text, unmet, why_not
+from kruise_probe.inspection.selectors import distance, selector_text, why_not
 from kruise_probe.inspection.snapshot import Snapshot
-from kruise_probe.inspection.status import JSON_VERSION, JsonView, check_text
+from kruise_probe.inspection.spec_links import pause_notes
+from kruise_probe.inspection.status import (
+    JSON_VERSION,
+    JsonView,
+    ResultView,
+    check_text,
+    result_view,
+)
 from kruise_probe.inspection.traces import ProbeTrace, readiness_gates_of, traces_of
 
 MAX_UNMATCHED: Final = 10
@@ -36,7 +42,7 @@ class LinkView(JsonView, frozen=True):
 
 
 class TraceView(JsonView, frozen=True):
-    """`first_broken` is the first link that is not ok, or empty; it may be waiting."""
+    """`first_broken` is the first link that is not ok, or empty; it may be waiting. `result` is the newest one."""
 
     probe: str
     container_name: str
@@ -44,6 +50,7 @@ class TraceView(JsonView, frozen=True):
     links: list[LinkView]
     first_broken: str
     reason: str
+    result: ResultView
 
 
 class MatchView(JsonView, frozen=True):
@@ -102,12 +109,12 @@ def explanation(
             for each in snapshot.compiled.values()
             if each.key.namespace == pod.namespace and each not in matching
         ),
-        key=lambda each: (_distance(each.selector, seen), each.key),
+        key=lambda each: (distance(each.selector, pod.labels), each.key),
     )
     return ExplanationView(
         version=JSON_VERSION,
         time=format_time(snapshot.now),
-        notes=notes,
+        notes=[*notes, *pause_notes([snapshot.sources[each.key] for each in matching], [pod])],
         namespace=pod.namespace,
         pod=pod.name,
         node=pod.node,
@@ -117,7 +124,7 @@ def explanation(
             MatchView(
                 marker=each.key.name,
                 selector=selector_text(each.selector),
-                probes=[_trace_view(trace) for trace in found],
+                probes=[_trace_view(snapshot, seen, trace) for trace in found],
             )
             for each, found in traces
         ],
@@ -163,14 +170,7 @@ def _why_not(snapshot: Snapshot, marker: CompiledMarker, seen: SeenPod) -> str:
     )
 
 
-def _distance(selector: Selector, seen: SeenPod) -> tuple[int, int]:
-    """Sort key: most label keys in common first, then fewest unmet requirements."""
-    missing = len(unmet(selector, seen.pod.labels))
-    known = sum(each.key in seen.pod.labels for each in selector.requirements)
-    return (-known, missing)
-
-
-def _trace_view(trace: ProbeTrace) -> TraceView:
+def _trace_view(snapshot: Snapshot, seen: SeenPod, trace: ProbeTrace) -> TraceView:
     end = trace.end
     return TraceView(
         probe=trace.probe.name,
@@ -181,6 +181,7 @@ def _trace_view(trace: ProbeTrace) -> TraceView:
         ],
         first_broken=end.name if end else "",
         reason=end.reason if end else "",
+        result=result_view(snapshot, seen, trace),
     )
 
 

@@ -6,14 +6,15 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Final
 
-from kruise_probe.api.core import MAX_SECONDS
+from kruise_probe.api.core import MAX_SECONDS, Probe
+from kruise_probe.api.extraction import FromMessage
 from kruise_probe.api.names import REASON_AGENT_STALE, SERVERLESS_PROBES_ANNOTATION
 from kruise_probe.api.times import parse_time
 from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
 from kruise_probe.controllers.markers.conditions import VALUE_INVALID, listed
-from kruise_probe.controllers.pods.claims import Claim
+from kruise_probe.controllers.pods.claims import Claim, WantedMarks
 from kruise_probe.controllers.pods.marking import CONDITION_STATUS
-from kruise_probe.controllers.pods.values import Values, values_of
+from kruise_probe.controllers.pods.values import values_of
 from kruise_probe.daemon.identity import probe_hash
 from kruise_probe.inspection.link import (
     Link,
@@ -31,6 +32,8 @@ FIRST_PROBE_SECONDS: Final = 10
 """Maximum delay of the first probe of a running container; the daemon spreads first probes over it."""
 VALUES_DELAYED: Final = timedelta(seconds=15)
 """How long a value may be older than the message that it is from: 1.5 times the default of --message-update-interval."""
+SHOWN_MESSAGE: Final = 80
+"""Maximum characters of a message without a valid value."""
 EXEC_STUCK: Final = "ExecStuck"
 """In the message of a command that times out every time, so that the daemon runs it less often."""
 
@@ -49,7 +52,7 @@ def daemon_link(check: PodCheck) -> Link:
 
 
 def result_link(check: PodCheck) -> Link:
-    result = check.result
+    result, probe = check.result, check.probe.probe
     if result is None:
         if check.snapshot.node_pod_probes is None:
             return ok("result", "unknown: no permission to list nodepodprobes")
@@ -70,8 +73,27 @@ def result_link(check: PodCheck) -> Link:
         return broken("result", EXEC_STUCK, text)
     if _NO_PROGRAM.search(result.message or "") and (hint := _command_hint(check)):
         return broken("result", "ExecImpossible", text, hint)
+    if note := not_started_note(probe, result.state, result.message or ""):
+        text += f" ({note})"
     return ok("result", text)
 
+
+def not_started_note(probe: Probe, state: str, message: str) -> str:
+    """That a shell or runtime could not start a program, if the message of a failed command says so; else empty."""
+    if probe.exec is None or state != ProbeState.FAILED:
+        return ""
+    if _NOT_FOUND.search(message):
+        return "usually exit code 127: the program is not in the container's image"
+    if _NOT_EXECUTABLE.search(message):
+        return "usually exit code 126: the file is not executable in the container"
+    return ""
+
+
+_NOT_FOUND: Final = re.compile(r"^\S*sh: .*not found$|executable file not found")
+_NOT_EXECUTABLE: Final = re.compile(
+    r"^\S*sh: (?!.*can(?:not|'t) (?:create|open)).*(?:Permission denied|cannot execute.*)$"
+)
+"""What dash, busybox and bash print, and CRI-O. NodePodProbe has no exit codes."""
 
 _NO_PROGRAM: Final = re.compile("no such file|not found", re.IGNORECASE)
 """In the message of runtimes that report a missing program as a failed command."""
@@ -171,13 +193,13 @@ def marks_link(check: PodCheck) -> Link:
     wanted = claim.wanted.get(result.state) if claim and result else None
     if claim is None or wanted is None or result is None:
         return ok("marks", "unchanged")
-    return _values_link(check, claim, result, values_of(wanted, result))
+    return _values_link(check, claim, result, wanted)
 
 
 def _values_link(
-    check: PodCheck, claim: Claim, result: ContainerProbeState, values: Values
+    check: PodCheck, claim: Claim, result: ContainerProbeState, wanted: WantedMarks
 ) -> Link:
-    pod, snapshot = check.seen.pod, check.snapshot
+    pod, snapshot, values = check.seen.pod, check.snapshot, values_of(wanted, result)
     wrong_labels = _different(values.labels, pod.labels)
     wrong_annotations = _different(values.annotations, pod.annotations)
     if wrong_labels or wrong_annotations:
@@ -199,11 +221,40 @@ def _values_link(
         if value is not None
     ]
     text = ", ".join(shown) or f"no marks in state {result.state}"
-    invalid = (*values.invalid_labels, *values.invalid_annotations)
+    invalid = invalid_values(wanted, result)
     if invalid:
-        text += f"; the message has no valid value for {listed(invalid)}"
-        return broken("marks", VALUE_INVALID, text)
+        return broken("marks", VALUE_INVALID, f"{text}; {listed(invalid)}")
     return ok("marks", text)
+
+
+def invalid_values(wanted: WantedMarks, result: ContainerProbeState) -> list[str]:
+    """For each key without a valid value in the message: what the pod has instead, the pattern and the message."""
+    values, message = values_of(wanted, result), result.message or ""
+    if len(message) > SHOWN_MESSAGE:
+        message = f"{message[:SHOWN_MESSAGE]}…"
+    return [
+        f'{kind} {key} {_instead(source)}: {_why_invalid(source)} "{message}"'
+        for kind, items, invalid in (
+            ("label", wanted.labels, values.invalid_labels),
+            ("annotation", wanted.annotations, values.invalid_annotations),
+        )
+        for key, source in items
+        if key in invalid and isinstance(source, FromMessage)
+    ]
+
+
+def _instead(source: FromMessage) -> str:
+    return "is removed" if source.static is None else f"has the static value {source.static}"
+
+
+def _why_invalid(source: FromMessage) -> str:
+    if source.over_limit:
+        return (
+            f"all patterns of this pod together are too large to search regex '{source.pattern}' in"
+        )
+    if not source.pattern:
+        return "no valid value in the first line of the message"
+    return f"regex '{source.pattern}' finds no valid value in the message"
 
 
 def _different(wanted: Mapping[str, str | None], actual: Mapping[str, str]) -> list[str]:

@@ -6,7 +6,6 @@ from typing import Final
 
 from kruise_probe.api.labels import Requirement, Selector
 from kruise_probe.api.meta import LabelSelector, LabelSelectorRequirement
-from kruise_probe.api.pods import Pod
 
 
 def requirement_text(requirement: Requirement) -> str:
@@ -78,23 +77,23 @@ def why_not(selector: Selector, labels: Mapping[str, str]) -> str:
 def _actual(requirement: Requirement, labels: Mapping[str, str]) -> str:
     key, values, negated = requirement
     if key not in labels:
-        return f"no label {key}.{did_you_mean(key, labels)}".removesuffix(".")
+        close = _closest_name(key, labels)
+        return f"no label {key} (did you mean {close!r}?)" if close else f"no label {key}"
     actual = f"{key}={labels[key]}"
-    typo = not negated and did_you_mean(labels[key], values or ())
-    return f"{actual}. Did you mean {labels[key]!r}?" if typo else actual
+    typo = not negated and _closest_name(labels[key], values or ())
+    return f"{actual} (did you mean {labels[key]!r}?)" if typo else actual
 
 
-def nearest(selector: Selector, pods: Iterable[Pod]) -> Pod | None:
-    """The first pod that `selector` misses only by typos in keys or values."""
-    return next(
-        (
-            pod
-            for pod in pods
-            if (missing := unmet(selector, pod.labels))
-            and all(_has_typo(each, pod.labels) for each in missing)
-        ),
-        None,
-    )
+def misses_by_typos(selector: Selector, labels: Mapping[str, str]) -> bool:
+    """Whether `labels` miss `selector` only by typos in keys or values."""
+    missing = unmet(selector, labels)
+    return bool(missing) and all(_has_typo(each, labels) for each in missing)
+
+
+def distance(selector: Selector, labels: Mapping[str, str]) -> tuple[bool, int, int]:
+    """Sort key: typos only first, then most label keys in common, then fewest unmet requirements."""
+    known = sum(each.key in labels for each in selector.requirements)
+    return (not misses_by_typos(selector, labels), -known, len(unmet(selector, labels)))
 
 
 def _has_typo(requirement: Requirement, labels: Mapping[str, str]) -> bool:
@@ -102,14 +101,20 @@ def _has_typo(requirement: Requirement, labels: Mapping[str, str]) -> bool:
     if negated:
         return False
     if key not in labels:
-        return bool(did_you_mean(key, labels))
-    return bool(did_you_mean(labels[key], values or ()))
+        return bool(_closest_name(key, labels))
+    return bool(_closest_name(labels[key], values or ()))
 
 
 def did_you_mean(wrong: str, names: Iterable[str]) -> str:
     """` Did you mean 'x'?` if exactly one name differs from `wrong` only by a typo or in case; otherwise empty."""
+    close = _closest_name(wrong, names)
+    return f" Did you mean {close!r}?" if close else ""
+
+
+def _closest_name(wrong: str, names: Iterable[str]) -> str:
+    """The only name that differs from `wrong` only by a typo or in case; empty if there is none or several."""
     close = [each for each in names if each != wrong and _close(wrong.lower(), each.lower())]
-    return f" Did you mean {close[0]!r}?" if len(close) == 1 else ""
+    return close[0] if len(close) == 1 else ""
 
 
 def _close(left: str, right: str) -> bool:

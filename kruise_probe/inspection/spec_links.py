@@ -1,9 +1,12 @@
 """The links from a marker to NodePodProbe.spec, one function for each. Pure."""
 
+from collections.abc import Iterable
 from typing import Final
 
 from kruise_probe.api.core import Probe
 from kruise_probe.api.names import PAUSED_ANNOTATION, REASON_NO_ROOM, REASON_PAUSED
+from kruise_probe.api.pods import Pod
+from kruise_probe.api.v1alpha1 import PodProbeMarker
 from kruise_probe.controllers.markers.conditions import SELECTOR_CYCLE
 from kruise_probe.controllers.nodes.plan import probes_of_marker
 from kruise_probe.inspection.link import (
@@ -61,6 +64,19 @@ def pod_link(check: PodCheck) -> Link:
 
 def paused_text(what: str) -> str:
     return f"{what} has the annotation {PAUSED_ANNOTATION}=true, so its probes are paused; conditions and marks stay"
+
+
+def pause_notes(markers: Iterable[PodProbeMarker], pods: Iterable[Pod]) -> list[str]:
+    """The objects whose annotation looks like a pause, but has no effect."""
+    annotated = [
+        *((f"PodProbeMarker {each.key}", each.metadata.annotations or {}) for each in markers),
+        *((f"pod {each.key}", each.annotations) for each in pods),
+    ]
+    return [
+        f"{what} has the annotation {PAUSED_ANNOTATION}={value}, which has no effect; only true pauses"
+        for what, annotations in annotated
+        if (value := annotations.get(PAUSED_ANNOTATION, "false")) not in ("true", "false")
+    ]
 
 
 def container_link(check: PodCheck) -> Link:

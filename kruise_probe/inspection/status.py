@@ -4,6 +4,8 @@ The structs are the format of `-o json`. While `version` is the same, fields may
 removed or changed in meaning.
 """
 
+import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Final
 
@@ -28,9 +30,9 @@ from kruise_probe.controllers.markers.conditions import (
 from kruise_probe.controllers.nodes.plan import is_probed
 from kruise_probe.inspection.link import LinkState, paused_remedy, remedy_of
 from kruise_probe.inspection.seen_pods import SeenPod
-from kruise_probe.inspection.selectors import nearest, selector_text, why_not
+from kruise_probe.inspection.selectors import distance, selector_text, why_not
 from kruise_probe.inspection.snapshot import Snapshot
-from kruise_probe.inspection.spec_links import paused_text
+from kruise_probe.inspection.spec_links import pause_notes, paused_text
 from kruise_probe.inspection.traces import ProbeTrace, readiness_gates_of, traces_of
 
 JSON_VERSION: Final = 1
@@ -117,7 +119,7 @@ class MarkerView(JsonView, frozen=True):
 
 
 class StatusView(JsonView, frozen=True):
-    """`notes` name the kinds that could not be read, and what is unknown without them."""
+    """`notes` name the kinds that could not be read, and annotations without effect."""
 
     version: int
     time: str
@@ -129,17 +131,16 @@ def status_view(
     snapshot: Snapshot, markers: Iterable[PodProbeMarker], notes: Sequence[str]
 ) -> StatusView:
     """The view of `markers`, sorted by namespace and name."""
+    shown = sorted(markers, key=lambda each: each.key)
     return StatusView(
         version=JSON_VERSION,
         time=format_time(snapshot.now),
-        notes=list(notes),
-        markers=[
-            marker_view(snapshot, each) for each in sorted(markers, key=lambda each: each.key)
-        ],
+        notes=[*notes, *pause_notes(shown, (each.pod for each in snapshot.pods))],
+        markers=[_marker_view(snapshot, each) for each in shown],
     )
 
 
-def marker_view(snapshot: Snapshot, marker: PodProbeMarker) -> MarkerView:
+def _marker_view(snapshot: Snapshot, marker: PodProbeMarker) -> MarkerView:
     compiled = snapshot.compiled[marker.key]
     pods: list[PodView] = []
     counted: list[PodView] = []
@@ -157,16 +158,7 @@ def marker_view(snapshot: Snapshot, marker: PodProbeMarker) -> MarkerView:
         ]
     problems += _reported_problems(snapshot, marker, {each.link for each in problems})
     if not pods and compiled.selector.requirements and not marker.deleting:
-        text = f"no pod of namespace {marker.key.namespace} has {selector_text(compiled.selector)}"
-        closest = nearest(compiled.selector, snapshot.pods_in(marker.key.namespace))
-        text += (
-            f"; nearest is pod {closest.name}: {why_not(compiled.selector, closest.labels)}"
-            if closest
-            else ""
-        )
-        problems.append(
-            _problem(LinkState.WAITING, "selector", "NoPods", text, remedy_of("NoPods"))
-        )
+        problems.append(_no_pods(snapshot, compiled))
     return MarkerView(
         namespace=marker.key.namespace,
         name=marker.key.name,
@@ -226,6 +218,18 @@ def _marker_problems(
         remedy = remedy_of(SELECTOR_CYCLE)
         problems.append(_problem(LinkState.BROKEN, "marker", SELECTOR_CYCLE, cycle, remedy))
     return problems
+
+
+def _no_pods(snapshot: Snapshot, marker: CompiledMarker) -> Problem:
+    """That the marker selects no pod, with the closest pod of its namespace."""
+    selector, pods = marker.selector, snapshot.pods_in(marker.key.namespace)
+    text = f"no pod of namespace {marker.key.namespace} has {selector_text(selector)}"
+    if pods:
+        closest = min(pods, key=lambda each: distance(selector, each.labels))
+        text += f"; closest is pod {closest.name}: {why_not(selector, closest.labels)}"
+    else:
+        text += "; the namespace has no pods"
+    return _problem(LinkState.WAITING, "selector", "NoPods", text, remedy_of("NoPods"))
 
 
 def _reported_problems(
@@ -295,7 +299,7 @@ def _pod_view(
         uid=pod.uid,
         node=pod.node,
         phase="Terminating" if pod.deleting else pod.phase,
-        results=[_result_view(snapshot, seen, trace) for trace in traces],
+        results=[result_view(snapshot, seen, trace) for trace in traces],
         labels=_select(pod.labels, marker.labels),
         annotations=_select(pod.annotations, marker.annotations),
     )
@@ -305,7 +309,7 @@ def _select(values: Mapping[str, str], keys: Set[str]) -> dict[str, str]:
     return {key: values[key] for key in sorted(keys & values.keys())}
 
 
-def _result_view(snapshot: Snapshot, seen: SeenPod, trace: ProbeTrace) -> ResultView:
+def result_view(snapshot: Snapshot, seen: SeenPod, trace: ProbeTrace) -> ResultView:
     """The node's result; Unknown if it is stale.
 
     Without a result in a NodePodProbe (the pod is completed or paused, or the user may not read NodePodProbes), the result
@@ -373,11 +377,25 @@ def _probe_view(probe: PodContainerProbe) -> ProbeView:
     )
 
 
+def _shell_word(word: str) -> str:
+    """A word of a command as bash reads it; control characters are escaped, so that it is on one line."""
+    if _CONTROL.search(word) is None:
+        return shlex.quote(word)
+    return f"$'{word.translate(_ESCAPES)}'"
+
+
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_ESCAPES: Final = {
+    **{code: f"\\x{code:02x}" for code in (*range(32), 127)},
+    ord("\t"): r"\t", ord("\n"): r"\n", ord("\r"): r"\r", ord("'"): r"\'", ord("\\"): r"\\",
+}  # fmt: skip
+
+
 def check_text(probe: Probe) -> str:
-    """The handler of a probe on one line: `exec /idle.sh`, `http-get http://:8080/healthz`."""
+    """The handler of a probe on one line: `exec sh -c 'test -e idle'`, `http-get http://:8080/healthz`."""
     match probe.handler:
         case ExecAction() as action:
-            return " ".join(f"exec {' '.join(action.command or ())}".split())
+            return " ".join(["exec", *map(_shell_word, action.command or ())])
         case HTTPGetAction() as action:
             action = action.with_defaults()
             return f"http-get {str(action.scheme).lower()}://:{action.port}{action.path}"

@@ -13,7 +13,13 @@ from kruise_probe.api.reserved import reserved_condition_error
 from kruise_probe.api.validation import MAX_PROBES
 from kruise_probe.controllers.compiled import CompiledProbe
 from kruise_probe.controllers.pods.claims import ClaimConflict, claims_of, conflicts_of
-from kruise_probe.inspection.selectors import did_you_mean, nearest, unmet, why_not
+from kruise_probe.inspection.selectors import (
+    did_you_mean,
+    distance,
+    misses_by_typos,
+    unmet,
+    why_not,
+)
 from kruise_probe.lint.findings import Finding, Position, Rule
 from kruise_probe.lint.markers import WrittenMarker
 from kruise_probe.lint.matching import Selections, may_share_namespace, selecting
@@ -26,8 +32,8 @@ INJECTED_CONTAINERS: Final = frozenset(
 )
 """Containers that webhooks of common products add to pods."""
 
-MAX_NEAREST: Final = 20
-"""Maximum markers for which the nearest template is searched."""
+MAX_UNMATCHED: Final = 20
+"""Maximum markers without pods for which the closest template is searched."""
 MAX_GATES: Final = 20
 """Maximum readiness gates without a probe that are compared with the conditions of all probes."""
 MAX_PAIRS: Final = 10_000
@@ -74,7 +80,7 @@ def _pods_and_containers(contents: FileContents, selections: Selections) -> Iter
                     yield from _port(marker, probe, having)
                 elif probe.container not in added:
                     yield _no_container(marker, probe, possible)
-    for marker in unmatched[:MAX_NEAREST]:
+    for marker in unmatched[:MAX_UNMATCHED]:
         yield from _no_pod(marker, contents)
 
 
@@ -83,15 +89,12 @@ def _no_pod(marker: WrittenMarker, contents: FileContents) -> Iterator[Finding]:
     templates = [each for each in contents.templates if may_share_namespace(marker, each)]
     if not templates or not selector.requirements:
         return
-    near = nearest(selector, (each.pod for each in templates))
-    if near is None and not (contents.all_pods and _is_beside(marker, templates)):
+    closest = min(templates, key=lambda each: distance(selector, each.pod.labels))
+    is_certain = contents.all_pods and _is_beside(marker, templates)
+    if not is_certain and not misses_by_typos(selector, closest.pod.labels):
         return
-    closest = min(
-        templates,
-        key=lambda each: (each.pod is not near, len(unmet(selector, each.pod.labels))),
-    )
     message = (
-        f"matches no pod template of these files; the nearest is {closest.place}: "
+        f"matches no pod template of these files; the closest is {closest.place}: "
         f"{why_not(selector, closest.pod.labels)}; correct the selector, or the labels of the template"
     )
     path = "spec.selector"

@@ -17,6 +17,7 @@ class Rule(StrEnum):
     WRONG_TYPE = "wrong-type"
     INVALID = "invalid"
     NO_EFFECT = "no-effect"
+    NO_STATIC_VALUE = "no-static-value"
     NO_POD = "no-pod"
     NO_CONTAINER = "no-container"
     NO_PORT = "no-port"
@@ -26,6 +27,9 @@ class Rule(StrEnum):
 
 MISSING: Final = (Rule.NO_POD, Rule.NO_CONTAINER, Rule.NO_PORT, Rule.READINESS_GATE)
 """Rules that something is missing in all files; not checked unless all files could be read."""
+
+ACCEPTED: Final = frozenset({Rule.NO_EFFECT, Rule.NO_STATIC_VALUE})
+"""Rules about one marker whose findings the API server accepts."""
 
 SUMMARIES: Final[Mapping[Rule, str]] = {
     Rule.UNREADABLE: "The file cannot be read, or is too large.",
@@ -37,6 +41,7 @@ SUMMARIES: Final[Mapping[Rule, str]] = {
     Rule.WRONG_TYPE: "The value of a field has the wrong type.",
     Rule.INVALID: "A field breaks a rule of PodProbeMarkers.",
     Rule.NO_EFFECT: "A field has no effect.",
+    Rule.NO_STATIC_VALUE: "A deletion cost from the message has no static value.",
     Rule.NO_POD: "The selector matches no pod template of the files.",
     Rule.NO_CONTAINER: "The selected pods have no such container.",
     Rule.NO_PORT: "The container has no port of this name.",

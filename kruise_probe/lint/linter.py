@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import yaml
 
 from kruise_probe.lint.across import FileContents, across_files
-from kruise_probe.lint.findings import Finding, Rule, escaped
+from kruise_probe.lint.findings import ACCEPTED, Finding, Rule, escaped
 from kruise_probe.lint.markers import (
     MarkerChecker,
     WrittenMarker,
@@ -87,7 +87,7 @@ class _Linter:
         self._all_pods = True
 
     def read_markers(self) -> ReadMarkers:
-        findings = [each for each in self._findings if each.rule is not Rule.NO_EFFECT]
+        findings = [each for each in self._findings if each.rule not in ACCEPTED]
         return ReadMarkers(tuple(map(_shown, findings)), tuple(self._markers))
 
     def report(self) -> LintReport:

@@ -8,9 +8,9 @@ import msgspec
 from kruise_probe.api.field_errors import FieldError, first_errors
 from kruise_probe.api.labels import KEY_PREFIX, label_key_error
 from kruise_probe.api.meta import DECODE_ERRORS
-from kruise_probe.api.names import GROUP
+from kruise_probe.api.names import DELETION_COST_ANNOTATION, GROUP, PAUSED_ANNOTATION
 from kruise_probe.api.resources import MARKERS
-from kruise_probe.api.v1alpha1 import PodProbeMarker
+from kruise_probe.api.v1alpha1 import PodProbeMarker, PodProbeMarkerSpec
 from kruise_probe.api.validation import (
     fields_without_effect,
     validate_marker,
@@ -25,6 +25,10 @@ from kruise_probe.lint.scalars import text_of
 from kruise_probe.manifests.json_schema import marker_json_schema
 
 NO_EFFECT: Final = "has no effect: probes of a marker never restart a container; remove it"
+NO_STATIC_VALUE: Final = (
+    "if the message has no valid value, the annotation is removed and the deletion cost is 0; "
+    "add a static value for it to annotations of this policy"
+)
 
 
 class WrittenMarker(NamedTuple):
@@ -137,6 +141,8 @@ class MarkerChecker:
                 findings.append(_finding(file, root, each))
         for path in fields_without_effect(marker.spec):
             findings.append(Finding(file, locate(root, path), path, Rule.NO_EFFECT, NO_EFFECT))
+        findings += _pause_findings(file, root)
+        findings += _deletion_cost_findings(file, root, marker.spec)
         compiled = compile_marker(marker, allowed_labels=self._allowed)
         types = {text_of(below(each, "podConditionType")) for each in _probes(root)} - {""}
         return Checked(
@@ -147,6 +153,31 @@ class MarkerChecker:
 def _finding(file: str, root: MappingNode, error: FieldError) -> Finding:
     position = locate(root, error.path, key=error.key, item=error.value)
     return Finding(file, position, error.path, Rule.INVALID, error.message)
+
+
+def _pause_findings(file: str, root: MappingNode) -> Iterator[Finding]:
+    value = text_of(below(root, "metadata", "annotations", PAUSED_ANNOTATION))
+    if value not in ("", "true", "false"):
+        path = f"metadata.annotations[{PAUSED_ANNOTATION}]"
+        position = locate(root, "metadata.annotations", key=PAUSED_ANNOTATION)
+        message = f'{value!r} has no effect; write "true" to pause the probes, or remove it'
+        yield Finding(file, position, path, Rule.NO_EFFECT, message)
+
+
+def _deletion_cost_findings(
+    file: str, root: MappingNode, spec: PodProbeMarkerSpec
+) -> Iterator[Finding]:
+    """Deletion costs from the message without a static value: a pod without the annotation has the cost 0."""
+    for number, probe in enumerate(spec.probes or ()):
+        for place, policy in enumerate(probe.marker_policy or ()):
+            if DELETION_COST_ANNOTATION in (policy.annotations or {}):
+                continue
+            for index, each in enumerate(policy.from_message or ()):
+                if each.annotation == DELETION_COST_ANNOTATION:
+                    path = f"spec.probes[{number}].markerPolicy[{place}].fromMessage[{index}]"
+                    yield Finding(
+                        file, locate(root, path), path, Rule.NO_STATIC_VALUE, NO_STATIC_VALUE
+                    )
 
 
 def _name_findings(

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
+from shlex import quote
 
 from rich.console import Console
 from rich.live import Live
@@ -27,16 +28,16 @@ DRAWS_PER_SECOND = 4
 
 def hints(playground: Playground) -> list[str]:
     """Commands to copy; `cd` goes to the folder of the first container."""
-    lines = [f"export KUBECONFIG={playground.kubeconfig}    # Ctrl-C ends everything"]
+    lines = [f"export KUBECONFIG={quote(str(playground.kubeconfig))}    # Ctrl-C ends everything"]
     if shutil.which("kruise-probe") is None:
-        lines.append(f"export PATH={Path(sys.executable).parent}:$PATH")
+        lines.append(f"export PATH={quote(str(Path(sys.executable).parent))}:$PATH")
     lines.append("kubectl get pods --show-labels -w")
     containers = [each for node in playground.nodes for each in node.runtime.containers]
     if containers:
         first = min(containers, key=lambda each: each.sandbox.config.name)
         pod = first.sandbox.config.name
         flip = "; touch hold; echo 5 > players" if pod == SAMPLE_POD else ""
-        lines.append(f"kruise-probe explain {pod}; cd {first.folder}{flip}")
+        lines.append(f"kruise-probe explain {pod}; cd {quote(str(first.folder))}{flip}")
     return lines
 
 

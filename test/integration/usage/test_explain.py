@@ -150,12 +150,12 @@ async def test_working_probe_shows_all_links(ns: UsageNamespace) -> None:
     [
         pytest.param(
             "{matchLabels: {app: wbe}}",
-            "it requires app=wbe, but the pod has app=web. Did you mean 'web'?",
+            "it requires app=wbe, but the pod has app=web (did you mean 'web'?)",
             id="value",
         ),
         pytest.param(
             "{matchLabels: {ap: web}}",
-            "it requires ap=web, but the pod has no label ap. Did you mean 'app'?",
+            "it requires ap=web, but the pod has no label ap (did you mean 'app'?)",
             id="key",
         ),
         pytest.param(

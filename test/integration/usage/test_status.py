@@ -101,6 +101,9 @@ async def test_results_of_the_namespace_need_no_cluster_permissions(
             id="typo-in-marker",
         ),
         pytest.param(
+            "status -n {} marker mraker", 1, "mraker does not exist.", id="typo-in-one-of-two"
+        ),
+        pytest.param(
             "explain -n {} wbe", 1, "wbe does not exist. Did you mean 'web'?", id="typo-in-pod"
         ),
         pytest.param("status --kubeconfig /none", 1, "does not exist", id="no-kubeconfig"),
@@ -120,6 +123,9 @@ async def test_error_is_one_line(
         pytest.param("status -o name -l team=a", [], id="markers-without-the-label"),
         pytest.param("status -o name -l '!team'", ["podprobemarker.{}/marker"], id="markers"),
         pytest.param("status -o name ppm/marker", ["podprobemarker.{}/marker"], id="kind-and-name"),
+        pytest.param(
+            "status -o name marker ppm/marker", ["podprobemarker.{}/marker"], id="names"
+        ),
         pytest.param(
             "explain -l app=web", ["{}/web: 1 of 1 probes works (1 Succeeded)"], id="pods"
         ),

@@ -99,7 +99,7 @@ WITHOUT_SERVERS = ["--metrics-addr=0", "--health-probe-addr=0"]
         ),
         pytest.param(
             ["status", "pods/a"],
-            "'pods/a': status takes a marker; for a pod run: kruise-probe explain POD",
+            "'pods/a': status takes markers; for a pod run: kruise-probe explain POD",
             id="pod-in-status",
         ),
         pytest.param(

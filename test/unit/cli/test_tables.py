@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from rich.cells import cell_len
-from support.builders import container_wire, state_wire
+from support.builders import condition_wire, container_wire, policy_wire, probe_wire, state_wire
 from support.snapshots import healthy_pod, marker, snapshot
 
 from kruise_probe.cli.status import fitted
@@ -115,6 +115,9 @@ def test_explanation_says_that_no_marker_selects_the_pod() -> None:
                 "  healthy  exec true",
                 "    ok      3 links       marker, pod, container",
                 "    broken  NodePodProbe  NodePodProbe node-1 does not contain web#healthy of this pod (EntryMissing)",
+                "                          -> check that the manager runs with its feature gate PodProbeMarkerGate on, and read its log: "
+                "kubectl -n kruise-system get pods, then kubectl logs",
+                "            last result   Succeeded: fine",
             ],
             id="working-links-before-a-broken-one-are-folded",
         ),
@@ -148,6 +151,18 @@ def test_explanation_starts_with_a_summary_and_folds_links(
     view = explanation(there, there.pods[0], [])
     text = explanation_text(view, wide=wide, width=0, color=False)
     assert text.splitlines()[: len(lines)] == lines
+
+
+def test_explanation_of_a_paused_probe_has_its_last_result_and_marks() -> None:
+    probe = probe_wire(policies=[policy_wire("Succeeded", {"example.com/idle": "yes"})])
+    pod = healthy_pod(
+        labels={"app": "web", "example.com/idle": "yes"},
+        annotations={"kruise-probe.io/paused": "true"},
+        conditions=[condition_wire("example.com/healthy", "True", message="0 players")],
+    )
+    there = snapshot(markers=[marker(probes=[probe])], pods=[pod], states=[])
+    text = explanation_text(explanation(there, there.pods[0], []), wide=False, width=0, color=False)
+    assert "last result  Succeeded: 0 players; idle=yes" in text
 
 
 def test_pods_with_problems_come_first_and_others_in_natural_order() -> None:

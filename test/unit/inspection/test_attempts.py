@@ -211,6 +211,34 @@ def test_policy_for_unknown_applies_to_an_attempt_without_a_result() -> None:
     assert attempt.labels == {"role": "unknown"}
 
 
+@pytest.mark.parametrize(
+    ("state", "message", "note"),
+    [
+        pytest.param(
+            ProbeState.SUCCEEDED,
+            "starting",
+            "web#healthy: label players is removed: regex '[0-9]+' finds no valid value in the message \"starting\"",
+            id="no-value",
+        ),
+        pytest.param(
+            ProbeState.FAILED,
+            "sh: pgrep: not found",
+            "web#healthy: usually exit code 127: the program is not in the container's image",
+            id="no-program",
+        ),
+    ],
+)
+def test_try_has_notes_on_values_and_programs_that_are_missing(
+    state: ProbeState, message: str, note: str
+) -> None:
+    policy = policy_wire(from_message=[{"label": "players", "regex": "[0-9]+"}])
+    there, seen = cluster(marker_wire(probes=[probe_wire(policies=[policy])]))
+    (marker,) = there.markers_of(seen.pod)
+    (trial,) = trials_of(there, seen, marker)
+    found = attempts_view(there, seen, [(trial, TrialResult(state, message))], [])
+    assert found.notes == [note]
+
+
 PAUSED = {PAUSED_ANNOTATION: "true"}
 
 

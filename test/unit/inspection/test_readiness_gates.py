@@ -56,7 +56,7 @@ def gate(name: str, *conditions: Json) -> Link:
             [],
             "broken",
             "only PodProbeMarker warm writes it, but does not select the pod: it requires app=webb, but the pod has "
-            "app=web. Did you mean 'web'?",
+            "app=web (did you mean 'web'?)",
             id="of-a-marker-for-other-pods",
         ),
         pytest.param(

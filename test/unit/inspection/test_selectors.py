@@ -2,14 +2,13 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.builders import pod_wire
 
 from kruise_probe.api.labels import Selector, compile_selector
 from kruise_probe.api.meta import LabelSelector
-from kruise_probe.api.resources import PODS
 from kruise_probe.inspection.selectors import (
     did_you_mean,
-    nearest,
+    distance,
+    misses_by_typos,
     parse_selector,
     selector_text,
     unmet,
@@ -112,7 +111,7 @@ def test_empty_selector_reports_that_it_selects_no_pod() -> None:
     [
         pytest.param(
             {"key": "app", "operator": "In", "values": ["wbe"]},
-            "it requires app=wbe, but the pod has app=web. Did you mean 'web'?",
+            "it requires app=wbe, but the pod has app=web (did you mean 'web'?)",
             id="typo-in-the-value",
         ),
         pytest.param(
@@ -122,7 +121,7 @@ def test_empty_selector_reports_that_it_selects_no_pod() -> None:
         ),
         pytest.param(
             {"key": "ap", "operator": "Exists"},
-            "it requires ap, but the pod has no label ap. Did you mean 'app'?",
+            "it requires ap, but the pod has no label ap (did you mean 'app'?)",
             id="typo-in-the-key",
         ),
         pytest.param(
@@ -169,7 +168,19 @@ def test_did_you_mean_names_the_only_similar_name(
         pytest.param({}, False, id="no-labels"),
     ],
 )
-def test_nearest_pod_misses_the_selector_by_typos_only(labels: dict[str, str], found: bool) -> None:
+def test_typos_are_told_from_other_labels(labels: dict[str, str], found: bool) -> None:
     wanted = compile_selector(LabelSelector(match_labels={"app": "web", "tier": "front"}))
-    pod = PODS.decode(msgspec.json.encode(pod_wire("web-0", labels=labels)))
-    assert nearest(wanted, [pod]) == (pod if found else None)
+    assert misses_by_typos(wanted, labels) == found
+
+
+def test_distance_prefers_typos_then_common_keys_then_met_requirements() -> None:
+    wanted = compile_selector(LabelSelector(match_labels={"app": "web", "tier": "front"}))
+    farthest_first: list[dict[str, str]] = [
+        {},
+        {"app": "web"},
+        {"app": "shop", "tier": "back"},
+        {"app": "web", "tier": "back"},
+        {"app": "wbe", "tier": "front"},
+    ]
+    found = sorted(farthest_first, key=lambda each: distance(wanted, each))
+    assert found == farthest_first[::-1]

@@ -79,8 +79,31 @@ def test_paused_probe_shows_its_last_result_and_how_to_resume(
     assert (found.link, found.pod) == problem[:2]
     assert found.message.startswith(problem[2])
     assert "kruise-probe.io/paused-" in found.remedy
-    summary = explanation(there, there.pods[0], []).summary
-    assert summary == "0 of 1 probes work, 1 paused"
+    explained = explanation(there, there.pods[0], [])
+    assert explained.summary == "0 of 1 probes work, 1 paused"
+    assert explained.matching[0].probes[0].result == result
+
+
+@pytest.mark.parametrize(
+    ("value", "noted"),
+    [
+        pytest.param("yes", True, id="yes"),
+        pytest.param("True", True, id="upper-case"),
+        pytest.param("true", False, id="paused"),
+        pytest.param("false", False, id="not-paused"),
+    ],
+)
+def test_pause_annotation_without_effect_is_a_note(value: str, noted: bool) -> None:
+    annotations = {"kruise-probe.io/paused": value}
+    markers = [marker(annotations=annotations)]
+    there = snapshot(markers=markers, pods=[healthy_pod(annotations=annotations)])
+    text = (
+        f"has the annotation kruise-probe.io/paused={value}, which has no effect; only true pauses"
+    )
+    expected = [f"{each} {text}" for each in ("PodProbeMarker default/web", "pod default/web-0")]
+    expected = expected if noted else []
+    assert status_view(there, there.markers, []).notes == expected
+    assert explanation(there, there.pods[0], []).notes == expected
 
 
 def test_stale_result_is_unknown_with_the_reason() -> None:
@@ -133,10 +156,28 @@ def test_absent_numbers_are_shown_as_defaults() -> None:
     ) == (0, 1, 1, 1, 1)
 
 
-def test_marker_without_pods_shows_its_selector() -> None:
-    (problem,) = only(snapshot(markers=[marker()])).problems
+@pytest.mark.parametrize(
+    ("pods", "closest"),
+    [
+        pytest.param([], "the namespace has no pods", id="no-pods"),
+        pytest.param(
+            [healthy_pod("a", labels={}), healthy_pod("b", labels={"app": "shop"})],
+            "closest is pod b: it requires app=web, but the pod has app=shop",
+            id="another-value",
+        ),
+        pytest.param(
+            [healthy_pod("a", labels={"app": "shop"}), healthy_pod("b", labels={"ap": "web"})],
+            "closest is pod b: it requires app=web, but the pod has no label app (did you mean 'ap'?)",
+            id="typo",
+        ),
+    ],
+)
+def test_marker_without_pods_shows_its_selector_and_the_closest_pod(
+    pods: list[Json], closest: str
+) -> None:
+    (problem,) = only(snapshot(markers=[marker()], pods=pods)).problems
     assert (problem.severity, problem.reason) == ("waiting", "NoPods")
-    assert "app=web" in problem.message
+    assert problem.message == f"no pod of namespace default has app=web; {closest}"
 
 
 def test_invalid_field_is_reported_once_for_all_pods() -> None:
@@ -253,7 +294,12 @@ def test_view_has_the_documented_fields() -> None:
 @pytest.mark.parametrize(
     ("probe", "text"),
     [
-        pytest.param({"exec": {"command": ["sh", "-c", "a\nb"]}}, "exec sh -c a b", id="exec"),
+        pytest.param({"exec": {"command": ["sh", "-c", "a b"]}}, "exec sh -c 'a b'", id="exec"),
+        pytest.param(
+            {"exec": {"command": ["sh", "-c", "echo 'ä'\n\\x"]}},
+            r"exec sh -c $'echo \'ä\'\n\\x'",
+            id="exec-of-several-lines",
+        ),
         pytest.param({"httpGet": {"port": 80}}, "http-get http://:80/", id="http"),
         pytest.param(
             {"httpGet": {"port": "web", "path": "/x", "scheme": "HTTPS"}},
@@ -267,7 +313,7 @@ def test_view_has_the_documented_fields() -> None:
         pytest.param({}, "none", id="nothing"),
     ],
 )
-def test_check_text_is_one_line(probe: Json, text: str) -> None:
+def test_check_text_is_one_line_that_can_be_copied(probe: Json, text: str) -> None:
     assert check_text(msgspec.convert(probe, Probe)) == text
 
 

@@ -18,6 +18,7 @@ from support.snapshots import healthy_pod, marker, seen_pod, snapshot
 from kruise_probe.api.core import ExecAction, Probe
 from kruise_probe.daemon.identity import probe_hash
 from kruise_probe.inspection.link import Link, LinkState
+from kruise_probe.inspection.result_links import SHOWN_MESSAGE
 from kruise_probe.inspection.seen_pods import MAX_MESSAGE
 from kruise_probe.inspection.snapshot import Snapshot
 from kruise_probe.inspection.traces import traces_of
@@ -298,7 +299,11 @@ VALUE = [policy_wire("Succeeded", {"n": "0"}, from_message=[{"label": "n", "rege
             "starting",
             OLD,
             "0",
-            (LinkState.BROKEN, "ValueInvalid", "n=0; the message has no valid value for n"),
+            (
+                LinkState.BROKEN,
+                "ValueInvalid",
+                "n=0; label n has the static value 0: regex 'n=(.*)' finds no valid value in the message \"starting\"",
+            ),
             id="static-value",
         ),
     ],
@@ -311,6 +316,63 @@ def test_values_must_be_those_of_the_newest_message(
     shown = healthy_pod(labels={"app": "web", "n": label})
     found = end_of(snapshot(markers=[marked], pods=[shown], states=[result]))
     assert (found and (found.state, found.reason, found.text)) == ends
+
+
+@pytest.mark.parametrize(
+    ("value", "message", "says"),
+    [
+        pytest.param(
+            {"label": "n", "regex": "n=(.*)"},
+            "n=a/b",
+            "label n is removed: regex 'n=(.*)' finds no valid value in the message \"n=a/b\"",
+            id="invalid-value",
+        ),
+        pytest.param(
+            {"label": "n"},
+            "a/b",
+            'label n is removed: no valid value in the first line of the message "a/b"',
+            id="first-line",
+        ),
+        pytest.param(
+            {"annotation": "n", "regex": "n=.+"},
+            "x" * 100,
+            f"annotation n is removed: regex 'n=.+' finds no valid value in the message \"{'x' * SHOWN_MESSAGE}…\"",
+            id="long-message",
+        ),
+    ],
+)
+def test_invalid_value_has_its_pattern_its_message_and_what_happens(
+    value: Json, message: str, says: str
+) -> None:
+    policies = [policy_wire("Succeeded", from_message=[value])]
+    marked = marker(probes=[probe_wire(policies=policies)])
+    there = snapshot(
+        markers=[marked], pods=[healthy_pod()], states=[state_wire(message=message, probed=OLD)]
+    )
+    found = end_of(there)
+    assert found is not None
+    assert found.text == f"no marks in state Succeeded; {says}"
+
+
+@pytest.mark.parametrize(
+    ("message", "note"),
+    [
+        pytest.param("sh: 1: pgrep: not found", "127", id="dash"),
+        pytest.param("sh: pgrep: not found", "127", id="busybox"),
+        pytest.param("/bin/bash: line 1: pgrep: command not found", "127", id="bash"),
+        pytest.param("sh: 1: /check: Permission denied", "126", id="not-executable"),
+        pytest.param("sh: 1: cannot create /x: Permission denied", "", id="redirection"),
+        pytest.param("key not found", "", id="of-the-application"),
+    ],
+)
+def test_failed_command_that_a_shell_could_not_start_has_a_note(message: str, note: str) -> None:
+    pod = healthy_pod(conditions=[condition_wire("example.com/healthy", "False")])
+    states = [state_wire(state="Failed", message=message)]
+    there = snapshot(markers=[marker()], pods=[pod], states=states)
+    (compiled,) = there.compiled.values()
+    (trace,) = traces_of(there, there.pods[0], compiled)
+    (text,) = [each.text for each in trace.links if each.name == "result"]
+    assert (f"(usually exit code {note}: " in text) == bool(note)
 
 
 @pytest.mark.parametrize(

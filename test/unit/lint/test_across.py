@@ -150,7 +150,7 @@ def test_what_may_be_right_is_not_reported(texts: list[str]) -> None:
             [marker(selector="{matchLabels: {app: shop}}"), pods()],
             "1.yaml",
             Rule.NO_POD,
-            "the nearest is Deployment game: it requires app=shop, but the pod has app=game",
+            "the closest is Deployment game: it requires app=shop, but the pod has app=game; correct the selector",
             id="no-pod",
         ),
         pytest.param(
