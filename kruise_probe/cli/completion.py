@@ -78,7 +78,7 @@ class _List(msgspec.Struct, frozen=True):
 
 
 def _completer(list_path: Callable[[str], str]) -> Completer:
-    """Complete the names of the list at `list_path` of the namespace."""
+    """Complete names of the objects at `list_path(namespace)`."""
 
     def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
         try:

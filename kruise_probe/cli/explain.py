@@ -78,14 +78,9 @@ async def _explain(
         )
         snapshot = await reader.read()
         found = _select(snapshot, flags, namespace, names)
-        lonely = any(not snapshot.markers_of(each.pod) for each in found)
-        others = await reader.markers_everywhere() if lonely else []
-    return [
-        explanation(
-            snapshot, each, reader.notes, others=() if snapshot.markers_of(each.pod) else others
-        )
-        for each in found
-    ]
+        unmatched = any(not snapshot.markers_of(each.pod) for each in found)
+        others = await reader.markers_everywhere() if unmatched else []
+    return [explanation(snapshot, each, reader.notes, others=others) for each in found]
 
 
 def _select(

@@ -59,10 +59,8 @@ class LazyGroup(click.Group):
         _import_structlog_without_rich()
         if cmd_name in _OTHER_DISTRIBUTIONS:
             return _command_of_other_distribution(cmd_name)
-        place = _COMMANDS[cmd_name]
-        module_name, _, attribute = place.partition(":")
-        module = __import__(module_name, fromlist=[attribute])
-        command: click.Command = getattr(module, attribute)
+        module, _, attribute = _COMMANDS[cmd_name].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
 
     def resolve_command(
@@ -216,9 +214,10 @@ def _all_written() -> bool:
 def _runs_forever(arguments: Sequence[str], environment: Mapping[str, str]) -> bool:
     """Whether the command is manager or daemon, which shut down gracefully on SIGTERM."""
     try:
-        return with_mode(arguments, environment)[0:1] in ([mode] for mode in MODES)
+        words = with_mode(arguments, environment)
     except click.UsageError:
         return False
+    return bool(words) and words[0] in MODES
 
 
 def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:

@@ -217,7 +217,7 @@ async def _run_all(client: RestClient, seen: SeenPod, trials: Sequence[Trial]) -
     async def one(trial: Trial) -> TrialResult:
         if isinstance(trial.probe, Link):
             return not_run(blocking_text(trial.probe))
-        target = Target(pod_ip=seen.pod.ip, container_id=trial.check.probe.container_name)
+        target = Target(pod_ip=seen.pod.ip, container_id=trial.context.probe.container_name)
         async with places:
             return await run_probe(
                 client,

@@ -21,7 +21,7 @@ from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.nodes.plan import probes_of_marker
 from kruise_probe.controllers.pods.claims import Claims, claims_of
 from kruise_probe.controllers.pods.marking import Changes, marking
-from kruise_probe.inspection.link import Link, LinkState, PodCheck, broken
+from kruise_probe.inspection.link import Link, LinkState, ProbeContext, broken
 from kruise_probe.inspection.result_links import invalid_values, not_started_note
 from kruise_probe.inspection.seen_pods import SeenPod
 from kruise_probe.inspection.snapshot import Snapshot
@@ -32,8 +32,8 @@ from kruise_probe.inspection.spec_links import (
     pod_link,
     port_link,
 )
-from kruise_probe.inspection.status import JSON_VERSION, JsonView, check_text
-from kruise_probe.inspection.traces import checks_of
+from kruise_probe.inspection.status import JSON_VERSION, JsonView, handler_text
+from kruise_probe.inspection.traces import contexts_of
 
 HOST_NETWORK: Final = (
     "the pod uses the host's network: try connects to the loopback address of the node, "
@@ -86,7 +86,7 @@ class AttemptsView(JsonView, frozen=True):
 class Trial(NamedTuple):
     """A probe to run once, or the broken link that blocks it."""
 
-    check: PodCheck
+    context: ProbeContext
     probe: Probe | Link
 
 
@@ -138,18 +138,18 @@ def trials_of(snapshot: Snapshot, seen: SeenPod, marker: CompiledMarker) -> list
     containers = frozenset(each.name for each in pod.containers)
     planned = {each.name: each for each in probes_of_marker(marker, pod.containers, containers)}
     return [
-        Trial(check, _blocking_link(check) or planned[check.name].probe)
-        for check in checks_of(snapshot, seen, marker)
+        Trial(context, _blocking_link(context) or planned[context.name].probe)
+        for context in contexts_of(snapshot, seen, marker)
     ]
 
 
-def _blocking_link(check: PodCheck) -> Link | None:
+def _blocking_link(context: ProbeContext) -> Link | None:
     """The first broken link that blocks the probe."""
-    if check.left_out is not None and check.left_out.reason != REASON_NO_ROOM:
-        return broken("NodePodProbe", check.left_out.reason, check.left_out.why)
-    if check.claim is None:
-        return marker_link(check)
-    links = (each(check) for each in (pod_link, container_link, port_link))
+    if context.left_out is not None and context.left_out.reason != REASON_NO_ROOM:
+        return broken("NodePodProbe", context.left_out.reason, context.left_out.why)
+    if context.claim is None:
+        return marker_link(context)
+    links = (each(context) for each in (pod_link, container_link, port_link))
     return next((each for each in links if each.state is LinkState.BROKEN), None)
 
 
@@ -160,15 +160,15 @@ def blocking_text(link: Link) -> str:
 
 def attempt_view(trial: Trial, result: TrialResult, claims: Claims, now: datetime) -> AttemptView:
     """The view of one attempt. `claims` are those of all markers that select the pod."""
-    check = trial.check
-    writes = result.ran and not check.seen.pod.paused
-    marks = _marks(check, result, claims, now) if writes else NO_CHANGES
+    context = trial.context
+    writes = result.ran and not context.seen.pod.paused
+    marks = _marks(context, result, claims, now) if writes else NO_CHANGES
     condition = marks.conditions[0] if marks.conditions else None
     return AttemptView(
-        marker=check.marker.key.name,
-        probe=check.probe.name,
-        container_name=check.probe.container_name,
-        check=check_text(check.probe.probe),
+        marker=context.marker.key.name,
+        probe=context.probe.name,
+        container_name=context.probe.container_name,
+        check=handler_text(context.probe.probe),
         state=result.state,
         message=result.message,
         duration_seconds=result.duration_seconds,
@@ -179,10 +179,10 @@ def attempt_view(trial: Trial, result: TrialResult, claims: Claims, now: datetim
     )
 
 
-def _marks(check: PodCheck, result: TrialResult, claims: Claims, now: datetime) -> Changes:
+def _marks(context: ProbeContext, result: TrialResult, claims: Claims, now: datetime) -> Changes:
     """All marks of the result, also those that the pod has already, and the keys that are removed from the pod."""
-    states = {check.name: _state_of(check, result)}
-    pod = msgspec.structs.replace(check.seen.pod, owned=NOTHING_OWNED)
+    states = {context.name: _state_of(context, result)}
+    pod = msgspec.structs.replace(context.seen.pod, owned=NOTHING_OWNED)
     bare = msgspec.structs.replace(pod, labels={}, annotations={}, conditions=())
     written = marking(bare, claims, states, now=now) or NO_CHANGES
     changed = marking(pod, claims, states, now=now) or NO_CHANGES
@@ -192,21 +192,21 @@ def _marks(check: PodCheck, result: TrialResult, claims: Claims, now: datetime) 
     )
 
 
-def _state_of(check: PodCheck, result: TrialResult) -> ContainerProbeState:
+def _state_of(context: ProbeContext, result: TrialResult) -> ContainerProbeState:
     """The result as the daemon would report it."""
     return ContainerProbeState(
-        check.name,
+        context.name,
         result.state,
         message=result.message,
         first_line_length=result.first_line_length,
     )
 
 
-def _notes_on(check: PodCheck, result: TrialResult) -> list[str]:
+def _notes_on(context: ProbeContext, result: TrialResult) -> list[str]:
     """Marks without a valid value in the message, and why a command did not start."""
-    wanted = check.claim.wanted.get(result.state) if check.claim else None
-    invalid = invalid_values(wanted, _state_of(check, result)) if wanted else []
-    not_started = not_started_note(check.probe.probe, result.state, result.message)
+    wanted = context.claim.wanted.get(result.state) if context.claim else None
+    invalid = invalid_values(wanted, _state_of(context, result)) if wanted else []
+    not_started = not_started_note(context.probe.probe, result.state, result.message)
     return [*invalid, *filter(None, [not_started])]
 
 
@@ -224,18 +224,18 @@ def attempts_view(
     pod = seen.pod
     claims = claims_of(snapshot.markers_of(pod))
     conflicts = [
-        f"{each}; that probe writes it" for trial, _ in results for each in trial.check.conflicts
+        f"{each}; that probe writes it" for trial, _ in results for each in trial.context.conflicts
     ]
     network = [HOST_NETWORK] if seen.host_network else []
     about_results = [
-        f"{trial.check.name}: {note}"
+        f"{trial.context.name}: {note}"
         for trial, result in results
         if result.ran
-        for note in _notes_on(trial.check, result)
+        for note in _notes_on(trial.context, result)
     ]
     paused = [
         f"{paused_text(f'PodProbeMarker {marker.key}')}, and no marks are shown"
-        for marker in dict.fromkeys(trial.check.marker for trial, _ in results)
+        for marker in dict.fromkeys(trial.context.marker for trial, _ in results)
         if marker.paused
     ]
     if pod.paused:

@@ -22,7 +22,7 @@ from kruise_probe.inspection.status import (
     JSON_VERSION,
     JsonView,
     ResultView,
-    check_text,
+    handler_text,
     result_view,
 )
 from kruise_probe.inspection.traces import ProbeTrace, readiness_gates_of, traces_of
@@ -99,7 +99,7 @@ def explanation(
     *,
     others: Iterable[PodProbeMarker] = (),
 ) -> ExplanationView:
-    """The view of one pod; `others` are markers of any namespace."""
+    """The view of one pod; `others` are markers of any namespace, for a pod that no marker selects."""
     pod = seen.pod
     matching = snapshot.markers_of(pod)
     traces = [(each, traces_of(snapshot, seen, each)) for each in matching]
@@ -138,7 +138,9 @@ def explanation(
         ],
         more_not_matching=max(len(not_matching) - MAX_UNMATCHED, 0),
         readiness_gates=[_link_view(each) for each in readiness_gates_of(snapshot, seen)],
-        elsewhere=sorted(
+        elsewhere=[]
+        if matching
+        else sorted(
             str(each.key)
             for each in map(compile_marker, others)
             if each.key.namespace != pod.namespace and each.selector.matches(pod.labels)
@@ -175,7 +177,7 @@ def _trace_view(snapshot: Snapshot, seen: SeenPod, trace: ProbeTrace) -> TraceVi
     return TraceView(
         probe=trace.probe.name,
         container_name=trace.probe.container_name,
-        check=check_text(trace.probe.probe),
+        check=handler_text(trace.probe.probe),
         links=[
             _link_view(each) for each in trace.links if each.text or each.state is not LinkState.OK
         ],

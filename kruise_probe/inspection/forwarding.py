@@ -192,6 +192,6 @@ async def _receive(tunnel: _Tunnel, ours: socket.socket, port: ForwardedPort) ->
 async def _send(ours: socket.socket, port: ForwardedPort) -> None:
     """Copy what the prober sends until it closes its socket."""
     loop = asyncio.get_running_loop()
-    with contextlib.suppress(OSError):  # it closed its socket before it had read everything
+    with contextlib.suppress(OSError):  # the prober closed its socket before it had read everything
         while data := await loop.sock_recv(ours, _COPIED_BYTES):
             port.send(data)

@@ -37,7 +37,7 @@ class Link(NamedTuple):
     remedy: str = ""
 
 
-class PodCheck(NamedTuple):
+class ProbeContext(NamedTuple):
     """One probe of one pod, with everything that its links are computed from."""
 
     snapshot: Snapshot

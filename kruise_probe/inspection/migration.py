@@ -1,8 +1,6 @@
 """What changes in a cluster if kruise-probe replaces the PodProbeMarker of Kruise.
 
 A pure function of the objects of both: markers, NodePodProbes, CRDs, Kruise's manager, daemon and webhook.
-
-Source: no counterpart.
 """
 
 from collections import defaultdict

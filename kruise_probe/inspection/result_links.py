@@ -18,7 +18,7 @@ from kruise_probe.controllers.pods.values import values_of
 from kruise_probe.daemon.identity import probe_hash
 from kruise_probe.inspection.link import (
     Link,
-    PodCheck,
+    ProbeContext,
     broken,
     manager_remedy,
     ok,
@@ -30,16 +30,16 @@ MIN_GRACE_SECONDS: Final = 30
 """The daemon reports Unknown after a blocking reason has lasted this long; later for long periods."""
 FIRST_PROBE_SECONDS: Final = 10
 """Maximum delay of the first probe of a running container; the daemon spreads first probes over it."""
-VALUES_DELAYED: Final = timedelta(seconds=15)
-"""How long a value may be older than the message that it is from: 1.5 times the default of --message-update-interval."""
+MAX_VALUE_DELAY: Final = timedelta(seconds=15)
+"""How much later than its message a value may be written: 1.5 times the default of --message-update-interval."""
 SHOWN_MESSAGE: Final = 80
 """Maximum characters of a message without a valid value."""
 EXEC_STUCK: Final = "ExecStuck"
 """In the message of a command that times out every time, so that the daemon runs it less often."""
 
 
-def daemon_link(check: PodCheck) -> Link:
-    node, snapshot = check.seen.pod.node, check.snapshot
+def daemon_link(context: ProbeContext) -> Link:
+    node, snapshot = context.seen.pod.node, context.snapshot
     stale = snapshot.stale_reason(node)
     if stale:
         return broken("daemon", REASON_AGENT_STALE, stale)
@@ -51,14 +51,14 @@ def daemon_link(check: PodCheck) -> Link:
     return ok("daemon", f"the daemon on {node} is running")
 
 
-def result_link(check: PodCheck) -> Link:
-    result, probe = check.result, check.probe.probe
+def result_link(context: ProbeContext) -> Link:
+    result, probe = context.result, context.probe.probe
     if result is None:
-        if check.snapshot.node_pod_probes is None:
+        if context.snapshot.node_pod_probes is None:
             return ok("result", "unknown: no permission to list nodepodprobes")
-        return _no_result(check)
+        return _no_result(context)
     text = f"{result.state}: {result.message}" if result.message else result.state
-    if is_outdated(check):
+    if is_outdated(context):
         text = f"{text}; this is the result of the probe before it was edited"
         return waiting("result", "ResultOutdated", text)
     if result.state == ProbeState.UNKNOWN:
@@ -68,10 +68,10 @@ def result_link(check: PodCheck) -> Link:
             text = "Unknown: the daemon gave no reason"
         if reason == "ContainerRestarted":
             return waiting("result", reason, text)
-        return broken("result", reason, text, _command_hint(check) or unknown_remedy(reason))
+        return broken("result", reason, text, _command_hint(context) or unknown_remedy(reason))
     if EXEC_STUCK in (result.message or ""):
         return broken("result", EXEC_STUCK, text)
-    if _NO_PROGRAM.search(result.message or "") and (hint := _command_hint(check)):
+    if _NO_PROGRAM.search(result.message or "") and (hint := _command_hint(context)):
         return broken("result", "ExecImpossible", text, hint)
     if note := not_started_note(probe, result.state, result.message or ""):
         text += f" ({note})"
@@ -99,19 +99,19 @@ _NO_PROGRAM: Final = re.compile("no such file|not found", re.IGNORECASE)
 """In the message of runtimes that report a missing program as a failed command."""
 
 
-def is_outdated(check: PodCheck) -> bool:
+def is_outdated(context: ProbeContext) -> bool:
     """Whether the daemon has no result of the edited probe yet; False if it reports no hash, as Kruise's daemon."""
-    reported = check.result.probe_hash if check.result else None
-    entry = check.snapshot.entry_of(check.seen.pod)
+    reported = context.result.probe_hash if context.result else None
+    entry = context.snapshot.entry_of(context.seen.pod)
     current = next(
-        (each.probe for each in (entry and entry.probes) or () if each.name == check.name), None
+        (each.probe for each in (entry and entry.probes) or () if each.name == context.name), None
     )
     return bool(reported and current and reported != probe_hash(current))
 
 
-def _command_hint(check: PodCheck) -> str:
+def _command_hint(context: ProbeContext) -> str:
     """What to do if an exec command is one word with spaces: the runtime looks for a program of that name."""
-    action = check.probe.probe.exec
+    action = context.probe.probe.exec
     command = (action.command if action else None) or ()
     if len(command) != 1 or len(command[0].split()) < 2:
         return ""
@@ -119,11 +119,11 @@ def _command_hint(check: PodCheck) -> str:
     return f"split the command into its words: [{words}], or run it in a shell: [sh, -c, ...]"
 
 
-def _no_result(check: PodCheck) -> Link:
+def _no_result(context: ProbeContext) -> Link:
     """Why there is no result yet: initial delay, first attempts, or overdue."""
-    probe, now = check.probe.probe, check.snapshot.now
-    started_at = check.seen.running_since.get(check.probe.container_name)
-    created_at = parse_time(check.source.metadata.creation_timestamp)
+    probe, now = context.probe.probe, context.snapshot.now
+    started_at = context.seen.running_since.get(context.probe.container_name)
+    created_at = parse_time(context.source.metadata.creation_timestamp)
     delay = timedelta(seconds=probe.effective_initial_delay_seconds)
     if started_at is not None and now < started_at + delay:
         left = _seconds(started_at + delay - now)
@@ -139,7 +139,7 @@ def _no_result(check: PodCheck) -> Link:
     overdue_at = due + timedelta(seconds=wait)
     if now < overdue_at:
         text = f"No result yet; expect a result or an error within {_seconds(overdue_at - now)} s"
-        return waiting("result", "NoResultYet", text, _command_hint(check))
+        return waiting("result", "NoResultYet", text, _command_hint(context))
     text = f"No result {_seconds(now - due)} s after the first attempt was due"
     return broken("result", "ResultOverdue", text)
 
@@ -148,8 +148,8 @@ def _seconds(span: timedelta) -> int:
     return int(span.total_seconds()) + 1
 
 
-def provider_link(check: PodCheck) -> Link:
-    pod, condition_type = check.seen.pod, check.probe.pod_condition_type
+def provider_link(context: ProbeContext) -> Link:
+    pod, condition_type = context.seen.pod, context.probe.pod_condition_type
     if SERVERLESS_PROBES_ANNOTATION not in pod.annotations:
         text = (
             f"the pod on virtual node {pod.node} has no annotation {SERVERLESS_PROBES_ANNOTATION}"
@@ -158,48 +158,48 @@ def provider_link(check: PodCheck) -> Link:
     if not condition_type:
         text = "the probe has no podConditionType, so the provider cannot report its result"
         return broken("provider", "ConditionTypeMissing", text)
-    if check.result is None:
+    if context.result is None:
         text = f"the provider has not set condition {condition_type} on the pod"
         return broken("provider", "ProviderSilent", text)
     return ok("provider", "the provider has set the condition")
 
 
-def condition_link(check: PodCheck) -> Link:
-    wanted, claim, result = check.probe.pod_condition_type, check.claim, check.result
+def condition_link(context: ProbeContext) -> Link:
+    wanted, claim, result = context.probe.pod_condition_type, context.claim, context.result
     if not wanted:
         return ok("condition")
-    conflict = _conflict_text(check, "condition type")
+    conflict = _conflict_text(context, "condition type")
     if conflict:
         return broken("condition", "Conflict", conflict)
     if claim is None or not claim.condition_type:
         return broken("condition", "InvalidSpec", f"probes may not set the condition {wanted}")
-    current = check.seen.pod.condition(wanted)
+    current = context.seen.pod.condition(wanted)
     text = f"{wanted} is {current.status if current else 'missing'}"
-    if result is None or check.virtual:
+    if result is None or context.virtual:
         return ok("condition", text if current else "")
     if current is None or current.status != CONDITION_STATUS.get(result.state):
         text += f", but the result is {result.state}"
-        return _behind_link(check, result, "condition", "ConditionBehind", text)
+        return _behind_link(context, result, "condition", "ConditionBehind", text)
     return ok("condition", text)
 
 
-def marks_link(check: PodCheck) -> Link:
-    if not check.probe.marker_policy:
+def marks_link(context: ProbeContext) -> Link:
+    if not context.probe.marker_policy:
         return ok("marks")
-    conflict = _conflict_text(check, "label") or _conflict_text(check, "annotation")
+    conflict = _conflict_text(context, "label") or _conflict_text(context, "annotation")
     if conflict:
         return broken("marks", "Conflict", conflict)
-    result, claim = check.result, check.claim
+    result, claim = context.result, context.claim
     wanted = claim.wanted.get(result.state) if claim and result else None
     if claim is None or wanted is None or result is None:
         return ok("marks", "unchanged")
-    return _values_link(check, claim, result, wanted)
+    return _values_link(context, claim, result, wanted)
 
 
 def _values_link(
-    check: PodCheck, claim: Claim, result: ContainerProbeState, wanted: WantedMarks
+    context: ProbeContext, claim: Claim, result: ContainerProbeState, wanted: WantedMarks
 ) -> Link:
-    pod, snapshot, values = check.seen.pod, check.snapshot, values_of(wanted, result)
+    pod, snapshot, values = context.seen.pod, context.snapshot, values_of(wanted, result)
     wrong_labels = _different(values.labels, pod.labels)
     wrong_annotations = _different(values.annotations, pod.annotations)
     if wrong_labels or wrong_annotations:
@@ -212,9 +212,9 @@ def _values_link(
         only_values = all(claim.is_from_message("labels", each) for each in wrong_labels) and all(
             claim.is_from_message("annotations", each) for each in wrong_annotations
         )
-        if only_values and snapshot.is_recent(result.last_probe_time, within=VALUES_DELAYED):
+        if only_values and snapshot.is_recent(result.last_probe_time, within=MAX_VALUE_DELAY):
             return waiting("marks", "ValueNew", f"{text}; the message is a few seconds old")
-        return _behind_link(check, result, "marks", "MarksBehind", text)
+        return _behind_link(context, result, "marks", "MarksBehind", text)
     shown = [
         f"{key}={value}"
         for key, value in (*values.labels.items(), *values.annotations.items())
@@ -273,26 +273,26 @@ def _differences(
     ]
 
 
-def _conflict_text(check: PodCheck, kind: str) -> str:
-    return listed([str(each) for each in check.conflicts if each.kind == kind])
+def _conflict_text(context: ProbeContext, kind: str) -> str:
+    return listed([str(each) for each in context.conflicts if each.kind == kind])
 
 
 def _behind_link(
-    check: PodCheck, result: ContainerProbeState, name: str, reason: str, text: str
+    context: ProbeContext, result: ContainerProbeState, name: str, reason: str, text: str
 ) -> Link:
-    source = check.source
-    if check.snapshot.is_recent(result.last_transition_time, source.metadata.creation_timestamp):
+    source = context.source
+    if context.snapshot.is_recent(result.last_transition_time, source.metadata.creation_timestamp):
         return waiting(name, "ResultNew", f"{text}; the result is a few seconds old")
-    refusal = _refusal(check)
+    refusal = _refusal(context)
     if refusal:
         return broken(name, "PodNotMarked", f"{text}; the marker's status says: {refusal}")
-    return broken(name, reason, text, manager_remedy(virtual=check.virtual))
+    return broken(name, reason, text, manager_remedy(virtual=context.virtual))
 
 
-def _refusal(check: PodCheck) -> str:
+def _refusal(context: ProbeContext) -> str:
     """The marker's condition about a write to this pod that the API server refused, or empty."""
-    for condition in (check.source.status and check.source.status.conditions) or ():
+    for condition in (context.source.status and context.source.status.conditions) or ():
         message = condition.message or ""
-        if condition.reason == "PodNotMarked" and f"{check.seen.key}: " in message:
+        if condition.reason == "PodNotMarked" and f"{context.seen.key}: " in message:
             return message
     return ""

@@ -187,9 +187,9 @@ class Snapshot:
         reported = any(each.probe_states for each in reports)
         return agent_lease_name(node) not in self.leases and not reported
 
-    def shared_port_owner(self, pod: Pod, port: int | None) -> str:
+    def shared_port_owner(self, pod: Pod, port: int) -> str:
         """The other pod whose process answers for `pod` at this port, or empty. Only the playground reports any."""
-        owner = self._shared_ports.get(port or 0, "")
+        owner = self._shared_ports.get(port, "")
         return "" if owner == str(pod.key) else owner
 
     @cached_property

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from typing import Final
 
-from kruise_probe.api.core import Probe
 from kruise_probe.api.names import PAUSED_ANNOTATION, REASON_NO_ROOM, REASON_PAUSED
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.v1alpha1 import PodProbeMarker
@@ -11,7 +10,7 @@ from kruise_probe.controllers.markers.conditions import SELECTOR_CYCLE
 from kruise_probe.controllers.nodes.plan import probes_of_marker
 from kruise_probe.inspection.link import (
     Link,
-    PodCheck,
+    ProbeContext,
     broken,
     manager_remedy,
     ok,
@@ -21,25 +20,25 @@ from kruise_probe.inspection.link import (
 from kruise_probe.inspection.selectors import did_you_mean, selector_text
 
 
-def marker_link(check: PodCheck) -> Link:
-    marker = check.marker
+def marker_link(context: ProbeContext) -> Link:
+    marker = context.marker
     if marker.deleting:
         return broken("marker", "MarkerDeleting", f"PodProbeMarker {marker.key} is being deleted")
-    if check.claim is None:
+    if context.claim is None:
         errors = "; ".join(str(each) for each in marker.errors) or "its name is not unique"
         return broken("marker", "InvalidSpec", f"the probe is invalid and ignored: {errors}")
     if marker.paused:
         text = paused_text(f"PodProbeMarker {marker.key}")
         return waiting("marker", REASON_PAUSED, text, paused_remedy("podprobemarker", marker.key))
-    cycle = check.snapshot.cycle_through(marker.key)
+    cycle = context.snapshot.cycle_through(marker.key)
     if cycle:
         text = f"labels that probes write select and deselect the pod repeatedly: {cycle}"
         return broken("marker", SELECTOR_CYCLE, text)
     return ok("marker", f"{marker.key} selects {selector_text(marker.selector)}")
 
 
-def pod_link(check: PodCheck) -> Link:
-    pod = check.seen.pod
+def pod_link(context: ProbeContext) -> Link:
+    pod = context.seen.pod
     if pod.deleting:
         return broken("pod", "PodTerminating", "the pod is terminating and no longer probed")
     if not pod.active:
@@ -49,13 +48,13 @@ def pod_link(check: PodCheck) -> Link:
     if pod.mirror:
         return broken("pod", "StaticPod", "a static pod; only its kubelet may update it")
     if not pod.node:
-        why = f": {check.seen.unscheduled}" if check.seen.unscheduled else ""
+        why = f": {context.seen.unscheduled}" if context.seen.unscheduled else ""
         return broken("pod", "PodNotScheduled", f"the pod is not scheduled{why}")
-    nodes = check.snapshot.nodes
+    nodes = context.snapshot.nodes
     if nodes is not None and pod.node not in nodes:
         return broken("pod", "NodeNotFound", f"Node {pod.node} does not exist")
-    if not pod.initialized and not check.virtual:
-        stopped = [f"{name} ({why})" for name, why in sorted(check.seen.stopped.items())]
+    if not pod.initialized and not context.virtual:
+        stopped = [f"{name} ({why})" for name, why in sorted(context.seen.stopped.items())]
         detail = f"; not running: {', '.join(stopped)}" if stopped else ""
         text = f"init containers of the pod have not completed{detail}"
         return broken("pod", "PodNotInitialized", text)
@@ -79,20 +78,20 @@ def pause_notes(markers: Iterable[PodProbeMarker], pods: Iterable[Pod]) -> list[
     ]
 
 
-def container_link(check: PodCheck) -> Link:
-    pod, name = check.seen.pod, check.probe.container_name
+def container_link(context: ProbeContext) -> Link:
+    pod, name = context.seen.pod, context.probe.container_name
     container = pod.container(name)
     if container is None:
-        if name in check.seen.not_probed:
+        if name in context.seen.not_probed:
             text = f"{name} is an init or ephemeral container; only regular containers and sidecars are probed"
             return broken("container", "ContainerNotProbed", text)
         names = [each.name for each in pod.containers]
         text = f"the pod has no container {name}, only {', '.join(names) or 'none'}.{did_you_mean(name, names)}"
         return broken("container", "ContainerMissing", text.removesuffix("."))
-    if check.virtual:
+    if context.virtual:
         return ok("container", name)
-    if name in check.seen.stopped:
-        text = f"container {name} is not running: {check.seen.stopped[name]}"
+    if name in context.seen.stopped:
+        text = f"container {name} is not running: {context.seen.stopped[name]}"
         return broken("container", "ContainerNotRunning", text)
     if container.has_startup_probe and name not in pod.started:
         text = f"the startupProbe of container {name} has not succeeded yet"
@@ -100,41 +99,31 @@ def container_link(check: PodCheck) -> Link:
     return ok("container", f"{name} is running")
 
 
-def port_name_of(probe: Probe) -> str:
-    """The named container port of a probe, or empty."""
-    action = probe.http_get or probe.tcp_socket
-    return action.port if action is not None and isinstance(action.port, str) else ""
-
-
-def port_number_of(probe: Probe) -> int | None:
-    """The port of a probe, if it is a number."""
+def port_link(context: ProbeContext) -> Link:
+    probe = context.probe.probe
     action = probe.http_get or probe.tcp_socket or probe.grpc
-    return action.port if action is not None and isinstance(action.port, int) else None
-
-
-def port_link(check: PodCheck) -> Link:
-    name = port_name_of(check.probe.probe)
-    container = check.seen.pod.container(check.probe.container_name)
-    if container is None:
+    container = context.seen.pod.container(context.probe.container_name)
+    if action is None or container is None:
         return ok("port")
-    number = container.port_number(name) if name else port_number_of(check.probe.probe)
-    if name and number is None:
-        ports = [port for port, _ in container.ports]
+    port = action.port
+    number = port if isinstance(port, int) else container.port_number(port)
+    if number is None:
+        ports = [name for name, _ in container.ports]
         text = (
-            f"container {container.name} has no port named {name}, only {', '.join(ports) or 'none'}."
-            f"{did_you_mean(name, ports)}"
+            f"container {container.name} has no port named {port}, only {', '.join(ports) or 'none'}."
+            f"{did_you_mean(str(port), ports)}"
         )
         return broken("port", "PortNameUnknown", text.removesuffix("."))
-    other = check.snapshot.shared_port_owner(check.seen.pod, number)
+    other = context.snapshot.shared_port_owner(context.seen.pod, number)
     if other:
         text = f"pod {other} listens on all addresses at port {number}, so it answers this probe"
         return broken("port", "PortShared", text)
-    return ok("port", f"{name} is {number}" if name else "")
+    return ok("port", "" if port == number else f"{port} is {number}")
 
 
-def manager_link(check: PodCheck) -> Link:
+def manager_link(context: ProbeContext) -> Link:
     """Never broken by itself: without leader election a working manager renews no Lease. See `missing_manager_link`."""
-    snapshot = check.snapshot
+    snapshot = context.snapshot
     if snapshot.leases is None:
         return ok("manager", "unknown: no permission to list leases")
     if snapshot.manager_problem:
@@ -142,13 +131,13 @@ def manager_link(check: PodCheck) -> Link:
     return ok("manager", f"{snapshot.leader} is the leader" if snapshot.leader else "")
 
 
-def missing_manager_link(check: PodCheck, end: Link) -> Link | None:
+def missing_manager_link(context: ProbeContext, end: Link) -> Link | None:
     """The broken link of the manager, if `end` waits for a write of a manager and none leads."""
-    problem = check.snapshot.manager_problem
+    problem = context.snapshot.manager_problem
     if not problem or end.reason not in _WRITTEN_BY_MANAGER:
         return None
     text = f"{problem}; {end.name}: {end.text}"
-    return broken("manager", "ManagerNotRunning", text, manager_remedy(virtual=check.virtual))
+    return broken("manager", "ManagerNotRunning", text, manager_remedy(virtual=context.virtual))
 
 
 _WRITTEN_BY_MANAGER: Final = frozenset(
@@ -156,52 +145,52 @@ _WRITTEN_BY_MANAGER: Final = frozenset(
 )
 
 
-def node_pod_probe_link(check: PodCheck) -> Link:
-    link, pod, snapshot = "NodePodProbe", check.seen.pod, check.snapshot
-    if check.left_out is not None:
-        return broken(link, check.left_out.reason, check.left_out.why, check.left_out.remedy)
+def node_pod_probe_link(context: ProbeContext) -> Link:
+    link, pod, snapshot = "NodePodProbe", context.seen.pod, context.snapshot
+    if context.left_out is not None:
+        return broken(link, context.left_out.reason, context.left_out.why, context.left_out.remedy)
     if snapshot.node_pod_probes is None:
         return ok(link, "unknown: no permission to list nodepodprobes")
     wanted = next(
         each
-        for each in probes_of_marker(check.marker, pod.containers, pod.started)
-        if each.name == check.name
+        for each in probes_of_marker(context.marker, pod.containers, pod.started)
+        if each.name == context.name
     )
     entry = snapshot.entry_of(pod)
     current = next(
-        (each for each in (entry.probes if entry else None) or () if each.name == check.name),
+        (each for each in (entry.probes if entry else None) or () if each.name == context.name),
         None,
     )
     if entry is not None and current == wanted and entry.ip == pod.ip:
         return ok(link, f"{pod.node} contains the probe")
-    if snapshot.is_recent(check.source.metadata.creation_timestamp):
+    if snapshot.is_recent(context.source.metadata.creation_timestamp):
         return waiting(link, "MarkerNew", "the marker was created a few seconds ago")
-    no_room = _no_room_message(check) if current is None else ""
+    no_room = _no_room_message(context) if current is None else ""
     if no_room:
         return broken(link, REASON_NO_ROOM, f"the marker's status says: {no_room}")
     if pod.node not in snapshot.node_pod_probes:
         reason, what = "EntryMissing", f"NodePodProbe {pod.node} does not exist"
     elif current is None:
         reason = "EntryMissing"
-        what = f"NodePodProbe {pod.node} does not contain {check.name} of this pod"
+        what = f"NodePodProbe {pod.node} does not contain {context.name} of this pod"
     else:
         reason = "EntryBehind"
         what = f"NodePodProbe {pod.node} still contains an earlier version of the probe"
-    return broken(link, reason, what + _why_behind(check), manager_remedy())
+    return broken(link, reason, what + _why_behind(context), manager_remedy())
 
 
-def _no_room_message(check: PodCheck) -> str:
+def _no_room_message(context: ProbeContext) -> str:
     """The marker's condition about pods that do not fit into this node's NodePodProbe, or empty."""
-    for condition in (check.source.status and check.source.status.conditions) or ():
+    for condition in (context.source.status and context.source.status.conditions) or ():
         message = condition.message or ""
-        if condition.reason == REASON_NO_ROOM and f" {check.seen.pod.node} (" in message:
+        if condition.reason == REASON_NO_ROOM and f" {context.seen.pod.node} (" in message:
             return message
     return ""
 
 
-def _why_behind(check: PodCheck) -> str:
+def _why_behind(context: ProbeContext) -> str:
     """Why the manager has not applied the marker, from the marker's status; or empty."""
-    source = check.source
+    source = context.source
     if source.status is None:
         return "; no manager has written this marker's status"
     generation = source.metadata.generation or 0

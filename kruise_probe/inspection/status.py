@@ -367,7 +367,7 @@ def _probe_view(probe: PodContainerProbe) -> ProbeView:
     return ProbeView(
         name=probe.name,
         container_name=probe.container_name,
-        check=check_text(numbers),
+        check=handler_text(numbers),
         initial_delay_seconds=numbers.effective_initial_delay_seconds,
         period_seconds=numbers.effective_period_seconds,
         timeout_seconds=numbers.effective_timeout_seconds,
@@ -391,7 +391,7 @@ _ESCAPES: Final = {
 }  # fmt: skip
 
 
-def check_text(probe: Probe) -> str:
+def handler_text(probe: Probe) -> str:
     """The handler of a probe on one line: `exec sh -c 'test -e idle'`, `http-get http://:8080/healthz`."""
     match probe.handler:
         case ExecAction() as action:

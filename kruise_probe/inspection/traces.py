@@ -2,8 +2,6 @@
 
 Links are in the order in which a result comes about. The first link that is not OK ends the trace, because later links
 depend on it. The manager's own functions compute the desired state of each link.
-
-Source: no counterpart.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +15,7 @@ from kruise_probe.controllers.limits import left_out_of, reported_without_room
 from kruise_probe.controllers.pods.claims import Claim, claims_of, conflicts_of
 from kruise_probe.controllers.serverless import is_virtual, states_of
 from kruise_probe.inspection import result_links, spec_links
-from kruise_probe.inspection.link import Link, LinkState, PodCheck, broken, ok, waiting
+from kruise_probe.inspection.link import Link, LinkState, ProbeContext, broken, ok, waiting
 from kruise_probe.inspection.seen_pods import SeenPod
 from kruise_probe.inspection.selectors import did_you_mean, why_not
 from kruise_probe.inspection.snapshot import Snapshot
@@ -48,17 +46,17 @@ def traces_of(snapshot: Snapshot, seen: SeenPod, marker: CompiledMarker) -> list
     return [
         ProbeTrace(
             marker,
-            check.probe,
-            tuple(_links(check)),
-            check.result,
-            result_links.is_outdated(check),
-            check.claim,
+            context.probe,
+            tuple(_links(context)),
+            context.result,
+            result_links.is_outdated(context),
+            context.claim,
         )
-        for check in checks_of(snapshot, seen, marker)
+        for context in contexts_of(snapshot, seen, marker)
     ]
 
 
-def checks_of(snapshot: Snapshot, seen: SeenPod, marker: CompiledMarker) -> list[PodCheck]:
+def contexts_of(snapshot: Snapshot, seen: SeenPod, marker: CompiledMarker) -> list[ProbeContext]:
     """What the links of each probe of a marker are computed from, in the marker's order."""
     pod = seen.pod
     markers = snapshot.markers_of(pod)
@@ -71,11 +69,11 @@ def checks_of(snapshot: Snapshot, seen: SeenPod, marker: CompiledMarker) -> list
     conflicts = conflicts_of(marker, claims)
     by_name = {claim.name: claim for claim in claims.claims} if marker.live else {}
     source = snapshot.sources[marker.key]
-    checks = []
+    contexts = []
     for probe in source.spec.probes or ():
         name = f"{marker.key.name}#{probe.name}"
-        checks.append(
-            PodCheck(
+        contexts.append(
+            ProbeContext(
                 snapshot,
                 seen,
                 source,
@@ -88,22 +86,22 @@ def checks_of(snapshot: Snapshot, seen: SeenPod, marker: CompiledMarker) -> list
                 None if virtual else left_out.get(marker.key.name),
             )
         )
-    return checks
+    return contexts
 
 
-def _links(check: PodCheck) -> list[Link]:
+def _links(context: ProbeContext) -> list[Link]:
     links: list[Link] = []
-    for link_of in _ON_VIRTUAL_NODES if check.virtual else _ON_NODES:
-        links.append(link_of(check))
+    for link_of in _ON_VIRTUAL_NODES if context.virtual else _ON_NODES:
+        links.append(link_of(context))
         if links[-1].state is not LinkState.OK:
             break
-    manager = spec_links.missing_manager_link(check, links[-1])
+    manager = spec_links.missing_manager_link(context, links[-1])
     if manager is None:
         return links
     return [*takewhile(lambda each: each.name != manager.name, links), manager]
 
 
-_ON_NODES: Final[tuple[Callable[[PodCheck], Link], ...]] = (
+_ON_NODES: Final[tuple[Callable[[ProbeContext], Link], ...]] = (
     spec_links.marker_link,
     spec_links.pod_link,
     spec_links.container_link,
@@ -115,7 +113,7 @@ _ON_NODES: Final[tuple[Callable[[PodCheck], Link], ...]] = (
     result_links.condition_link,
     result_links.marks_link,
 )
-_ON_VIRTUAL_NODES: Final[tuple[Callable[[PodCheck], Link], ...]] = (
+_ON_VIRTUAL_NODES: Final[tuple[Callable[[ProbeContext], Link], ...]] = (
     spec_links.marker_link,
     spec_links.pod_link,
     spec_links.container_link,

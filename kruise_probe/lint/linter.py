@@ -127,7 +127,7 @@ class _Linter:
 
     def _flaw(self, source: Source, flaw: Flaw, path: str = "") -> None:
         """Add a flaw of the file to the findings. A file of a folder that is not for Kubernetes has none."""
-        self._miss(source.name)
+        self._mark_unclear(source.name)
         is_template = flaw.rule is Rule.TEMPLATE
         concerned = source.mentions_markers if is_template else source.looks_like_kubernetes
         if source.named or concerned:
@@ -135,13 +135,13 @@ class _Linter:
                 Finding(source.name, flaw.position, path, flaw.rule, flaw.message)
             )
 
-    def _miss(self, file: str) -> None:
-        """Note that objects of a file are not known."""
+    def _mark_unclear(self, file: str) -> None:
+        """Note that not all objects of a file are known."""
         self._unclear_file = self._unclear_file or file
 
     def _document(self, source: Source, document: Document) -> None:
         if _changes_labels(source.name, document.root):
-            self._miss(source.name)
+            self._mark_unclear(source.name)
         objects = list(_objects(document.root))
         for flaw in document.flaws if objects else ():
             self._flaw(source, flaw, _path_of(flaw, document.root))
@@ -155,20 +155,20 @@ class _Linter:
         if is_marker(root):
             self._marker(file, root)
         elif wrong:
-            self._miss(file)
+            self._mark_unclear(file)
         else:
             found = described_pods(file, root)
             self._templates += found.templates
             self._added |= found.added_containers
             if not found.readable:
-                self._miss(file)
+                self._mark_unclear(file)
             self._all_pods &= found.shows_all_pods
 
     def _marker(self, file: str, root: MappingNode) -> None:
         findings, marker = self._checker.check(file, root)
         self._findings += findings
         if marker is None:
-            self._miss(file)
+            self._mark_unclear(file)
         else:
             self._markers.append(marker)
 

@@ -20,7 +20,6 @@ from kruise_probe.api.resources import MARKERS
 from kruise_probe.api.times import format_micro_time, format_time
 from kruise_probe.inspection.explanation import MAX_UNMATCHED, explanation
 from kruise_probe.inspection.link import LinkState
-from kruise_probe.inspection.status import status_view
 from kruise_probe.inspection.traces import traces_of
 
 Json = dict[str, Any]
@@ -314,7 +313,8 @@ def test_markers_that_do_not_match_are_counted_beyond_the_limit(others: int) -> 
 
 
 def test_markers_of_other_namespaces_are_listed_if_they_would_select_the_pod() -> None:
-    built = snapshot(markers=[marker()], pods=[healthy_pod()])
+    built = snapshot(pods=[healthy_pod()])
+    selected = snapshot(markers=[marker()], pods=[healthy_pod()])
     others = [
         marker(name="same-labels", namespace="b"),
         marker(name="same-labels", namespace="a"),
@@ -327,24 +327,8 @@ def test_markers_of_other_namespaces_are_listed_if_they_would_select_the_pod() -
         "a/same-labels",
         "b/same-labels",
     ]
+    assert explanation(selected, selected.pods[0], [], others=decoded).elsewhere == []
     assert view_of(markers=[marker(), *others[:2]]).not_matching == []
-
-
-@pytest.mark.parametrize(
-    ("pods", "says"),
-    [
-        pytest.param([], "no pod of namespace default has app=web", id="no-pods"),
-        pytest.param([healthy_pod(labels={"app": "wbe"})], "; nearest is pod web-0: ", id="a-near-one"),
-    ],
-)  # fmt: skip
-def test_a_marker_without_pods_names_the_nearest(pods: list[Json], says: str) -> None:
-    built = snapshot(markers=[marker()], pods=pods)
-    (only,) = status_view(built, built.markers, []).markers
-    (problem,) = [each for each in only.problems if each.reason == "NoPods"]
-
-    assert says in problem.message
-    assert (problem.severity, problem.link) == ("waiting", "selector")
-    assert ("nearest" in problem.message) == bool(pods)
 
 
 def test_virtual_nodes_have_no_port_and_no_daemon() -> None:

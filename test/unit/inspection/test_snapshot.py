@@ -223,13 +223,12 @@ def test_what_happened_within_five_seconds_is_recent(ages: list[int | None], rec
         pytest.param('{"80": "default/web-1"}', 80, "default/web-1", id="another-pod"),
         pytest.param('{"80": "default/web-0"}', 80, "", id="itself"),
         pytest.param('{"80": "default/web-1"}', 81, "", id="another-port"),
-        pytest.param('{"0": "default/web-1", "1": "default/web-1"}', None, "default/web-1", id="no-port"),
         pytest.param("nonsense", 80, "", id="malformed"),
         pytest.param(None, 80, "", id="none"),
     ],
 )  # fmt: skip
 def test_a_shared_port_has_the_owner_that_the_playground_reports(
-    annotation: str | None, port: int | None, owner: str
+    annotation: str | None, port: int, owner: str
 ) -> None:
     node = node_wire()
     if annotation is not None:

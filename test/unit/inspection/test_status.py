@@ -9,7 +9,7 @@ from support.snapshots import healthy_pod, marker, snapshot
 from kruise_probe.api.core import Probe
 from kruise_probe.inspection.explanation import MAX_UNMATCHED, explanation
 from kruise_probe.inspection.snapshot import Snapshot
-from kruise_probe.inspection.status import MarkerView, check_text, status_view
+from kruise_probe.inspection.status import MarkerView, handler_text, status_view
 
 Json = dict[str, Any]
 
@@ -176,7 +176,7 @@ def test_marker_without_pods_shows_its_selector_and_the_closest_pod(
     pods: list[Json], closest: str
 ) -> None:
     (problem,) = only(snapshot(markers=[marker()], pods=pods)).problems
-    assert (problem.severity, problem.reason) == ("waiting", "NoPods")
+    assert (problem.severity, problem.link, problem.reason) == ("waiting", "selector", "NoPods")
     assert problem.message == f"no pod of namespace default has app=web; {closest}"
 
 
@@ -313,8 +313,8 @@ def test_view_has_the_documented_fields() -> None:
         pytest.param({}, "none", id="nothing"),
     ],
 )
-def test_check_text_is_one_line_that_can_be_copied(probe: Json, text: str) -> None:
-    assert check_text(msgspec.convert(probe, Probe)) == text
+def test_handler_text_is_one_line_that_can_be_copied(probe: Json, text: str) -> None:
+    assert handler_text(msgspec.convert(probe, Probe)) == text
 
 
 def test_closest_markers_that_do_not_match_are_listed() -> None:
