@@ -123,9 +123,7 @@ async def test_error_is_one_line(
         pytest.param("status -o name -l team=a", [], id="markers-without-the-label"),
         pytest.param("status -o name -l '!team'", ["podprobemarker.{}/marker"], id="markers"),
         pytest.param("status -o name ppm/marker", ["podprobemarker.{}/marker"], id="kind-and-name"),
-        pytest.param(
-            "status -o name marker ppm/marker", ["podprobemarker.{}/marker"], id="names"
-        ),
+        pytest.param("status -o name marker ppm/marker", ["podprobemarker.{}/marker"], id="names"),
         pytest.param(
             "explain -l app=web", ["{}/web: 1 of 1 probes works (1 Succeeded)"], id="pods"
         ),
