@@ -10,6 +10,7 @@ aggregated instead of dropped. An event that cannot be written does not block ot
 """
 
 import asyncio
+import contextlib
 import heapq
 import random
 from collections import deque
@@ -177,11 +178,9 @@ class EventRecorder:
             if self._ready:
                 return
             self._wake.clear()
-            try:
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(self._later[0][0] if self._later else None):
                     await self._wake.wait()
-            except TimeoutError:
-                continue
 
     async def _write(self, series: EventSeries) -> None:
         now = asyncio.get_running_loop().time() + CLOCK_SLACK_SECONDS

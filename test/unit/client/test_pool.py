@@ -118,6 +118,25 @@ async def test_close_does_not_wait_for_a_connection_lost_while_dialing(looptime:
     assert looptime == 0
 
 
+async def test_close_waits_a_second_for_a_connection_that_does_not_end(looptime: float) -> None:
+    class Stuck(FakeTransport):
+        def abort(self, error: Exception | None = None) -> None:
+            pass
+
+        close = abort
+
+    async def dial(on_lost: Callable[[HttpConnection], None]) -> HttpConnection:
+        connection = HttpConnection(on_lost)
+        Stuck(connection)
+        return connection
+
+    pool = Pool(dial)
+    await pool.acquire()
+    await pool.close()
+
+    assert looptime == 1
+
+
 async def test_connection_dialed_after_close_is_closed() -> None:
     server = Server(dial_seconds=1)
     pool = Pool(server.dial)

@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -34,7 +34,7 @@ from kruise_probe.client.event_series import (
     ObjectReference,
     event_name,
 )
-from kruise_probe.client.recorder import EventRecorder
+from kruise_probe.client.recorder import MAX_TRIES, RETRY_SECONDS, EventRecorder
 from kruise_probe.client.request import PatchType
 
 POD = ObjectReference("default", "web-0", "u1")
@@ -270,6 +270,22 @@ async def test_transient_errors_are_retried(error: KubeError) -> None:
         await asyncio.sleep(45)
 
     assert events.only["count"] == 1
+
+
+async def test_a_write_resets_the_number_of_tries() -> None:
+    events = FakeEvents()
+    async with running(events) as recorder:
+        for count in (1, 2):
+            failures = iter(range(MAX_TRIES - 1))
+
+            def fault(left: Iterator[int] = failures) -> None:
+                if next(left, None) is not None:
+                    raise ConnectionFailed("refused")
+
+            events.fault = fault
+            failed(recorder)
+            await asyncio.sleep(MAX_TRIES * RETRY_SECONDS)
+            assert events.only["count"] == count
 
 
 async def test_early_timer_does_not_spin(

@@ -133,4 +133,5 @@ def test_delete_request_may_have_a_uid_precondition() -> None:
     without = requests.delete(MARKERS, NamespacedName("a", "b"), uid="")
 
     assert msgspec.json.decode(with_uid.body or b"")["preconditions"] == {"uid": "u1"}
-    assert without.body is None
+    assert with_uid.content_type == "application/json"
+    assert (without.body, without.content_type) == (None, "")

@@ -5,6 +5,7 @@ import json
 import ssl
 import stat
 import subprocess
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import yaml
 from support.scripted_http import Received, ScriptedHttpServer, answer, refusal
 
 from kruise_probe.api.errors import ConnectionFailed, Unauthorized
+from kruise_probe.client import dialer
 from kruise_probe.client.config import load_config
 from kruise_probe.client.rest import RestClient
 
@@ -113,6 +115,24 @@ async def test_untrusted_server_is_an_error_with_the_reason(
     )
     with pytest.raises(ConnectionFailed, match=words):
         await version_of(tmp_path, server_tls(pki, certificate), cluster, {})
+
+
+async def test_tls_connection_reserves_less_than_64_kib(pki: Path, tmp_path: Path) -> None:
+    """asyncio's own TLS reserves 256 KiB, and a manager has fifty connections."""
+    async with ScriptedHttpServer([answer(200, {})]).running(server_tls(pki, "ip")) as server:
+        path = tmp_path / "kubeconfig"
+        write_kubeconfig(path, server.url, {"certificate-authority": str(pki / "ca.crt")}, {})
+        config = load_config(str(path), {})
+        async with RestClient(config=config, field_manager="m", user_agent="u") as client:
+            tracemalloc.start(10)
+            try:
+                await client.get_raw("/version")
+                snapshot = tracemalloc.take_snapshot()
+            finally:
+                tracemalloc.stop()
+    dialed = tracemalloc.Filter(True, dialer.__file__, all_frames=True)
+    reserved = sum(each.size for each in snapshot.filter_traces([dialed]).traces)
+    assert 1024 < reserved < 64 * 1024
 
 
 async def test_client_certificate_is_sent(pki: Path, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import hashlib
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kruise_probe.client.transport import Response
@@ -74,12 +74,17 @@ def test_fragments_become_one_message_and_control_frames_may_come_between(
 
 
 @given(st.binary(max_size=70_000))
+@example(b"x" * 125)
+@example(b"x" * 126)
+@example(b"x" * 65_535)
+@example(b"x" * 65_536)
 def test_frame_of_the_client_is_masked_and_has_the_payload(payload: bytes) -> None:
     data = encode(BINARY, payload)
     size = data[1] & 0x7F
     assert data[0] == 0x80 | BINARY
     assert data[1] & 0x80
     start = {126: 4, 127: 10}.get(size, 2)
+    assert len(payload) == (size if start == 2 else int.from_bytes(data[2:start]))
     mask, masked = data[start : start + 4], data[start + 4 :]
     assert bytes(each ^ mask[place % 4] for place, each in enumerate(masked)) == payload
 

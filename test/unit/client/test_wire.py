@@ -136,6 +136,7 @@ async def test_proxy_tunnels_tls(pair: IssuedCertificate, server_tls: ssl.SSLCon
     ("reply", "words"),
     [
         pytest.param(b"HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n", "status 407", id="407"),
+        pytest.param(b"HTTP/1.1 300 No\r\nContent-Length: 0\r\n\r\n", "status 300", id="300"),
         pytest.param(b"SSH-2.0\r\n", "not valid HTTP", id="not-http"),
         pytest.param(b"HTTP/1.1 200 OK\r\n\r\nhello", "sent data before", id="speaks-first"),
     ],
