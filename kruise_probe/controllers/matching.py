@@ -7,8 +7,7 @@ Source: no counterpart.
 Differs: Kruise lists the pods of a namespace by selector for each marker.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from kruise_probe.api.keys import NamespacedName
@@ -44,9 +43,9 @@ class Matching:
         return self._markers
 
     @property
-    def indexed_labels(self) -> AbstractSet[tuple[str, str]]:
-        """The namespaces and label keys by which pods are indexed."""
-        return self._pods.keys()
+    def indexed_labels(self) -> Mapping[tuple[str, str], Collection[str]]:
+        """The namespaces and label keys by which pods are indexed, with the values of the pods."""
+        return self._pods
 
     def deleting(self, namespace: str) -> Mapping[NamespacedName, CompiledMarker]:
         """The markers of a namespace that are being deleted."""

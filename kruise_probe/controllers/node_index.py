@@ -106,10 +106,9 @@ class NodePodProbeIndex:
             for each in (new.status and new.status.pod_probe_statuses) or ()
         }
         removed = before.removed
-        if spec:
-            removed |= _removed_probes(before.entries, entries)
         markers: set[NamespacedName] = set()
         if spec:
+            removed |= _removed_probes(before.entries, entries)
             markers |= self._index_entries(name, before.entries, entries)
         pods: dict[NamespacedName, PodResultChange] = {}
         for identity, status in statuses.items():

@@ -98,8 +98,8 @@ class Handlers:
         return dict(self.queues.nodes.metrics.dirty)
 
     @property
-    def leases(self) -> set[str]:
-        return set(self.queues.leases.metrics.dirty)
+    def leases(self) -> dict[str, Priority]:
+        return dict(self.queues.leases.metrics.dirty)
 
     @property
     def markers(self) -> set[str]:
@@ -257,13 +257,19 @@ class TestResults:
 
 
 class TestLeases:
+    async def test_a_new_lease_is_checked_before_the_initial_ones(self) -> None:
+        handlers = Handlers()
+        handlers.lease_events.on_add(lease("node-1"), is_initial=True)
+        handlers.lease_events.on_add(lease("node-2"), is_initial=False)
+        assert handlers.leases == {"node-1": Priority.LOW, "node-2": Priority.NORMAL}
+
     async def test_a_renewal_in_time_enqueues_nothing(self) -> None:
         handlers = Handlers()
         handlers.lease_events.on_add(lease(), is_initial=True)
-        assert handlers.leases == {"node-1"}
+        assert set(handlers.leases) == {"node-1"}
         handlers.clear()
         handlers.lease_events.on_update(lease(), lease(renewed="2026-01-01T00:00:10Z"))
-        assert handlers.leases == set()
+        assert handlers.leases == {}
 
     @pytest.mark.parametrize(
         "act",
@@ -283,7 +289,7 @@ class TestLeases:
         handlers.lease_events.on_add(lease(), is_initial=True)
         handlers.clear()
         act(handlers.lease_events)
-        assert handlers.leases == {"node-1"}
+        assert set(handlers.leases) == {"node-1"}
 
     async def test_a_renewal_of_a_stale_node_enqueues_the_check(self) -> None:
         handlers = Handlers()
@@ -291,7 +297,7 @@ class TestLeases:
         handlers.clear()
         handlers.caches.stale_nodes.record("node-1")
         handlers.lease_events.on_update(lease(), lease(renewed="2026-01-01T00:00:10Z"))
-        assert handlers.leases == {"node-1"}
+        assert set(handlers.leases) == {"node-1"}
 
 
 class TestNodes:
@@ -504,7 +510,7 @@ class TestLaterEvents:
         handlers.store(pod(), elsewhere, unmatched)
         act(handlers.node_events)
         assert handlers.nodes == {"node-1": Priority.NORMAL}
-        assert (set(handlers.pods), handlers.leases) == ({KEY}, {"node-1"})
+        assert (set(handlers.pods), set(handlers.leases)) == ({KEY}, {"node-1"})
         assert handlers.markers == {"web"}
 
     async def test_a_new_marker_enqueues_itself_its_pods_their_nodes_and_their_other_markers(
@@ -665,7 +671,7 @@ class TestLaterEvents:
             if found_stale:
                 handlers.caches.stale_nodes.record("node-1")
             act(handlers.npp_events)
-            assert handlers.leases == ({"node-1"} if checked else set())
+            assert set(handlers.leases) == ({"node-1"} if checked else set())
 
     @pytest.mark.parametrize(
         ("on_virtual_node", "before", "after", "reported"),
@@ -702,5 +708,5 @@ class TestLaterEvents:
         handlers.lease_events.on_add(other, is_initial=False)
         handlers.lease_events.on_update(other, other)
         handlers.lease_events.on_delete(other)
-        assert handlers.leases == set()
+        assert handlers.leases == {}
         assert handlers.caches.renewals.get("node-1") is None

@@ -111,6 +111,23 @@ def test_labels_and_namespaces_without_markers_are_not_indexed() -> None:
     assert not matching.indexed_labels
 
 
+def test_values_that_no_pod_has_any_more_are_not_indexed() -> None:
+    matching = Matching(list)
+    selector = {"matchExpressions": [{"key": "hash", "operator": "In", "values": ["1", "2"]}]}
+    matching.set_marker(compile_marker(marker(selector=selector)))
+    first, second = pod("a", labels={"hash": "1"}), pod("b", labels={"hash": "1"})
+    for each in (first, second):
+        matching.set_pod(None, each)
+    matching.remove_pod(first)
+    assert {label: set(values) for label, values in matching.indexed_labels.items()} == {
+        ("default", "hash"): {"1"}
+    }
+    matching.set_pod(second, pod("b", labels={"hash": "2"}))
+    assert {label: set(values) for label, values in matching.indexed_labels.items()} == {
+        ("default", "hash"): {"2"}
+    }
+
+
 def test_a_label_is_indexed_once_while_markers_select_by_it() -> None:
     scans: list[int] = []
 

@@ -76,6 +76,13 @@ def test_the_most_important_change_of_a_pod_is_reported(
     assert last_change(report(*before), report(*after)) is expected
 
 
+def test_a_result_updates_no_markers_of_which_the_node_has_only_the_spec() -> None:
+    index = NodePodProbeIndex()
+    before, after = report(A_GOOD, in_spec="ab"), report(A_BAD, in_spec="ab")
+    assert {each.name for each in index.update(None, before).markers} == {"a", "b"}
+    assert {each.name for each in index.update(before, after).markers} == {"a"}
+
+
 def test_a_probe_that_was_removed_and_added_reports_a_first_result() -> None:
     """Although its state was always in the status: the daemon wrote removal, return and result at once."""
     removed = report(A_GOOD, in_spec="b")

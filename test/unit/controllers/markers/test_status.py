@@ -198,6 +198,15 @@ class TestDifference:
     def test_a_missing_status_differs(self) -> None:
         assert differs(self.STATUS, None, frozenset())
 
+    def test_times_and_the_order_of_conditions_do_not_differ(self) -> None:
+        conditions = [
+            msgspec.structs.replace(each, last_transition_time="2025-01-01T00:00:00Z")
+            for each in reversed(self.STATUS.conditions or ())
+        ]
+        assert len(conditions) > 1
+        read = msgspec.structs.replace(self.STATUS, conditions=conditions)
+        assert not differs(self.STATUS, read, frozenset())
+
     def test_fields_that_the_server_prunes_are_not_compared(self) -> None:
         kept = PodProbeMarkerStatus(observed_generation=1, matched_pods=1)
         pruned = pruned_fields(self.STATUS, kept)

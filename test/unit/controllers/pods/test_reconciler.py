@@ -247,6 +247,26 @@ async def test_the_time_from_result_to_condition_is_observed_once_per_change(
         assert measured()[1] - total == pytest.approx(LATENCY_SECONDS, abs=1e-6)
 
 
+async def test_a_failed_write_is_part_of_the_time_from_result_to_condition(api: FakeApi) -> None:
+    def total() -> float:
+        return REGISTRY.get_sample_value("kruise_probe_result_to_condition_seconds_sum") or 0.0
+
+    failures = iter([ServerError("no"), ServerError("no")])
+
+    def fail(write: Write) -> None:
+        if write.kind == "Pod" and (error := next(failures, None)):
+            raise error
+
+    async with running_manager(api):
+        await settle()
+        before = total()
+        api.before = fail
+        report(api, state_wire())
+        await settle()
+        assert next(failures, None) is None
+        assert total() - before > LATENCY_SECONDS
+
+
 async def test_marks_that_others_remove_are_written_again(api: FakeApi) -> None:
     async with running_manager(api):
         await settle()
