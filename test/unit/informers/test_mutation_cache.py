@@ -63,9 +63,16 @@ async def test_a_written_object_is_unseen_until_the_store_has_it() -> None:
     assert cache.unseen() == [at("7")]
     store.put(at("7"))
     assert cache.unseen() == []
+
+
+async def test_a_written_object_is_returned_and_unseen_for_a_minute() -> None:
+    store, cache = caches()
     store.put(at("5"))
-    await asyncio.sleep(LONGEST_LAG_SECONDS + 1)
-    assert cache.unseen() == []
+    cache.record_write(at("7"))
+    await asyncio.sleep(60)
+    assert (cache.get(pod().key), cache.unseen()) == (at("7"), [at("7")])
+    await asyncio.sleep(0.1)
+    assert (cache.get(pod().key), cache.unseen()) == (at("5"), [])
 
 
 async def test_the_event_of_our_own_write_is_recognised_until_it_is_observed() -> None:
