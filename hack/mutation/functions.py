@@ -1,6 +1,8 @@
 """Functions of the product in memory: finds them, and replaces their code."""
 
 import gc
+import importlib
+import pkgutil
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +12,14 @@ ROOT = Path(__file__).resolve().parents[2]
 
 Function = tuple[str, int]
 """A file and the first line of one of its functions, decorators included (`co_firstlineno`)."""
+
+
+def import_product() -> None:
+    """Import every module, also those that the product imports inside a function and tests have not called yet."""
+    product = importlib.import_module("kruise_probe")
+    for module in pkgutil.walk_packages(product.__path__, "kruise_probe."):
+        if not module.name.endswith(".__main__"):
+            importlib.import_module(module.name)
 
 
 def functions_by_file() -> dict[str, list[FunctionType]]:

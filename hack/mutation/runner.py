@@ -10,7 +10,7 @@ import pytest
 
 from mutation.coverage import covered_tests
 from mutation.forks import NOT_APPLIED, SURVIVED, TIME_LIMIT, run_in_fork
-from mutation.functions import Function, functions_by_file, replace_code
+from mutation.functions import Function, functions_by_file, import_product, replace_code
 from mutation.importer import Importer
 from mutation.mutants import Mutant, mutated_code
 from mutation.sessions import ExitOnFailure
@@ -51,6 +51,7 @@ class Runner:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        import_product()
         sys.settrace(None)
         if session.testsfailed:
             return True
