@@ -10,8 +10,7 @@ Differs: the additions above. Absent numbers get no default, as Kruise's default
 from collections.abc import Collection
 from typing import Any
 
-from kruise_probe.api import probe_validation
-from kruise_probe.api import validation as limits
+from kruise_probe.api import probe_validation, validation
 from kruise_probe.api.extraction import MAX_PATTERN
 from kruise_probe.api.names import GROUP, VERSION
 from kruise_probe.api.v1alpha1 import ProbeState
@@ -138,7 +137,7 @@ def _condition_column(kind: str, description: str) -> dict[str, str]:
 
 
 def _marker_spec(allowed_labels: Collection[str]) -> Schema:
-    probes = list_of(_container_probe(allowed_labels), most=limits.MAX_PROBES, least=1)
+    probes = list_of(_container_probe(allowed_labels), maximum=validation.MAX_PROBES, minimum=1)
     return described(
         "The pods to select and the probes to run.",
         ruled(
@@ -158,11 +157,13 @@ def _marker_spec(allowed_labels: Collection[str]) -> Schema:
 
 
 def _selector() -> Schema:
-    values = list_of(text(most=limits.MAX_LABEL_VALUE), most=limits.MAX_SELECTOR_ITEMS)
+    values = list_of(
+        text(maximum=validation.MAX_LABEL_VALUE), maximum=validation.MAX_SELECTOR_ITEMS
+    )
     expression = record(
         {
             "key": described(
-                "Label key.", ruled(text(most=limits.MAX_CONDITION_TYPE), rules.SELECTOR_KEY)
+                "Label key.", ruled(text(maximum=validation.MAX_CONDITION_TYPE), rules.SELECTOR_KEY)
             ),
             "operator": text(enum=["In", "NotIn", "Exists", "DoesNotExist"]),
             "values": described(
@@ -171,9 +172,9 @@ def _selector() -> Schema:
         },
         required=["key", "operator"],
     )
-    labels = map_of(text(most=limits.MAX_LABEL_VALUE), most=limits.MAX_SELECTOR_ITEMS)
+    labels = map_of(text(maximum=validation.MAX_LABEL_VALUE), maximum=validation.MAX_SELECTOR_ITEMS)
     expressions = list_of(
-        ruled(expression, *rules.SELECTOR_EXPRESSION), most=limits.MAX_SELECTOR_ITEMS
+        ruled(expression, *rules.SELECTOR_EXPRESSION), maximum=validation.MAX_SELECTOR_ITEMS
     )
     selector = record(
         {
@@ -193,22 +194,25 @@ def _container_probe(allowed_labels: Collection[str]) -> Schema:
         {
             "name": described(
                 "Name of the probe; unique in the marker, must not contain '#'.",
-                ruled(text(most=probe_validation.MAX_NAME, least=1), rules.PROBE_NAME),
+                ruled(text(maximum=probe_validation.MAX_NAME, minimum=1), rules.PROBE_NAME),
             ),
             "containerName": described(
                 "Name of the container to probe: a regular container or a sidecar.",
-                text(most=limits.MAX_CONTAINER_NAME, least=1),
+                text(maximum=validation.MAX_CONTAINER_NAME, minimum=1),
             ),
             "probe": probe(),
             "markerPolicy": described(
                 "Labels and annotations to write to the pod per state. Keys that only policies of other states name are "
                 "removed; with a single policy the opposite result removes its keys.",
-                ruled(list_of(_policy(allowed_labels), most=limits.MAX_POLICIES), rules.POLICIES),
+                ruled(
+                    list_of(_policy(allowed_labels), maximum=validation.MAX_POLICIES),
+                    rules.POLICIES,
+                ),
             ),
             "podConditionType": described(
                 "Pod condition type for the newest result, such as example.com/healthy: Succeeded is True, "
                 "Failed is False.",
-                ruled(text(most=limits.MAX_CONDITION_TYPE), *rules.CONDITION_TYPE),
+                ruled(text(maximum=validation.MAX_CONDITION_TYPE), *rules.CONDITION_TYPE),
             ),
         },
         required=["name", "containerName", "probe"],
@@ -217,8 +221,10 @@ def _container_probe(allowed_labels: Collection[str]) -> Schema:
 
 
 def _policy(allowed_labels: Collection[str]) -> Schema:
-    labels = map_of(text(most=limits.MAX_LABEL_VALUE), most=limits.MAX_MARKS)
-    annotations = map_of(text(most=limits.MAX_ANNOTATION_VALUE), most=limits.MAX_MARKS)
+    labels = map_of(text(maximum=validation.MAX_LABEL_VALUE), maximum=validation.MAX_MARKS)
+    annotations = map_of(
+        text(maximum=validation.MAX_ANNOTATION_VALUE), maximum=validation.MAX_MARKS
+    )
     policy = record(
         {
             "state": described(
@@ -237,7 +243,7 @@ def _policy(allowed_labels: Collection[str]) -> Schema:
                 "valid value, the static value of the same key is used; without one the key is removed. "
                 "Kruise's CRD prunes this field.",
                 ruled(
-                    list_of(_message_value(allowed_labels), most=limits.MAX_FROM_MESSAGE),
+                    list_of(_message_value(allowed_labels), maximum=validation.MAX_FROM_MESSAGE),
                     *rules.FROM_MESSAGE,
                 ),
             ),
@@ -248,7 +254,7 @@ def _policy(allowed_labels: Collection[str]) -> Schema:
 
 
 def _message_value(allowed_labels: Collection[str]) -> Schema:
-    key = text(most=limits.MAX_CONDITION_TYPE)
+    key = text(maximum=validation.MAX_CONDITION_TYPE)
     value = record(
         {
             "label": described(
@@ -262,7 +268,7 @@ def _message_value(allowed_labels: Collection[str]) -> Schema:
             "regex": described(
                 "RE2 pattern. The value is group 1 of its first match, or the whole match if it has no group. "
                 "Without a pattern the value is the first line of the message, trimmed.",
-                ruled(text(most=MAX_PATTERN), rules.PATTERN),
+                ruled(text(maximum=MAX_PATTERN), rules.PATTERN),
             ),
         }
     )

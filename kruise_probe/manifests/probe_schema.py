@@ -44,7 +44,7 @@ def probe() -> Schema:
         "grpc": described("Calls the gRPC health service of the pod.", _grpc()),
     }
     numbers = {
-        name: described(meaning, int32(least=0, most=MAX_SECONDS))
+        name: described(meaning, int32(minimum=0, maximum=MAX_SECONDS))
         for name, meaning in _NUMBERS.items()
     }
     numbers["timeoutSeconds"]["maximum"] = MAX_TIMEOUT_SECONDS
@@ -54,7 +54,7 @@ def probe() -> Schema:
             **numbers,
             "terminationGracePeriodSeconds": described(
                 "No effect: these probes never terminate a container.",
-                int64(least=0, most=MAX_SECONDS),
+                int64(minimum=0, maximum=MAX_SECONDS),
             ),
         }
     )
@@ -66,17 +66,17 @@ def probe() -> Schema:
 
 def _exec() -> Schema:
     words = list_of(
-        text(most=probe_validation.MAX_COMMAND_BYTES), most=probe_validation.MAX_COMMAND
+        text(maximum=probe_validation.MAX_COMMAND_BYTES), maximum=probe_validation.MAX_COMMAND
     )
     command = described("Program and arguments; not run in a shell.", words)
     return ruled(record({"command": command}), *rules.COMMAND)
 
 
 def _http_get() -> Schema:
-    name = ruled(text(most=probe_validation.MAX_NAME), rules.HEADER_NAME)
-    value = ruled(text(most=probe_validation.MAX_TEXT), rules.HEADER_VALUE)
-    path = ruled(text(most=probe_validation.MAX_TEXT), *rules.PATH)
-    scheme = ruled(text(most=probe_validation.MAX_NAME), rules.SCHEME)
+    name = ruled(text(maximum=probe_validation.MAX_NAME), rules.HEADER_NAME)
+    value = ruled(text(maximum=probe_validation.MAX_TEXT), rules.HEADER_VALUE)
+    path = ruled(text(maximum=probe_validation.MAX_TEXT), *rules.PATH)
+    scheme = ruled(text(maximum=probe_validation.MAX_NAME), rules.SCHEME)
     header = record(
         {
             "name": described("Header name.", name),
@@ -89,7 +89,7 @@ def _http_get() -> Schema:
             "host": _host(),
             "httpHeaders": described(
                 "Request headers. A Host header does not change the target of the request.",
-                list_of(header, most=probe_validation.MAX_HEADERS),
+                list_of(header, maximum=probe_validation.MAX_HEADERS),
             ),
             "path": described(
                 "Path of the request, including the query.", {**path, "default": "/"}
@@ -104,12 +104,12 @@ def _http_get() -> Schema:
 
 
 def _grpc() -> Schema:
-    mode = ruled(text(most=probe_validation.MAX_NAME), rules.MODE)
+    mode = ruled(text(maximum=probe_validation.MAX_NAME), rules.MODE)
     return record(
         {
-            "port": described("Port number.", int32(least=1, most=probe_validation.MAX_PORT)),
+            "port": described("Port number.", int32(minimum=1, maximum=probe_validation.MAX_PORT)),
             "service": described(
-                "Service name in the health check request.", text(most=probe_validation.MAX_TEXT)
+                "Service name in the health check request.", text(maximum=probe_validation.MAX_TEXT)
             ),
             "mode": described(
                 "TLS: uses TLS without verification. Plaintext or absent: no TLS.", mode
@@ -124,5 +124,5 @@ def _port() -> Schema:
 
 
 def _host() -> Schema:
-    schema = ruled(text(most=probe_validation.MAX_NAME), rules.HOST)
+    schema = ruled(text(maximum=probe_validation.MAX_NAME), rules.HOST)
     return described("Not allowed: probes always use the pod's own IP.", schema)

@@ -64,31 +64,17 @@ def metrics_rbac(namespace: str) -> list[dict[str, Any]]:
 
     The bindings are separate, so an install without the flag has none of these rights.
     """
-    accounts = [
-        {"kind": "ServiceAccount", "name": name, "namespace": namespace}
-        for name in (MANAGER, DAEMON)
+    auth = {"name": METRICS_AUTH}
+    reviews = [
+        _rule("authentication.k8s.io", ["tokenreviews"], ["create"]),
+        _rule("authorization.k8s.io", ["subjectaccessreviews"], ["create"]),
     ]
-    binding = _binding("ClusterRole", METRICS_AUTH, {"name": METRICS_AUTH}, namespace)
+    reading = {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}
     return [
-        _cluster_role(
-            METRICS_AUTH,
-            [
-                _rule("authentication.k8s.io", ["tokenreviews"], ["create"]),
-                _rule("authorization.k8s.io", ["subjectaccessreviews"], ["create"]),
-            ],
-        ),
-        {**binding, "subjects": accounts},
-        _cluster_role(METRICS_READER, [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]),
+        role("ClusterRole", auth, reviews),
+        binding("ClusterRole", auth, namespace, MANAGER, DAEMON),
+        role("ClusterRole", {"name": METRICS_READER}, [reading]),
     ]
-
-
-def _cluster_role(name: str, rules: list[dict[str, Any]]) -> dict[str, Any]:
-    return {
-        "apiVersion": f"{_RBAC}/v1",
-        "kind": "ClusterRole",
-        "metadata": {"name": name},
-        "rules": rules,
-    }
 
 
 def _identity(
@@ -97,26 +83,31 @@ def _identity(
     cluster_rules: list[dict[str, Any]],
     system_rules: list[dict[str, Any]],
 ) -> list[dict[str, Any]]:
-    there = {"name": name, "namespace": namespace}
+    cluster_wide, namespaced = {"name": name}, {"name": name, "namespace": namespace}
     return [
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": there},
-        _cluster_role(name, cluster_rules),
-        _binding("ClusterRole", name, {"name": name}, namespace),
-        {
-            "apiVersion": f"{_RBAC}/v1",
-            "kind": "Role",
-            "metadata": there,
-            "rules": system_rules,
-        },
-        _binding("Role", name, there, namespace),
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": namespaced},
+        role("ClusterRole", cluster_wide, cluster_rules),
+        binding("ClusterRole", cluster_wide, namespace, name),
+        role("Role", namespaced, system_rules),
+        binding("Role", namespaced, namespace, name),
     ]
 
 
-def _binding(role_kind: str, name: str, metadata: dict[str, str], namespace: str) -> dict[str, Any]:
+def role(kind: str, metadata: dict[str, str], rules: list[dict[str, Any]]) -> dict[str, Any]:
+    """Build a Role or a ClusterRole."""
+    return {"apiVersion": f"{_RBAC}/v1", "kind": kind, "metadata": metadata, "rules": rules}
+
+
+def binding(
+    role_kind: str, metadata: dict[str, str], namespace: str, *accounts: str
+) -> dict[str, Any]:
+    """Bind a role to service accounts of `namespace`. `metadata` is also that of the role."""
     return {
         "apiVersion": f"{_RBAC}/v1",
         "kind": f"{role_kind}Binding",
         "metadata": metadata,
-        "roleRef": {"apiGroup": _RBAC, "kind": role_kind, "name": name},
-        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
+        "roleRef": {"apiGroup": _RBAC, "kind": role_kind, "name": metadata["name"]},
+        "subjects": [
+            {"kind": "ServiceAccount", "name": name, "namespace": namespace} for name in accounts
+        ],
     }

@@ -18,19 +18,21 @@ def described(description: str, schema: Schema) -> Schema:
     return {"description": description, **schema}
 
 
-def text(*, most: int | None = None, least: int | None = None, enum: Sequence[str] = ()) -> Schema:
+def text(
+    *, maximum: int | None = None, minimum: int | None = None, enum: Sequence[str] = ()
+) -> Schema:
     schema: Schema = {"type": "string"}
-    if most is not None:
-        schema["maxLength"] = most
-    if least is not None:
-        schema["minLength"] = least
+    if maximum is not None:
+        schema["maxLength"] = maximum
+    if minimum is not None:
+        schema["minLength"] = minimum
     if enum:
         schema["enum"] = list(enum)
     return schema
 
 
-def int32(*, least: int | None = None, most: int | None = None) -> Schema:
-    return {**int64(least=least, most=most), "format": "int32"}
+def int32(*, minimum: int | None = None, maximum: int | None = None) -> Schema:
+    return {**int64(minimum=minimum, maximum=maximum), "format": "int32"}
 
 
 def port() -> Schema:
@@ -45,12 +47,12 @@ def port() -> Schema:
     }
 
 
-def int64(*, least: int | None = None, most: int | None = None) -> Schema:
+def int64(*, minimum: int | None = None, maximum: int | None = None) -> Schema:
     schema: Schema = {"type": "integer", "format": "int64"}
-    if least is not None:
-        schema["minimum"] = least
-    if most is not None:
-        schema["maximum"] = most
+    if minimum is not None:
+        schema["minimum"] = minimum
+    if maximum is not None:
+        schema["maximum"] = maximum
     return schema
 
 
@@ -63,19 +65,19 @@ def date_time() -> Schema:
     return {"type": "string", "format": "date-time"}
 
 
-def list_of(items: Schema, *, most: int | None = None, least: int | None = None) -> Schema:
+def list_of(items: Schema, *, maximum: int | None = None, minimum: int | None = None) -> Schema:
     schema: Schema = {"type": "array", "items": items}
-    if most is not None:
-        schema["maxItems"] = most
-    if least is not None:
-        schema["minItems"] = least
+    if maximum is not None:
+        schema["maxItems"] = maximum
+    if minimum is not None:
+        schema["minItems"] = minimum
     return schema
 
 
-def map_of(values: Schema, *, most: int | None = None) -> Schema:
+def map_of(values: Schema, *, maximum: int | None = None) -> Schema:
     schema: Schema = {"type": "object", "additionalProperties": values}
-    if most is not None:
-        schema["maxProperties"] = most
+    if maximum is not None:
+        schema["maxProperties"] = maximum
     return schema
 
 

@@ -10,7 +10,7 @@ Differs: RBAC is limited by name to one Secret and two configurations.
 from typing import Final
 
 from kruise_probe.api.names import GROUP, VERSION
-from kruise_probe.manifests.rbac import MANAGER
+from kruise_probe.manifests.rbac import MANAGER, binding, role
 from kruise_probe.manifests.workloads import WEBHOOK_PORT, WEBHOOK_SECRET, Manifest, labels_of
 
 SERVICE: Final = "kruise-probe-webhook"
@@ -21,7 +21,6 @@ VALIDATE_NODE_POD_PROBES: Final = "/validate-apps-kruise-io-v1alpha1-nodepodprob
 MUTATE_PODS: Final = "/mutate-pod"
 
 _REGISTRATION: Final = "admissionregistration.k8s.io"
-_RBAC: Final = "rbac.authorization.k8s.io"
 _NAMESPACE_LABEL: Final = "kubernetes.io/metadata.name"
 
 
@@ -55,8 +54,9 @@ def _validating(namespace: str, *, cert_manager: bool) -> Manifest:
     markers = _webhook(
         namespace, "podprobemarkers", VALIDATE_MARKERS, _rule(GROUP, VERSION), policy="Fail"
     )
-    # Updates that leave the spec unchanged, as of finalizers, skip the webhook: managers must start and markers must be
-    # deletable while no webhook runs. has() is needed, as Kruise's CRD allows no spec and a CEL error denies.
+    # Updates that leave the spec unchanged, such as those of finalizers, skip the webhook. So managers can start, and
+    # markers can be deleted, while no webhook runs. Kruise's CRD allows a marker without spec: without has(), the
+    # expression would fail, and the update would be denied.
     unchanged = (
         "request.operation != 'CREATE' && has(object.spec) == has(oldObject.spec) && "
         "(!has(object.spec) || object.spec == oldObject.spec)"
@@ -80,7 +80,7 @@ def _validating(namespace: str, *, cert_manager: bool) -> Manifest:
 
 
 def _mutating(namespace: str, *, cert_manager: bool) -> Manifest:
-    elsewhere = {
+    other_namespaces = {
         "key": _NAMESPACE_LABEL,
         "operator": "NotIn",
         "values": ["kube-system", namespace],
@@ -88,7 +88,7 @@ def _mutating(namespace: str, *, cert_manager: bool) -> Manifest:
     pods = _webhook(
         namespace, "pods", MUTATE_PODS, _rule("", "v1", operations=("CREATE",)), policy="Ignore"
     )
-    pods["namespaceSelector"] = {"matchExpressions": [elsewhere]}
+    pods["namespaceSelector"] = {"matchExpressions": [other_namespaces]}
     pods["reinvocationPolicy"] = "IfNeeded"
     return _configuration(
         "MutatingWebhookConfiguration", namespace, [pods], cert_manager=cert_manager
@@ -129,9 +129,9 @@ def _configuration(
 
 
 def _own_certificates(namespace: str) -> list[Manifest]:
-    """The Secret is empty here and filled by the manager, which so needs no right to create Secrets."""
-    name = f"{MANAGER}-webhook"
-    there = {"name": name, "namespace": namespace}
+    """An empty Secret, and RBAC to fill it. So the manager needs no right to create Secrets."""
+    cluster_wide = {"name": f"{MANAGER}-webhook"}
+    namespaced = {**cluster_wide, "namespace": namespace}
     configurations = ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"]
     return [
         {
@@ -140,30 +140,23 @@ def _own_certificates(namespace: str) -> list[Manifest]:
             "metadata": {"name": WEBHOOK_SECRET, "namespace": namespace},
             "type": "Opaque",
         },
-        _role("Role", there, "", ["secrets"], WEBHOOK_SECRET),
-        _binding("Role", there, namespace),
-        _role("ClusterRole", {"name": name}, _REGISTRATION, configurations, CONFIGURATION),
-        _binding("ClusterRole", {"name": name}, namespace),
+        role("Role", namespaced, [_write_rule("", ["secrets"], WEBHOOK_SECRET)]),
+        binding("Role", namespaced, namespace, MANAGER),
+        role(
+            "ClusterRole",
+            cluster_wide,
+            [_write_rule(_REGISTRATION, configurations, CONFIGURATION)],
+        ),
+        binding("ClusterRole", cluster_wide, namespace, MANAGER),
     ]
 
 
-def _role(kind: str, metadata: Manifest, group: str, resources: list[str], only: str) -> Manifest:
-    rule = {
+def _write_rule(group: str, resources: list[str], name: str) -> Manifest:
+    return {
         "apiGroups": [group],
         "resources": resources,
-        "resourceNames": [only],
+        "resourceNames": [name],
         "verbs": ["get", "patch"],
-    }
-    return {"apiVersion": f"{_RBAC}/v1", "kind": kind, "metadata": metadata, "rules": [rule]}
-
-
-def _binding(role_kind: str, metadata: Manifest, namespace: str) -> Manifest:
-    return {
-        "apiVersion": f"{_RBAC}/v1",
-        "kind": f"{role_kind}Binding",
-        "metadata": metadata,
-        "roleRef": {"apiGroup": _RBAC, "kind": role_kind, "name": metadata["name"]},
-        "subjects": [{"kind": "ServiceAccount", "name": MANAGER, "namespace": namespace}],
     }
 
 

@@ -60,8 +60,9 @@ class Install:
     Attributes:
         allowed_label_keys: reserved label keys that policies may write anyway.
         cri_socket: path of the runtime's socket on the nodes; its folder is mounted. Empty: that of containerd.
-        webhook: the manager also answers admission reviews; `cert_manager`: with a certificate of cert-manager;
-            `serverless`: new pods as well, for the gate EnablePodProbeMarkerOnServerless.
+        webhook: whether the manager also answers admission reviews.
+        cert_manager: whether cert-manager issues the webhook's certificate.
+        serverless: whether the webhook also reviews new pods, for the gate EnablePodProbeMarkerOnServerless.
         metrics_secure: /metrics needs a bearer token of a user who may get it.
     """
 
@@ -101,7 +102,7 @@ def manager(install: Install) -> Manifest:
     args, ports, mounts, volumes = _webhook_parts(install)
     container = {
         **_container(install, "manager", (*_allowed_labels(install), *args)),
-        "env": [_field("POD_NAMESPACE", "metadata.namespace")],
+        "env": [_env_of_field("POD_NAMESPACE", "metadata.namespace")],
         "ports": [
             {"name": "metrics", "containerPort": METRICS_PORT},
             {"name": "health", "containerPort": HEALTH_PORT},
@@ -113,7 +114,7 @@ def manager(install: Install) -> Manifest:
             "requests": {"cpu": "50m", "memory": "128Mi"},
             "limits": {"memory": "512Mi"},
         },
-        "securityContext": _locked_down(),
+        "securityContext": _container_security(),
         "volumeMounts": [_token_mount(), *mounts],
     }
     pod = {
@@ -172,15 +173,15 @@ def _webhook_parts(install: Install) -> _WebhookParts:
 def daemon(install: Install) -> Manifest:
     """DaemonSet on every Linux node with a kubelet, regardless of taints."""
     labels = labels_of("daemon")
-    folder, more = SOCKET_FOLDERS["containerd"], list[str]()
+    folder, endpoint = SOCKET_FOLDERS["containerd"], list[str]()
     if install.cri_socket:
         folder = str(PurePosixPath(install.cri_socket).parent)
-        more.append(f"--cri-endpoint=unix://{_HOST}{install.cri_socket}")
+        endpoint.append(f"--cri-endpoint=unix://{_HOST}{install.cri_socket}")
     container = {
-        **_container(install, "daemon", (f"--addr=127.0.0.1:{DAEMON_PORT}", *more)),
+        **_container(install, "daemon", (f"--addr=127.0.0.1:{DAEMON_PORT}", *endpoint)),
         "env": [
-            _field("NODE_NAME", "spec.nodeName"),
-            _field("POD_NAMESPACE", "metadata.namespace"),
+            _env_of_field("NODE_NAME", "spec.nodeName"),
+            _env_of_field("POD_NAMESPACE", "metadata.namespace"),
         ],
         "livenessProbe": _probe("/healthz", DAEMON_PORT, host="127.0.0.1", initialDelaySeconds=20),
         "readinessProbe": _readiness(DAEMON_PORT, host="127.0.0.1"),
@@ -188,7 +189,7 @@ def daemon(install: Install) -> Manifest:
             "requests": {"cpu": "20m", "memory": "64Mi"},
             "limits": {"memory": "256Mi"},
         },
-        "securityContext": _locked_down(),
+        "securityContext": _container_security(),
         "volumeMounts": [
             {"name": "runtime", "mountPath": f"{_HOST}{folder}", "readOnly": True},
             _token_mount(),
@@ -266,7 +267,7 @@ def _container(install: Install, mode: str, more: tuple[str, ...]) -> Manifest:
     }
 
 
-def _locked_down() -> Manifest:
+def _container_security() -> Manifest:
     return {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
@@ -274,7 +275,7 @@ def _locked_down() -> Manifest:
     }
 
 
-def _field(name: str, path: str) -> Manifest:
+def _env_of_field(name: str, path: str) -> Manifest:
     return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
@@ -284,8 +285,8 @@ def _readiness(port: str | int, *, host: str = "") -> Manifest:
 
 
 def _probe(path: str, port: str | int, *, host: str = "", **numbers: int) -> Manifest:
-    at = {"path": path, "port": port, **({"host": host} if host else {})}
-    return {"httpGet": at, "periodSeconds": 10, "timeoutSeconds": 5, **numbers}
+    action = {"path": path, "port": port, **({"host": host} if host else {})}
+    return {"httpGet": action, "periodSeconds": 10, "timeoutSeconds": 5, **numbers}
 
 
 def _token_mount() -> Manifest:
@@ -294,14 +295,14 @@ def _token_mount() -> Manifest:
 
 def _token_volume() -> Manifest:
     authority = {"key": "ca.crt", "path": "ca.crt"}
-    own = {"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}
+    own_namespace = {"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}
     return {
         "name": "token",
         "projected": {
             "sources": [
                 {"serviceAccountToken": {"path": "token", "expirationSeconds": TOKEN_SECONDS}},
                 {"configMap": {"name": "kube-root-ca.crt", "items": [authority]}},
-                {"downwardAPI": {"items": [own]}},
+                {"downwardAPI": {"items": [own_namespace]}},
             ]
         },
     }
