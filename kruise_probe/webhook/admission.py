@@ -83,20 +83,20 @@ def has_too_many_values(raw: msgspec.Raw) -> bool:
     return bytes(raw).count(b",") > MAX_VALUES
 
 
-def encode_review(request: AdmissionRequest, decided: AdmissionResponse) -> bytes:
+def encode_review(request: AdmissionRequest, response: AdmissionResponse) -> bytes:
     """Encode the AdmissionReview to return."""
-    response: dict[str, Any] = {"uid": request.uid, "allowed": decided.status is None}
-    if decided.status is not None:
-        response["status"] = decided.status
-    if decided.warnings:
-        response["warnings"] = [each[:MAX_WARNING] for each in decided.warnings]
-    if decided.patch:
-        response["patchType"] = "JSONPatch"
-        response["patch"] = base64.b64encode(msgspec.json.encode(decided.patch)).decode()
-    return msgspec.json.encode({"apiVersion": API_VERSION, "kind": KIND, "response": response})
+    wire: dict[str, Any] = {"uid": request.uid, "allowed": response.status is None}
+    if response.status is not None:
+        wire["status"] = response.status
+    if response.warnings:
+        wire["warnings"] = [each[:MAX_WARNING] for each in response.warnings]
+    if response.patch:
+        wire["patchType"] = "JSONPatch"
+        wire["patch"] = base64.b64encode(msgspec.json.encode(response.patch)).decode()
+    return msgspec.json.encode({"apiVersion": API_VERSION, "kind": KIND, "response": wire})
 
 
-def invalid(kind: str, name: str, errors: Sequence[FieldError]) -> AdmissionResponse:
+def deny_invalid(kind: str, name: str, errors: Sequence[FieldError]) -> AdmissionResponse:
     """Deny an object in the API server's format: 422, with one cause per field."""
     listed = ", ".join(str(each) for each in errors)
     message = f'{kind} "{name}" is invalid: ' + (f"[{listed}]" if len(errors) > 1 else listed)
@@ -110,13 +110,13 @@ def invalid(kind: str, name: str, errors: Sequence[FieldError]) -> AdmissionResp
     )
 
 
-def too_many_values(kind: str, name: str) -> AdmissionResponse:
+def deny_too_many_values(kind: str, name: str) -> AdmissionResponse:
     """Deny an object with too many values to decode."""
     message = f'{kind} "{name}" has more than {MAX_VALUES} values, which is too large to validate; create several objects instead'
     return AdmissionResponse({"code": 413, "reason": "RequestEntityTooLarge", "message": message})
 
 
-def undecodable(kind: str, name: str, error: Exception) -> AdmissionResponse:
+def deny_undecodable(kind: str, name: str, error: Exception) -> AdmissionResponse:
     """Deny an object with a field of a wrong type."""
     message = f'{kind} "{name}" cannot be decoded: {error}; see kubectl explain {kind.lower()}.spec'
     return AdmissionResponse({"code": 422, "reason": "Invalid", "message": message})

@@ -23,11 +23,11 @@ from kruise_probe.webhook.admission import (
     MAX_VALUES,
     AdmissionRequest,
     AdmissionResponse,
+    deny_invalid,
+    deny_too_many_values,
+    deny_undecodable,
     has_too_many_values,
-    invalid,
     is_set,
-    too_many_values,
-    undecodable,
 )
 
 ITEMS_NOT_VALIDATED: Final = (
@@ -48,16 +48,16 @@ def review_marker(
     if request.operation not in ("CREATE", "UPDATE") or request.sub_resource:
         return ALLOWED
     if has_too_many_values(request.object):
-        return too_many_values(MARKERS.kind, request.name)
+        return deny_too_many_values(MARKERS.kind, request.name)
     try:
         marker = MARKERS.decode(request.object)
     except DECODE_ERRORS as error:
-        return undecodable(MARKERS.kind, request.name, error)
+        return deny_undecodable(MARKERS.kind, request.name, error)
     errors = first_errors(
         _until_too_many(_new_errors(marker, _old_marker(request), allowed_labels))
     )
     if errors:
-        return invalid(MARKERS.kind, marker.metadata.name, errors)
+        return deny_invalid(MARKERS.kind, marker.metadata.name, errors)
     unused = fields_without_effect(marker.spec)
     return AdmissionResponse(
         warnings=[
@@ -109,10 +109,10 @@ def review_node_pod_probe(request: AdmissionRequest) -> AdmissionResponse:
             ]
         )
     try:
-        node = NODE_POD_PROBES.decode(request.object)
+        found = NODE_POD_PROBES.decode(request.object)
     except DECODE_ERRORS as error:
         return AdmissionResponse(warnings=[f"the daemon cannot decode this object: {error}"])
-    return AdmissionResponse(warnings=[_warning(each) for each in _errors_of(node)])
+    return AdmissionResponse(warnings=[_warning(each) for each in _errors_of(found)])
 
 
 def _warning(error: FieldError) -> str:
@@ -120,10 +120,10 @@ def _warning(error: FieldError) -> str:
     return f"the daemon will {'clamp' if is_number else 'reject'} {error}"
 
 
-def _errors_of(node: NodePodProbe) -> list[FieldError]:
+def _errors_of(node_pod_probe: NodePodProbe) -> list[FieldError]:
     probes = (
         (each.probe, f"spec.podProbes[{place}].probes[{index}].probe")
-        for place, pod in enumerate(node.spec.pod_probes or ())
+        for place, pod in enumerate(node_pod_probe.spec.pod_probes or ())
         for index, each in enumerate(pod.probes or ())
     )
     return first_errors(
