@@ -16,6 +16,9 @@ from kruise_probe.controllers.pods.patch import EVERY_MARKER
 Refusals = Mapping[str, str]
 """By marker, why the API server refuses its changes of a pod."""
 
+CATCH_UP_SECONDS: Final = 0.2
+"""Requeue delay while the cache is behind the API server."""
+
 NO_REFUSALS: Final[Refusals] = MappingProxyType({})
 
 
@@ -27,6 +30,7 @@ class NodeResult(NamedTuple):
     """Why the spec of a node is incomplete: an error, or limits.
 
     Attributes:
+        error: of the last write, or empty.
         no_room: the probes that do not fit into the NodePodProbe.
         left_out: number of probes that a limit leaves out, by the limit's reason.
     """
@@ -49,8 +53,9 @@ class StoredEntries(NamedTuple):
 class WriteResults:
     """Results of writes that no object shows.
 
-    *nodes* records errors, missing room and altered entries; *pods* records refusals. *pods* reads missing room,
-    *markers* reads everything. Nothing is stored: after a restart the next reconciles record the results again.
+    The node reconciler records errors, missing room and altered entries. The pod reconciler records refusals, and reads
+    missing room. The marker reconciler reads everything. Nothing is stored: after a restart the next reconciles record
+    the results again.
     """
 
     def __init__(self, caches: Caches) -> None:
@@ -104,9 +109,12 @@ class WriteResults:
             self._nodes[name] = result
 
     def set_planned(self, name: str, planned: bool) -> bool:
-        """Record that `no_room` is that of a plan from now on, or no longer; return whether it is the first plan."""
+        """Record whether the node has a plan, which `no_room` then uses. Return whether this is its first plan."""
         first = planned and name not in self._planned
-        (self._planned.add if planned else self._planned.discard)(name)
+        if planned:
+            self._planned.add(name)
+        else:
+            self._planned.discard(name)
         return first
 
     def set_altered(self, node: str, entries: StoredEntries | None) -> None:

@@ -27,7 +27,8 @@ class PodObservation(NamedTuple):
     Attributes:
         entry: its entry in the NodePodProbe of its node, or None.
         states: its recorded results; empty if they are stale, and those of its conditions if it is paused.
-        planned: whether a NodePodProbe should hold it (not on virtual nodes).
+        checks_entry: whether the entry must equal the marker's probes. False on a virtual node, and where the API
+            server stores the entries of the node differently.
         stale: whether the results of its node are stale.
         paused: whether the marker's probes are paused on it.
         left_out: the reason of the limit that leaves out this marker's probes, or empty.
@@ -37,7 +38,7 @@ class PodObservation(NamedTuple):
     pod: Pod
     entry: PodProbe | None
     states: States
-    planned: bool = True
+    checks_entry: bool = True
     stale: bool = False
     paused: bool = False
     left_out: str = ""
@@ -80,7 +81,7 @@ class StatusCounts:
         self.by_state[_state_of(compiled, observed.states)] += 1
         self.pods_with_invalid_values += bool(observed.invalid_values)
         self.invalid_values.update(observed.invalid_values)
-        if observed.planned and not _is_current(compiled, observed):
+        if observed.checks_entry and not _is_current(compiled, observed):
             self.nodes_behind.add(pod.node)
         for probe in compiled.probes:
             if pod.container(probe.container) is None:
@@ -88,11 +89,11 @@ class StatusCounts:
 
 
 def _state_of(compiled: CompiledMarker, states: States) -> ProbeState:
-    seen = [states.get(probe.name) for probe in compiled.probes]
-    if any(each is not None and each.state == ProbeState.FAILED for each in seen):
+    found = [states.get(probe.name) for probe in compiled.probes]
+    if any(each is not None and each.state == ProbeState.FAILED for each in found):
         return ProbeState.FAILED
-    succeeded = bool(seen) and all(
-        each is not None and each.state == ProbeState.SUCCEEDED for each in seen
+    succeeded = bool(found) and all(
+        each is not None and each.state == ProbeState.SUCCEEDED for each in found
     )
     return ProbeState.SUCCEEDED if succeeded else ProbeState.UNKNOWN
 
@@ -105,9 +106,9 @@ def _is_current(compiled: CompiledMarker, observed: PodObservation) -> bool:
         return not wanted
     if wanted and entry.ip != pod.ip:
         return False
-    there = entry.probes or ()
-    if there == wanted:
+    current = entry.probes or ()
+    if current == wanted:
         return True
     name = compiled.key.name
-    mine = [each for each in there if ProbeName.parse(each.name).marker == name]
-    return unordered_probes(mine) == unordered_probes(wanted)
+    ours = [each for each in current if ProbeName.parse(each.name).marker == name]
+    return unordered_probes(ours) == unordered_probes(wanted)

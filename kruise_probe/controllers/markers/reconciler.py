@@ -38,7 +38,7 @@ from kruise_probe.controllers.pods.marking import States
 from kruise_probe.controllers.pods.values import InvalidValue, invalid_values
 from kruise_probe.controllers.queues import Queues
 from kruise_probe.controllers.serverless import is_virtual, states_of
-from kruise_probe.controllers.writes import Writer, WriteResults
+from kruise_probe.controllers.writes import CATCH_UP_SECONDS, Writer, WriteResults
 from kruise_probe.runtime import (
     Conflict,
     KubeError,
@@ -49,12 +49,8 @@ from kruise_probe.runtime import (
     Result,
 )
 
-CATCH_UP_SECONDS: Final = 0.2
-"""Requeue delay after a conflict with another writer of the marker."""
-
 DELETION_CHECK_SECONDS: Final = 5.0
 """Requeue interval of a marker whose deletion waits; after this time its status reports why."""
-
 
 SLICE_SECONDS: Final = 0.004
 """How long pods are counted before yielding to the event loop, some 256 pods."""
@@ -127,12 +123,12 @@ class MarkerReconciler:
     def _refresh_cycles(self, key: NamespacedName) -> None:
         """Enqueue markers whose cycles changed; requeue this one if the pause is not over."""
         time = asyncio.get_running_loop().time
-        changed, again_seconds = self._caches.cycles.refresh(key.namespace, time)
+        changed, retry_after_seconds = self._caches.cycles.refresh(key.namespace, time)
         for each in changed:
             if each != key:
                 self._queues.enqueue_marker_status(each)
-        if again_seconds:
-            self._throttle.enqueue(key, delay_seconds=again_seconds)
+        if retry_after_seconds:
+            self._throttle.enqueue(key, delay_seconds=retry_after_seconds)
 
     async def _ensure_finalizer(self, marker: PodProbeMarker) -> PodProbeMarker | None:
         """Add our finalizer if it is missing; return the marker, or None after a conflict."""
@@ -153,7 +149,7 @@ class MarkerReconciler:
     async def _compute_status(
         self, marker: PodProbeMarker, compiled: CompiledMarker
     ) -> PodProbeMarkerStatus:
-        """Counts in slices, as a marker may match all pods of a large cluster, and results must not wait.
+        """Count in slices, as a marker may match all pods of a large cluster, and results must not wait.
 
         A change during the count may be missed; it has enqueued another update.
         """
@@ -196,7 +192,7 @@ class MarkerReconciler:
     def _observe(
         self, compiled: CompiledMarker, pod: Pod, markers: tuple[CompiledMarker, ...]
     ) -> PodObservation | None:
-        """The observation of a pod; None if it is not probed or has no Node."""
+        """Return the observation of a pod; None if it is not probed or has no Node."""
         caches, results = self._caches, self._results
         node = caches.node(pod.node) if is_probed(pod) else None
         if node is None:
@@ -204,13 +200,13 @@ class MarkerReconciler:
         if is_virtual(node):
             states: States = states_of(pod, claims_of(markers)) if self._serverless else {}
             invalid = _invalid_values(compiled, pod, markers, states)
-            return PodObservation(pod, None, states, planned=False, invalid_values=invalid)
+            return PodObservation(pod, None, states, checks_entry=False, invalid_values=invalid)
         if compiled.paused or pod.paused:
             return PodObservation(
                 pod,
                 caches.node_index.view(pod.node).entries.get(pod.uid),
                 states_of(pod, claims_of(markers)),
-                planned=results.altered(pod.node) is None,
+                checks_entry=results.altered(pod.node) is None,
                 paused=True,
             )
         limit = left_out_of(pod, markers, results.no_room(pod)).get(compiled.key.name)
@@ -222,7 +218,7 @@ class MarkerReconciler:
             pod,
             caches.node_index.view(pod.node).entries.get(pod.uid),
             states,
-            planned=results.altered(pod.node) is None,
+            checks_entry=results.altered(pod.node) is None,
             stale=stale,
             invalid_values=_invalid_values(compiled, pod, markers, states),
         )

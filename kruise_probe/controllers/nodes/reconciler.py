@@ -31,6 +31,7 @@ from kruise_probe.controllers.nodes.plan import is_probed, plan, same_entries
 from kruise_probe.controllers.queues import Queues
 from kruise_probe.controllers.serverless import is_virtual
 from kruise_probe.controllers.writes import (
+    CATCH_UP_SECONDS,
     COMPLETE,
     NodeResult,
     StoredEntries,
@@ -49,13 +50,10 @@ from kruise_probe.runtime import (
     Result,
 )
 
-CATCH_UP_SECONDS = 0.2
-"""Requeue delay while the cache is behind the API server."""
-LONGEST_CATCH_UP_SECONDS = 2.0
+LONGEST_CATCH_UP_SECONDS: Final = 2.0
 """A cache that is behind for longer may never show the object, for example because it does not decode."""
 
 _encoder = msgspec.json.Encoder()
-
 
 _probes_left_out: Final = Gauge(
     "kruise_probe_probes_left_out",
@@ -64,12 +62,20 @@ _probes_left_out: Final = Gauge(
 )
 
 
-class _Planned(NamedTuple):
-    """`ranks` is the order of the markers of the entries."""
+class _NodePlan(NamedTuple):
+    """What the spec of a node should be.
+
+    Attributes:
+        ranks: the order of the markers of the entries.
+        left_out: number of probes that the limits of a pod leave out, by reason.
+    """
 
     entries: tuple[PodProbe, ...]
     ranks: Mapping[NamespacedName, object]
     left_out: Mapping[str, int]
+
+
+_NO_PLAN: Final = _NodePlan((), {}, {})
 
 
 class NodeReconciler:
@@ -90,8 +96,7 @@ class NodeReconciler:
         """Per node, the resource version of a cache that was behind, and the loop time when that was first seen."""
 
     async def reconcile(self, name: str) -> Result | None:
-        markers: set[NamespacedName] = set()
-        result = COMPLETE
+        node_plan, result = _NO_PLAN, COMPLETE
         node = self._caches.node(name)
         stored = self._caches.node_pod_probes.get(NamespacedName("", name))
         try:
@@ -99,25 +104,29 @@ class NodeReconciler:
                 self._results.set_altered(name, None)
                 await self._delete(stored)
             else:
-                result, again = await self._write(node, stored, markers)
+                current = (stored.spec.pod_probes or ()) if stored is not None else ()
+                node_plan = self._plan(name, current)
+                result, again = await self._write(node, stored, current, node_plan)
                 if again is not None:
                     return again
         except KubeError as error:
             before = self._results.node(name)
-            self._record(name, before._replace(error=first_line(str(error))), markers)
+            self._record(name, before._replace(error=first_line(str(error))), node_plan.ranks)
             raise
         self._behind.pop(name, None)
-        self._record(name, result, markers)
+        self._record(name, result, node_plan.ranks)
         self._record_planned(name, planned=node is not None)
         return None
 
     async def _write(
-        self, node: Node, stored: NodePodProbe | None, markers: set[NamespacedName]
+        self,
+        node: Node,
+        stored: NodePodProbe | None,
+        current: tuple[PodProbe, ...],
+        node_plan: _NodePlan,
     ) -> tuple[NodeResult, Result | None]:
-        name = node.metadata.name
-        current = (stored.spec.pod_probes or ()) if stored is not None else ()
-        wanted, ranks, left_out = self._plan(name, current)
-        markers.update(ranks)
+        """Write the plan if it differs from `current`; return what is left out, and when to requeue."""
+        name, (wanted, ranks, left_out) = node.metadata.name, node_plan
         present = stored.metadata.owner_references if stored is not None else None
         owners = with_node_owner(present or (), _owner(node))
         if stored is not None and owners is None and self._is_current(name, wanted, current):
@@ -134,7 +143,7 @@ class NodeReconciler:
             return result, None
         return result, await self._patch(stored, wanted, owners)
 
-    def _plan(self, node: str, current: tuple[PodProbe, ...]) -> _Planned:
+    def _plan(self, node: str, current: tuple[PodProbe, ...]) -> _NodePlan:
         pods = self._caches.pods_on(node)
         matches: dict[str, tuple[CompiledMarker, ...]] = {
             pod.uid: self._caches.matching.markers_of(pod) for pod in pods
@@ -151,7 +160,7 @@ class NodeReconciler:
         ranks: dict[NamespacedName, object] = {
             marker.key: marker.order for each in matches.values() for marker in each
         }
-        return _Planned(wanted, ranks, _left_out(pods, matches))
+        return _NodePlan(wanted, ranks, _left_out(pods, matches))
 
     def _is_current(
         self, name: str, wanted: tuple[PodProbe, ...], current: tuple[PodProbe, ...]
@@ -259,7 +268,7 @@ class NodeReconciler:
                     self._queues.enqueue_pod(pod.key)
 
     def _record_planned(self, name: str, *, planned: bool) -> None:
-        """From the first plan on, `WriteResults.no_room` uses the plan. Enqueues pods whose conditions it used before."""
+        """Record that the node has a plan. At the first one, enqueue pods whose conditions `no_room` used before."""
         if self._results.set_planned(name, planned):
             for pod in self._caches.pods_on(name):
                 if any(each.reason == REASON_NO_ROOM for each in pod.conditions):

@@ -98,7 +98,7 @@ TWICE = msgspec.structs.replace(ONCE, probes=(*(ONCE.probes or ()), *(ONCE.probe
             PodObservation(pod(), entry(pod(), marker(probes=TWO)), NONE), 0, id="current"
         ),
         pytest.param(PodObservation(pod(), None, NONE), 1, id="missing"),
-        pytest.param(PodObservation(pod(), None, NONE, planned=False), 0, id="virtual-node"),
+        pytest.param(PodObservation(pod(), None, NONE, checks_entry=False), 0, id="virtual-node"),
         pytest.param(
             PodObservation(pod(ip="127.9.9.9"), entry(pod(), marker(probes=TWO)), NONE),
             1,
