@@ -1,7 +1,7 @@
 """The manager's caches: five informers, and indexes derived from their stores.
 
-`mapping` keeps the indexes up to date: it calls `follow_*` first for every event. So a reconcile finds what it needs
-without a search. Nothing here decides or writes.
+`mapping` keeps the indexes up to date: for every event it first calls `index_*` or `remove_*`. So a reconcile finds what
+it needs without a search. Nothing here decides or writes.
 
 Source: controller-runtime pkg/cache; Kruise's listers.
 Differs: keeps derived indexes beside the stores; reads our own writes before their events arrive.
@@ -84,9 +84,9 @@ class Caches:
         self.node_index: Final = NodePodProbeIndex()
         self._allowed_labels = allowed_labels
         self._marker_informer = informers.markers
-        self._pods = informers.pods.lister
-        self._nodes = informers.nodes.lister
-        self._node_pod_probes = informers.node_pod_probes.lister
+        self._pod_lister = informers.pods.lister
+        self._node_lister = informers.nodes.lister
+        self._node_pod_probe_lister = informers.node_pod_probes.lister
         self._newest: dict[str, tuple[str, datetime | None]] = {}
         self._now = now
 
@@ -96,13 +96,13 @@ class Caches:
         return self._marker_informer.watches
 
     def node(self, name: str) -> Node | None:
-        return self._nodes.get(NamespacedName("", name))
+        return self._node_lister.get(NamespacedName("", name))
 
     def node_is_virtual(self, name: str) -> bool:
         return is_virtual(self.node(name))
 
     def pods_on(self, node: str) -> Collection[Pod]:
-        return self._pods.by_index(BY_NODE, node)
+        return self._pod_lister.by_index(BY_NODE, node)
 
     def is_expired(self, node: str) -> bool:
         """Whether the Lease of the node's daemon has expired. Its newest result then decides whether it is stale."""
@@ -121,7 +121,7 @@ class Caches:
 
     def _newest_result_at(self, node: str) -> datetime | None:
         """Computed once per resourceVersion, as every pod of a stale node needs it."""
-        found = self._node_pod_probes.get(NamespacedName("", node))
+        found = self._node_pod_probe_lister.get(NamespacedName("", node))
         if found is None:
             return None
         known = self._newest.get(node)
@@ -129,18 +129,18 @@ class Caches:
             known = self._newest[node] = (found.resource_version, newest_result_at(found.status))
         return known[1]
 
-    def follow_pod(self, old: Pod | None, new: Pod) -> None:
+    def index_pod(self, old: Pod | None, new: Pod) -> None:
         """Index a new or changed pod."""
         self.matching.set_pod(old, new)
         self.marked.set_pod(old, new)
         self.pods.observe(new)
 
-    def follow_pod_deletion(self, pod: Pod) -> None:
+    def remove_pod(self, pod: Pod) -> None:
         self.matching.remove_pod(pod)
         self.marked.remove_pod(pod)
         self.pods.observe_deletion(pod)
 
-    def follow_marker(self, marker: PodProbeMarker) -> tuple[CompiledMarker | None, CompiledMarker]:
+    def index_marker(self, marker: PodProbeMarker) -> tuple[CompiledMarker | None, CompiledMarker]:
         """Index a new marker, or one whose spec or deletion changed; return it before and after."""
         before = self.matching.markers.get(marker.key)
         after = self._compiled(marker)
@@ -148,7 +148,7 @@ class Caches:
         self.cycles.set_marker(after)
         return before, after
 
-    def follow_marker_deletion(self, marker: PodProbeMarker) -> tuple[CompiledMarker, list[Pod]]:
+    def remove_marker(self, marker: PodProbeMarker) -> tuple[CompiledMarker, list[Pod]]:
         """Remove a marker; return it and the pods that it matched."""
         removed = self.matching.markers.get(marker.key) or self._compiled(marker)
         pods = self.matching.pods_of(removed)  # while they are indexed for it
@@ -160,12 +160,12 @@ class Caches:
     def _compiled(self, marker: PodProbeMarker) -> CompiledMarker:
         return compile_marker(marker, allowed_labels=self._allowed_labels)
 
-    def follow_node_pod_probe(self, old: NodePodProbe | None, new: NodePodProbe) -> ProbesChange:
+    def index_node_pod_probe(self, old: NodePodProbe | None, new: NodePodProbe) -> ProbesChange:
         """Index a new or changed NodePodProbe."""
         self.node_pod_probes.observe(new)
         return self.node_index.update(old, new)
 
-    def follow_node_pod_probe_deletion(self, last_known: NodePodProbe) -> ProbesChange:
+    def remove_node_pod_probe(self, last_known: NodePodProbe) -> ProbesChange:
         name = last_known.key.name
         self.node_pod_probes.observe_deletion(last_known)
         self._newest.pop(name, None)

@@ -64,15 +64,16 @@ class CompiledProbe(NamedTuple):
     """One valid probe of a marker.
 
     Attributes:
-        planned: the probe for NodePodProbe.spec, named `<marker>#<probe>`, with scheme and path filled in.
+        probe: the name within the marker; `name` is `<marker>#<probe>`.
+        container_probe: the probe for NodePodProbe.spec, with scheme and path filled in.
         port_name: the name of the container port, to be resolved for each pod; empty for a numeric port.
         condition_type: empty if there is none, or if it is invalid or reserved.
         policies: by state.
-        entry_bytes: size of `planned` as stored in a NodePodProbe.
+        entry_bytes: size of `container_probe` as stored in a NodePodProbe.
     """
 
     probe: str
-    planned: ContainerProbe
+    container_probe: ContainerProbe
     port_name: str
     condition_type: str
     policies: Mapping[str, Marks]
@@ -80,11 +81,11 @@ class CompiledProbe(NamedTuple):
 
     @property
     def name(self) -> str:
-        return self.planned.name
+        return self.container_probe.name
 
     @property
     def container(self) -> str:
-        return self.planned.container_name
+        return self.container_probe.container_name
 
 
 class CompiledMarker(msgspec.Struct, frozen=True, eq=False):
@@ -166,18 +167,18 @@ def _probes(
 ) -> tuple[CompiledProbe, ...]:
     """The valid probes, in order; of several with one name only the first."""
     probes: dict[str, CompiledProbe] = {}
-    rules = _PolicyRules(selector_keys, allowed_labels, PatternSizes())
+    allowed = _AllowedMarks(selector_keys, allowed_labels, PatternSizes())
     for written in marker.spec.probes or ():
         each = msgspec.structs.replace(written, probe=clamp_timeout(written.probe))
         if each.name not in probes and _is_valid(each):
-            planned, port_name = _planned(marker.metadata.name, each)
+            container_probe, port_name = _container_probe(marker.metadata.name, each)
             probes[each.name] = CompiledProbe(
                 probe=each.name,
-                planned=planned,
+                container_probe=container_probe,
                 port_name=port_name,
                 condition_type=_condition_type(each.pod_condition_type),
-                policies=_policies(each.marker_policy or (), rules),
-                entry_bytes=stored_bytes(planned),
+                policies=_policies(each.marker_policy or (), allowed),
+                entry_bytes=stored_bytes(container_probe),
             )
     return tuple(probes.values())
 
@@ -197,8 +198,8 @@ def _condition_type(condition_type: str | None) -> str:
     return condition_type
 
 
-class _PolicyRules(NamedTuple):
-    """What decides which keys and patterns the policies of one marker may use."""
+class _AllowedMarks(NamedTuple):
+    """The keys and patterns that the policies of one marker may use."""
 
     selector_keys: frozenset[str]
     allowed_labels: Collection[str]
@@ -215,36 +216,36 @@ class _PolicyRules(NamedTuple):
         return not reserved_annotation_error(key) and not annotation_key_error(key)
 
 
-def _policies(policies: tuple[MarkerPolicy, ...], rules: _PolicyRules) -> Mapping[str, Marks]:
+def _policies(policies: tuple[MarkerPolicy, ...], allowed: _AllowedMarks) -> Mapping[str, Marks]:
     """The policies by state. Of several policies for one state only the first is used."""
     by_state: dict[str, Marks] = {}
     for policy in policies:
         if policy.state in tuple(ProbeState) and policy.state not in by_state:
-            by_state[policy.state] = _marks(policy, rules)
+            by_state[policy.state] = _marks(policy, allowed)
     return by_state
 
 
-def _marks(policy: MarkerPolicy, rules: _PolicyRules) -> Marks:
+def _marks(policy: MarkerPolicy, allowed: _AllowedMarks) -> Marks:
     """The static values, replaced by those from the message; of several values for one key the first is used."""
     labels: dict[str, str | FromMessage] = {
         key: value
         for key, value in (policy.labels or {}).items()
-        if rules.may_label(key) and not label_value_error(value)
+        if allowed.may_label(key) and not label_value_error(value)
     }
     annotations: dict[str, str | FromMessage] = {
         key: value
         for key, value in (policy.annotations or {}).items()
-        if rules.may_annotate(key) and not annotation_value_error(key, value)
+        if allowed.may_annotate(key) and not annotation_value_error(key, value)
     }
     for each in (policy.from_message or ())[:MAX_FROM_MESSAGE]:
         label, annotation, pattern = each.label or "", each.annotation or "", each.regex or ""
         try:
-            size = rules.sizes.measure(pattern)
+            size = allowed.sizes.measure(pattern)
         except PatternError:  # `errors` contains it with its field path
             continue
-        if label and not annotation and rules.may_label(label):
+        if label and not annotation and allowed.may_label(label):
             _set_from_message(labels, label, pattern, size)
-        elif annotation and not label and rules.may_annotate(annotation):
+        elif annotation and not label and allowed.may_annotate(annotation):
             _set_from_message(annotations, annotation, pattern, size)
     return Marks(labels, annotations)
 
@@ -257,7 +258,7 @@ def _set_from_message(
         values[key] = FromMessage(pattern, static, size)
 
 
-def _planned(marker: str, probe: PodContainerProbe) -> tuple[ContainerProbe, str]:
+def _container_probe(marker: str, probe: PodContainerProbe) -> tuple[ContainerProbe, str]:
     """Return the probe for NodePodProbe.spec and its port name.
 
     All defaults of both CRDs are filled in, so the stored object equals the written one and no write is repeated.
@@ -291,9 +292,9 @@ def _planned(marker: str, probe: PodContainerProbe) -> tuple[ContainerProbe, str
     )
 
 
-def with_port(planned: ContainerProbe, number: int) -> ContainerProbe:
+def with_port(container_probe: ContainerProbe, number: int) -> ContainerProbe:
     """Return the probe with its port name replaced by `number`."""
-    probe = planned.probe
+    probe = container_probe.probe
     changed: Probe
     if probe.http_get is not None:
         changed = msgspec.structs.replace(
@@ -304,4 +305,4 @@ def with_port(planned: ContainerProbe, number: int) -> ContainerProbe:
         changed = msgspec.structs.replace(
             probe, tcp_socket=msgspec.structs.replace(probe.tcp_socket, port=number)
         )
-    return msgspec.structs.replace(planned, probe=changed)
+    return msgspec.structs.replace(container_probe, probe=changed)

@@ -56,13 +56,13 @@ NO_ROOM: Final = LeftOut(
 NOTHING_LEFT_OUT: Final[Mapping[str, LeftOut]] = {}
 
 
-def considered(markers: tuple[CompiledMarker, ...]) -> tuple[CompiledMarker, ...]:
+def probing_markers(markers: tuple[CompiledMarker, ...]) -> tuple[CompiledMarker, ...]:
     """Of the markers that select a pod, those whose probes may run: the oldest live ones, in order."""
     return live_in_order(markers)[:MARKERS_PER_POD]
 
 
-def claiming(markers: tuple[CompiledMarker, ...]) -> tuple[CompiledMarker, ...]:
-    """The markers that may own keys of a pod: the considered ones, and those over the limit that are reported."""
+def claiming_markers(markers: tuple[CompiledMarker, ...]) -> tuple[CompiledMarker, ...]:
+    """The markers that may own keys of a pod: those that probe it, and those over the limit whose conditions report it."""
     live = live_in_order(markers)
     if len(live) <= MARKERS_PER_POD:
         return live

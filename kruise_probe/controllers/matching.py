@@ -19,14 +19,14 @@ _Item = tuple[str, str]
 
 
 class _Indexed(NamedTuple):
-    """`decided`: the anchor is the whole selector, so that no other label needs to match."""
+    """`anchor_suffices`: the anchor is the whole selector, so no other label needs to match."""
 
     marker: CompiledMarker
-    decided: bool
+    anchor_suffices: bool
 
 
 class Matching:
-    """An index in both directions. `all_pods` returns every pod; it fills the index when a marker has a new anchor key."""
+    """The markers of each pod, and the pods of each marker. `all_pods` returns every pod: a new anchor key indexes them."""
 
     def __init__(self, all_pods: AllPods) -> None:
         self._all_pods = all_pods
@@ -64,8 +64,8 @@ class Matching:
         by_anchor = self._by_anchor.get(pod.namespace)
         if by_anchor:
             for item in pod.labels.items():
-                for marker, decided in by_anchor.get(item, ()):
-                    if decided or marker.selector.matches(pod.labels):
+                for marker, anchor_suffices in by_anchor.get(item, ()):
+                    if anchor_suffices or marker.selector.matches(pod.labels):
                         found.append(marker)
         without_anchor = self._without_anchor.get(pod.namespace, {}).values()
         found += [marker for marker in without_anchor if marker.selector.matches(pod.labels)]
@@ -104,9 +104,9 @@ class Matching:
             self._deleting.setdefault(namespace, {})[marker.key] = marker
         if anchor is not None:
             by_anchor = self._by_anchor.setdefault(namespace, {})
-            decided = len(marker.selector.requirements) == 1
+            anchor_suffices = len(marker.selector.requirements) == 1
             for item in _items(anchor):
-                by_anchor[item] = (*by_anchor.get(item, ()), _Indexed(marker, decided))
+                by_anchor[item] = (*by_anchor.get(item, ()), _Indexed(marker, anchor_suffices))
         elif marker.selector.requirements:
             self._without_anchor.setdefault(namespace, {})[marker.key] = marker
 

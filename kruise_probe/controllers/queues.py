@@ -27,7 +27,7 @@ GATHER_SECONDS: Final = 0.05
 STATUS_INTERVAL_SECONDS: Final = 1.0
 """Minimum time between two status updates of one marker. Thousands of pods may change in it."""
 
-PAUSE_PER_SECOND_OF_WORK: Final = 50.0
+STATUS_PAUSE_PER_SECOND: Final = 50.0
 """Pause after a status update, per second that it took: counting pods uses at most 2 % of the CPU."""
 
 _namespace_of = attrgetter("namespace")
@@ -58,7 +58,7 @@ class Queues:
     ) -> None:
         """Enqueue a pod. Keys of an initial list or a resync are spread over time, at LOW priority."""
         if initial:
-            self.pods.add_after(key, self._initial_delay_seconds(), Priority.LOW)
+            self.pods.add_after(key, self._take_initial_delay(), Priority.LOW)
         else:
             self.pods.add(key, priority)
 
@@ -67,7 +67,7 @@ class Queues:
         if not name:
             return
         if initial:
-            self.nodes.add_after(name, self._initial_delay_seconds(), Priority.LOW)
+            self.nodes.add_after(name, self._take_initial_delay(), Priority.LOW)
         else:
             self.nodes.add(name)
 
@@ -86,7 +86,7 @@ class Queues:
 
     def enqueue_marker_status(self, key: NamespacedName, *, initial: bool = False) -> None:
         """Enqueue a status update, after the pause since the last one."""
-        delay_seconds = self._initial_delay_seconds() if initial else 0.0
+        delay_seconds = self._take_initial_delay() if initial else 0.0
         self.status_throttle.enqueue(key, delay_seconds=delay_seconds)
 
     def enqueue_status_of(self, markers: Iterable[CompiledMarker]) -> None:
@@ -97,8 +97,11 @@ class Queues:
             else:
                 self.enqueue_marker_status(each.key)
 
-    def _initial_delay_seconds(self) -> float:
-        """Take the next place of INITIAL_KEYS_PER_SECOND, so that a large list does not delay new events."""
+    def _take_initial_delay(self) -> float:
+        """Reserve the next place of INITIAL_KEYS_PER_SECOND; return the seconds until then.
+
+        So a large list does not delay new events.
+        """
         now = asyncio.get_running_loop().time()
         self._next_initial_at = max(self._next_initial_at, now) + 1.0 / INITIAL_KEYS_PER_SECOND
         return self._next_initial_at - now
@@ -130,7 +133,7 @@ class StatusThrottle:
 
     def finished(self, key: NamespacedName, seconds: float) -> None:
         """Record the end of a status update that took `seconds`."""
-        pause = max(STATUS_INTERVAL_SECONDS, seconds * PAUSE_PER_SECOND_OF_WORK)
+        pause = max(STATUS_INTERVAL_SECONDS, seconds * STATUS_PAUSE_PER_SECOND)
         self._not_before[key] = asyncio.get_running_loop().time() + pause
 
     def is_due(self, key: NamespacedName) -> bool:

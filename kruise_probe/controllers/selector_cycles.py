@@ -21,11 +21,10 @@ from kruise_probe.controllers.compiled import CompiledMarker
 
 N = TypeVar("N", bound=Hashable)
 
-MOST_CANDIDATES: Final = 10_000
+MAX_CANDIDATES: Final = 10_000
 """Triples of writer, key and reader that are checked in one namespace, about 20 ms. Cycles beyond are not found."""
 
-
-PAUSE_PER_SECOND_OF_WORK: Final = 50.0
+CYCLES_PAUSE_PER_SECOND: Final = 50.0
 """Pause between two computations in a namespace, per second of computation: at most 2 % of the CPU."""
 
 LISTED_STEPS: Final = 4
@@ -36,7 +35,7 @@ class Refreshed(NamedTuple):
     """The markers whose cycles may have changed, or the seconds until the cycles may be computed again."""
 
     markers: AbstractSet[NamespacedName]
-    again_seconds: float
+    retry_after_seconds: float
 
 
 class CycleStep(NamedTuple):
@@ -130,7 +129,7 @@ class SelectorCycles:
         before, namespace.cycles = namespace.cycles, find_cycles(namespace.markers.values())
         namespace.changed = False
         ended_at = time()
-        namespace.not_before = ended_at + (ended_at - started_at) * PAUSE_PER_SECOND_OF_WORK
+        namespace.not_before = ended_at + (ended_at - started_at) * CYCLES_PAUSE_PER_SECOND
         if not namespace.markers:
             del self._namespaces[name]
         if before == namespace.cycles:
@@ -146,7 +145,7 @@ def find_cycles(markers: Iterable[CompiledMarker]) -> Cycles:
         return NO_CYCLES
     written = frozenset(key for each in live for key in each.labels)
     edges: dict[NamespacedName, dict[NamespacedName, str]] = {}
-    for writer, key, reader in islice(_candidates(candidates), MOST_CANDIDATES):
+    for writer, key, reader in islice(_candidates(candidates), MAX_CANDIDATES):
         readers = edges.setdefault(writer.key, {})
         if (
             reader.key not in readers
@@ -154,16 +153,18 @@ def find_cycles(markers: Iterable[CompiledMarker]) -> Cycles:
             and _can_meet(writer, reader, written)
         ):
             readers[reader.key] = key
-    number = {marker: index for index, each in enumerate(_components(edges)) for marker in each}
+    component_of = {
+        marker: index for index, each in enumerate(_components(edges)) for marker in each
+    }
     return Cycles(
         {
             writer: {
                 reader: key
                 for reader, key in readers.items()
-                if number.get(reader) == number[writer]
+                if component_of.get(reader) == component_of[writer]
             }
             for writer, readers in edges.items()
-            if writer in number
+            if writer in component_of
         }
     )
 
@@ -182,8 +183,8 @@ def _maybe_cyclic(markers: Sequence[CompiledMarker]) -> list[CompiledMarker]:
             graph.update((key, readers[key]) for key in keys)
     if not graph:
         return []
-    among = {node for component in _components(graph) for node in component}
-    return [each for each in markers if each.key in among]
+    cyclic = {node for component in _components(graph) for node in component}
+    return [each for each in markers if each.key in cyclic]
 
 
 def _candidates(

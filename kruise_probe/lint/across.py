@@ -138,7 +138,7 @@ def _port(
     if not name or any(each and each.port_number(name) for each in containers):
         return
     names = [port for each in containers[:1] if each for port, _ in each.ports]
-    handler = "httpGet" if probe.planned.probe.http_get else "tcpSocket"
+    handler = "httpGet" if probe.container_probe.probe.http_get else "tcpSocket"
     path = f"{marker.probe_path(probe.probe)}.probe.{handler}.port"
     message = (
         f"container {probe.container!r} of {templates[0].place} has no port {name!r}, "

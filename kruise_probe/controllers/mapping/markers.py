@@ -19,7 +19,7 @@ class MarkerEvents:
 
     def on_add(self, obj: PodProbeMarker, is_initial: bool) -> None:
         self._caches.markers.observe(obj)
-        _, marker = self._caches.follow_marker(obj)
+        _, marker = self._caches.index_marker(obj)
         pods = self._caches.matching.pods_of(marker)
         if is_initial:
             self._queues.enqueue_marker_status(obj.key, initial=True)
@@ -45,7 +45,7 @@ class MarkerEvents:
             if not own_write:
                 self._queues.enqueue_marker_status(new.key)
             return
-        before, after = self._caches.follow_marker(new)
+        before, after = self._caches.index_marker(new)
         self._queues.enqueue_marker(new.key)
         pods = self._caches.matching.pods_of(after)
         if before is not None and before.selector != after.selector:
@@ -58,7 +58,7 @@ class MarkerEvents:
             self._enqueue_nodes(after, pods)
 
     def on_delete(self, last_known: PodProbeMarker) -> None:
-        marker, pods = self._caches.follow_marker_deletion(last_known)
+        marker, pods = self._caches.remove_marker(last_known)
         for pod in pods:
             # Pods that already lost their marks were reconciled when the deletion began.
             if not marker.deleting or pod.owned is not NOTHING_OWNED:
@@ -114,4 +114,6 @@ def _plans_differ(before: CompiledMarker, after: CompiledMarker) -> bool:
     """Whether an edit changes NodePodProbe specs."""
     if _all_probes_differ(before, after):
         return True
-    return [each.planned for each in before.probes] != [each.planned for each in after.probes]
+    return [each.container_probe for each in before.probes] != [
+        each.container_probe for each in after.probes
+    ]

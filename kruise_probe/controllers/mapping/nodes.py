@@ -47,7 +47,7 @@ class NodePodProbeEvents:
 
     def on_add(self, obj: NodePodProbe, is_initial: bool) -> None:
         own_write = self._caches.node_pod_probes.is_own_write(obj)
-        change = self._caches.follow_node_pod_probe(None, obj)
+        change = self._caches.index_node_pod_probe(None, obj)
         if not own_write:
             self._queues.enqueue_node(obj.key.name, initial=is_initial)
         if is_initial:
@@ -62,7 +62,7 @@ class NodePodProbeEvents:
         if old is new:
             self._queues.enqueue_node(name, initial=True)
             return
-        change = self._caches.follow_node_pod_probe(old, new)
+        change = self._caches.index_node_pod_probe(old, new)
         if not own_write and (
             change.spec
             or old.metadata.owner_references != new.metadata.owner_references
@@ -74,7 +74,7 @@ class NodePodProbeEvents:
         self._enqueue_markers(change)
 
     def on_delete(self, last_known: NodePodProbe) -> None:
-        change = self._caches.follow_node_pod_probe_deletion(last_known)
+        change = self._caches.remove_node_pod_probe(last_known)
         self._queues.enqueue_node(last_known.key.name)
         self._enqueue_markers(change)
 
@@ -87,7 +87,7 @@ class NodePodProbeEvents:
         ours = self._caches.namespace
         for key, result_change in change.pods.items():
             if not ours or key.namespace == ours:
-                self._limits.result_changed(key, result_change)
+                self._limits.record_result_change(key, result_change)
                 self._queues.enqueue_pod(key, Priority.HIGH)
 
     def _enqueue_markers(self, change: ProbesChange) -> None:

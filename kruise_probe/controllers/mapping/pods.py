@@ -6,7 +6,7 @@ from kruise_probe.api.pods import NOTHING_OWNED, Pod
 from kruise_probe.controllers.caches import Caches
 from kruise_probe.controllers.compiled import CompiledMarker
 from kruise_probe.controllers.nodes.plan import is_probed
-from kruise_probe.controllers.pods.claims import Claims, claims_of, kept_gates
+from kruise_probe.controllers.pods.claims import Claims, claims_of, conditions_kept_for_gates
 from kruise_probe.controllers.pods.write_limits import WriteLimits
 from kruise_probe.controllers.queues import Queues
 from kruise_probe.controllers.writes import NO_REFUSALS, WriteResults
@@ -24,7 +24,7 @@ class PodEvents:
         self._results = results
 
     def on_add(self, obj: Pod, is_initial: bool) -> None:
-        self._caches.follow_pod(None, obj)
+        self._caches.index_pod(None, obj)
         markers = self._caches.matching.markers_of(obj)
         if markers or obj.owned is not NOTHING_OWNED:
             self._queues.enqueue_pod(obj.key, initial=is_initial)
@@ -34,7 +34,7 @@ class PodEvents:
 
     def on_update(self, old: Pod, new: Pod) -> None:
         own_write = self._caches.pods.is_own_write(new)
-        self._caches.follow_pod(old, new)
+        self._caches.index_pod(old, new)
         if old is new:
             self._resync(new)
             return
@@ -52,11 +52,11 @@ class PodEvents:
             if self._caches.node_is_virtual(new.node):
                 self._queues.enqueue_status_of(after)
                 if _provider_changed_state(old, new, claims_of(after)):
-                    self._limits.provider_changed(new.key)
+                    self._limits.record_provider_change(new.key)
         self._enqueue_deleting_markers(old, new)
 
     def on_delete(self, last_known: Pod) -> None:
-        self._caches.follow_pod_deletion(last_known)
+        self._caches.remove_pod(last_known)
         self._limits.forget(last_known.key)
         self._results.set_refusals(last_known.key, NO_REFUSALS)
         markers = self._caches.matching.markers_of(last_known)
@@ -81,8 +81,10 @@ class PodEvents:
         self._enqueue_deleting_markers(old, new)
 
     def _enqueue_deleting_markers(self, old: Pod, new: Pod) -> None:
-        """If the marks of a pod changed, enqueues what the finalizers of markers being deleted wait for."""
-        if old.owned == new.owned and kept_gates(old) == kept_gates(new):
+        """If the marks of a pod changed, enqueue what the finalizers of markers being deleted wait for."""
+        if old.owned == new.owned and conditions_kept_for_gates(old) == conditions_kept_for_gates(
+            new
+        ):
             return
         deleting = self._caches.matching.deleting(new.namespace)
         if deleting:

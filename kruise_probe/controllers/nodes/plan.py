@@ -18,7 +18,7 @@ from kruise_probe.api.keys import NamespacedName, ProbeName
 from kruise_probe.api.pods import Container, Pod
 from kruise_probe.api.v1alpha1 import ContainerProbe, PodProbe, stored_bytes
 from kruise_probe.controllers.compiled import CompiledMarker, with_port
-from kruise_probe.controllers.limits import considered, entry_too_large
+from kruise_probe.controllers.limits import entry_too_large, probing_markers
 from kruise_probe.controllers.pods.claims import claims_of, has_stale_mark
 
 SHARED_ENTRIES_BYTES: Final = 16 << 20
@@ -77,7 +77,7 @@ def probes_of_pod(pod: Pod, markers: tuple[CompiledMarker, ...]) -> tuple[Contai
     if len(markers) == 1 and markers[0].live and not markers[0].paused:
         return probes_of_marker(markers[0], pod.containers, pod.started)
     probes: tuple[ContainerProbe, ...] = ()
-    for marker in considered(markers):
+    for marker in probing_markers(markers):
         if marker.paused:
             continue
         probes += probes_of_marker(marker, pod.containers, pod.started)
@@ -114,7 +114,9 @@ def probes_of_marker(
         if container.has_startup_probe and container.name not in started:
             continue
         number = container.port_number(each.port_name) if each.port_name else None
-        probes.append(each.planned if number is None else with_port(each.planned, number))
+        probes.append(
+            each.container_probe if number is None else with_port(each.container_probe, number)
+        )
     return tuple(probes)
 
 

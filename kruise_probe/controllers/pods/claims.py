@@ -19,7 +19,7 @@ from kruise_probe.api.names import REASON_PROBE_REMOVED
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.controllers.compiled import NO_MARKS, CompiledMarker, CompiledProbe, Marks
-from kruise_probe.controllers.limits import MARKERS_PER_POD, claiming, live_in_order
+from kruise_probe.controllers.limits import MARKERS_PER_POD, claiming_markers, live_in_order
 
 SHARED_CLAIMS_BYTES: Final = 16 << 20
 """Bound of the cache of claims, which has one entry for each set of markers that select a pod together."""
@@ -43,7 +43,8 @@ class Claim(NamedTuple):
     """What one probe writes on a pod.
 
     Attributes:
-        wanted: the marks by state. Without a policy for Unknown there are none for Unknown, which then changes no marks.
+        name: `<marker>#<probe>`.
+        wanted: the marks by state. Without a policy for Unknown it has no entry for Unknown, which then changes no marks.
         paused: the annotation of its marker pauses it.
         estimated_bytes: estimated size in the cache.
     """
@@ -114,7 +115,7 @@ def claims_of(markers: tuple[CompiledMarker, ...]) -> Claims:
     Over the limit of markers per pod, only the oldest ones claim; see `limits`.
     """
     if len(markers) > MARKERS_PER_POD:
-        markers = claiming(markers)
+        markers = claiming_markers(markers)
     return _shared_claims(markers) if markers else NO_CLAIMS
 
 
@@ -137,9 +138,9 @@ def _shared_claims(markers: tuple[CompiledMarker, ...]) -> Claims:
 
 
 def _resolved(claims_in_order: tuple[Claim, ...]) -> Claims:
-    """Resolve conflicts: of several claims on a name, the first one owns it. The first patterns are matched.
+    """Resolve conflicts: of several claims on a name, the first one owns it.
 
-    Patterns beyond `MAX_INSTRUCTIONS` are not matched, so that the time for one pod is bounded.
+    Patterns are matched in this order, up to `MAX_INSTRUCTIONS`, so that the time for one pod is bounded.
     """
     condition_types: dict[str, Claim] = {}
     labels: dict[str, Claim] = {}
@@ -290,7 +291,7 @@ def _claimed_names(
     )
 
 
-def claims_on(pod: Pod, claims: Claims) -> Claims:
+def claims_with_container(pod: Pod, claims: Claims) -> Claims:
     """The claims whose container exists in `pod`; the others are never probed.
 
     Ownership of the other claims does not change. Names of dropped claims have no owner, so their marks are removed.
@@ -306,18 +307,18 @@ def has_stale_mark(pod: Pod, marker: CompiledMarker, claims: Claims) -> bool:
     A condition kept for a readiness gate does not count once it has reason ProbeRemoved. A mark that the cache does
     not show does not count either: it would never be removed, so the marker's deletion would wait forever.
     """
-    owned, claims = pod.owned, claims_on(pod, claims)
+    owned, claims = pod.owned, claims_with_container(pod, claims)
     if not pod.labels.keys().isdisjoint((owned.labels & marker.labels) - claims.labels.keys()):
         return True
     left_annotations = (owned.annotations & marker.annotations) - claims.annotations.keys()
     if not pod.annotations.keys().isdisjoint(left_annotations):
         return True
     left = (owned.condition_types & marker.condition_types) - claims.condition_types.keys()
-    return bool(left - kept_gates(pod))
+    return bool(left - conditions_kept_for_gates(pod))
 
 
-def kept_gates(pod: Pod) -> frozenset[str]:
-    """Our conditions with reason ProbeRemoved. They stay on `pod` without a probe, as its readiness gates need them."""
+def conditions_kept_for_gates(pod: Pod) -> frozenset[str]:
+    """Our conditions with reason ProbeRemoved. They have no probe, and stay because readiness gates of `pod` need them."""
     ours = pod.owned.condition_types & pod.readiness_gates
     if not ours:
         return ours

@@ -6,7 +6,7 @@ and it is idempotent: a pod with the changes applied needs no change.
 - Succeeded is True, Failed is False, Unknown is Unknown. The policy of the state is applied. Keys that only policies
   of other states name are removed, even if we did not write them. Without a policy for it, Unknown changes no marks.
 - A value from the message (`fromMessage`) that is missing or invalid is replaced by the static value of the key.
-- Without a state (not started, not initialised, moving) nothing changes.
+- Without a recorded state nothing changes.
 - Our marks without an owner are removed. So is a value that its owner never writes: it comes from a marker that
   matched before, or from an older policy.
 - A condition that a readiness gate needs keeps its status, with reason `ProbeRemoved`. So deleting a marker makes no
@@ -35,7 +35,7 @@ from kruise_probe.api.reserved import reserved_condition_error
 from kruise_probe.api.times import format_time, parse_time
 from kruise_probe.api.v1alpha1 import ContainerProbeState, ProbeState
 from kruise_probe.controllers.limits import NOTHING_LEFT_OUT, LeftOut
-from kruise_probe.controllers.pods.claims import Claim, Claims, claims_on
+from kruise_probe.controllers.pods.claims import Claim, Claims, claims_with_container
 from kruise_probe.controllers.pods.values import Values, values_of
 
 CONDITION_STATUS: Final = {
@@ -82,7 +82,7 @@ def marking(
     where a serverless provider writes them.
     """
     changes = Changes({}, {}, [], [])
-    claims = claims_on(pod, claims)
+    claims = claims_with_container(pod, claims)
     if states or stale or left_out:
         _apply_states(pod, claims, states, stale, left_out, writes_conditions, now, changes)
     if pod.owned is not NOTHING_OWNED:
@@ -203,7 +203,7 @@ def _transition_time(
 
 
 def _mark_paused(pod: Pod, claims: Claims, changes: Changes) -> None:
-    """Sets the reason of our conditions whose probes are paused."""
+    """Set the reason of our conditions whose probes are paused."""
     for claim in claims.claims:
         if claim.condition_type in pod.owned.condition_types and (pod.paused or claim.paused):
             current = pod.condition(claim.condition_type)

@@ -69,12 +69,12 @@ class PodReconciler:
         self._client = client
         self._queues = queues
         self._limits = limits
-        self._write_results = results
+        self._results = results
         self._serverless = serverless
         self._now = now
 
     async def reconcile(self, key: NamespacedName) -> Result | None:
-        report = self._limits.take_report(key)
+        pending = self._limits.take_pending(key)
         pod = self._caches.pods.get(key)
         if pod is not None and self._caches.stale_message(pod.node):
             self._caches.stale_nodes.record(pod.node)
@@ -82,9 +82,9 @@ class PodReconciler:
         if pod is None or changes is None:
             self._record(key, pod, NO_REFUSALS)
             return None
-        cause = cause_of(pod, changes, claims, report.change if report is not None else None)
+        cause = cause_of(pod, changes, claims, pending.change if pending is not None else None)
         probes = len(claims.claims) if cause is WriteCause.FIRST_RESULT else 0
-        wait = self._limits.wait_seconds(key, cause, probes=probes, now=_now())
+        wait = self._limits.wait_seconds(key, cause, probes=probes, now=_loop_time())
         if wait > 0:
             _writes_delayed.labels(cause).inc()
             return Result(wait)
@@ -95,15 +95,15 @@ class PodReconciler:
             if pod_is_gone(error):
                 self._record(key, None, NO_REFUSALS)
                 return None
-            if report is not None:
-                self._limits.put_back(key, report)
+            if pending is not None:
+                self._limits.put_back(key, pending)
             raise
         finally:
             self._caches.marked.patch_done(pod)
             self._enqueue_waiting_deletions(pod, changes)
-        self._limits.wrote(key, cause, probes=probes, now=_now())
-        if report is not None and report.seen_at is not None:
-            _result_to_condition.observe(_now() - report.seen_at)
+        self._limits.record_write(key, cause, probes=probes, now=_loop_time())
+        if pending is not None and pending.seen_at is not None:
+            _result_to_condition.observe(_loop_time() - pending.seen_at)
         if failure is not None:
             raise failure
         self._record(key, pod, NO_REFUSALS)
@@ -172,7 +172,7 @@ class PodReconciler:
 
     def _record(self, key: NamespacedName, pod: Pod | None, refusals: Refusals) -> None:
         """Record refusals; enqueue the markers. The deletion of a pod enqueues its markers itself."""
-        if self._write_results.set_refusals(key, refusals) and pod is not None:
+        if self._results.set_refusals(key, refusals) and pod is not None:
             deleting = self._caches.matching.deleting(pod.namespace).values()
             self._queues.enqueue_status_of({*self._caches.matching.markers_of(pod), *deleting})
 
@@ -182,22 +182,22 @@ class PodReconciler:
             return None, NO_CLAIMS
         markers = self._caches.matching.markers_of(pod)
         claims = claims_of(markers)
-        states, stale, provider_writes = self._results(pod, claims)
-        planned = is_probed(pod) and self._caches.node(pod.node) and not provider_writes
+        states, stale, provider_writes = self._states_of(pod, claims)
+        has_entry = is_probed(pod) and self._caches.node(pod.node) and not provider_writes
         changes = marking(
             pod,
             claims,
             states,
             stale=stale,
-            left_out=left_out_of(pod, markers, self._write_results.no_room(pod))
-            if planned
+            left_out=left_out_of(pod, markers, self._results.no_room(pod))
+            if has_entry
             else NOTHING_LEFT_OUT,
             writes_conditions=not provider_writes,
             now=self._now(),
         )
         return changes, claims
 
-    def _results(self, pod: Pod, claims: Claims) -> tuple[States, str, bool]:
+    def _states_of(self, pod: Pod, claims: Claims) -> tuple[States, str, bool]:
         """The states to apply, why they are stale, and whether a provider writes the conditions."""
         node = self._caches.node(pod.node)
         if node is None or not pod.active or not claims.claims:
@@ -208,5 +208,5 @@ class PodReconciler:
         return states, stale, False
 
 
-def _now() -> float:
+def _loop_time() -> float:
     return asyncio.get_running_loop().time()

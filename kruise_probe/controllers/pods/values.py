@@ -10,7 +10,12 @@ from kruise_probe.api.extraction import FromMessage, annotation_value, label_val
 from kruise_probe.api.pods import Pod
 from kruise_probe.api.v1alpha1 import ContainerProbeState
 from kruise_probe.controllers.compiled import CompiledMarker
-from kruise_probe.controllers.pods.claims import Claims, WantedItems, WantedMarks, claims_on
+from kruise_probe.controllers.pods.claims import (
+    Claims,
+    WantedItems,
+    WantedMarks,
+    claims_with_container,
+)
 
 
 class InvalidValue(NamedTuple):
@@ -52,7 +57,7 @@ def invalid_values(
     """The keys of a marker for which the current messages of `pod` have no valid value."""
     names = {each.name: each.probe for each in compiled.probes}
     found: list[InvalidValue] = []
-    for claim in claims_on(pod, claims).claims:
+    for claim in claims_with_container(pod, claims).claims:
         state = states.get(claim.name)
         wanted = claim.wanted.get(state.state) if state is not None else None
         if claim.name not in names or state is None or wanted is None:

@@ -32,14 +32,14 @@ MARKS_INTERVAL_SECONDS: Final = 10.0
 FIRST_RESULT_INTERVAL_SECONDS: Final = 60.0
 """Each probe of a pod has one more write for its first result. Used ones are refilled at one per minute."""
 
+CHECKED_PER_WRITE: Final = 2
+"""Buckets that each write checks, and removes if they are full."""
 
-FORGOTTEN_PER_WRITE: Final = 2
 
-
-class Report(NamedTuple):
+class PendingChange(NamedTuple):
     """The most important change of results since the last write of a pod, and the loop time of the first one.
 
-    `seen_at` is None if a serverless provider reported it.
+    `seen_at` is None for a change by a serverless provider.
     """
 
     change: PodResultChange
@@ -56,12 +56,12 @@ class WriteCause(StrEnum):
 
 
 def cause_of(
-    pod: Pod, changes: Changes, claims: Claims, reported: PodResultChange | None
+    pod: Pod, changes: Changes, claims: Claims, result_change: PodResultChange | None
 ) -> WriteCause:
-    """The cause of `changes`; `reported` is the change of results since the last write of the pod."""
-    if reported is PodResultChange.STATE or _staleness_changed(pod, changes):
+    """The cause of `changes`; `result_change` is the most important one since the last write of the pod."""
+    if result_change is PodResultChange.STATE or _staleness_changed(pod, changes):
         return WriteCause.STATE
-    if reported is PodResultChange.FIRST_RESULT:
+    if result_change is PodResultChange.FIRST_RESULT:
         return WriteCause.FIRST_RESULT
     return WriteCause.MESSAGE if _only_messages(pod, changes, claims) else WriteCause.MARKS
 
@@ -121,15 +121,15 @@ class _Buckets:
         self._by_pod.pop(pod, None)
 
     def _forget_full(self, now: float) -> None:
-        """Check the pods written longest ago, two per write, so that the number of buckets is bounded."""
-        for pod in list(islice(self._by_pod, FORGOTTEN_PER_WRITE)):
+        """Remove full buckets, beginning with those not used for longest, so that their number is bounded."""
+        for pod in list(islice(self._by_pod, CHECKED_PER_WRITE)):
             if not self._by_pod[pod].is_full(now):
                 return
             del self._by_pod[pod]
 
 
 class WriteLimits:
-    """The token buckets of pods, and what was reported on each pod since its last write.
+    """The token buckets of pods, and the change of results of each pod since its last write.
 
     The first results of a pod's probes may arrive one by one, so each probe has one write for its own. A probe that
     is removed and added again has another first result. Once the extra writes are used, these use the bucket of
@@ -140,27 +140,27 @@ class WriteLimits:
         self._messages = _Buckets(burst=MESSAGE_BURST, interval_seconds=message_interval_seconds)
         self._marks = _Buckets(burst=MARKS_BURST, interval_seconds=MARKS_INTERVAL_SECONDS)
         self._first_results = _Buckets(burst=0, interval_seconds=FIRST_RESULT_INTERVAL_SECONDS)
-        self._reports: dict[NamespacedName, Report] = {}
+        self._pending: dict[NamespacedName, PendingChange] = {}
 
-    def result_changed(self, pod: NamespacedName, change: PodResultChange) -> None:
+    def record_result_change(self, pod: NamespacedName, change: PodResultChange) -> None:
         """Record a change of results in a NodePodProbe."""
-        self.put_back(pod, Report(change, asyncio.get_running_loop().time()))
+        self.put_back(pod, PendingChange(change, asyncio.get_running_loop().time()))
 
-    def provider_changed(self, pod: NamespacedName) -> None:
+    def record_provider_change(self, pod: NamespacedName) -> None:
         """Record that a serverless provider changed a condition."""
-        self.put_back(pod, Report(PodResultChange.STATE, None))
+        self.put_back(pod, PendingChange(PodResultChange.STATE, None))
 
-    def take_report(self, pod: NamespacedName) -> Report | None:
-        """Remove and return the report that the next write covers."""
-        return self._reports.pop(pod, None)
+    def take_pending(self, pod: NamespacedName) -> PendingChange | None:
+        """Remove and return the change that the next write covers."""
+        return self._pending.pop(pod, None)
 
-    def put_back(self, pod: NamespacedName, report: Report) -> None:
-        """Merge a report into the pending one: keep the most important change and the earliest time."""
-        known = self._reports.get(pod)
+    def put_back(self, pod: NamespacedName, change: PendingChange) -> None:
+        """Merge a change into the pending one: keep the most important kind and the earliest time."""
+        known = self._pending.get(pod)
         if known is not None:
-            seen = [each.seen_at for each in (known, report) if each.seen_at is not None]
-            report = Report(max(known.change, report.change), min(seen, default=None))
-        self._reports[pod] = report
+            seen = [each.seen_at for each in (known, change) if each.seen_at is not None]
+            change = PendingChange(max(known.change, change.change), min(seen, default=None))
+        self._pending[pod] = change
 
     def __len__(self) -> int:
         return sum(map(len, (self._messages, self._marks, self._first_results)))
@@ -170,28 +170,29 @@ class WriteLimits:
     ) -> float:
         """Seconds until `pod` may be written, 0.0 for now. `probes` is the number of its probes."""
         now += CLOCK_SLACK_SECONDS
-        if cause is WriteCause.STATE or self._is_own_write(pod, cause, probes, now):
+        if cause is WriteCause.STATE or self._uses_first_result_token(pod, cause, probes, now):
             return 0.0
         return self._shared(cause).wait_seconds(pod, now)
 
-    def wrote(self, pod: NamespacedName, cause: WriteCause, *, probes: int, now: float) -> None:
+    def record_write(
+        self, pod: NamespacedName, cause: WriteCause, *, probes: int, now: float
+    ) -> None:
         """Take the token of a completed write."""
         now += CLOCK_SLACK_SECONDS
-        if self._is_own_write(pod, cause, probes, now):
+        if self._uses_first_result_token(pod, cause, probes, now):
             self._first_results.take(pod, now)
         elif cause is not WriteCause.STATE:
             self._shared(cause).take(pod, now)
 
     def forget(self, pod: NamespacedName) -> None:
-        """Remove the buckets and the report of a deleted pod."""
-        self._reports.pop(pod, None)
+        """Remove the buckets and the pending change of a deleted pod."""
+        self._pending.pop(pod, None)
         for each in (self._messages, self._marks, self._first_results):
             each.forget(pod)
 
-    def _is_own_write(
+    def _uses_first_result_token(
         self, pod: NamespacedName, cause: WriteCause, probes: int, now: float
     ) -> bool:
-        """Whether the write uses a first-result token."""
         return cause is WriteCause.FIRST_RESULT and not self._first_results.wait_seconds(
             pod, now, extra=probes
         )

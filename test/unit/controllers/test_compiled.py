@@ -33,13 +33,13 @@ COST = "controller.kubernetes.io/pod-deletion-cost"
 )
 def test_entries_contain_the_defaults_of_both_crds(handler: Json, filled: Json) -> None:
     (probe,) = compile_marker(marker(probes=[probe_wire(handler=handler)])).probes
-    (action,) = msgspec.to_builtins(probe.planned.probe).values()
+    (action,) = msgspec.to_builtins(probe.container_probe.probe).values()
     assert action == filled
 
 
 def test_absent_numbers_stay_absent() -> None:
     (probe,) = compile_marker(marker()).probes
-    assert probe.planned.probe.period_seconds is None
+    assert probe.container_probe.probe.period_seconds is None
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_an_allowed_label_is_written() -> None:
 def test_a_timeout_over_the_maximum_is_clamped_and_reported() -> None:
     compiled = compile_marker(marker(probes=[probe_wire(timeoutSeconds=100_000)]))
 
-    assert compiled.probes[0].planned.probe.timeout_seconds == 3600
+    assert compiled.probes[0].container_probe.probe.timeout_seconds == 3600
     (error,) = compiled.errors
     assert str(error).startswith(
         "spec.probes[0].probe.timeoutSeconds: Invalid value: 100000: must be at most 3600"

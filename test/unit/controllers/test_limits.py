@@ -14,9 +14,9 @@ from kruise_probe.controllers.limits import (
     NO_ROOM,
     REPORTED_PROBES,
     TOO_MANY_MARKERS,
-    claiming,
-    considered,
+    claiming_markers,
     left_out_of,
+    probing_markers,
     reported_without_room,
 )
 from kruise_probe.controllers.nodes.plan import probes_of_pod
@@ -53,21 +53,21 @@ def large(*sizes: int, containers: str = "") -> CompiledMarker:
 def test_the_oldest_markers_are_used_in_every_order_of_events(count: int, random: Random) -> None:
     markers = many(count)
     shuffled = tuple(random.sample(markers, count))
-    assert considered(shuffled) == markers[:MARKERS_PER_POD]
+    assert probing_markers(shuffled) == markers[:MARKERS_PER_POD]
     beyond = {each.key.name for each in markers[MARKERS_PER_POD:]}
     assert left_out_of(pod(), shuffled, ()).keys() == beyond
 
 
 def test_a_deleted_marker_does_not_count_towards_the_limit() -> None:
     markers, ending = many(MARKERS_PER_POD), many(1, deleting=True)
-    assert considered((*ending, *markers)) == markers
+    assert probing_markers((*ending, *markers)) == markers
     assert left_out_of(pod(), (*ending, *markers), ()) == {}
 
 
 @pytest.mark.parametrize("probes", [1, 3, 32])
 def test_conditions_of_markers_over_the_limit_are_bounded(probes: int) -> None:
     markers = many(500, probes=probes)
-    reported = claiming(markers)[MARKERS_PER_POD:]
+    reported = claiming_markers(markers)[MARKERS_PER_POD:]
     assert sum(len(each.probes) for each in reported) <= REPORTED_PROBES
     assert len(reported) == REPORTED_PROBES // probes
     assert reported == markers[MARKERS_PER_POD : MARKERS_PER_POD + len(reported)]

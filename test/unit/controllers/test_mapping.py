@@ -213,10 +213,10 @@ async def test_initial_keys_are_spread_over_time(looptime: float) -> None:
 async def test_a_deleted_pod_is_forgotten() -> None:
     handlers = Handlers().matched()
     handlers.pod_events.on_add(pod(), is_initial=False)
-    handlers.limits.result_changed(KEY, PodResultChange.STATE)
+    handlers.limits.record_result_change(KEY, PodResultChange.STATE)
     handlers.results.set_refusals(KEY, {"web": "no"})
     handlers.pod_events.on_delete(pod())
-    assert handlers.limits.take_report(KEY) is None
+    assert handlers.limits.take_pending(KEY) is None
     assert not handlers.results.set_refusals(KEY, NO_REFUSALS)
 
 
@@ -241,7 +241,7 @@ class TestResults:
         handlers.clear()
         handlers.npp_events.on_update(self.statuses(), self.statuses(**change))
         assert handlers.pods == ({KEY: Priority.HIGH} if urgent else {})
-        assert (handlers.limits.take_report(KEY) is not None) is urgent
+        assert (handlers.limits.take_pending(KEY) is not None) is urgent
         assert handlers.markers == ({"web"} if urgent else set())
         assert handlers.nodes == {}
 
@@ -692,7 +692,7 @@ class TestLaterEvents:
         new = pod(conditions=[condition_wire(type, after, message="new")])
         handlers.pod_events.on_update(old, new)
         assert set(handlers.pods) == {KEY}
-        assert (handlers.limits.take_report(KEY) is not None) is reported
+        assert (handlers.limits.take_pending(KEY) is not None) is reported
         assert handlers.markers == ({"web"} if on_virtual_node else set())
 
     async def test_a_pod_that_becomes_active_again_is_enqueued(self) -> None:

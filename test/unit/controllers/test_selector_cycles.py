@@ -12,8 +12,8 @@ from support.builders import marker, policy_wire, probe_wire
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.controllers.selector_cycles import (
+    CYCLES_PAUSE_PER_SECOND,
     NO_CYCLES,
-    PAUSE_PER_SECOND_OF_WORK,
     SelectorCycles,
     cycle_text,
     find_cycles,
@@ -221,10 +221,10 @@ class TestNamespaces:
         cycles = SelectorCycles()
         clock = iter([0.0, 1.0, 2.0, 60.0, 60.0])
         cycles.set_marker(A)
-        assert cycles.refresh("default", lambda: next(clock)).again_seconds == 0
+        assert cycles.refresh("default", lambda: next(clock)).retry_after_seconds == 0
         cycles.set_marker(B)
         again = cycles.refresh("default", lambda: next(clock))
-        assert again == (frozenset(), 1.0 + PAUSE_PER_SECOND_OF_WORK - 2.0)
+        assert again == (frozenset(), 1.0 + CYCLES_PAUSE_PER_SECOND - 2.0)
         assert cycles.refresh("default", lambda: next(clock)).markers == {key("a"), key("b")}
 
     def test_a_namespace_without_markers_uses_no_memory(self) -> None:

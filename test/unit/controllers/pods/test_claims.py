@@ -27,7 +27,7 @@ from kruise_probe.controllers.compiled import CompiledMarker, compile_marker
 from kruise_probe.controllers.pods.claims import (
     NO_CLAIMS,
     claims_of,
-    claims_on,
+    claims_with_container,
     conflicts_of,
     has_stale_mark,
 )
@@ -248,11 +248,11 @@ def test_an_owner_without_its_container_still_owns_its_keys() -> None:
         for name, container in (("a", "absent"), ("b", "main"))
     )
     claims = claims_of((owner, other))
-    found = claims_on(pod(), claims)
+    found = claims_with_container(pod(), claims)
     assert [(each.name, each.condition_type) for each in found.claims] == [("b#healthy", "")]
     assert not any((found.condition_types, found.labels, found.annotations))
     assert {each.name for each in conflicts_of(other, claims)} == {"l", "a", "example.com/healthy"}
-    assert claims_on(pod(), claims_of((other,))) is claims_of((other,))
+    assert claims_with_container(pod(), claims_of((other,))) is claims_of((other,))
 
 
 def test_a_mark_that_the_cache_does_not_show_is_not_stale() -> None:

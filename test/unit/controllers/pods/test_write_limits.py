@@ -106,7 +106,7 @@ def test_a_recovered_daemon_is_a_new_state() -> None:
 def test_new_states_are_never_delayed() -> None:
     bounded = limits()
     for cause in (MARKS, MESSAGE, FIRST) * 100:
-        bounded.wrote(KEY, cause, probes=PROBES, now=0.0)
+        bounded.record_write(KEY, cause, probes=PROBES, now=0.0)
     assert bounded.wait_seconds(KEY, STATE, probes=PROBES, now=0.0) == 0
 
 
@@ -122,7 +122,7 @@ def test_writes_have_a_burst_and_then_one_per_interval(cause: WriteCause, burst:
     bounded = limits()
     for _ in range(burst):
         assert bounded.wait_seconds(KEY, cause, probes=PROBES, now=0.0) == 0
-        bounded.wrote(KEY, cause, probes=PROBES, now=0.0)
+        bounded.record_write(KEY, cause, probes=PROBES, now=0.0)
     assert bounded.wait_seconds(KEY, cause, probes=PROBES, now=0.0) == pytest.approx(10)
     assert bounded.wait_seconds(KEY, cause, probes=PROBES, now=10.0) == 0
 
@@ -130,7 +130,7 @@ def test_writes_have_a_burst_and_then_one_per_interval(cause: WriteCause, burst:
 def test_messages_do_not_delay_marks_or_other_pods() -> None:
     bounded = limits()
     for _ in range(MESSAGE_BURST):
-        bounded.wrote(KEY, MESSAGE, probes=PROBES, now=0.0)
+        bounded.record_write(KEY, MESSAGE, probes=PROBES, now=0.0)
     other = NamespacedName("default", "web-1")
     assert bounded.wait_seconds(KEY, MARKS, probes=PROBES, now=0.0) == 0
     assert bounded.wait_seconds(other, MESSAGE, probes=PROBES, now=0.0) == 0
@@ -140,14 +140,14 @@ def test_each_probe_of_a_pod_has_a_write_for_its_first_result() -> None:
     bounded = limits()
     for _ in range(100):
         assert bounded.wait_seconds(KEY, FIRST, probes=100, now=0.0) == 0
-        bounded.wrote(KEY, FIRST, probes=100, now=0.0)
+        bounded.record_write(KEY, FIRST, probes=100, now=0.0)
     assert bounded.wait_seconds(KEY, MARKS, probes=100, now=0.0) == 0
 
 
 def test_an_interval_of_zero_does_not_limit_messages() -> None:
     bounded = WriteLimits(message_interval_seconds=0.0)
     for _ in range(100):
-        bounded.wrote(KEY, MESSAGE, probes=PROBES, now=0.0)
+        bounded.record_write(KEY, MESSAGE, probes=PROBES, now=0.0)
     assert bounded.wait_seconds(KEY, MESSAGE, probes=PROBES, now=0.0) == 0
 
 
@@ -172,7 +172,7 @@ def test_no_write_waits_longer_than_an_interval(
         wait = bounded.wait_seconds(KEY, cause, probes=probes, now=now)
         assert wait <= MARKS_INTERVAL_SECONDS + 0.01
         if wait == 0:
-            bounded.wrote(KEY, cause, probes=probes, now=now)
+            bounded.record_write(KEY, cause, probes=probes, now=now)
             written[cause] += 1
     refilled = now / MARKS_INTERVAL_SECONDS + 0.01
     assert written[MESSAGE] <= MESSAGE_BURST + refilled
@@ -183,15 +183,15 @@ def test_no_write_waits_longer_than_an_interval(
 def test_full_buckets_are_removed() -> None:
     bounded = limits()
     for number in range(1000):
-        bounded.wrote(NamespacedName("default", f"old-{number}"), MARKS, probes=1, now=0.0)
+        bounded.record_write(NamespacedName("default", f"old-{number}"), MARKS, probes=1, now=0.0)
     assert len(bounded) == 1000
     for number in range(1000):
-        bounded.wrote(NamespacedName("default", f"new-{number}"), MARKS, probes=1, now=20.0)
+        bounded.record_write(NamespacedName("default", f"new-{number}"), MARKS, probes=1, now=20.0)
     assert len(bounded) == 1000
 
 
 def test_a_deleted_pod_has_no_buckets() -> None:
     bounded = limits()
-    bounded.wrote(KEY, MARKS, probes=1, now=0.0)
+    bounded.record_write(KEY, MARKS, probes=1, now=0.0)
     bounded.forget(KEY)
     assert len(bounded) == 0
