@@ -39,8 +39,7 @@ def one_line(message: str) -> str:
 
 def first_line_length(message: str) -> int | None:
     """Characters before the line end in a message of `clean_output`; None if it has one line."""
-    length = message.find(LINE_END)
-    return length if length > 0 else None
+    return message.index(LINE_END) if LINE_END in message else None
 
 
 def with_first_line(message: str, length: int | None) -> str:

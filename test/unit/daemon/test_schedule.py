@@ -86,6 +86,12 @@ def test_timer_that_fires_early_serves_its_tick_once() -> None:
     assert tick_after(start, timing, Tick(5.25 - 1e-7, on_phase=True)) == Tick(6.25, True)
 
 
+def test_tick_served_late_skips_only_the_ticks_that_have_passed() -> None:
+    start, timing = StartTime(0.0, 0.0), Timing(1.0, 0.25)
+    assert tick_after(start, timing, Tick(5.25 + 0.9, on_phase=True)) == Tick(6.25, True)
+    assert tick_after(start, timing, Tick(5.25 + 1.9, on_phase=True)) == Tick(7.25, True)
+
+
 def test_identical_probes_of_one_container_share_a_phase() -> None:
     one = timing_of("uid", "main", exec_probe("check", period_seconds=7, timeout_seconds=1))
     other = timing_of("uid", "main", exec_probe("check", period_seconds=7, timeout_seconds=5))

@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from kruise_probe.daemon.probers.exec_shares import (
-    LEAST_ACTIVE_SECONDS,
     LONG_SECONDS,
-    MOST_ACTIVE_SECONDS,
     Account,
     ExecShares,
     HeldBy,
@@ -256,9 +254,9 @@ def test_a_request_that_becomes_long_is_limited_as_a_long_one() -> None:
 @pytest.mark.parametrize(
     ("period", "seconds"),
     [
-        pytest.param(1.0, LEAST_ACTIVE_SECONDS, id="at-least"),
+        pytest.param(1.0, 60.0, id="at-least-a-minute"),
         pytest.param(100.0, 200.0, id="two-periods"),
-        pytest.param(1e9, MOST_ACTIVE_SECONDS, id="at-most"),
+        pytest.param(1e9, 600.0, id="at-most-ten-minutes"),
     ],
 )
 def test_a_tenant_keeps_its_share_for_two_periods(period: float, seconds: float) -> None:

@@ -181,6 +181,21 @@ def test_invalid_location_is_an_error(location: str) -> None:
         url().join(location)
 
 
+@pytest.mark.parametrize(
+    ("location", "reason"),
+    [
+        (":x", "missing protocol scheme"),
+        ("1:x", "first path segment in URL cannot contain colon"),
+        ("/\x01", "net/url: invalid control character in URL"),
+        ("http://[bad/", "missing ']' in host"),
+    ],
+)
+def test_invalid_location_has_the_reason_of_go(location: str, reason: str) -> None:
+    with pytest.raises(InvalidRequest) as raised:
+        url().join(location)
+    assert str(raised.value).endswith(f": {reason}")
+
+
 def test_text_after_a_scheme_without_a_slash_is_no_path() -> None:
     with pytest.raises(InvalidRequest, match='Get "http:b/c": http: no Host in request URL'):
         url("a:b/c")

@@ -85,6 +85,18 @@ async def test_probe_without_handler_fails_with_the_reason() -> None:
             "PortNameUnknown",
             id="port-of-thousands-of-digits",
         ),
+        pytest.param(
+            Probe(tcp_socket=TCPSocketAction(port="9" * 15)),
+            POD,
+            "InvalidProbe",
+            id="number-of-the-length-of-a-name",
+        ),
+        pytest.param(
+            Probe(tcp_socket=TCPSocketAction(port="9" * 16)),
+            POD,
+            "PortNameUnknown",
+            id="number-longer-than-a-name",
+        ),
         pytest.param(Probe(grpc=GRPCAction(port=70000)), POD, "InvalidProbe", id="port-too-large"),
         pytest.param(
             Probe(exec=ExecAction(command=("true",))),
