@@ -7,6 +7,7 @@ import os
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from kruise_probe.client.config import (
     load_config,
     proxy_from_environment,
 )
+from kruise_probe.client.credentials import ReloadedCredentials, StaticCredentials
 
 POD_ENVIRON = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443"}
 CA = Path(__file__).parents[2] / "data" / "ca.crt"
@@ -98,6 +100,33 @@ async def test_kubeconfig_without_proxy_url_uses_proxy_of_environment(
     path = kubeconfig(tmp_path / "k", cluster={"server": server, "insecure-skip-tls-verify": True})
 
     assert load_config(path, environ).proxy == proxy
+
+
+@pytest.mark.parametrize(
+    ("server", "user", "reloaded"),
+    [
+        pytest.param("http://127.0.0.1:8001", {}, False, id="nothing"),
+        pytest.param("https://127.0.0.1:6443", {}, False, id="tls"),
+        pytest.param("http://127.0.0.1:8001", {"token": "t"}, True, id="token"),
+        pytest.param("http://127.0.0.1:8001", {"client-certificate": str(CA)}, False, id="unused"),
+    ],
+)
+def test_kubeconfig_is_read_again_only_for_credentials_that_may_change(
+    tmp_path: Path, server: str, user: dict[str, str], reloaded: bool
+) -> None:
+    cluster = {"server": server} | ({"insecure-skip-tls-verify": True} if "s:" in server else {})
+    found = load_config(kubeconfig(tmp_path / "k", cluster=cluster, user=user), {}).credentials
+    assert isinstance(found, ReloadedCredentials if reloaded else StaticCredentials)
+
+
+def test_kubeconfig_without_overrides_writes_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    load_config(kubeconfig(tmp_path / "k"), {})
+    assert not list(folder.iterdir())
 
 
 async def test_kubeconfig_flag_takes_precedence(account: Path, tmp_path: Path) -> None:
@@ -515,6 +544,8 @@ def test_scheme_selects_the_proxy_variable(
         pytest.param("https://api.x:6443", "api.x:6443", False, id="port"),
         pytest.param("https://api.x:6443", "api.x:443", True, id="other-port"),
         pytest.param("https://api.x", "api.x:443", False, id="default-port"),
+        pytest.param("https://[fd00::1]:6443", "[fd00::1]:6443", False, id="port-v6"),
+        pytest.param("https://[fd00::1]:6443", "[fd00::1]:443", True, id="other-port-v6"),
         pytest.param("https://api.x", "a, b ,*", False, id="star"),
         pytest.param("https://api.x", " , ,", True, id="empty-entries"),
     ],

@@ -48,6 +48,37 @@ async def test_response_may_arrive_while_waiting() -> None:
     assert (await waiting).complete
 
 
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        pytest.param(None, "the connection was closed", id="closed"),
+        pytest.param(ConnectionResetError(104, "reset"), "reset", id="os-error"),
+        pytest.param(OSError(0, "odd"), "[Errno 0] odd", id="os-error-without-a-number"),
+        pytest.param(ValueError("a\nb"), "a b", id="one-line"),
+        pytest.param(ValueError(), "ValueError", id="without-text"),
+    ],
+)
+async def test_lost_connection_has_its_reason(error: Exception | None, reason: str) -> None:
+    connection, other = connected()
+    connection.send(GET)
+    other.abort(error)
+
+    with pytest.raises(ConnectionLost) as raised:
+        await connection.read_response()
+    assert str(raised.value) == f"{reason} before a response"
+
+
+async def test_nothing_is_written_to_a_stream_that_has_ended() -> None:
+    for ends in (FakeTransport.receive_eof, FakeTransport.abort):
+        connection, other = connected()
+        connection.send(GET)
+        other.take()
+        ends(other)
+        await asyncio.sleep(0)
+        connection.write(b"late")
+        assert other.take() == b""
+
+
 async def test_connection_closed_while_idle_is_not_usable() -> None:
     for ends in (FakeTransport.receive_eof, FakeTransport.abort, FakeTransport.close):
         connection, other = connected()

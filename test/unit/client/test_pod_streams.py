@@ -84,6 +84,10 @@ async def test_output_and_exit_code_of_a_command(execute: Exec, output: CommandO
         pytest.param(streaming(b"\x03oops"), ConnectionFailed, "cannot be read", id="no-json"),
         pytest.param(streaming(b"\x03[]"), ConnectionFailed, "cannot be read", id="no-status"),
         pytest.param(streaming(b"\x03{}"), CommandNotStarted, "", id="empty-status"),
+        pytest.param(
+            streaming(b"\x01" + b"x" * (LIMIT // 2), b"\x02" + b"x" * (LIMIT // 2 + 1), b"\x03{}"),
+            OutputTooLarge, "", id="both-outputs-together",
+        ),
         pytest.param(streaming(forever=b"\x01" + b"y\n" * 100), OutputTooLarge, "", id="endless"),
         pytest.param(
             streaming(forever=b"\x03" + b"x" * 5000), ConnectionFailed, "too long", id="endless-status"

@@ -32,6 +32,7 @@ from kruise_probe.client.event_series import (
     MAX_SIMILAR,
     REFILL_SECONDS,
     ObjectReference,
+    SimilarEvents,
     event_name,
 )
 from kruise_probe.client.recorder import MAX_TRIES, RETRY_SECONDS, EventRecorder
@@ -172,6 +173,33 @@ async def test_many_messages_of_one_reason_are_combined() -> None:
     (combined,) = [each for each in events.stored.values() if each["count"] > 1]
     assert (combined["message"], combined["count"]) == (f"{COMBINED}now {MAX_SIMILAR + 4}", 5)
     assert events.writes <= BURST
+
+
+def test_messages_of_ten_minutes_are_similar() -> None:
+    similar = SimilarEvents(START)
+    later = START + timedelta(seconds=601)
+    for now in (START, later):
+        first = [similar.admit(f"now {number}", now) for number in range(MAX_SIMILAR + 1)]
+        assert first == [True] * MAX_SIMILAR + [False]
+        assert similar.admit("now 0", now), "a message that was counted keeps its series"
+    assert not similar.admit("now 99", later + timedelta(seconds=600))
+    assert similar.admit("now 99", later + timedelta(seconds=601))
+
+
+async def test_metric_shows_the_series_that_wait() -> None:
+    def pending() -> float | None:
+        return REGISTRY.get_sample_value("kruise_probe_events_pending")
+
+    events = FakeEvents()
+    recorder = EventRecorder(events, component="c", host="n1", now=clock)
+    failed(recorder, probe="m#p")
+    failed(recorder, probe="m#q")
+    assert pending() == 2
+    task = asyncio.create_task(recorder.run())
+    await recorder.flush()
+    assert pending() == 0
+    task.cancel()
+    await asyncio.wait({task})
 
 
 async def test_events_about_nodes_are_in_the_default_namespace() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kruise_probe.api.errors import Expired, Forbidden, ServerError
+from kruise_probe.api.errors import ApiError, Expired, Forbidden, ServerError
 from kruise_probe.api.kinds import EventType
 from kruise_probe.api.resources import LEASES, PODS
 from kruise_probe.client import watch as watches
@@ -36,8 +36,10 @@ def test_lines_are_split_in_any_portions(lines: list[bytes], cuts: list[int]) ->
 def test_incomplete_line_is_detected() -> None:
     splitter = LineSplitter()
 
-    assert splitter.feed(b'{"a":1}\n{"b"') == [b'{"a":1}']
+    assert splitter.feed(b'{"a":1}\n{') == [b'{"a":1}']
     assert splitter.incomplete
+    assert splitter.feed(b"}\n") == [b"{}"]
+    assert not splitter.incomplete
 
 
 def test_line_above_the_limit_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,8 +104,10 @@ def test_error_event_raises_the_typed_error(
 ) -> None:
     line = _event("ERROR", {"kind": "Status", "code": code, "reason": reason, "message": "words"})
 
-    with pytest.raises(kind, match=r"GET pods: .* words"):
+    with pytest.raises(kind, match=r"GET pods: .* words") as raised:
         decode_event(PODS, line, request="GET pods")
+    assert isinstance(raised.value, ApiError)
+    assert raised.value.code == (code or 500)
 
 
 def test_undecodable_object_is_an_event() -> None:
