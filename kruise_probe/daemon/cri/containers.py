@@ -169,14 +169,10 @@ class ContainerWatcher:
 
     async def _wait_for_work(self, listed_at: float) -> bool:
         """True when the next list is due, False when a status call is due."""
-        loop = asyncio.get_running_loop()
         while not self._containers_due():
             self._wake.clear()
-            left = self._due_at(listed_at) - loop.time()
-            if left <= 0:
-                return True
             try:
-                async with asyncio.timeout(left):
+                async with asyncio.timeout_at(self._due_at(listed_at)):
                     await self._wake.wait()
             except TimeoutError:
                 return True

@@ -125,7 +125,7 @@ def _failed_status(status: int, line: bytes) -> ProbeResult:
 
 def _success(status: int, body: bytes) -> ProbeResult:
     if status < 300:
-        return success(clean_output(body) if body else "")
+        return success(clean_output(body))
     text = clean_output(b"Probe terminated redirects, Response body: " + body)
     return success(text, warning=True)
 

@@ -33,6 +33,17 @@ async def test_the_newer_of_stored_and_written_is_returned() -> None:
     assert found.ip == "newer"
 
 
+async def test_objects_of_a_namespace_are_listed_with_the_written_ones() -> None:
+    store, cache = caches()
+    other = msgspec.structs.replace(at("5"), namespace="other")
+    store.put(at("5"))
+    store.put(other)
+    cache.record_write(at("7"))
+    assert list(cache.list("default")) == [at("7")]
+    assert list(cache.list("other")) == [other]
+    assert len(cache.list()) == 2
+
+
 async def test_versions_compare_as_numbers() -> None:
     store, cache = caches()
     store.put(at("9"))
@@ -144,6 +155,13 @@ async def test_an_object_that_we_deleted_is_hidden_until_its_event() -> None:
     store.put(at("9", uid="successor"))
     cache.observe(at("9", uid="successor"))
     assert cache.list() == [at("9", uid="successor")]
+
+
+async def test_an_object_that_we_wrote_and_deleted_before_its_event_is_hidden() -> None:
+    _, cache = caches()
+    cache.record_write(at("5"))
+    cache.record_delete(at("5"))
+    assert cache.get(pod().key) is None
 
 
 async def test_a_successor_of_an_object_that_we_deleted_is_shown() -> None:

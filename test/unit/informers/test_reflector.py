@@ -526,6 +526,39 @@ class TestHealth:
             await asyncio.sleep(1)
             assert informer.seconds_since_activity() == 1
 
+    async def test_each_page_and_initial_event_is_activity(
+        self, source: FakeSource[ApiObject], informer: Informer
+    ) -> None:
+        source.ends_initial_events = False
+        async with running(informer, for_seconds=5):
+            source.put(thing("d"))
+            await asyncio.sleep(1)
+            assert informer.seconds_since_activity() == 1
+        source.streams = False
+        source.page_size = 2
+        hold = asyncio.Event()
+        list_page = source.list_page
+
+        async def slow(**options: Any) -> Any:
+            page = await list_page(**options)
+            await asyncio.sleep(5)
+            if options["continue_token"]:
+                await hold.wait()
+            return page
+
+        source.list_page = slow  # type: ignore[method-assign]
+        paged = SharedInformer(source, name="things")
+        async with running(paged, for_seconds=7):
+            assert not paged.has_synced
+            assert paged.seconds_since_activity() == pytest.approx(2)
+
+    async def test_inactivity_counts_from_the_start(
+        self, source: FakeSource[ApiObject], informer: Informer
+    ) -> None:
+        source.on_watch = always(ConnectionFailed("connection refused"))
+        async with running(informer, for_seconds=30):
+            assert informer.seconds_since_activity() == 30
+
     async def test_bookmarks_are_activity(
         self, source: FakeSource[ApiObject], informer: Informer
     ) -> None:

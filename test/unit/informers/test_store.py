@@ -51,6 +51,26 @@ def test_a_list_is_a_snapshot(store: Store[ApiObject]) -> None:
     assert len(store) == 0
 
 
+def test_an_index_is_added_once_before_the_first_object() -> None:
+    store: Store[ApiObject] = Store({})
+
+    def initial(obj: ApiObject) -> list[str]:
+        return [obj.key.name[0]]
+
+    def last(obj: ApiObject) -> list[str]:
+        return [obj.key.name[-1]]
+
+    for _ in range(2):
+        store.add_index("letter", initial)
+    with pytest.raises(ValueError, match="index letter"):
+        store.add_index("letter", last)
+    store.put(thing("ab"))
+    assert names(store.by_index("letter", "a")) == {"ab"}
+    for name, index_func in (("letter", initial), ("last", last)):
+        with pytest.raises(ValueError, match=f"index {name}: .* before the informer runs"):
+            store.add_index(name, index_func)
+
+
 def test_an_unknown_index_is_an_error(store: Store[ApiObject]) -> None:
     with pytest.raises(KeyError):
         store.by_index("node", "a")

@@ -240,6 +240,21 @@ def test_every_row_of_the_page_of_differences_is_reported_or_concerns_no_marker(
     assert subjects - reported == CONCERN_NO_MARKER
 
 
+@pytest.mark.parametrize(
+    ("names", "step"),
+    [
+        pytest.param([], "", id="none"),
+        pytest.param(["a"], "Correct the refused marker.", id="one"),
+        pytest.param(["a", "b"], "Correct the 2 refused markers.", id="two"),
+    ],
+)
+def test_the_first_step_is_to_correct_refused_markers(names: list[str], step: str) -> None:
+    broken = [probe_wire("idle", condition="no type")]
+    steps = view(*(marker_wire(each, probes=broken) for each in names)).steps
+    assert steps[0].startswith(step)
+    assert ("refused marker" in steps[0]) == bool(names)
+
+
 def test_the_text_has_no_control_characters_of_a_marker() -> None:
     probes = [probe_wire("idle", condition="a\x1b[2J")]
     text = migration_text(view(marker_wire("marker", probes=probes)))

@@ -77,6 +77,13 @@ def test_readiness_gate_names_the_writer_of_its_condition(
     assert bool(found.remedy) == (state != "ok")
 
 
+def test_a_marker_that_is_being_deleted_writes_no_gate() -> None:
+    pod = pod_wire("web-0", readiness_gates=["example.com/healthy"])
+    there = snapshot(markers=[marker(deleting=True)], pods=[pod])
+    (found,) = readiness_gates_of(there, there.pods[0])
+    assert (found.state, found.reason) == ("waiting", "GateOfOthers")
+
+
 def test_pod_without_readiness_gates_has_no_gate_links() -> None:
     there = snapshot(markers=[marker()], pods=[pod_wire("web-0")])
     assert readiness_gates_of(there, there.pods[0]) == []

@@ -116,10 +116,13 @@ def test_stale_result_is_unknown_with_the_reason() -> None:
 
 
 def test_state_comes_from_the_condition_without_nodepodprobes() -> None:
-    pod = healthy_pod(conditions=[condition_wire("example.com/healthy", "False", message="bad")])
+    times = {"lastTransitionTime": OLD, "lastProbeTime": "2026-01-02T00:00:00Z"}
+    bad = condition_wire("example.com/healthy", "False", message="bad", **times)
+    pod = healthy_pod(conditions=[bad])
     view = only(snapshot(markers=[marker()], pods=[pod], forbidden=["nodepodprobes"]))
     (result,) = view.pods[0].results
     assert (result.state, result.message) == ("Failed", "bad")
+    assert {"lastTransitionTime": result.since, "lastProbeTime": result.last_probe_time} == times
 
 
 @pytest.mark.parametrize(

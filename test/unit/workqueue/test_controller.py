@@ -477,6 +477,17 @@ async def test_metrics_show_active_workers_and_their_maximum(queue: WorkQueue[st
     assert sample("controller_runtime_reconcile_time_seconds_count") >= 2
 
 
+async def test_metric_has_the_seconds_of_each_reconcile(queue: WorkQueue[str]) -> None:
+    async def reconcile(_key: str) -> None:
+        await asyncio.sleep(3)
+
+    seconds = counted("controller_runtime_reconcile_time_seconds_sum")
+    await asyncio.sleep(100)
+    queue.add("a")
+    await consume(queue, reconcile, seconds=10)
+    assert seconds() == pytest.approx(3)
+
+
 def test_a_coroutine_function_is_a_reconcile() -> None:
     async def reconcile(key: str) -> Result: ...  # type: ignore[empty-body]
 
