@@ -157,6 +157,6 @@ class ExecGateCollector(Collector):
         yield HistogramMetricFamily(
             "kruise_probe_exec_queue_seconds",
             "Time that commands waited for a place under --max-concurrent-execs.",
-            buckets=self._gate.queue.buckets(),
-            sum_value=self._gate.queue.total_seconds,
+            buckets=self._gate.queue_durations.buckets(),
+            sum_value=self._gate.queue_durations.total_seconds,
         )

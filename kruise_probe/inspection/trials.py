@@ -71,7 +71,7 @@ class PodCommands(CommandGate):
                 max_output_bytes=MAX_EXEC_RESPONSE_BYTES,
             )
         except TimeoutError as error:
-            raise ExecTimeout("the command was still running at its timeout") from error
+            raise ExecTimeout(timeout_seconds) from error
         except OutputTooLarge as error:
             raise ExecOutputTooLarge from error
         except CommandNotStarted as error:

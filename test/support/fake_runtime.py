@@ -22,8 +22,6 @@ from kruise_probe.daemon.cri._pb.cri_pb2_grpc import (
     add_RuntimeServiceServicer_to_server,
 )
 from kruise_probe.daemon.cri.runtime import (
-    ContainerDetail,
-    ContainerInfo,
     ContainerNotFound,
     ContainerNotRunning,
     ContainerState,
@@ -31,10 +29,12 @@ from kruise_probe.daemon.cri.runtime import (
     ExecResult,
     ExecTimeout,
     NotSupported,
+    PodSandboxStatus,
+    RuntimeContainer,
+    RuntimeContainerStatus,
     RuntimeFailure,
     RuntimeUnavailable,
     RuntimeVersion,
-    SandboxDetail,
 )
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
@@ -61,8 +61,6 @@ class FakeContainer:
     created_at: datetime
     started_at: datetime | None
     sandbox_id: str
-    finished_at: datetime | None = None
-    exit_code: int = 0
 
 
 @dataclass
@@ -85,7 +83,7 @@ class ScriptedRuntime:
     failures: dict[str, RuntimeFailure] = field(default_factory=dict)
     has_events: bool = False
     containers: dict[str, FakeContainer] = field(default_factory=dict)
-    sandboxes: dict[str, SandboxDetail] = field(default_factory=dict)
+    sandboxes: dict[str, PodSandboxStatus] = field(default_factory=dict)
     default_script: Script = field(default_factory=lambda: succeed())
     _scripts: dict[tuple[str, ...], Script] = field(default_factory=dict)
     _streams: list[asyncio.Queue[str | None]] = field(default_factory=list)
@@ -108,7 +106,7 @@ class ScriptedRuntime:
         self._started += 1
         sandbox_id = sandbox_id or f"sandbox-{pod_uid}"
         ips = () if host_network or not ip else (ip,)
-        self.sandboxes.setdefault(sandbox_id, SandboxDetail(ips, host_network))
+        self.sandboxes.setdefault(sandbox_id, PodSandboxStatus(ips, host_network))
         created_at = EPOCH + timedelta(seconds=number)
         container = FakeContainer(
             f"container-{number}", name, pod_uid, attempt, state, created_at, None, sandbox_id
@@ -120,10 +118,8 @@ class ScriptedRuntime:
             self.tell(container.id)
         return container
 
-    def stop(self, container: FakeContainer, *, silently: bool = False, exit_code: int = 0) -> None:
+    def stop(self, container: FakeContainer, *, silently: bool = False) -> None:
         container.state = ContainerState.EXITED
-        container.finished_at = container.created_at + timedelta(seconds=1)
-        container.exit_code = exit_code
         if not silently:
             self.tell(container.id)
 
@@ -145,12 +141,12 @@ class ScriptedRuntime:
 
     async def version(self) -> RuntimeVersion:
         self._called("Version")
-        return RuntimeVersion("scripted", "1.0", "v1")
+        return RuntimeVersion("scripted", "1.0")
 
-    async def list_containers(self) -> Sequence[ContainerInfo]:
+    async def list_containers(self) -> Sequence[RuntimeContainer]:
         self._called("ListContainers")
         return [
-            ContainerInfo(
+            RuntimeContainer(
                 id=it.id,
                 name=it.name,
                 pod_uid=it.pod_uid,
@@ -164,18 +160,11 @@ class ScriptedRuntime:
             for it in self.containers.values()
         ]
 
-    async def container_status(self, container_id: str) -> ContainerDetail:
+    async def container_status(self, container_id: str) -> RuntimeContainerStatus:
         self._called("ContainerStatus")
-        container = self._container(container_id)
-        return ContainerDetail(
-            container.id,
-            container.state,
-            container.started_at,
-            finished_at=container.finished_at,
-            exit_code=container.exit_code,
-        )
+        return RuntimeContainerStatus(self._container(container_id).started_at)
 
-    async def sandbox_status(self, sandbox_id: str) -> SandboxDetail:
+    async def sandbox_status(self, sandbox_id: str) -> PodSandboxStatus:
         self._called("PodSandboxStatus")
         if sandbox_id not in self.sandboxes:
             raise ContainerNotFound(f"sandbox {sandbox_id} not found")
@@ -196,7 +185,7 @@ class ScriptedRuntime:
             async with asyncio.timeout(timeout_seconds):
                 return await self._scripts.get(call.command, self.default_script)(call)
         except TimeoutError:
-            raise ExecTimeout(f"command timed out after {timeout_seconds:g}s") from None
+            raise ExecTimeout(timeout_seconds) from None
         finally:
             self.in_flight -= 1
 
@@ -277,27 +266,23 @@ class _Servicer(RuntimeServiceServicer):
             version="0.1.0",
             runtime_name=version.name,
             runtime_version=version.version,
-            runtime_api_version=version.api_version,
+            runtime_api_version="v1",
         )
 
     async def ListContainers(
         self, request: pb.ListContainersRequest, context: Any
     ) -> pb.ListContainersResponse:
-        infos = await self._or_abort(self._runtime.list_containers(), context)
-        return pb.ListContainersResponse(containers=map(_container_message, infos))
+        containers = await self._or_abort(self._runtime.list_containers(), context)
+        return pb.ListContainersResponse(containers=map(_container_message, containers))
 
     async def ContainerStatus(
         self, request: pb.ContainerStatusRequest, context: Any
     ) -> pb.ContainerStatusResponse:
         call = self._runtime.container_status(request.container_id)
-        detail = await self._or_abort(call, context)
+        status = await self._or_abort(call, context)
         return pb.ContainerStatusResponse(
             status=pb.ContainerStatus(
-                id=detail.id,
-                state=f"CONTAINER_{detail.state.name}",
-                started_at=_nanoseconds(detail.started_at),
-                finished_at=_nanoseconds(detail.finished_at),
-                exit_code=detail.exit_code or 0,
+                id=request.container_id, started_at=_nanoseconds(status.started_at)
             )
         )
 
@@ -305,12 +290,12 @@ class _Servicer(RuntimeServiceServicer):
         self, request: pb.PodSandboxStatusRequest, context: Any
     ) -> pb.PodSandboxStatusResponse:
         call = self._runtime.sandbox_status(request.pod_sandbox_id)
-        detail = await self._or_abort(call, context)
-        first, *others = detail.ips or ("",)
+        status = await self._or_abort(call, context)
+        first, *others = status.ips or ("",)
         network = pb.PodSandboxNetworkStatus(
             ip=first, additional_ips=[pb.PodIP(ip=ip) for ip in others]
         )
-        options = pb.NamespaceOption(network=pb.NODE if detail.host_network else pb.POD)
+        options = pb.NamespaceOption(network=pb.NODE if status.host_network else pb.POD)
         linux = pb.LinuxPodSandboxStatus(namespaces=pb.Namespace(options=options))
         return pb.PodSandboxStatusResponse(
             status=pb.PodSandboxStatus(id=request.pod_sandbox_id, network=network, linux=linux)
@@ -341,18 +326,18 @@ class _Servicer(RuntimeServiceServicer):
             await context.abort(_CODES.get(type(failure), grpc.StatusCode.UNKNOWN), str(failure))
 
 
-def _container_message(info: ContainerInfo) -> pb.Container:
+def _container_message(container: RuntimeContainer) -> pb.Container:
     return pb.Container(
-        id=info.id,
-        pod_sandbox_id=info.sandbox_id,
-        metadata=pb.ContainerMetadata(name=info.name, attempt=info.attempt),
-        state=f"CONTAINER_{info.state.name}",
-        created_at=info.created_at_ns,
+        id=container.id,
+        pod_sandbox_id=container.sandbox_id,
+        metadata=pb.ContainerMetadata(name=container.name, attempt=container.attempt),
+        state=f"CONTAINER_{container.state.name}",
+        created_at=container.created_at_ns,
         labels={
-            "io.kubernetes.container.name": info.name,
-            "io.kubernetes.pod.uid": info.pod_uid,
-            "io.kubernetes.pod.namespace": info.pod_namespace,
-            "io.kubernetes.pod.name": info.pod_name,
+            "io.kubernetes.container.name": container.name,
+            "io.kubernetes.pod.uid": container.pod_uid,
+            "io.kubernetes.pod.namespace": container.pod_namespace,
+            "io.kubernetes.pod.name": container.pod_name,
         },
     )
 

@@ -20,11 +20,11 @@ import structlog
 
 from kruise_probe.daemon.cri.newest import ContainerKey, ids_changed, newest
 from kruise_probe.daemon.cri.runtime import (
-    ContainerInfo,
     ContainerNotFound,
     ContainerState,
     NotSupported,
     Runtime,
+    RuntimeContainer,
     RuntimeFailure,
 )
 from kruise_probe.daemon.cri.status_cache import StatusCache
@@ -37,7 +37,7 @@ LIST_INTERVAL_SECONDS: Final = 1.0
 RECONCILE_INTERVAL_SECONDS: Final = 15.0
 """Between two lists otherwise."""
 
-REFRESH_INTERVAL_SECONDS: Final = 0.2
+REQUESTED_INTERVAL_SECONDS: Final = 0.2
 """Between two lists that `request_list` requested. The first request causes a list at once."""
 
 MAX_BACKOFF_SECONDS: Final = 2.0
@@ -74,7 +74,6 @@ class ContainerWatcher:
     Attributes:
         available: whether the last list succeeded; False before the first.
         problem: why the runtime is not available; empty when it is.
-        lists: the number of lists so far.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -82,14 +81,14 @@ class ContainerWatcher:
         self.problem = "the containers of this node are not listed yet"
         self._runtime = runtime
         self._subscribers: dict[ContainerKey, list[Callback]] = {}
-        self._newest: dict[ContainerKey, ContainerInfo] = {}
-        self._details = StatusCache(runtime.container_status, on_change=self._on_status_change)
+        self._newest: dict[ContainerKey, RuntimeContainer] = {}
+        self._statuses = StatusCache(runtime.container_status, on_change=self._on_status_change)
         self._sandboxes = StatusCache(runtime.sandbox_status, on_change=self._on_status_change)
         self._views: dict[ContainerKey, ContainerView] = {}
         self._wake = asyncio.Event()
-        self._wanted_age = RECONCILE_INTERVAL_SECONDS
-        self._refresh_is_wanted = False
-        self._refreshed_at = -math.inf
+        self._list_interval = RECONCILE_INTERVAL_SECONDS
+        self._list_is_requested = False
+        self._requested_list_at = -math.inf
         self._ids_with_events: set[str] = set()
         self._stream_is_trusted = False
         self._has_listed = False
@@ -121,7 +120,7 @@ class ContainerWatcher:
 
     def request_list(self) -> None:
         """Request a list within 0.2 s: the caller knows of a container that was added or removed."""
-        self._refresh_is_wanted = True
+        self._list_is_requested = True
         self._wake.set()
 
     async def run(self) -> None:
@@ -132,7 +131,7 @@ class ContainerWatcher:
 
     async def _keep_listing(self, group: asyncio.TaskGroup) -> None:
         loop = asyncio.get_running_loop()
-        backoff = REFRESH_INTERVAL_SECONDS
+        backoff = REQUESTED_INTERVAL_SECONDS
         listed_at = loop.time()
         list_is_due = True
         while True:
@@ -145,26 +144,26 @@ class ContainerWatcher:
                     await asyncio.sleep(backoff)
                     backoff = min(backoff * 2, MAX_BACKOFF_SECONDS)
                     continue
-                backoff = REFRESH_INTERVAL_SECONDS
+                backoff = REQUESTED_INTERVAL_SECONDS
                 self._publish(self._subscribers)
                 self._set_available(True, "")
             self._request_status(group)
             list_is_due = await self._wait_for_work(listed_at)
 
-    def _want_list(self, age_seconds: float) -> None:
-        """Make a list due when the last one is `age_seconds` old."""
-        self._wanted_age = min(self._wanted_age, age_seconds)
+    def _list_within(self, seconds: float) -> None:
+        """Make the next list due `seconds` after the last one."""
+        self._list_interval = min(self._list_interval, seconds)
         self._wake.set()
 
     def _interval(self) -> float:
         if self._subscribers and not self._stream_is_trusted:
-            return min(self._wanted_age, LIST_INTERVAL_SECONDS)
-        return self._wanted_age
+            return min(self._list_interval, LIST_INTERVAL_SECONDS)
+        return self._list_interval
 
     def _due_at(self, listed_at: float) -> float:
         due = listed_at + self._interval()
-        if self._refresh_is_wanted:
-            due = min(due, self._refreshed_at + REFRESH_INTERVAL_SECONDS)
+        if self._list_is_requested:
+            due = min(due, self._requested_list_at + REQUESTED_INTERVAL_SECONDS)
         return due
 
     async def _wait_for_work(self, listed_at: float) -> bool:
@@ -179,10 +178,10 @@ class ContainerWatcher:
         return False
 
     async def _list(self) -> None:
-        self._wanted_age = RECONCILE_INTERVAL_SECONDS
-        if self._refresh_is_wanted:
-            self._refresh_is_wanted = False
-            self._refreshed_at = asyncio.get_running_loop().time()
+        self._list_interval = RECONCILE_INTERVAL_SECONDS
+        if self._list_is_requested:
+            self._list_is_requested = False
+            self._requested_list_at = asyncio.get_running_loop().time()
         ids_with_events, self._ids_with_events = self._ids_with_events, set()
         containers = await self._runtime.list_containers()
         before, self._newest = self._newest, newest(containers)
@@ -191,42 +190,44 @@ class ContainerWatcher:
         ):
             _log.debug("the event stream missed a container; listing every second")
             self._stream_is_trusted = False
-        self._details.forget_others({container.id for container in self._newest.values()})
+        self._statuses.forget_others({container.id for container in self._newest.values()})
         self._sandboxes.forget_others({container.sandbox_id for container in self._newest.values()})
 
-    def _containers_due(self) -> list[ContainerInfo]:
+    def _containers_due(self) -> list[RuntimeContainer]:
         """Subscribed containers that run and whose status call is due."""
         return [
             container
             for key in self._subscribers
             if (container := self._newest.get(key)) is not None
             and container.state is ContainerState.RUNNING
-            and (self._details.is_due(container.id) or self._sandboxes.is_due(container.sandbox_id))
+            and (
+                self._statuses.is_due(container.id) or self._sandboxes.is_due(container.sandbox_id)
+            )
         ]
 
     def _request_status(self, group: asyncio.TaskGroup) -> None:
         for container in self._containers_due():
-            self._details.request(container.id, group)
+            self._statuses.request(container.id, group)
             self._sandboxes.request(container.sandbox_id, group)
 
     def _on_status_change(self, id: str) -> None:
         """Handle a response or failure for the id of a container or sandbox, or that the id is due again."""
-        if self._details.failure(id) or self._sandboxes.failure(id):
+        if self._statuses.failure(id) or self._sandboxes.failure(id):
             # The container may be gone, or the runtime unavailable. The next list shows which.
-            self._want_list(LIST_INTERVAL_SECONDS)
+            self._list_within(LIST_INTERVAL_SECONDS)
         self._publish(
             key
             for key in self._subscribers
             if (container := self._newest.get(key)) and id in (container.id, container.sandbox_id)
         )
 
-    def _is_unknown(self, container: ContainerInfo) -> bool:
+    def _is_unknown(self, container: RuntimeContainer) -> bool:
         return container.state is ContainerState.RUNNING and not (
-            self._details.get(container.id) and self._sandboxes.get(container.sandbox_id)
+            self._statuses.get(container.id) and self._sandboxes.get(container.sandbox_id)
         )
 
-    def _failure(self, container: ContainerInfo) -> RuntimeFailure | None:
-        return self._details.failure(container.id) or self._sandboxes.failure(container.sandbox_id)
+    def _failure(self, container: RuntimeContainer) -> RuntimeFailure | None:
+        return self._statuses.failure(container.id) or self._sandboxes.failure(container.sandbox_id)
 
     def _publish(self, keys: Iterable[ContainerKey]) -> None:
         changed: list[ContainerKey] = []
@@ -253,30 +254,28 @@ class ContainerWatcher:
             if isinstance(failure, ContainerNotFound):
                 return None
             state, problem = ContainerState.UNKNOWN, str(failure)
-        detail = self._details.get(container.id)
+        status = self._statuses.get(container.id)
         sandbox = self._sandboxes.get(container.sandbox_id)
         return ContainerView(
             id=container.id,
             state=state,
-            started_at=detail.started_at if detail else None,
+            started_at=status.started_at if status else None,
             ips=sandbox.ips if sandbox else (),
             host_network=bool(sandbox and sandbox.host_network),
             problem=problem,
         )
 
     def _set_available(self, available: bool, problem: str) -> None:
-        first, self._has_listed = not self._has_listed, True
-        self.problem = problem
-        if available == self.available and not first:
+        changed, is_first = available != self.available, not self._has_listed
+        self.available, self.problem, self._has_listed = available, problem, True
+        if not changed and not is_first:
             return
-        changed, self.available = available != self.available, available
-        if not available:
-            _log.warning("container runtime is unavailable; probes wait for it", error=problem)
-        else:
+        if available:
             _log.info("container runtime is available")
-        if not changed:
-            return
-        self._notify(list(self._subscribers))
+        else:
+            _log.warning("container runtime is unavailable; probes wait for it", error=problem)
+        if changed:
+            self._notify(list(self._subscribers))
 
     def _notify(self, keys: Iterable[ContainerKey]) -> None:
         for key in keys:
@@ -290,7 +289,7 @@ class ContainerWatcher:
                 async for container_id in self._runtime.events():
                     self._ids_with_events.add(container_id)
                     self._stream_is_trusted = True
-                    self._want_list(LIST_INTERVAL_SECONDS)
+                    self._list_within(LIST_INTERVAL_SECONDS)
             except NotSupported:
                 pause = STREAM_RETRY_SECONDS
             except RuntimeFailure as failure:

@@ -13,14 +13,14 @@ import structlog
 
 from kruise_probe.daemon.cri.grpc_runtime import GrpcRuntime, socket_path
 from kruise_probe.daemon.cri.runtime import (
-    ContainerDetail,
-    ContainerInfo,
     ExecResult,
+    PodSandboxStatus,
     Runtime,
+    RuntimeContainer,
+    RuntimeContainerStatus,
     RuntimeFailure,
     RuntimeUnavailable,
     RuntimeVersion,
-    SandboxDetail,
 )
 
 _log = structlog.get_logger(__name__)
@@ -97,15 +97,15 @@ class NodeRuntime:
     async def version(self) -> RuntimeVersion:
         return await self._runtime.version()
 
-    async def list_containers(self) -> Sequence[ContainerInfo]:
+    async def list_containers(self) -> Sequence[RuntimeContainer]:
         if self._current is None or not _exists(self._current.endpoint):
             await self._search()
         return await self._runtime.list_containers()
 
-    async def container_status(self, container_id: str) -> ContainerDetail:
+    async def container_status(self, container_id: str) -> RuntimeContainerStatus:
         return await self._runtime.container_status(container_id)
 
-    async def sandbox_status(self, sandbox_id: str) -> SandboxDetail:
+    async def sandbox_status(self, sandbox_id: str) -> PodSandboxStatus:
         return await self._runtime.sandbox_status(sandbox_id)
 
     async def exec_sync(

@@ -20,8 +20,6 @@ from kruise_probe.daemon.cri._pb.cri_pb2_grpc import RuntimeServiceStub
 from kruise_probe.daemon.cri.runtime import (
     MAX_EXEC_RESPONSE_BYTES,
     MAX_OUTPUT_BYTES,
-    ContainerDetail,
-    ContainerInfo,
     ContainerNotFound,
     ContainerNotRunning,
     ContainerState,
@@ -30,10 +28,12 @@ from kruise_probe.daemon.cri.runtime import (
     ExecResult,
     ExecTimeout,
     NotSupported,
+    PodSandboxStatus,
+    RuntimeContainer,
+    RuntimeContainerStatus,
     RuntimeFailure,
     RuntimeUnavailable,
     RuntimeVersion,
-    SandboxDetail,
 )
 
 EXEC_GRACE_SECONDS: Final = 0.5
@@ -124,24 +124,22 @@ class GrpcRuntime:
         response = await self._response_of(
             self._calls.Version(pb.VersionRequest(version="v1"), timeout=CALL_TIMEOUT_SECONDS)
         )
-        return RuntimeVersion(
-            response.runtime_name, response.runtime_version, response.runtime_api_version
-        )
+        return RuntimeVersion(response.runtime_name, response.runtime_version)
 
-    async def list_containers(self) -> Sequence[ContainerInfo]:
+    async def list_containers(self) -> Sequence[RuntimeContainer]:
         response = await self._response_of(
             self._calls.ListContainers(pb.ListContainersRequest(), timeout=CALL_TIMEOUT_SECONDS)
         )
-        return [_info(container) for container in response.containers]
+        return [_container(each) for each in response.containers]
 
-    async def container_status(self, container_id: str) -> ContainerDetail:
+    async def container_status(self, container_id: str) -> RuntimeContainerStatus:
         request = pb.ContainerStatusRequest(container_id=container_id)
         response = await self._response_of(
             self._calls.ContainerStatus(request, timeout=CALL_TIMEOUT_SECONDS)
         )
-        return _detail(response.status)
+        return RuntimeContainerStatus(_at(response.status.started_at))
 
-    async def sandbox_status(self, sandbox_id: str) -> SandboxDetail:
+    async def sandbox_status(self, sandbox_id: str) -> PodSandboxStatus:
         request = pb.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id)
         response = await self._response_of(
             self._calls.PodSandboxStatus(request, timeout=CALL_TIMEOUT_SECONDS)
@@ -149,7 +147,7 @@ class GrpcRuntime:
         network = response.status.network
         ips = [network.ip, *(additional.ip for additional in network.additional_ips)]
         mode = response.status.linux.namespaces.options.network
-        return SandboxDetail(tuple(filter(None, ips)), host_network=mode == pb.NODE)
+        return PodSandboxStatus(tuple(filter(None, ips)), host_network=mode == pb.NODE)
 
     async def exec_sync(
         self, container_id: str, command: Sequence[str], *, timeout_seconds: float
@@ -164,7 +162,7 @@ class GrpcRuntime:
         except grpc.aio.AioRpcError as error:
             raise _exec_failure(error, timeout_seconds) from error
         if (response.exit_code, response.stderr) == _CRIO_TIMED_OUT:
-            raise _timed_out(timeout_seconds)
+            raise ExecTimeout(timeout_seconds)
         return ExecResult(
             response.exit_code,
             response.stdout[:MAX_OUTPUT_BYTES],
@@ -191,22 +189,22 @@ class GrpcRuntime:
             raise self._failure(error) from error
 
     def _failure(self, error: grpc.aio.AioRpcError) -> RuntimeFailure:
-        code, words = error.code(), error.details() or "no details"
+        code, details = error.code(), error.details() or "no details"
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             return RuntimeUnavailable(
                 f"the container runtime at {self.endpoint} did not respond "
                 f"within {CALL_TIMEOUT_SECONDS:g} s; check its service on the node"
             )
         if code is grpc.StatusCode.UNIMPLEMENTED:
-            return NotSupported(words)
+            return NotSupported(details)
         if code is grpc.StatusCode.NOT_FOUND:
-            return ContainerNotFound(words)
-        if code in _UNAVAILABLE or _NOT_READY_TEXT.search(words):
+            return ContainerNotFound(details)
+        if code in _UNAVAILABLE or _NOT_READY_TEXT.search(details):
             return RuntimeUnavailable(
-                f"the container runtime at {self.endpoint} is unavailable: {words}; check its service on the node"
+                f"the container runtime at {self.endpoint} is unavailable: {details}; check its service on the node"
             )
         return RuntimeFailure(
-            f"the container runtime at {self.endpoint} returned an error: {words}"
+            f"the container runtime at {self.endpoint} returned an error: {details}"
         )
 
 
@@ -227,27 +225,23 @@ def socket_path(endpoint: str) -> str:
 
 
 def _exec_failure(error: grpc.aio.AioRpcError, timeout_seconds: float) -> RuntimeFailure:
-    code, words = error.code(), error.details() or "no details"
+    code, details = error.code(), error.details() or "no details"
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return _timed_out(timeout_seconds)
-    if _TOO_LARGE_TEXT.search(words):
+        return ExecTimeout(timeout_seconds)
+    if _TOO_LARGE_TEXT.search(details):
         return ExecOutputTooLarge()
-    if code in _UNAVAILABLE or _NOT_READY_TEXT.search(words):
-        return RuntimeUnavailable(f"the container runtime is unavailable: {words}")
-    if _NOT_RUNNING_TEXT.search(words):
-        return ContainerNotRunning(words)
+    if code in _UNAVAILABLE or _NOT_READY_TEXT.search(details):
+        return RuntimeUnavailable(f"the container runtime is unavailable: {details}")
+    if _NOT_RUNNING_TEXT.search(details):
+        return ContainerNotRunning(details)
     if code is grpc.StatusCode.NOT_FOUND:
-        return ContainerNotFound(words)
-    return ExecImpossible(words)
+        return ContainerNotFound(details)
+    return ExecImpossible(details)
 
 
-def _timed_out(timeout_seconds: float) -> ExecTimeout:
-    return ExecTimeout(f"command timed out after {timeout_seconds:g}s")
-
-
-def _info(container: pb.Container) -> ContainerInfo:
+def _container(container: pb.Container) -> RuntimeContainer:
     labels: Any = container.labels
-    return ContainerInfo(
+    return RuntimeContainer(
         id=container.id,
         name=labels.get("io.kubernetes.container.name") or container.metadata.name,
         pod_uid=labels.get("io.kubernetes.pod.uid", ""),
@@ -257,16 +251,6 @@ def _info(container: pb.Container) -> ContainerInfo:
         state=_STATES.get(container.state, ContainerState.UNKNOWN),
         created_at_ns=container.created_at,
         attempt=container.metadata.attempt,
-    )
-
-
-def _detail(status: pb.ContainerStatus) -> ContainerDetail:
-    return ContainerDetail(
-        id=status.id,
-        state=_STATES.get(status.state, ContainerState.UNKNOWN),
-        started_at=_at(status.started_at),
-        finished_at=_at(status.finished_at),
-        exit_code=status.exit_code,
     )
 
 

@@ -8,7 +8,7 @@ Source: kubelet pkg/kubelet/kuberuntime (the last attempt is a container's statu
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from kruise_probe.daemon.cri.runtime import ContainerInfo, ContainerState
+from kruise_probe.daemon.cri.runtime import ContainerState, RuntimeContainer
 
 
 class ContainerKey(NamedTuple):
@@ -16,13 +16,13 @@ class ContainerKey(NamedTuple):
     name: str
 
 
-def newest(containers: Sequence[ContainerInfo]) -> dict[ContainerKey, ContainerInfo]:
+def newest(containers: Sequence[RuntimeContainer]) -> dict[ContainerKey, RuntimeContainer]:
     """The newest container of each name in each pod: the highest attempt, then the latest creation time.
 
     With several sandboxes, a running container comes first. A new sandbox may restart the attempt numbers, and its
     containers run only after those of the old sandbox have exited.
     """
-    of_sandboxes: dict[tuple[str, str, str], ContainerInfo] = {}
+    of_sandboxes: dict[tuple[str, str, str], RuntimeContainer] = {}
     for container in containers:
         if not container.pod_uid:
             continue
@@ -30,7 +30,7 @@ def newest(containers: Sequence[ContainerInfo]) -> dict[ContainerKey, ContainerI
         other = of_sandboxes.get(place)
         if other is None or _age(container) > _age(other):
             of_sandboxes[place] = container
-    chosen: dict[ContainerKey, ContainerInfo] = {}
+    chosen: dict[ContainerKey, RuntimeContainer] = {}
     for container in of_sandboxes.values():
         key = ContainerKey(container.pod_uid, container.name)
         other = chosen.get(key)
@@ -39,15 +39,17 @@ def newest(containers: Sequence[ContainerInfo]) -> dict[ContainerKey, ContainerI
     return chosen
 
 
-def _age(container: ContainerInfo) -> tuple[int, int]:
+def _age(container: RuntimeContainer) -> tuple[int, int]:
     return container.attempt, container.created_at_ns
 
 
-def _precedence(container: ContainerInfo) -> tuple[bool, int, int]:
+def _precedence(container: RuntimeContainer) -> tuple[bool, int, int]:
     return container.state is ContainerState.RUNNING, *_age(container)
 
 
-def ids_changed(before: Collection[ContainerInfo], after: Collection[ContainerInfo]) -> set[str]:
+def ids_changed(
+    before: Collection[RuntimeContainer], after: Collection[RuntimeContainer]
+) -> set[str]:
     """Ids of containers that were added or removed, or changed their state."""
     states = {container.id: container.state for container in before}
     changed = {

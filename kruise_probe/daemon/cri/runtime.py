@@ -39,15 +39,14 @@ class ContainerState(enum.Enum):
 
 
 class RuntimeVersion(msgspec.Struct, frozen=True):
-    """Name and version of the runtime, e.g. `containerd` and `1.6.20`; `api_version` is `v1`."""
+    """Name and version of the runtime, e.g. `containerd` and `1.6.20`."""
 
     name: str
     version: str
-    api_version: str
 
 
-class ContainerInfo(msgspec.Struct, frozen=True):
-    """One container of a list. Names and uid come from kubelet's labels."""
+class RuntimeContainer(msgspec.Struct, frozen=True):
+    """A container as ListContainers returns it. Names and uid come from kubelet's labels."""
 
     id: str
     name: str
@@ -60,17 +59,13 @@ class ContainerInfo(msgspec.Struct, frozen=True):
     attempt: int
 
 
-class ContainerDetail(msgspec.Struct, frozen=True):
+class RuntimeContainerStatus(msgspec.Struct, frozen=True):
     """The status of one container. `started_at` is None until the container has started."""
 
-    id: str
-    state: ContainerState
     started_at: datetime | None
-    finished_at: datetime | None = None
-    exit_code: int = 0
 
 
-class SandboxDetail(msgspec.Struct, frozen=True):
+class PodSandboxStatus(msgspec.Struct, frozen=True):
     """`ips` is empty for a pod in the host's network (`host_network`); the primary address comes first."""
 
     ips: tuple[str, ...]
@@ -106,6 +101,9 @@ class ContainerNotRunning(RuntimeFailure):
 class ExecTimeout(RuntimeFailure):
     """The command was still running at its timeout; the call was cancelled."""
 
+    def __init__(self, timeout_seconds: float) -> None:
+        super().__init__(f"command timed out after {timeout_seconds:g}s")
+
 
 class ExecOutputTooLarge(RuntimeFailure):
     """The command printed too much. The response was not read, so its exit code is unknown."""
@@ -128,13 +126,13 @@ class Runtime(Protocol):
 
     async def version(self) -> RuntimeVersion: ...
 
-    async def list_containers(self) -> Sequence[ContainerInfo]:
+    async def list_containers(self) -> Sequence[RuntimeContainer]:
         """All containers of pods, in every state, without sandboxes."""
         ...
 
-    async def container_status(self, container_id: str) -> ContainerDetail: ...
+    async def container_status(self, container_id: str) -> RuntimeContainerStatus: ...
 
-    async def sandbox_status(self, sandbox_id: str) -> SandboxDetail: ...
+    async def sandbox_status(self, sandbox_id: str) -> PodSandboxStatus: ...
 
     async def exec_sync(
         self, container_id: str, command: Sequence[str], *, timeout_seconds: float

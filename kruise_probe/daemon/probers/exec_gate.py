@@ -75,12 +75,14 @@ class _Call(PlaceRequest):
 
     def accepts(self, timeout_seconds: float) -> bool:
         """Whether another probe may join: the call has at least this timeout, or can still get it."""
-        if self.result.done() or timeout_seconds <= self.timeout_seconds:
-            return not self.result.done()
+        if self.result.done():
+            return False
+        if timeout_seconds <= self.timeout_seconds:
+            return True
+        if self.started.done():
+            return False
         # A short call that has a place must not become long, because long calls have smaller limits.
-        return not self.started.done() and (
-            not self.has_place or self.long or timeout_seconds <= LONG_SECONDS
-        )
+        return not self.has_place or self.long or timeout_seconds <= LONG_SECONDS
 
     def has_outlasted(self, timeout_seconds: float) -> bool:
         """Whether the call still runs for others, although it has run longer than `timeout_seconds`."""
@@ -111,13 +113,14 @@ class ExecGate:
 
     Attributes:
         in_flight: the number of calls to the runtime in flight.
-        shared: commands that joined a call of another probe.
+        shared: the number of commands that joined a call of another probe.
+        queue_durations: how long calls waited for a place.
     """
 
     def __init__(self, runtime: Runtime, *, max_concurrent: int) -> None:
         self.in_flight = 0
         self.shared = 0
-        self.queue = DurationHistogram(QUEUE_BUCKETS)
+        self.queue_durations = DurationHistogram(QUEUE_BUCKETS)
         self._runtime = runtime
         self._max_concurrent = max_concurrent
         self._shares: ExecShares[_Call] = ExecShares(max_concurrent)
@@ -233,7 +236,7 @@ class ExecGate:
                 return await asyncio.shield(call.result)
         except TimeoutError:
             await self._check_runtime_alive()
-            raise ExecTimeout(f"command timed out after {timeout_seconds:g}s") from None
+            raise ExecTimeout(timeout_seconds) from None
 
     async def _wait_for_previous_run(self, previous: _Call, timeout_seconds: float) -> None:
         """Wait for the previous run of a probe that is due again, so that one slow run fails once.
@@ -244,7 +247,7 @@ class ExecGate:
         ended, _ = await asyncio.wait([previous.result], timeout=timeout_seconds)
         if not ended:
             await self._check_runtime_alive()
-            raise ExecTimeout(f"command timed out after {timeout_seconds:g}s")
+            raise ExecTimeout(timeout_seconds)
 
     async def _check_runtime_alive(self) -> None:
         """Check that the runtime responds; an error is a response too.
@@ -267,7 +270,7 @@ class ExecGate:
     async def _run_call(self, call: _Call) -> None:
         loop = asyncio.get_running_loop()
         waited = loop.time() - call.arrived_at
-        self.queue.observe(waited)
+        self.queue_durations.observe(waited)
         try:
             await asyncio.sleep(max(JOIN_SECONDS - waited, 0.0))
             self.in_flight += 1

@@ -51,8 +51,10 @@ class SharedPlaces(NamedTuple):
     def allows(self, held: int) -> bool:
         """Whether a member that holds `held` places may take another one."""
         free, share = self.places - self.in_use, self.share
-        if free <= 0 or held < share:
-            return free > 0
+        if free <= 0:
+            return False
+        if held < share:
+            return True
         unclaimed = sum(max(share - each.held, 0) for each in self.members)
         return free > min(unclaimed, self.places - self.places // 4)
 

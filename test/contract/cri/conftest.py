@@ -77,7 +77,7 @@ async def scripted_subject(folder: Path) -> AsyncIterator[Subject]:
     containers = [scripted.start("contract", name) for name in ("main", "ended")]
     for each in containers:
         each.created_at = each.started_at = utc_now()
-    scripted.stop(containers[1], exit_code=3)
+    scripted.stop(containers[1])
     async with served(scripted) as endpoint, GrpcRuntime(endpoint) as runtime:
         yield Subject(runtime, "contract", "default")
 

@@ -12,7 +12,7 @@ from support.hollow import CONDITION, node_name, probe
 from support.programs import Program
 from support.watched import condition
 
-from kruise_probe.daemon.cri.runtime import ContainerInfo
+from kruise_probe.daemon.cri.runtime import RuntimeContainer
 
 IN_TIME_SECONDS = 20.0
 """A loaded machine is slower than the five seconds that users are promised; what hangs takes for ever."""
@@ -50,7 +50,7 @@ class MutableRuntime(ScriptedRuntime):
 
     mute = False
 
-    async def list_containers(self) -> Sequence[ContainerInfo]:
+    async def list_containers(self) -> Sequence[RuntimeContainer]:
         listed = await super().list_containers()
         if self.mute:
             await asyncio.Event().wait()

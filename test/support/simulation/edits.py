@@ -75,7 +75,7 @@ def restart_container(world: World, name: str, down_seconds: float) -> None:
     container = world.containers.get(name)
     if container is None:
         return
-    world.runtimes[_node_of(world, name)].stop(container, exit_code=1)
+    world.runtimes[_node_of(world, name)].stop(container)
     world.after(down_seconds, f"start {name}", lambda: _start_again(world, name, container))
 
 

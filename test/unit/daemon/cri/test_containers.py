@@ -13,12 +13,12 @@ from support.fake_runtime import ScriptedRuntime
 from kruise_probe.daemon.cri.containers import ContainerWatcher
 from kruise_probe.daemon.cri.newest import ContainerKey, newest
 from kruise_probe.daemon.cri.runtime import (
-    ContainerDetail,
-    ContainerInfo,
     ContainerNotFound,
     ContainerState,
+    PodSandboxStatus,
+    RuntimeContainer,
+    RuntimeContainerStatus,
     RuntimeUnavailable,
-    SandboxDetail,
 )
 
 
@@ -259,7 +259,7 @@ async def test_the_pause_between_retries_doubles_up_to_two_seconds_and_starts_ag
     failed: list[float] = []
     list_containers = runtime.list_containers
 
-    async def list_and_note() -> Sequence[ContainerInfo]:
+    async def list_and_note() -> Sequence[RuntimeContainer]:
         try:
             return await list_containers()
         except RuntimeUnavailable:
@@ -305,11 +305,11 @@ class PartlyDeaf(ScriptedRuntime):
     deaf = ""
     patience = 0.0
 
-    async def container_status(self, container_id: str) -> ContainerDetail:
+    async def container_status(self, container_id: str) -> RuntimeContainerStatus:
         await self._listen_for(container_id)
         return await super().container_status(container_id)
 
-    async def sandbox_status(self, sandbox_id: str) -> SandboxDetail:
+    async def sandbox_status(self, sandbox_id: str) -> PodSandboxStatus:
         await self._listen_for(sandbox_id)
         return await super().sandbox_status(sandbox_id)
 
@@ -503,8 +503,10 @@ def info(
     uid: str = "uid",
     sandbox: str = "sandbox",
     state: ContainerState = ContainerState.EXITED,
-) -> ContainerInfo:
-    return ContainerInfo(id, "main", uid, "default", "pod", sandbox, state, created_at_ns, attempt)
+) -> RuntimeContainer:
+    return RuntimeContainer(
+        id, "main", uid, "default", "pod", sandbox, state, created_at_ns, attempt
+    )
 
 
 @given(
@@ -517,7 +519,9 @@ def info(
         ]
     )
 )
-def test_newest_is_the_last_attempt_and_of_it_the_youngest(containers: list[ContainerInfo]) -> None:
+def test_newest_is_the_last_attempt_and_of_it_the_youngest(
+    containers: list[RuntimeContainer],
+) -> None:
     chosen = newest(containers)
 
     assert {key: container.id for key, container in chosen.items()} == {
@@ -536,7 +540,7 @@ def test_newest_is_the_last_attempt_and_of_it_the_youngest(containers: list[Cont
     )
 )
 def test_a_container_running_in_a_new_sandbox_is_newer_than_those_of_the_old(
-    containers: list[ContainerInfo],
+    containers: list[RuntimeContainer],
 ) -> None:
     assert newest(containers)[ContainerKey("uid", "main")].id == "runs"
 

@@ -48,8 +48,8 @@ async def test_scripted_runtime_is_read_back(socket: Path) -> None:
     async with served(scripted, socket) as endpoint, GrpcRuntime(endpoint) as runtime:
         assert await runtime.version() == await scripted.version()
         assert await runtime.list_containers() == await scripted.list_containers()
-        detail = await runtime.container_status(container.id)
-        assert detail.started_at == container.started_at
+        status = await runtime.container_status(container.id)
+        assert status.started_at == container.started_at
         assert await runtime.sandbox_status(container.sandbox_id) == await scripted.sandbox_status(
             container.sandbox_id
         )
@@ -61,7 +61,7 @@ async def test_scripted_runtime_is_read_back(socket: Path) -> None:
         (ExecImpossible("OCI runtime exec failed: no such file"), ExecImpossible),
         (ContainerNotRunning("container is in CONTAINER_EXITED state"), ContainerNotRunning),
         (ContainerNotRunning("cannot exec in a stopped container"), ContainerNotRunning),
-        (ExecTimeout("timeout 1s exceeded"), ExecTimeout),
+        (ExecTimeout(1), ExecTimeout),
         (RuntimeUnavailable("server is going away"), RuntimeUnavailable),
         (ExecImpossible("server is not initialized yet"), RuntimeUnavailable),
     ],
