@@ -190,7 +190,7 @@ class Agent:
         self._reporter.observe(node_pod_probe)
         for each in node_pod_probe.metadata.owner_references or ():
             if each.is_node and each.name == self._node_name:
-                self._heartbeat.owned_by(each)
+                self._heartbeat.set_owner(each)
 
     def _record_transition(self, desired: DesiredProbe, result: PublishedResult) -> None:
         type, reason = _EVENTS[result.state]

@@ -58,11 +58,11 @@ class Heartbeat:
         self._log = structlog.get_logger().bind(lease=str(self._key))
         self._failures = 0
         self._owner: OwnerReference | None = None
-        self._refused: OwnerReference | None = None
-        self._present: tuple[OwnerReference, ...] | None = None
+        self._refused_owner: OwnerReference | None = None
+        self._stored_owners: tuple[OwnerReference, ...] | None = None
         """Owner references of the Lease in the API server's newest response."""
 
-    def owned_by(self, node: OwnerReference) -> None:
+    def set_owner(self, node: OwnerReference) -> None:
         """Set the owner of the Lease, from the next renewal on.
 
         It stays the owner until the next call. A Lease of a deleted Node is garbage-collected however often it is
@@ -87,7 +87,7 @@ class Heartbeat:
             async with asyncio.timeout(DEADLINE_SECONDS):
                 await self._renew()
         except (KubeError, TimeoutError) as error:
-            self._failed(error)
+            self._record_failure(error)
             return False
         if self._failures:
             self._log.info("lease is renewed again", failures=self._failures)
@@ -105,7 +105,7 @@ class Heartbeat:
 
     async def _patch(self) -> None:
         renewal: dict[str, object] = {"spec": self._spec()}
-        owner, owners = self._owner, self._missing_owners()
+        owner, owners = self._owner, self._owners_to_write()
         if owners is None:
             await self._send(renewal)
             return
@@ -115,7 +115,7 @@ class Heartbeat:
             # The admission plugin OwnerReferencesPermissionEnforcement requires the right to delete. Renew without
             # owner: an expired Lease would make results stale.
             await self._send(renewal)
-            self._refused = owner
+            self._refused_owner = owner
             self._log.warning(
                 "lease has no owner reference, so it stays when its Node is deleted; allow the daemon to set owner references",
                 error=str(error),
@@ -125,14 +125,14 @@ class Heartbeat:
         response = await self._client.patch(
             LEASES, self._key, msgspec.json.encode(renewal), patch_type=PatchType.MERGE
         )
-        self._present = response.metadata.owner_references or ()
+        self._stored_owners = response.metadata.owner_references or ()
 
-    def _missing_owners(self) -> tuple[OwnerReference, ...] | None:
-        """The owner references to write; None if they are correct or not known yet."""
+    def _owners_to_write(self) -> tuple[OwnerReference, ...] | None:
+        """None if the owner references are correct, refused, or not known yet."""
         owner = self._owner
-        if owner is None or self._present is None or owner == self._refused:
+        if owner is None or self._stored_owners is None or owner == self._refused_owner:
             return None
-        return with_node_owner(self._present, owner)
+        return with_node_owner(self._stored_owners, owner)
 
     async def _create(self) -> None:
         owners = None if self._owner is None else (self._owner,)
@@ -148,7 +148,7 @@ class Heartbeat:
         response = await self._client.create(
             LEASES, msgspec.json.encode(lease), namespace=self._key.namespace
         )
-        self._present = response.metadata.owner_references or ()
+        self._stored_owners = response.metadata.owner_references or ()
 
     def _spec(self) -> LeaseSpec:
         return LeaseSpec(
@@ -160,7 +160,7 @@ class Heartbeat:
     def _stamp(self) -> str:
         return format_micro_time(self._now())
 
-    def _failed(self, error: Exception) -> None:
+    def _record_failure(self, error: Exception) -> None:
         self._failures += 1
         metrics.HEARTBEAT_FAILURES.inc()
         if self._failures == 1:

@@ -33,9 +33,9 @@ from kruise_probe.daemon.status import (
     Fitted,
     differs,
     fit,
-    newer_probes,
     oldest_probe_at,
     patch_of,
+    probe_times_differ,
     status_of,
     update_of,
 )
@@ -186,7 +186,7 @@ class Reporter:
                 await self._write(wanted)
         except (KubeError, TimeoutError) as error:
             self._restore(pending)
-            self._failed(error)
+            self._record_failure(error)
         except asyncio.CancelledError:
             self._restore(pending)
             raise
@@ -200,7 +200,7 @@ class Reporter:
             self._schedule_refresh()
         wanted = fit(status_of(self._object.spec, self._results), self._spec_bytes)
         if differs(wanted.status, self._stored_status) or (
-            refresh and newer_probes(wanted.status, self._stored_status)
+            refresh and probe_times_differ(wanted.status, self._stored_status)
         ):
             return wanted
         return None
@@ -256,7 +256,7 @@ class Reporter:
         self._state_changed_at = self._state_changed_at if state is None else state
         self._message_changed_at = self._message_changed_at if message is None else message
 
-    def _failed(self, error: Exception) -> None:
+    def _record_failure(self, error: Exception) -> None:
         self._failures += 1
         backoff = min(FIRST_BACKOFF_SECONDS * 2 ** min(self._failures - 1, 16), MAX_BACKOFF_SECONDS)
         wait = max(backoff * random.uniform(0.5, 1.0), retry_after_seconds(error))

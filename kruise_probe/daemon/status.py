@@ -160,8 +160,8 @@ def patch_of(status: NodePodProbeStatus) -> bytes:
 def differs(wanted: NodePodProbeStatus, stored: NodePodProbeStatus | None) -> bool:
     """Whether `wanted` differs from the stored status; the order and `lastProbeTime` are ignored.
 
-    Container id and probe hash are compared only if both are set, because Kruise's CRD prunes them. A missing length of
-    the first line comes with the next write, a refresh at the latest. Kruise's daemon writes in no fixed order.
+    Kruise's daemon writes in no fixed order. Kruise's CRD prunes container id and probe hash, so they are compared only
+    if both are set. An older CRD prunes the length of the first line, so a missing one is no difference.
     """
     mine = wanted.pod_probe_statuses or ()
     theirs = (stored and stored.pod_probe_statuses) or ()
@@ -200,27 +200,22 @@ def _state_differs(mine: ContainerProbeState, theirs: ContainerProbeState) -> bo
         mine.name != theirs.name
         or mine.state != theirs.state
         or (mine.message or "") != (theirs.message or "")
-        or _extra_differs(mine.container_id, theirs.container_id)
-        or _extra_differs(mine.probe_hash, theirs.probe_hash)
-        or _first_line_differs(mine.first_line_length, theirs.first_line_length)
+        or _both_set_and_differ(mine.container_id, theirs.container_id)
+        or _both_set_and_differ(mine.probe_hash, theirs.probe_hash)
+        or theirs.first_line_length not in (None, mine.first_line_length)
         or _transition_differs(mine.last_transition_time, theirs.last_transition_time)
     )
 
 
-def _extra_differs(mine: str | None, theirs: str | None) -> bool:
+def _both_set_and_differ(mine: str | None, theirs: str | None) -> bool:
     return bool(mine and theirs) and mine != theirs
-
-
-def _first_line_differs(mine: int | None, theirs: int | None) -> bool:
-    """Whether the stored length is wrong. A missing one is no difference: a CRD of before prunes it."""
-    return theirs is not None and mine != theirs
 
 
 def _transition_differs(mine: str | None, theirs: str | None) -> bool:
     return mine is not None and mine != theirs and parse_time(mine) != parse_time(theirs)
 
 
-def newer_probes(wanted: NodePodProbeStatus, stored: NodePodProbeStatus | None) -> bool:
+def probe_times_differ(wanted: NodePodProbeStatus, stored: NodePodProbeStatus | None) -> bool:
     """Whether a probe time differs from the stored one. Only for statuses that do not differ otherwise."""
     return _probe_times(wanted) != _probe_times(stored or NodePodProbeStatus())
 

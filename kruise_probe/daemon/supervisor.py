@@ -75,7 +75,7 @@ class Supervisor:
         change = diff(self._desired, desired)
         self._desired = desired
         recorded = recorded_in(node_pod_probe.status) if first and node_pod_probe else {}
-        self._keep(node_pod_probe)
+        self._keep_results(node_pod_probe)
         for key in change.removed:
             self._remove(key)
         for each in change.changed:
@@ -83,7 +83,7 @@ class Supervisor:
         for each in change.added:
             self._guarded(each, partial(self._add, each, recorded, first=first))
 
-    def _keep(self, node_pod_probe: NodePodProbe | None) -> None:
+    def _keep_results(self, node_pod_probe: NodePodProbe | None) -> None:
         now = asyncio.get_running_loop().time()
         if node_pod_probe is None:
             self._kept_results = dict(self._context.results.newest)
@@ -108,7 +108,7 @@ class Supervisor:
 
     def _edit(self, desired: DesiredProbe) -> None:
         worker = self._workers.get(desired.key)
-        if worker is None:
+        if worker is None:  # it could not be set up before the edit
             self._add(desired, {}, first=False)
         else:
             worker.edit(desired)

@@ -45,7 +45,7 @@ from kruise_probe.daemon.targets import (
 )
 from kruise_probe.daemon.ticker import Ticker
 
-_REASONS_TO_REFRESH = frozenset(
+_REASONS_TO_LIST = frozenset(
     {Reason.CONTAINER_NOT_CREATED, Reason.CONTAINER_NOT_RUNNING, Reason.RUNTIME_UNAVAILABLE}
 )
 
@@ -385,7 +385,7 @@ class Worker:
         elif error.reason == Reason.INVALID_PROBE:
             self._state.become_unknown(clean_message(str(error)))
         else:
-            if error.reason in _REASONS_TO_REFRESH and self._state.record.blocked is None:
+            if error.reason in _REASONS_TO_LIST and self._state.record.blocked is None:
                 # The container may be gone or the runtime unavailable: a new list shows which.
                 self._context.containers.request_list()
             # Not `by_container`, whatever the reason: in the list the container runs. A container whose shim has died
@@ -399,5 +399,5 @@ class Worker:
             return
         if not self._context.containers.available or (blocked and blocked.by_container):
             return  # Something other than the queue blocks it.
-        if (queued := self._prober.queued_too_long()) is not None:
-            self._state.become_unknown(str(queued))
+        if why := self._prober.queued_too_long():
+            self._state.become_unknown(why)

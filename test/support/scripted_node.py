@@ -34,7 +34,6 @@ from kruise_probe.daemon.agent import Agent, AgentOptions
 from kruise_probe.daemon.cri.containers import ContainerView
 from kruise_probe.daemon.cri.runtime import ContainerState
 from kruise_probe.daemon.probers.prober import (
-    CouldNotProbe,
     PendingResponse,
     Prober,
     ProbeResult,
@@ -222,7 +221,7 @@ class FakeProbers:
         self.behaviour: Behaviour = _always_ok
         self.at_once = False
         self.pending = False
-        self.queued: CouldNotProbe | None = None
+        self.queued = ""
         self.on_probe: Callable[[], object] | None = None
         self.attempts: list[Attempt] = []
         self.in_flight = 0
@@ -279,7 +278,7 @@ class FakeProber(Prober):
             return result
         raise AssertionError("this behaviour waits")
 
-    def queued_too_long(self) -> CouldNotProbe | None:
+    def queued_too_long(self) -> str:
         return self._probers.queued
 
     async def _run(self, target: Target) -> ProbeResult:

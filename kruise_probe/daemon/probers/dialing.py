@@ -122,7 +122,7 @@ class Connection:
         except BlockingIOError:
             return data
         except OSError as error:
-            raise self.broken("write", error) from error
+            raise self._broken("write", error) from error
 
     def receive_nowait(self) -> bytes | None:
         """Read at most 4 KiB without waiting. Empty: end of file. None: nothing has arrived. Raises: BrokenConnection."""
@@ -134,7 +134,7 @@ class Connection:
         except TooManyBytes as error:
             raise BrokenConnection(str(error)) from error
         except OSError as error:
-            raise self.broken("read", error) from error
+            raise self._broken("read", error) from error
         return data
 
     async def send(self, data: bytes) -> None:
@@ -169,7 +169,7 @@ class Connection:
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self._socket.close()
 
-    def broken(self, what: str, error: OSError) -> BrokenConnection:
+    def _broken(self, what: str, error: OSError) -> BrokenConnection:
         """The error with Go's text; `what` is `read` or `write`."""
         return BrokenConnection(f"{what} tcp {self._address}: {what}: {_text_of(error)}")
 

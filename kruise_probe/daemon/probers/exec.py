@@ -52,7 +52,7 @@ class CommandGate(Protocol):
         ...
 
     def queued_too_long(self, waiter: Hashable) -> str:
-        """Why `waiter` still waits for a place, if it has waited too long; else empty."""
+        """Why `waiter` still waits for a place; empty if it has not waited too long."""
         ...
 
 
@@ -89,14 +89,14 @@ class ExecProber(Prober):
         except RuntimeFailure as error:
             reason = _REASONS.get(type(error), Reason.EXEC_IMPOSSIBLE)
             raise CouldNotProbe(reason, clean_message(str(error))) from error
-        return exited(result)
+        return probe_result(result)
 
-    def queued_too_long(self) -> CouldNotProbe | None:
+    def queued_too_long(self) -> str:
         why = self._gate.queued_too_long(self)
-        return CouldNotProbe(Reason.EXEC_QUEUED, clean_message(why)) if why else None
+        return f"{Reason.EXEC_QUEUED}: {clean_message(why)}" if why else ""
 
 
-def exited(result: ExecResult) -> ProbeResult:
+def probe_result(result: ExecResult) -> ProbeResult:
     """The result of a command that has exited."""
     if result.exit_code == 0:
         return success(clean_output(result.stdout))

@@ -68,18 +68,18 @@ class GrpcProber(Prober):
             async with asyncio.timeout(self._timeout_seconds):
                 connection = await self._connect(address)
                 try:
-                    result = await _completed(call, connection)
+                    result = await _exchange(call, connection)
                 finally:
                     connection.close()
         except TimeoutError:
             return self._timed_out(call, address)
         except (ProbeDialFailed, BrokenConnection) as error:
             if call.connected:
-                return _judge(CallResult("Unavailable", str(error)), self._timeout_seconds)
+                return _result_of(CallResult("Unavailable", str(error)), self._timeout_seconds)
             return _not_connected(address, str(error))
         if not call.connected:
             return _not_connected(address, result.description)
-        return _judge(result, self._timeout_seconds)
+        return _result_of(result, self._timeout_seconds)
 
     async def _connect(self, address: HostPort) -> Connection:
         if not self._over_tls:
@@ -100,7 +100,7 @@ class GrpcProber(Prober):
         return failure(text, timed_out=True)
 
 
-async def _completed(call: HealthCall, connection: Connection) -> CallResult:
+async def _exchange(call: HealthCall, connection: Connection) -> CallResult:
     await connection.send(call.bytes_to_send())
     while call.result is None:
         call.feed(await connection.receive())
@@ -114,7 +114,7 @@ def _not_connected(address: HostPort, problem: str) -> ProbeResult:
     return failure(clean_message(text))
 
 
-def _judge(result: CallResult, timeout_seconds: float) -> ProbeResult:
+def _result_of(result: CallResult, timeout_seconds: float) -> ProbeResult:
     if result.serving == "SERVING":
         return _HEALTHY
     if result.code == "OK":

@@ -51,7 +51,7 @@ _GRPC = re.compile(rb"application/grpc(?:[+;].*)?", re.DOTALL)
 _MESSAGE_PREFIX_BYTES: Final = 5
 _MAX_MESSAGE_BYTES: Final = 4 << 20
 """The limit of grpc-go, which checks the length prefix alone."""
-_MAX_ANSWER_BYTES: Final = 4096
+_MAX_RESPONSE_BYTES: Final = 4096
 
 MAX_FRAMES: Final = 100
 """Limit of one connection. A response takes about ten frames; the rest is for pings of a slow server."""
@@ -138,7 +138,7 @@ class HealthCall:
         self._frames = _Frames()
         self._status = 0
         self._content_type = b""
-        self._answer = bytearray()
+        self._response = bytearray()
         self._http2 = _Http2Connection(
             h2.config.H2Configuration(client_side=True, header_encoding=None)
         )
@@ -170,25 +170,25 @@ class HealthCall:
             self._end("ResourceExhausted", str(error))
             return
         except h2.exceptions.ProtocolError as error:
-            self._end("Unavailable", f"error reading server preface: {_words(error)}")
+            self._end("Unavailable", f"error reading server preface: {_error_text(error)}")
             return
         for event in events:
-            self._take(event)
+            self._handle(event)
 
-    def _take(self, event: h2.events.Event) -> None:
+    def _handle(self, event: h2.events.Event) -> None:
         match event:
             case h2.events.RemoteSettingsChanged():
                 self.connected = True
             case h2.events.ResponseReceived(headers=headers):
-                self._begin(headers or ())
+                self._handle_headers(headers or ())
             case h2.events.DataReceived(data=data):
-                self._answer += data or b""
-                if len(self._answer) > _MAX_ANSWER_BYTES:
+                self._response += data or b""
+                if len(self._response) > _MAX_RESPONSE_BYTES:
                     self._end("ResourceExhausted", "grpc: received message larger than max")
             case h2.events.TrailersReceived(headers=headers):
-                self._finish(dict(headers or ()))
+                self._handle_trailers(dict(headers or ()))
             case h2.events.StreamReset(error_code=code):
-                self._reset(int(code or 0))
+                self._handle_reset(int(code or 0))
             case h2.events.ConnectionTerminated():
                 self._end("Unavailable", "the connection is draining")
             case h2.events.StreamEnded():
@@ -196,32 +196,32 @@ class HealthCall:
             case _:
                 pass
 
-    def _reset(self, number: int) -> None:
+    def _handle_reset(self, number: int) -> None:
         name, code = f"unknown error code {number:#x}", "Unknown"
         if number < len(_RESETS):
             name, code = _RESETS[number]
         self._end(code, f"stream terminated by RST_STREAM with error code: {name}")
 
-    def _begin(self, headers: Sequence[Header]) -> None:
+    def _handle_headers(self, headers: Sequence[Header]) -> None:
         fields = dict(headers)
         self._status = _int32(fields.get(b":status", b"")) or 0
         self._content_type = fields.get(b"content-type", b"")
         if self._status != HTTPStatus.OK or not _GRPC.fullmatch(self._content_type):
-            self._end(_CODE_OF_HTTP_STATUS.get(self._status, "Unknown"), self._http_words())
+            self._end(_CODE_OF_HTTP_STATUS.get(self._status, "Unknown"), self._http_error())
         elif b"grpc-status" in fields:
-            self._finish(fields)
+            self._handle_trailers(fields)
 
-    def _http_words(self) -> str:
+    def _http_error(self) -> str:
         try:
             phrase = HTTPStatus(self._status).phrase
         except ValueError:
             phrase = ""
-        words = f"unexpected HTTP status code received from server: {self._status} ({phrase})"
+        text = f"unexpected HTTP status code received from server: {self._status} ({phrase})"
         if not self._content_type:
-            return f"{words}; malformed header: missing HTTP content-type"
-        return f"{words}; transport: received unexpected content-type {quote(self._content_type)}"
+            return f"{text}; malformed header: missing HTTP content-type"
+        return f"{text}; transport: received unexpected content-type {quote(self._content_type)}"
 
-    def _finish(self, trailers: dict[bytes, bytes]) -> None:
+    def _handle_trailers(self, trailers: dict[bytes, bytes]) -> None:
         status = trailers.get(b"grpc-status")
         if status is None:
             self._end("Unknown", "")
@@ -229,15 +229,15 @@ class HealthCall:
         number = _int32(status)
         if number is None:
             why = "value out of range" if status.isdigit() else "invalid syntax"
-            words = f"strconv.ParseInt: parsing {quote(status)}: {why}"
-            self._end("Unknown", f"transport: malformed grpc-status: {words}")
+            text = f"strconv.ParseInt: parsing {quote(status)}: {why}"
+            self._end("Unknown", f"transport: malformed grpc-status: {text}")
             return
         code = CODES[number] if number < len(CODES) else f"Code({number})"
         if code != "OK":
             self._end(code, unquote(trailers.get(b"grpc-message", b"").decode(errors="replace")))
             return
         try:
-            self.result = self.result or CallResult("OK", serving=serving_state(self._answer))
+            self.result = self.result or CallResult("OK", serving=serving_status(self._response))
         except _TooLarge as error:
             self._end("ResourceExhausted", str(error))
         except ValueError as error:
@@ -265,7 +265,7 @@ def _framed(service: str) -> bytes:
     return b"\0" + len(message).to_bytes(4) + message
 
 
-def serving_state(frame: bytes | bytearray) -> str:
+def serving_status(frame: bytes | bytearray) -> str:
     """The status in a framed `HealthCheckResponse`.
 
     Raises:
@@ -295,7 +295,7 @@ def serving_state(frame: bytes | bytearray) -> str:
     return HealthCheckResponse.ServingStatus.Name(status) if status in known else str(status)
 
 
-def _words(error: h2.exceptions.ProtocolError) -> str:
+def _error_text(error: h2.exceptions.ProtocolError) -> str:
     # hpack adds a memory address; it is removed, so that the same error has the same text each time.
-    words, _, _ = str(error).partition(": <memory at ")
-    return f"http2: {words or type(error).__name__}"
+    text, _, _ = str(error).partition(": <memory at ")
+    return f"http2: {text or type(error).__name__}"

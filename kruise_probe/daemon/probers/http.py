@@ -13,6 +13,7 @@ from collections.abc import Coroutine
 from typing import Any, Final, NamedTuple
 
 from kruise_probe.api.core import HTTPGetAction
+from kruise_probe.api.probe_validation import MAX_PORT
 from kruise_probe.daemon.probers.dialing import (
     BrokenConnection,
     Connection,
@@ -37,7 +38,7 @@ from kruise_probe.daemon.probers.prober import (
 )
 from kruise_probe.daemon.probers.read_budget import ReadBudget
 from kruise_probe.daemon.probers.tls_dialing import dial_tls, unverified_tls
-from kruise_probe.daemon.probers.urls import MAX_PORT, InvalidRequest, Url, names_scheme
+from kruise_probe.daemon.probers.urls import InvalidRequest, Url, has_scheme
 
 MAX_REQUESTS: Final = 10
 """Limit of one attempt: the first request and nine redirects."""
@@ -109,14 +110,14 @@ def _next_step(head: Head, url: Url, *, followed: int) -> _Redirect | None:
     if destination.port > MAX_PORT:
         port = destination.authority.rpartition(":")[2]
         raise _Failed(f"Get {quote(destination.text)}: dial tcp: address {port}: invalid port")
-    return _Redirect(destination, relative=not names_scheme(head.location))
+    return _Redirect(destination, relative=not has_scheme(head.location))
 
 
 def _is_failure(status: int) -> bool:
     return not 200 <= status < 400
 
 
-def _failed_status(status: int, line: bytes) -> ProbeResult:
+def _failure_of_status(status: int, line: bytes) -> ProbeResult:
     """Kubelet's text, and the first line of the body if it has a visible character."""
     text = f"HTTP probe failed with statuscode: {status}"
     shown = clean_message(line)
@@ -131,7 +132,7 @@ def _success(status: int, body: bytes) -> ProbeResult:
 
 
 class _Attempt(PendingResponse):
-    """One attempt: `start` and `poll` do what needs no waiting, `_finish` the rest."""
+    """One attempt: `start` and `poll` do not wait, `_finish` waits for the response."""
 
     def __init__(
         self,
@@ -160,7 +161,7 @@ class _Attempt(PendingResponse):
                 self._unsent = self._connection.send_nowait(self._unsent)
         except _FAILURES as problem:
             self._close()
-            return self._failure(problem)
+            return self._failure_of(problem)
         return self._finish() if self._unsent else self
 
     def poll(self) -> ProbeResult | Coroutine[Any, Any, ProbeResult]:
@@ -173,7 +174,7 @@ class _Attempt(PendingResponse):
                     return self._finish()
                 self._reader.feed(arrived)
         except _FAILURES as problem:
-            result = self._failure(problem)
+            result = self._failure_of(problem)
         self._close()
         return result
 
@@ -184,17 +185,17 @@ class _Attempt(PendingResponse):
                     connection = await self._ensure_sent()
                     self._reader.feed(await connection.receive())
         except TimeoutError:
-            result = self._failing_status() or failure(
+            result = self._failure_within_body() or failure(
                 clean_message(self._timeout_text()), timed_out=True
             )
         except _FAILURES as problem:
-            result = self._failure(problem)
+            result = self._failure_of(problem)
         finally:
             self._close()
         return result
 
     def _progress(self) -> ProbeResult | None:
-        """Return the result if the received data decides it. Following a redirect closes the connection.
+        """Process the received data: return the result if it decides it, or prepare the request of a redirect.
 
         Raises:
             MalformedResponse: the body does not match its head.
@@ -211,7 +212,7 @@ class _Attempt(PendingResponse):
             self._reader.read_body()
         if _is_failure(head.status):
             line, ended = self._reader.first_line()
-            return _failed_status(head.status, line) if ended else None
+            return _failure_of_status(head.status, line) if ended else None
         return _success(head.status, self._reader.body) if self._reader.complete else None
 
     def _follow(self, step: _Redirect) -> None:
@@ -257,15 +258,15 @@ class _Attempt(PendingResponse):
             phase = "exceeded while awaiting headers"
         return self._with_url(f"context deadline exceeded (Client.Timeout {phase})")
 
-    def _failing_status(self) -> ProbeResult | None:
-        """The result if the attempt ends within the body of a failing status."""
+    def _failure_within_body(self) -> ProbeResult | None:
+        """The result if the attempt ends within the body of a failing status; else None."""
         head = self._reader.head
         if head is None or not _is_failure(head.status):
             return None
-        return _failed_status(head.status, self._reader.first_line()[0])
+        return _failure_of_status(head.status, self._reader.first_line()[0])
 
-    def _failure(self, problem: Exception) -> ProbeResult:
-        return self._failing_status() or failure(clean_message(self._with_url(str(problem))))
+    def _failure_of(self, problem: Exception) -> ProbeResult:
+        return self._failure_within_body() or failure(clean_message(self._with_url(str(problem))))
 
     def _with_url(self, problem: str) -> str:
         """As Go: a problem with the body has no URL."""

@@ -103,7 +103,7 @@ class ResponseReader:
                 raise MalformedResponse("EOF")
             if self._buffer and not self._line_was_checked:
                 _status(self._buffer)
-            raise MalformedResponse(_broken("unexpected EOF"))
+            raise MalformedResponse(_transport_error("unexpected EOF"))
         if self.head.length is not None or self.head.chunked:
             raise MalformedResponse("unexpected EOF")
         self.complete = True
@@ -117,7 +117,7 @@ class ResponseReader:
             size = end.end() if end else len(self._buffer)
             if size > self.head_bytes_left:
                 raise MalformedResponse(
-                    _broken(
+                    _transport_error(
                         f"net/http: server response headers exceeded {MAX_HEAD_BYTES} bytes; aborted"
                     )
                 )
@@ -248,12 +248,12 @@ def parse_head(head: bytes) -> Head:
 def _status(line: bytes | bytearray) -> tuple[bytes, int]:
     version, blank, rest = bytes(line).partition(b" ")
     if not blank:
-        raise MalformedResponse(_broken(f"malformed HTTP response {quote(bytes(line))}"))
+        raise MalformedResponse(_transport_error(f"malformed HTTP response {quote(bytes(line))}"))
     code = rest.lstrip(b" ").partition(b" ")[0]
     if len(code) != 3 or not code.isdigit():
-        raise MalformedResponse(_broken(f"malformed HTTP status code {quote(code)}"))
+        raise MalformedResponse(_transport_error(f"malformed HTTP status code {quote(code)}"))
     if not _VERSION.fullmatch(version):
-        raise MalformedResponse(_broken(f"malformed HTTP version {quote(version)}"))
+        raise MalformedResponse(_transport_error(f"malformed HTTP version {quote(version)}"))
     return version, int(code)
 
 
@@ -266,7 +266,7 @@ def _fields(lines: list[bytes]) -> list[tuple[bytes, bytes]]:
         if raw[:1] in (b" ", b"\t"):
             if not fields:
                 raise MalformedResponse(
-                    _broken(f"malformed MIME header initial line: {quote(line)}")
+                    _transport_error(f"malformed MIME header initial line: {quote(line)}")
                 )
             folded.append(line.strip())
             continue
@@ -275,9 +275,9 @@ def _fields(lines: list[bytes]) -> list[tuple[bytes, bytes]]:
         if matched is None:
             if b":" not in line:
                 raise MalformedResponse(
-                    _broken(f"malformed MIME header: missing colon: {quote(line)}")
+                    _transport_error(f"malformed MIME header: missing colon: {quote(line)}")
                 )
-            raise MalformedResponse(_broken(f"malformed MIME header line: {quote(line)}"))
+            raise MalformedResponse(_transport_error(f"malformed MIME header line: {quote(line)}"))
         fields.append((matched[1].lower(), matched[2].strip(b" \t")))
     _unfold(fields, folded)
     return fields
@@ -296,9 +296,11 @@ def _is_chunked(encodings: list[bytes]) -> bool:
         return False
     if len(encodings) > 1:
         listed = " ".join(map(quote, encodings))
-        raise MalformedResponse(_broken(f"too many transfer encodings: [{listed}]"))
+        raise MalformedResponse(_transport_error(f"too many transfer encodings: [{listed}]"))
     if encodings[0].lower() != b"chunked":
-        raise MalformedResponse(_broken(f"unsupported transfer encoding: {quote(encodings[0])}"))
+        raise MalformedResponse(
+            _transport_error(f"unsupported transfer encoding: {quote(encodings[0])}")
+        )
     return True
 
 
@@ -308,14 +310,16 @@ def _length(lengths: list[bytes]) -> int | None:
     if len(set(lengths)) > 1:
         listed = " ".join(map(quote, lengths))
         raise MalformedResponse(
-            _broken(f"http: message cannot contain multiple Content-Length headers; got [{listed}]")
+            _transport_error(
+                f"http: message cannot contain multiple Content-Length headers; got [{listed}]"
+            )
         )
     if not lengths[0]:
-        raise MalformedResponse(_broken('invalid empty Content-Length ""'))
+        raise MalformedResponse(_transport_error('invalid empty Content-Length ""'))
     if not _DIGITS.fullmatch(lengths[0]) or len(lengths[0]) > 18:
-        raise MalformedResponse(_broken(f"bad Content-Length {quote(lengths[0])}"))
+        raise MalformedResponse(_transport_error(f"bad Content-Length {quote(lengths[0])}"))
     return int(lengths[0])
 
 
-def _broken(problem: str) -> str:
+def _transport_error(problem: str) -> str:
     return f"net/http: HTTP/1.x transport connection broken: {problem}"

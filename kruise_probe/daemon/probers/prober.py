@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import msgspec
 
 from kruise_probe.api.host_port import HostPort
+from kruise_probe.api.probe_validation import MAX_PORT
 
 _MAX_PORT_DIGITS = 15
 """A longer text is no number: `int` refuses thousands of digits."""
@@ -110,9 +111,9 @@ class Prober(Protocol):
         """
         ...
 
-    def queued_too_long(self) -> CouldNotProbe | None:
-        """Return why the attempt in flight is still queued, if it has waited too long; else None."""
-        return None
+    def queued_too_long(self) -> str:
+        """Why the attempt in flight is still queued, as a message of a state; empty if it has not waited too long."""
+        return ""
 
 
 def address_of(target: Target, port: int | str) -> HostPort:
@@ -151,6 +152,8 @@ def _port_number(port: int | str) -> int:
                 f"port {port} not found: the container has no port of this name; add it to the container, or use a number",
             )
         port = int(port)
-    if not 0 < port < 65536:
-        raise CouldNotProbe(Reason.INVALID_PROBE, f"port {port} is out of range; use 1 to 65535")
+    if not 0 < port <= MAX_PORT:
+        raise CouldNotProbe(
+            Reason.INVALID_PROBE, f"port {port} is out of range; use 1 to {MAX_PORT}"
+        )
     return port

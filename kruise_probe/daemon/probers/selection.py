@@ -1,4 +1,4 @@
-"""Selects the prober of a probe, once, when its worker starts.
+"""Selects the prober of a probe, when its worker starts and after an edit.
 
 Source: kubelet pkg/kubelet/prober/prober.go (runProbe); Kruise's webhook, which refuses `host`.
 Differs: kubelet selects at every attempt. A `host` is refused here too, because a NodePodProbe may be written without

@@ -14,8 +14,6 @@ from urllib.parse import quote, unquote_to_bytes
 from kruise_probe.api.host_port import HostPort
 from kruise_probe.daemon.probers import messages
 
-MAX_PORT: Final = 65535
-
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+\-.]*):")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _USER = re.compile(r"[A-Za-z0-9\-._:~!$&'()*+,;=%@]*")
@@ -32,7 +30,7 @@ class InvalidRequest(Exception):
     """The request cannot be built; the text is Go's."""
 
 
-class _Broken(ValueError):
+class _InvalidUrl(ValueError):
     """The text is not a URL; the message has the reason."""
 
 
@@ -70,8 +68,8 @@ class Url(NamedTuple):
         """
         scheme = (scheme or "HTTP").lower()
         try:
-            parts = _parsed(path or "")
-        except _Broken:
+            parts = _parse(path or "")
+        except _InvalidUrl:
             # As in kubelet: an invalid path is escaped as a whole, without a query.
             target = f"/{quote(path or '', safe=_NOT_QUOTED).removeprefix('/')}"
         else:
@@ -88,8 +86,8 @@ class Url(NamedTuple):
             InvalidRequest: the Location is not a URL.
         """
         try:
-            parts = _parsed(location)
-        except _Broken as problem:
+            parts = _parse(location)
+        except _InvalidUrl as problem:
             raise InvalidRequest(
                 f'Get "{self.text}": failed to parse Location header {messages.quote(location)}: '
                 f"parse {messages.quote(location)}: {problem}"
@@ -109,17 +107,17 @@ class Url(NamedTuple):
         return Url(scheme, host, port, authority, target, shown)
 
 
-def names_scheme(text: str) -> bool:
+def has_scheme(text: str) -> bool:
     return bool(_SCHEME.match(text))
 
 
-def _parsed(text: str) -> _Parts:
+def _parse(text: str) -> _Parts:
     at = text.find("#")
     text, fragment = (text, "") if at < 0 else (text[:at], text[at:])
     if _CONTROL.search(text) or _CONTROL.search(fragment):
-        raise _Broken("net/url: invalid control character in URL")
+        raise _InvalidUrl("net/url: invalid control character in URL")
     if text.startswith(":"):
-        raise _Broken("missing protocol scheme")
+        raise _InvalidUrl("missing protocol scheme")
     matched = _SCHEME.match(text)
     scheme = matched[1].lower() if matched else ""
     rest, mark, query = text[matched.end() if matched else 0 :].partition("?")
@@ -128,35 +126,35 @@ def _parsed(text: str) -> _Parts:
         if scheme:
             return _Parts(scheme, True, "", rest, known_query, is_opaque=True)
         if ":" in rest.partition("/")[0]:
-            raise _Broken("first path segment in URL cannot contain colon")
+            raise _InvalidUrl("first path segment in URL cannot contain colon")
     authority = ""
     if rest.startswith("//") and (scheme or not rest.startswith("///")):
         authority, slash, path = rest[2:].partition("/")
         rest = slash + path
     if broken := _BROKEN_ESCAPE.search(rest) or _BROKEN_ESCAPE.search(fragment):
-        raise _Broken(f"invalid URL escape {messages.quote(broken[0])}")
+        raise _InvalidUrl(f"invalid URL escape {messages.quote(broken[0])}")
     is_absolute = bool(scheme or authority)
-    return _Parts(scheme, is_absolute, _checked(authority), rest, known_query, is_opaque=False)
+    return _Parts(scheme, is_absolute, _validated(authority), rest, known_query, is_opaque=False)
 
 
-def _checked(authority: str) -> str:
+def _validated(authority: str) -> str:
     """Validate the authority and return its host and port."""
     user, _, host = authority.rpartition("@")
     if not _USER.fullmatch(user):
-        raise _Broken("net/url: invalid userinfo")
+        raise _InvalidUrl("net/url: invalid userinfo")
     if host.startswith("["):
         if "]" not in host:
-            raise _Broken("missing ']' in host")
+            raise _InvalidUrl("missing ']' in host")
         after = host.rpartition("]")[2]
     else:
         after = ":" + host.rpartition(":")[2] if ":" in host else ""
     if not _PORT.fullmatch(after):
-        raise _Broken(f"invalid port {messages.quote(after)} after host")
+        raise _InvalidUrl(f"invalid port {messages.quote(after)} after host")
     if wrong := _NOT_IN_A_HOST.search(host):
         quoted = messages.quote(wrong[0])
         if wrong["escape"]:
-            raise _Broken(f"invalid URL escape {quoted}")
-        raise _Broken(f"invalid character {quoted} in host name")
+            raise _InvalidUrl(f"invalid URL escape {quoted}")
+        raise _InvalidUrl(f"invalid character {quoted} in host name")
     return host
 
 

@@ -137,7 +137,7 @@ async def test_the_node_becomes_the_owner_with_the_next_renewal_and_renewals_sta
     api = FakeNodeApi()
     async with beating(api) as heartbeat:
         assert owners(api) == []
-        heartbeat.owned_by(owner())
+        heartbeat.set_owner(owner())
         await asyncio.sleep(60)
     assert owners(api) == [written()]
     assert gaps(api.lease_writes) == pytest.approx([10.0] * 6)
@@ -149,7 +149,7 @@ async def test_recreated_node_replaces_the_owner() -> None:
     stranger = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "uid-d"}
     api.lease = {"metadata": {"name": "x", "ownerReferences": [written(), stranger]}, "spec": {}}
     async with beating(api) as heartbeat:
-        heartbeat.owned_by(owner("uid-2"))
+        heartbeat.set_owner(owner("uid-2"))
         await asyncio.sleep(20)
     assert owners(api) == [stranger, written("uid-2")]
 
@@ -157,7 +157,7 @@ async def test_recreated_node_replaces_the_owner() -> None:
 async def test_recreated_lease_has_its_owner_at_once() -> None:
     api = FakeNodeApi()
     async with beating(api) as heartbeat:
-        heartbeat.owned_by(owner())
+        heartbeat.set_owner(owner())
         api.lease = None
         await asyncio.sleep(10)
         assert owners(api) == [written()]
@@ -175,7 +175,7 @@ async def test_lease_is_renewed_without_an_owner_that_is_refused() -> None:
 
     with capture_logs() as logs:
         async with beating(api) as heartbeat:
-            heartbeat.owned_by(owner())
+            heartbeat.set_owner(owner())
             api.fail = refuse
             await asyncio.sleep(60)
     assert owners(api) == []

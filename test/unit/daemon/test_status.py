@@ -23,9 +23,9 @@ from kruise_probe.daemon.results import PublishedResult
 from kruise_probe.daemon.status import (
     differs,
     fit,
-    newer_probes,
     oldest_probe_at,
     patch_of,
+    probe_times_differ,
     status_of,
 )
 
@@ -178,8 +178,8 @@ def test_order_of_the_stored_status_is_ignored() -> None:
 
     kept = whole("y", "x", probes="ba")
     assert not differs(whole("x", "y"), kept)
-    assert not newer_probes(whole("x", "y"), kept)
-    assert newer_probes(whole("x", "y", last_probe_time="2026-11-21T12:00:00Z"), kept)
+    assert not probe_times_differ(whole("x", "y"), kept)
+    assert probe_times_differ(whole("x", "y", last_probe_time="2026-11-21T12:00:00Z"), kept)
     assert differs(whole("x", "y", message="bad"), kept)
     assert differs(whole("x", "z"), kept)
     assert differs(whole("x", "y", probes="ac"), kept)
@@ -188,8 +188,8 @@ def test_order_of_the_stored_status_is_ignored() -> None:
 
 
 def test_newer_probe_times_are_detected() -> None:
-    assert not newer_probes(of(), of())
-    assert newer_probes(of(), of(last_probe_time="2026-11-21T11:59:00Z"))
+    assert not probe_times_differ(of(), of())
+    assert probe_times_differ(of(), of(last_probe_time="2026-11-21T11:59:00Z"))
 
 
 def test_the_oldest_probe_time_decides_the_refresh() -> None:

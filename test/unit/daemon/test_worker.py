@@ -163,7 +163,7 @@ async def test_b3_execs_that_hang_run_less_often_until_one_succeeds(
         assert gaps(node.probers.times) == pytest.approx([2.0] * 9)
 
 
-QUEUED = CouldNotProbe(Reason.EXEC_QUEUED, "no place")
+QUEUED = f"{Reason.EXEC_QUEUED}: no place"
 
 
 async def test_e3_an_attempt_that_waits_too_long_is_unknown_until_it_runs(
@@ -182,7 +182,7 @@ async def test_e3_an_attempt_that_waits_too_long_is_unknown_until_it_runs(
         writes = len(node.api.writes)
         await asyncio.sleep(20)
         assert len(node.api.writes) == writes
-        node.probers.queued = None
+        node.probers.queued = ""
         assert await node.api.until("Succeeded") == pytest.approx(51, abs=1)
     assert node.probers.most_in_flight == 1
 

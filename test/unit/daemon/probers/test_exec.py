@@ -15,7 +15,7 @@ from kruise_probe.daemon.cri.runtime import (
     RuntimeFailure,
     RuntimeUnavailable,
 )
-from kruise_probe.daemon.probers.exec import exited
+from kruise_probe.daemon.probers.exec import probe_result
 from kruise_probe.daemon.probers.exec_gate import ExecGate
 from kruise_probe.daemon.probers.prober import CouldNotProbe, ProbeResult, Target, failure, success
 from kruise_probe.daemon.probers.selection import prober_for
@@ -85,7 +85,7 @@ async def test_a_command_that_cannot_run_gives_no_result(
 
 @given(st.binary(max_size=2000), st.binary(max_size=2000), st.integers(-1, 300))
 def test_any_output_and_code_give_a_result(stdout: bytes, stderr: bytes, code: int) -> None:
-    result = exited(ExecResult(code, stdout, stderr))
+    result = probe_result(ExecResult(code, stdout, stderr))
 
     assert result.succeeded is (code == 0)
     assert len(result.message.encode()) <= 1024

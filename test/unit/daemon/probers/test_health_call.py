@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kruise_probe.daemon.probers.health_call import CallResult, HealthCall, serving_state
+from kruise_probe.daemon.probers.health_call import CallResult, HealthCall, serving_status
 
 
 def call() -> HealthCall:
@@ -29,7 +29,7 @@ def call() -> HealthCall:
     ],
 )
 def test_states_are_named_as_in_the_protocol(message: bytes, state: str) -> None:
-    assert serving_state(b"\0" + len(message).to_bytes(4) + message) == state
+    assert serving_status(b"\0" + len(message).to_bytes(4) + message) == state
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_states_are_named_as_in_the_protocol(message: bytes, state: str) -> None
 )
 def test_other_messages_are_errors(frame: bytes) -> None:
     with pytest.raises(ValueError, match=r"grpc|cardinality|unexpected EOF"):
-        serving_state(frame)
+        serving_status(frame)
 
 
 def test_message_of_4_mib_is_not_too_large() -> None:
@@ -59,7 +59,7 @@ def test_message_of_4_mib_is_not_too_large() -> None:
 @given(st.binary(max_size=64))
 def test_any_message_has_a_state_or_is_an_error(message: bytes) -> None:
     with contextlib.suppress(ValueError):
-        assert serving_state(b"\0" + len(message).to_bytes(4) + message)
+        assert serving_status(b"\0" + len(message).to_bytes(4) + message)
 
 
 @given(st.lists(st.binary(min_size=1, max_size=60), max_size=5))
