@@ -73,6 +73,13 @@ class LeaseGaps:
         self._renewed[lease] = at
 
 
+class _Fault(NamedTuple):
+    """A fault that ends by `undo` at loop time `ends_at`."""
+
+    ends_at: float
+    undo: Callable[[], object]
+
+
 class Commit(NamedTuple):
     """One change of the store. `old` is None for a creation, `new` for a removal."""
 
@@ -167,7 +174,7 @@ class World:
         }
         self.containers: dict[str, FakeContainer] = {}
         self._later: set[asyncio.Task[None]] = set()
-        self._undo: dict[str, Callable[[], None]] = {}
+        self._faults: dict[str, _Fault] = {}
         self._collector: asyncio.Task[None] | None = None
         for runtime in self.runtimes.values():
             runtime.default_script = partial(self._run_command, runtime)
@@ -262,16 +269,19 @@ class World:
 
     # Faults.
 
-    def begin_fault(self, fault: str, seconds: float, undo: Callable[[], object]) -> None:
-        """End the fault by `undo`, after `seconds` or at `heal`."""
+    def begin_fault(self, name: str, seconds: float, undo: Callable[[], object]) -> None:
+        """End the fault by `undo`, after `seconds` or at `heal`. Faults of one name that overlap end with the last."""
+        ends_at = self.loop.time() + seconds
+        before = self._faults.get(name)
+        self._faults[name] = _Fault(max(ends_at, before.ends_at) if before else ends_at, undo)
 
-        def heal() -> None:
-            if self._undo.get(fault) is heal:
-                del self._undo[fault]
-            undo()
+        def end() -> None:
+            fault = self._faults.get(name)
+            if fault is not None and fault.ends_at <= self.loop.time():
+                del self._faults[name]
+                fault.undo()
 
-        self._undo[fault] = heal
-        self.after(seconds, f"end of {fault}", heal)
+        self.after(seconds, f"end of {name}", end)
 
     def after(self, seconds: float, what: str, call: Callable[[], object]) -> None:
         """Call `call` after `seconds`, and log it as `what`."""
@@ -290,8 +300,9 @@ class World:
 
     def heal(self) -> None:
         """End all faults."""
-        for undo in list(self._undo.values()):
-            undo()
+        for fault in self._faults.values():
+            fault.undo()
+        self._faults.clear()
         for each in self.processes.values():
             each.start()
 
