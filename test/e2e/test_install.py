@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.account import Account
+from support.account import TokenClient
 from support.kubectl import Kubectl, KubectlError, status_of
 from support.patience import PATIENCE_SECONDS
 
@@ -134,7 +134,7 @@ def test_the_token_in_a_daemons_pod_is_for_its_node_only(
     admin: Kubectl, system: Kubectl, node: str, other_node: str
 ) -> None:
     token = system.run("exec", "daemonset/kruise-probe-daemon", "--", "cat", TOKEN)
-    daemon = Account(admin, token)
+    daemon = TokenClient(admin, token)
     statuses = f"/apis/{GROUP}/nodepodprobes/{{}}/status"
 
     refused = daemon.send("PATCH", statuses.format(other_node), {"status": {}})

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.kubectl import Kubectl, Watched, annotations, condition, labels, status_of
+from support.kubectl import Kubectl, KubectlWatch, annotations, condition, labels, status_of
 from support.patience import PATIENCE_SECONDS
 
 COST = "controller.kubernetes.io/pod-deletion-cost"
@@ -133,7 +133,7 @@ CONDITION_TYPES = [
 
 
 @pytest.fixture(scope="module")
-def pods(namespace: Kubectl) -> Iterator[Watched]:
+def pods(namespace: Kubectl) -> Iterator[KubectlWatch]:
     """Three pods that all probes find in order, watched."""
     namespace.apply(MARKER, DEPLOYMENT)
     with namespace.watch("pods") as watched:
@@ -153,12 +153,12 @@ def pods(namespace: Kubectl) -> Iterator[Watched]:
 
 
 @pytest.fixture
-def pod(pods: Watched) -> str:
+def pod(pods: KubectlWatch) -> str:
     return min(pods.newest)
 
 
 def test_first_results_stand_on_every_pod_as_conditions_labels_and_annotations(
-    pods: Watched,
+    pods: KubectlWatch,
 ) -> None:
     def marked(newest: dict[str, Any]) -> bool:
         wanted = {"idle": "yes", "web": "up", "door": "open", "role": "backup"}
@@ -177,7 +177,7 @@ def test_first_results_stand_on_every_pod_as_conditions_labels_and_annotations(
         assert "example.com/web" not in annotations(each)
 
 
-def test_an_exec_probe_flips_both_ways(namespace: Kubectl, pods: Watched, pod: str) -> None:
+def test_an_exec_probe_flips_both_ways(namespace: Kubectl, pods: KubectlWatch, pod: str) -> None:
     others = set(pods.newest) - {pod}
     namespace.exec(pod, "rm /tmp/idle")
     pods.until("label idle=no", lambda newest: labels(newest[pod]).get("idle") == "no")
@@ -193,7 +193,7 @@ def test_an_exec_probe_flips_both_ways(namespace: Kubectl, pods: Watched, pod: s
 
 
 def test_a_message_that_changes_while_the_state_stays_reaches_the_condition(
-    namespace: Kubectl, pods: Watched, pod: str
+    namespace: Kubectl, pods: KubectlWatch, pod: str
 ) -> None:
     before = condition(pods.newest[pod], "e2e.example.com/idle")
     namespace.exec(pod, "echo 'idle, 3 players waiting' > /tmp/idle")
@@ -209,7 +209,7 @@ def test_a_message_that_changes_while_the_state_stays_reaches_the_condition(
     namespace.exec(pod, "echo idle > /tmp/idle")
 
 
-def test_values_from_a_message_follow_it(namespace: Kubectl, pods: Watched, pod: str) -> None:
+def test_values_from_a_message_follow_it(namespace: Kubectl, pods: KubectlWatch, pod: str) -> None:
     def shows(role: str, text: str | None) -> None:
         pods.until(
             f"label role={role}",
@@ -242,7 +242,7 @@ def test_values_from_a_message_follow_it(namespace: Kubectl, pods: Watched, pod:
 
 
 def test_a_policy_for_unknown_is_applied_to_a_probe_that_cannot_run(
-    namespace: Kubectl, pods: Watched
+    namespace: Kubectl, pods: KubectlWatch
 ) -> None:
     absent = probe(
         "absent",
@@ -264,7 +264,7 @@ def test_a_policy_for_unknown_is_applied_to_a_probe_that_cannot_run(
 
 
 def test_http_probes_by_number_and_by_name_flip_and_a_single_policy_removes_its_keys(
-    namespace: Kubectl, pods: Watched, pod: str
+    namespace: Kubectl, pods: KubectlWatch, pod: str
 ) -> None:
     namespace.exec(pod, "mv /tmp/www/healthz /tmp/www/hidden")
     pods.until(
@@ -292,7 +292,9 @@ def test_http_probes_by_number_and_by_name_flip_and_a_single_policy_removes_its_
     )
 
 
-def test_a_readiness_gate_follows_a_tcp_probe(namespace: Kubectl, pods: Watched, pod: str) -> None:
+def test_a_readiness_gate_follows_a_tcp_probe(
+    namespace: Kubectl, pods: KubectlWatch, pod: str
+) -> None:
     pods.until("the pod is Ready", lambda newest: status_of(newest[pod], "Ready") == "True")
     namespace.exec(pod, CLOSE_DOOR)
     pods.until(
@@ -314,7 +316,9 @@ def test_a_readiness_gate_follows_a_tcp_probe(namespace: Kubectl, pods: Watched,
     )
 
 
-def test_transitions_are_events_of_the_pod(namespace: Kubectl, pods: Watched, pod: str) -> None:
+def test_transitions_are_events_of_the_pod(
+    namespace: Kubectl, pods: KubectlWatch, pod: str
+) -> None:
     namespace.exec(pod, "rm /tmp/idle")
     pods.until("idle=no", lambda newest: labels(newest[pod]).get("idle") == "no")
     namespace.exec(pod, "echo idle > /tmp/idle")
@@ -336,7 +340,7 @@ def test_transitions_are_events_of_the_pod(namespace: Kubectl, pods: Watched, po
 
 @pytest.mark.parametrize("kind", ["pod", "podprobemarker"])
 def test_a_paused_probe_keeps_its_marks_until_the_next_result(
-    namespace: Kubectl, pods: Watched, pod: str, kind: str
+    namespace: Kubectl, pods: KubectlWatch, pod: str, kind: str
 ) -> None:
     name = pod if kind == "pod" else "game"
     idle = "e2e.example.com/idle"
@@ -368,7 +372,7 @@ def test_a_paused_probe_keeps_its_marks_until_the_next_result(
     pods.until("idle=yes", lambda newest: labels(newest[pod]).get("idle") == "yes")
 
 
-def test_the_marker_says_what_it_sees(namespace: Kubectl, pods: Watched) -> None:
+def test_the_marker_says_what_it_sees(namespace: Kubectl, pods: KubectlWatch) -> None:
     with namespace.watch("podprobemarkers") as markers:
         markers.until(
             "observedGeneration and matchedPods",
@@ -382,7 +386,7 @@ def test_the_marker_says_what_it_sees(namespace: Kubectl, pods: Watched) -> None
 
 
 def test_deleting_the_marker_takes_its_marks_away_and_leaves_the_gate_standing(
-    namespace: Kubectl, pods: Watched
+    namespace: Kubectl, pods: KubectlWatch
 ) -> None:
     pods.until(
         "all Ready",

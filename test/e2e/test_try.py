@@ -16,7 +16,7 @@ import pytest
 from grpc_health.v1 import health_pb2
 from grpc_health.v1.health import HealthServicer
 from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
-from support.kubectl import Kubectl, Watched, condition, status_of
+from support.kubectl import Kubectl, KubectlWatch, condition, status_of
 from support.pages import block
 from support.patience import PATIENCE_SECONDS
 from support.real_node import kubeconfig_of
@@ -141,7 +141,7 @@ def trying(namespace: Kubectl, admin: Kubectl, tmp_path_factory: pytest.TempPath
 
 
 @pytest.fixture(scope="module")
-def pods(namespace: Kubectl) -> Iterator[Watched]:
+def pods(namespace: Kubectl) -> Iterator[KubectlWatch]:
     namespace.apply(pod("game"))
     with namespace.watch("pods") as watched:
         watched.until(
@@ -153,7 +153,7 @@ def pods(namespace: Kubectl) -> Iterator[Watched]:
 
 
 def test_state_and_message_are_those_that_the_daemon_then_reports(
-    namespace: Kubectl, pods: Watched, trying: Trying
+    namespace: Kubectl, pods: KubectlWatch, trying: Trying
 ) -> None:
     before = pods.newest["game"]["metadata"]["resourceVersion"]
     code, found = trying.attempts("game", file=marker("game", PROBES))
@@ -173,7 +173,7 @@ def test_state_and_message_are_those_that_the_daemon_then_reports(
     namespace.run("delete", "podprobemarker", "game", "--timeout=60s")
 
 
-def test_marks_are_shown_with_those_to_be_removed(trying: Trying, pods: Watched) -> None:
+def test_marks_are_shown_with_those_to_be_removed(trying: Trying, pods: KubectlWatch) -> None:
     probe = {"full": PROBES["exec-succeeds"]}
     code, found = trying.attempts("game", file=marker("game", probe, markerPolicy=POLICIES))
     assert code == 0
@@ -189,7 +189,7 @@ def test_marks_are_shown_with_those_to_be_removed(trying: Trying, pods: Watched)
     ],
 )
 def test_hostile_commands_have_a_result_in_time(
-    trying: Trying, pods: Watched, command: list[str], state: str, message: str
+    trying: Trying, pods: KubectlWatch, command: list[str], state: str, message: str
 ) -> None:
     _, found = trying.attempts("game", file=marker("game", {"x": {"exec": {"command": command}}}))
     assert found["x"]["state"] == state
@@ -197,7 +197,7 @@ def test_hostile_commands_have_a_result_in_time(
 
 
 def test_missing_permission_is_named(
-    namespace: Kubectl, pods: Watched, admin: Kubectl, tmp_path: Path
+    namespace: Kubectl, pods: KubectlWatch, admin: Kubectl, tmp_path: Path
 ) -> None:
     where = namespace.namespace
     namespace.run("create", "serviceaccount", "reader")
@@ -217,7 +217,7 @@ def test_missing_permission_is_named(
 
 
 def test_impersonated_user_has_its_own_permissions_only(
-    admin: Kubectl, namespace: Kubectl, pods: Watched
+    admin: Kubectl, namespace: Kubectl, pods: KubectlWatch
 ) -> None:
     trying = Trying(admin.kubeconfig, namespace.namespace)
     as_nobody = trying.run("game", "--as", "nobody", file=marker("game", PROBES))

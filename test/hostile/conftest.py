@@ -15,7 +15,7 @@ import pytest
 from support.embedded_cluster import EmbeddedCluster, embedded_cluster
 from support.kubectl import Kubectl
 from support.namespaces import PlaygroundNamespace, new_namespace
-from support.playground import Playground
+from support.playground import ControlledPlayground
 from support.processes import Running
 from support.real_node import install, running_product
 from support.watched import WatchedObjects, watching
@@ -60,20 +60,22 @@ async def cluster(tmp_path: Path) -> AsyncIterator[EmbeddedCluster]:
 
 
 @pytest.fixture
-async def playground() -> AsyncIterator[Playground]:
+async def playground() -> AsyncIterator[ControlledPlayground]:
     """API server and node in this process; manager and daemon are processes."""
-    async with Playground() as running:
+    async with ControlledPlayground() as running:
         yield running
 
 
 @pytest.fixture
-async def watched(playground: Playground) -> AsyncIterator[WatchedObjects]:
+async def watched(playground: ControlledPlayground) -> AsyncIterator[WatchedObjects]:
     async with watching(playground.client) as followed:
         yield followed
 
 
 @pytest.fixture
-async def ns(playground: Playground, watched: WatchedObjects) -> AsyncIterator[PlaygroundNamespace]:
+async def ns(
+    playground: ControlledPlayground, watched: WatchedObjects
+) -> AsyncIterator[PlaygroundNamespace]:
     """A namespace on the playground, with helpers that create pods and markers."""
     async with new_namespace(playground, watched) as ns:
         yield ns

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from support.namespaces import PlaygroundNamespace, new_namespace
-from support.playground import Playground
+from support.playground import ControlledPlayground
 from support.shell import run
 from support.watched import WatchedObjects, condition
 
@@ -74,7 +74,7 @@ async def shown(ns: PlaygroundNamespace, command: str) -> Any:
 
 
 async def test_e3_a_pod_whose_commands_hang_delays_no_other_namespace_and_is_reported(
-    playground: Playground, watched: WatchedObjects, ns: PlaygroundNamespace
+    playground: ControlledPlayground, watched: WatchedObjects, ns: PlaygroundNamespace
 ) -> None:
     async with new_namespace(playground, watched) as hostile:
         await hostile.pod()
@@ -114,7 +114,7 @@ async def test_e3_a_pod_whose_commands_hang_delays_no_other_namespace_and_is_rep
 
 
 async def test_e3_hostile_namespaces_with_commands_of_every_timeout_delay_no_other(
-    playground: Playground, watched: WatchedObjects, ns: PlaygroundNamespace
+    playground: ControlledPlayground, watched: WatchedObjects, ns: PlaygroundNamespace
 ) -> None:
     async with AsyncExitStack() as stack:
         names = await victims(ns, 10)

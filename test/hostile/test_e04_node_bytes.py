@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from support.namespaces import PlaygroundNamespace, new_namespace
-from support.playground import Playground
+from support.playground import ControlledPlayground
 from support.watched import WatchedObjects, condition, labels
 
 Json = dict[str, Any]
@@ -53,7 +53,7 @@ def large_probes(number: int, count: int = PROBES, size: int = COMMAND_BYTES) ->
 
 @pytest.fixture
 async def victim(
-    playground: Playground, watched: WatchedObjects
+    playground: ControlledPlayground, watched: WatchedObjects
 ) -> AsyncIterator[PlaygroundNamespace]:
     async with new_namespace(playground, watched) as ns:
         yield ns

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from support.namespaces import PlaygroundNamespace, new_namespace
-from support.playground import Playground
+from support.playground import ControlledPlayground
 from support.raw_api import marker_path
 from support.shell import run
 from support.watched import WatchedObjects, condition, labels
@@ -78,7 +78,7 @@ def in_cycle(marker: Json) -> bool:
 
 
 async def test_pods_of_a_cycle_are_written_at_a_bounded_rate_and_victims_flips_stay_quick(
-    ns: PlaygroundNamespace, playground: Playground, watched: WatchedObjects
+    ns: PlaygroundNamespace, playground: ControlledPlayground, watched: WatchedObjects
 ) -> None:
     async with new_namespace(playground, watched) as victim:
         await victim.pod()

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.simulation.plan import Plan, Step, make_plan, shrink
+from support.simulation.plan import PlanStep, SimulationPlan, make_plan, shrink
 from support.simulation.runner import judge
 
 TEST_FOLDER = Path(__file__).parents[1]
@@ -41,9 +41,11 @@ def test_different_seeds_give_different_runs() -> None:
 
 
 def test_shrinking_keeps_only_the_steps_that_the_failure_needs() -> None:
-    steps = tuple(Step(float(number), "label", (f"web-{number}", "web")) for number in range(12))
+    steps = tuple(
+        PlanStep(float(number), "label", (f"web-{number}", "web")) for number in range(12)
+    )
 
-    def fails(plan: Plan) -> bool:
+    def fails(plan: SimulationPlan) -> bool:
         return {steps[3], steps[8]} <= set(plan.steps)
 
-    assert shrink(Plan(0, steps), fails).steps == (steps[3], steps[8])
+    assert shrink(SimulationPlan(0, steps), fails).steps == (steps[3], steps[8])

@@ -16,7 +16,7 @@ from support.simulation.experiment import (
     kill_a_daemon,
 )
 from support.simulation.network import Sent
-from support.simulation.plan import STEADY_AT_SECONDS, Plan, Step
+from support.simulation.plan import STEADY_AT_SECONDS, PlanStep, SimulationPlan
 from support.simulation.runner import Failed, judge, simulated
 from support.simulation.safety import Safety
 from support.simulation.world import Commit, World
@@ -37,10 +37,10 @@ from kruise_probe.workqueue.queue import WorkQueue
 Break = Callable[[pytest.MonkeyPatch], None]
 
 EDITS = (
-    Step(1.0, "put_marker", ("way", 3)),
-    Step(1.0, "put_marker", ("gateway", 5)),
-    Step(21.0, "set_outcome", ("web-1", "way-p", 1, "bad")),
-    Step(22.0, "set_outcome", ("web-2", "gateway-p", 1, "bad")),
+    PlanStep(1.0, "put_marker", ("way", 3)),
+    PlanStep(1.0, "put_marker", ("gateway", 5)),
+    PlanStep(21.0, "set_outcome", ("web-1", "way-p", 1, "bad")),
+    PlanStep(22.0, "set_outcome", ("web-2", "gateway-p", 1, "bad")),
 )
 
 
@@ -68,7 +68,7 @@ def finalize_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(markers.MarkerReconciler, "_pod_with_stale_mark", returning(None))
 
 
-CASES: dict[str, tuple[str, tuple[Step, ...], Break]] = {
+CASES: dict[str, tuple[str, tuple[PlanStep, ...], Break]] = {
     "results that never reach the pods": (
         "the desired state is reached",
         EDITS,
@@ -76,14 +76,18 @@ CASES: dict[str, tuple[str, tuple[Step, ...], Break]] = {
     ),
     "labels of pods that are not followed": (
         "the desired state is reached",
-        (*EDITS, Step(25.0, "label", ("web-1", "db")), Step(26.0, "label", ("web-2", "db"))),
+        (
+            *EDITS,
+            PlanStep(25.0, "label", ("web-1", "db")),
+            PlanStep(26.0, "label", ("web-2", "db")),
+        ),
         replace(PodEvents, "on_update", returning(None)),
     ),
     "an expired version that is not dropped": (
         "the desired state is reached",
         (
-            Step(5.0, "expire", ()),
-            *(Step(5.0, "cut_streams", (each,)) for each in ("manager-1", "manager-2")),
+            PlanStep(5.0, "expire", ()),
+            *(PlanStep(5.0, "cut_streams", (each,)) for each in ("manager-1", "manager-2")),
             *EDITS,
         ),
         replace(Reflector, "_check_version", returning(None)),
@@ -95,17 +99,17 @@ CASES: dict[str, tuple[str, tuple[Step, ...], Break]] = {
     ),
     "daemons that read no results back": (
         "faults change nothing",
-        (*EDITS, Step(STEADY_AT_SECONDS + 5, "kill", ("daemon-node-1", 1.0))),
+        (*EDITS, PlanStep(STEADY_AT_SECONDS + 5, "kill", ("daemon-node-1", 1.0))),
         replace(supervisor, "result_for", returning(None)),
     ),
     "writes of a leader whose term has ended": (
         "safety",
         (
             *EDITS[:2],
-            Step(10.0, "stop", ("manager-1", 28.0)),
-            Step(10.0, "skew", ("manager-2", 0.0)),
+            PlanStep(10.0, "stop", ("manager-1", 28.0)),
+            PlanStep(10.0, "skew", ("manager-2", 0.0)),
             *(
-                Step(11.0 + n, "set_outcome", (f"web-{n % 4}", "way-p", n % 2, f"{n}"))
+                PlanStep(11.0 + n, "set_outcome", (f"web-{n % 4}", "way-p", n % 2, f"{n}"))
                 for n in range(30)
             ),
         ),
@@ -113,7 +117,7 @@ CASES: dict[str, tuple[str, tuple[Step, ...], Break]] = {
     ),
     "conditions that are True for Unknown": (
         "safety",
-        (Step(0.0, "restart_container", ("web-1", 100.0)), *EDITS),
+        (PlanStep(0.0, "restart_container", ("web-1", 100.0)), *EDITS),
         replace(marking, "CONDITION_STATUS", dict.fromkeys(ProbeState, "True")),
     ),
     "an event handler that raises": (
@@ -128,20 +132,20 @@ CASES: dict[str, tuple[str, tuple[Step, ...], Break]] = {
     ),
     "a finalizer that does not wait for entries and marks": (
         "safety",
-        (EDITS[0], Step(30.0, "drop_marker", ("way",))),
+        (EDITS[0], PlanStep(30.0, "drop_marker", ("way",))),
         finalize_at_once,
     ),
 }
 
 
-def plans(steps: tuple[Step, ...]) -> list[Plan]:
+def plans(steps: tuple[PlanStep, ...]) -> list[SimulationPlan]:
     steady = any(each.at >= STEADY_AT_SECONDS for each in steps)
-    return [Plan(seed, tuple(sorted(steps)), steady) for seed in range(6)]
+    return [SimulationPlan(seed, tuple(sorted(steps)), steady) for seed in range(6)]
 
 
 @pytest.mark.parametrize(("oracle", "steps", "break_it"), CASES.values(), ids=CASES)
 def test_an_oracle_fails_on_a_broken_product(
-    oracle: str, steps: tuple[Step, ...], break_it: Break, monkeypatch: pytest.MonkeyPatch
+    oracle: str, steps: tuple[PlanStep, ...], break_it: Break, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quiet_seconds = 700.0 if "rest" in oracle else 1.0
     whole = judge(plans(steps)[0], quiet_seconds=quiet_seconds)

@@ -2,7 +2,7 @@
 
 import pytest
 from support.output import print_line
-from support.simulation.plan import Plan, Step
+from support.simulation.plan import PlanStep, SimulationPlan
 from support.simulation.runner import judge
 from support.simulation.sieve import HISTORY, SUPERSEDED, KillAfterWrite, stale, unobserved
 from support.simulation.world import DAEMONS, MANAGERS
@@ -17,7 +17,9 @@ def test_a_kill_after_any_write_ends_as_from_scratch(processes: tuple[str, ...],
     number = part + 1
     while True:
         kill = KillAfterWrite(number, processes)
-        verdict = judge(Plan(number, HISTORY), quiet_seconds=QUIET_SECONDS, watch=kill.watch)
+        verdict = judge(
+            SimulationPlan(number, HISTORY), quiet_seconds=QUIET_SECONDS, watch=kill.watch
+        )
         assert not verdict.oracle, f"write {number}: {verdict}"
         if not kill.killed:
             break
@@ -30,13 +32,13 @@ def test_a_kill_after_any_write_ends_as_from_scratch(processes: tuple[str, ...],
 @pytest.mark.parametrize("edits", SUPERSEDED.values(), ids=SUPERSEDED)
 @pytest.mark.parametrize("processes", [MANAGERS, DAEMONS], ids=["managers", "daemons"])
 def test_a_state_that_nobody_observed_leaves_nothing(
-    processes: tuple[str, ...], edits: tuple[Step, Step], lists: bool
+    processes: tuple[str, ...], edits: tuple[PlanStep, PlanStep], lists: bool
 ) -> None:
     verdict = judge(unobserved(edits, processes, lists=lists), quiet_seconds=QUIET_SECONDS)
     assert not verdict.oracle, verdict
 
 
 @pytest.mark.parametrize("plan", [pytest.param(plan, id=name) for name, plan in stale()])
-def test_a_restart_against_a_frozen_server_ends_as_from_scratch(plan: Plan) -> None:
+def test_a_restart_against_a_frozen_server_ends_as_from_scratch(plan: SimulationPlan) -> None:
     verdict = judge(plan, quiet_seconds=QUIET_SECONDS)
     assert not verdict.oracle, verdict

@@ -53,7 +53,7 @@ pytestmark = [
 class Site(NamedTuple):
     folder: Path
     url: str
-    browser: chromium.Page
+    browser: chromium.BrowserTab
 
     def page(self, name: str) -> str:
         return f"{self.url}/dev/{name}.html"

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from support import programs
-from support.control_plane import ControlPlane, Stage, staged
+from support.control_plane import ControlPlane, RealNamespace, staged
 from support.hollow import ANNOTATION, CONDITION, LABEL, Daemons, node_name, pod_name, probe
 from support.output import print_line
 from support.programs import ALONE, Program
@@ -39,7 +39,7 @@ LONG = Scale(nodes=200, pods=1_000, seconds=600, calm_seconds=(2, 20))
 class Chaos:
     """Users, daemons and inject_faults, each with random numbers of their own."""
 
-    def __init__(self, stage: Stage, scale: Scale, seed: int, folder: Path) -> None:
+    def __init__(self, stage: RealNamespace, scale: Scale, seed: int, folder: Path) -> None:
         self.stage = stage
         self.watched = stage.watched
         self.scale = scale

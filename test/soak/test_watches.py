@@ -9,12 +9,12 @@ from typing import Any
 from soak.conftest import Limits
 from support import programs
 from support.background import background
-from support.control_plane import ControlPlane, Stage, staged
+from support.control_plane import ControlPlane, RealNamespace, staged
 from support.hollow import CONDITION, pod_name, probe
 from support.output import print_line
 from support.patience import PATIENCE_SECONDS
 from support.programs import ALONE
-from support.proxy import FaultyProxy, Seen, faulty_proxy
+from support.proxy import FaultyProxy, SeenRequest, faulty_proxy
 from support.raw_api import pod_path
 from support.watched import condition, watching
 
@@ -29,7 +29,7 @@ def has(kind: str) -> Any:
 
 
 @asynccontextmanager
-async def managed(stage: Stage, folder: Path, proxy: FaultyProxy) -> AsyncIterator[None]:
+async def managed(stage: RealNamespace, folder: Path, proxy: FaultyProxy) -> AsyncIterator[None]:
     await stage.hollow.add_nodes(NODES)
     await stage.hollow.add_pods(PODS, nodes=NODES)
     async with programs.running("manager", proxy.write_kubeconfig(folder), folder, ALONE):
@@ -103,7 +103,7 @@ async def test_c4_compaction_under_paused_watches_causes_at_most_two_lists(
     assert 1 <= lists.total() <= 2, "the compaction removed the version of the paused watch"
 
 
-def is_list(seen: Seen) -> bool:
+def is_list(seen: SeenRequest) -> bool:
     """A list in pages, or a watch that begins with a list."""
     return not seen.watch or seen.initial_events
 

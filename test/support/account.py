@@ -13,14 +13,14 @@ Json = dict[str, Any]
 SECONDS = 30.0
 
 
-class Answer(NamedTuple):
+class TextResponse(NamedTuple):
     """HTTP status and the body as text."""
 
     code: int
     text: str
 
 
-class Account:
+class TokenClient:
     """Who a token says one is, at the API server of `admin`'s kubeconfig."""
 
     def __init__(self, admin: Kubectl, token: str) -> None:
@@ -31,7 +31,7 @@ class Account:
         self._tls = ssl.create_default_context(cadata=authority)
         self._token = token.strip()
 
-    def send(self, method: str, path: str, body: Json | None = None) -> Answer:
+    def send(self, method: str, path: str, body: Json | None = None) -> TextResponse:
         """One request; a PATCH is a merge patch."""
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
         request = urllib.request.Request(
@@ -46,6 +46,6 @@ class Account:
         )
         try:
             with opener.open(request, timeout=SECONDS) as response:
-                return Answer(response.status, response.read().decode())
+                return TextResponse(response.status, response.read().decode())
         except urllib.error.HTTPError as error:
-            return Answer(error.code, error.read().decode())
+            return TextResponse(error.code, error.read().decode())

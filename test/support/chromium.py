@@ -36,7 +36,7 @@ def program() -> str | None:
     return next((found for name in NAMES if (found := shutil.which(name))), None)
 
 
-class Page:
+class BrowserTab:
     """One tab. `problems` are console errors, exceptions and failed requests since the last `open`."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
@@ -95,7 +95,7 @@ class Page:
 
 
 @asynccontextmanager
-async def browser() -> AsyncIterator[Page]:
+async def browser() -> AsyncIterator[BrowserTab]:
     """Start Chromium with an empty profile, and end it with all of its processes."""
     chromium = program()
     assert chromium is not None, f"none of {NAMES} is in PATH"
@@ -113,7 +113,7 @@ async def browser() -> AsyncIterator[Page]:
                 async with session.ws_connect(
                     tab["webSocketDebuggerUrl"], max_msg_size=0
                 ) as socket:
-                    page = Page(socket)
+                    page = BrowserTab(socket)
                     for domain in ("Page", "Runtime", "Log"):
                         await page.call(f"{domain}.enable")
                     yield page

@@ -32,7 +32,7 @@ DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 @dataclass(frozen=True)
-class Target:
+class ServerAddress:
     """Address and credentials of an API server."""
 
     url: str
@@ -41,7 +41,7 @@ class Target:
     real: bool = False
 
 
-def target_of(kubeconfig: Path) -> Target:
+def target_of(kubeconfig: Path) -> ServerAddress:
     """The server that a kubeconfig's current context names; client certificates or none."""
     config = yaml.safe_load(kubeconfig.read_text())
     context = _named(config["contexts"], config["current-context"])["context"]
@@ -52,7 +52,7 @@ def target_of(kubeconfig: Path) -> Target:
         pair.write(_decoded(user["client-certificate-data"]) + _decoded(user["client-key-data"]))
         pair.flush()
         tls.load_cert_chain(pair.name)
-    return Target(cluster["server"], kubeconfig, tls, real=True)
+    return ServerAddress(cluster["server"], kubeconfig, tls, real=True)
 
 
 def _named(entries: list[Json], name: str) -> Json:
@@ -63,7 +63,7 @@ def _decoded(text: str) -> str:
     return base64.b64decode(text).decode()
 
 
-class Answer:
+class ApiResponse:
     """A response: HTTP status, headers, decoded body."""
 
     def __init__(self, code: int, headers: Any, text: str) -> None:
@@ -96,7 +96,7 @@ class Answer:
         return f"{self.code} {self.text[:2000]}"
 
 
-class Stream:
+class WatchStream:
     """The events of a watch, one by one, each with a deadline."""
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
@@ -134,7 +134,7 @@ class Stream:
 class Api:
     """Requests to one server, in one namespace of its own."""
 
-    def __init__(self, session: aiohttp.ClientSession, target: Target) -> None:
+    def __init__(self, session: aiohttp.ClientSession, target: ServerAddress) -> None:
         self.session = session
         self.target = target
         self.real = target.real
@@ -165,7 +165,7 @@ class Api:
         content_type: str = "application/json",
         accept: str = "application/json",
         **query: Any,
-    ) -> Answer:
+    ) -> ApiResponse:
         data = body if isinstance(body, (bytes, type(None))) else json.dumps(body).encode()
         headers = {"Accept": accept, "User-Agent": "contract/1.0"}
         if data is not None:
@@ -181,33 +181,33 @@ class Api:
                 ssl=self.target.tls or True,
             ) as response,
         ):
-            return Answer(response.status, response.headers, await response.text())
+            return ApiResponse(response.status, response.headers, await response.text())
 
-    async def get(self, path: str, **query: Any) -> Answer:
+    async def get(self, path: str, **query: Any) -> ApiResponse:
         return await self.send("GET", path, **query)
 
-    async def post(self, path: str, body: Any, **query: Any) -> Answer:
+    async def post(self, path: str, body: Any, **query: Any) -> ApiResponse:
         return await self.send("POST", path, body, **query)
 
-    async def put(self, path: str, body: Any, **query: Any) -> Answer:
+    async def put(self, path: str, body: Any, **query: Any) -> ApiResponse:
         return await self.send("PUT", path, body, **query)
 
-    async def delete(self, path: str, body: Any = None, **query: Any) -> Answer:
+    async def delete(self, path: str, body: Any = None, **query: Any) -> ApiResponse:
         return await self.send("DELETE", path, body, **query)
 
-    async def merge(self, path: str, patch: Any, **query: Any) -> Answer:
+    async def merge(self, path: str, patch: Any, **query: Any) -> ApiResponse:
         return await self.send("PATCH", path, patch, content_type=MERGE, **query)
 
-    async def strategic(self, path: str, patch: Any, **query: Any) -> Answer:
+    async def strategic(self, path: str, patch: Any, **query: Any) -> ApiResponse:
         return await self.send("PATCH", path, patch, content_type=STRATEGIC, **query)
 
-    async def json_patch(self, path: str, patch: Any, **query: Any) -> Answer:
+    async def json_patch(self, path: str, patch: Any, **query: Any) -> ApiResponse:
         return await self.send("PATCH", path, patch, content_type=JSON_PATCH, **query)
 
     @asynccontextmanager
     async def watch(
         self, path: str, *, accept: str = "application/json", **query: Any
-    ) -> AsyncIterator[Stream]:
+    ) -> AsyncIterator[WatchStream]:
         params = {"watch": "true", "timeoutSeconds": "30"} | {
             key: str(value) for key, value in query.items()
         }
@@ -217,9 +217,9 @@ class Api:
             headers={"Accept": accept},
             ssl=self.target.tls or True,
         ) as response:
-            yield Stream(response)
+            yield WatchStream(response)
 
-    async def create(self, resource: str, body: Json, **query: Any) -> Answer:
+    async def create(self, resource: str, body: Json, **query: Any) -> ApiResponse:
         """Creates an object in the test's namespace; it must succeed."""
         answer = await self.post(self.path(resource), body, **query)
         assert answer.code == 201, answer

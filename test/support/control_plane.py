@@ -155,7 +155,7 @@ async def in_pod(plane: ControlPlane, api: RawApi, folder: Path) -> InPod:
     return InPod(folder / "account", plane.config().server)
 
 
-class Stage(NamedTuple):
+class RealNamespace(NamedTuple):
     """A namespace on the real API server, with watches."""
 
     plane: ControlPlane
@@ -191,9 +191,9 @@ async def prepared(
 
 
 @asynccontextmanager
-async def staged(plane: ControlPlane, namespace: str) -> AsyncIterator[Stage]:
+async def staged(plane: ControlPlane, namespace: str) -> AsyncIterator[RealNamespace]:
     async with prepared(plane, namespace) as api, watching(api._client) as watched:
-        yield Stage(plane, api, watched, Hollow(api, namespace), Daemons(api, watched))
+        yield RealNamespace(plane, api, watched, Hollow(api, namespace), Daemons(api, watched))
 
 
 async def _if_new(api: RawApi, path: str, body: dict[str, object]) -> None:

@@ -78,7 +78,7 @@ class FakeLeases:
         self._watchers.discard(watcher)
 
 
-class LeaseLink:
+class FakeElectionClient:
     """The connection of one manager to the server; satisfies `ElectionClient`.
 
     Attributes:

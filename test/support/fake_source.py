@@ -44,7 +44,7 @@ def stamp(obj: Any, resource_version: str) -> Any:
     return msgspec.structs.replace(obj, resource_version=resource_version)
 
 
-class Request(NamedTuple):
+class SourceRequest(NamedTuple):
     """A request that the source received; `at` is loop time."""
 
     at: float
@@ -87,7 +87,7 @@ class FakeSource(Generic[T]):
     """
 
     def __init__(self) -> None:
-        self.requests: list[Request] = []
+        self.requests: list[SourceRequest] = []
         self.page_size = 0
         self.streams = True
         self.ends_initial_events = True
@@ -213,7 +213,7 @@ class FakeSource(Generic[T]):
 
     def _note(self, verb: str, resource_version: str, **more: Any) -> None:
         at = asyncio.get_running_loop().time()
-        self.requests.append(Request(at, verb, resource_version, **more))
+        self.requests.append(SourceRequest(at, verb, resource_version, **more))
 
     def _send_initial(self, watch: _Watch[T]) -> None:
         for key, obj in self.objects.items():

@@ -6,26 +6,26 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from support.contract_api import Api, Json
-from support.history_steps import CLUSTER_SCOPED, Step
+from support.history_steps import CLUSTER_SCOPED, HistoryStep
 
 
 @dataclass
-class Client:
+class HistoryClient:
     """Sends steps to one server and remembers what it has seen of each object."""
 
     api: Api
     seen: dict[str, list[Json]] = field(default_factory=dict)
     requests: int = 0
 
-    def name_of(self, step: Step) -> str:
+    def name_of(self, step: HistoryStep) -> str:
         prefixed = step.kind in CLUSTER_SCOPED and step.name
         return f"{self.api.namespace}-{step.name}" if prefixed else step.name
 
-    def path(self, step: Step, *, named: bool = True) -> str:
+    def path(self, step: HistoryStep, *, named: bool = True) -> str:
         path = self.api.path(step.kind, self.name_of(step) if named else "")
         return f"{path}/{step.subresource}" if step.subresource else path
 
-    async def send(self, step: Step) -> Any:
+    async def send(self, step: HistoryStep) -> Any:
         """The answer, normalised."""
         query = dict(step.query)
         if step.kind in CLUSTER_SCOPED and step.verb in ("list", "deletecollection"):
@@ -56,7 +56,7 @@ class Client:
         warnings = sorted(answer.headers.getall("Warning", []))
         return normal((answer.code, answer.body, warnings), self.api)
 
-    async def _pages(self, step: Step, query: Json) -> Any:
+    async def _pages(self, step: HistoryStep, query: Json) -> Any:
         found, token = [], ""
         while True:
             self.requests += 1
@@ -69,20 +69,24 @@ class Client:
             if not token:
                 return found
 
-    def _remember(self, step: Step, body: Json) -> None:
+    def _remember(self, step: HistoryStep, body: Json) -> None:
         if body.get("metadata", {}).get("uid"):
-            self.seen.setdefault(self.path(Step("get", step.kind, step.name)), []).append(body)
+            self.seen.setdefault(self.path(HistoryStep("get", step.kind, step.name)), []).append(
+                body
+            )
 
-    def _known(self, step: Step, which: str) -> Json:
-        seen = self.seen.get(self.path(Step("get", step.kind, step.name))) or [{"metadata": {}}]
+    def _known(self, step: HistoryStep, which: str) -> Json:
+        seen = self.seen.get(self.path(HistoryStep("get", step.kind, step.name))) or [
+            {"metadata": {}}
+        ]
         return seen[0] if which == "stale" else seen[-1]
 
-    def _named(self, step: Step) -> Any:
+    def _named(self, step: HistoryStep) -> Any:
         body = dict(step.body or {})
         body["metadata"] = {**(body.get("metadata") or {}), "name": self.name_of(step)}
         return self._owned(step, body)
 
-    def _owned(self, step: Step, body: Json) -> Json:
+    def _owned(self, step: HistoryStep, body: Json) -> Json:
         """Objects without a namespace have a label of the test, by which they are found."""
         if step.kind in CLUSTER_SCOPED:
             labels = body["metadata"].get("labels") or {}
@@ -92,7 +96,7 @@ class Client:
             }
         return body
 
-    def _updated(self, step: Step) -> Any:
+    def _updated(self, step: HistoryStep) -> Any:
         known = self._known(step, "current")
         body = {
             **known,
@@ -106,7 +110,7 @@ class Client:
             metadata |= {"resourceVersion": known_version} if known_version else {}
         return self._owned(step, {**body, "metadata": metadata})
 
-    def _preconditioned(self, step: Step) -> Any:
+    def _preconditioned(self, step: HistoryStep) -> Any:
         if isinstance(step.body, list) or not (step.version or step.uid):
             return step.body
         body = dict(step.body or {})
@@ -127,7 +131,7 @@ class Client:
         return self.api.namespace if body == "{ns}" else body
 
 
-def _as_is(step: Step) -> Any:
+def _as_is(step: HistoryStep) -> Any:
     return step.body
 
 

@@ -29,7 +29,7 @@ SENTINELS: tuple[Json, ...] = ({"l": "x"}, {})
 
 
 @dataclass(frozen=True)
-class Step:
+class HistoryStep:
     """One request.
 
     Attributes:
@@ -344,15 +344,15 @@ def changes(kind: str) -> st.SearchStrategy[Json]:
     return st.fixed_dictionaries({}, optional=parts)
 
 
-def steps_of(kind: str) -> st.SearchStrategy[Step]:
+def steps_of(kind: str) -> st.SearchStrategy[HistoryStep]:
     name = st.sampled_from(NAMES)
     place = st.just(kind)
     version = st.sampled_from(["", "", "current", "stale"])
     subresource = st.sampled_from(["", "", "status"] if kind in HAVE_STATUS else [""])
-    create = st.builds(Step, st.just("create"), place, name, whole(kind), query=WRITING)
+    create = st.builds(HistoryStep, st.just("create"), place, name, whole(kind), query=WRITING)
     patches = [
         st.builds(
-            Step,
+            HistoryStep,
             st.just("patch"),
             place,
             name,
@@ -370,10 +370,12 @@ def steps_of(kind: str) -> st.SearchStrategy[Step]:
         )
     ]
     others = [
-        st.builds(Step, st.just("get"), place, name),
-        st.builds(Step, st.just("list"), place, query=READING, pages=st.sampled_from([0, 0, 1, 2])),
+        st.builds(HistoryStep, st.just("get"), place, name),
         st.builds(
-            Step,
+            HistoryStep, st.just("list"), place, query=READING, pages=st.sampled_from([0, 0, 1, 2])
+        ),
+        st.builds(
+            HistoryStep,
             st.just("update"),
             place,
             name,
@@ -383,7 +385,7 @@ def steps_of(kind: str) -> st.SearchStrategy[Step]:
             version=version,
         ),
         st.builds(
-            Step,
+            HistoryStep,
             st.just("delete"),
             place,
             name,
@@ -407,7 +409,7 @@ def steps_of(kind: str) -> st.SearchStrategy[Step]:
     # The selectors spare what controllers of the real cluster make.
     others.append(
         st.builds(
-            Step,
+            HistoryStep,
             st.just("deletecollection"),
             place,
             query=st.sampled_from([(("labelSelector", "l=x"),), (("labelSelector", "l=y"),)]),
@@ -417,11 +419,11 @@ def steps_of(kind: str) -> st.SearchStrategy[Step]:
 
 
 @st.composite
-def histories(draw: st.DrawFn, most: int) -> list[Step]:
+def histories(draw: st.DrawFn, most: int) -> list[HistoryStep]:
     """Steps on one to three kinds; they begin with creations, so that most of them find an object."""
     kinds = draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=2, unique=True))
     first = [
-        draw(st.builds(Step, st.just("create"), st.just(kind), st.just(name), whole(kind)))
+        draw(st.builds(HistoryStep, st.just("create"), st.just(kind), st.just(name), whole(kind)))
         for kind in kinds
         for name in NAMES[:2]
     ]

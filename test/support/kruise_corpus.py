@@ -12,7 +12,7 @@ Json = dict[str, Any]
 CORPUS = Path(__file__).parents[1] / "data" / "kruise-corpus.jsonl"
 
 
-class Recorded(NamedTuple):
+class CorpusObject(NamedTuple):
     """`by` is manager, daemon or webhook."""
 
     name: str
@@ -21,10 +21,10 @@ class Recorded(NamedTuple):
     object: Json
 
 
-def corpus() -> dict[str, Recorded]:
+def corpus() -> dict[str, CorpusObject]:
     """All objects; every call returns new ones."""
     lines = CORPUS.read_text(encoding="utf-8").splitlines()
-    return {each.name: each for each in (Recorded(**json.loads(line)) for line in lines)}
+    return {each.name: each for each in (CorpusObject(**json.loads(line)) for line in lines)}
 
 
 def written(name: str) -> Json:

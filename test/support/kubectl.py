@@ -66,7 +66,7 @@ class Kubectl:
         return self.run("exec", pod, "--", "sh", "-c", script)
 
     @contextmanager
-    def watch(self, kind: str, *arguments: str) -> Iterator["Watched"]:
+    def watch(self, kind: str, *arguments: str) -> Iterator["KubectlWatch"]:
         """Watches all objects of a kind in the namespace."""
         command = ("get", kind, "--watch", "--output-watch-events", "-o", "json", *arguments)
         with tempfile.TemporaryFile("w+") as errors, self._watching(command, errors) as watched:
@@ -79,11 +79,11 @@ class Kubectl:
                 raise
 
     @contextmanager
-    def _watching(self, command: Sequence[str], errors: IO[str]) -> Iterator["Watched"]:
+    def _watching(self, command: Sequence[str], errors: IO[str]) -> Iterator["KubectlWatch"]:
         process = subprocess.Popen(
             self._command(*command), stdout=subprocess.PIPE, stderr=errors, text=True
         )
-        watched = Watched()
+        watched = KubectlWatch()
         reader = threading.Thread(target=watched.follow, args=(process,), daemon=True)
         reader.start()
         try:
@@ -101,7 +101,7 @@ class Kubectl:
         return [kubectl, "--kubeconfig", self.kubeconfig, *scope, *arguments]
 
 
-class Watched:
+class KubectlWatch:
     """The versions of each object that a watch has returned, with their times."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from support.background import background
 from support.hollow import CONDITION, Daemons, Hollow, node_name, probe, run_concurrently
 from support.patience import PATIENCE_SECONDS
 from support.programs import Program
-from support.proxy import FaultyProxy, Seen, faulty_proxy
+from support.proxy import FaultyProxy, SeenRequest, faulty_proxy
 from support.watched import WatchedObjects, condition
 
 from kruise_probe.client.config import ClusterConfig
@@ -39,7 +39,7 @@ class ProxiedManager(NamedTuple):
     program: Program
     proxy: FaultyProxy
 
-    def work(self) -> list[Seen]:
+    def work(self) -> list[SeenRequest]:
         """Its writes, without those of the election."""
         return [each for each in self.proxy.log if each.writes and not each.about_leases]
 

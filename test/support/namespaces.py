@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from support.hollow import marker_object
-from support.playground import Playground
+from support.playground import ControlledPlayground
 from support.raw_api import marker_path, pod_path
 from support.watched import WatchedObjects
 
@@ -19,7 +19,9 @@ IDLE = ("sh", "-c", "while :; do sleep 1; done")
 class PlaygroundNamespace:
     """A new namespace, with helpers that create pods and markers."""
 
-    def __init__(self, playground: Playground, watched: WatchedObjects, namespace: str) -> None:
+    def __init__(
+        self, playground: ControlledPlayground, watched: WatchedObjects, namespace: str
+    ) -> None:
         self.playground = playground
         self.watched = watched
         self.namespace = namespace
@@ -66,7 +68,7 @@ class PlaygroundNamespace:
 
 @asynccontextmanager
 async def new_namespace(
-    playground: Playground, watched: WatchedObjects
+    playground: ControlledPlayground, watched: WatchedObjects
 ) -> AsyncIterator[PlaygroundNamespace]:
     """A new namespace; at the end its markers and pods are deleted."""
     namespace = f"test-{secrets.token_hex(4)}"

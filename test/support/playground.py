@@ -72,7 +72,7 @@ class StoppableNode(EmbeddedNode):
             await self.runtime.stop_container(container, 0)
 
 
-class Playground(session.Playground):
+class ControlledPlayground(session.ControlledPlayground):
     api: RawApi
     server: ApiServer
 

@@ -39,7 +39,7 @@ WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 
 @dataclass
-class Seen:
+class SeenRequest:
     """A request; `at` is loop time. `code` is 0 until the response, and always in a black hole."""
 
     at: float
@@ -74,10 +74,10 @@ class _Planned:
     reason: str
     times: int | None
     retry_after_seconds: int | None
-    when: Callable[[Seen], bool]
+    when: Callable[[SeenRequest], bool]
 
 
-def always(_: Seen) -> bool:
+def always(_: SeenRequest) -> bool:
     return True
 
 
@@ -87,9 +87,9 @@ class FaultyProxy:
 
     upstream: ClusterConfig
     url: str = ""
-    log: list[Seen] = field(default_factory=list)
+    log: list[SeenRequest] = field(default_factory=list)
     latency_seconds: float = 0.0
-    cut_watches: Callable[[Seen], bool] | None = None
+    cut_watches: Callable[[SeenRequest], bool] | None = None
     _planned: list[_Planned] = field(default_factory=list)
     _moving: asyncio.Event = field(default_factory=asyncio.Event)
     _holes: int = 0
@@ -125,7 +125,7 @@ class FaultyProxy:
         reason: str = "InternalError",
         times: int | None = None,
         retry_after_seconds: int | None = None,
-        when: Callable[[Seen], bool] = always,
+        when: Callable[[SeenRequest], bool] = always,
     ) -> None:
         """Returns `code` for the next matching requests, or for all of them until `heal`."""
         self._planned.append(_Planned(code, reason, times, retry_after_seconds, when))
@@ -160,7 +160,9 @@ class FaultyProxy:
 
     # The log.
 
-    def count(self, when: Callable[[Seen], bool] = always, *, since: float = 0.0) -> Counter[str]:
+    def count(
+        self, when: Callable[[SeenRequest], bool] = always, *, since: float = 0.0
+    ) -> Counter[str]:
         """Requests by verb and resource, as `watch pods`, `patch pods/status`."""
         return Counter(
             f"{'watch' if each.watch else each.method.lower()} {each.resource}"
@@ -189,7 +191,7 @@ class FaultyProxy:
     # The server.
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
-        seen = Seen(
+        seen = SeenRequest(
             asyncio.get_running_loop().time(),
             request.method,
             request.path,
@@ -218,7 +220,7 @@ class FaultyProxy:
             self._open = [each for each in self._open if each is not request]
             self._news.set()
 
-    def _refusal(self, planned: _Planned, seen: Seen) -> web.Response:
+    def _refusal(self, planned: _Planned, seen: SeenRequest) -> web.Response:
         if planned.times is not None:
             planned.times -= 1
             if not planned.times:
@@ -239,7 +241,9 @@ class FaultyProxy:
             response.headers["Retry-After"] = str(planned.retry_after_seconds)
         return response
 
-    async def _forward(self, request: web.Request, seen: Seen, holes: int) -> web.StreamResponse:
+    async def _forward(
+        self, request: web.Request, seen: SeenRequest, holes: int
+    ) -> web.StreamResponse:
         body = await request.read()
         url = URL(self.upstream.server + request.raw_path, encoded=True)
         headers = {k: v for k, v in request.headers.items() if k.lower() not in SKIPPED_HEADERS}

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from support.hollow import marker_object
-from support.playground import Playground
+from support.playground import ControlledPlayground
 from support.programs import address_of, fetch, sum_of, until
 from support.raw_api import marker_path, pod_path
 from support.watched import WatchedObjects, annotations, condition, labels, results_of
@@ -39,7 +39,7 @@ def random_kill(random: Random) -> Kill:
     return Kill(who, random.uniform(0, HISTORY_SECONDS), random.choice([0, 0.1, 1.0]))
 
 
-async def strike(playground: Playground, kill: Kill) -> None:
+async def strike(playground: ControlledPlayground, kill: Kill) -> None:
     await asyncio.sleep(kill.at_seconds)
     if "manager" in kill.who:
         await playground.kill_manager()
@@ -64,13 +64,17 @@ def marked(name: str, how: Json, value: str = "good") -> Json:
     }
 
 
-class History:
+class EditHistory:
     """A fixed series of edits in a new namespace, at random intervals."""
 
     PODS = ("one", "two")
 
     def __init__(
-        self, playground: Playground, watched: WatchedObjects, namespace: str, random: Random
+        self,
+        playground: ControlledPlayground,
+        watched: WatchedObjects,
+        namespace: str,
+        random: Random,
     ) -> None:
         self._playground = playground
         self._watched = watched
@@ -199,7 +203,7 @@ class History:
 
 
 async def history_with_a_kill(
-    playground: Playground, watched: WatchedObjects, namespace: str, random: Random
+    playground: ControlledPlayground, watched: WatchedObjects, namespace: str, random: Random
 ) -> Kill:
     """One history with one kill; returns when the end state is as without the kill.
 
@@ -207,7 +211,7 @@ async def history_with_a_kill(
         AssertionError: it does not come to that.
     """
     kill = random_kill(random)
-    history = History(playground, watched, namespace, random)
+    history = EditHistory(playground, watched, namespace, random)
     await history.make()
     async with asyncio.TaskGroup() as group:
         group.create_task(strike(playground, kill))
@@ -222,7 +226,9 @@ class SteadyProbes:
 
     PER_POD = 10
 
-    def __init__(self, playground: Playground, watched: WatchedObjects, *, pods: int = 10) -> None:
+    def __init__(
+        self, playground: ControlledPlayground, watched: WatchedObjects, *, pods: int = 10
+    ) -> None:
         self._playground = playground
         self._watched = watched
         self._steady = 0

@@ -178,7 +178,7 @@ class FakeContainers:
             callback()
 
     async def run(self) -> None:
-        await asyncio.Event().wait()
+        await asyncio.SentEvent().wait()
 
 
 class FakeHostAddresses:
@@ -296,7 +296,7 @@ class FakeProber(Prober):
         return result
 
 
-class Write(NamedTuple):
+class StatusWrite(NamedTuple):
     at: float
     status: NodePodProbeStatus
 
@@ -317,12 +317,12 @@ class FakeNodeApi:
         self.watch_seconds = WATCH_SECONDS
         self.node = OwnerReference("v1", "Node", NODE, "uid-node-1")
         self.fail: Callable[[str], Awaitable[None]] | None = None
-        self.writes: list[Write] = []
+        self.writes: list[StatusWrite] = []
         self.lease: dict[str, Any] | None = None
         self.lease_writes: list[float] = []
         self.lease_patches: list[dict[str, Any]] = []
         self._version = 100
-        self._written = asyncio.Event()
+        self._written = asyncio.SentEvent()
         self._handlers: list[EventHandler[NodePodProbe]] = []
 
     @property
@@ -404,7 +404,7 @@ class FakeNodeApi:
         if self.object is not None:
             for handler in self._handlers:
                 handler.on_add(self.object, True)
-        await asyncio.Event().wait()
+        await asyncio.SentEvent().wait()
 
     # The client.
 
@@ -453,7 +453,7 @@ class FakeNodeApi:
         if self.prunes:
             _prune(body["status"])
         status = msgspec.convert(body["status"], NodePodProbeStatus)
-        self.writes.append(Write(loop_time(), status))
+        self.writes.append(StatusWrite(loop_time(), status))
         changed = msgspec.structs.replace(self.object, status=status)
         self._written.set()
         return self._store(changed, watched_after=self.watch_seconds)
@@ -488,7 +488,7 @@ def _prune(status: dict[str, Any]) -> None:
             state.pop("firstLineLength", None)
 
 
-class Event(NamedTuple):
+class SentEvent(NamedTuple):
     at: float
     pod: str
     reason: str
@@ -499,7 +499,7 @@ class Event(NamedTuple):
 
 class FakeRecorder:
     def __init__(self) -> None:
-        self.events: list[Event] = []
+        self.events: list[SentEvent] = []
 
     def event(
         self,
@@ -511,7 +511,7 @@ class FakeRecorder:
         container: str = "",
         probe: str = "",
     ) -> None:
-        self.events.append(Event(loop_time(), involved.name, reason, message, probe, type))
+        self.events.append(SentEvent(loop_time(), involved.name, reason, message, probe, type))
 
     @property
     def reasons(self) -> list[str]:
@@ -520,7 +520,7 @@ class FakeRecorder:
     async def flush(self) -> None: ...
 
     async def run(self) -> None:
-        await asyncio.Event().wait()
+        await asyncio.SentEvent().wait()
 
 
 class ScriptedNode:

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 from support.patience import PATIENCE_SECONDS
-from support.playground import Playground
+from support.playground import ControlledPlayground
 from support.raw_api import pod_path
 
 from kruise_probe.api.errors import NotFound
@@ -25,7 +25,9 @@ Json = dict[str, Any]
 class UsageNamespace:
     """A namespace of a test: applies objects, and computes the views of `status` and `explain`."""
 
-    def __init__(self, playground: Playground, following: Following, namespace: str) -> None:
+    def __init__(
+        self, playground: ControlledPlayground, following: Following, namespace: str
+    ) -> None:
         self.playground = playground
         self.following = following
         self.namespace = namespace

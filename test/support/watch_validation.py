@@ -19,7 +19,7 @@ from typing import NamedTuple
 BOOKMARK = "BOOKMARK"
 
 
-class Change(NamedTuple):
+class WatchedChange(NamedTuple):
     """A write, or an event of a watch. A bookmark has no key."""
 
     version: int
@@ -28,7 +28,7 @@ class Change(NamedTuple):
 
 
 def watch_problems(
-    history: Sequence[Change], events: Sequence[Change], *, since: int, until: int = 0
+    history: Sequence[WatchedChange], events: Sequence[WatchedChange], *, since: int, until: int = 0
 ) -> list[str]:
     """What a watch from version `since` does wrong; `history` is in order.
 
@@ -44,11 +44,11 @@ def watch_problems(
     ]
 
 
-def _changes(events: Sequence[Change]) -> list[Change]:
+def _changes(events: Sequence[WatchedChange]) -> list[WatchedChange]:
     return [each for each in events if each.type != BOOKMARK]
 
 
-def _order(events: Sequence[Change]) -> Iterator[str]:
+def _order(events: Sequence[WatchedChange]) -> Iterator[str]:
     newest = 0
     for each in events:
         if each.version < newest:
@@ -56,7 +56,7 @@ def _order(events: Sequence[Change]) -> Iterator[str]:
         newest = max(newest, each.version)
 
 
-def _repetitions(events: Sequence[Change]) -> Iterator[str]:
+def _repetitions(events: Sequence[WatchedChange]) -> Iterator[str]:
     seen: set[int] = set()
     for each in _changes(events):
         if each.version in seen:
@@ -64,7 +64,7 @@ def _repetitions(events: Sequence[Change]) -> Iterator[str]:
         seen.add(each.version)
 
 
-def _inventions(history: Sequence[Change], events: Sequence[Change]) -> Iterator[str]:
+def _inventions(history: Sequence[WatchedChange], events: Sequence[WatchedChange]) -> Iterator[str]:
     written = set(history)
     for each in _changes(events):
         if each not in written:
@@ -72,7 +72,7 @@ def _inventions(history: Sequence[Change], events: Sequence[Change]) -> Iterator
 
 
 def _gaps(
-    history: Sequence[Change], events: Sequence[Change], since: int, until: int
+    history: Sequence[WatchedChange], events: Sequence[WatchedChange], since: int, until: int
 ) -> Iterator[str]:
     received = set(_changes(events))
     newest = max([until, *(each.version for each in received)])
@@ -84,7 +84,9 @@ def _gaps(
             yield f"resumable: {each} is left out"
 
 
-def _bookmarks(history: Sequence[Change], events: Sequence[Change], since: int) -> Iterator[str]:
+def _bookmarks(
+    history: Sequence[WatchedChange], events: Sequence[WatchedChange], since: int
+) -> Iterator[str]:
     for place, mark in enumerate(events):
         if mark.type != BOOKMARK:
             continue

@@ -14,9 +14,9 @@ from typing import Any
 import aiohttp
 import pytest
 from support.api_server import ApiServer
-from support.contract_api import Api, Target, target_of
+from support.contract_api import Api, ServerAddress, target_of
 from support.kubectl import Kubectl
-from support.playground import Playground
+from support.playground import ControlledPlayground
 from support.programs import until
 
 from kruise_probe.api.names import LEADER_ELECTION_ID, SYSTEM_NAMESPACE
@@ -29,7 +29,7 @@ _prepared: set[str] = set()
 
 
 @pytest.fixture(params=["embedded", "real"])
-async def target(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Target]:
+async def target(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ServerAddress]:
     """The server under test; tests marked `embedded_only` see no real one."""
     if request.param == "real":
         yield _real_target()
@@ -37,10 +37,10 @@ async def target(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
     async with ApiServer() as server:
         kubeconfig = tmp_path / "kubeconfig"
         server.write_kubeconfig(kubeconfig)
-        yield Target(server.url, kubeconfig)
+        yield ServerAddress(server.url, kubeconfig)
 
 
-def _real_target() -> Target:
+def _real_target() -> ServerAddress:
     kubeconfig = os.environ.get(KUBECONFIG_VARIABLE)
     if kubeconfig:
         return target_of(Path(kubeconfig))
@@ -48,7 +48,7 @@ def _real_target() -> Target:
 
 
 @pytest.fixture
-async def api(target: Target) -> AsyncIterator[Api]:
+async def api(target: ServerAddress) -> AsyncIterator[Api]:
     """Requests to the server under test, in a namespace that ends with the test."""
     async with aiohttp.ClientSession() as session:
         api = Api(session, target)
@@ -110,7 +110,7 @@ async def node_kubectl(request: pytest.FixtureRequest) -> AsyncIterator[Callable
     Its arguments are those of kubectl, or objects to apply.
     """
     if request.param == "embedded":
-        async with Playground() as playground:
+        async with ControlledPlayground() as playground:
             yield await _in_namespace(playground.kubeconfig)
         return
     run = await _in_namespace(_real_target().kubeconfig)

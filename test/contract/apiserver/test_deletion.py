@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 
 import pytest
-from support.contract_api import PROTOBUF, Answer, Api, marker, node_pod_probe, pod
+from support.contract_api import PROTOBUF, Api, ApiResponse, marker, node_pod_probe, pod
 from support.patience import PATIENCE_SECONDS
 from support.programs import until
 
@@ -278,7 +278,7 @@ async def test_options_may_come_as_protobuf(api: Api, kind: str) -> None:
     created = await api.create(kind, pod("x", node="") if kind == "pods" else marker("x"))
     path = api.path(kind, "x")
 
-    async def delete(raw: bytes) -> Answer:
+    async def delete(raw: bytes) -> ApiResponse:
         return await api.send("DELETE", path, protobuf(raw), content_type=PROTOBUF)
 
     assert (await delete(field(5, b"All"))).code == 200

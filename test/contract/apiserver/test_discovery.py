@@ -1,7 +1,7 @@
 """What clients learn of a server before they talk of objects."""
 
 import pytest
-from support.contract_api import Answer, Api, Json
+from support.contract_api import Api, ApiResponse, Json
 
 AGGREGATED = (
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,"
@@ -14,7 +14,7 @@ DOCUMENTS = {
 }
 
 
-def resources(answer: Answer) -> dict[str, Json]:
+def resources(answer: ApiResponse) -> dict[str, Json]:
     return {each["name"]: each for each in answer.body["resources"]}
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 from support.api_server import ApiServer
-from support.contract_api import Api, Target, pod
+from support.contract_api import Api, ServerAddress, pod
 from support.patience import PATIENCE_SECONDS
 
 from kruise_probe_playground.apiserver.authentication import User
@@ -22,7 +22,7 @@ async def server() -> AsyncIterator[ApiServer]:
 @pytest.fixture
 async def api(server: ApiServer) -> AsyncIterator[Api]:
     async with aiohttp.ClientSession() as session:
-        api = Api(session, Target(server.url, Path()))
+        api = Api(session, ServerAddress(server.url, Path()))
         api.namespace = "default"
         yield api
 
@@ -86,7 +86,7 @@ async def test_tokens_name_users_and_rights_are_asked(tmp_path: Path) -> None:
 async def test_leaving_the_block_ends_watches_and_frees_the_port() -> None:
     async with aiohttp.ClientSession() as session:
         async with ApiServer() as server:
-            api = Api(session, Target(server.url, Path()))
+            api = Api(session, ServerAddress(server.url, Path()))
             opened = asyncio.Event()
             watching = asyncio.create_task(_hear(api, opened))
             await opened.wait()

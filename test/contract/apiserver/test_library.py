@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.contract_api import DEFINITIONS, Api, Target
+from support.contract_api import DEFINITIONS, Api, ServerAddress
 from support.library import MODULES, running
 from support.programs import until
 
@@ -62,7 +62,7 @@ def custom(kind: str, **spec: Any) -> dict[str, Any]:
     }
 
 
-async def test_buckets(api: Api, target: Target, kinds: None, tmp_path: Path) -> None:
+async def test_buckets(api: Api, target: ServerAddress, kinds: None, tmp_path: Path) -> None:
     folders = tmp_path / "folders"
     async with running(target.kubeconfig, "buckets", folders, namespace=api.namespace):
         created = await api.post(path(api, "buckets"), custom("Bucket"))
@@ -85,7 +85,7 @@ async def test_buckets(api: Api, target: Target, kinds: None, tmp_path: Path) ->
         assert not folder.exists()
 
 
-async def test_fleets(api: Api, target: Target, kinds: None) -> None:
+async def test_fleets(api: Api, target: ServerAddress, kinds: None) -> None:
     async def until_pods(count: int) -> None:
         async def counted() -> bool:
             found = (await api.get(api.path("pods"))).body["items"]
@@ -101,7 +101,7 @@ async def test_fleets(api: Api, target: Target, kinds: None) -> None:
         await until_pods(1)
 
 
-async def test_node_load(api: Api, target: Target) -> None:
+async def test_node_load(api: Api, target: ServerAddress) -> None:
     name = f"node-{api.unique}"
     await api.create("nodes", {"metadata": {"name": name}})
     try:
@@ -125,7 +125,7 @@ class ConfigMap(ApiObject, frozen=True):
 
 
 @pytest.fixture
-async def client(target: Target) -> AsyncIterator[Client]:
+async def client(target: ServerAddress) -> AsyncIterator[Client]:
     config = load_config(str(target.kubeconfig))
     async with RestClient(config=config, field_manager="contract", user_agent="test") as rest:
         yield Client(rest)
@@ -159,7 +159,7 @@ async def test_a_patch_spares_a_successor_of_the_same_name(api: Api, client: Cli
         await client.delete(old)
 
 
-async def test_server_side_apply(api: Api, target: Target, client: Client) -> None:
+async def test_server_side_apply(api: Api, target: ServerAddress, client: Client) -> None:
     """The playground has none, and says so."""
     wanted = ConfigMap(ObjectMeta("a", namespace=api.namespace), {"x": "1"})
     if not target.real:

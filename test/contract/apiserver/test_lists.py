@@ -1,15 +1,15 @@
 """Lists: order, versions, pages, selectors."""
 
 import pytest
-from support.contract_api import PARTIAL, Answer, Api, marker, node_pod_probe, pod
+from support.contract_api import PARTIAL, Api, ApiResponse, marker, node_pod_probe, pod
 
 
-def names(answer: Answer) -> list[str]:
+def names(answer: ApiResponse) -> list[str]:
     assert answer.code == 200, answer
     return [each["metadata"]["name"] for each in answer.body["items"]]
 
 
-async def five_pods(api: Api) -> list[Answer]:
+async def five_pods(api: Api) -> list[ApiResponse]:
     created = []
     for number, (app, phase) in enumerate(
         [("a", "Running"), ("a", "Failed"), ("b", "Running"), ("b", "Pending"), ("", "Pending")]

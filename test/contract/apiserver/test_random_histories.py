@@ -16,9 +16,9 @@ import aiohttp
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from support.api_server import ApiServer
-from support.contract_api import Api, Target, target_of
-from support.histories import Client, differences, normal
-from support.history_steps import CLUSTER_SCOPED, SENTINELS, Step, histories
+from support.contract_api import Api, ServerAddress, target_of
+from support.histories import HistoryClient, differences, normal
+from support.history_steps import CLUSTER_SCOPED, SENTINELS, HistoryStep, histories
 
 from kruise_probe.manifests.crds import all_crds
 
@@ -42,27 +42,27 @@ def runner() -> Any:
         runner.run(stack.aclose())
 
 
-async def _open(real: Target) -> tuple[AsyncExitStack, Any, Any]:
+async def _open(real: ServerAddress) -> tuple[AsyncExitStack, Any, Any]:
     stack = AsyncExitStack()
     server = await stack.enter_async_context(ApiServer())
     session = await stack.enter_async_context(aiohttp.ClientSession())
     api = Api(session, real)
     for crd in all_crds():
         await api.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
-    return stack, (session, real), (session, Target(server.url, Path()))
+    return stack, (session, real), (session, ServerAddress(server.url, Path()))
 
 
-async def _begin(session: aiohttp.ClientSession, target: Target) -> Client:
+async def _begin(session: aiohttp.ClientSession, target: ServerAddress) -> HistoryClient:
     """A client in a namespace of its own, which has what controllers put there."""
     api = Api(session, target)
     await api.post(api.path("namespaces"), {"metadata": {"name": api.namespace}})
     account, authority = ({"metadata": {"name": name}} for name in ("default", "kube-root-ca.crt"))
     await api.post(api.path("serviceaccounts"), account)
     await api.post(api.path("configmaps"), authority)
-    return Client(api)
+    return HistoryClient(api)
 
 
-async def _run(real: Any, embedded: Any, history: Sequence[Step]) -> list[str]:
+async def _run(real: Any, embedded: Any, history: Sequence[HistoryStep]) -> list[str]:
     clients = [await _begin(*each) for each in (real, embedded)]
     try:
         async with AsyncExitStack() as stack:
@@ -74,7 +74,7 @@ async def _run(real: Any, embedded: Any, history: Sequence[Step]) -> list[str]:
             for client, kind in product(clients, sorted({each.kind for each in history})):
                 for number, labels in enumerate(SENTINELS):
                     body = {**_least(kind), "metadata": {"labels": labels}}
-                    await client.send(Step("create", kind, f"zz{number}", body))
+                    await client.send(HistoryStep("create", kind, f"zz{number}", body))
             heard = [
                 [await _heard(client, each) for each in some]
                 for client, some in zip(clients, watches, strict=True)
@@ -88,10 +88,12 @@ async def _run(real: Any, embedded: Any, history: Sequence[Step]) -> list[str]:
             await _end(client)
 
 
-async def _watches(stack: AsyncExitStack, client: Client, history: Sequence[Step]) -> list[Any]:
+async def _watches(
+    stack: AsyncExitStack, client: HistoryClient, history: Sequence[HistoryStep]
+) -> list[Any]:
     opened = []
     for kind in sorted({each.kind for each in history}):
-        path = client.path(Step("list", kind), named=False)
+        path = client.path(HistoryStep("list", kind), named=False)
         listed = await client.api.get(path, limit=1)
         for selector in SELECTORS:
             own = f"contract={client.api.unique}" if kind in CLUSTER_SCOPED else ""
@@ -101,7 +103,7 @@ async def _watches(stack: AsyncExitStack, client: Client, history: Sequence[Step
     return opened
 
 
-async def _heard(client: Client, watch: Any) -> Any:
+async def _heard(client: HistoryClient, watch: Any) -> Any:
     """The events of a watch until that of a sentinel, which is created last."""
     kind, selector, stream = watch
     events = []
@@ -148,7 +150,7 @@ def _least(kind: str) -> dict[str, Any]:
     return bodies.get(kind, {})
 
 
-async def _end(client: Client) -> None:
+async def _end(client: HistoryClient) -> None:
     api = client.api
     for path, bodies in client.seen.items():
         if bodies[-1]["metadata"].get("finalizers"):
@@ -172,7 +174,7 @@ def test_random_histories_have_the_same_answers(runner: Any) -> None:
         derandomize=REQUESTS == IN_THE_LANE,
     )
     @given(histories(STEPS))
-    def check(history: list[Step]) -> None:
+    def check(history: list[HistoryStep]) -> None:
         found = loop.run(_run(real, embedded, history))
         assert not found, "\n".join(found)
 

@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 from support.api_server import ApiServer
-from support.contract_api import JSON_PATCH, MERGE, STRATEGIC, Api, Json, Target, marker, pod
+from support.contract_api import JSON_PATCH, MERGE, STRATEGIC, Api, Json, ServerAddress, marker, pod
 
 Step = tuple[str, str, Any, str, dict[str, Any]]
 
@@ -63,7 +63,7 @@ async def both(api: Api) -> AsyncIterator[tuple[Api, Api]]:
         ApiServer() as server,
         aiohttp.ClientSession() as session,
     ):
-        other = Api(session, Target(server.url, Path()))
+        other = Api(session, ServerAddress(server.url, Path()))
         await other.post(other.path("namespaces"), {"metadata": {"name": other.namespace}})
         yield api, other
 

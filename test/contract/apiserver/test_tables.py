@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
-from support.contract_api import TABLE, Answer, Api, Json, marker, node_pod_probe, pod
+from support.contract_api import TABLE, Api, ApiResponse, Json, marker, node_pod_probe, pod
 
 
-def cells(answer: Answer) -> list[dict[str, Any]]:
+def cells(answer: ApiResponse) -> list[dict[str, Any]]:
     assert answer.body["kind"] == "Table", answer
     names = [each["name"] for each in answer.body["columnDefinitions"]]
     return [dict(zip(names, row["cells"], strict=True)) for row in answer.body["rows"]]

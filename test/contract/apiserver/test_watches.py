@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from support.contract_api import TABLE, Api, Stream, absent_node, marker, node_pod_probe, pod
+from support.contract_api import TABLE, Api, WatchStream, absent_node, marker, node_pod_probe, pod
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 STREAMING = {
@@ -20,7 +20,7 @@ async def label(api: Api, name: str, **labels: str | None) -> int:
     return int(patched.revision)
 
 
-async def seen(stream: Stream) -> tuple[str, str, int]:
+async def seen(stream: WatchStream) -> tuple[str, str, int]:
     event = await stream.next()
     metadata = event["object"]["metadata"]
     return event["type"], metadata.get("name", ""), int(metadata["resourceVersion"])

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import pytest
-from support.account import Account, Answer
+from support.account import TextResponse, TokenClient
 from support.kubectl import Kubectl
 
 from kruise_probe.manifests.crds import all_crds
@@ -105,14 +105,16 @@ def event(host: str, name: str) -> Json:
 
 
 @pytest.fixture(scope="module", params=["node-bound", "pod-bound"])
-def daemon(request: pytest.FixtureRequest, admin: Kubectl, installation: Installation) -> Account:
+def daemon(
+    request: pytest.FixtureRequest, admin: Kubectl, installation: Installation
+) -> TokenClient:
     """The daemon of the own node: once with a token for the node, once with that of a pod on it."""
     if request.param == "node-bound":
         bound = ["--bound-object-kind=Node", f"--bound-object-name={installation.own}"]
     else:
         admin.apply(pod_of(installation))
         bound = ["--bound-object-kind=Pod", "--bound-object-name=daemon"]
-    daemon = Account(admin, token_of(admin, installation, *bound))
+    daemon = TokenClient(admin, token_of(admin, installation, *bound))
     deadline = time.monotonic() + 30
     while send(daemon, status_of(installation.other)).code != 403:
         assert time.monotonic() < deadline, "the policy is not obeyed"
@@ -142,7 +144,7 @@ class Request(NamedTuple):
     body: Json | None = None
 
 
-def send(account: Account, request: Request) -> Answer:
+def send(account: TokenClient, request: Request) -> TextResponse:
     return account.send(*request)
 
 
@@ -170,7 +172,7 @@ def event_named(name: str = "") -> str:
 
 
 def test_the_own_node_is_allowed(
-    daemon: Account, admin: Kubectl, installation: Installation
+    daemon: TokenClient, admin: Kubectl, installation: Installation
 ) -> None:
     mine, name = installation.own, uuid.uuid4().hex
     assert send(daemon, status_of(mine)).code == 200
@@ -261,7 +263,10 @@ BY_POLICY = POLICY
     ],
 )
 def test_nothing_else_is_allowed(
-    daemon: Account, installation: Installation, attempt: Callable[[Installation], Request], by: str
+    daemon: TokenClient,
+    installation: Installation,
+    attempt: Callable[[Installation], Request],
+    by: str,
 ) -> None:
     answer = send(daemon, attempt(installation))
 
@@ -274,7 +279,7 @@ def event_without_source() -> Json:
 
 
 def test_an_event_of_another_node_cannot_be_taken_over(
-    daemon: Account, admin: Kubectl, installation: Installation
+    daemon: TokenClient, admin: Kubectl, installation: Installation
 ) -> None:
     name = uuid.uuid4().hex
     admin.run("create", "-f", "-", stdin=json.dumps(event(installation.other, name)))
@@ -286,7 +291,7 @@ def test_an_event_of_another_node_cannot_be_taken_over(
 
 
 def test_metadata_sent_to_its_own_status_changes_nothing(
-    daemon: Account, admin: Kubectl, installation: Installation
+    daemon: TokenClient, admin: Kubectl, installation: Installation
 ) -> None:
     def metadata() -> Json:
         found: Json = admin.get("nodepodprobe", installation.own)["metadata"]
@@ -312,9 +317,9 @@ def test_metadata_sent_to_its_own_status_changes_nothing(
 
 
 def test_a_token_that_is_bound_to_no_node_writes_nothing(
-    daemon: Account, admin: Kubectl, installation: Installation
+    daemon: TokenClient, admin: Kubectl, installation: Installation
 ) -> None:
-    unbound = Account(admin, token_of(admin, installation))
+    unbound = TokenClient(admin, token_of(admin, installation))
     mine = installation.own
 
     for request in (

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import yaml
-from support.account import Account
+from support.account import TokenClient
 from support.control_plane import ControlPlane
 from support.kubectl import Kubectl, KubectlError
 from support.pages import block
@@ -38,8 +38,8 @@ NOWHERE = {
 class Cluster(NamedTuple):
     """One daemon's token at two API servers of one etcd: as they come, and with the authorizer."""
 
-    plain: Account
-    guarded: Account
+    plain: TokenClient
+    guarded: TokenClient
 
 
 @contextmanager
@@ -116,7 +116,7 @@ def cluster(admin: Kubectl, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         bound = ("--bound-object-kind=Node", "--bound-object-name=own")
         token = first.run("-n", SYSTEM_NAMESPACE, "create", "token", DAEMON, *bound)
         with second_api_server(plane, tmp_path_factory.mktemp("second")) as second:
-            yield Cluster(Account(first, token), Account(second, token))
+            yield Cluster(TokenClient(first, token), TokenClient(second, token))
 
 
 NODES = ("own", "other")

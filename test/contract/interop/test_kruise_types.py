@@ -19,7 +19,7 @@ import pytest
 import pytest_asyncio
 from support.kruise_corpus import CORPUS, corpus, written
 from support.patience import PATIENCE_SECONDS
-from support.playground import Playground
+from support.playground import ControlledPlayground
 from support.raw_api import marker_path
 from support.watched import WatchedObjects, condition, watching
 
@@ -153,7 +153,7 @@ def _all(history: dict[Any, list[Json]]) -> list[Json]:
     return [each for states in history.values() for each in states]
 
 
-async def _live_through(playground: Playground, watched: WatchedObjects) -> None:
+async def _live_through(playground: ControlledPlayground, watched: WatchedObjects) -> None:
     api = playground.api
     await api.create(f"/api/v1/namespaces/{NAMESPACE}/pods", POD)
     marker = {
@@ -192,7 +192,7 @@ async def _live_through(playground: Playground, watched: WatchedObjects) -> None
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def seen(go: Go) -> AsyncIterator[Seen]:
     """`go` first: without it there is nothing to run this for."""
-    async with Playground() as playground, watching(playground.client) as watched:
+    async with ControlledPlayground() as playground, watching(playground.client) as watched:
         async with asyncio.timeout(PATIENCE_SECONDS):
             await _live_through(playground, watched)
         yield Seen(watched)

@@ -12,7 +12,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 from support.api_server import ApiServer
-from support.contract_api import Api, Target, target_of
+from support.contract_api import Api, ServerAddress, target_of
 from support.programs import until
 
 from kruise_probe.manifests.crds import all_crds
@@ -52,12 +52,12 @@ def with_api(kind: str) -> Session:
 
 
 @asynccontextmanager
-async def _server(kind: str) -> AsyncIterator[Target]:
+async def _server(kind: str) -> AsyncIterator[ServerAddress]:
     if kind == "real":
         yield target_of(Path(os.environ[KUBECONFIG_VARIABLE]))
         return
     async with ApiServer() as server:
-        yield Target(server.url, Path())
+        yield ServerAddress(server.url, Path())
 
 
 async def _install(api: Api) -> None:

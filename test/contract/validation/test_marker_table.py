@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 from support import programs
-from support.contract_api import DEFINITIONS, Answer, Api
+from support.contract_api import DEFINITIONS, Api, ApiResponse
 from support.marker_table import GOOD, INVALID, VALID, Row, edited, policy
 
 from kruise_probe.api.reserved import MAX_ALLOWED_LABELS
 from kruise_probe.manifests.crds import marker_crd
 
-Answers = dict[str, Answer]
+Answers = dict[str, ApiResponse]
 
 
 def marker(spec: dict[str, Any], name: str = "m") -> dict[str, Any]:
@@ -186,7 +186,7 @@ def in_group(
     return crd
 
 
-async def until(ask: Callable[[], Awaitable[Answer]], *, code: int) -> None:
+async def until(ask: Callable[[], Awaitable[ApiResponse]], *, code: int) -> None:
     """A CRD is served, and a changed one obeyed, some moments after it is written."""
 
     async def answers() -> bool:

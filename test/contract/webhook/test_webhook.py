@@ -17,7 +17,7 @@ import pytest
 from support import programs
 from support.background import background
 from support.builders import marker_wire, probe_wire
-from support.contract_api import DEFINITIONS, Answer, Api, pod, target_of
+from support.contract_api import DEFINITIONS, Api, ApiResponse, pod, target_of
 from support.marker_table import GOOD, INVALID, VALID
 from support.patience import PATIENCE_SECONDS
 
@@ -67,7 +67,7 @@ class Plain(NamedTuple):
     def path(self) -> str:
         return f"/apis/{self.group}/v1alpha1/namespaces/{self.api.namespace}/podprobemarkers"
 
-    async def create(self, spec: Json) -> Answer:
+    async def create(self, spec: Json) -> ApiResponse:
         marker = {
             "apiVersion": f"{self.group}/v1alpha1",
             "kind": "PodProbeMarker",
@@ -206,7 +206,7 @@ async def test_the_table_of_markers_gets_the_answers_that_cel_gives(kubeconfig: 
         plain_cluster(kubeconfig) as plain,
         replicas(plain, kubeconfig, count=1, times=RotationTimes()),
     ):
-        wrong: list[tuple[str, Answer]] = []
+        wrong: list[tuple[str, ApiResponse]] = []
         for row in VALID:
             answer = await plain.create(row.spec)
             if answer.code != 201:
@@ -231,7 +231,7 @@ async def test_certificates_change_under_load_and_no_call_fails(kubeconfig: str)
         replicas(plain, kubeconfig, count=2, times=times) as made,
     ):
         served = {await certificate_of(each.server.port) for each in made}
-        answers: list[Answer] = []
+        answers: list[ApiResponse] = []
         called = 0
         async with asyncio.timeout(3 * PATIENCE_SECONDS), asyncio.TaskGroup() as calls:
             while len(served) < CERTIFICATES:
@@ -309,7 +309,7 @@ async def pod_webhook(api: Api, kubeconfig: str) -> AsyncIterator[Api]:
         await api.delete(api.path("namespaces", api.namespace))
 
 
-async def call(plain: Plain, answers: list[Answer]) -> None:
+async def call(plain: Plain, answers: list[ApiResponse]) -> None:
     answers.append(await plain.create(GOOD))
 
 

@@ -7,7 +7,7 @@ import pytest
 from support.background import background
 from support.embedded_cluster import EmbeddedCluster
 from support.hollow import CONDITION, node_name, probe
-from support.proxy import Seen
+from support.proxy import SeenRequest
 from support.watched import condition
 
 WINDOW_SECONDS = 10.0
@@ -54,7 +54,7 @@ async def test_c3_c4_watches_that_end_at_once_cause_ten_requests_in_ten_seconds(
         assert manager.running
 
 
-def is_list_of_pods(seen: Seen) -> bool:
+def is_list_of_pods(seen: SeenRequest) -> bool:
     return seen.resource == "pods" and not seen.writes and not seen.watch
 
 

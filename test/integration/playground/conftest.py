@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from support.namespaces import PlaygroundNamespace, new_namespace
-from support.playground import Playground
+from support.playground import ControlledPlayground
 from support.watched import WatchedObjects, watching
 
 
@@ -19,18 +19,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def playground() -> AsyncIterator[Playground]:
-    async with Playground() as running:
+async def playground() -> AsyncIterator[ControlledPlayground]:
+    async with ControlledPlayground() as running:
         yield running
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def watched(playground: Playground) -> AsyncIterator[WatchedObjects]:
+async def watched(playground: ControlledPlayground) -> AsyncIterator[WatchedObjects]:
     async with watching(playground.client) as followed:
         yield followed
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def ns(playground: Playground, watched: WatchedObjects) -> AsyncIterator[PlaygroundNamespace]:
+async def ns(
+    playground: ControlledPlayground, watched: WatchedObjects
+) -> AsyncIterator[PlaygroundNamespace]:
     async with new_namespace(playground, watched) as ns:
         yield ns

@@ -3,7 +3,7 @@
 import secrets
 from random import Random
 
-from support.playground import Playground
+from support.playground import ControlledPlayground
 from support.restarts import SteadyProbes, history_with_a_kill
 from support.watched import WatchedObjects
 
@@ -12,7 +12,7 @@ RESTARTS = 2
 
 
 async def test_a_kill_at_any_point_comes_to_the_same_end(
-    playground: Playground, watched: WatchedObjects
+    playground: ControlledPlayground, watched: WatchedObjects
 ) -> None:
     seed = secrets.randbelow(2**32)
     random = Random(seed)
@@ -22,7 +22,7 @@ async def test_a_kill_at_any_point_comes_to_the_same_end(
 
 
 async def test_a21_a_daemon_killed_under_steady_probes_and_a_runtime_away_change_nothing(
-    playground: Playground, watched: WatchedObjects
+    playground: ControlledPlayground, watched: WatchedObjects
 ) -> None:
     steady = SteadyProbes(playground, watched, pods=3)
     async with steady.standing():

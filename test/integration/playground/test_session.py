@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.background import background
 from support.patience import PATIENCE_SECONDS
-from support.playground import Playground
+from support.playground import ControlledPlayground
 
 from kruise_probe_playground.documents import BadFile, LoadedObject
 from kruise_probe_playground.programs import Child, ChildFailed
@@ -28,7 +28,7 @@ class Notes:
 
 async def test_killed_program_is_restarted_with_a_note() -> None:
     notes = Notes()
-    async with Playground(on_note=notes.add) as running:
+    async with ControlledPlayground(on_note=notes.add) as running:
         first = running.manager.pid
         assert first
         os.kill(first, signal.SIGKILL)
@@ -41,7 +41,7 @@ async def test_killed_program_is_restarted_with_a_note() -> None:
 
 async def test_stopped_program_stays_down() -> None:
     notes = Notes()
-    async with Playground(on_note=notes.add) as running:
+    async with ControlledPlayground(on_note=notes.add) as running:
         first = running.daemons["node-0"].pid
         await running.kill_daemon()
         assert running.daemons["node-0"].pid is None
@@ -89,7 +89,7 @@ async def test_cancelled_program_gets_sigterm(tmp_path: Path) -> None:
 
 async def test_rejected_objects_fail_the_start_and_leave_nothing() -> None:
     bad = LoadedObject("here", {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "X"}})
-    playground = Playground(documents=[bad])
+    playground = ControlledPlayground(documents=[bad])
     with pytest.raises(ExceptionGroup) as caught:
         async with playground:
             pytest.fail("it started")
@@ -98,7 +98,7 @@ async def test_rejected_objects_fail_the_start_and_leave_nothing() -> None:
 
 
 async def test_cancellation_at_the_moment_of_ready_leaves_nothing() -> None:
-    playground = Playground()
+    playground = ControlledPlayground()
 
     async def use() -> None:
         async with playground:

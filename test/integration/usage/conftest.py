@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from support.playground import Playground
+from support.playground import ControlledPlayground
 from support.raw_api import marker_path, pod_path
 from support.usage_namespace import UsageNamespace
 
@@ -25,26 +25,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def playground() -> AsyncIterator[Playground]:
-    async with Playground(nodes=2) as running:
+async def playground() -> AsyncIterator[ControlledPlayground]:
+    async with ControlledPlayground(nodes=2) as running:
         yield running
 
 
 @asynccontextmanager
-async def _following(playground: Playground) -> AsyncIterator[Following]:
+async def _following(playground: ControlledPlayground) -> AsyncIterator[Following]:
     reader = Reader(playground.client, namespace="", system_namespace=SYSTEM_NAMESPACE)
     async with reader.follow(await reader.read()) as following:
         yield following
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def following(playground: Playground) -> AsyncIterator[Following]:
+async def following(playground: ControlledPlayground) -> AsyncIterator[Following]:
     async with _following(playground) as followed:
         yield followed
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def ns(playground: Playground, following: Following) -> AsyncIterator[UsageNamespace]:
+async def ns(
+    playground: ControlledPlayground, following: Following
+) -> AsyncIterator[UsageNamespace]:
     namespace = f"people-{secrets.token_hex(4)}"
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
     await playground.api.create("/api/v1/namespaces", body)

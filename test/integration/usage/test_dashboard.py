@@ -16,7 +16,7 @@ from monitoring.dashboard import PANELS, dashboard
 from prometheus_client.parser import text_string_to_metric_families
 from support import programs
 from support.patience import PATIENCE_SECONDS
-from support.playground import Playground
+from support.playground import ControlledPlayground
 from support.shell import run
 from support.usage_namespace import UsageNamespace
 
@@ -77,7 +77,7 @@ def series_of(text: str, **target: str) -> Iterable[dict[str, str]]:
     reason="promtool is not installed (Debian: prometheus)",
 )
 async def test_every_query_finds_what_is_exposed(
-    playground: Playground, ns: UsageNamespace, tmp_path: Path
+    playground: ControlledPlayground, ns: UsageNamespace, tmp_path: Path
 ) -> None:
     await ns.apply(MARKER)
     await ns.pod("seen", lambda pod: "example.com/seen" in str(pod["status"]))

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from monitoring.alerts import alert_groups
 from support.pages import ROOT, Block, block, blocks, blocks_of
-from support.playground import Playground
+from support.playground import ControlledPlayground
 from support.shell import Ran, run
 from support.usage_namespace import UsageNamespace
 
@@ -40,7 +40,7 @@ LISTING = re.compile(r"\d+\.\d+\.\d+\.\d+")
 
 
 @pytest.fixture
-def shell(playground: Playground, tmp_path: Path) -> Callable[[str], Awaitable[Ran]]:
+def shell(playground: ControlledPlayground, tmp_path: Path) -> Callable[[str], Awaitable[Ran]]:
     """Runs a script as a person who pasted the playground's KUBECONFIG."""
     return lambda script: run(script, kubeconfig=playground.kubeconfig, folder=tmp_path)
 

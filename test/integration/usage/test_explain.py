@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.playground import Playground
+from support.playground import ControlledPlayground
 from support.programs import until
 from support.raw_api import marker_path, node_pod_probe_path, pod_path
 from support.shell import environment, run
@@ -183,7 +183,9 @@ async def test_unmet_requirement_of_a_marker_is_named(
     assert [(each.marker, each.why) for each in view.not_matching] == [("marker", why)]
 
 
-async def test_node_without_a_daemon_is_named(ns: UsageNamespace, playground: Playground) -> None:
+async def test_node_without_a_daemon_is_named(
+    ns: UsageNamespace, playground: ControlledPlayground
+) -> None:
     name = f"{ns.namespace}-node"
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
     await playground.api.create("/api/v1/nodes", node)
@@ -202,7 +204,7 @@ async def test_node_without_a_daemon_is_named(ns: UsageNamespace, playground: Pl
 
 
 async def test_virtual_node_without_the_protocol_is_named(
-    ns: UsageNamespace, playground: Playground
+    ns: UsageNamespace, playground: ControlledPlayground
 ) -> None:
     name = f"{ns.namespace}-virtual"
     metadata = {"name": name, "labels": {"type": "virtual-kubelet"}}
@@ -216,7 +218,7 @@ async def test_virtual_node_without_the_protocol_is_named(
     assert "EnablePodProbeMarkerOnServerless" in trace.links[-1].remedy
 
 
-async def test_stale_daemon_is_named(ns: UsageNamespace, playground: Playground) -> None:
+async def test_stale_daemon_is_named(ns: UsageNamespace, playground: ControlledPlayground) -> None:
     await ns.apply(pod().replace("node-0", "node-1"))
     await ns.apply(marker())
     await ns.explained("web", "")
@@ -239,7 +241,9 @@ async def test_stale_daemon_is_named(ns: UsageNamespace, playground: Playground)
         playground.start_daemon("node-1")
 
 
-async def test_command_that_cannot_run_is_named(ns: UsageNamespace, playground: Playground) -> None:
+async def test_command_that_cannot_run_is_named(
+    ns: UsageNamespace, playground: ControlledPlayground
+) -> None:
     """The daemon reports it after 30 s; the test writes the same status at once."""
     await ns.apply(pod().replace("node-0", "node-1"))
     await ns.apply(marker())
@@ -263,7 +267,7 @@ async def test_command_that_cannot_run_is_named(ns: UsageNamespace, playground: 
 
 
 async def test_writes_that_a_stopped_manager_did_not_make_are_named(
-    ns: UsageNamespace, playground: Playground
+    ns: UsageNamespace, playground: ControlledPlayground
 ) -> None:
     await ns.apply(pod())
     command = "exec: {command: [sh, -c, 'test ! -e bad']}"
@@ -291,7 +295,7 @@ async def test_writes_that_a_stopped_manager_did_not_make_are_named(
 
 
 async def test_absent_leader_is_named_if_a_write_is_missing(
-    ns: UsageNamespace, playground: Playground
+    ns: UsageNamespace, playground: ControlledPlayground
 ) -> None:
     await ns.apply(pod())
     await ns.apply(marker("exec: {command: [sh, -c, 'test ! -e bad']}"))
@@ -332,7 +336,7 @@ async def test_typo_in_a_readiness_gate_is_named(ns: UsageNamespace) -> None:
 
 
 async def test_matching_marker_of_another_namespace_is_named(
-    ns: UsageNamespace, playground: Playground, tmp_path: Path
+    ns: UsageNamespace, playground: ControlledPlayground, tmp_path: Path
 ) -> None:
     await ns.apply(pod(labels=f"{{app: {ns.namespace}}}"))
     selector = f"{{matchLabels: {{app: {ns.namespace}}}}}"
@@ -351,7 +355,9 @@ async def test_matching_marker_of_another_namespace_is_named(
     await playground.api.delete(marker_path(ns.namespace, "default"))
 
 
-async def test_terminating_pod_is_named(ns: UsageNamespace, playground: Playground) -> None:
+async def test_terminating_pod_is_named(
+    ns: UsageNamespace, playground: ControlledPlayground
+) -> None:
     await ns.apply(
         pod("  terminationGracePeriodSeconds: 600").replace(
             "sleep, ", "sh, -c, trap '' TERM; sleep "
@@ -366,7 +372,7 @@ async def test_terminating_pod_is_named(ns: UsageNamespace, playground: Playgrou
 
 
 async def test_unscheduled_pod_has_the_message_of_the_scheduler(
-    ns: UsageNamespace, playground: Playground
+    ns: UsageNamespace, playground: ControlledPlayground
 ) -> None:
     await ns.apply(pod().replace("nodeName: node-0", "schedulerName: nobody"))
     await ns.apply(marker())
@@ -381,7 +387,7 @@ async def test_unscheduled_pod_has_the_message_of_the_scheduler(
 
 
 async def test_nodepodprobe_edited_without_a_manager_is_named(
-    ns: UsageNamespace, playground: Playground
+    ns: UsageNamespace, playground: ControlledPlayground
 ) -> None:
     await ns.apply(pod())
     await ns.apply(marker())
@@ -398,7 +404,7 @@ async def test_nodepodprobe_edited_without_a_manager_is_named(
 
 
 async def test_missing_entry_suggests_the_managers_feature_gate(
-    ns: UsageNamespace, playground: Playground
+    ns: UsageNamespace, playground: ControlledPlayground
 ) -> None:
     await playground.kill_manager()
     process = await asyncio.create_subprocess_exec(

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest_asyncio
-from support.playground import Playground
+from support.playground import ControlledPlayground
 from support.shell import Ran, run
 from support.usage_namespace import UsageNamespace
 
@@ -25,7 +25,7 @@ spec:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def migrate(
-    playground: Playground, ns: UsageNamespace, tmp_path: Path
+    playground: ControlledPlayground, ns: UsageNamespace, tmp_path: Path
 ) -> Callable[[str], Awaitable[Ran]]:
     await ns.apply(MARKER)
 
@@ -64,7 +64,7 @@ async def test_without_check_the_command_line_is_wrong(
 
 
 async def test_a_kind_that_the_user_may_not_list_is_a_note(
-    migrate: Callable[[str], Awaitable[Ran]], playground: Playground, ns: UsageNamespace
+    migrate: Callable[[str], Awaitable[Ran]], playground: ControlledPlayground, ns: UsageNamespace
 ) -> None:
     faults = playground.server.faults
     faults.fail(

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 from support.pages import ROOT, Block, block, blocks_of
-from support.playground import Playground
+from support.playground import ControlledPlayground
 from support.raw_api import marker_path, pod_path
 from support.shell import environment
 from support.usage_namespace import UsageNamespace
@@ -31,7 +31,7 @@ def recipe(heading: str) -> Block:
 
 
 async def test_a_scale_in_deletes_the_idle_game_server_first(
-    ns: UsageNamespace, playground: Playground
+    ns: UsageNamespace, playground: ControlledPlayground
 ) -> None:
     await apply(ns, recipe("Idle game servers: scale in the empty ones first"))
     first, second = await ns.pod_names(2)
@@ -145,7 +145,7 @@ async def test_a_busy_pod_blocks_eviction_until_it_is_done(ns: UsageNamespace) -
 
 
 async def test_a_pod_is_ready_once_its_cache_is_warm_and_stays_so_without_the_marker(
-    ns: UsageNamespace, playground: Playground
+    ns: UsageNamespace, playground: ControlledPlayground
 ) -> None:
     await apply(ns, recipe("Readiness gate: traffic when the cache is warm"))
     gate = "shop.example.com/cache-warm"
@@ -178,7 +178,7 @@ async def serverless_manager(playground: Any) -> AsyncIterator[None]:
 
 
 async def test_what_a_provider_reports_is_marked_as_the_policies_say(
-    ns: UsageNamespace, playground: Playground
+    ns: UsageNamespace, playground: ControlledPlayground
 ) -> None:
     heading = "Serverless pods"
     (marker,) = recipe(heading).documents

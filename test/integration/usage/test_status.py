@@ -16,7 +16,7 @@ import pytest
 import pytest_asyncio
 import yaml
 from support.patience import PATIENCE_SECONDS
-from support.playground import Playground
+from support.playground import ControlledPlayground
 from support.shell import Ran, environment, run
 from support.usage_namespace import UsageNamespace
 
@@ -44,7 +44,9 @@ spec:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def shell(playground: Playground, ns: UsageNamespace, tmp_path: Path) -> AsyncIterator[Shell]:
+async def shell(
+    playground: ControlledPlayground, ns: UsageNamespace, tmp_path: Path
+) -> AsyncIterator[Shell]:
     """A shell in a namespace with a marker and a pod that has its result."""
     await ns.apply(POD)
     await ns.explained("web", "")
@@ -52,7 +54,7 @@ async def shell(playground: Playground, ns: UsageNamespace, tmp_path: Path) -> A
 
 
 @pytest.fixture
-def forbid(playground: Playground) -> Iterator[Callable[[str], None]]:
+def forbid(playground: ControlledPlayground) -> Iterator[Callable[[str], None]]:
     faults = playground.server.faults
 
     def lists_of(resource: str) -> None:
@@ -157,7 +159,7 @@ async def test_json_of_several_pods_is_a_list(shell: Shell, ns: UsageNamespace) 
     ],
 )
 async def test_refused_request_has_a_remedy(
-    shell: Shell, playground: Playground, resource: str, code: int, reason: str, text: str
+    shell: Shell, playground: ControlledPlayground, resource: str, code: int, reason: str, text: str
 ) -> None:
     faults = playground.server.faults
     faults.fail(code=code, reason=reason, message="no", verb="list", resource=resource, times=None)
@@ -194,7 +196,7 @@ async def test_kubectl_completes_the_plugin(shell: Shell, ns: UsageNamespace) ->
 
 
 async def test_watch_prints_every_change(
-    shell: Shell, playground: Playground, ns: UsageNamespace
+    shell: Shell, playground: ControlledPlayground, ns: UsageNamespace
 ) -> None:
     process = await asyncio.create_subprocess_exec(
         "kruise-probe", "status", "-n", ns.namespace, "--watch", "-o", "json",
@@ -225,7 +227,7 @@ async def test_watch_notes_that_the_api_server_does_not_respond(
     shell: Shell, form: str, pattern: str
 ) -> None:
     documents = [LoadedObject("here", each) for each in yaml.safe_load_all(POD)]
-    async with Playground(documents=documents) as stopping:
+    async with ControlledPlayground(documents=documents) as stopping:
         process = await asyncio.create_subprocess_exec(
             "kruise-probe", "status", "-A", "--watch", "-o", form,
             env=environment(stopping.kubeconfig),
@@ -250,7 +252,7 @@ async def test_watch_notes_that_the_api_server_does_not_respond(
 
 @pytest.mark.parametrize("form", ["json", "table"])
 async def test_watch_ends_silently_if_the_pipe_is_closed(
-    shell: Shell, playground: Playground, ns: UsageNamespace, form: str
+    shell: Shell, playground: ControlledPlayground, ns: UsageNamespace, form: str
 ) -> None:
     process = await asyncio.create_subprocess_exec(
         "kruise-probe", "status", "-n", ns.namespace, "--watch", "-o", form,
@@ -296,7 +298,7 @@ async def test_closed_output_is_no_error(shell: Shell, ns: UsageNamespace, comma
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 async def test_watch_restores_the_terminal_on_a_signal(
-    shell: Shell, playground: Playground, ns: UsageNamespace, number: int
+    shell: Shell, playground: ControlledPlayground, ns: UsageNamespace, number: int
 ) -> None:
     async with on_terminal(playground, ns, "xterm") as (process, terminal, _):
         output = await read_until(terminal, "Succeeded")
@@ -315,7 +317,7 @@ async def test_watch_restores_the_terminal_on_a_signal(
     ],
 )
 async def test_watch_into_a_pipe_ends_with_the_documented_code(
-    shell: Shell, playground: Playground, ns: UsageNamespace, number: int, code: int
+    shell: Shell, playground: ControlledPlayground, ns: UsageNamespace, number: int, code: int
 ) -> None:
     process = await asyncio.create_subprocess_exec(
         "kruise-probe", "status", "-n", ns.namespace, "--watch",
@@ -337,7 +339,7 @@ async def test_watch_into_a_pipe_ends_with_the_documented_code(
 
 
 async def test_watch_ends_silently_if_the_terminal_is_closed(
-    shell: Shell, playground: Playground, ns: UsageNamespace
+    shell: Shell, playground: ControlledPlayground, ns: UsageNamespace
 ) -> None:
     async with on_terminal(playground, ns, "xterm") as (process, terminal, hang_up):
         await read_until(terminal, "Succeeded")
@@ -348,7 +350,7 @@ async def test_watch_ends_silently_if_the_terminal_is_closed(
 
 
 async def test_watch_prints_changes_on_a_dumb_terminal(
-    shell: Shell, playground: Playground, ns: UsageNamespace
+    shell: Shell, playground: ControlledPlayground, ns: UsageNamespace
 ) -> None:
     async with on_terminal(playground, ns, "dumb") as (_, terminal, _):
         assert ALTERNATE_SCREEN not in await read_until(terminal, "Succeeded")
@@ -359,7 +361,7 @@ ALTERNATE_SCREEN, LEAVE_SCREEN, SHOW_CURSOR = "\x1b[?1049h", "\x1b[?1049l", "\x1
 
 @asynccontextmanager
 async def on_terminal(
-    playground: Playground, ns: UsageNamespace, term: str
+    playground: ControlledPlayground, ns: UsageNamespace, term: str
 ) -> AsyncIterator[tuple[Any, Any, Any]]:
     """Run `status --watch` on a terminal; yield the process, the terminal's output, and how to close it."""
     controller, terminal = pty.openpty()

@@ -26,25 +26,27 @@ def stop(world: World, process: str, seconds: float) -> None:
 
 def sever(world: World, process: str, seconds: float, watches_only: bool) -> None:
     """Delay all requests and watch events of a process, or its watch events only."""
-    link = world.processes[process].link
-    if link is not None and not link.dead:
-        link.sever(watches_only=watches_only)
-        world.begin_fault(f"sever {process}", seconds, link.heal)
+    connection = world.processes[process].connection
+    if connection is not None and not connection.dead:
+        connection.sever(watches_only=watches_only)
+        world.begin_fault(f"sever {process}", seconds, connection.heal)
 
 
 def cut_streams(world: World, process: str) -> None:
     """Break the watches of a process."""
-    link = world.processes[process].link
-    if link is not None:
-        link.cut_streams()
+    connection = world.processes[process].connection
+    if connection is not None:
+        connection.cut_streams()
 
 
 def disturb(world: World, process: str, seconds: float, chances: tuple[float, ...]) -> None:
     """Lose, repeat, delay and refuse single requests."""
-    link = world.processes[process].link
-    if link is not None:
-        link.chances = Chances(*chances)
-        world.begin_fault(f"disturb {process}", seconds, lambda: setattr(link, "chances", QUIET))
+    connection = world.processes[process].connection
+    if connection is not None:
+        connection.chances = Chances(*chances)
+        world.begin_fault(
+            f"disturb {process}", seconds, lambda: setattr(connection, "chances", QUIET)
+        )
 
 
 def lag(world: World, server: int, seconds: float) -> None:

@@ -1,6 +1,6 @@
-"""The faulty links of simulated processes to the API servers.
+"""The faulty connections of simulated processes to the API servers.
 
-`Link` takes the place of the client's transport, so everything above it (deadlines, retries, decoding, informers) is the
+`FaultyConnection` takes the place of the client's transport, so everything above it (deadlines, retries, decoding, informers) is the
 product's.
 """
 
@@ -44,7 +44,7 @@ class Sent(NamedTuple):
     version: str
 
 
-class Stream(ResponseStream):
+class SimulatedStream(ResponseStream):
     """The client's end of a watch."""
 
     def __init__(self, request: Request, on_close: Callable[[], None]) -> None:
@@ -98,7 +98,7 @@ QUIET = Chances()
 LATENCY_SECONDS = 0.002
 
 
-class Link:
+class FaultyConnection:
     """The connection of one process to an API server; takes the place of the client's transport.
 
     Attributes:
@@ -128,15 +128,15 @@ class Link:
         self._agent = user_agent
         self._on_send = on_send
         self._healed = asyncio.Event()
-        self._streams: dict[Stream, asyncio.Task[None]] = {}
+        self._streams: dict[SimulatedStream, asyncio.Task[None]] = {}
         self._world = Context()
 
     def client(
         self, *, field_manager: str, before_send: Callable[[], None] | None = None, **_: object
     ) -> RestClient:
-        """A client of the product over this link, with its own configuration; a `Manager`'s `new_client`."""
+        """A client of the product over this connection, with its own configuration; a `Manager`'s `new_client`."""
         client = RestClient(config=CONFIG, field_manager=field_manager, user_agent=self._agent)
-        bound = _BoundLink(self, before_send)
+        bound = _BoundTransport(self, before_send)
         client._transport = client._sender._transport = bound
         return client
 
@@ -239,16 +239,16 @@ class Link:
             watch = self._servers.watch(request, self._agent)
         except Failure as failure:
             return refusal(failure)
-        stream = Stream(request, lambda: self._close(stream))
+        stream = SimulatedStream(request, lambda: self._close(stream))
         self._streams[stream] = self._servers.spawn(self._pump(watch, stream), self._world)
         return Response(200, None, b"", stream)
 
-    def _close(self, stream: Stream) -> None:
+    def _close(self, stream: SimulatedStream) -> None:
         pump = self._streams.pop(stream, None)
         if pump is not None:
             pump.cancel()
 
-    async def _pump(self, watch: Watch, stream: Stream) -> None:
+    async def _pump(self, watch: Watch, stream: SimulatedStream) -> None:
         try:
             frames = watch.frames()
             assert isinstance(frames, AsyncGenerator)
@@ -264,21 +264,21 @@ class Link:
             watch.close()
 
 
-class _BoundLink(Transport):
-    """A link with the check of one client."""
+class _BoundTransport(Transport):
+    """A connection with the check of one client."""
 
-    def __init__(self, link: Link, check: Callable[[], None] | None) -> None:
-        self._link = link
+    def __init__(self, connection: FaultyConnection, check: Callable[[], None] | None) -> None:
+        self._connection = connection
         self._check = check
 
-    async def __aenter__(self) -> "_BoundLink":
+    async def __aenter__(self) -> "_BoundTransport":
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """The link outlives its clients."""
+        """The connection outlives its clients."""
 
     async def round_trip(self, request: Request, authorization: str | None) -> Response:
-        return await self._link.exchange(request, self._check)
+        return await self._connection.exchange(request, self._check)
 
     async def open_stream(self, request: Request, authorization: str | None) -> Response:
-        return await self._link.open(request)
+        return await self._connection.open(request)

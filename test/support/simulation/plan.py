@@ -24,7 +24,7 @@ STEADY_AT_SECONDS = 160.0
 LONGEST_FAULT_SECONDS = 30.0
 
 
-class Step(NamedTuple):
+class PlanStep(NamedTuple):
     """`name` is a function of `edits` or `faults`, called with a world and `arguments` at virtual second `at`."""
 
     at: float
@@ -39,14 +39,14 @@ class Step(NamedTuple):
         ACTIONS[self.name].apply(world, *self.arguments)
 
 
-class Plan(NamedTuple):
+class SimulationPlan(NamedTuple):
     """`seed` also decides the order of ready tasks and the latencies; so a plan and its seed are one run.
 
     A plan is steady if its faults come after all edits have taken effect.
     """
 
     seed: int
-    steps: tuple[Step, ...]
+    steps: tuple[PlanStep, ...]
     steady: bool = False
 
     def __str__(self) -> str:
@@ -142,7 +142,7 @@ FAULTS = _by_name(
 ACTIONS = {**EDITS, **FAULTS}
 
 
-def make_plan(seed: int) -> Plan:
+def make_plan(seed: int) -> SimulationPlan:
     """A third of all plans is steady."""
     random = Random(seed)
     steady = seed % 3 == 0
@@ -150,21 +150,25 @@ def make_plan(seed: int) -> Plan:
     fault_steps = _steps(random, FAULTS, random.randint(int(steady), 6))
     if steady:
         fault_steps = [each._replace(at=each.at + STEADY_AT_SECONDS) for each in fault_steps]
-    first = Step(round(random.uniform(0, 3), 3), "put_marker", _put_marker(random))
-    return Plan(seed, tuple(sorted([first, *edit_steps, *fault_steps])), steady)
+    first = PlanStep(round(random.uniform(0, 3), 3), "put_marker", _put_marker(random))
+    return SimulationPlan(seed, tuple(sorted([first, *edit_steps, *fault_steps])), steady)
 
 
-def _steps(random: Random, actions: dict[str, Action], count: int) -> list[Step]:
+def _steps(random: Random, actions: dict[str, Action], count: int) -> list[PlanStep]:
     names = random.choices(list(actions), [each.weight for each in actions.values()], k=count)
     return [
-        Step(round(random.uniform(0, EDITING_SECONDS), 3), each, actions[each].arguments(random))
+        PlanStep(
+            round(random.uniform(0, EDITING_SECONDS), 3), each, actions[each].arguments(random)
+        )
         for each in names
     ]
 
 
-def shrink(plan: Plan, fails: Callable[[Plan], bool], *, runs: int = 80) -> Plan:
+def shrink(
+    plan: SimulationPlan, fails: Callable[[SimulationPlan], bool], *, runs: int = 80
+) -> SimulationPlan:
     """Leave out steps while the plan still fails (delta debugging), with at most that many runs."""
-    steps: Sequence[Step] = plan.steps
+    steps: Sequence[PlanStep] = plan.steps
     size = max(len(steps) // 2, 1)
     while size:
         start = 0

@@ -1,6 +1,6 @@
 """The processes of a simulation: managers and daemons, wired as the command line wires them, without HTTP servers.
 
-Every start is a new process with a new link. A kill cuts the link first and then cancels the tasks, so nothing that the
+Every start is a new process with a new connection. A kill cuts the connection first and then cancels the tasks, so nothing that the
 process does while it ends can be seen from outside. What it had sent may still arrive.
 """
 
@@ -16,7 +16,7 @@ from typing import NoReturn
 from prometheus_client import CollectorRegistry
 from support.fake_runtime import ScriptedRuntime
 from support.simulation.loop import PROCESS
-from support.simulation.network import CONFIG, Link, Sent
+from support.simulation.network import CONFIG, FaultyConnection, Sent
 from support.simulation.servers import ApiServers
 
 from kruise_probe.api.errors import FatalError
@@ -76,14 +76,14 @@ class Surroundings:
         self.on_send = on_send
 
 
-class Process(ABC):
+class SimulatedProcess(ABC):
     """A program that is started, killed and started again. `skew_seconds` is the error of its clock."""
 
     def __init__(self, name: str, around: Surroundings) -> None:
         self.name = name
         self.skew_seconds = 0.0
         self.server = 0
-        self.link: Link | None = None
+        self.connection: FaultyConnection | None = None
         self._around = around
         self._task: asyncio.Task[None] | None = None
         self._ending: set[asyncio.Task[None]] = set()
@@ -100,8 +100,8 @@ class Process(ABC):
 
     def kill(self) -> None:
         """As SIGKILL."""
-        if self.link is not None:
-            self.link.kill()
+        if self.connection is not None:
+            self.connection.kill()
         self._cancel()
 
     def terminate(self) -> None:
@@ -117,35 +117,35 @@ class Process(ABC):
 
     async def _keep_running(self) -> None:
         while True:
-            self.link = link = Link(
+            self.connection = connection = FaultyConnection(
                 self._around.servers,
                 self._around.random,
                 user_agent=self.name,
                 on_send=self._around.on_send,
             )
-            link.server = self.server
+            connection.server = self.server
             try:
-                await self._run(link)
+                await self._run(connection)
             except (FatalError, BaseExceptionGroup) as error:
                 self._around.log(self.name, f"ended: {error}")
                 if isinstance(error, BaseExceptionGroup) and not _fatal(error):
                     raise
             finally:
-                link.kill()
+                connection.kill()
             await asyncio.sleep(RESTART_SECONDS)
 
     def now(self) -> datetime:
         return self._around.clock() + timedelta(seconds=self.skew_seconds)
 
     @abstractmethod
-    async def _run(self, link: Link) -> None: ...
+    async def _run(self, connection: FaultyConnection) -> None: ...
 
 
 def _fatal(group: BaseExceptionGroup[BaseException]) -> bool:
     return group.split(FatalError)[1] is None
 
 
-class ManagerProcess(Process):
+class SimulatedManager(SimulatedProcess):
     """`kruise-probe manager` with leader election."""
 
     elector: LeaderElector | None = None
@@ -154,7 +154,7 @@ class ManagerProcess(Process):
     def leads(self) -> bool:
         return self.running and self.elector is not None and self.elector.is_leader
 
-    async def _run(self, link: Link) -> None:
+    async def _run(self, connection: FaultyConnection) -> None:
         identity = f"{self.name}_{self._around.random.randrange(2**32):x}"
         manager = Manager(
             CONFIG,
@@ -162,7 +162,7 @@ class ManagerProcess(Process):
             leader_election=LeaderElection(SYSTEM_NAMESPACE, LEASE_ID, identity),
             hostname=self.name,
             resync_seconds=600.0,
-            new_client=link.client,
+            new_client=connection.client,
             now=self.now,
         )
         product.build(manager, product.ManagerOptions(SYSTEM_NAMESPACE), now=self.now)
@@ -170,7 +170,7 @@ class ManagerProcess(Process):
         await manager.start()
 
 
-class DaemonProcess(Process):
+class SimulatedDaemon(SimulatedProcess):
     """`kruise-probe daemon` of one node."""
 
     def __init__(
@@ -180,8 +180,8 @@ class DaemonProcess(Process):
         self.node = node
         self._runtime = runtime
 
-    async def _run(self, link: Link) -> None:
-        client = link.client(field_manager=DAEMON_FIELD_MANAGER)
+    async def _run(self, connection: FaultyConnection) -> None:
+        client = connection.client(field_manager=DAEMON_FIELD_MANAGER)
         informer = SharedInformer(
             ResourceListerWatcher(
                 client, NODE_POD_PROBES, field_selector=f"metadata.name={self.node}"

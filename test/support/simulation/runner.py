@@ -11,10 +11,10 @@ from support.builders import Json
 from support.simulation import edits
 from support.simulation.looks import differences, looks, wrong_times
 from support.simulation.loop import SimulatedLoop, capture_logs
-from support.simulation.plan import EDITING_SECONDS, STEADY_AT_SECONDS, Plan, shrink
+from support.simulation.plan import EDITING_SECONDS, STEADY_AT_SECONDS, SimulationPlan, shrink
 from support.simulation.processes import own_metrics
 from support.simulation.safety import Safety
-from support.simulation.world import NODE_NAMES, LogLine, World
+from support.simulation.world import NODE_NAMES, SimulationEvent, World
 
 from kruise_probe.api.names import agent_lease_name
 from kruise_probe.api.resources import MARKERS, NODES, PODS
@@ -34,10 +34,10 @@ LONGEST_PROBE_SECONDS = 25.0
 class Verdict(NamedTuple):
     """`oracle` is empty for a run without a failure. `steps` counts callbacks of the loop."""
 
-    plan: Plan
+    plan: SimulationPlan
     oracle: str
     problems: tuple[str, ...]
-    log: tuple[LogLine, ...]
+    log: tuple[SimulationEvent, ...]
     steps: int
     virtual_seconds: float
 
@@ -81,7 +81,7 @@ def _finish(loop: SimulatedLoop) -> None:
 
 
 def judge(
-    plan: Plan,
+    plan: SimulationPlan,
     *,
     quiet_seconds: float = QUIET_SECONDS,
     watch: Callable[[World], None] = lambda world: None,
@@ -104,7 +104,7 @@ def judge(
 
 def _judge(
     loop: SimulatedLoop,
-    plan: Plan,
+    plan: SimulationPlan,
     quiet_seconds: float,
     worlds: list[World],
     watch: Callable[[World], None],
@@ -143,7 +143,7 @@ async def _writes_at_rest(world: World, safety: Safety, seconds: float) -> list[
     return written or (requests if len(requests) != refreshes else [])
 
 
-async def play(world: World, plan: Plan) -> int:
+async def play(world: World, plan: SimulationPlan) -> int:
     """Populate the world and run the plan to its end; then heal everything.
 
     Returns the number of commits before the first fault of a steady plan.
@@ -271,11 +271,11 @@ def _is_refresh(old: Json | None, new: Json | None) -> bool:
     return content(old) == content(new)
 
 
-def shrunk(verdict: Verdict, judge_again: Callable[[Plan], Verdict] = judge) -> Verdict:
+def shrunk(verdict: Verdict, judge_again: Callable[[SimulationPlan], Verdict] = judge) -> Verdict:
     """The verdict of the shortest plan found that fails by the same oracle."""
     best = verdict
 
-    def fails(plan: Plan) -> bool:
+    def fails(plan: SimulationPlan) -> bool:
         nonlocal best
         again = judge_again(plan)
         if again.oracle == verdict.oracle:

@@ -11,52 +11,52 @@ Differs: no reference traces; each run must end as from scratch, which is strong
 from collections.abc import Iterator
 
 from support.simulation import faults
-from support.simulation.plan import Plan, Step
+from support.simulation.plan import PlanStep, SimulationPlan
 from support.simulation.world import DAEMONS, MANAGERS, Commit, World
 
 HISTORY = (
-    Step(1.0, "put_marker", ("way", 3)),
-    Step(3.0, "put_marker", ("gateway", 12)),
-    Step(14.0, "set_outcome", ("web-1", "way-p", 1, "bad")),
-    Step(15.0, "label", ("web-2", "db")),
-    Step(20.0, "replace_pod", ("web-0", "node-2")),
-    Step(24.0, "put_marker", ("way", 15)),
-    Step(28.0, "recreate_node", ("node-1", 1.0)),
-    Step(32.0, "drop_marker", ("gateway",)),
+    PlanStep(1.0, "put_marker", ("way", 3)),
+    PlanStep(3.0, "put_marker", ("gateway", 12)),
+    PlanStep(14.0, "set_outcome", ("web-1", "way-p", 1, "bad")),
+    PlanStep(15.0, "label", ("web-2", "db")),
+    PlanStep(20.0, "replace_pod", ("web-0", "node-2")),
+    PlanStep(24.0, "put_marker", ("way", 15)),
+    PlanStep(28.0, "recreate_node", ("node-1", 1.0)),
+    PlanStep(32.0, "drop_marker", ("gateway",)),
 )
 
-SUPERSEDED: dict[str, tuple[Step, Step]] = {
+SUPERSEDED: dict[str, tuple[PlanStep, PlanStep]] = {
     "a marker that is created and deleted": (
-        Step(20.0, "put_marker", ("a", 4)),
-        Step(22.0, "drop_marker", ("a",)),
+        PlanStep(20.0, "put_marker", ("a", 4)),
+        PlanStep(22.0, "drop_marker", ("a",)),
     ),
     "a marker that is deleted and created": (
-        Step(20.0, "drop_marker", ("way",)),
-        Step(22.0, "put_marker", ("way", 15)),
+        PlanStep(20.0, "drop_marker", ("way",)),
+        PlanStep(22.0, "put_marker", ("way", 15)),
     ),
     "a label that changes and changes back": (
-        Step(20.0, "label", ("web-1", "db")),
-        Step(22.0, "label", ("web-1", "web")),
+        PlanStep(20.0, "label", ("web-1", "db")),
+        PlanStep(22.0, "label", ("web-1", "web")),
     ),
     "a pod that is replaced twice": (
-        Step(20.0, "replace_pod", ("web-1", "node-1")),
-        Step(22.0, "replace_pod", ("web-1", "node-2")),
+        PlanStep(20.0, "replace_pod", ("web-1", "node-1")),
+        PlanStep(22.0, "replace_pod", ("web-1", "node-2")),
     ),
     "a Node that is registered again": (
-        Step(20.0, "recreate_node", ("node-1", 0.5)),
-        Step(22.0, "recreate_node", ("node-1", 0.5)),
+        PlanStep(20.0, "recreate_node", ("node-1", 0.5)),
+        PlanStep(22.0, "recreate_node", ("node-1", 0.5)),
     ),
     "a NodePodProbe that is deleted": (
-        Step(20.0, "delete_plan", ("node-1",)),
-        Step(22.0, "empty_plan", ("node-1",)),
+        PlanStep(20.0, "delete_plan", ("node-1",)),
+        PlanStep(22.0, "empty_plan", ("node-1",)),
     ),
     "a result that changes and changes back": (
-        Step(20.0, "set_outcome", ("web-1", "way-p", 1, "bad")),
-        Step(29.0, "set_outcome", ("web-1", "way-p", 0, "fine")),
+        PlanStep(20.0, "set_outcome", ("web-1", "way-p", 1, "bad")),
+        PlanStep(29.0, "set_outcome", ("web-1", "way-p", 0, "fine")),
     ),
     "a Lease that is deleted and renewed": (
-        Step(20.0, "age_lease", ("node-1",)),
-        Step(22.0, "delete_lease", ("node-1",)),
+        PlanStep(20.0, "age_lease", ("node-1",)),
+        PlanStep(22.0, "delete_lease", ("node-1",)),
     ),
 }
 
@@ -84,28 +84,30 @@ class KillAfterWrite:
         world.on_commit = on_commit
 
 
-def unobserved(edits: tuple[Step, Step], processes: tuple[str, ...], *, lists: bool) -> Plan:
+def unobserved(
+    edits: tuple[PlanStep, PlanStep], processes: tuple[str, ...], *, lists: bool
+) -> SimulationPlan:
     """`processes` see nothing between the two edits. With `lists`, they have to list again afterwards."""
     first, second = edits
     steps = [HISTORY[0], *edits]
     for process in processes:
-        steps.append(Step(first.at - 0.5, "sever", (process, second.at - first.at + 3.0, True)))
+        steps.append(PlanStep(first.at - 0.5, "sever", (process, second.at - first.at + 3.0, True)))
         if lists:
-            steps.append(Step(second.at + 2.0, "cut_streams", (process,)))
+            steps.append(PlanStep(second.at + 2.0, "cut_streams", (process,)))
     if lists:
-        steps.append(Step(second.at + 1.0, "expire", ()))
-    return Plan(0, tuple(sorted(steps)))
+        steps.append(PlanStep(second.at + 1.0, "expire", ()))
+    return SimulationPlan(0, tuple(sorted(steps)))
 
 
-def stale() -> Iterator[tuple[str, Plan]]:
+def stale() -> Iterator[tuple[str, SimulationPlan]]:
     """Restarts against the frozen server 1 at every second of the history, with and without a leader on server 0."""
     for process in (*MANAGERS, *DAEMONS):
         for at in (10.0, 21.0, 29.0):
             steps = (
                 *HISTORY,
-                Step(0.5, "connect", (process, 1)),
-                Step(0.6, "kill", (process, 0.0)),
-                Step(at, "lag", (1, 20.0)),
-                Step(at + 4.0, "kill", (process, 0.5)),
+                PlanStep(0.5, "connect", (process, 1)),
+                PlanStep(0.6, "kill", (process, 0.0)),
+                PlanStep(at, "lag", (1, 20.0)),
+                PlanStep(at + 4.0, "kill", (process, 0.5)),
             )
-            yield f"{process} at {at:g} s", Plan(0, tuple(sorted(steps)))
+            yield f"{process} at {at:g} s", SimulationPlan(0, tuple(sorted(steps)))

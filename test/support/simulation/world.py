@@ -15,7 +15,12 @@ from support.builders import Json
 from support.fake_runtime import EPOCH, ExecCall, FakeContainer, ScriptedRuntime
 from support.simulation.loop import SimulatedLoop
 from support.simulation.network import Sent
-from support.simulation.processes import DaemonProcess, ManagerProcess, Process, Surroundings
+from support.simulation.processes import (
+    SimulatedDaemon,
+    SimulatedManager,
+    SimulatedProcess,
+    Surroundings,
+)
 from support.simulation.servers import ApiServers
 
 from kruise_probe.api.kinds import Resource
@@ -46,7 +51,7 @@ APPS = ("web", "db")
 NAMESPACE = "default"
 
 
-class LogLine(NamedTuple):
+class SimulationEvent(NamedTuple):
     """One event: virtual seconds, process and text."""
 
     at: float
@@ -136,7 +141,7 @@ class World:
 
     def __init__(self, seed: int, *, managers: int = 2) -> None:
         self.random = Random(seed)
-        self.log: list[LogLine] = []
+        self.log: list[SimulationEvent] = []
         self.commits: list[Commit] = []
         self.outcomes: dict[tuple[str, str], tuple[int, str]] = {}
         self.on_send: Callable[[Sent], None] = lambda sent: None
@@ -164,12 +169,12 @@ class World:
             on_send=lambda sent: self.on_send(sent),
         )
         self.runtimes = {each: ScriptedRuntime(has_events=True) for each in NODE_NAMES}
-        self.managers = [ManagerProcess(each, around) for each in MANAGERS[:managers]]
+        self.managers = [SimulatedManager(each, around) for each in MANAGERS[:managers]]
         self.daemons = [
-            DaemonProcess(f"daemon-{node}", node, runtime, around)
+            SimulatedDaemon(f"daemon-{node}", node, runtime, around)
             for node, runtime in self.runtimes.items()
         ]
-        self.processes: dict[str, Process] = {
+        self.processes: dict[str, SimulatedProcess] = {
             each.name: each for each in (*self.managers, *self.daemons)
         }
         self.containers: dict[str, FakeContainer] = {}
@@ -189,7 +194,7 @@ class World:
         return self.moved_clock or self.clock()
 
     def note(self, process: str, event: str) -> None:
-        self.log.append(LogLine(self.loop.time(), process, event))
+        self.log.append(SimulationEvent(self.loop.time(), process, event))
 
     def _observe(self, kind: Kind, old: Stored | None, new: Stored | None) -> None:
         if kind.resource not in self._watched:

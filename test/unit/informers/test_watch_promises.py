@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.background import background
 from support.fake_source import FakeSource, thing
-from support.watch_validation import BOOKMARK, Change, watch_problems
+from support.watch_validation import BOOKMARK, WatchedChange, watch_problems
 
 from kruise_probe.api.errors import ConnectionFailed, TooManyRequests
 from kruise_probe.api.keys import NamespacedName
@@ -18,10 +18,10 @@ from kruise_probe.api.meta import ApiObject
 from kruise_probe.informers.shared_informer import SharedInformer
 
 HISTORY = [
-    Change(1, "ADDED", "a"),
-    Change(2, "ADDED", "b"),
-    Change(4, "MODIFIED", "a"),
-    Change(5, "DELETED", "b"),
+    WatchedChange(1, "ADDED", "a"),
+    WatchedChange(2, "ADDED", "b"),
+    WatchedChange(4, "MODIFIED", "a"),
+    WatchedChange(5, "DELETED", "b"),
 ]
 ONE, TWO, FOUR, FIVE = HISTORY
 
@@ -33,10 +33,12 @@ ONE, TWO, FOUR, FIVE = HISTORY
         pytest.param([FOUR, FIVE], 2, 5, id="from-a-version"),
         pytest.param([], 5, 5, id="nothing-new"),
         pytest.param([ONE], 0, 0, id="ended-early"),
-        pytest.param([ONE, TWO, Change(3, BOOKMARK), FOUR, FIVE, Change(5, BOOKMARK)], 0, 5, id="bookmarks"),
+        pytest.param([ONE, TWO, WatchedChange(3, BOOKMARK), FOUR, FIVE, WatchedChange(5, BOOKMARK)], 0, 5, id="bookmarks"),
     ],
 )  # fmt: skip
-def test_a_correct_stream_has_no_problem(events: list[Change], since: int, until: int) -> None:
+def test_a_correct_stream_has_no_problem(
+    events: list[WatchedChange], since: int, until: int
+) -> None:
     assert watch_problems(HISTORY, events, since=since, until=until) == []
 
 
@@ -49,14 +51,14 @@ def test_a_correct_stream_has_no_problem(events: list[Change], since: int, until
         pytest.param([ONE, TWO], 0, 5, {"resumable"}, id="left-out-at-the-end"),
         pytest.param([TWO, FOUR, FIVE], 2, 0, {"resumable"}, id="from-before-its-version"),
         pytest.param([FOUR, FIVE], 0, 0, {"resumable"}, id="begins-too-late"),
-        pytest.param([ONE, Change(3, BOOKMARK), TWO], 0, 0, {"bookmarkable", "ordered"}, id="bookmark-too-early"),
-        pytest.param([ONE, Change(2, BOOKMARK)], 0, 0, {"bookmarkable"}, id="bookmark-of-what-never-came"),
-        pytest.param([ONE, TWO, Change(3, "ADDED", "c")], 0, 0, {"true"}, id="invented"),
-        pytest.param([Change(1, "MODIFIED", "a")], 0, 0, {"true", "resumable"}, id="another-type"),
+        pytest.param([ONE, WatchedChange(3, BOOKMARK), TWO], 0, 0, {"bookmarkable", "ordered"}, id="bookmark-too-early"),
+        pytest.param([ONE, WatchedChange(2, BOOKMARK)], 0, 0, {"bookmarkable"}, id="bookmark-of-what-never-came"),
+        pytest.param([ONE, TWO, WatchedChange(3, "ADDED", "c")], 0, 0, {"true"}, id="invented"),
+        pytest.param([WatchedChange(1, "MODIFIED", "a")], 0, 0, {"true", "resumable"}, id="another-type"),
     ],
 )  # fmt: skip
 def test_each_rule_is_noticed_on_a_broken_stream(
-    events: list[Change], since: int, until: int, rules: set[str]
+    events: list[WatchedChange], since: int, until: int, rules: set[str]
 ) -> None:
     problems = watch_problems(HISTORY, events, since=since, until=until)
     assert {each.partition(":")[0] for each in problems} == rules
@@ -69,8 +71,8 @@ class History:
         self.source: FakeSource[ApiObject] = FakeSource()
         self.source.on_watch = self._refuse
         self.refusals: list[Exception] = []
-        self.written: list[Change] = []
-        self.received: list[Change] = []
+        self.written: list[WatchedChange] = []
+        self.received: list[WatchedChange] = []
         self._deleted: dict[tuple[str, str], int] = {}
 
     def _refuse(self) -> None:
@@ -81,7 +83,7 @@ class History:
         key = NamespacedName("ns", name)
         type = "MODIFIED" if key in self.source.objects else "ADDED"
         stored = self.source.put(thing(name))
-        self.written.append(Change(int(stored.resource_version), type, name))
+        self.written.append(WatchedChange(int(stored.resource_version), type, name))
 
     def delete(self, name: str) -> None:
         last = self.source.objects.get(NamespacedName("ns", name))
@@ -89,19 +91,19 @@ class History:
             self.source.delete(last.key)
             version = int(self.source.resource_version)
             self._deleted[name, last.resource_version] = version
-            self.written.append(Change(version, "DELETED", name))
+            self.written.append(WatchedChange(version, "DELETED", name))
 
     def on_add(self, obj: ApiObject, is_initial: bool) -> None:
-        self.received.append(Change(int(obj.resource_version), "ADDED", obj.key.name))
+        self.received.append(WatchedChange(int(obj.resource_version), "ADDED", obj.key.name))
 
     def on_update(self, old: ApiObject, new: ApiObject) -> None:
-        self.received.append(Change(int(new.resource_version), "MODIFIED", new.key.name))
+        self.received.append(WatchedChange(int(new.resource_version), "MODIFIED", new.key.name))
 
     def on_delete(self, last_known: ApiObject) -> None:
         """A handler gets the state before the deletion, which identifies it."""
         name = last_known.key.name
         version = self._deleted.get((name, last_known.resource_version), 0)
-        self.received.append(Change(version, "DELETED", name))
+        self.received.append(WatchedChange(version, "DELETED", name))
 
     async def recover(self) -> None:
         self.refusals.clear()

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from prometheus_client import REGISTRY
-from support.fake_leases import FakeLeases, LeaseLink
+from support.fake_leases import FakeElectionClient, FakeLeases
 
 from kruise_probe.api.errors import ConnectionFailed
 from kruise_probe.api.times import utc_now
@@ -40,7 +40,7 @@ class Process:
         skew: timedelta = timedelta(),
         durations: Durations = DEFAULT_DURATIONS,
     ) -> None:
-        self.link = LeaseLink(leases)
+        self.link = FakeElectionClient(leases)
         self.name = name
         self.led = 0
         self.ended: list[str] = []
@@ -445,7 +445,7 @@ async def test_durations_that_allow_two_leaders_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match=words):
         LeaderElector(
-            LeaseLink(FakeLeases()),
+            FakeElectionClient(FakeLeases()),
             namespace="n",
             name="l",
             identity="i",

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.watch_validation import Change, watch_problems
+from support.watch_validation import WatchedChange, watch_problems
 
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe_playground.apiserver.builtin import builtin_kinds
@@ -36,8 +36,8 @@ class Server:
     def __init__(self) -> None:
         self.registry = Registry(kinds(), now=lambda: EPOCH)
         self.handlers = VerbHandlers(self.registry)
-        self.written: list[Change] = []
-        self.selected: list[Change] = []
+        self.written: list[WatchedChange] = []
+        self.selected: list[WatchedChange] = []
 
     @property
     def version(self) -> int:
@@ -75,10 +75,10 @@ class Server:
         self._note(self.written, name, before is not None, app is not None)
         self._note(self.selected, name, before == SELECTED, app == SELECTED)
 
-    def _note(self, history: list[Change], name: str, was: bool, is_now: bool) -> None:
+    def _note(self, history: list[WatchedChange], name: str, was: bool, is_now: bool) -> None:
         if was or is_now:
             type = "DELETED" if not is_now else "MODIFIED" if was else "ADDED"
-            history.append(Change(self.version, type, name))
+            history.append(WatchedChange(self.version, type, name))
 
 
 class Client:
@@ -88,7 +88,7 @@ class Client:
         self._server = server
         self._selective = selective
         self._since = self._newest = since
-        self._events: list[Change] = []
+        self._events: list[WatchedChange] = []
         self._task = asyncio.create_task(self._read())
 
     async def reconnect(self) -> None:
@@ -122,7 +122,7 @@ class Client:
     def _receive(self, event: Any) -> None:
         metadata = event["object"]["metadata"]
         self._newest = int(metadata["resourceVersion"])
-        self._events.append(Change(self._newest, event["type"], metadata.get("name", "")))
+        self._events.append(WatchedChange(self._newest, event["type"], metadata.get("name", "")))
 
     def problems(self) -> list[str]:
         server = self._server
