@@ -178,7 +178,7 @@ class FakeContainers:
             callback()
 
     async def run(self) -> None:
-        await asyncio.SentEvent().wait()
+        await asyncio.Event().wait()
 
 
 class FakeHostAddresses:
@@ -322,7 +322,7 @@ class FakeNodeApi:
         self.lease_writes: list[float] = []
         self.lease_patches: list[dict[str, Any]] = []
         self._version = 100
-        self._written = asyncio.SentEvent()
+        self._written = asyncio.Event()
         self._handlers: list[EventHandler[NodePodProbe]] = []
 
     @property
@@ -404,7 +404,7 @@ class FakeNodeApi:
         if self.object is not None:
             for handler in self._handlers:
                 handler.on_add(self.object, True)
-        await asyncio.SentEvent().wait()
+        await asyncio.Event().wait()
 
     # The client.
 
@@ -520,7 +520,7 @@ class FakeRecorder:
     async def flush(self) -> None: ...
 
     async def run(self) -> None:
-        await asyncio.SentEvent().wait()
+        await asyncio.Event().wait()
 
 
 class ScriptedNode:
