@@ -72,7 +72,7 @@ class StoppableNode(EmbeddedNode):
             await self.runtime.stop_container(container, 0)
 
 
-class ControlledPlayground(session.ControlledPlayground):
+class ControlledPlayground(session.Playground):
     api: RawApi
     server: ApiServer
 
