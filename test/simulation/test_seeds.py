@@ -6,7 +6,7 @@ from time import monotonic
 
 from support.output import print_line
 from support.simulation.plan import make_plan
-from support.simulation.runner import HOUR_SECONDS, QUIET_SECONDS, Verdict, judge, shrunk
+from support.simulation.runner import HOUR_SECONDS, QUIET_SECONDS, RunResult, judge, shrunk
 
 HOUR_EVERY = 50
 """At rest, every so many seeds are watched for an hour instead of `QUIET_SECONDS`."""
@@ -19,17 +19,17 @@ def quiet_seconds(seed: int) -> float:
 def test_faults_and_edits_end_as_from_scratch_and_nothing_unsafe_happens(
     seeds: range, ends_at: float, record_property: Callable[[str, object], None]
 ) -> None:
-    failed: list[Verdict] = []
+    failed: list[RunResult] = []
     count, steps, seconds = 0, 0, 0.0
     for seed in seeds:
         if monotonic() > ends_at:
             break
         count += 1
-        verdict = judge(make_plan(seed), quiet_seconds=quiet_seconds(seed))
-        steps += verdict.steps
-        seconds += verdict.virtual_seconds
-        if verdict.oracle:
-            failed.append(verdict)
+        result = judge(make_plan(seed), quiet_seconds=quiet_seconds(seed))
+        steps += result.steps
+        seconds += result.virtual_seconds
+        if result.oracle:
+            failed.append(result)
         gc.collect()
     record_property("simulated", (count, steps, seconds))
     for each in failed[:1]:

@@ -17,10 +17,10 @@ def test_a_kill_after_any_write_ends_as_from_scratch(processes: tuple[str, ...],
     number = part + 1
     while True:
         kill = KillAfterWrite(number, processes)
-        verdict = judge(
+        result = judge(
             SimulationPlan(number, HISTORY), quiet_seconds=QUIET_SECONDS, watch=kill.watch
         )
-        assert not verdict.oracle, f"write {number}: {verdict}"
+        assert not result.oracle, f"write {number}: {result}"
         if not kill.killed:
             break
         number += 4
@@ -34,11 +34,11 @@ def test_a_kill_after_any_write_ends_as_from_scratch(processes: tuple[str, ...],
 def test_a_state_that_nobody_observed_leaves_nothing(
     processes: tuple[str, ...], edits: tuple[PlanStep, PlanStep], lists: bool
 ) -> None:
-    verdict = judge(unobserved(edits, processes, lists=lists), quiet_seconds=QUIET_SECONDS)
-    assert not verdict.oracle, verdict
+    result = judge(unobserved(edits, processes, lists=lists), quiet_seconds=QUIET_SECONDS)
+    assert not result.oracle, result
 
 
 @pytest.mark.parametrize("plan", [pytest.param(plan, id=name) for name, plan in stale()])
 def test_a_restart_against_a_frozen_server_ends_as_from_scratch(plan: SimulationPlan) -> None:
-    verdict = judge(plan, quiet_seconds=QUIET_SECONDS)
-    assert not verdict.oracle, verdict
+    result = judge(plan, quiet_seconds=QUIET_SECONDS)
+    assert not result.oracle, result

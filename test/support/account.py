@@ -1,4 +1,4 @@
-"""Requests with one bearer token and nothing in between: kubectl reads before it patches, a daemon does not."""
+"""Requests with a bearer token, without kubectl, which reads an object before it patches it."""
 
 import base64
 import json
@@ -21,7 +21,7 @@ class TextResponse(NamedTuple):
 
 
 class TokenClient:
-    """Who a token says one is, at the API server of `admin`'s kubeconfig."""
+    """Sends requests with a token to the API server of `admin`'s kubeconfig."""
 
     def __init__(self, admin: Kubectl, token: str) -> None:
         view = admin.run("config", "view", "--raw", "--flatten", "--minify", "-o", "json")
@@ -40,7 +40,7 @@ class TokenClient:
             data=None if body is None else json.dumps(body).encode(),
             headers={"Authorization": f"Bearer {self._token}", "Content-Type": kind},
         )
-        # Straight there: a proxy of the environment is not meant for a cluster on this machine.
+        # Without the proxy of the environment, because the cluster is on this machine.
         opener = urllib.request.build_opener(
             urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=self._tls)
         )

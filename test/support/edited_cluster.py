@@ -45,7 +45,7 @@ class EditedCluster:
         """Makes one random edit."""
         often = [self.put_marker, self.flip]
         rarely = [self.label, self.move_ip, self.replace_pod, self.drop_marker, self.pause]
-        faults = [self.meddle, self.break_plan]
+        faults = [self.overwrite_mark, self.break_plan]
         self.random.choice([*often, *often, *rarely, *faults])()
 
     def label(self) -> None:
@@ -109,7 +109,7 @@ class EditedCluster:
             change = {"metadata": {"annotations": {PAUSED_ANNOTATION: value}}}
             self.api.edit(resource, name, change)
 
-    def meddle(self) -> None:
+    def overwrite_mark(self) -> None:
         """Removes or overwrites what the manager wrote."""
         patch = {"metadata": {"labels": {"l1": self.random.choice([None, "?"])}}}
         self.api.edit(PODS, self.random.choice(POD_NAMES), patch, manager=MANAGER_FIELD_MANAGER)

@@ -1,7 +1,7 @@
 """An API server in memory for the reconcilers: patches, finalizers, generations, managedFields of pods.
 
-Every verb may be made to fail. What it does, it does as the real one; what it leaves out: validation, resource
-versions in lists of other kinds, status subresources' protection of the rest (our patches touch nothing else).
+Every verb can be made to fail. Left out: validation, resource versions in lists of other kinds, and that a status
+subresource protects the rest of the object (our patches change nothing else).
 """
 
 import asyncio
@@ -64,9 +64,9 @@ class FakeApi:
 
     Attributes:
         writes: what the manager wrote, in order, refused requests included.
-        before: called before each write with it; raises what the write shall fail with.
+        before: called with each write before it is done; may raise its error.
         latency_seconds: by kind, how long a write is in flight; `LATENCY_SECONDS` if not given.
-        prune: called with each custom object before it is stored; removes what a CRD does not know.
+        prune: called with each custom object before it is stored; removes the fields that a CRD prunes.
     """
 
     def __init__(self) -> None:

@@ -83,7 +83,7 @@ class FakeElectionClient:
 
     Attributes:
         latency_seconds: each way; the server acts in between.
-        reachable: without it requests hang for ever, as in a black hole, and watches fall silent.
+        reachable: if not, requests hang, as in a black hole, and watches deliver no events.
         refusing: the server returns 500.
         losing_answers: requests reach the server, and their responses are lost.
     """
@@ -91,32 +91,32 @@ class FakeElectionClient:
     def __init__(self, leases: FakeLeases) -> None:
         self._leases = leases
         self.latency_seconds = 0.001
-        self._way = asyncio.Event()
-        self._way.set()
+        self._connected = asyncio.Event()
+        self._connected.set()
         self.refusing = False
         self.losing_answers = False
 
     @property
     def reachable(self) -> bool:
-        return self._way.is_set()
+        return self._connected.is_set()
 
     @reachable.setter
     def reachable(self, reachable: bool) -> None:
         if reachable:
-            self._way.set()
+            self._connected.set()
         else:
-            self._way.clear()
+            self._connected.clear()
 
     async def get(self, resource: Resource[Any], key: NamespacedName) -> Any:
-        await self._there()
+        await self._send()
         lease = self._leases.read()
-        await self._back()
+        await self._receive()
         return lease
 
     async def create(self, resource: Resource[Any], body: bytes, *, namespace: str = "") -> Any:
-        await self._there()
+        await self._send()
         lease = self._leases.create(body)
-        await self._back()
+        await self._receive()
         return lease
 
     async def patch(
@@ -128,9 +128,9 @@ class FakeElectionClient:
         patch_type: PatchType,
         subresource: str = "",
     ) -> Any:
-        await self._there()
+        await self._send()
         lease = self._leases.patch(body)
-        await self._back()
+        await self._receive()
         return lease
 
     @asynccontextmanager
@@ -142,7 +142,7 @@ class FakeElectionClient:
         namespace: str = "",
         field_selector: str = "",
     ) -> AsyncIterator[AsyncIterator[WatchEvent[Lease]]]:
-        await self._there()
+        await self._send()
         watcher = self._leases.subscribe()
         try:
             yield self._events(watcher, timeout_seconds)
@@ -159,26 +159,26 @@ class FakeElectionClient:
             async with asyncio.timeout(timeout_seconds):
                 while True:
                     sent_at, event = await watcher.get()
-                    await self._back(since=sent_at)
+                    await self._receive(since=sent_at)
                     yield event
         except TimeoutError:
             return
 
-    async def _there(self) -> None:
+    async def _send(self) -> None:
         await self._pass()
         if self.refusing:
-            raise ServerError("the server is unwell", code=500)
+            raise ServerError("internal error", code=500)
 
-    async def _back(self, *, since: float | None = None) -> None:
+    async def _receive(self, *, since: float | None = None) -> None:
         await self._pass(since)
         if self.losing_answers:
             raise ConnectionFailed("the connection was reset")
 
     async def _pass(self, since: float | None = None) -> None:
-        """What was sent `since` then is on its way while earlier messages arrive."""
+        """Wait for the latency of a message that was sent at `since`, by default now."""
         now = asyncio.get_running_loop().time()
         await asyncio.sleep((now if since is None else since) + self.latency_seconds - now)
-        await self._way.wait()
+        await self._connected.wait()
 
 
 def _lease(stored: dict[str, Any]) -> Lease:

@@ -101,7 +101,7 @@ class ScriptedRuntime:
         state: ContainerState = ContainerState.RUNNING,
         silently: bool = False,
     ) -> FakeContainer:
-        """A new container; with `silently` without an event."""
+        """Start a new container; `silently`: without an event."""
         number = self._started
         self._started += 1
         sandbox_id = sandbox_id or f"sandbox-{pod_uid}"
@@ -115,19 +115,19 @@ class ScriptedRuntime:
             container.started_at = created_at + timedelta(milliseconds=1)
         self.containers[container.id] = container
         if not silently:
-            self.tell(container.id)
+            self.send_event(container.id)
         return container
 
     def stop(self, container: FakeContainer, *, silently: bool = False) -> None:
         container.state = ContainerState.EXITED
         if not silently:
-            self.tell(container.id)
+            self.send_event(container.id)
 
     def remove(self, container: FakeContainer) -> None:
         del self.containers[container.id]
-        self.tell(container.id)
+        self.send_event(container.id)
 
-    def tell(self, container_id: str) -> None:
+    def send_event(self, container_id: str) -> None:
         for stream in self._streams:
             stream.put_nowait(container_id)
 

@@ -74,16 +74,16 @@ class _Watch(Generic[T]):
 
 
 class FakeSource(Generic[T]):
-    """Satisfies `ListerWatcher`. Objects are put and deleted by the test; versions are given here.
+    """Satisfies `ListerWatcher`. The test puts and deletes objects; the source numbers their versions.
 
     Attributes:
-        requests: all that were made, in order.
-        page_size: the largest page that is served, whatever the limit of the request; 0 for no bound.
-        streams: whether streamed lists are served (else refused as Invalid).
-        ends_initial_events: whether a streamed list is ever completed by its bookmark.
+        requests: all requests, in order.
+        page_size: maximum size of a page, whatever the limit of the request; 0 for none.
+        streams: whether streamed lists are served; otherwise they are refused as Invalid.
+        ends_initial_events: whether the bookmark that completes a streamed list is sent.
         ends_watches_at_once: whether each watch ends, in order, before its first event.
-        on_list: called at each page; may raise what the list shall fail with.
-        on_watch: called at each watch; may raise what opening it shall fail with.
+        on_list: called at each page; may raise its error.
+        on_watch: called when a watch is opened; may raise its error.
     """
 
     def __init__(self) -> None:

@@ -2,6 +2,9 @@
 
 import asyncio
 
+PAUSE_BYTES = 64 * 1024
+"""The high-water mark of asyncio's transports."""
+
 
 class FakeTransport(asyncio.Transport):
     """Behaves like a selector event loop's transport; with `stuck` the other side reads nothing."""
@@ -10,7 +13,6 @@ class FakeTransport(asyncio.Transport):
         super().__init__()
         self._protocol = protocol
         self._loop = asyncio.get_running_loop()
-        self._high = 64 * 1024
         self.written = b""
         self.buffered = b""
         self.stuck = False
@@ -55,17 +57,11 @@ class FakeTransport(asyncio.Transport):
             self.written += bytes(data)
             return
         self.buffered += bytes(data)
-        if len(self.buffered) > self._high:
+        if len(self.buffered) > PAUSE_BYTES:
             self._protocol.pause_writing()
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        self._high = 64 * 1024 if high is None else high
 
     def get_write_buffer_size(self) -> int:
         return len(self.buffered)
-
-    def can_write_eof(self) -> bool:
-        return True
 
     def write_eof(self) -> None:
         self.eof_written = True

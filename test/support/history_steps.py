@@ -50,17 +50,19 @@ class HistoryStep:
     pages: int = 0
 
     def __repr__(self) -> str:
-        told = [f"{self.verb} {self.kind}/{self.name}/{self.subresource}".rstrip("/")]
-        told += [f"?{'&'.join(map('='.join, self.query))}"] if self.query else []
-        told += [f"{self.form.split('/')[1]} {self.body}"] if self.body is not None else []
-        told += [
+        parts = [f"{self.verb} {self.kind}/{self.name}/{self.subresource}".rstrip("/")]
+        parts += [f"?{'&'.join(map('='.join, self.query))}"] if self.query else []
+        parts += [f"{self.form.split('/')[1]} {self.body}"] if self.body is not None else []
+        parts += [
             f"{key}={value}" for key in ("version", "uid", "pages") if (value := getattr(self, key))
         ]
-        return " ".join(told)
+        return " ".join(parts)
 
 
-def rarely(usual: st.SearchStrategy[Any], odd: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    return st.one_of(*[usual] * 6, odd)
+def rarely(
+    usual: st.SearchStrategy[Any], unusual: st.SearchStrategy[Any]
+) -> st.SearchStrategy[Any]:
+    return st.one_of(*[usual] * 6, unusual)
 
 
 LABELS = rarely(

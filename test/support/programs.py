@@ -108,14 +108,14 @@ class Program:
         """The most that it ever had resident."""
         return peak_mb_of(self.process.pid)
 
-    def says(self, text: str) -> bool:
+    def has_logged(self, text: str) -> bool:
         return text in self.log.read_text(errors="replace")
 
     def tail(self, lines: int = 30) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
     async def ready(self, *, seconds: float = PATIENCE_SECONDS) -> None:
-        """Returns once /readyz says so."""
+        """Returns once /readyz returns 200."""
         await self.until("is ready", lambda: self._answers("readyz"), seconds=seconds)
 
     async def _answers(self, path: str) -> bool:

@@ -36,7 +36,7 @@ class ScriptedHttpServer:
         self.received: list[Received] = []
         self.connections = 0
         self.most_at_once = 0
-        self._under_way = 0
+        self._in_flight = 0
         self._arrived = asyncio.Condition()
         self.url = ""
 
@@ -79,13 +79,13 @@ class ScriptedHttpServer:
             async with self._arrived:
                 self._arrived.notify_all()
             act = self.script.pop(0) if len(self.script) > 1 else self.script[0]
-            self._under_way += 1
-            self.most_at_once = max(self.most_at_once, self._under_way)
+            self._in_flight += 1
+            self.most_at_once = max(self.most_at_once, self._in_flight)
             try:
                 await act(received, writer)
                 await writer.drain()
             finally:
-                self._under_way -= 1
+                self._in_flight -= 1
 
 
 def answer(status: int, body: object = None, **headers: str) -> Act:

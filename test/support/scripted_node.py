@@ -208,12 +208,12 @@ async def _always_ok(_: Probe, __: Target) -> ProbeResult:
 
 
 class FakeProbers:
-    """A prober factory whose probers do what `behaviour` says, and note when they ran.
+    """A prober factory. Its probers run `behaviour` and record their attempts.
 
     Attributes:
-        at_once: they return their result at once, as those of tcp do; no `behaviour` may wait then.
-        pending: as `at_once`, but at the end of the round, as those of http do.
-        queued: what they say while they run: that they have waited too long for a place.
+        at_once: return results at once, as for tcpSocket; `behaviour` must not wait.
+        pending: return results at the end of the round, as for httpGet; `behaviour` must not wait.
+        queued: the text of `queued_too_long`.
         on_probe: called when an attempt starts.
     """
 
@@ -307,7 +307,7 @@ class FakeNodeApi:
     Attributes:
         prunes: True drops the fields that Kruise's CRD does not have.
         fail: called before each request with its kind; may raise, or wait.
-        node: the owner of what is put.
+        node: the owner of the object.
     """
 
     def __init__(self) -> None:
@@ -343,7 +343,7 @@ class FakeNodeApi:
         return str(found.state) if found else None
 
     async def until(self, state: str, name: str = "pod/marker#probe") -> float:
-        """Waits for a write that says so; returns its loop time."""
+        """Wait for a write with this state; return its loop time."""
         while self.state(name) != state:
             self._written.clear()
             await self._written.wait()
@@ -355,7 +355,7 @@ class FakeNodeApi:
     # The manager's half.
 
     def put(self, spec: NodePodProbeSpec, status: NodePodProbeStatus | None = None) -> None:
-        """Writes the spec; `status` too where given. Its owner is the Node, as the manager says."""
+        """Write the spec, and the status if it is given. The owner of the object is its Node, as the manager sets it."""
         before = self.object
         uid = before.uid if before else f"uid-{self._version}"
         kept = status if status is not None else before and before.status
@@ -369,10 +369,10 @@ class FakeNodeApi:
             handler.on_delete(before)
 
     def restore(self, backup: NodePodProbe) -> None:
-        """The whole server goes back to when `backup` was the object; versions are counted from there again."""
+        """Restore the server from a backup: the object and the counter of versions are those of `backup`."""
         before, self.object = self.object, backup
         self._version = int(backup.resource_version)
-        self._tell(before, backup)
+        self._notify(before, backup)
 
     def _store(self, changed: NodePodProbe, *, watched_after: float = 0.0) -> NodePodProbe:
         self._version += 1
@@ -382,10 +382,10 @@ class FakeNodeApi:
         if watched_after:
             asyncio.get_running_loop().call_later(watched_after, self._tell, before, now)
         else:
-            self._tell(before, now)
+            self._notify(before, now)
         return now
 
-    def _tell(self, before: NodePodProbe | None, now: NodePodProbe) -> None:
+    def _notify(self, before: NodePodProbe | None, now: NodePodProbe) -> None:
         for handler in self._handlers:
             if before is None:
                 handler.on_add(now, False)
@@ -524,7 +524,7 @@ class FakeRecorder:
 
 
 class ScriptedNode:
-    """A node on which daemons start and end; what they find stays."""
+    """A node. Its containers, probers and API server stay when a daemon is replaced."""
 
     def __init__(self) -> None:
         self.containers = FakeContainers()
@@ -552,7 +552,7 @@ class ScriptedNode:
 
     @asynccontextmanager
     async def daemon(self) -> AsyncIterator[Agent]:
-        """A daemon that runs inside the block, and is ended as by SIGTERM behind it."""
+        """Run a daemon within the block; end it as SIGTERM does."""
         agent = self.agent()
         task = asyncio.create_task(agent.run())
         try:
@@ -566,7 +566,7 @@ class ScriptedNode:
                 raise error
 
     async def killed_daemon(self, seconds: float) -> None:
-        """A daemon that lives for `seconds` and then is killed: nothing that it says at its end counts."""
+        """Run a daemon for `seconds`, then kill it: what it writes while it ends is undone."""
         writes = len(self.api.writes)
         async with self.daemon():
             await asyncio.sleep(seconds)

@@ -122,26 +122,22 @@ def _recording(pod: ScriptedPod) -> Any:
     return record
 
 
-async def _json(body: Json, code: int = 200) -> web.Response:
-    return web.json_response(body, status=code)
-
-
 async def _get(pod: ScriptedPod, request: web.Request) -> web.Response:
     name = request.match_info["name"]
     if name == pod.pod["metadata"]["name"]:
-        return await _json(pod.pod)
-    return await _json(status(404, "NotFound", f'pods "{name}" not found'), 404)
+        return web.json_response(pod.pod)
+    return web.json_response(status(404, "NotFound", f'pods "{name}" not found'), status=404)
 
 
 async def _list(pod: ScriptedPod, _: web.Request) -> web.Response:
-    return await _json({"items": [pod.pod], "metadata": {}})
+    return web.json_response({"items": [pod.pod], "metadata": {}})
 
 
 async def _markers(pod: ScriptedPod, _: web.Request) -> web.Response:
     if "podprobemarkers" in pod.refusals:
         code, body = pod.refusals["podprobemarkers"]
-        return await _json(body, code)
-    return await _json({"items": list(pod.markers), "metadata": {}})
+        return web.json_response(body, status=code)
+    return web.json_response({"items": list(pod.markers), "metadata": {}})
 
 
 def _refusal(pod: ScriptedPod, request: web.Request, resource: str) -> tuple[int, Json] | None:
@@ -153,7 +149,7 @@ def _refusal(pod: ScriptedPod, request: web.Request, resource: str) -> tuple[int
 
 async def _exec(pod: ScriptedPod, request: web.Request) -> web.StreamResponse:
     if refusal := _refusal(pod, request, "exec"):
-        return await _json(refusal[1], refusal[0])
+        return web.json_response(refusal[1], status=refusal[0])
     assert pod.execute is not None, "no script of the command"
     socket = Socket(protocols=(PROTOCOL,))
     await socket.prepare(request)
@@ -166,7 +162,7 @@ async def _exec(pod: ScriptedPod, request: web.Request) -> web.StreamResponse:
 async def _forward(pod: ScriptedPod, request: web.Request) -> web.StreamResponse:
     """As kubelet: the number of the port on both channels, then the bytes; an error on the second channel."""
     if refusal := _refusal(pod, request, "portforward"):
-        return await _json(refusal[1], refusal[0])
+        return web.json_response(refusal[1], status=refusal[0])
     socket = Socket(protocols=(PROTOCOL,))
     await socket.prepare(request)
     port = int(request.query["ports"])

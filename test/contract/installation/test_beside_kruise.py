@@ -463,7 +463,7 @@ async def test_kruises_webhook_stops_markers_and_nothing_else(
             assert "finalizers" not in (await cluster.marker())["metadata"]
 
             async def names_it() -> bool:
-                return manager.says("vpodprobemarker.kb.io")
+                return manager.has_logged("vpodprobemarker.kb.io")
 
             await manager.until("names who refuses", names_it)
             await cluster.api.delete(f"{REFUSING}/kruise")

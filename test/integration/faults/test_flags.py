@@ -227,7 +227,7 @@ async def test_caches_that_do_not_sync_in_time_end_the_manager(cluster: Any) -> 
     async with cluster.manager("--controller-cache-sync-timeout=1s") as manager:
         async with asyncio.timeout(PATIENCE_SECONDS):
             assert await manager.process.wait() == 1
-        assert manager.says("podprobemarkers")
+        assert manager.has_logged("podprobemarkers")
 
 
 def named(verbose: str) -> set[str]:

@@ -224,7 +224,7 @@ async def test_d12_random_markers_and_results_stop_no_manager_and_delay_no_other
         for name in [*accepted, "good"]:
             await watched.markers.until_gone(name, "default")
         assert manager.running, manager.tail()
-        assert not manager.says("Traceback"), manager.tail()
+        assert not manager.has_logged("Traceback"), manager.tail()
 
 
 def _result(state: str, _pod: str, _probe: str) -> tuple[str, str]:
@@ -268,7 +268,7 @@ async def test_d12_random_entries_stop_no_daemon_and_delay_no_other_probe(
                 seconds=LATE_SECONDS,
             )
         assert daemon.running, daemon.tail()
-        assert not daemon.says("Traceback"), daemon.tail()
+        assert not daemon.has_logged("Traceback"), daemon.tail()
 
 
 def _printing(word: str) -> Json:

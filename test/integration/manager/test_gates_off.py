@@ -27,4 +27,4 @@ async def test_a_manager_whose_gate_is_off_is_ready(gates: str, tmp_path: Path) 
             code, _ = await manager.terminate()
 
     assert code == 0
-    assert not manager.says("watch failed")
+    assert not manager.has_logged("watch failed")

@@ -222,7 +222,7 @@ def _start_container(world: World, name: str, node: str, uid: str, *, attempt: i
     container = runtime.start(uid, attempt=attempt, ip=ip, silently=True)
     container.created_at = container.started_at = world.clock()
     world.containers[name] = container
-    runtime.tell(container.id)
+    runtime.send_event(container.id)
 
 
 def _start_again(world: World, name: str, container: FakeContainer) -> None:

@@ -1,4 +1,4 @@
-"""Runs plans and judges them."""
+"""Runs plans with all oracles."""
 
 import asyncio
 import random as global_random
@@ -31,7 +31,7 @@ LONGEST_PROBE_SECONDS = 25.0
 """Until a new probe has its state: two periods of 10 s, and the start."""
 
 
-class Verdict(NamedTuple):
+class RunResult(NamedTuple):
     """`oracle` is empty for a run without a failure. `steps` counts callbacks of the loop."""
 
     plan: SimulationPlan
@@ -85,7 +85,7 @@ def judge(
     *,
     quiet_seconds: float = QUIET_SECONDS,
     watch: Callable[[World], None] = lambda world: None,
-) -> Verdict:
+) -> RunResult:
     """Run a plan with all oracles. `watch` gets the world before it is populated."""
     worlds: list[World] = []
     oracle = ""
@@ -99,7 +99,7 @@ def judge(
                 steps, seconds = loop.steps, loop.time()
     except Failed as failed:
         oracle, problems = failed.oracle, tuple(failed.problems)
-    return Verdict(plan, oracle, problems, tuple(worlds[0].log), steps, seconds)
+    return RunResult(plan, oracle, problems, tuple(worlds[0].log), steps, seconds)
 
 
 def _judge(
@@ -271,17 +271,19 @@ def _is_refresh(old: Json | None, new: Json | None) -> bool:
     return content(old) == content(new)
 
 
-def shrunk(verdict: Verdict, judge_again: Callable[[SimulationPlan], Verdict] = judge) -> Verdict:
-    """The verdict of the shortest plan found that fails by the same oracle."""
-    best = verdict
+def shrunk(
+    result: RunResult, judge_again: Callable[[SimulationPlan], RunResult] = judge
+) -> RunResult:
+    """The result of the shortest plan found that fails by the same oracle."""
+    best = result
 
     def fails(plan: SimulationPlan) -> bool:
         nonlocal best
         again = judge_again(plan)
-        if again.oracle == verdict.oracle:
+        if again.oracle == result.oracle:
             best = again
             return True
         return False
 
-    shrink(verdict.plan, fails)
+    shrink(result.plan, fails)
     return best
