@@ -186,7 +186,7 @@ def project_node_pod_probe(wire: NodePodProbeWire) -> NodePodProbe:
     Pods of one template have byte-for-byte equal probes, which are most of a NodePodProbe. So the probes of a pod are
     kept as bytes first, and decoded only if these bytes are not in the cache.
 
-    The schemas of `probe` and `status` are open. What is malformed there counts as absent, and so is written anew.
+    The schemas of `probe` and `status` are open. Malformed content counts as absent, so it is written again.
     """
     entries = wire.spec.pod_probes
     spec = NodePodProbeSpec(tuple(map(_entry, entries)) if entries is not None else None)

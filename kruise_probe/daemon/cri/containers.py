@@ -104,7 +104,7 @@ class ContainerWatcher:
         container = self._newest.get(key)
         if container is None:
             self.request_list()
-        elif self._is_unknown(container):
+        elif self._lacks_status(container):
             self._wake.set()
         elif view := self._view(key):
             self._views[key] = view
@@ -168,7 +168,7 @@ class ContainerWatcher:
 
     async def _wait_for_work(self, listed_at: float) -> bool:
         """True when the next list is due, False when a status call is due."""
-        while not self._containers_due():
+        while not self._due_for_status():
             self._wake.clear()
             try:
                 async with asyncio.timeout_at(self._due_at(listed_at)):
@@ -193,7 +193,7 @@ class ContainerWatcher:
         self._statuses.forget_others({container.id for container in self._newest.values()})
         self._sandboxes.forget_others({container.sandbox_id for container in self._newest.values()})
 
-    def _containers_due(self) -> list[RuntimeContainer]:
+    def _due_for_status(self) -> list[RuntimeContainer]:
         """Subscribed containers that run and whose status call is due."""
         return [
             container
@@ -206,7 +206,7 @@ class ContainerWatcher:
         ]
 
     def _request_status(self, group: asyncio.TaskGroup) -> None:
-        for container in self._containers_due():
+        for container in self._due_for_status():
             self._statuses.request(container.id, group)
             self._sandboxes.request(container.sandbox_id, group)
 
@@ -221,7 +221,7 @@ class ContainerWatcher:
             if (container := self._newest.get(key)) and id in (container.id, container.sandbox_id)
         )
 
-    def _is_unknown(self, container: RuntimeContainer) -> bool:
+    def _lacks_status(self, container: RuntimeContainer) -> bool:
         return container.state is ContainerState.RUNNING and not (
             self._statuses.get(container.id) and self._sandboxes.get(container.sandbox_id)
         )
@@ -233,7 +233,7 @@ class ContainerWatcher:
         changed: list[ContainerKey] = []
         for key in keys:
             container = self._newest.get(key)
-            if container and self._is_unknown(container) and not self._failure(container):
+            if container and self._lacks_status(container) and not self._failure(container):
                 continue  # Keep the previous view until there is a status.
             view = self._view(key)
             if view == self._views.get(key):
@@ -250,7 +250,7 @@ class ContainerWatcher:
         if container is None:
             return None
         state, problem = container.state, ""
-        if self._is_unknown(container) and (failure := self._failure(container)):
+        if self._lacks_status(container) and (failure := self._failure(container)):
             if isinstance(failure, ContainerNotFound):
                 return None
             state, problem = ContainerState.UNKNOWN, str(failure)

@@ -26,10 +26,10 @@ def newest(containers: Sequence[RuntimeContainer]) -> dict[ContainerKey, Runtime
     for container in containers:
         if not container.pod_uid:
             continue
-        place = container.pod_uid, container.name, container.sandbox_id
-        other = of_sandboxes.get(place)
+        in_sandbox = container.pod_uid, container.name, container.sandbox_id
+        other = of_sandboxes.get(in_sandbox)
         if other is None or _age(container) > _age(other):
-            of_sandboxes[place] = container
+            of_sandboxes[in_sandbox] = container
     chosen: dict[ContainerKey, RuntimeContainer] = {}
     for container in of_sandboxes.values():
         key = ContainerKey(container.pod_uid, container.name)
