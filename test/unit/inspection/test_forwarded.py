@@ -22,7 +22,7 @@ from kruise_probe.api.v1alpha1 import ProbeState
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.rest import RestClient
 from kruise_probe.daemon.cri.runtime import ExecResult
-from kruise_probe.daemon.probers.exec import exited as result_of_exit
+from kruise_probe.daemon.probers.exec import probe_result
 from kruise_probe.daemon.probers.prober import Target
 from kruise_probe.daemon.probers.selection import prober_for
 from kruise_probe.inspection.attempts import TrialResult
@@ -181,7 +181,7 @@ async def test_exit_of_a_command_equals_that_of_the_daemon(
     code: int, stdout: bytes, stderr: bytes
 ) -> None:
     found = await run(exec_of("check"), execute=exited(code, stdout, stderr))
-    expected = result_of_exit(ExecResult(code, stdout[:10240], stderr[:10240]))
+    expected = probe_result(ExecResult(code, stdout[:10240], stderr[:10240]))
     assert (found.state == ProbeState.SUCCEEDED) == expected.succeeded
     assert found.message == expected.message
 
