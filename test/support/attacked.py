@@ -10,7 +10,7 @@ from pathlib import Path
 from support import programs
 from support.embedded_cluster import EmbeddedCluster
 from support.fake_runtime import ScriptedRuntime
-from support.hollow import node_name
+from support.hollow import LEASES, node_name
 
 from kruise_probe.api.names import LEADER_ELECTION_ID, SYSTEM_NAMESPACE
 from kruise_probe.api.times import utc_now
@@ -18,7 +18,6 @@ from kruise_probe.manifests.webhook import MUTATE_PODS
 from kruise_probe.serving.certificates import issue_certificate
 
 FLOOD = Path(__file__).with_name("flood_clients.py")
-LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases"
 LOOK_SECONDS = 0.2
 
 

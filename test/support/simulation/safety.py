@@ -1,13 +1,11 @@
 """Oracle (d): what must hold at every step, whatever fails."""
 
 from support.builders import Json
+from support.simulation.looks import OURS
 from support.simulation.network import WRITES, Sent
 from support.simulation.world import DAEMONS, MANAGERS, Commit, World
 
 from kruise_probe.api.resources import MARKERS, PODS
-
-OURS = "c/"
-"""Prefix of the condition types of the markers of a simulation."""
 
 
 class Safety:
