@@ -380,7 +380,7 @@ class FakeNodeApi:
         before, self.object = self.object, msgspec.structs.replace(changed, metadata=metadata)
         now = self.object
         if watched_after:
-            asyncio.get_running_loop().call_later(watched_after, self._tell, before, now)
+            asyncio.get_running_loop().call_later(watched_after, self._notify, before, now)
         else:
             self._notify(before, now)
         return now
