@@ -10,6 +10,7 @@ from support.fake_api import FakeApi
 
 from kruise_probe.api.names import MANAGER_FIELD_MANAGER
 from kruise_probe.client.event_series import ObjectReference
+from kruise_probe.controllers.caches import Informers, informers_of
 from kruise_probe.controllers.product import ManagerOptions, build
 from kruise_probe.runtime import ClusterConfig, Manager
 
@@ -47,6 +48,10 @@ def manager_over(api: FakeApi, *, namespace: str = "") -> Manager:
         source=lambda resource, namespace: api.sources[resource.plural],
         now=loop_clock,
     )
+
+
+def informers_over(api: FakeApi) -> Informers:
+    return informers_of(manager_over(api), system_namespace="kruise-system")
 
 
 @asynccontextmanager

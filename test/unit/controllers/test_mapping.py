@@ -22,12 +22,12 @@ from support.builders import (
     state_wire,
 )
 from support.fake_api import FakeApi
-from support.running_manager import START, manager_over
+from support.running_manager import START, informers_over
 
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.names import PAUSED_ANNOTATION, VIRTUAL_NODE_LABEL, VIRTUAL_NODE_VALUE
 from kruise_probe.api.pods import Pod
-from kruise_probe.controllers.caches import Caches, informers_of
+from kruise_probe.controllers.caches import Caches
 from kruise_probe.controllers.daemon_leases import LeaseEvents
 from kruise_probe.controllers.mapping.markers import MarkerEvents
 from kruise_probe.controllers.mapping.nodes import NodeEvents, NodePodProbeEvents
@@ -46,7 +46,7 @@ class Handlers:
     """Event handlers over caches, and the queues that they fill."""
 
     def __init__(self, *, namespace: str = "") -> None:
-        self.informers = informers_of(manager_over(FakeApi()), system_namespace="kruise-system")
+        self.informers = informers_over(FakeApi())
         self.caches = Caches(self.informers, namespace=namespace, now=lambda: START)
         self.clear()
 

@@ -51,9 +51,9 @@ def test_other_messages_are_errors(frame: bytes) -> None:
 
 def test_message_of_4_mib_is_not_too_large() -> None:
     with pytest.raises(ValueError, match="unexpected EOF"):
-        serving_state(b"\0" + (4 << 20).to_bytes(4))
+        serving_status(b"\0" + (4 << 20).to_bytes(4))
     with pytest.raises(ValueError, match=r"larger than max \(4194305 vs. 4194304\)"):
-        serving_state(b"\0" + ((4 << 20) + 1).to_bytes(4))
+        serving_status(b"\0" + ((4 << 20) + 1).to_bytes(4))
 
 
 @given(st.binary(max_size=64))
