@@ -23,7 +23,7 @@ from structlog.contextvars import bind_contextvars
 from kruise_probe.api.errors import KubeError, retry_after_seconds
 from kruise_probe.workqueue.metrics import ReconcileMetrics
 from kruise_probe.workqueue.priority import Priority
-from kruise_probe.workqueue.queue import ShutDown, WorkQueue
+from kruise_probe.workqueue.queue import WorkQueue
 
 K = TypeVar("K", bound=Hashable)
 
@@ -42,15 +42,9 @@ _reconcile_numbers = itertools.count(1)
 
 
 class Result(NamedTuple):
-    """Result of a successful reconcile.
-
-    Attributes:
-        requeue_after_seconds: requeue the key after this delay; None does not requeue it.
-        priority: priority of the requeued key; None keeps its priority.
-    """
+    """Result of a successful reconcile: requeue the key after this delay; None does not requeue it."""
 
     requeue_after_seconds: float | None = None
-    priority: Priority | None = None
 
 
 class TerminalError(Exception):
@@ -83,7 +77,7 @@ class Controller(Generic[K]):
         self._metrics = ReconcileMetrics(self.name)
 
     async def run(self) -> None:
-        """Run until cancelled, or until the queue is shut down and empty."""
+        """Run until cancelled."""
         _log.info(
             "starting workers",
             controller=self.name,
@@ -96,15 +90,11 @@ class Controller(Generic[K]):
                 group.create_task(self._work(), name=f"{self.name} worker {number}")
 
     async def _work(self) -> None:
-        """Run one worker until the queue is shut down and empty."""
         bind_contextvars(controller=self.name)  # each task has its own context
         time = asyncio.get_running_loop().time
         slice_ends_at = time() + SLICE_SECONDS
         while True:
-            try:
-                key, priority = await self._queue.get_with_priority()
-            except ShutDown:
-                return
+            key, priority = await self._queue.get_with_priority()
             self._metrics.active_workers.inc()
             started_at = time()
             try:
@@ -142,8 +132,7 @@ class Controller(Generic[K]):
         if result is None or result.requeue_after_seconds is None:
             self._metrics.success.inc()
             return
-        next_priority = priority if result.priority is None else result.priority
-        self._queue.add_after(key, result.requeue_after_seconds, next_priority)
+        self._queue.add_after(key, result.requeue_after_seconds, priority)
         self._metrics.requeue_after.inc()
 
     def _count_failure(self) -> None:

@@ -4,9 +4,10 @@ Invariants, as in client-go: every ready key is dirty and not processing. A key 
 processing is only dirty, and becomes ready when it is done. No method awaits inside a state change.
 
 Source: client-go util/workqueue: queue.go, delaying_queue.go, rate_limiting_queue.go.
-Differs: one class instead of three. Keys have priorities (see `priority`). Each delayed key has its own
-event loop timer, instead of one waiting loop with a heap. A failed key can have a minimum delay, the
-server's Retry-After. `done` raises for a key that is not processing, instead of queueing it a second time.
+Differs: one class instead of three. There is no ShutDown, because workers end by cancellation. Keys have
+priorities (see `priority`). Each delayed key has its own event loop timer, instead of one waiting loop with a
+heap. A failed key can have a minimum delay, the server's Retry-After. `done` raises for a key that is not
+processing, instead of queueing it a second time.
 """
 
 import asyncio
@@ -19,10 +20,6 @@ from kruise_probe.workqueue.priority import GroupOf, Priority, PriorityFifo, one
 from kruise_probe.workqueue.rate_limiters import RateLimiter, default_controller_rate_limiter
 
 K = TypeVar("K", bound=Hashable)
-
-
-class ShutDown(Exception):
-    """The queue was shut down and has no ready key."""
 
 
 class WorkQueue(Generic[K]):
@@ -49,7 +46,6 @@ class WorkQueue(Generic[K]):
         self._processing = self.metrics.processing
         self._delayed: dict[K, tuple[asyncio.TimerHandle, Priority]] = {}
         self._getters: deque[asyncio.Future[None]] = deque()
-        self._shutting_down = False
 
     def __len__(self) -> int:
         """Number of ready keys, without delayed keys and keys being processed."""
@@ -62,8 +58,6 @@ class WorkQueue(Generic[K]):
 
     def add(self, key: K, priority: Priority = Priority.NORMAL) -> None:
         """Mark `key` dirty. A key that is already dirty takes `priority` if that is higher."""
-        if self._shutting_down:
-            return
         current = self._dirty.get(key)
         if current is None:
             now = asyncio.get_running_loop().time()
@@ -82,8 +76,6 @@ class WorkQueue(Generic[K]):
         If a key has several delays, the one that ends first is kept. `add` does not cancel a delay: the
         key is added again when the delay ends.
         """
-        if self._shutting_down:
-            return
         if seconds <= 0:
             self.add(key, priority)
             return
@@ -118,23 +110,13 @@ class WorkQueue(Generic[K]):
         return self._rate_limiter.num_requeues(key)
 
     async def get(self) -> K:
-        """Wait for the next key and return it. The caller must call `done` with it.
-
-        Raises:
-            ShutDown: the queue is shut down and has no ready key.
-        """
+        """Wait for the next key and return it. The caller must call `done` with it."""
         key, _ = await self.get_with_priority()
         return key
 
     async def get_with_priority(self) -> tuple[K, Priority]:
-        """Do the same as `get`, and also return the key's priority.
-
-        Raises:
-            ShutDown: the queue is shut down and has no ready key.
-        """
+        """Do the same as `get`, and also return the key's priority."""
         while not len(self._ready):
-            if self._shutting_down:
-                raise ShutDown(self.name)
             await self._wait_for_key()
         now = asyncio.get_running_loop().time()
         key = self._ready.pop(now)
@@ -154,17 +136,6 @@ class WorkQueue(Generic[K]):
         priority = self._dirty.get(key)
         if priority is not None:
             self._push(key, priority, now)
-
-    def shut_down(self) -> None:
-        """Ignore new keys, and drop delayed keys. `get` still returns the ready keys, then raises `ShutDown`."""
-        self._shutting_down = True
-        for timer, _ in self._delayed.values():
-            timer.cancel()
-        self._delayed.clear()
-        for getter in self._getters:
-            if not getter.done():
-                getter.set_result(None)
-        self._getters.clear()
 
     def _add_delayed(self, key: K) -> None:
         _, priority = self._delayed.pop(key)

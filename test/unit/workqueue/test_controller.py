@@ -71,7 +71,6 @@ async def consume(
         running = group.create_task(controller(queue, reconcile, workers=workers).run())
         await asyncio.sleep(seconds)
         running.cancel()
-    queue.shut_down()
 
 
 class Recorded:
@@ -163,26 +162,10 @@ async def test_a_failing_key_does_not_delay_other_keys(queue: WorkQueue[str]) ->
     assert served == ["bad", "b", "c"]
 
 
-@pytest.mark.parametrize(
-    ("result", "priority"),
-    [
-        pytest.param(Result(requeue_after_seconds=5), Priority.LOW, id="unchanged"),
-        pytest.param(
-            Result(requeue_after_seconds=5, priority=Priority.HIGH),
-            Priority.HIGH,
-            id="set-by-result",
-        ),
-    ],
-)
-async def test_requeue_keeps_the_priority_unless_the_result_sets_one(
-    queue: WorkQueue[str], result: Result, priority: Priority
-) -> None:
+async def test_requeue_keeps_the_priority_of_the_key(queue: WorkQueue[str]) -> None:
     queue.add("a", Priority.LOW)
-    async with asyncio.TaskGroup() as group:
-        running = group.create_task(controller(queue, Recorded(result), workers=1).run())
-        await asyncio.sleep(1)
-        running.cancel()
-    assert await queue.get_with_priority() == ("a", priority)
+    await consume(queue, Recorded(Result(requeue_after_seconds=5)), seconds=1)
+    assert await queue.get_with_priority() == ("a", Priority.LOW)
 
 
 async def test_a_retry_keeps_the_priority_of_its_key(queue: WorkQueue[str]) -> None:
@@ -226,7 +209,6 @@ async def test_the_timeout_of_a_reconcile_can_be_set(queue: WorkQueue[str]) -> N
         running = group.create_task(short.run())
         await asyncio.sleep(7.001)
         running.cancel()
-    queue.shut_down()
     assert cancelled_at == [7]
 
 
@@ -260,25 +242,17 @@ async def test_a_key_is_never_reconciled_twice_at_once(queue: WorkQueue[str]) ->
     assert overlaps == []
 
 
-async def test_workers_run_concurrently(queue: WorkQueue[str], looptime: float) -> None:
-    async def reconcile(_key: str) -> None:
+async def test_workers_run_concurrently(queue: WorkQueue[str]) -> None:
+    ended: list[str] = []
+
+    async def reconcile(key: str) -> None:
         await asyncio.sleep(10)
+        ended.append(key)
 
     for key in "abcd":
         queue.add(key)
-    queue.shut_down()
-    await controller(queue, reconcile, workers=4).run()
-    assert looptime == 10
-
-
-async def test_workers_end_when_the_queue_is_shut_down_and_empty(queue: WorkQueue[str]) -> None:
-    reconcile = Recorded()
-    queue.add("a")
-    async with asyncio.TaskGroup() as group:
-        group.create_task(controller(queue, reconcile, workers=3).run())
-        await asyncio.sleep(1)
-        queue.shut_down()
-    assert [key for key, _ in reconcile.calls] == ["a"]
+    await consume(queue, reconcile, seconds=11, workers=4)
+    assert ended == ["a", "b", "c", "d"]
 
 
 async def test_cancelled_workers_mark_their_keys_done(queue: WorkQueue[str]) -> None:
@@ -338,10 +312,10 @@ async def test_a_burst_of_quick_reconciles_yields_to_other_tasks_after_each_slic
 
     for number in range(1000):
         queue.add(str(number))
-    queue.shut_down()
     async with asyncio.TaskGroup() as group:
-        group.create_task(controller(queue, reconcile, workers=1).run())
-        group.create_task(look())
+        running = group.create_task(controller(queue, reconcile, workers=1).run())
+        await look()
+        running.cancel()
     assert served == 1000
     assert max(after - before for before, after in pairwise(seen)) <= 5
     assert virtual_time() == 0

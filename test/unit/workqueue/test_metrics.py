@@ -90,7 +90,6 @@ async def test_delayed_adds_count_as_retries(queue: WorkQueue[str]) -> None:
     queue.add_after("a", 5)
     queue.add_rate_limited("b")
     assert value("workqueue_retries_total", queue) == 2
-    queue.shut_down()
 
 
 async def test_queue_and_work_durations_are_observed(queue: WorkQueue[str]) -> None:

@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from kruise_probe.workqueue.priority import Priority
-from kruise_probe.workqueue.queue import ShutDown, WorkQueue
+from kruise_probe.workqueue.queue import WorkQueue
 
 
 @pytest.fixture
@@ -80,17 +80,6 @@ async def test_a_cancelled_get_does_not_keep_a_key_from_others(
     assert {task.result() for task in getting} == {"a", "b"}
 
 
-async def test_shut_down_passes_over_a_cancelled_get(queue: WorkQueue[str]) -> None:
-    async with asyncio.TaskGroup() as group:
-        cancelled = group.create_task(queue.get())
-        other = group.create_task(expect_shut_down(queue))
-        await asyncio.sleep(1)
-        cancelled.cancel()
-        queue.shut_down()
-    assert cancelled.cancelled()
-    assert other.result()
-
-
 async def test_a_cancelled_get_takes_no_key(queue: WorkQueue[str]) -> None:
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(queue.get())
@@ -131,31 +120,6 @@ async def test_done_of_a_key_that_is_not_processed_is_an_error(queue: WorkQueue[
     queue.add("a")
     with pytest.raises(KeyError):
         queue.done("a")
-
-
-async def test_shut_down_returns_ready_keys_and_ignores_new_ones(
-    queue: WorkQueue[str],
-) -> None:
-    queue.add("a")
-    queue.shut_down()
-    queue.add("b")
-    assert await queue.get() == "a"
-    with pytest.raises(ShutDown):
-        await queue.get()
-
-
-async def test_shut_down_ends_all_waiting_gets(queue: WorkQueue[str]) -> None:
-    async with asyncio.TaskGroup() as group:
-        waiting = [group.create_task(expect_shut_down(queue)) for _ in range(3)]
-        await asyncio.sleep(1)
-        queue.shut_down()
-    assert all(task.result() for task in waiting)
-
-
-async def expect_shut_down(queue: WorkQueue[str]) -> bool:
-    with pytest.raises(ShutDown):
-        await queue.get()
-    return True
 
 
 async def next_at(queue: WorkQueue[str]) -> tuple[str, float]:
@@ -232,10 +196,3 @@ async def test_a_delay_that_ends_during_processing_adds_the_key_after_done(
     assert len(queue) == 0
     queue.done(key)
     assert len(queue) == 1
-
-
-async def test_shut_down_drops_delayed_keys_and_delays_no_others(queue: WorkQueue[str]) -> None:
-    queue.add_after("a", 5)
-    queue.shut_down()
-    queue.add_after("b", 5)
-    assert (len(queue), queue.delayed) == (0, 0)

@@ -49,7 +49,6 @@ class WorkQueueMachine(RuleBasedStateMachine):
         self.turns_since: dict[tuple[str, Priority], set[str]] = {}
 
     def teardown(self) -> None:
-        self.queue.shut_down()
         self.loop.close()
 
     def on_loop(self, work: Coroutine[Any, Any, T]) -> T:
