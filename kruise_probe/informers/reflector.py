@@ -125,11 +125,6 @@ class Reflector(Generic[T]):
         self._last_error = ""
 
     @property
-    def last_sync_resource_version(self) -> str:
-        """The resource version of the replica; empty if a new list is needed."""
-        return self._resource_version
-
-    @property
     def last_error(self) -> str:
         """Error of the last attempt; empty once the server responds again."""
         return self._last_error

@@ -10,7 +10,6 @@ Differs: an object that was replaced under its name is a delete and an add. Resy
 """
 
 import asyncio
-from collections.abc import Mapping
 from typing import Final, Generic, TypeVar
 
 from kruise_probe.api.kinds import KubeObject
@@ -29,7 +28,6 @@ class SharedInformer(Generic[T]):
 
     Args:
         name: plural of the kind; used in logs, metrics and health checks.
-        indexers: index functions by index name.
         resync_seconds: interval of resyncs; 0 is never.
     """
 
@@ -38,11 +36,10 @@ class SharedInformer(Generic[T]):
         lister_watcher: ListerWatcher[T],
         *,
         name: str,
-        indexers: Mapping[str, IndexFunc[T]] | None = None,
         resync_seconds: float = 0.0,
     ) -> None:
         self.name = name
-        self._store: Store[T] = Store(indexers or {})
+        self._store: Store[T] = Store()
         self._handlers: Handlers[T] = Handlers(name)
         self._replica = Replica(self._store, self._handlers, name=name)
         self._reflector = Reflector(lister_watcher, self._replica, name=name)
@@ -60,11 +57,6 @@ class SharedInformer(Generic[T]):
     async def wait_for_sync(self) -> None:
         """Wait until `has_synced`; waits forever if the server does not respond."""
         await self._replica.synced.wait()
-
-    @property
-    def last_sync_resource_version(self) -> str:
-        """The resource version of the store; empty if a new list is needed."""
-        return self._reflector.last_sync_resource_version
 
     @property
     def watches(self) -> int:

@@ -6,7 +6,7 @@ store. If an index function fails for an object, only that index omits the objec
 not a number is never older, instead of an error.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable
 from typing import Generic, TypeVar
 
 import structlog
@@ -36,12 +36,10 @@ def is_older(version: str, than: str) -> bool:
 class Indexer(Generic[T]):
     """Read side of the store, like a lister in client-go. Objects are shared and frozen."""
 
-    def __init__(self, indexers: Mapping[str, IndexFunc[T]]) -> None:
+    def __init__(self) -> None:
         self._objects: dict[NamespacedName, T] = {}
-        self._indexers = dict(indexers)
-        self._indices: dict[str, dict[Hashable, dict[NamespacedName, T]]] = {
-            name: {} for name in indexers
-        }
+        self._indexers: dict[str, IndexFunc[T]] = {}
+        self._indices: dict[str, dict[Hashable, dict[NamespacedName, T]]] = {}
 
     def __len__(self) -> int:
         return len(self._objects)

@@ -6,8 +6,6 @@ Source: controller-runtime pkg/controller/controllerutil; apimachinery pkg/api/m
 Differs: they return a copy instead of changing the object.
 """
 
-from collections.abc import Callable
-from datetime import datetime
 from typing import TypeVar
 
 import msgspec
@@ -78,17 +76,14 @@ def get_condition(conditions: tuple[Condition, ...] | None, type: str) -> Condit
 
 
 def set_condition(
-    conditions: tuple[Condition, ...] | None,
-    condition: Condition,
-    *,
-    now: Callable[[], datetime] = utc_now,
+    conditions: tuple[Condition, ...] | None, condition: Condition
 ) -> tuple[Condition, ...]:
     """Return the conditions with this one. `lastTransitionTime` changes only if the status does."""
     present = get_condition(conditions, condition.type)
     if present is not None and present.status == condition.status:
         at = present.last_transition_time
     else:
-        at = condition.last_transition_time or format_time(now())
+        at = condition.last_transition_time or format_time(utc_now())
     changed = msgspec.structs.replace(condition, last_transition_time=at)
     if present is None:
         return (*(conditions or ()), changed)

@@ -12,7 +12,6 @@ has sent more by then.
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable
-from datetime import datetime
 from functools import partial
 from typing import Final
 
@@ -74,13 +73,11 @@ class HttpListener:
         *,
         limits: Limits,
         tls: ServerTls | None = None,
-        now: Callable[[], datetime] = utc_now,
     ) -> None:
         self._listening = listening
         self._handler = handler
         self._limits = limits
         self._tls = tls
-        self._now = now
         self._connections = ConnectionTable(limits)
         self._turn = asyncio.Lock()
         """Held for handshakes and request starts, which block the loop for milliseconds: at most one per loop step."""
@@ -294,7 +291,7 @@ class HttpListener:
         body: bool = True,
     ) -> None:
         async with asyncio.timeout(WRITE_SECONDS):
-            await connection.stream.send(response.head(now=self._now(), close=close))
+            await connection.stream.send(response.head(now=utc_now(), close=close))
             if body:
                 await connection.stream.send(response.body)
 

@@ -9,7 +9,7 @@ Source: controller-runtime TMP-LOGGING.md for what is logged (constant messages,
 import logging
 import re
 import sys
-from typing import Any, Final, TextIO
+from typing import Any, Final
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
@@ -24,15 +24,13 @@ _BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}")
 _REDACTED = "[redacted]"
 
 
-def configure_logs(*, format: str, level: str, stream: TextIO | None = None) -> None:
-    """Set up structlog and the standard logging. Call once per process, before the first log record.
+def configure_logs(*, format: str, level: str) -> None:
+    """Log to standard error, by structlog and the standard logging. Call once, before the first log record.
 
     Args:
         format: one of `FORMATS`. Text is coloured and aligned on a terminal, key=value elsewhere.
         level: one of `LEVELS`.
-        stream: output stream; default is standard error.
     """
-    stream = stream or sys.stderr
     threshold = logging.getLevelNamesMapping()[level.upper()]
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -45,7 +43,7 @@ def configure_logs(*, format: str, level: str, stream: TextIO | None = None) -> 
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=True,
     )
-    handler = logging.StreamHandler(stream)
+    handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
@@ -53,7 +51,7 @@ def configure_logs(*, format: str, level: str, stream: TextIO | None = None) -> 
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 structlog.processors.format_exc_info,
                 redact,
-                _renderer(format, stream),
+                _renderer(format),
             ],
         )
     )
@@ -64,10 +62,10 @@ def configure_logs(*, format: str, level: str, stream: TextIO | None = None) -> 
         logging.getLogger(chatty).setLevel(max(threshold, logging.WARNING))
 
 
-def _renderer(format: str, stream: TextIO) -> Processor:
+def _renderer(format: str) -> Processor:
     if format == "json":
         return structlog.processors.JSONRenderer()
-    if stream.isatty():
+    if sys.stderr.isatty():
         return structlog.dev.ConsoleRenderer(
             timestamp_key="time", exception_formatter=structlog.dev.plain_traceback
         )

@@ -16,7 +16,7 @@ def at(version: str, ip: str = "", *, uid: str = "uid") -> Pod:
 
 
 def caches() -> tuple[Store[Pod], MutationCache[Pod]]:
-    store: Store[Pod] = Store({})
+    store: Store[Pod] = Store()
     return store, MutationCache(store)
 
 
@@ -181,8 +181,8 @@ async def test_an_object_whose_deletion_is_never_reported_is_shown_again() -> No
 
 
 async def test_lists_and_indexes_contain_what_was_written() -> None:
-    store: Store[Pod] = Store({"ip": lambda each: [each.ip]})
-    cache = MutationCache(store)
+    store, cache = caches()
+    store.add_index("ip", lambda each: [each.ip])
     store.put(at("5", "old"))
     cache.record_write(at("7", "new"))
     assert [each.ip for each in cache.list()] == ["new"]

@@ -486,7 +486,9 @@ class TestWatch:
             source.put(thing("d"))
             source._send(old)
             await asyncio.sleep(1)
-            assert informer.last_sync_resource_version == source.resource_version
+            source.drop_watches()
+            await asyncio.sleep(5)
+            assert source.requests[-1].resource_version == source.resource_version
             assert_equal_to(source, informer)
 
     async def test_bookmarks_advance_the_version_of_a_watch_without_events(

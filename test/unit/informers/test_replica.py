@@ -42,7 +42,7 @@ class Recorder:
 
 class Setup:
     def __init__(self) -> None:
-        self.store: Store[ApiObject] = Store({})
+        self.store: Store[ApiObject] = Store()
         self.recorder = Recorder(self.store)
         handlers: Handlers[ApiObject] = Handlers("things")
         handlers.add(self.recorder)
@@ -290,7 +290,7 @@ def test_a_handler_that_raises_does_not_stop_other_handlers(setup: Setup) -> Non
         def on_delete(self, last_known: ApiObject) -> None:
             raise KeyError("delete")
 
-    store: Store[ApiObject] = Store({})
+    store: Store[ApiObject] = Store()
     handlers: Handlers[ApiObject] = Handlers("things")
     recorder = Recorder(store)
     handlers.add(Bad())

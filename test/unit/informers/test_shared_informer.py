@@ -96,9 +96,8 @@ async def test_objects_are_found_by_an_index_that_is_added_before_the_start(
 
 
 async def test_objects_are_found_by_index(source: FakeSource[ApiObject]) -> None:
-    informer = SharedInformer(
-        source, name="things", indexers={"initial": lambda obj: [obj.key.name[0]]}
-    )
+    informer = SharedInformer(source, name="things")
+    informer.add_index("initial", lambda obj: [obj.key.name[0]])
     source.put(thing("apple"))
     async with asyncio.TaskGroup() as group:
         running = group.create_task(informer.run())

@@ -14,7 +14,10 @@ def by_label(obj: ApiObject) -> list[tuple[str, str]]:
 
 @pytest.fixture
 def store() -> Store[ApiObject]:
-    return Store({"namespace": lambda obj: [obj.key.namespace], "label": by_label})
+    store: Store[ApiObject] = Store()
+    store.add_index("namespace", lambda obj: [obj.key.namespace])
+    store.add_index("label", by_label)
+    return store
 
 
 def names(found: object) -> set[str]:
@@ -77,9 +80,9 @@ def test_an_unknown_index_is_an_error(store: Store[ApiObject]) -> None:
 
 
 def test_an_object_whose_index_function_fails_is_missing_in_that_index_only() -> None:
-    store: Store[ApiObject] = Store(
-        {"bad": lambda obj: [1 / len(obj.metadata.labels or {})], "good": lambda _: ["all"]}
-    )
+    store: Store[ApiObject] = Store()
+    store.add_index("bad", lambda obj: [1 / len(obj.metadata.labels or {})])
+    store.add_index("good", lambda _: ["all"])
     store.put(thing("no-labels"))
     store.put(thing("labels", labels={"a": "b"}))
     assert names(store.by_index("good", "all")) == {"no-labels", "labels"}
@@ -96,7 +99,8 @@ changes = st.lists(st.tuples(st.sampled_from("abcd"), st.none() | labels), max_s
 def test_indices_equal_a_scan_of_all_objects(
     steps: list[tuple[str, dict[str, str] | None]],
 ) -> None:
-    store: Store[ApiObject] = Store({"label": by_label})
+    store: Store[ApiObject] = Store()
+    store.add_index("label", by_label)
     for name, of_name in steps:
         if of_name is None:
             store.remove(NamespacedName("ns", name))

@@ -1,9 +1,8 @@
 """Finalizers, controller references and conditions."""
 
-from datetime import UTC, datetime
-
 import pytest
 
+from kruise_probe.api.times import parse_time
 from kruise_probe.runtime import (
     AlreadyOwned,
     ApiObject,
@@ -17,10 +16,11 @@ from kruise_probe.runtime import (
     remove_finalizer,
     set_condition,
     set_controller_reference,
+    utc_now,
 )
 
-BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
-LATER = datetime(2026, 1, 2, tzinfo=UTC)
+BEGIN = "2026-01-01T00:00:00Z"
+LATER = "2026-01-02T00:00:00Z"
 
 
 @kind("example.com/v1")
@@ -63,20 +63,31 @@ def test_an_owner_in_another_namespace_is_refused() -> None:
     assert controller_of(set_controller_reference(fleet(namespace=""), POD))
 
 
+def ready(status: str, reason: str, *, at: str) -> Condition:
+    return Condition("Ready", status, reason, last_transition_time=at)
+
+
 def test_the_transition_time_changes_with_the_status_only() -> None:
-    first = set_condition(None, Condition("Ready", "False", "Starting"), now=lambda: BEGIN)
-    same = set_condition(first, Condition("Ready", "False", "Pulling"), now=lambda: LATER)
-    moved = set_condition(same, Condition("Ready", "True", "Up"), now=lambda: LATER)
+    first = set_condition(None, ready("False", "Starting", at=BEGIN))
+    same = set_condition(first, ready("False", "Pulling", at=LATER))
+    moved = set_condition(same, ready("True", "Up", at=LATER))
     times = [get_condition(each, "Ready") for each in (first, same, moved)]
     assert [(each.reason, each.last_transition_time) for each in times if each] == [
-        ("Starting", "2026-01-01T00:00:00Z"),
-        ("Pulling", "2026-01-01T00:00:00Z"),
-        ("Up", "2026-01-02T00:00:00Z"),
+        ("Starting", BEGIN),
+        ("Pulling", BEGIN),
+        ("Up", LATER),
     ]
+
+
+def test_a_condition_without_a_transition_time_gets_the_current_one() -> None:
+    (condition,) = set_condition(None, Condition("Ready", "True"))
+    at = parse_time(condition.last_transition_time)
+    assert at is not None
+    assert abs((utc_now() - at).total_seconds()) < 60
 
 
 def test_other_conditions_keep_their_places() -> None:
     both = (Condition("A", "True"), Condition("B", "True"))
-    changed = set_condition(both, Condition("A", "False"), now=lambda: BEGIN)
+    changed = set_condition(both, Condition("A", "False"))
     assert [each.type for each in changed] == ["A", "B"]
     assert changed[1] is both[1]

@@ -1,5 +1,6 @@
 """The form of logs."""
 
+import contextlib
 import io
 import json
 import logging
@@ -28,7 +29,8 @@ def restored() -> Iterator[None]:
 
 def logged(format: str, level: str = "info", stream: io.StringIO | None = None) -> io.StringIO:
     stream = stream or io.StringIO()
-    configure_logs(format=format, level=level, stream=stream)
+    with contextlib.redirect_stderr(stream):
+        configure_logs(format=format, level=level)
     return stream
 
 
