@@ -1,8 +1,8 @@
-"""Who may send a request: bearer tokens, no web pages, and the reviews by which other servers check a token.
+"""Authentication: bearer tokens, the refusal of web pages, and the reviews that other servers send.
 
 Source: apiserver pkg/authentication/token/tokenfile (`--token-auth-file`), kubernetes
 pkg/registry/authentication/tokenreview, pkg/registry/authorization/subjectaccessreview.
-Differs: the token table is fixed when the server is made; a callback answers access reviews.
+Differs: the token table is fixed when the server is created; a callback answers access reviews.
 """
 
 from collections.abc import Callable, Mapping
@@ -53,10 +53,10 @@ def user_of(authorization: str, tokens: Tokens) -> User | None:
 
 
 def check_no_web_page(headers: Mapping[str, str]) -> None:
-    """Refuse what a browser sends for a web page, also under a name that resolves to loopback.
+    """Refuse the requests of web pages.
 
-    A browser reaches loopback for any page that it shows. A server without tokens must therefore tell programs from
-    pages: a page's request has an Origin, or the page's own name as Host.
+    A browser sends the requests of any page to loopback, also if the page's own name resolves to loopback. Such a
+    request has the header Origin, or the page's name as Host; the request of a program has neither.
     """
     origin, host = headers.get("Origin"), headers.get("Host")
     if origin is not None:

@@ -1,7 +1,7 @@
 """Kinds that CustomResourceDefinitions define.
 
 Source: apiextensions-apiserver pkg/registry/customresource (strategy, status_strategy), pkg/apiserver.
-Differs: the storage version only; functions take the place of CEL.
+Differs: only the storage version is served; functions replace CEL.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from typing import Final
 
 from kruise_probe_playground.apiserver import builtin
 from kruise_probe_playground.apiserver.columns import Column, cell_of
-from kruise_probe_playground.apiserver.definitions import stored_version
+from kruise_probe_playground.apiserver.definitions import storage_version
 from kruise_probe_playground.apiserver.failures import Cause, invalid_value
 from kruise_probe_playground.apiserver.kinds import Kind, Rules
 from kruise_probe_playground.apiserver.printers import NAME
@@ -18,7 +18,7 @@ from kruise_probe_playground.apiserver.schema import UNTYPED, Compiler, Json, Sc
 from kruise_probe_playground.apiserver.validation import validate
 
 Validator = Callable[[Json, Json | None], Sequence[Cause]]
-"""Returns what is wrong with the new object; takes also the stored one, None on creation."""
+"""Returns the errors of a new object. The second argument is the stored object, or None for a create."""
 
 
 class CustomRules(Rules):
@@ -85,7 +85,7 @@ _BLOCKING: Final = frozenset(
 def custom_kind(crd: Json, validator: Validator | None = None) -> Kind:
     """The kind that a CustomResourceDefinition (v1) defines."""
     spec = crd["spec"]
-    names, version = spec["names"], stored_version(crd)
+    names, version = spec["names"], storage_version(crd)
     openapi: Json = version["schema"]["openAPIV3Schema"]
     schema = Compiler().compile(openapi)
     schema.properties["metadata"] = builtin.object_meta()

@@ -30,7 +30,7 @@ _TERMINATING: Final = (
 """Type, reason and message of conditions."""
 
 
-def stored_version(crd: Json) -> Json:
+def storage_version(crd: Json) -> Json:
     found: Json = next(each for each in crd["spec"]["versions"] if each["storage"])
     return found
 
@@ -61,7 +61,7 @@ class DefinitionRules(Rules):
         return [*_problems(new), *changed]
 
     def warnings(self, new: Json) -> Sequence[str]:
-        version = stored_version(new)
+        version = storage_version(new)
         found = [
             f"the playground's API server serves only the storage version {version['name']!r}"
             for each in new["spec"]["versions"]

@@ -13,7 +13,7 @@ from kruise_probe_playground.apiserver import protobuf
 from kruise_probe_playground.apiserver.bodies import media_type, read_json, unrecognized
 from kruise_probe_playground.apiserver.deleting import DeleteOptions
 from kruise_probe_playground.apiserver.failures import (
-    Target,
+    FailureTarget,
     bad_request,
     check,
     invalid_value,
@@ -85,7 +85,7 @@ def _check_delete_options(sent: _DeleteOptions) -> None:
     policy, dry_run = sent.propagation_policy, sent.dry_run or []
     both = "orphanDependents and deletionPropagation cannot be both set"
     check(
-        Target("meta.k8s.io", "", "DeleteOptions"),
+        FailureTarget("meta.k8s.io", "", "DeleteOptions"),
         (
             policy is not None and sent.orphan_dependents is not None,
             invalid_value("propagationPolicy", policy, both),

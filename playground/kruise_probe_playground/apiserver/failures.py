@@ -26,7 +26,7 @@ class Cause(NamedTuple):
     field: str
 
 
-class Target(NamedTuple):
+class FailureTarget(NamedTuple):
     """The object of a failure. `resource` is the plural; only 422 uses `kind`."""
 
     group: str
@@ -85,7 +85,7 @@ def bad_request(message: str) -> Failure:
     return Failure(400, "BadRequest", message)
 
 
-def not_found(target: Target) -> Failure:
+def not_found(target: FailureTarget) -> Failure:
     message = f'{target.qualified_resource} "{target.name}" not found'
     return Failure(404, "NotFound", message, details=target.details())
 
@@ -111,12 +111,12 @@ def method_not_allowed() -> Failure:
     return Failure(405, "MethodNotAllowed", message, details={})
 
 
-def already_exists(target: Target) -> Failure:
+def already_exists(target: FailureTarget) -> Failure:
     message = f'{target.qualified_resource} "{target.name}" already exists'
     return Failure(409, "AlreadyExists", message, details=target.details())
 
 
-def conflict(target: Target, why: str = "") -> Failure:
+def conflict(target: FailureTarget, why: str = "") -> Failure:
     why = why or (
         "the object has been modified; please apply your changes to the latest version and try again"
     )
@@ -124,7 +124,7 @@ def conflict(target: Target, why: str = "") -> Failure:
     return Failure(409, "Conflict", message, details=target.details())
 
 
-def forbidden(target: Target, why: str, causes: Sequence[Cause] = ()) -> Failure:
+def forbidden(target: FailureTarget, why: str, causes: Sequence[Cause] = ()) -> Failure:
     name = f' "{target.name}"' if target.name else ""
     message = f"{target.qualified_resource}{name} is forbidden: {why}"
     details = target.details()
@@ -181,7 +181,7 @@ def patch_failed(code: int, message: str) -> Failure:
     return Failure(code, "BadRequest" if code == 400 else "InternalError", message)
 
 
-def invalid(target: Target, causes: Sequence[Cause]) -> Failure:
+def invalid(target: FailureTarget, causes: Sequence[Cause]) -> Failure:
     seen = list(dict.fromkeys(f"{each.field}: {each.message}" for each in causes))
     listed = seen[0] if len(seen) == 1 else f"[{', '.join(seen)}]"
     message = f'{target.qualified_kind} "{target.name}" is invalid: {listed}'
@@ -190,7 +190,7 @@ def invalid(target: Target, causes: Sequence[Cause]) -> Failure:
     return Failure(422, "Invalid", message, details=details)
 
 
-def check(target: Target, *problems: tuple[object, Cause]) -> None:
+def check(target: FailureTarget, *problems: tuple[object, Cause]) -> None:
     """Fail with the causes whose condition is true."""
     causes = [cause for applies, cause in problems if applies]
     if causes:

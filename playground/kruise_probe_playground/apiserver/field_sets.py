@@ -1,12 +1,12 @@
 """Sets of fields as `fieldsV1` writes them, and the comparison of two versions of an object that fills them.
 
 A set is nested maps, whose keys are path elements. `f:name` is a field, `k:{"type":"Ready"}` an item of a list of type
-map, `v:"x"` an item of a set. A member without members below is `{}`; a member with members below contains "."; a key
-that only leads to members contains neither.
+map, `v:"x"` an item of a set. A member is `{}`, or contains "." if it also has members below it. A key that only leads to
+members below it has no ".".
 
 Source: structured-merge-diff fieldpath/{set,serialize}.go, typed/compare.go.
-Differs: sets are the JSON itself; operations do not change their operands. A comparison walks changed parts only, and
-puts added and changed fields into one set.
+Differs: sets are the JSON itself; operations do not change their operands. A comparison visits only changed parts, and
+adds new and changed fields to one set.
 """
 
 from typing import Any, Final, NamedTuple

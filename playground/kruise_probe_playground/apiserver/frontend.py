@@ -23,7 +23,7 @@ from kruise_probe_playground.apiserver.authentication import (
     user_of,
 )
 from kruise_probe_playground.apiserver.discovery import Discovery, version
-from kruise_probe_playground.apiserver.failures import Failure, Target
+from kruise_probe_playground.apiserver.failures import Failure, FailureTarget
 from kruise_probe_playground.apiserver.handlers import (
     Call,
     VerbHandlers,
@@ -51,10 +51,10 @@ _log = structlog.get_logger(__name__)
 
 
 class Frontend:
-    """The handler of all requests. Knows the watches in progress, because the server closes them when it stops.
+    """The handler of all requests. It has the open watches, because the server closes them when it stops.
 
     Attributes:
-        answering: while it is cleared, watches and logs send nothing, as behind a broken network.
+        answering: while it is cleared, watches and logs send nothing, as over a broken network.
 
     Args:
         tokens: every request but health checks needs one of them; without any, every request is accepted.
@@ -82,7 +82,7 @@ class Frontend:
         self.answering.set()
 
     def _describe(self) -> None:
-        """Make the documents again after a change of the kinds."""
+        """Build the documents again after a change of the kinds."""
         if self._described != self._registry.changes_of_kinds:
             self._described = self._registry.changes_of_kinds
             self._discovery = Discovery(self._registry.kinds.values())
@@ -128,7 +128,7 @@ class Frontend:
         why = (
             f'User "{own}" cannot impersonate resource "users" in API group "" at the cluster scope'
         )
-        raise failures.forbidden(Target("", "users", "", other), why)
+        raise failures.forbidden(FailureTarget("", "users", "", other), why)
 
     def _authenticated(self, request: web.Request) -> str:
         if not self._tokens:
@@ -174,7 +174,7 @@ class Frontend:
             f'User "{user}" cannot {call.verb} resource "{call.resource}" in API group'
             f' "{call.kind.group}" {where}'
         )
-        raise failures.forbidden(Target(call.kind.group, call.kind.plural, "", call.path.name), why)
+        raise failures.forbidden(FailureTarget(call.kind.group, call.kind.plural, "", call.path.name), why)
 
     def _allows(self, user: str, verb: str, resource: str, namespace: str = "") -> bool:
         if self._authorize is None or not self._tokens:
@@ -186,7 +186,7 @@ class Frontend:
         own = request.path in (SELF_REVIEWS, WHOAMI_REVIEWS)
         if not own and not self._allows(user, "create", resource):
             why = f'User "{user}" cannot create resource "{resource}" in API group "{group}" at the cluster scope'
-            raise failures.forbidden(Target(group, resource, ""), why)
+            raise failures.forbidden(FailureTarget(group, resource, ""), why)
         review = review_response(
             request.path,
             await _body_of(request),

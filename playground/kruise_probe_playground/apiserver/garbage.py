@@ -23,11 +23,11 @@ SETTLE_SECONDS: Final = 0.1
 SWEEP_INTERVAL_SECONDS: Final = 60.0
 """Interval of sweeps without deletions."""
 
-_CONTAINERS: Final[Mapping[str, Callable[[Kind, Stored], str]]] = {
+_PARENTS: Final[Mapping[str, Callable[[Kind, Stored], str]]] = {
     "namespaces": lambda kind, stored: stored.key.namespace,
     "customresourcedefinitions.apiextensions.k8s.io": lambda kind, stored: kind.resource,
 }
-"""Kinds whose objects contain others, and the name of an object's container."""
+"""The kinds whose deletion deletes other objects first, and the name of an object's parent of that kind."""
 
 
 class GarbageCollector:
@@ -58,7 +58,7 @@ class GarbageCollector:
         }
         for kind, stored in self._candidates():
             self._collect(kind, stored, present)
-        self._empty_containers()
+        self._empty_parents()
         self._expire_events()
 
     def _candidates(self) -> list[tuple[Kind, Stored]]:
@@ -66,23 +66,23 @@ class GarbageCollector:
             (kind, stored)
             for kind in self._registry.kinds.values()
             for stored in self._registry.collection(kind).objects.values()
-            if stored.owners or stored.ending
+            if stored.owners or stored.terminating
         ]
 
     def _collect(self, kind: Kind, stored: Stored, present: Mapping[str, Stored]) -> None:
         """Delete an object without owners, or remove its references to owners that are gone."""
         gone = {each for each in stored.owners if not _is_owner(present.get(each), stored)}
         if gone and self._knows_owners(kind, stored):
-            policy = "Background" if not stored.ending else ""
+            policy = "Background" if not stored.terminating else ""
             if gone == set(stored.owners):
                 self._remover.delete(kind, stored, DeleteOptions(policy=policy))
             else:
                 self._disown(kind, stored, gone)
-        elif stored.ending:
+        elif stored.terminating:
             self._apply_policy(kind, stored, kind.decode(stored))
 
     def _knows_owners(self, kind: Kind, stored: Stored) -> bool:
-        """Whether all owners are of served kinds. Whether another owner exists is unknown."""
+        """Whether all owners are of served kinds. An owner of another kind may exist elsewhere."""
         served = {(each.api_version, each.kind) for each in self._registry.kinds.values()}
         references = kind.decode(stored)["metadata"]["ownerReferences"]
         return served.issuperset((each["apiVersion"], each["kind"]) for each in references)
@@ -96,7 +96,7 @@ class GarbageCollector:
         elif FOREGROUND in finalizers:
             dependents = list(self._dependents(stored.uid))
             for each_kind, each in dependents:
-                if not each.ending:
+                if not each.terminating:
                     self._remover.delete(each_kind, each, DeleteOptions(policy="Foreground"))
             if not any(_blocks(*each, stored.uid) for each in self._dependents(stored.uid)):
                 self._drop_finalizer(kind, stored, decoded, FOREGROUND)
@@ -120,21 +120,21 @@ class GarbageCollector:
         write = self._registry.commit if kept else self._registry.remove
         write(kind, decoded, stored)
 
-    def _empty_containers(self) -> None:
-        """Delete what terminating namespaces and definitions contain, then themselves."""
+    def _empty_parents(self) -> None:
+        """Delete the objects of terminating namespaces and definitions, then the parents themselves."""
         kinds = dict(self._registry.kinds)
-        for resource, container_of in _CONTAINERS.items():
-            container = kinds[resource]
-            for stored in [*self._registry.collection(container).objects.values()]:
-                if stored.ending:
+        for resource, parent_of in _PARENTS.items():
+            parent = kinds[resource]
+            for stored in [*self._registry.collection(parent).objects.values()]:
+                if stored.terminating:
                     deletions = [
                         self._remover.delete(kind, each, DeleteOptions())
                         for kind in kinds.values()
                         for each in [*self._registry.collection(kind).objects.values()]
-                        if container_of(kind, each) == stored.key.name
+                        if parent_of(kind, each) == stored.key.name
                     ]
                     if all(each.gone for each in deletions):
-                        self._registry.remove(container, container.decode(stored), stored)
+                        self._registry.remove(parent, parent.decode(stored), stored)
 
     def _expire_events(self) -> None:
         kind = self._registry.kinds["events"]

@@ -20,7 +20,7 @@ from kruise_probe_playground.apiserver.bodies import (
 )
 from kruise_probe_playground.apiserver.delete_options import read_delete_options
 from kruise_probe_playground.apiserver.deleting import Deleted, Remover
-from kruise_probe_playground.apiserver.failures import Target
+from kruise_probe_playground.apiserver.failures import FailureTarget
 from kruise_probe_playground.apiserver.kinds import SUBRESOURCE_VERBS, Kind
 from kruise_probe_playground.apiserver.listing import list_page, scope_of
 from kruise_probe_playground.apiserver.presenting import Presenter, presenter_for
@@ -35,7 +35,7 @@ from kruise_probe_playground.apiserver.requests import (
 from kruise_probe_playground.apiserver.schema import Json
 from kruise_probe_playground.apiserver.shaping import WrongType, prune
 from kruise_probe_playground.apiserver.watching import Watch
-from kruise_probe_playground.apiserver.writing import Editor, Options, Written, check_name
+from kruise_probe_playground.apiserver.writing import Editor, WriteOptions, Written, check_name
 
 _MAX_MANAGER: Final = 128
 _VALIDATIONS: Final = ("Ignore", "Strict", "Warn")
@@ -67,7 +67,7 @@ class Call(NamedTuple):
         return f"{self.kind.plural}/{below}" if below else self.kind.plural
 
 
-class Response(NamedTuple):
+class VerbResponse(NamedTuple):
     code: int
     body: bytes
     warnings: tuple[str, ...] = ()
@@ -113,13 +113,13 @@ def check_route(kind: Kind, path: ResourcePath, verb: str) -> None:
 
 
 class VerbHandlers:
-    """Serves calls from one registry."""
+    """Serves calls with the objects of one registry."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._editor = Editor(registry)
         self._remover = Remover(registry)
-        self._verbs: Mapping[str, Callable[[Call], Response]] = {
+        self._verbs: Mapping[str, Callable[[Call], VerbResponse]] = {
             "get": self._get,
             "list": self._list,
             "create": self._create,
@@ -129,8 +129,8 @@ class VerbHandlers:
             "deletecollection": self._delete_collection,
         }
 
-    def respond(self, call: Call) -> Response:
-        """Serve any call but a watch."""
+    def respond(self, call: Call) -> VerbResponse:
+        """Serve any call except a watch and a log."""
         if call.path.subresource == "scale":
             return self._scale(call)
         return self._verbs[call.verb](call)
@@ -145,41 +145,41 @@ class VerbHandlers:
         accept = call.headers.get("accept", "")
         return presenter_for(accept, call.query, call.kind, self._registry.now)
 
-    def _get(self, call: Call) -> Response:
+    def _get(self, call: Call) -> VerbResponse:
         revision = parse_revision(call.query.get("resourceVersion", ""))
         current = self._registry.store.revision
         if revision is not None and revision > current:
             raise failures.too_large_version(revision, current)
         stored = self._registry.get(call.kind, call.path.key)
-        return Response(200, self._presenter(call).one(stored))
+        return VerbResponse(200, self._presenter(call).one(stored))
 
-    def _list(self, call: Call) -> Response:
+    def _list(self, call: Call) -> VerbResponse:
         query = parse_list_query(call.query)
         scope = scope_of(call.kind, call.path.namespace, query)
         page = list_page(self._registry, call.kind, scope, query)
-        return Response(200, self._presenter(call).page(page))
+        return VerbResponse(200, self._presenter(call).page(page))
 
-    def _create(self, call: Call) -> Response:
+    def _create(self, call: Call) -> VerbResponse:
         if call.path.subresource == "binding":
             return self._bind(call)
         sent, options = _sent(call, "CreateOptions")
         written = self._editor.create(call.kind, call.path.namespace, sent, options)
         return self._written(call, written)
 
-    def _bind(self, call: Call) -> Response:
+    def _bind(self, call: Call) -> VerbResponse:
         """Set a pod's node, for a scheduler."""
         node = read_binding(call.body)
         stored = self._registry.get(call.kind, call.path.key)
         pod = call.kind.decode(stored)
         if pod["spec"].get("nodeName"):
             why = f'pod {call.path.name} is already assigned to node "{pod["spec"]["nodeName"]}"'
-            raise failures.conflict(Target("", "pods/binding", "Binding", call.path.name), why)
+            raise failures.conflict(FailureTarget("", "pods/binding", "Binding", call.path.name), why)
         pod["spec"]["nodeName"] = node
         pod["metadata"]["generation"] = pod["metadata"].get("generation", 0) + 1
         self._registry.commit(call.kind, pod, stored)
-        return Response(201, msgspec.json.encode(failures.success({"code": 201})))
+        return VerbResponse(201, msgspec.json.encode(failures.success({"code": 201})))
 
-    def _update(self, call: Call) -> Response:
+    def _update(self, call: Call) -> VerbResponse:
         sent, options = _sent(call, "UpdateOptions")
         if call.path.subresource == "finalize":
             return self._finalize(call, sent)
@@ -187,7 +187,7 @@ class VerbHandlers:
         written = self._editor.replace(call.kind, call.path.key, subresource, sent, options)
         return self._written(call, written)
 
-    def _finalize(self, call: Call, sent: Json) -> Response:
+    def _finalize(self, call: Call, sent: Json) -> VerbResponse:
         """Set a namespace's finalizers. Without any, a terminating namespace is deleted."""
         stored = self._registry.get(call.kind, call.path.key)
         namespace = call.kind.decode(stored)
@@ -201,9 +201,9 @@ class VerbHandlers:
             stored = self._registry.remove(call.kind, namespace, stored)
         else:
             stored = self._registry.commit(call.kind, namespace, stored)
-        return Response(200, call.kind.whole(stored))
+        return VerbResponse(200, call.kind.whole(stored))
 
-    def _patch(self, call: Call) -> Response:
+    def _patch(self, call: Call) -> VerbResponse:
         kind, key = call.kind, call.path.key
         patch_type = patch_type_of(kind, call.content_type)
         options = _options(call, "PatchOptions")
@@ -215,7 +215,7 @@ class VerbHandlers:
         )
         return self._written(call, written)
 
-    def _scale(self, call: Call) -> Response:
+    def _scale(self, call: Call) -> VerbResponse:
         """Get, update or patch the Scale of a ReplicaSet."""
         stored = self._registry.get(call.kind, call.path.key)
         found = call.kind.decode(stored)
@@ -229,17 +229,17 @@ class VerbHandlers:
             options = _options(call, "UpdateOptions")
             written = self._editor.update(call.kind, stored, "scale", scaled(found, scale), options)
             scale = scale_of(call.kind.decode(written.stored))
-        return Response(200, msgspec.json.encode(scale))
+        return VerbResponse(200, msgspec.json.encode(scale))
 
-    def _written(self, call: Call, written: Written) -> Response:
+    def _written(self, call: Call, written: Written) -> VerbResponse:
         body = self._presenter(call).one(written.stored)
-        return Response(201 if written.created else 200, body, tuple(written.warnings))
+        return VerbResponse(201 if written.created else 200, body, tuple(written.warnings))
 
-    def _delete(self, call: Call) -> Response:
+    def _delete(self, call: Call) -> VerbResponse:
         options = read_delete_options(call.body, call.query, call.content_type)
         stored = self._registry.get(call.kind, call.path.key)
         deleted = self._remover.delete(call.kind, stored, options)
-        return Response(200, self._deleted(call.kind, deleted))
+        return VerbResponse(200, self._deleted(call.kind, deleted))
 
     def _deleted(self, kind: Kind, deleted: Deleted) -> bytes:
         if deleted.gone and not kind.returns_deleted:
@@ -248,27 +248,27 @@ class VerbHandlers:
             return msgspec.json.encode(failures.success({"details": details}))
         return kind.whole(deleted.stored)
 
-    def _delete_collection(self, call: Call) -> Response:
+    def _delete_collection(self, call: Call) -> VerbResponse:
         options = read_delete_options(call.body, call.query, call.content_type)
         query = parse_list_query(call.query)
         scope = scope_of(call.kind, call.path.namespace, query)
         page = list_page(self._registry, call.kind, scope, query)
         for each in page.items:
             self._remover.delete(call.kind, each, options)
-        return Response(200, self._presenter(call).page(page))
+        return VerbResponse(200, self._presenter(call).page(page))
 
 
-def _sent(call: Call, kind: str) -> tuple[Json, Options]:
+def _sent(call: Call, kind: str) -> tuple[Json, WriteOptions]:
     options = _options(call, kind)
     sent = read_object(call.kind, call.body, call.content_type)
     return sent, options._replace(duplicate_fields=duplicate_fields(call.body))
 
 
-def _options(call: Call, kind: str) -> Options:
+def _options(call: Call, kind: str) -> WriteOptions:
     named, dry_run = call.query.get("fieldManager", ""), call.query.get("dryRun", "")
     validation = call.query.get("fieldValidation") or "Warn"
     failures.check(
-        Target("meta.k8s.io", "", kind),
+        FailureTarget("meta.k8s.io", "", kind),
         (len(named.encode()) > _MAX_MANAGER, failures.too_long("fieldManager", _MAX_MANAGER)),
         (dry_run not in ("", "All"), failures.unsupported("dryRun", [dry_run], ["All"])),
         (
@@ -277,7 +277,7 @@ def _options(call: Call, kind: str) -> Options:
         ),
     )
     manager = named or _from_user_agent(call.headers.get("user-agent", ""))
-    return Options(manager or "unknown", bool(dry_run), validation)
+    return WriteOptions(manager or "unknown", bool(dry_run), validation)
 
 
 def _from_user_agent(agent: str) -> str:

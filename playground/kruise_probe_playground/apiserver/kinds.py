@@ -13,11 +13,10 @@ import msgspec
 
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe_playground.apiserver.columns import Column, value_at
-from kruise_probe_playground.apiserver.failures import Cause, Target
+from kruise_probe_playground.apiserver.failures import Cause, FailureTarget
 from kruise_probe_playground.apiserver.schema import Json, Schema, put
 from kruise_probe_playground.apiserver.store import Stored
 
-READ_VERBS: Final = ("get", "list", "watch")
 ALL_VERBS: Final = (
     "create",
     "delete",
@@ -77,15 +76,15 @@ class Rules:
         return self.validate(new)
 
     def warnings(self, new: Json) -> Sequence[str]:
-        """Return what the client should know about a new object that is accepted."""
+        """Return the warnings about a valid object."""
         return ()
 
     def companions(self, new: Json) -> Sequence[tuple[str, Json]]:
-        """Return the resource and the object of each object that a controller creates beside a new one."""
+        """Return the objects that a controller creates for a new one, each with its resource."""
         return ()
 
     def terminate(self, new: Json, now: datetime) -> bool:
-        """Mark an object whose contents are deleted before itself; False for kinds without contents."""
+        """Mark an object as terminating, if other objects are deleted before it; False for other kinds."""
         return False
 
     def grace_seconds(self, stored: Json, requested: int | None) -> int | None:
@@ -169,8 +168,8 @@ class Kind:
         ignored = ("metadata", "status") if "status" in self.subresources else ("metadata",)
         return {key: each for key, each in of.items() if key not in ignored}
 
-    def target(self, name: str = "") -> Target:
-        return Target(self.group, self.plural, self.kind, name)
+    def target(self, name: str = "") -> FailureTarget:
+        return FailureTarget(self.group, self.plural, self.kind, name)
 
     def whole(self, stored: Stored) -> bytes:
         """The JSON of a single object. Items of lists of built-in kinds omit kind and apiVersion."""

@@ -15,7 +15,7 @@ import msgspec
 from kruise_probe_playground.apiserver import failures
 from kruise_probe_playground.apiserver.failures import (
     Cause,
-    Target,
+    FailureTarget,
     check,
     forbidden_field,
     unsupported,
@@ -29,7 +29,7 @@ from kruise_probe_playground.apiserver.store import Scope, Stored
 _EXACT, _NOT_OLDER = "Exact", "NotOlderThan"
 _MATCH = "resourceVersionMatch"
 _INCONSISTENT = -1
-_OPTIONS = Target("meta.k8s.io", "", "ListOptions")
+_OPTIONS = FailureTarget("meta.k8s.io", "", "ListOptions")
 
 
 class Page(NamedTuple):

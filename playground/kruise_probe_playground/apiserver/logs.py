@@ -1,8 +1,8 @@
-"""`pods/log`: checks what a client wants, and opens the log at the pod's node.
+"""`pods/log`: validates PodLogOptions, and opens the log at the pod's node.
 
 Source: kubernetes pkg/registry/core/pod/rest/log.go, strategy.go (LogLocation), core/validation (ValidatePodLogOptions);
 kubelet pkg/kubelet/kubelet_pods.go (validateContainerLogStatus).
-Differs: finds the container in the status of the pod; a function takes the place of the kubelet's port.
+Differs: finds the container in the status of the pod; a function replaces the kubelet's port.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -12,7 +12,7 @@ from typing import Final
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.times import parse_time
 from kruise_probe_playground.apiserver import failures
-from kruise_probe_playground.apiserver.failures import Cause, Target, bad_request
+from kruise_probe_playground.apiserver.failures import Cause, FailureTarget, bad_request
 from kruise_probe_playground.apiserver.pod_validation import CONTAINER_LISTS
 from kruise_probe_playground.apiserver.registry import Registry
 from kruise_probe_playground.apiserver.requests import is_true, number
@@ -29,7 +29,7 @@ _AT_LEAST: Final = (
 )
 
 
-def no_nodes(container: str, wanted: LogOptions) -> AsyncIterator[bytes]:
+def no_nodes(container: str, options: LogOptions) -> AsyncIterator[bytes]:
     """For a server without nodes."""
     raise NoLog(f"container {container} does not run")
 
@@ -37,7 +37,7 @@ def no_nodes(container: str, wanted: LogOptions) -> AsyncIterator[bytes]:
 def open_log(
     registry: Registry, key: NamespacedName, query: Mapping[str, str], at_node: OpenLog
 ) -> AsyncIterator[bytes] | None:
-    """The bytes of the log that `query` (core/v1 PodLogOptions) wants; None for a pod without a node."""
+    """Return the bytes of the log that `query` (core/v1 PodLogOptions) selects; None for a pod without a node."""
     wanted = _options(key.name, query, registry.now())
     kinds = registry.kinds
     pod = kinds["pods"].decode(registry.get(kinds["pods"], key))
@@ -56,7 +56,7 @@ def open_log(
 
 
 def container_id(pod: str, status: Json, container: str, *, previous: bool) -> str:
-    """The id of the container whose log is wanted; fails if it has not started yet, or not twice."""
+    """Return the id of the container to read; fail if it has not started, or with `previous`, not restarted."""
     name = f'container "{container}" in pod "{pod}"'
     statuses = (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ()))
     found: Json = next((each for each in statuses if each["name"] == container), {})
@@ -75,7 +75,7 @@ def container_id(pod: str, status: Json, container: str, *, previous: bool) -> s
 def _options(pod: str, query: Mapping[str, str], now: datetime) -> LogOptions:
     problems = list(_problems(query))
     if problems:
-        raise failures.invalid(Target("", "", "PodLogOptions", pod), problems)
+        raise failures.invalid(FailureTarget("", "", "PodLogOptions", pod), problems)
     seconds = number(query, "sinceSeconds")
     return LogOptions(
         follow=is_true(query.get("follow")),

@@ -25,7 +25,7 @@ _NEVER_MANAGED: FieldSet = {
 }
 
 
-class Writer(NamedTuple):
+class ManagerIdentifier(NamedTuple):
     """Identifies one entry of `managedFields`."""
 
     manager: str
@@ -43,7 +43,7 @@ def track(
     live: Json,
     new: Json,
     schema: Schema,
-    writer: Writer,
+    writer: ManagerIdentifier,
     now: datetime,
     *,
     blank: Json | None = None,
@@ -104,7 +104,7 @@ def _untracked(of: Json) -> Json:
     return {**of, "metadata": kept}
 
 
-def _entries_before(live: Json, new: Json, *, subresource: bool) -> dict[Writer, _Entry]:
+def _entries_before(live: Json, new: Json, *, subresource: bool) -> dict[ManagerIdentifier, _Entry]:
     stored = live.get("metadata", {}).get("managedFields") or []
     sent = new.get("metadata", {}).get("managedFields")
     if subresource or sent is None:
@@ -114,14 +114,14 @@ def _entries_before(live: Json, new: Json, *, subresource: bool) -> dict[Writer,
     return _decode(sent) or _decode(stored)
 
 
-def _decode(entries: Iterable[Any]) -> dict[Writer, _Entry]:
+def _decode(entries: Iterable[Any]) -> dict[ManagerIdentifier, _Entry]:
     decoded = {}
     for each in entries:
         fields = each.get("fieldsV1")
         if not _is_field_set(fields):
             return {}
         names = ("manager", "operation", "apiVersion", "subresource")
-        writer = Writer(*(each.get(name, "") for name in names))
+        writer = ManagerIdentifier(*(each.get(name, "") for name in names))
         decoded[writer] = _Entry(fields, each.get("time", ""))
     return decoded
 
@@ -130,7 +130,7 @@ def _is_field_set(value: Any) -> bool:
     return isinstance(value, dict) and all(map(_is_field_set, value.values()))
 
 
-def _cap(entries: dict[Writer, _Entry]) -> None:
+def _cap(entries: dict[ManagerIdentifier, _Entry]) -> None:
     """Merge the oldest entries into one if there are too many."""
     updates = [each for each in entries if each.operation == "Update"]
     surplus = len(updates) - MAX_UPDATE_MANAGERS
@@ -141,11 +141,11 @@ def _cap(entries: dict[Writer, _Entry]) -> None:
     fields: FieldSet = {}
     for entry in oldest:
         fields = union(fields, entry.fields)
-    bucket = Writer(ANCIENT_CHANGES, "Update", updates[surplus].api_version, "")
+    bucket = ManagerIdentifier(ANCIENT_CHANGES, "Update", updates[surplus].api_version, "")
     entries[bucket] = _Entry(_sorted(fields), oldest[-1].time)
 
 
-def _store(new: Json, entries: dict[Writer, _Entry]) -> None:
+def _store(new: Json, entries: dict[ManagerIdentifier, _Entry]) -> None:
     ordered = sorted(entries, key=lambda each: (each.operation, entries[each].time, each))
     encoded = []
     for writer in ordered:

@@ -145,7 +145,7 @@ def drop_duplicate_owners(metadata: Json) -> Iterator[str]:
 
 
 def finalizer_warnings(metadata: Json, old: Json, kind: Kind) -> Iterator[str]:
-    """Warn of new finalizers without a domain, which only custom resources may have."""
+    """Warn about new finalizers without a domain. Only custom resources may have them."""
     for each in metadata.get("finalizers") or ():
         known = each in _STANDARD_FINALIZERS or each in (old.get("finalizers") or ())
         if kind.custom and "/" not in each and not known:

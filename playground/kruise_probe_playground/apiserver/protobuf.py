@@ -1,7 +1,7 @@
 """Decodes the protobuf that kubectl sends: `create namespace`, `create configmap`, `drain`, `auth can-i` and the like.
 
-A message is decoded completely, or refused: a field that the tables do not have is an error. Go's typed clients can be told
-to send JSON.
+A message is decoded completely, or refused: an unknown field is an error. Go's typed clients can be configured to send
+JSON.
 
 Source: apimachinery pkg/runtime/serializer/protobuf (envelope), meta/v1 and core/v1 generated.proto (field numbers).
 Differs: every other body is refused.

@@ -13,7 +13,7 @@ from typing import Final
 
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe_playground.apiserver import failures
-from kruise_probe_playground.apiserver.failures import Cause, Target
+from kruise_probe_playground.apiserver.failures import Cause, FailureTarget
 from kruise_probe_playground.apiserver.kinds import Kind
 from kruise_probe_playground.apiserver.schema import Json
 from kruise_probe_playground.apiserver.store import Change, Collection, ObjectStore, Stored
@@ -78,7 +78,7 @@ class Registry:
             raise failures.Failure(500, "", "etcdserver: request is too large")
         self.store.next_revision()
         self.collection(kind).record(Change(stored.revision, old, stored, removed=False))
-        if stored.ending or (stored.owners and old is None):
+        if stored.terminating or (stored.owners and old is None):
             self.sweep_due.set()
         if kind.resource in self._definitions:
             self.kinds[stored.key.name] = self._definitions[kind.resource](new)
@@ -101,7 +101,7 @@ class Registry:
         """Fail if the namespace or the definition of a new object does not exist or is terminating."""
         for each in self._definitions:
             definition = self.store.collections[each].objects.get(NamespacedName("", kind.resource))
-            if definition and definition.ending:
+            if definition and definition.terminating:
                 why = "create not allowed while custom resource definition is terminating"
                 raise failures.forbidden(kind.target(name), why)
         if not kind.namespaced:
@@ -115,4 +115,4 @@ class Registry:
             )
             message = f"namespace {namespace} is being terminated"
             cause = Cause("NamespaceTerminating", message, "metadata.namespace")
-            raise failures.forbidden(Target(kind.group, kind.plural, kind.kind), why, [cause])
+            raise failures.forbidden(FailureTarget(kind.group, kind.plural, kind.kind), why, [cause])

@@ -12,7 +12,7 @@ import msgspec
 from kruise_probe.api.labels import compile_selector
 from kruise_probe.api.meta import LabelSelector
 from kruise_probe_playground.apiserver import failures
-from kruise_probe_playground.apiserver.failures import Cause, Target, invalid_value
+from kruise_probe_playground.apiserver.failures import Cause, FailureTarget, invalid_value
 from kruise_probe_playground.apiserver.kinds import Rules
 from kruise_probe_playground.apiserver.pod_validation import spec_problems
 from kruise_probe_playground.apiserver.pods import default_spec
@@ -87,7 +87,7 @@ def scaled(replica_set: Json, scale: Json) -> Json:
         raise failures.bad_request(f"json: spec.replicas of the Scale {name} is not an integer")
     if replicas < 0:
         problem = invalid_value("spec.replicas", replicas, _NOT_NEGATIVE)
-        raise failures.invalid(Target("autoscaling", "", "Scale", name), [problem])
+        raise failures.invalid(FailureTarget("autoscaling", "", "Scale", name), [problem])
     version = (scale.get("metadata") or {}).get("resourceVersion")
     return {
         **replica_set,

@@ -68,7 +68,7 @@ ABSENT_VALUES: Final[Mapping[str, Json]] = {
     f"{_CRD}CustomResourceDefinition": {"spec": {}},
     f"{_CRD}CustomResourceDefinitionSpec": {"conversion": {"strategy": "None"}, "names": {}},
 }
-"""The values of absent fields: zero values of fields without `omitempty`, which Go always writes, and defaults."""
+"""The values of absent fields: defaults, and the zero values of fields without `omitempty`, which Go always writes."""
 
 
 _POINTER: Final = {"x-pointer": True}
@@ -95,7 +95,8 @@ LIMITS: Final[Mapping[str, Mapping[str, Json]]] = {
     "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta": {"managedFields": _POINTER},
     f"{_CORE}ServicePort": {"port": {"minimum": 1, "maximum": 65535}},
 }
-"""What Go knows of fields and OpenAPI does not say: limits, pointers, whose zero values are stored, and numbers without."""
+"""What OpenAPI lacks about Go's fields: limits; pointers, whose zero values are stored; numbers with `omitempty`, whose
+zero values are not."""
 
 
 def put(of: Json, key: str, value: Any) -> None:

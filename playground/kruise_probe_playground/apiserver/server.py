@@ -25,7 +25,7 @@ from kruise_probe_playground.apiserver.garbage import GarbageCollector
 from kruise_probe_playground.apiserver.logs import OpenLog, no_nodes
 from kruise_probe_playground.apiserver.registry import Registry
 from kruise_probe_playground.apiserver.schema import Json
-from kruise_probe_playground.apiserver.writing import Editor, Options
+from kruise_probe_playground.apiserver.writing import Editor, WriteOptions
 from kruise_probe_playground.private_files import create_private
 
 DEFINITIONS: Final = "customresourcedefinitions.apiextensions.k8s.io"
@@ -45,7 +45,7 @@ class EmbeddedApiServer:
     Leaving the block ends every watch and drops all objects.
 
     Args:
-        crds: the CustomResourceDefinitions to begin with, as dictionaries.
+        crds: the initial CustomResourceDefinitions, as dictionaries.
         validators: rules beyond the CRDs' schemas, by qualified resource.
         tokens, authorize, logs: see `Frontend`.
         tls: None serves plain HTTP.
@@ -84,9 +84,9 @@ class EmbeddedApiServer:
             self.registry.kinds[each] for each in ("namespaces", DEFINITIONS)
         )
         for name in NAMESPACES:
-            editor.create(namespaces, "", {"metadata": {"name": name}}, Options("kube-apiserver"))
+            editor.create(namespaces, "", {"metadata": {"name": name}}, WriteOptions("kube-apiserver"))
         for crd in self._crds:
-            editor.create(definitions, "", crd, Options("kube-apiserver"))
+            editor.create(definitions, "", crd, WriteOptions("kube-apiserver"))
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
@@ -120,7 +120,7 @@ class EmbeddedApiServer:
             connections = list(runner.server.connections) if runner.server else []
             transports = [each.transport for each in connections]
             await runner.cleanup()
-            for transport in filter(None, transports):  # TLS would wait for the client's farewell
+            for transport in filter(None, transports):  # TLS would wait for the client's close_notify
                 transport.abort()
             await asyncio.sleep(0)
 
@@ -129,7 +129,7 @@ class EmbeddedApiServer:
         self._frontend.close_watches()
 
     def pause(self, *, paused: bool) -> None:
-        """Answer nothing and send nothing to watches while paused."""
+        """While paused, respond to no request and send nothing to watches."""
         if paused:
             self._frontend.answering.clear()
         else:

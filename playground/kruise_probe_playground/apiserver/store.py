@@ -36,7 +36,7 @@ class Stored(NamedTuple):
         body: the JSON of a list item.
         fields: the values for field selectors.
         owners: uids of its owners.
-        ending: has a deletionTimestamp.
+        terminating: has a deletionTimestamp.
     """
 
     key: NamespacedName
@@ -46,7 +46,7 @@ class Stored(NamedTuple):
     labels: Mapping[str, str]
     fields: Mapping[str, str]
     owners: tuple[str, ...] = ()
-    ending: bool = False
+    terminating: bool = False
 
 
 class Change(NamedTuple):
@@ -231,7 +231,7 @@ class ObjectStore:
         self.collections: Final = defaultdict[str, Collection](Collection)
 
     def expire(self) -> None:
-        """Make every revision and continue token so far too old, as etcd's compaction does."""
+        """Expire every revision and continue token, as etcd's compaction does."""
         revision = self.next_revision()
         for each in self.collections.values():
             each.expire(revision)

@@ -136,7 +136,7 @@ def _find(items: list[Any], merge_key: str, value: Any) -> int | None:
 
 
 def _without_directives(value: Any) -> tuple[Any, bool]:
-    """The value to store if the field is absent; False if the value is itself a directive."""
+    """Return the value to store in an absent field; False if the value is itself a directive."""
     if isinstance(value, dict):
         if _DIRECTIVE in value:
             return None, False

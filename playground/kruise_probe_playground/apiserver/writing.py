@@ -16,10 +16,13 @@ import msgspec
 from kruise_probe.api.keys import NamespacedName
 from kruise_probe_playground.apiserver import failures
 from kruise_probe_playground.apiserver import metadata as meta
-from kruise_probe_playground.apiserver.failures import Cause, Failure, Target
+from kruise_probe_playground.apiserver.failures import Cause, Failure, FailureTarget
 from kruise_probe_playground.apiserver.kinds import Kind
-from kruise_probe_playground.apiserver.managed_fields import Writer as FieldWriter
-from kruise_probe_playground.apiserver.managed_fields import same_but_for_times, track
+from kruise_probe_playground.apiserver.managed_fields import (
+    ManagerIdentifier,
+    same_but_for_times,
+    track,
+)
 from kruise_probe_playground.apiserver.registry import Registry
 from kruise_probe_playground.apiserver.schema import Json
 from kruise_probe_playground.apiserver.shaping import WrongType, apply_defaults, prune
@@ -27,7 +30,7 @@ from kruise_probe_playground.apiserver.store import Stored
 from kruise_probe_playground.apiserver.validation import validate
 
 
-class Options(NamedTuple):
+class WriteOptions(NamedTuple):
     """`field_validation` is Ignore, Warn or Strict; `duplicate_fields` are the paths of keys that the body has twice."""
 
     manager: str = "unknown"
@@ -50,7 +53,7 @@ class Editor:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
-    def create(self, kind: Kind, namespace: str, sent: Json, options: Options) -> Written:
+    def create(self, kind: Kind, namespace: str, sent: Json, options: WriteOptions) -> Written:
         """Store a new object."""
         new, warnings = _pruned(kind, sent, options)
         with _warning(warnings):
@@ -67,7 +70,7 @@ class Editor:
             kind.rules.reset_for_create(new)
             warnings += meta.drop_duplicate_owners(metadata)
             blank = {key: new.get(key) for key in ("apiVersion", "kind")} | kind.blank
-            writer = _field_writer(kind, options)
+            writer = _manager_identifier(kind, options)
             track({}, new, kind.schema, writer, now, blank=blank, comparable=trackable)
             if kind.has_generation:
                 metadata["generation"] = 1
@@ -87,7 +90,7 @@ class Editor:
         return Written(stored, created=True, warnings=warnings)
 
     def replace(
-        self, kind: Kind, key: NamespacedName, subresource: str, sent: Json, options: Options
+        self, kind: Kind, key: NamespacedName, subresource: str, sent: Json, options: WriteOptions
     ) -> Written:
         """Replace a stored object or its status. Some kinds are created if they do not exist."""
         name = (sent.get("metadata") or {}).get("name")
@@ -112,7 +115,7 @@ class Editor:
         stored: Stored,
         subresource: str,
         sent: Json,
-        options: Options,
+        options: WriteOptions,
         *,
         patched: bool = False,
     ) -> Written:
@@ -132,7 +135,7 @@ class Editor:
             metadata = new["metadata"]
             meta.carry_over(metadata, old["metadata"])
             warnings += meta.drop_duplicate_owners(metadata)
-            writer = _field_writer(kind, options, subresource)
+            writer = _manager_identifier(kind, options, subresource)
             now = self._registry.now()
             track(old, new, kind.schema, writer, now, comparable=trackable)
             if kind.has_generation and kind.counted(new) != kind.counted(old):
@@ -145,7 +148,7 @@ class Editor:
                 stored = self._store(kind, new, stored, options)
         return Written(stored, warnings=warnings)
 
-    def _store(self, kind: Kind, new: Json, stored: Stored, options: Options) -> Stored:
+    def _store(self, kind: Kind, new: Json, stored: Stored, options: WriteOptions) -> Stored:
         metadata = new["metadata"]
         ended = "deletionTimestamp" in metadata and not metadata.get("finalizers")
         if ended and not metadata.get("deletionGracePeriodSeconds") and kind.plural != "namespaces":
@@ -178,7 +181,7 @@ def _check_replaceable(
 
 @contextmanager
 def _warning(warnings: Sequence[str]) -> Iterator[None]:
-    """Failures have the warnings of the body, too."""
+    """Add the warnings about the body to a failure, too."""
     try:
         yield
     except Failure as failure:
@@ -186,8 +189,8 @@ def _warning(warnings: Sequence[str]) -> Iterator[None]:
         raise
 
 
-def _field_writer(kind: Kind, options: Options, subresource: str = "") -> FieldWriter:
-    return FieldWriter(options.manager, "Update", kind.api_version, subresource)
+def _manager_identifier(kind: Kind, options: WriteOptions, subresource: str = "") -> ManagerIdentifier:
+    return ManagerIdentifier(options.manager, "Update", kind.api_version, subresource)
 
 
 def _update_problems(kind: Kind, new: Json, old: Json, sent: Json) -> list[Cause]:
@@ -229,11 +232,11 @@ def _set_namespace(kind: Kind, metadata: Json, namespace: str) -> None:
 
 
 def _pruned(
-    kind: Kind, sent: Json, options: Options, old: Json | None = None, *, patched: bool = False
+    kind: Kind, sent: Json, options: WriteOptions, old: Json | None = None, *, patched: bool = False
 ) -> tuple[Json, list[str]]:
     """Prune and default; return or fail for unknown fields, as `field_validation` says.
 
-    Parts that equal those of `old` are used as they are, because a patch seldom changes more than one part.
+    Parts that equal those of `old` are used as they are, because a patch usually changes one part.
     """
     unknown: list[str] = []
     same = {key: each for key, each in sent.items() if old and key in old and old[key] == each}
@@ -262,7 +265,7 @@ def _pruned(
 def _undecodable(kind: Kind, sent: Json, why: str, *, patched: bool) -> Failure:
     if patched:
         cause = failures.invalid_value("patch", msgspec.json.encode(sent).decode(), why)
-        return failures.invalid(Target("", "", ""), [cause])
+        return failures.invalid(FailureTarget("", "", ""), [cause])
     return failures.bad_request(
         f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {why}'
     )

@@ -23,14 +23,14 @@ from kruise_probe_playground.apiserver.authentication import User
 from kruise_probe_playground.apiserver.schema import Json
 from kruise_probe_playground.apiserver.server import EmbeddedApiServer, Tls
 from kruise_probe_playground.apiserver.store import Scope
-from kruise_probe_playground.apiserver.writing import Editor, Options
+from kruise_probe_playground.apiserver.writing import Editor, WriteOptions
 from kruise_probe_playground.testing.definitions import DefinitionSource, read_definitions
 from kruise_probe_playground.testing.faults import Faults
 
 T = TypeVar("T")
 
 ADMIN: Final = User("kubernetes-admin", ("system:masters",))
-_WRITE_OPTIONS: Final = Options("kube-api")
+_WRITE_OPTIONS: Final = WriteOptions("kube-api")
 
 
 class KubeApi:

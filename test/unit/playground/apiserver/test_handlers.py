@@ -15,7 +15,7 @@ from kruise_probe_playground.apiserver.custom import custom_kind
 from kruise_probe_playground.apiserver.failures import Failure
 from kruise_probe_playground.apiserver.handlers import (
     Call,
-    Response,
+    VerbResponse,
     VerbHandlers,
     check_route,
     verb_of,
@@ -64,7 +64,7 @@ class Server:
         form: str = "application/json",
         accept: str = "application/json",
         query: Mapping[str, str] | None = None,
-    ) -> Response:
+    ) -> VerbResponse:
         parsed = parse_path(path)
         assert parsed is not None
         kind = self.registry.kind_at(parsed.group, parsed.version, parsed.plural)

@@ -24,7 +24,7 @@ from kruise_probe_playground.apiserver.requests import parse_list_query
 from kruise_probe_playground.apiserver.schema import Json
 from kruise_probe_playground.apiserver.store import Stored
 from kruise_probe_playground.apiserver.watching import BOOKMARK_INTERVAL_SECONDS, Watch
-from kruise_probe_playground.apiserver.writing import Editor, Options
+from kruise_probe_playground.apiserver.writing import Editor, WriteOptions
 
 EPOCH = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 NODE_POD_PROBES = "nodepodprobes.apps.kruise.io"
@@ -49,14 +49,14 @@ class World:
         kind = self.kind(resource)
         namespace = "ns" if kind.namespaced else ""
         body = {"apiVersion": kind.api_version, "kind": kind.kind, **body}
-        return self.editor.create(kind, namespace, body, Options(manager)).stored
+        return self.editor.create(kind, namespace, body, WriteOptions(manager)).stored
 
     def change(self, resource: str, stored: Stored, subresource: str = "", **parts: Any) -> Stored:
         kind = self.kind(resource)
         sent = kind.decode(self.registry.get(kind, stored.key))
         sent["metadata"].pop("resourceVersion")
         return self.editor.update(
-            kind, self.registry.get(kind, stored.key), subresource, {**sent, **parts}, Options("m")
+            kind, self.registry.get(kind, stored.key), subresource, {**sent, **parts}, WriteOptions("m")
         ).stored
 
     def delete(self, resource: str, stored: Stored, **options: Any) -> bool:
