@@ -1,6 +1,7 @@
-"""A histogram of durations that its owner holds: its series end with the owner, and it needs no lock.
+"""A histogram of durations whose series disappear with its owner.
 
-Source: prometheus/client_golang's Histogram. prometheus_client's own keeps a series until somebody removes it.
+Source: prometheus/client_golang's Histogram.
+Differs: no registration and no lock. A histogram of prometheus_client keeps its series until they are removed.
 """
 
 from bisect import bisect_left

@@ -1,11 +1,11 @@
 """The client of operators: structs in, structs out.
 
-`RestClient` sends bytes. This client encodes objects of declared kinds, decodes the responses, and tells the caches of
-its writes, so that they return what this process wrote before the watch reports it.
+`RestClient` sends bytes. This client encodes objects of declared kinds, decodes the responses, and passes them to the
+caches, so that a cache includes the writes of this process before the watch reports them.
 
 Source: controller-runtime pkg/client (Client, Patch, CreateOrPatch); client-go util/retry.
 Differs: objects are frozen, so a patch gets the object before and after the change. An empty patch is not sent. A patch
-names the uid, so it never changes a successor of the same name.
+contains the uid, so it never changes a new object of the same name.
 """
 
 import asyncio
@@ -155,7 +155,7 @@ class Client:
         propagation: Propagation | None = None,
         optimistic_lock: bool = False,
     ) -> None:
-        """Delete this object, but no other one of its name. An object that is gone is no error.
+        """Delete this object, but no other one of its name. Return normally if it does not exist.
 
         Args:
             obj: its uid is a precondition, if it has one.
@@ -204,7 +204,7 @@ class Client:
 async def retry_on_conflict(
     attempt: Callable[[], Awaitable[R]], *, attempts: int = CONFLICT_ATTEMPTS
 ) -> R:
-    """Call `attempt` again after each Conflict. It must read the object anew from the server.
+    """Call `attempt` again after each Conflict. It must read the object from the server each time.
 
     Raises:
         Conflict: of the last attempt.

@@ -21,7 +21,7 @@ class ConnectionLost(Exception):
 
 
 class HttpConnection(asyncio.Protocol):
-    """A connection made by `dialer` and kept by `pool`. Its user sends one request after the other.
+    """A connection of a `Pool`. Its user sends one request after the other.
 
     `on_lost` is called once, right before the socket is closed. The pool sets and reads `version`.
     `requests` is the number of requests sent, without CONNECT.

@@ -34,7 +34,7 @@ class OutputTooLarge(Exception):
 
 
 class CommandNotStarted(Exception):
-    """The runtime could not run the command; the text is the runtime's."""
+    """The runtime could not run the command. The message is the runtime's."""
 
 
 class CommandOutput(NamedTuple):
@@ -70,7 +70,7 @@ async def run_command(
     timeout_seconds: float,
     max_output_bytes: int,
 ) -> CommandOutput:
-    """Run `command` and return its output. The timeout counts from when the stream is open.
+    """Run `command` and return its output. The timeout begins when the stream is open.
 
     A command that is still running at its timeout keeps running: the API cannot end it.
 
@@ -103,7 +103,7 @@ async def _read_output(
 
 
 def _exit_code(encoded: bytes) -> int:
-    """The exit code of a command from the message of its status channel.
+    """Return the exit code in the message of a status channel.
 
     Raises:
         ConnectionFailed: there is no valid status.
@@ -125,7 +125,7 @@ def _exit_code(encoded: bytes) -> int:
 
 
 class ForwardRefused(KubeError):
-    """The port-forward reports an error instead of a connection; the text is the runtime's."""
+    """The port-forward reports an error instead of a connection. The message is the runtime's."""
 
 
 class ForwardedPort:
@@ -167,7 +167,7 @@ class ForwardedPort:
 async def forwarded_port(
     client: RestClient, pod: NamespacedName, port: int
 ) -> AsyncIterator[ForwardedPort]:
-    """A connection to `port`, from the pod's own network namespace.
+    """Connect to `port` in the pod's network namespace.
 
     The protocol does not confirm a connection. If it is refused, `receive` raises ForwardRefused.
 

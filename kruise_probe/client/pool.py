@@ -28,7 +28,7 @@ class _Idle(NamedTuple):
 class Pool:
     """Dials connections, keeps idle ones, and closes all of them at the end.
 
-    `dial` makes a connection; the connection calls its argument when it is lost. `version` returns the current version
+    `dial` opens a connection, which calls the argument of `dial` when it is lost. `version` returns the current version
     of the client certificate; a connection with an older version is not reused.
     """
 

@@ -152,7 +152,7 @@ class ResponseParser:
         self.pending_bytes = 0
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    # Callbacks of httptools. Data after a complete response only makes the connection not reusable.
+    # Callbacks of httptools. They ignore data after a complete response, except that its connection is not reusable.
 
     def on_message_begin(self) -> None:
         if self.complete:

@@ -63,7 +63,7 @@ class ResponseStream:
                 return await self._connection.read_chunk()
         except TimeoutError as error:
             raise ConnectionFailed(
-                f"{self._request}: no data for {deadline_seconds:g} s, not even a bookmark"
+                f"{self._request}: no data for {deadline_seconds:g} s"
             ) from error
         except ConnectionLost as error:
             raise ConnectionBroken(f"{self._request}: {error}") from error
@@ -81,7 +81,10 @@ class ResponseStream:
 
 
 class Response(NamedTuple):
-    """A response with its whole body, or with a stream after a successful `open_stream`. `upgrade_fields`: of a 101."""
+    """A response with its whole body, or with a stream after a successful `open_stream`.
+
+    `upgrade_fields` are the WebSocket header fields of a 101.
+    """
 
     status: int
     retry_after: str | None

@@ -35,7 +35,7 @@ class Message(NamedTuple):
 
 
 class ProtocolError(Exception):
-    """The bytes of the server are no WebSocket messages, or exceed a limit. The text has the reason."""
+    """The server sent malformed WebSocket messages, or exceeded a limit. The message contains the reason."""
 
 
 class MessageParser:

@@ -121,7 +121,7 @@ class MutationCache(Generic[T]):
         ]
 
     def is_own_write(self, obj: T) -> bool:
-        """Whether the event of `obj` only reports our own write. Ask before `observe`."""
+        """Whether the event of `obj` only reports our own write. Call this before `observe`, which drops the entry."""
         entry = self._written.get(obj.key)
         return entry is not None and entry[0].resource_version == obj.resource_version
 
@@ -146,7 +146,7 @@ class MutationCache(Generic[T]):
             del self._written[obj.key]
 
     def forget(self, key: NamespacedName) -> None:
-        """Drop a written object that turned out to be outdated."""
+        """Drop a written object that is outdated."""
         self._written.pop(key, None)
 
     def observe_deletion(self, last_known: T) -> None:

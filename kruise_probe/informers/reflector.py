@@ -148,7 +148,7 @@ class Reflector(Generic[T]):
             delay_seconds = max(
                 self._backoff.delay_after(time() - started_at), retry_after_seconds(error)
             )
-            self._report(error, delay_seconds)
+            self._record_end(error, delay_seconds)
             await asyncio.sleep(delay_seconds)
 
     async def _list_and_watch(self) -> Exception | None:
@@ -161,11 +161,11 @@ class Reflector(Generic[T]):
                     await self._list_by_pages()
                 await self._watch()
         except Exception as error:  # noqa: BLE001 - a reflector never ends; it logs the error and retries
-            self._check_version(error)
+            self._drop_invalid_version(error)
             return error
         return None
 
-    def _check_version(self, error: Exception) -> None:
+    def _drop_invalid_version(self, error: Exception) -> None:
         """Drop the resource version if `error` shows that it is no longer valid."""
         if isinstance(error, ServerError):
             self._server_errors += 1
@@ -176,18 +176,18 @@ class Reflector(Generic[T]):
         self._server_errors = 0
         self._resource_version = ""
 
-    def _report(self, error: Exception | None, delay_seconds: float) -> None:
-        again = round(delay_seconds, 3)
+    def _record_end(self, error: Exception | None, delay_seconds: float) -> None:
+        retry_seconds = round(delay_seconds, 3)
         if error is None:
-            self._log.debug("watch ended", again_in_seconds=again)
+            self._log.debug("watch ended", retry_seconds=retry_seconds)
             return
         self._last_error = str(error) or repr(error)
         if isinstance(error, Expired | _StreamUnusable):
-            self._log.info("relisting", reason=self._last_error, again_in_seconds=again)
+            self._log.info("relisting", reason=self._last_error, retry_seconds=retry_seconds)
         elif isinstance(error, KubeError | OSError | TimeoutError):
-            self._log.warning("watch failed", error=self._last_error, again_in_seconds=again)
+            self._log.warning("watch failed", error=self._last_error, retry_seconds=retry_seconds)
         else:
-            self._log.error("reflector failed", exc_info=error, again_in_seconds=again)
+            self._log.error("reflector failed", exc_info=error, retry_seconds=retry_seconds)
 
     def _record_activity(self) -> None:
         self._active_at = asyncio.get_running_loop().time()

@@ -10,8 +10,8 @@ exists on the server, so nothing that depends on it may be cleaned up.
 Source: client-go tools/cache/delta_fifo.go (Replace), reflector.go (syncWith), controller.go
 (ResourceEventHandler), shared_informer.go (sharedProcessor).
 Differs: no second copy and no queue: handlers run synchronously on the event loop. An object that was
-replaced under its name is a delete and an add.
-An object that does not decode keeps its last good version; client-go drops the whole list or skips it.
+replaced under its name is a delete and an add. client-go skips an object that does not decode, or drops the
+whole list.
 """
 
 import asyncio

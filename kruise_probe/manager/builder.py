@@ -1,8 +1,8 @@
 """Builder: wires one controller of a manager.
 
 Source: controller-runtime pkg/builder.
-Differs: the keys of a controller may have any type: with `watches` alone, the map functions choose it. `complete` accepts a
-queue that other event handlers fill.
+Differs: with `watches` alone, keys may have any type: that of the map functions. `complete` accepts a queue that other event
+handlers fill.
 """
 
 from collections.abc import Awaitable, Callable, Hashable, Iterable
@@ -90,7 +90,7 @@ class Builder(Generic[K]):
         predicates: Iterable[Predicate] = (),
         priority: Priority = Priority.NORMAL,
     ) -> "Builder[NamespacedName]":
-        """Reconcile the controller of each object of `kind`, if it is of the kind that `for_` names.
+        """Reconcile the controller owner of each object of `kind`, if it is of the kind that `for_` names.
 
         Raises:
             ValueError: `for_` was not called before.

@@ -1,4 +1,4 @@
-"""Leader election by a Lease: at most one candidate leads, and the next one takes over as soon as it may.
+"""Leader election by a Lease: at most one candidate leads.
 
 The leader renews the Lease every retry period. Its term starts when it *sent* the last successful renewal.
 Candidates count from when they *observed* that renewal, and wait for the longer lease duration. Clocks of two

@@ -42,7 +42,7 @@ class Observation(NamedTuple):
 def observe(before: Observation | None, lease: Lease | None, now: float) -> Observation:
     """Return the observation after reading `lease` (None: it does not exist) at loop time `now`.
 
-    Only a changed record starts a new term. Reading the same record again is no renewal.
+    Only a changed record starts a new term.
     """
     if lease is None:
         return before._replace(resource_version="") if before else Observation(_EMPTY, "", now)
@@ -107,7 +107,7 @@ def release(observed: Observation, at: datetime) -> bytes:
 
 
 def _patch(observed: Observation, spec: LeaseSpec) -> bytes:
-    """Carry the observed resourceVersion: any write in between makes it a Conflict."""
+    """Build a patch with the observed resourceVersion, so that it conflicts with any write in between."""
     return msgspec.json.encode(
         {"metadata": {"resourceVersion": observed.resource_version}, "spec": spec}
     )

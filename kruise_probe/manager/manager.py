@@ -72,7 +72,7 @@ class Manager:
     Attributes:
         client: reads objects from the server and writes them.
         rest: sends the requests of `client`; its bodies are bytes.
-        unfenced: as `rest`, but sends writes in a standby, too; for the Lease, or a webhook's certificates.
+        unfenced: as `rest`, but a standby may write with it, too: for the Lease, or a webhook's certificates.
         events: records events.
         servers: the HTTP servers of health and metrics, once `start` has bound them.
         health, ready: checks of /healthz and /readyz. `ready` has two for each informer.
@@ -190,7 +190,7 @@ class Manager:
         self._services.append(service)
 
     def run(self) -> None:
-        """Run on a new event loop until SIGTERM or SIGINT; then release the Lease and return.
+        """Run on a new event loop until SIGTERM or SIGINT. Then release the Lease and return.
 
         Raises:
             FatalError: a runnable ended or failed, caches did not sync in time, or the Lease was lost.

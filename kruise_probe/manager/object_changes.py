@@ -26,13 +26,13 @@ def has_finalizer(obj: ApiObject, finalizer: str) -> bool:
 
 
 def add_finalizer(obj: T, finalizer: str) -> T:
-    """Return the object with the finalizer; the object itself if it has it."""
+    """Return the object with the finalizer; `obj` itself if it already has it."""
     present = obj.metadata.finalizers or ()
     return obj if finalizer in present else _with(obj, finalizers=(*present, finalizer))
 
 
 def remove_finalizer(obj: T, finalizer: str) -> T:
-    """Return the object without the finalizer; the object itself if it lacks it."""
+    """Return the object without the finalizer; `obj` itself if it does not have it."""
     present = obj.metadata.finalizers or ()
     rest = tuple(each for each in present if each != finalizer)
     return obj if rest == present else _with(obj, finalizers=rest)

@@ -24,8 +24,8 @@ GRACE_SECONDS: Final = 4.5
 """Maximum seconds from the signal to the exit; the documentation promises five."""
 
 COLLECT_AFTER: Final = 10_000
-"""New objects between two runs of the garbage collector. The default of 700 is for small heaps. Cached pods live for
-hours, and scanning them repeatedly took a quarter of the manager's CPU time."""
+"""New objects between two runs of the garbage collector. The default of 700 is for small heaps. Scanning the cached pods
+repeatedly took a quarter of the manager's CPU time."""
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 

@@ -10,7 +10,7 @@ Start order, with reasons:
 The stop order is the reverse. Leader election releases the Lease when all controllers have ended.
 
 Source: controller-runtime pkg/manager/internal.go (Start, engageStopProcedure), runnable_group.go.
-Differs: the caller assigns runnables to groups, not their type; any runnable that ends by itself ends the manager;
+Differs: the caller, not the type, assigns a runnable to a group; any runnable that returns ends the manager;
 stopping takes at most five seconds, then tasks that hang are logged and abandoned.
 """
 
@@ -57,7 +57,7 @@ class Elector(Protocol):
 
 
 class ManagerError(FatalError):
-    """Why a manager ended by itself, in one line."""
+    """The reason why a manager ended without being cancelled, in one line."""
 
 
 class Runnables:
@@ -110,10 +110,10 @@ class Runnables:
         finally:
             synced.cancel()
             await asyncio.wait([synced])
-        cold = [each for each in self._caches if not each.has_synced]
-        if cold:
+        unsynced = [each for each in self._caches if not each.has_synced]
+        if unsynced:
             reasons = "; ".join(
-                f"{each.name} ({each.last_error or 'no response'})" for each in cold
+                f"{each.name} ({each.last_error or 'no response'})" for each in unsynced
             )
             raise ManagerError(
                 f"caches did not sync within {self._cache_sync_timeout_seconds:g} s: {reasons}. Check that the"
@@ -190,7 +190,7 @@ def _reason(error: BaseException) -> str:
 
 
 async def _guard(runnable: Runnable) -> None:
-    """Run a runnable that must not end by itself.
+    """Run a runnable until it is cancelled.
 
     Raises:
         ManagerError: the runnable failed or ended.

@@ -70,7 +70,7 @@ def controller_uids(obj: KubeObject) -> tuple[str, ...]:
 def keys_of_owner(
     owner: Resource[KubeObject],
 ) -> Callable[[KubeObject], tuple[NamespacedName, ...]]:
-    """Map an object to its controller, if that is of the kind `owner` in any version."""
+    """Return the function that maps an object to the key of its controller owner, if that is an `owner` of any version."""
 
     def keys_of(obj: KubeObject) -> tuple[NamespacedName, ...]:
         reference = _controller(obj)

@@ -46,7 +46,7 @@ class OpenConnection:
         self.stage = ConnectionStage.INCOMPLETE
         self.since = now
         self.body: list[bytes] = []
-        """Body chunks received so far. Not a local of the task: those of a cancelled task wait for the garbage collector."""
+        """Body chunks received so far. A local variable of a cancelled task would keep them until the next garbage collection."""
         self.body_bytes = 0
         self.task: asyncio.Task[None] | None = None
 

@@ -107,10 +107,10 @@ def inactivity_check(seconds_since_activity: Callable[[], float], *, limit_secon
     """Return a check that fails after `limit_seconds` without activity, for example of a watch."""
 
     def check() -> str | None:
-        silent = seconds_since_activity()
-        if silent <= limit_seconds:
+        inactive_seconds = seconds_since_activity()
+        if inactive_seconds <= limit_seconds:
             return None
-        return f"no activity for {silent:.0f} s; at most {limit_seconds:g} s are healthy"
+        return f"no activity for {inactive_seconds:.0f} s; at most {limit_seconds:g} s are healthy"
 
     return check
 
@@ -118,7 +118,7 @@ def inactivity_check(seconds_since_activity: Callable[[], float], *, limit_secon
 class HealthEndpoint:
     """Returns 200 `ok`, or 503 with all results. `?verbose` always lists results, `?exclude=name` skips a check.
 
-    Each check also has a path of its own, such as `/readyz/runtime`: 200 `ok`, 503 with the problem, or 404.
+    Each check also has its own path, such as `/readyz/runtime`: 200 `ok`, 503 with the problem, or 404.
     """
 
     def __init__(self, endpoint: str, checks: Checks) -> None:

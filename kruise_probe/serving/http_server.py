@@ -53,7 +53,7 @@ KERNEL_BYTES: Final = 128 * 1024
 ACCEPTS_A_STEP: Final = 32
 """Connections accepted per event loop step."""
 ACCEPTS_A_STEP_WHEN_FULL: Final = 4
-"""Each of them closes another connection. A request takes some steps, in which few new connections may come."""
+"""Each of them evicts another connection. A request takes several steps, so few connections may be evicted in each."""
 ACCEPT_AGAIN_SECONDS: Final = 1.0
 """Pause after a failed accept, as when the process has no file descriptors left."""
 
@@ -208,7 +208,7 @@ class HttpListener:
         return True
 
     async def _read_head(self, connection: OpenConnection) -> tuple[bytes, bytes] | None:
-        """Return the next head and the bytes that follow it so far; None if the client has closed.
+        """Return the next head, and the bytes received after it; None if the client has closed.
 
         The idle timeout covers the first request too: Go's clients open connections before they need them.
 

@@ -1,4 +1,4 @@
-"""Cancel work on a signal, so that it can restore the terminal or stop its processes."""
+"""Cancel work on a signal, so that it can restore the terminal or stop its child processes."""
 
 import asyncio
 import signal

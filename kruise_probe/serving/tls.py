@@ -1,4 +1,4 @@
-"""TLS of our servers: a context whose certificate can be replaced while serving, and a certificate of our own for /metrics.
+"""TLS of our servers: a context with a replaceable certificate, and a self-signed certificate for /metrics.
 
 Source: controller-runtime pkg/certwatcher; pkg/metrics/server, which also issues its own certificate at each start.
 Differs: the caller passes the certificate in. Open connections keep the certificate of their handshake.
@@ -50,7 +50,7 @@ class ServerTls:
 
 
 class SelfSignedCertificate:
-    """Issues the certificate of /metrics. It protects against eavesdropping only; clients do not verify it.
+    """Issues a certificate for /metrics. It protects against eavesdropping only; clients do not verify it.
 
     A subprocess creates it, because importing `cryptography` would use 10 MB in each daemon.
     """
