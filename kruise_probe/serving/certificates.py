@@ -1,4 +1,4 @@
-"""Issues certificates: a CA, and one certificate that it signed. The CA's key is discarded.
+"""Issues certificates: a CA, and one certificate that it signed. The CA's key is discarded, so it cannot be stolen.
 
 As a program it prints a certificate and its key in PEM. The daemon runs it, because importing `cryptography` takes 10 MB.
 

@@ -1,7 +1,7 @@
-"""Who may use a playground: a random token for each user, and the certificate of the API server.
+"""The credentials of a playground: a random token for each user, and the certificate of the API server.
 
-The server speaks TLS, because kubectl sends a token over TLS only. Both are valid for one session. The key of the
-authority is dropped at once, so a program of another user that takes the port later cannot pass for the server.
+The server uses TLS, because kubectl sends a token over TLS only. Tokens and certificate are valid for one session. The
+key of the CA is discarded, so another user's program that gets the port later cannot impersonate the server.
 """
 
 import secrets
@@ -19,9 +19,7 @@ from kruise_probe.serving.tls import load_certificate, server_context
 from kruise_probe_playground.apiserver.authentication import Tokens, User
 from kruise_probe_playground.apiserver.server import Tls
 
-TOKEN_BYTES: Final = 32
 LIFETIME: Final = timedelta(days=365)
-SERVER_NAMES: Final = ("localhost", "127.0.0.1")
 
 
 def _service_account(name: str) -> User:
@@ -40,7 +38,7 @@ _USERS: Final = (ADMIN, MANAGER, DAEMON, KUBELETS, SCHEDULER, CONTROLLERS)
 
 
 class Access(NamedTuple):
-    """The secrets of one session; made by `new_access`."""
+    """The secrets of one session."""
 
     tls: Tls
     tokens: Tokens
@@ -57,12 +55,17 @@ class Access(NamedTuple):
         )
 
 
-def new_access() -> Access:
-    """Make a new certificate and new tokens."""
-    issued = issue_certificate(SERVER_NAMES, now=utc_now(), lifetime=LIFETIME)
+def new_tls() -> Tls:
+    """Issue a certificate for a server on loopback."""
+    issued = issue_certificate(("localhost", "127.0.0.1"), now=utc_now(), lifetime=LIFETIME)
     context = server_context()
     load_certificate(context, issued.certificate + issued.key)
-    return Access(
-        Tls(context, issued.authority),
-        {secrets.token_urlsafe(TOKEN_BYTES): user for user in _USERS},
-    )
+    return Tls(context, issued.authority)
+
+
+def new_token() -> str:
+    return secrets.token_urlsafe(32)
+
+
+def new_access() -> Access:
+    return Access(new_tls(), {new_token(): user for user in _USERS})

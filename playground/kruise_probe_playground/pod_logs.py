@@ -1,4 +1,4 @@
-"""What a client asks of a container's log: shared by the API server, which parses it, and the node, which has the log."""
+"""The options of a request for a log. The API server parses them, and the node reads the log."""
 
 from datetime import datetime
 from typing import NamedTuple

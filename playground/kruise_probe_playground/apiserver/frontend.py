@@ -167,14 +167,16 @@ class Frontend:
 
     def _check_allowed(self, user: str, call: Call) -> None:
         namespace = call.path.namespace
-        if self._allows(user, call.verb, call.resource, namespace):
+        if self._allows(user, call.verb, call.path.resource, namespace):
             return
         where = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
         why = (
-            f'User "{user}" cannot {call.verb} resource "{call.resource}" in API group'
+            f'User "{user}" cannot {call.verb} resource "{call.path.resource}" in API group'
             f' "{call.kind.group}" {where}'
         )
-        raise failures.forbidden(FailureTarget(call.kind.group, call.kind.plural, "", call.path.name), why)
+        raise failures.forbidden(
+            FailureTarget(call.kind.group, call.kind.plural, "", call.path.name), why
+        )
 
     def _allows(self, user: str, verb: str, resource: str, namespace: str = "") -> bool:
         if self._authorize is None or not self._tokens:

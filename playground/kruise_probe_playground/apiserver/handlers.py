@@ -60,12 +60,6 @@ class Call(NamedTuple):
     def content_type(self) -> str:
         return self.headers.get("content-type", "")
 
-    @property
-    def resource(self) -> str:
-        """`pods/status`, as in roles."""
-        below = self.path.subresource
-        return f"{self.kind.plural}/{below}" if below else self.kind.plural
-
 
 class VerbResponse(NamedTuple):
     code: int

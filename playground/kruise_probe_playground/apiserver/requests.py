@@ -26,6 +26,11 @@ class ResourcePath(NamedTuple):
     def key(self) -> NamespacedName:
         return NamespacedName(self.namespace, self.name)
 
+    @property
+    def resource(self) -> str:
+        """`pods/status`, as in roles."""
+        return f"{self.plural}/{self.subresource}" if self.subresource else self.plural
+
 
 def parse_path(raw_path: str) -> ResourcePath | None:
     """Parse the path of a resource; None for other paths."""

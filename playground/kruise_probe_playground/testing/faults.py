@@ -101,9 +101,8 @@ def _call(request: web.Request) -> ApiCall:
     path = parse_path(request.rel_url.raw_path)
     if path is None:
         return ApiCall("", "", "")
-    resource = f"{path.plural}/{path.subresource}" if path.subresource else path.plural
     try:
         verb = verb_of(request.method, path, request.query)
     except Failure:
         verb = ""
-    return ApiCall(verb, resource, path.name)
+    return ApiCall(verb, path.resource, path.name)

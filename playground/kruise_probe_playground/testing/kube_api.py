@@ -4,7 +4,6 @@ All methods may be called from any thread. They return when the server has compl
 """
 
 import asyncio
-import secrets
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
@@ -15,13 +14,9 @@ from typing import Final, Self, TypeVar
 import msgspec
 
 from kruise_probe.api.keys import NamespacedName
-from kruise_probe.api.times import utc_now
-from kruise_probe.serving.certificates import issue_certificate
-from kruise_probe.serving.tls import load_certificate, server_context
-from kruise_probe_playground.access import LIFETIME, SERVER_NAMES, TOKEN_BYTES
-from kruise_probe_playground.apiserver.authentication import User
+from kruise_probe_playground.access import ADMIN, new_tls, new_token
 from kruise_probe_playground.apiserver.schema import Json
-from kruise_probe_playground.apiserver.server import EmbeddedApiServer, Tls
+from kruise_probe_playground.apiserver.server import EmbeddedApiServer
 from kruise_probe_playground.apiserver.store import Scope
 from kruise_probe_playground.apiserver.writing import Editor, WriteOptions
 from kruise_probe_playground.testing.definitions import DefinitionSource, read_definitions
@@ -29,7 +24,6 @@ from kruise_probe_playground.testing.faults import Faults
 
 T = TypeVar("T")
 
-ADMIN: Final = User("kubernetes-admin", ("system:masters",))
 _WRITE_OPTIONS: Final = WriteOptions("kube-api")
 
 
@@ -46,7 +40,7 @@ class KubeApi:
 
     def __init__(self, crds: Iterable[DefinitionSource] = ()) -> None:
         self._crds = [crd for each in crds for crd in read_definitions(each)]
-        self._token = secrets.token_urlsafe(TOKEN_BYTES)
+        self._token = new_token()
         self._faults = Faults()
         self.requests = self._faults.requests
         self._thread = threading.Thread(target=self._run, name="kube_api", daemon=True)
@@ -75,15 +69,12 @@ class KubeApi:
             self._started.set_exception(error)
 
     async def _serve(self) -> None:
-        issued = issue_certificate(SERVER_NAMES, now=utc_now(), lifetime=LIFETIME)
-        context = server_context()
-        load_certificate(context, issued.certificate + issued.key)
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         async with EmbeddedApiServer(
             crds=self._crds,
             validators={},
             tokens={self._token: ADMIN},
-            tls=Tls(context, issued.authority),
+            tls=new_tls(),
             middlewares=[self._faults.middleware],
         ) as self._server:
             self.url = self._server.url
