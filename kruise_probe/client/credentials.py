@@ -110,7 +110,7 @@ class TokenFile:
             self._authorization = f"Bearer {token}"
 
 
-class Identity(NamedTuple):
+class KubeconfigUser(NamedTuple):
     """The user of a kubeconfig.
 
     Attributes:
@@ -138,18 +138,18 @@ class ReloadedCredentials:
 
     def __init__(
         self,
-        identity: Identity,
-        load: Callable[[], Identity],
-        use_certificate: Callable[[Identity], None] = lambda _: None,
+        user: KubeconfigUser,
+        load: Callable[[], KubeconfigUser],
+        use_certificate: Callable[[KubeconfigUser], None] = lambda _: None,
     ) -> None:
         self.version = 0
-        self._identity = identity
+        self._user = user
         self._load = load
         self._use_certificate = use_certificate
         self._renewing: asyncio.Task[None] | None = None
 
     def authorization(self) -> str | None:
-        return self._identity.authorization
+        return self._user.authorization
 
     async def renew(self, rejected: str | None, since: int = 0) -> bool:
         if self._is_current(rejected, since):
@@ -176,11 +176,11 @@ class ReloadedCredentials:
             _log.error("credentials could not be renewed", exc_info=error)
 
     def _is_current(self, authorization: str | None, version: int) -> bool:
-        return (self._identity.authorization, self.version) == (authorization, version)
+        return (self._user.authorization, self.version) == (authorization, version)
 
-    def _replace(self, found: Identity) -> None:
-        if found.certificate_file and found[1:] != self._identity[1:]:
+    def _replace(self, found: KubeconfigUser) -> None:
+        if found.certificate_file and found[1:] != self._user[1:]:
             self._use_certificate(found)
             self.version += 1
             _log.info("client certificate reloaded", file=found.certificate_file)
-        self._identity = found
+        self._user = found

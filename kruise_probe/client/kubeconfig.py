@@ -25,7 +25,7 @@ from kubernetes.config import ConfigException, list_kube_config_contexts, load_k
 from kruise_probe.client.config import NO_OVERRIDES, ClusterConfig, ConfigOverrides
 from kruise_probe.client.credentials import (
     ConfigError,
-    Identity,
+    KubeconfigUser,
     ReloadedCredentials,
     StaticCredentials,
 )
@@ -63,25 +63,25 @@ def load(paths: str, origin: str, overrides: ConfigOverrides = NO_OVERRIDES) -> 
         )
     tls = _tls(configuration, where) if server.startswith("https") else None
 
-    def reload() -> Identity:
-        renewed = _identity(_load(paths, where), where)
+    def reload() -> KubeconfigUser:
+        renewed = _user_of(_load(paths, where), where)
         # Tried in another context first: an invalid certificate must not replace a valid one.
         _use_certificate(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), renewed, where)
         return renewed
 
-    def use_certificate(renewed: Identity) -> None:
+    def use_certificate(renewed: KubeconfigUser) -> None:
         if tls is not None:
             _use_certificate(tls, renewed, where)
 
-    identity = _identity(configuration, where)
+    user = _user_of(configuration, where)
     if tls is not None:
-        _use_certificate(tls, identity, where)
-    may_change = identity.authorization or (identity.certificate_file and tls is not None)
+        _use_certificate(tls, user, where)
+    may_change = user.authorization or (user.certificate_file and tls is not None)
     ca_file = configuration.ssl_ca_cert
     return ClusterConfig(
         server=server,
         tls=tls,
-        credentials=ReloadedCredentials(identity, reload, use_certificate)
+        credentials=ReloadedCredentials(user, reload, use_certificate)
         if may_change
         else StaticCredentials(),
         ca_file=CAFile(Path(ca_file), tls) if ca_file and tls is not None else None,
@@ -242,7 +242,7 @@ def _captured_errors() -> Iterator[list[str]]:
             handler.removeFilter(not_ours)
 
 
-def _identity(configuration: Any, where: str) -> Identity:
+def _user_of(configuration: Any, where: str) -> KubeconfigUser:
     keys: dict[str, str] = configuration.api_key
     # The package renamed its key in release 36.
     authorization = keys.get("BearerToken") or keys.get("authorization")
@@ -250,14 +250,14 @@ def _identity(configuration: Any, where: str) -> Identity:
         authorization = authorization.strip()
     certificate, key = configuration.cert_file, configuration.key_file
     if not certificate:
-        return Identity(authorization)
+        return KubeconfigUser(authorization)
     try:
         content = b"".join(Path(each).read_bytes() for each in (certificate, key) if each)
     except OSError as error:
         raise ConfigError(
             f"{where}: {error.filename} cannot be read ({error.strerror}); make it readable for this user"
         ) from error
-    return Identity(authorization, certificate, key, content)
+    return KubeconfigUser(authorization, certificate, key, content)
 
 
 def _tls(configuration: Any, where: str) -> ssl.SSLContext:
@@ -269,9 +269,9 @@ def _tls(configuration: Any, where: str) -> ssl.SSLContext:
     )
 
 
-def _use_certificate(context: ssl.SSLContext, identity: Identity, where: str) -> None:
-    if identity.certificate_file:
-        use_client_certificate(context, identity.certificate_file, identity.key_file, origin=where)
+def _use_certificate(context: ssl.SSLContext, user: KubeconfigUser, where: str) -> None:
+    if user.certificate_file:
+        use_client_certificate(context, user.certificate_file, user.key_file, origin=where)
 
 
 def _one_line(error: Exception) -> str:

@@ -103,18 +103,6 @@ async def _problem_of(check: Check) -> str | None:
         return f"{type(error).__name__}: {error}"
 
 
-def inactivity_check(seconds_since_activity: Callable[[], float], *, limit_seconds: float) -> Check:
-    """Return a check that fails after `limit_seconds` without activity, for example of a watch."""
-
-    def check() -> str | None:
-        inactive_seconds = seconds_since_activity()
-        if inactive_seconds <= limit_seconds:
-            return None
-        return f"no activity for {inactive_seconds:.0f} s; at most {limit_seconds:g} s are healthy"
-
-    return check
-
-
 class HealthEndpoint:
     """Returns 200 `ok`, or 503 with all results. `?verbose` always lists results, `?exclude=name` skips a check.
 

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from kruise_probe.client.credentials import (
     ConfigError,
-    Identity,
+    KubeconfigUser,
     ReloadedCredentials,
     StaticCredentials,
     TokenFile,
@@ -92,12 +92,12 @@ async def test_static_credentials_are_not_retried() -> None:
 async def test_requests_with_401_share_one_reload() -> None:
     runs = 0
 
-    def plugin() -> Identity:
+    def plugin() -> KubeconfigUser:
         nonlocal runs
         runs += 1
-        return Identity(f"Bearer {runs}")
+        return KubeconfigUser(f"Bearer {runs}")
 
-    credentials = ReloadedCredentials(Identity("Bearer 0"), plugin)
+    credentials = ReloadedCredentials(KubeconfigUser("Bearer 0"), plugin)
     async with asyncio.TaskGroup() as tasks:
         renewals = [tasks.create_task(credentials.renew("Bearer 0")) for _ in range(10)]
 
@@ -108,12 +108,12 @@ async def test_requests_with_401_share_one_reload() -> None:
 async def test_requests_with_401_share_a_reload_without_new_credentials() -> None:
     runs = 0
 
-    def plugin() -> Identity:
+    def plugin() -> KubeconfigUser:
         nonlocal runs
         runs += 1
-        return Identity("Bearer 0")
+        return KubeconfigUser("Bearer 0")
 
-    credentials = ReloadedCredentials(Identity("Bearer 0"), plugin)
+    credentials = ReloadedCredentials(KubeconfigUser("Bearer 0"), plugin)
     async with asyncio.TaskGroup() as tasks:
         renewals = [tasks.create_task(credentials.renew("Bearer 0")) for _ in range(6)]
 
@@ -130,15 +130,15 @@ class Slow:
         self.runs = 0
         self.let_go = threading.Event()
 
-    def __call__(self) -> Identity:
+    def __call__(self) -> KubeconfigUser:
         self.runs += 1
         assert self.let_go.wait(20)
-        return Identity(f"Bearer {self.runs}")
+        return KubeconfigUser(f"Bearer {self.runs}")
 
 
 async def test_slow_reload_serves_the_next_request() -> None:
     plugin = Slow()
-    credentials = ReloadedCredentials(Identity("Bearer 0"), plugin)
+    credentials = ReloadedCredentials(KubeconfigUser("Bearer 0"), plugin)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(30):
             await credentials.renew("Bearer 0")
@@ -152,7 +152,7 @@ async def test_slow_reload_serves_the_next_request() -> None:
 
 async def test_close_cancels_the_reload_and_its_waiters_return_false() -> None:
     plugin = Slow()
-    credentials = ReloadedCredentials(Identity("Bearer 0"), plugin)
+    credentials = ReloadedCredentials(KubeconfigUser("Bearer 0"), plugin)
     waiting = asyncio.create_task(credentials.renew("Bearer 0"))
     await asyncio.sleep(0)
     others = asyncio.all_tasks() - {waiting, asyncio.current_task()}
@@ -165,21 +165,21 @@ async def test_close_cancels_the_reload_and_its_waiters_return_false() -> None:
 
 
 async def test_unexpected_reload_error_is_logged_and_retried() -> None:
-    found: list[Identity] = []
-    credentials = ReloadedCredentials(Identity("Bearer 0"), lambda: found[0])
+    found: list[KubeconfigUser] = []
+    credentials = ReloadedCredentials(KubeconfigUser("Bearer 0"), lambda: found[0])
     with capture_logs() as logs:
         assert not await credentials.renew("Bearer 0")
-    found.append(Identity("Bearer 1"))
+    found.append(KubeconfigUser("Bearer 1"))
 
     assert [each["log_level"] for each in logs] == ["error"]
     assert await credentials.renew("Bearer 0")
 
 
 async def test_failed_reload_returns_false() -> None:
-    def plugin() -> Identity:
+    def plugin() -> KubeconfigUser:
         raise ConfigError("the plugin failed")
 
-    credentials = ReloadedCredentials(Identity("Bearer 0"), plugin)
+    credentials = ReloadedCredentials(KubeconfigUser("Bearer 0"), plugin)
 
     assert not await credentials.renew("Bearer 0")
     assert credentials.authorization() == "Bearer 0"
@@ -187,7 +187,7 @@ async def test_failed_reload_returns_false() -> None:
 
 async def test_certificate_changes_with_its_content() -> None:
     """There is no header to compare; a request that was sent before the change is sent again without another look."""
-    found = Identity(None, "client.pem", None, b"one")
+    found = KubeconfigUser(None, "client.pem", None, b"one")
     presented: list[bytes] = []
     credentials = ReloadedCredentials(
         found, lambda: found, lambda identity: presented.append(identity.content)
@@ -202,12 +202,12 @@ async def test_certificate_changes_with_its_content() -> None:
 
 
 async def test_unusable_certificate_returns_false() -> None:
-    def present(_: Identity) -> None:
+    def present(_: KubeconfigUser) -> None:
         raise ConfigError("the key is another's")
 
     credentials = ReloadedCredentials(
-        Identity(None, "client.pem", None, b"one"),
-        lambda: Identity(None, "client.pem", None, b"two"),
+        KubeconfigUser(None, "client.pem", None, b"one"),
+        lambda: KubeconfigUser(None, "client.pem", None, b"two"),
         present,
     )
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from kruise_probe.serving.health import CHECK_SECONDS, Checks, inactivity_check
+from kruise_probe.serving.health import CHECK_SECONDS, Checks
 
 
 def healthy() -> str | None:
@@ -81,14 +81,3 @@ async def test_a_check_can_be_excluded_and_replaced() -> None:
     checks.add("b", healthy)
 
     assert (await checks.report(exclude=frozenset({"a"}))).healthy
-
-
-@pytest.mark.parametrize(
-    ("silent", "problem"),
-    [
-        pytest.param(140.0, None, id="at-the-limit"),
-        pytest.param(141.0, "no activity for 141 s; at most 140 s are healthy", id="past-it"),
-    ],
-)
-def test_silence_is_unhealthy_past_its_limit(silent: float, problem: str | None) -> None:
-    assert inactivity_check(lambda: silent, limit_seconds=140)() == problem

@@ -1,0 +1,45 @@
+import asyncio
+
+from support.fake_source import FakeSource
+
+from kruise_probe.api.errors import ConnectionFailed
+from kruise_probe.api.meta import ApiObject
+from kruise_probe.informers.shared_informer import SharedInformer
+from kruise_probe.manager.cache_checks import MAX_INACTIVITY_SECONDS, add_cache_checks
+from kruise_probe.serving.health import Checks
+
+
+async def test_a_watch_without_activity_is_unready_after_the_limit() -> None:
+    source: FakeSource[ApiObject] = FakeSource()
+    informer = SharedInformer(source, name="things")
+    ready = Checks()
+    add_cache_checks(ready, informer)
+
+    def refuse() -> None:
+        raise ConnectionFailed("refused")
+
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(informer.run())
+        await informer.wait_for_sync()
+        source.on_watch = refuse
+        source.drop_watches()
+        await asyncio.sleep(MAX_INACTIVITY_SECONDS - 1)
+        assert (await ready.report()).healthy
+        await asyncio.sleep(2)
+        report = await ready.report()
+        running.cancel()
+    assert [each.problem for each in report.results] == [
+        None,
+        "no activity for 141 s; at most 140 s are healthy",
+    ]
+
+
+async def test_a_cache_is_unready_until_it_has_synced() -> None:
+    source: FakeSource[ApiObject] = FakeSource()
+    informer = SharedInformer(source, name="things")
+    ready = Checks()
+    add_cache_checks(ready, informer)
+    assert [each.problem for each in (await ready.report()).results] == [
+        "not synced: no response yet",
+        None,
+    ]
