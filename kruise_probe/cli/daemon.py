@@ -14,7 +14,6 @@ from kruise_probe.api.names import DAEMON_FIELD_MANAGER, EVENT_COMPONENT
 from kruise_probe.api.resources import NODE_POD_PROBES
 from kruise_probe.api.times import utc_now
 from kruise_probe.api.v1alpha1 import NodePodProbe
-from kruise_probe.cli.feature_gates import FeatureGates
 from kruise_probe.cli.flag_types import (
     DURATION,
     LISTEN_ADDRESS,
@@ -23,7 +22,7 @@ from kruise_probe.cli.flag_types import (
     Duration,
     flag,
 )
-from kruise_probe.cli.options import probing_enabled, shared_flags
+from kruise_probe.cli.options import SharedFlags, probing_enabled, shared_flags
 from kruise_probe.client.config import ClusterConfig, load_config
 from kruise_probe.client.recorder import EventRecorder
 from kruise_probe.client.rest import ResourceListerWatcher, RestClient
@@ -51,15 +50,9 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class DaemonFlags:
+class DaemonFlags(SharedFlags):
     """The parsed command line of the daemon; durations in seconds."""
 
-    kubeconfig: str | None
-    system_namespace: str
-    feature_gates: FeatureGates
-    log_format: str
-    log_level: str
-    metrics_secure: bool
     addr: str
     node_name: str
     cri_endpoint: tuple[str, ...]

@@ -12,7 +12,7 @@ from kruise_probe import version
 from kruise_probe.api.names import LEADER_ELECTION_ID, MANAGER_FIELD_MANAGER
 from kruise_probe.api.times import utc_now
 from kruise_probe.api.v1alpha1 import PodProbeMarker
-from kruise_probe.cli.feature_gates import SERVERLESS, FeatureGates
+from kruise_probe.cli.feature_gates import SERVERLESS
 from kruise_probe.cli.flag_types import (
     DURATION,
     LABEL_KEYS,
@@ -24,7 +24,7 @@ from kruise_probe.cli.flag_types import (
     bool_flag,
     flag,
 )
-from kruise_probe.cli.options import probing_enabled, shared_flags
+from kruise_probe.cli.options import SharedFlags, probing_enabled, shared_flags
 from kruise_probe.client.config import ClusterConfig, load_config
 from kruise_probe.client.rest import RestClient
 from kruise_probe.client.threads import run_in_daemon_thread
@@ -47,15 +47,9 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ManagerFlags:
+class ManagerFlags(SharedFlags):
     """The parsed command line of the manager; durations in seconds."""
 
-    kubeconfig: str | None
-    system_namespace: str
-    feature_gates: FeatureGates
-    log_format: str
-    log_level: str
-    metrics_secure: bool
     metrics_addr: str
     health_probe_addr: str
     enable_leader_election: bool

@@ -1,6 +1,7 @@
 """Flags of both manager and daemon, and the feature gates that enable them."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -17,6 +18,19 @@ from kruise_probe.cli.flag_types import GATES, NAMESPACE, bool_flag, flag
 from kruise_probe.serving.logs import FORMATS, LEVELS
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedFlags:
+    """The parsed values of `shared_flags`."""
+
+    kubeconfig: str | None
+    system_namespace: str
+    feature_gates: FeatureGates
+    log_format: str
+    log_level: str
+    metrics_secure: bool
+
 
 _SHARED = (
     flag(

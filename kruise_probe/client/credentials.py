@@ -179,7 +179,8 @@ class ReloadedCredentials:
         return (self._user.authorization, self.version) == (authorization, version)
 
     def _replace(self, found: KubeconfigUser) -> None:
-        if found.certificate_file and found[1:] != self._user[1:]:
+        unchanged = found._replace(authorization=self._user.authorization) == self._user
+        if found.certificate_file and not unchanged:
             self._use_certificate(found)
             self.version += 1
             _log.info("client certificate reloaded", file=found.certificate_file)
