@@ -27,9 +27,6 @@ from kruise_probe.client.websocket import Handshake, WebSocket
 
 T = TypeVar("T", bound=KubeObject)
 
-READ_DEADLINE_SECONDS = 70.0
-"""Longest wait for data on a watch. A healthy server sends at least a bookmark every minute."""
-
 _metadata_decoder: Final = msgspec.json.Decoder(ApiObject)
 
 
@@ -122,12 +119,11 @@ class RestClient:
         field_selector: str = "",
         label_selector: str = "",
         send_initial_events: bool = False,
-        read_deadline_seconds: float = READ_DEADLINE_SECONDS,
     ) -> AsyncIterator[WatchStream[T]]:
         """Open a watch. The iterator ends when the server ends the watch, after `timeout_seconds`.
 
         Iterating raises Expired and other ApiErrors for ERROR events. It raises ConnectionFailed after
-        `read_deadline_seconds` without data, or when the connection broke. Leaving the context closes the
+        `watch.READ_DEADLINE_SECONDS` without data, or when the connection broke. Leaving the context closes the
         connection.
         """
         request = requests.watch(
@@ -146,9 +142,7 @@ class RestClient:
                 f"{request}: the server responded with status {response.status} instead of a stream"
             )
         try:
-            yield WatchStream(
-                stream, resource, request, read_deadline_seconds=read_deadline_seconds
-            )
+            yield WatchStream(stream, resource, request)
         finally:
             stream.close()
 

@@ -21,6 +21,9 @@ from kruise_probe.client.transport import ConnectionBroken, ResponseStream
 
 T = TypeVar("T", bound=KubeObject)
 
+READ_DEADLINE_SECONDS = 70.0
+"""Longest wait for data. A healthy server sends at least a bookmark every minute."""
+
 EVENTS_AT_ONCE: Final = 32
 """Events after which the iterator yields to the event loop: one socket read may have thousands."""
 
@@ -53,18 +56,10 @@ _TYPES = {str(each): each for each in EventType}
 class WatchStream(Generic[T]):
     """Yields the events of one watch until the server ends it. Iterate it only once."""
 
-    def __init__(
-        self,
-        stream: ResponseStream,
-        resource: Resource[T],
-        request: Request,
-        *,
-        read_deadline_seconds: float,
-    ) -> None:
+    def __init__(self, stream: ResponseStream, resource: Resource[T], request: Request) -> None:
         self._stream = stream
         self._resource = resource
         self._request = request
-        self._read_deadline_seconds = read_deadline_seconds
         self._splitter = LineSplitter()
         self._lines: deque[bytes] = deque()
         self._events_in_a_row = 0
@@ -87,7 +82,7 @@ class WatchStream(Generic[T]):
             ) from error
 
     async def _read(self) -> None:
-        chunk = await self._stream.read_chunk(deadline_seconds=self._read_deadline_seconds)
+        chunk = await self._stream.read_chunk(deadline_seconds=READ_DEADLINE_SECONDS)
         if not chunk:
             if self._splitter.incomplete:
                 raise ConnectionBroken(

@@ -54,9 +54,6 @@ class MutationCache(Generic[T]):
         self._deleted: dict[NamespacedName, tuple[str, float]] = {}
         """The uids of the objects that we deleted and the store still has, with expiry as in `_written`."""
 
-    def __len__(self) -> int:
-        return len(self._written)
-
     def get(self, key: NamespacedName) -> T | None:
         stored = self._store.get(key)
         if self._deleted and stored is not None and self._hides(key, stored.uid):

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from kruise_probe.client.rest import READ_DEADLINE_SECONDS
+from kruise_probe.client.watch import READ_DEADLINE_SECONDS
 from kruise_probe.informers.shared_informer import SharedInformer
 from kruise_probe.serving.health import Checks
 

@@ -51,11 +51,6 @@ class WorkQueue(Generic[K]):
         """Number of ready keys, without delayed keys and keys being processed."""
         return len(self._ready)
 
-    @property
-    def delayed(self) -> int:
-        """Number of keys whose delay has not ended."""
-        return len(self._delayed)
-
     def add(self, key: K, priority: Priority = Priority.NORMAL) -> None:
         """Mark `key` dirty. A key that is already dirty takes `priority` if that is higher."""
         current = self._dirty.get(key)

@@ -43,7 +43,7 @@ from kruise_probe.api.keys import NamespacedName
 from kruise_probe.api.kinds import EventType
 from kruise_probe.api.meta import ObjectMeta
 from kruise_probe.api.resources import LEASES, PODS
-from kruise_probe.client import sender
+from kruise_probe.client import sender, watch
 from kruise_probe.client.config import ClusterConfig
 from kruise_probe.client.credentials import TokenFile
 from kruise_probe.client.request import PatchType
@@ -492,9 +492,9 @@ def frame(kind: str, body: object) -> bytes:
 BOOKMARK = frame("BOOKMARK", {"metadata": {"resourceVersion": "9"}})
 
 
-async def watched(client: RestClient, **options: Any) -> list[tuple[str, str]]:
+async def watched(client: RestClient) -> list[tuple[str, str]]:
     seen: list[tuple[str, str]] = []
-    async with client.watch(LEASES, timeout_seconds=60, **options) as events:
+    async with client.watch(LEASES, timeout_seconds=60) as events:
         async for event in events:
             seen.append((event.type, event.resource_version))  # noqa: PERF401 - kept when it raises
     return seen
@@ -543,10 +543,13 @@ async def test_event_may_have_many_megabytes() -> None:
         pytest.param(stream(frame("ADDED", LEASE)), id="silent"),
     ],
 )
-async def test_broken_watch_raises_after_its_last_event(act: Act) -> None:
+async def test_broken_watch_raises_after_its_last_event(
+    act: Act, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "READ_DEADLINE_SECONDS", 0.2)
     async with (
         client_of(act) as (client, _),
-        client.watch(LEASES, timeout_seconds=60, read_deadline_seconds=0.2) as events,
+        client.watch(LEASES, timeout_seconds=60) as events,
     ):
         first = await anext(events)
         with pytest.raises(ConnectionFailed):
@@ -555,12 +558,13 @@ async def test_broken_watch_raises_after_its_last_event(act: Act) -> None:
     assert first.type is EventType.ADDED
 
 
-async def test_each_event_extends_the_read_deadline() -> None:
+async def test_each_event_extends_the_read_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "READ_DEADLINE_SECONDS", 0.3)
     parts: list[bytes | float] = []
     for _ in range(4):
         parts += [0.15, BOOKMARK]
     async with client_of(stream(*parts, finished=True)) as (client, _):
-        seen = await watched(client, read_deadline_seconds=0.3)
+        seen = await watched(client)
 
     assert len(seen) == 4
 

@@ -159,9 +159,7 @@ async def test_iterator_yields_to_the_loop_between_events_of_one_read() -> None:
             asyncio.get_running_loop().call_soon(count)
 
     stream = cast(ResponseStream, OneChunk(BOOKMARK * 100 * EVENTS_AT_ONCE))
-    watch: WatchStream[Any] = WatchStream(
-        stream, LEASES, Request("GET", "/", "leases"), read_deadline_seconds=1
-    )
+    watch: WatchStream[Any] = WatchStream(stream, LEASES, Request("GET", "/", "leases"))
     count()
     events = [event async for event in watch]
     ended = True

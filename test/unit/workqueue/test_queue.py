@@ -151,7 +151,7 @@ async def test_of_two_delays_only_the_one_that_ends_first_is_kept(
         queue.add_after("a", seconds)
     assert await next_at(queue) == ("a", 5)
     await asyncio.sleep(100)
-    assert (len(queue), queue.delayed) == (0, 0)
+    assert (len(queue), len(queue._delayed)) == (0, 0)
 
 
 async def test_a_delayed_key_takes_the_highest_requested_priority(
