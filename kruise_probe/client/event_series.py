@@ -21,11 +21,6 @@ REFILL_SECONDS = 60.0
 MAX_NAME_LENGTH = 253
 
 
-def new_budget() -> TokenBucket:
-    """Create the token bucket that limits the writes of one series."""
-    return TokenBucket(burst=BURST, interval_seconds=REFILL_SECONDS)
-
-
 DEFAULT_NAMESPACE = "default"
 """Namespace of events about cluster-scoped objects."""
 
@@ -34,6 +29,11 @@ SIMILAR_SECONDS = 600.0
 """Different messages of one object, type and reason in this time; further ones are one series. client-go's values."""
 
 COMBINED = "(combined from similar events): "
+
+
+def new_budget() -> TokenBucket:
+    """Create the token bucket that limits the writes of one series."""
+    return TokenBucket(burst=BURST, interval_seconds=REFILL_SECONDS)
 
 
 class ObjectReference(NamedTuple):

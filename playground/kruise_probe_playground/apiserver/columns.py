@@ -29,7 +29,7 @@ _UNITS: Final = (
     (8 * 365 * 24 * 3600, _YEAR, _DAY),
     (float("inf"), _YEAR, _NOTHING),
 )
-"""Up to how many seconds a duration is shown in which units, the smaller one only if it is not zero."""
+"""Upper limits in seconds, and the units of shorter durations. The smaller unit is shown only if it is not zero."""
 
 _STEP: Final = re.compile(
     r"""\.(?P<field>[^.\[\]]+) | \[\?\(@\.(?P<key>\w+)\s*==\s*['"](?P<value>[^'"]*)['"]\)\]""",
@@ -82,7 +82,7 @@ def age(stamp: str | None, now: datetime) -> str:
 
 
 def human_duration(seconds: float) -> str:
-    """`5s`, `2m30s`, `3h`, `4d2h`: two units at most, the smaller one only where it matters."""
+    """Format a duration as kubectl does: `5s`, `2m30s`, `3h`, `4d2h`."""
     whole = int(seconds)
     if whole < -1:
         return "<invalid>"
